@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_is_told_by_the_least_of_each_bucket() {
+    fn counts_are_returned_with_the_lower_edge_of_each_bucket() {
         let mut latency = Latency::default();
         assert_eq!(latency.told().count(), 0);
         [(0, 3), (2, 1), (1_000_000, 7), (1_048_575, 1), (1_048_576, 2), (u64::MAX, 1)]

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 
 use crate::footprint::Footprint;
 use crate::hashed;
-use crate::limits::REQUEST_BYTES;
+use crate::limits::{PLUG_BIOS, REQUEST_BYTES, TAGS};
 
 /// Number of counts: with 128 bios on their way, one search of 60 finds nothing.
 const COUNTS: usize = 8192;
@@ -23,6 +23,13 @@ const STRETCH: u32 = 12;
 /// Most stretches of a bio that are counted one by one. Larger footprints are rare and kept in a
 /// list.
 const STRETCHES_COUNTED: u64 = REQUEST_BYTES >> STRETCH;
+
+// Bios are on their way in a plug, or merged from one plug into a request in flight. A count that
+// overflowed could be zero where a bio is.
+const _: () = assert!(
+    PLUG_BIOS + TAGS * PLUG_BIOS <= u16::MAX as usize,
+    "a count must hold all bios on their way"
+);
 
 /// Bios submitted and not ended, counted by stretches.
 #[derive(Debug)]
@@ -66,6 +73,7 @@ impl Crowd {
         }
         self.all += 1;
         self.changes += u32::from(changes);
+        debug_assert!(self.changes <= self.all, "more bios change their target than are here");
         in_the_way > 0 && seen > 0
     }
 
@@ -80,12 +88,19 @@ impl Crowd {
             }
             Stretches::Some { first, last } => {
                 for stretch in first..=last {
-                    self.counts[hashed::place::<COUNTS>(footprint.target().0, stretch)] -= 1;
+                    let count =
+                        &mut self.counts[hashed::place::<COUNTS>(footprint.target().0, stretch)];
+                    debug_assert!(*count > 0, "{footprint:?} leaves and did not enter");
+                    *count -= 1;
                 }
             }
         }
         self.all -= 1;
         self.changes -= u32::from(footprint.changes());
+        debug_assert!(
+            self.all > 0 || self.changes == 0 && self.wide.is_empty(),
+            "a bio has left, and part of it is still counted"
+        );
     }
 }
 

@@ -5,8 +5,9 @@
 //! the share that the source has used (see [`fair`](crate::fair)); for one source that is the order
 //! of arrival. Two rules bend this order for correctness:
 //!
-//! - A background request that conflicts with a later waited one of any source is served with the
-//!   waited ones, ahead of it: it is then waited for as well.
+//! - A background request that conflicts with a later waited one is served with the waited ones,
+//!   ahead of it: it is then waited for as well. Likewise, within a class, an earlier request of
+//!   another source goes ahead of a later one that conflicts with it.
 //! - A request that conflicts with one in flight stays back until that one has ended. So do all
 //!   later requests of the same target that may conflict with any other, so that none overtakes it.
 //!
@@ -100,6 +101,7 @@ impl Waiting {
     /// Appends all requests of `line`, `bound` of them with [`Bound::Perhaps`].
     #[inline]
     pub(crate) fn append(&mut self, line: &mut Line, bound: usize) {
+        debug_assert!(bound <= line.len(), "{bound} of {} requests are bound", line.len());
         self.bound += bound;
         self.line.append(line);
     }
@@ -112,6 +114,10 @@ impl Waiting {
         } else if !self.line.is_arranged() {
             self.line.arrange(slab);
         }
+        debug_assert!(
+            self.bound > 0 || self.line.as_slice().is_sorted_by_key(|&place| key(slab.get(place))),
+            "requests are not in the order of service"
+        );
     }
 
     /// As `arrange`, if some requests must keep their order.
@@ -158,9 +164,20 @@ impl Waiting {
         for (to, (_, place)) in places.iter_mut().zip(order) {
             *to = place;
         }
+        debug_assert!(
+            places.iter().enumerate().all(|(index, &place)| {
+                let (this, mut before) = (slab.get(place), places[..index].iter());
+                before.all(|&before| {
+                    let before = slab.get(before);
+                    before.arrival() < this.arrival()
+                        || !before.footprint().conflicts(this.footprint())
+                })
+            }),
+            "contract 15: a request is ahead of an earlier one that it conflicts with"
+        );
     }
 
-    /// Moves the first background request that conflicts with no other to the front.
+    /// Moves the first background request that conflicted with no earlier one to the front.
     pub(crate) fn lead_with_background(&mut self, slab: &Slab) {
         let places = self.line.as_mut_slice();
         let leads = places.iter().position(|&place| {
@@ -220,6 +237,10 @@ impl Waiting {
             if batch.clock == ClockReads::Each {
                 now = device.now();
             }
+            debug_assert!(
+                !flight.holds_up(slab, request.footprint()),
+                "contract 15: a request conflicts with one in flight: {request:?}"
+            );
             self.line.pop_front();
             sweep.use_first();
             let (arrival, bios) = (request.arrival(), request.bios());
@@ -236,6 +257,7 @@ impl Waiting {
         self.line.put_back(&mut self.back);
         self.held_targets.clear();
         flight.tags.give_rest(sweep);
+        debug_assert!(self.bound <= self.line.len(), "more requests are bound than wait");
         taken
     }
 

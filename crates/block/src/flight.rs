@@ -81,6 +81,7 @@ impl Flight {
         let load = &mut self.of_class[flying.class as usize];
         load.requests += 1;
         load.bytes += flying.bytes;
+        debug_assert!(load.requests <= TAGS, "more requests are in flight than there are tags");
         let before = self.flying[usize::from(tag.0)].replace(flying);
         assert!(before.is_none(), "{tag:?} is in two places");
     }
@@ -91,8 +92,13 @@ impl Flight {
         let flying = self.flying.get_mut(usize::from(tag.0)).and_then(Option::take);
         let Some(flying) = flying else { panic!("{tag:?} completed but is not in flight") };
         let load = &mut self.of_class[flying.class as usize];
+        debug_assert!(
+            load.requests > 0 && load.bytes >= flying.bytes,
+            "{tag:?} is not counted as in flight"
+        );
         load.requests -= 1;
         load.bytes -= flying.bytes;
+        debug_assert!(load.requests > 0 || load.bytes == 0, "bytes without a request in flight");
         self.tags.give(tag);
         flying
     }

@@ -7,11 +7,6 @@
 //! - when all requests in flight have completed,
 //! - when a full batch or a quarter of the requests in flight has completed: a closed loop would
 //!   stall, waiting for the completions that are held.
-//!
-//! - while a caller waits for a request in flight,
-//! - when all requests in flight have completed,
-//! - when a quarter of the requests in flight has completed: a closed loop would stall, waiting for
-//!   the completions that are held.
 
 use core::time::Duration;
 
@@ -67,6 +62,7 @@ impl Hold {
         flight: InFlight,
         now: Moment,
     ) -> bool {
+        debug_assert!(here <= flight.requests, "completions of requests that are not in flight");
         let Some(since) = self.since else { return false };
         match holding {
             Holding::Immediate => false,
@@ -168,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_held_where_that_forms_no_batch_or_somebody_waits() {
+    fn nothing_is_held_without_a_batch_or_while_a_caller_waits() {
         let (hold, now) = coming(1);
         let waited = InFlight { requests: 128, waited: 1 };
         assert!(!hold.keeps(Holding::Adaptive, 1, waited, at(now)));
@@ -180,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_device_gathers_only_for_nobody() {
+    fn the_device_gathers_only_if_no_caller_waits() {
         let (mut hold, _) = coming(1);
         hold.end(at(0));
         let waited = InFlight { requests: 128, waited: 1 };

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_knob_stands_at_can_be_set_again() {
+    fn the_value_of_a_knob_can_be_set_again() {
         let mut knobs = Knobs::default();
         for knob in Knobs::ALL {
             let words = knob.choices.split(", ").filter(|choice| !choice.contains('='));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_knob_takes_is_refused_with_the_choices() {
+    fn invalid_values_are_refused_with_the_choices() {
         let mut knobs = Knobs::default();
         assert_eq!(knobs.set("plugs", "never"), None);
         for name in Knobs::NAMES {

@@ -70,6 +70,7 @@ const _: () = assert!(PAGE.is_multiple_of(SECTOR));
 const _: () = assert!(TAGS.is_multiple_of(64), "tags are kept in words of 64 bits");
 const _: () = assert!(TAGS <= 1 << 16, "a tag is 16 bits");
 const _: () = assert!(PLUG_BIOS <= TAGS, "a plug must fit the tags");
+const _: () = assert!(BATCH_REQUESTS <= TAGS, "a batch must fit the tags");
 const _: () = assert!(REQUEST_BYTES.is_multiple_of(PAGE as u64));
 const _: () = assert!(
     REQUEST_BYTES / PAGE as u64 <= REQUEST_SEGMENTS as u64,

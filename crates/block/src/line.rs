@@ -57,6 +57,7 @@ impl Line {
         if self.is_empty() {
             self.clear();
             core::mem::swap(self, other);
+            debug_assert!(other.is_empty(), "requests are in two lines");
             return;
         }
         self.is_arranged &= other.is_arranged && self.last <= other.first;
@@ -72,12 +73,14 @@ impl Line {
 
     #[inline]
     pub(crate) fn pop_front(&mut self) {
+        debug_assert!(!self.is_empty(), "no request is left in line");
         self.head += 1;
     }
 
     /// Prepends places that were taken from the front, in the same order.
     pub(crate) fn put_back(&mut self, places: &mut Vec<Place>) {
         if !places.is_empty() {
+            debug_assert!(places.len() <= self.head, "more requests come back than were taken");
             self.places.splice(..self.head, places.drain(..));
             self.head = 0;
         }

@@ -40,6 +40,11 @@ impl Merge {
     pub(crate) fn merge(&mut self, slab: &mut Slab, line: &mut Line) {
         let requests = line.as_slice();
         debug_assert!(requests.iter().is_sorted_by_key(|&place| slab.get(place).arrival()));
+        debug_assert!(
+            requests.iter().all(|&place| slab.get(place).bios() == 1),
+            "a plugged request is of one bio"
+        );
+        let bios = requests.len();
         self.find_epochs(slab, requests);
         self.sorted.clear();
         for (&place, &(_, epoch)) in requests.iter().zip(&self.footprints) {
@@ -78,6 +83,11 @@ impl Merge {
             self.merged.push(first);
         }
         let merged = &mut self.merged;
+        debug_assert_eq!(
+            merged.iter().map(|&place| slab.get(place).bios()).sum::<usize>(),
+            bios,
+            "contract 16: a merge lost or doubled a bio"
+        );
         if !merged.is_sorted_by_key(|&place| slab.get(place).arrival()) {
             merged.sort_unstable_by_key(|&place| slab.get(place).arrival());
         }
@@ -152,6 +162,7 @@ impl Run {
         self.end = bio.end();
         self.bytes += bio.length;
         self.last = bio.segments.last().copied();
+        debug_assert_eq!(self.bytes, self.end - self.like.offset, "bios that merge must touch");
     }
 
     /// Returns 1 if the bio's first segment continues the last one, otherwise 0.

@@ -40,6 +40,7 @@ impl Plug {
     pub(crate) fn hold(&mut self, key: Key, order: Bound, place: Place) {
         self.bound += usize::from(order == Bound::Perhaps);
         self.held.push(key, place);
+        debug_assert!(self.held.len() <= PLUG_BIOS, "the plug holds more bios than it may");
     }
 
     /// Returns whether two of the bios may be adjacent, so that merging is worth a try.
@@ -100,7 +101,9 @@ impl Plug {
             self.bound = self.held.as_slice().iter().filter(bound).count();
         }
         let requests = self.held.len();
+        debug_assert!(self.bound <= requests, "more requests are bound than plugged");
         waiting.append(&mut self.held, core::mem::take(&mut self.bound));
+        debug_assert!(self.held.is_empty(), "requests stay in the plug");
         self.bytes = 0;
         self.touch.clear();
         requests

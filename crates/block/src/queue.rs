@@ -163,6 +163,7 @@ impl<W: Walk> Queue<W> {
         let place = self.slab.insert(Request::new(Held { arrival, bio }, start, order));
         self.plug.hold(key, order, place);
         self.walk.step(Step::Plugged { arrival, bios: self.plug.len() });
+        debug_assert!(self.plug.len() <= self.staged(), "plugged bios are not counted as staged");
     }
 
     /// Starts an explicit hold for bios that belong together. It nests: until the same number of
@@ -277,6 +278,7 @@ impl<W: Walk> Queue<W> {
         if W::WATCHED {
             self.tell_merged(requests);
         }
+        debug_assert!(requests <= bios, "{bios} bios made {requests} requests");
         self.counters.requests += requests as u64;
         self.counters.merged_bios += (bios - requests) as u64;
     }
@@ -342,6 +344,7 @@ impl<W: Walk> Queue<W> {
         let taken = self.waiting.prepare(batch, slab, flight, fair, device, &mut self.walk);
         self.counters.dispatched += taken.requests as u64;
         for (staged, gone) in self.staged.iter_mut().zip(taken.bios) {
+            debug_assert!(*staged >= gone, "more bios were submitted than were staged");
             *staged -= gone;
         }
         taken
@@ -450,6 +453,11 @@ impl<W: Walk> Queue<W> {
         let count = ended.len() - before;
         self.trial.ended(count, on_their_way, now);
         if on_their_way == count {
+            debug_assert_eq!(
+                (self.staged(), self.in_flight(), self.in_flight_bytes()),
+                (0, 0, 0),
+                "all bios have ended, and some still count"
+            );
             self.trial.rests();
         }
         self.walk.step(Step::Run { bios: count });
@@ -458,7 +466,9 @@ impl<W: Walk> Queue<W> {
 
     /// Returns the number of bios submitted and not ended.
     fn bios_on_their_way(&self) -> usize {
-        (self.counters.bios - self.counters.completed_bios) as usize
+        let Counters { bios, completed_bios, .. } = self.counters;
+        debug_assert!(completed_bios <= bios, "contract 16: more bios ended than were submitted");
+        (bios - completed_bios) as usize
     }
 
     /// Completes a request in every case except the common one: a single bio, served whole the
@@ -466,6 +476,7 @@ impl<W: Walk> Queue<W> {
     fn complete(&mut self, place: Place, result: Result<u64, Errno>, ended: &mut Vec<Ended>) {
         let before = ended.len();
         let request = self.slab.remove(place);
+        let bios = request.bios();
         let arrivals = if W::WATCHED { request.arrivals() } else { Vec::new() };
         let next = request.complete(result, ended);
         if W::WATCHED {
@@ -476,6 +487,11 @@ impl<W: Walk> Queue<W> {
             Next::Again(request) => Vec::from([request]),
             Next::Apart(requests) => requests,
         };
+        debug_assert_eq!(
+            ended.len() - before + again.iter().map(Request::bios).sum::<usize>(),
+            bios,
+            "contract 16: each bio of a request ends or is submitted again"
+        );
         for request in again {
             self.counters.resubmitted += 1;
             self.staged[request.class() as usize] += request.bios();

@@ -28,7 +28,7 @@ use alloc::vec::Vec;
 
 use crate::bio::{self, Bio, Class, Errno, Operation, Segment, Segments};
 use crate::footprint::Footprint;
-use crate::limits::{FRUITLESS_RESUBMISSIONS, PAGE, REQUEST_BYTES, SECTOR};
+use crate::limits::{FRUITLESS_RESUBMISSIONS, PAGE, REQUEST_BYTES, REQUEST_SEGMENTS, SECTOR};
 
 /// A bio that has ended, with its result.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -117,7 +117,7 @@ impl Request {
     /// Merges other bios into a new request, in order of offset. Each begins at the end of the one
     /// before.
     pub(crate) fn absorb(&mut self, more: Vec<Held>, order: Bound) {
-        debug_assert!(self.rest.is_none(), "what merges is new");
+        debug_assert!(self.rest.is_none(), "a request that merges is new");
         let mut asked = self.first.bio.clone();
         let mut arrival = self.first.arrival;
         for held in &more {
@@ -126,6 +126,11 @@ impl Request {
             bio::append(&mut asked.segments, &held.bio.segments);
             arrival = arrival.min(held.arrival);
         }
+        debug_assert!(
+            asked.length <= REQUEST_BYTES && asked.segments.len() <= REQUEST_SEGMENTS,
+            "a merged request is too large: {asked:?}"
+        );
+        debug_assert!(are_whole(&asked), "merged segments do not match the range: {asked:?}");
         if order == Bound::Perhaps {
             self.order = order;
         }
@@ -209,7 +214,7 @@ impl Request {
     /// Returns the bio of a request that was never merged.
     #[inline]
     pub(crate) fn into_held(self) -> Held {
-        debug_assert!(self.rest.is_none(), "what merges is new");
+        debug_assert!(self.rest.is_none(), "the request was merged or submitted again");
         self.first
     }
 
@@ -286,7 +291,10 @@ impl Request {
     }
 
     fn ask_for_zeroes(&mut self, offset: u64) {
-        let length = (self.first.bio.end() - offset).min(REQUEST_BYTES);
+        let Bio { offset: start, .. } = self.first.bio;
+        let end = self.first.bio.end();
+        assert!(start <= offset && offset < end, "zeroes at {offset}, outside {start} to {end}");
+        let length = (end - offset).min(REQUEST_BYTES);
         let segments = Segments::from_elem(Segment::Zeroes { length: length as u32 }, 1);
         let asked = Bio { operation: Operation::Write, offset, length, segments, ..self.first.bio };
         self.rest_mut().asked = asked;
@@ -323,10 +331,14 @@ impl Request {
     fn advance(&mut self, bytes: u64) {
         if bytes > 0 {
             let rest = self.rest_mut();
+            let asked = rest.asked.length;
+            assert!(bytes <= asked, "{bytes} of {asked} bytes were transferred");
             rest.asked.segments = bio::after(&rest.asked.segments, bytes);
             rest.asked.offset += bytes;
             rest.asked.length -= bytes;
             rest.moved += bytes;
+            let asked = &rest.asked;
+            debug_assert!(are_whole(asked), "segments do not match the rest: {asked:?}");
         }
     }
 
@@ -392,6 +404,12 @@ impl Request {
     }
 }
 
+/// Returns whether the segments hold as many bytes as the range, as a transfer needs.
+fn are_whole(bio: &Bio) -> bool {
+    let bytes = bio.segments.iter().map(|segment| u64::from(segment.length())).sum::<u64>();
+    !bio.operation.moves_bytes() || bytes == bio.length
+}
+
 /// Returns whether a read from `offset` that ended short after `bytes` bytes has reached the end of
 /// the file.
 fn is_end_of_file(offset: u64, bytes: u64) -> bool {
@@ -433,7 +451,7 @@ mod tests {
     fn again(next: Next) -> Request {
         match next {
             Next::Again(request) => request,
-            other => panic!("{other:?} where the rest was to be asked again"),
+            other => panic!("{other:?} instead of a rest to submit again"),
         }
     }
 
@@ -491,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn contract_13_interrupted_and_would_block_are_asked_again() {
+    fn contract_13_interrupted_and_would_block_are_submitted_again() {
         let mut ended = Vec::new();
         let mut request = merged(Operation::Write);
         for errno in [Errno::INTERRUPTED, Errno::WOULD_BLOCK] {
@@ -503,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn contract_13_what_never_moves_ends_after_a_bound() {
+    fn contract_13_a_request_without_progress_ends_after_a_bound() {
         let mut ended = Vec::new();
         let mut request = Request::single(held(Operation::Write, 0, 0, 1));
         for _ in 0..FRUITLESS_RESUBMISSIONS {
@@ -526,7 +544,7 @@ mod tests {
         let mut ended = Vec::new();
         let request = again(merged(Operation::Write).complete(Ok(BLOCK), &mut ended));
         let Next::Apart(alone) = request.complete(Err(Errno::IO), &mut ended) else {
-            panic!("two bios were not served, and each must be asked again")
+            panic!("two bios were not served, and each must be submitted again")
         };
         assert_eq!(results(&ended), [(1, Ok(BLOCK))]);
         let asked: Vec<u64> = alone.iter().map(|request| request.asked().offset).collect();
@@ -534,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_that_can_only_be_one_bios_is_told_at_once() {
+    fn an_error_of_the_only_bio_left_is_returned_at_once() {
         let mut ended = Vec::new();
         let request = again(merged(Operation::Write).complete(Ok(2 * BLOCK), &mut ended));
         assert!(matches!(request.complete(Err(Errno(28)), &mut ended), Next::Done));
@@ -564,7 +582,7 @@ mod tests {
             (bio.operation, bio.offset, bio.length)
         };
         assert_eq!(asked(&request), (Operation::Write, 5 * BLOCK, REQUEST_BYTES));
-        assert_eq!(request.footprint(), whole, "what is to come is not overtaken");
+        assert_eq!(request.footprint(), whole, "the footprint covers the pieces to come");
         let request = again(request.complete(Ok(BLOCK), &mut ended));
         assert_eq!(asked(&request), (Operation::Write, 6 * BLOCK, REQUEST_BYTES - BLOCK));
         let request = again(request.complete(Ok(REQUEST_BYTES - BLOCK), &mut ended));

@@ -31,6 +31,7 @@ impl Slab {
     #[inline(always)]
     pub(crate) fn insert(&mut self, request: Request) -> Place {
         let place = self.free.pop().unwrap_or_else(|| self.grow());
+        debug_assert!(self.requests[place.0 as usize].is_none(), "{place:?} is in use");
         self.requests[place.0 as usize] = Some(request);
         place
     }
@@ -46,6 +47,7 @@ impl Slab {
     pub(crate) fn remove(&mut self, place: Place) -> Request {
         let request = self.requests[place.0 as usize].take();
         self.free.push(place);
+        debug_assert!(self.free.len() <= self.requests.len(), "{place:?} was freed twice");
         request.expect("a request is in its place until it is removed")
     }
 

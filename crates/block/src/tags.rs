@@ -46,6 +46,11 @@ impl Tags {
             *taken = core::mem::take(free);
             found += taken.count_ones() as usize;
         }
+        debug_assert!(
+            found >= count || self.free == [0; TAGS / WORD],
+            "a sweep of {count} tags left free ones behind"
+        );
+        debug_assert_eq!(found, sweep.len());
         sweep
     }
 
@@ -53,6 +58,7 @@ impl Tags {
     #[inline]
     pub(crate) fn give_rest(&mut self, sweep: Sweep) {
         for (free, taken) in self.free.iter_mut().zip(sweep.taken) {
+            debug_assert!(*free & taken == 0, "a tag of the sweep is free already");
             *free |= taken;
         }
     }
@@ -84,6 +90,7 @@ impl Sweep {
     #[inline]
     pub(crate) fn use_first(&mut self) {
         let word = &mut self.taken[self.word];
+        debug_assert!(*word != 0, "no tag of the sweep is left");
         *word &= word.wrapping_sub(1);
     }
 }

@@ -46,6 +46,7 @@ impl Touch {
         if self.touches || !bio.operation.merges() {
             return;
         }
+        debug_assert!(self.round != 0, "zero marks a stretch that no bio covers");
         let (first, last) = (bio.offset >> STRETCH, bio.end() >> STRETCH);
         let mut may_touch = false;
         if last - first < STRETCHES_MARKED {

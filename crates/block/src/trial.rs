@@ -44,6 +44,9 @@ const WINS: u32 = 4;
 /// Gain below which a trial was clearly a loss.
 const LOSS: f64 = 0.85;
 
+const _: () = assert!(SETTLING < WINDOW, "some bios of a window must count");
+const _: () = assert!(FIRST_PAUSE <= USUAL_PAUSE && USUAL_PAUSE <= LONGEST_PAUSE);
+
 /// How a batch is submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
@@ -97,6 +100,7 @@ struct Window {
 impl Window {
     /// Returns the mean time from submission to end, in nanoseconds.
     fn mean(self) -> f64 {
+        debug_assert!(self.ended > SETTLING, "the window has ended before it settled");
         self.area as f64 / (self.ended - SETTLING) as f64
     }
 }
@@ -145,6 +149,7 @@ impl Trial {
     /// last call.
     #[inline]
     pub(crate) fn ended(&mut self, ended: usize, on_their_way: usize, now: Moment) {
+        debug_assert!(ended <= on_their_way, "{ended} bios ended of {on_their_way}");
         let since = self.last.replace(now).map_or(0, |last| now.nanoseconds_since(last));
         if self.window.ended >= SETTLING {
             let area = since.saturating_mul(on_their_way as u64);

@@ -68,6 +68,7 @@ impl Random {
 
     /// Returns the next number.
     pub fn draw(&mut self) -> u64 {
+        debug_assert!(self.state != 0, "zero is the one state that shifts never leave");
         self.state ^= self.state >> 12;
         self.state ^= self.state << 25;
         self.state ^= self.state >> 27;

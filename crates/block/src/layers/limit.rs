@@ -229,6 +229,8 @@ impl<D: Device> Device for Limit<D> {
     fn reap(&mut self, completions: &mut Vec<Completion>) {
         let before = completions.len();
         self.inner.reap(completions);
-        self.in_flight -= (completions.len() - before) as u32;
+        let count = (completions.len() - before) as u32;
+        debug_assert!(count <= self.in_flight, "more requests completed than were in flight");
+        self.in_flight -= count;
     }
 }

@@ -148,6 +148,12 @@ fn part(bio: &Bio, random: &mut Random) -> Option<Part> {
             Part { asked, told: asked }
         }
     };
+    debug_assert!(
+        0 < part.told && part.told <= part.asked && part.asked <= bio.length,
+        "a part of {} bytes, {} of them reported, of {bio:?}",
+        part.asked,
+        part.told
+    );
     (part.told < bio.length).then_some(part)
 }
 
@@ -168,6 +174,7 @@ fn head(bio: &Bio, bytes: u64) -> Bio {
             Segment::Zeroes { .. } => Segment::Zeroes { length },
         });
     }
+    assert!(left == 0, "the first {bytes} bytes are not in the segments: {bio:?}");
     Bio { length: bytes, segments, ..*bio }
 }
 

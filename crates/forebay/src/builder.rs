@@ -297,7 +297,7 @@ impl Builder {
         may_make()?;
         let bytes = self.settings.cache_bytes();
         self.settings.cache_bytes = Some(bytes);
-        self.settings.check()?;
+        knobs::check(&self.settings)?;
         let frames = (bytes / PAGE) as u32;
         let arena = if self.is_survived { Arena::shared(frames) } else { Arena::new(frames) };
         let arena = Arc::new(
@@ -344,7 +344,7 @@ impl Builder {
         // Dropped last: the old keeper keeps everything until it is released.
         let Handed { channel, arena, process, files: handed } = Handed::ask(socket.as_ref())?;
         self.settings.cache_bytes = Some(u64::from(arena.frames()) * PAGE);
-        self.settings.check()?;
+        knobs::check(&self.settings)?;
         let is_survived = self.is_survived;
         let engine = self.make(Arc::clone(&arena), true)?;
         let (files, pages) = engine.take_over(handed, |keeper| {

@@ -37,6 +37,7 @@ use crate::core::direct::flow::{self, Flow};
 use crate::core::flight::Flight;
 use crate::core::inode::{After, Inode, Unreserved};
 use crate::core::limits::MESSAGES_PER_PASS;
+use crate::core::settings::OfContext;
 use crate::core::shared::Shared;
 use guest::Guests;
 use handover::Held;
@@ -67,7 +68,7 @@ pub(crate) enum Message {
     /// Something about a file that is open past the cache.
     Direct(flow::Message),
     /// What the knobs stand at from now on.
-    Knobs(Knobs),
+    Knobs(OfContext),
     /// Look at the level.
     Look,
     /// Look which files belong to other contexts now.
@@ -97,17 +98,6 @@ impl Sender {
     }
 }
 
-/// Knobs of a context.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Knobs {
-    /// How long a page may be dirty.
-    pub(crate) dirty_age: Duration,
-    /// How much may be on its way to each file system.
-    pub(crate) flight: Bound,
-    /// Of the queue.
-    pub(crate) queue: forebay_block::Knobs,
-}
-
 /// The context's own state.
 #[derive(Debug)]
 pub(crate) struct Writeback {
@@ -117,7 +107,7 @@ pub(crate) struct Writeback {
     messages: fifo::Receiver<Message>,
     backend: Backend,
     queue: Queue,
-    knobs: Knobs,
+    knobs: OfContext,
     /// The files it has, by target's number.
     files: Vec<Option<Held>>,
     /// Bios of callers that the queue has had no room for yet.
@@ -157,7 +147,7 @@ impl Writeback {
         shared: Arc<Shared>,
         messages: fifo::Receiver<Message>,
         backend: Backend,
-        knobs: Knobs,
+        knobs: OfContext,
     ) -> Self {
         let mut queue = Queue::new();
         queue.set_knobs(knobs.queue);
@@ -271,7 +261,7 @@ impl Writeback {
         self.reclaim_kept();
     }
 
-    fn set_knobs(&mut self, knobs: Knobs) {
+    fn set_knobs(&mut self, knobs: OfContext) {
         let before = std::mem::replace(&mut self.knobs, knobs);
         self.queue.set_knobs(knobs.queue);
         self.set_bound();

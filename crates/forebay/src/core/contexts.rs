@@ -10,6 +10,7 @@
 
 pub(crate) mod auto;
 mod finder;
+pub(crate) mod wanted;
 
 use crate::platform::sync::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -20,11 +21,12 @@ use forebay_lists::fifo::fifo;
 
 use auto::Auto;
 
-use crate::core::context::{Knobs, Message, Sender, Writeback};
+use crate::core::context::{Message, Sender, Writeback};
 use crate::core::ended::{Ended, Running};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::home::{Affinity, Home};
 use crate::core::limits::{CONTEXTS, LENT, RING_ENTRIES};
+use crate::core::settings::OfContext;
 use crate::core::shared::Shared;
 use crate::core::volume::Volume;
 use crate::platform::thread;
@@ -196,7 +198,7 @@ impl Contexts {
     pub(crate) fn spread(
         &self,
         shared: &Arc<Shared>,
-        knobs: Knobs,
+        knobs: OfContext,
         (active, affinity): (usize, Affinity),
     ) -> Result<Option<String>> {
         assert!((1..=CONTEXTS).contains(&active), "checked where it was asked for");
@@ -213,7 +215,7 @@ impl Contexts {
         Ok(first)
     }
 
-    fn start(&self, shared: &Arc<Shared>, knobs: Knobs) -> Result<String> {
+    fn start(&self, shared: &Arc<Shared>, knobs: OfContext) -> Result<String> {
         let mut state = self.lock();
         let Some(ended) = state.ended.clone() else {
             return Err(Error::new(ErrorKind::Shutdown, "the engine is shut down"));
@@ -301,73 +303,10 @@ pub(crate) enum End {
     Broken,
 }
 
-/// How many writeback contexts share the files (knob `contexts`).
-///
-/// A context is one thread with its own ring. Each file belongs to one context at a time.
-///
-/// ```
-/// # fn main() -> forebay::Result<()> {
-/// use forebay::policy::Contexts;
-///
-/// let engine = forebay::Engine::builder().contexts(Contexts::Number(2)).build()?;
-/// assert_eq!(engine.stats().contexts, 2);
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Wanted {
-    /// Starts with one, and changes the number as long as that raises the throughput.
-    #[default]
-    Auto,
-    /// Uses this many, from 1 to 64.
-    Number(usize),
-}
-
-impl Wanted {
-    /// What the knob takes.
-    pub(crate) const CHOICES: &str = "auto, or a number from 1 to 64";
-
-    /// Reads the knob.
-    pub(crate) fn by_name(value: &str) -> Option<Self> {
-        if value == "auto" {
-            return Some(Self::Auto);
-        }
-        let number: usize = value.parse().ok()?;
-        (1..=CONTEXTS).contains(&number).then_some(Self::Number(number))
-    }
-}
-
-impl std::fmt::Display for Wanted {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Auto => formatter.write_str("auto"),
-            Self::Number(number) => number.fmt(formatter),
-        }
-    }
-}
-
 fn no_backend(error: BackendError) -> Error {
     let kind = match error {
         BackendError::Threads(_) => ErrorKind::Io,
         _ => ErrorKind::Unsupported,
     };
     Error::new(kind, error.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_number_of_contexts_is_read() {
-        assert_eq!(Wanted::by_name("auto"), Some(Wanted::Auto));
-        assert_eq!(Wanted::by_name("1"), Some(Wanted::Number(1)));
-        assert_eq!(Wanted::by_name("64"), Some(Wanted::Number(CONTEXTS)));
-        for value in ["0", "65", "10000", "", "-1", "all", "1.5", "99999999999999999999"] {
-            assert_eq!(Wanted::by_name(value), None, "{value}");
-        }
-        assert!(Wanted::CHOICES.contains(&CONTEXTS.to_string()));
-        assert_eq!(Wanted::by_name(&Wanted::Number(7).to_string()), Some(Wanted::Number(7)));
-        assert_eq!(Wanted::by_name(&Wanted::Auto.to_string()), Some(Wanted::Auto));
-    }
 }

@@ -14,8 +14,8 @@ use forebay_cache::{Admission, Caching, Failure, TicketId, TicketKind};
 
 use crate::core::counters::Counters;
 use crate::core::direct::plug;
+use crate::core::discard::Hold;
 use crate::core::error::{Error, ErrorKind, Result};
-use crate::core::failing::Hold;
 use crate::core::inode::{After, Inode, Promise, Reading};
 use crate::core::layout::Layout;
 use crate::core::limits::{BYPASS_BYTES, BYPASS_BYTES_AT_ONCE};

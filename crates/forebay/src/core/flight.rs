@@ -7,14 +7,13 @@
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use forebay_block::{Bio, Class, Ended, Moment, Operation};
 use forebay_cache::Effort;
 use forebay_cache::writeback::pace::{Bound, Pace};
 
 use crate::core::inode::Inode;
-use crate::core::limits::{DIRTIEST_OF, FLIGHT, FLIGHT_TIMES};
+use crate::core::limits::{DIRTIEST_OF, FLIGHT};
 use crate::core::volume::Volume;
 
 /// The way to one file system.
@@ -112,20 +111,6 @@ pub(crate) fn free_slots(flights: &[Flight], class: Class) -> usize {
     FLIGHT.saturating_sub(flights.iter().map(|flight| flight.pace.requests_of(class)).sum())
 }
 
-/// What the knob `flight` takes.
-pub(crate) const CHOICES: &str =
-    "a number of requests (1 to 112), or time=MICROSECONDS (100 to 1000000)";
-
-/// The knob `flight`: a depth, or `time=MICROSECONDS`.
-pub(crate) fn bound(value: &str) -> Option<Bound> {
-    if let Some(micros) = value.strip_prefix("time=") {
-        let time = Duration::from_micros(micros.parse().ok()?);
-        return FLIGHT_TIMES.contains(&time).then_some(Bound::Time(time));
-    }
-    let depth: usize = value.parse().ok()?;
-    (1..=FLIGHT).contains(&depth).then_some(Bound::Depth(depth))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,21 +135,5 @@ mod tests {
             Some(1),
             "copies on write"
         );
-    }
-
-    #[test]
-    fn a_flight_is_a_depth_or_a_time() {
-        assert_eq!(bound("7"), Some(Bound::Depth(7)));
-        assert_eq!(bound("112"), Some(Bound::Depth(FLIGHT)));
-        assert_eq!(bound("time=2000"), Some(Bound::Time(Duration::from_millis(2))));
-        for value in
-            ["0", "113", "", "time", "time=", "time=99", "time=1000001", "time=2ms", "-1", "2 ms"]
-        {
-            assert_eq!(bound(value), None, "{value}");
-        }
-        for edge in ["time=100", "time=1000000"] {
-            assert!(bound(edge).is_some(), "{edge}");
-        }
-        assert!(CHOICES.contains(&FLIGHT.to_string()));
     }
 }

@@ -5,6 +5,7 @@
 //! held across a copy, a system call or a wake.
 
 pub(crate) mod adopt;
+pub(crate) mod failing;
 mod reading;
 mod record;
 mod renew;
@@ -33,8 +34,9 @@ use crate::core::context::Message;
 use crate::core::counters::Counters;
 use crate::core::error::{Error, ErrorKind, Result, is_full};
 use crate::core::home::Home;
-use crate::core::level::{Crossed, Queued};
+use crate::core::level::Queued;
 use crate::core::limits::UNCACHED_DIRTY_PAGES;
+use crate::core::share::Crossed;
 use crate::core::shared::Shared;
 use crate::core::slices::Slices;
 use crate::core::user_code;

@@ -16,11 +16,10 @@ use forebay_cache::file::Reserving;
 use forebay_cache::limits::PAGE;
 use forebay_cache::writeback::pace::Bound;
 
-use crate::core::contexts::Wanted;
+use crate::core::contexts::wanted::Wanted;
 use crate::core::error::{Error, ErrorKind, Result};
-use crate::core::flight;
 use crate::core::home::Affinity;
-use crate::core::limits::EXTENT_HINTS;
+use crate::core::limits::{EXTENT_HINTS, FLIGHT, FLIGHT_TIMES};
 use crate::core::settings::{Settings, invalid};
 
 /// Description and current value of a knob: an option of an engine with a name.
@@ -102,6 +101,9 @@ struct Own {
 /// Values of a knob that is a number of bytes.
 const BYTES: &str = "a number of bytes, such as 64m or 1g";
 
+/// Values of the knob `flight`.
+const FLIGHTS: &str = "a number of requests (1 to 112), or time=MICROSECONDS (100 to 1000000)";
+
 const OWN: [Own; 11] = [
     Own {
         name: "contexts",
@@ -126,7 +128,7 @@ const OWN: [Own; 11] = [
     },
     Own {
         name: "flight",
-        choices: flight::CHOICES,
+        choices: FLIGHTS,
         default: "time=2000",
         help: "How much background writeback is in flight to a device: as much as it writes in a time, \
                or a number of requests.",
@@ -135,7 +137,7 @@ const OWN: [Own; 11] = [
             Bound::Depth(depth) => depth.to_string(),
             Bound::Time(time) => format!("time={}", time.as_micros()),
         },
-        set: |settings, value| flight::bound(value).map(|bound| settings.flight = bound),
+        set: |settings, value| bound(value).map(|bound| settings.flight = bound),
     },
     Own {
         name: "prealloc",
@@ -280,13 +282,14 @@ pub(crate) fn change(settings: &mut Settings, name: &str, value: &str) -> Result
     knob.set(settings, value)
 }
 
-/// Checks that every value is one that can also be set as text: the typed methods of the builder
-/// take values of any size.
+/// Checks that every value is one that can also be set as text, because the typed methods of the
+/// builder take values of any size, and that the values fit together.
 ///
 /// # Errors
-/// `InvalidInput` for the first value that is out of range.
+/// `InvalidInput` for the first value that is out of range; the message names it.
 pub(crate) fn check(settings: &Settings) -> Result<()> {
-    all().try_for_each(|knob| knob.set(&mut settings.clone(), &knob.get(settings)))
+    all().try_for_each(|knob| knob.set(&mut settings.clone(), &knob.get(settings)))?;
+    settings.check_ranges()
 }
 
 impl Definition {
@@ -402,6 +405,16 @@ fn bytes(value: &str) -> Option<u64> {
     number.checked_mul(1 << shift)
 }
 
+/// Reads the knob `flight`: a depth, or `time=MICROSECONDS`.
+fn bound(value: &str) -> Option<Bound> {
+    if let Some(micros) = value.strip_prefix("time=") {
+        let time = Duration::from_micros(micros.parse().ok()?);
+        return FLIGHT_TIMES.contains(&time).then_some(Bound::Time(time));
+    }
+    let depth: usize = value.parse().ok()?;
+    (1..=FLIGHT).contains(&depth).then_some(Bound::Depth(depth))
+}
+
 /// The units of a time, in microseconds, the smallest first.
 const UNITS: [(&str, u64); 3] = [("us", 1), ("ms", 1000), ("s", 1_000_000)];
 
@@ -437,6 +450,22 @@ mod tests {
         for told in ["1us", "1500us", "500ms", "1s", "90s"] {
             assert_eq!(told_age(age(told).unwrap()), told);
         }
+    }
+
+    #[test]
+    fn a_flight_is_a_depth_or_a_time() {
+        assert_eq!(bound("7"), Some(Bound::Depth(7)));
+        assert_eq!(bound("112"), Some(Bound::Depth(FLIGHT)));
+        assert_eq!(bound("time=2000"), Some(Bound::Time(Duration::from_millis(2))));
+        for value in
+            ["0", "113", "", "time", "time=", "time=99", "time=1000001", "time=2ms", "-1", "2 ms"]
+        {
+            assert_eq!(bound(value), None, "{value}");
+        }
+        for edge in ["time=100", "time=1000000"] {
+            assert!(bound(edge).is_some(), "{edge}");
+        }
+        assert!(FLIGHTS.contains(&FLIGHT.to_string()));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::platform::clock;
 use forebay_block::{Moment, Target};
 use forebay_cache::{Admission, DevicePart, Dirty, Throttle};
 
+use crate::core::share::Crossed;
 use crate::core::user_code;
 use crate::core::volume::Volume;
 
@@ -98,15 +99,6 @@ struct Waiter {
     target: Target,
     /// Pages granted; and who to tell.
     granted: Mutex<(u64, Option<Waker>)>,
-}
-
-/// Whether adding to the level made the context's help due.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Crossed {
-    /// The background level was reached by this.
-    Background,
-    /// Nothing changed.
-    Nothing,
 }
 
 impl Level {

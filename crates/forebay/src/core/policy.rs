@@ -150,7 +150,7 @@ pub use forebay_block::knobs::Order;
 pub use forebay_cache::writeback::pace::Bound as Flight;
 
 #[doc(inline)]
-pub use crate::core::contexts::Wanted as Contexts;
+pub use crate::core::contexts::wanted::Wanted as Contexts;
 #[doc(inline)]
 pub use crate::core::home::Affinity;
 

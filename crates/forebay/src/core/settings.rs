@@ -8,11 +8,9 @@ use forebay_cache::limits::PAGE;
 use forebay_cache::writeback::pace::Bound;
 use forebay_cache::{Caching, Throttle};
 
-use crate::core::context;
-use crate::core::contexts::Wanted;
+use crate::core::contexts::wanted::Wanted;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::home::Affinity;
-use crate::core::knobs;
 use crate::core::limits::{
     CACHE_OF_MEMORY, DEFAULT_BUFFER_BYTES, DEFAULT_CACHE_BYTES, DIRTY_AGES, FLIGHT_TIME,
     MAX_BUFFER_BYTES, MAX_CACHE_BYTES, MIN_CACHE_BYTES, MIN_DIRTY_BYTES,
@@ -36,6 +34,17 @@ pub(crate) struct Settings {
     pub(crate) queue: forebay_block::Knobs,
     pub(crate) contexts: Wanted,
     pub(crate) affinity: Affinity,
+}
+
+/// Values of the knobs that a context acts on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OfContext {
+    /// Longest time that a page stays dirty before its writeback starts.
+    pub(crate) dirty_age: Duration,
+    /// Bound of the requests in flight to each file system.
+    pub(crate) flight: Bound,
+    /// Knobs of the queue.
+    pub(crate) queue: forebay_block::Knobs,
 }
 
 impl Default for Settings {
@@ -86,16 +95,15 @@ impl Settings {
     }
 
     /// Returns the values that a context acts on.
-    pub(crate) fn of_context(&self) -> context::Knobs {
-        context::Knobs { dirty_age: self.dirty_age, flight: self.flight, queue: self.queue }
+    pub(crate) fn of_context(&self) -> OfContext {
+        OfContext { dirty_age: self.dirty_age, flight: self.flight, queue: self.queue }
     }
 
-    /// Checks every value, and that they fit together.
+    /// Checks the sizes and times, and that they fit together. `knobs::check` checks all values.
     ///
     /// # Errors
     /// `InvalidInput` for the first value out of its range; the message names it.
-    pub(crate) fn check(&self) -> Result<()> {
-        knobs::check(self)?;
+    pub(crate) fn check_ranges(&self) -> Result<()> {
         range("cache_bytes", self.cache_bytes(), MIN_CACHE_BYTES, MAX_CACHE_BYTES)?;
         range("dirty_bytes", self.dirty_bytes(), MIN_DIRTY_BYTES, self.most_dirty_bytes())?;
         range("background_bytes", self.background_bytes(), 0, self.dirty_bytes())?;
@@ -127,6 +135,7 @@ mod tests {
     use forebay_block::knobs::Holding;
 
     use super::*;
+    use crate::core::knobs;
 
     #[test]
     fn what_was_not_told_follows_what_was() {
@@ -134,16 +143,16 @@ mod tests {
         assert_eq!((settings.dirty_bytes(), settings.background_bytes()), (56 << 20, 28 << 20));
         settings.dirty_bytes = Some(16 << 20);
         assert_eq!(settings.background_bytes(), 8 << 20);
-        settings.check().unwrap();
+        knobs::check(&settings).unwrap();
         settings.background_bytes = Some(17 << 20);
-        let error = settings.check().unwrap_err().to_string();
+        let error = knobs::check(&settings).unwrap_err().to_string();
         assert!(error.contains("background_bytes") && error.contains("0 to 16777216"), "{error}");
     }
 
     #[test]
     fn values_out_of_range_are_refused_by_name() {
         let refused = |settings: Settings, name: &str| {
-            let error = settings.check().unwrap_err();
+            let error = knobs::check(&settings).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
             assert!(error.to_string().contains(&format!("`{name}`")), "{error}");
         };

@@ -9,17 +9,16 @@
 //! first allocation near the end, pledges are redeemed by writing them out; else the allocations
 //! would take their space away.
 
-use crate::platform::sync::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::platform::{Extents, File, Geometry};
 use forebay_cache::limits::{MOST_GAP_PAGES, PAGE};
-use forebay_cache::{CachedFile, DevicePart, Gaps, space};
+use forebay_cache::{CachedFile, Gaps, space};
 
 use crate::core::aside::Aside;
 use crate::core::failing::Failing;
-use crate::core::level::Crossed;
+use crate::core::share::Share;
 
 /// Free space must be this many times what is not yet written.
 const TIMES: u64 = 4;
@@ -47,110 +46,6 @@ pub(crate) enum Room {
     Plenty,
     /// Space for it has to be allocated first.
     Scarce,
-}
-
-/// The part of the dirty level that a file system's files have, and may have.
-#[derive(Debug)]
-pub(crate) struct Share {
-    /// Pages dirty, being written, or granted to writers.
-    dirty: AtomicU64,
-    /// The part of the limit and of the background level. Above both while it is written alone:
-    /// then theirs hold.
-    limit: AtomicU64,
-    background: AtomicU64,
-    /// Pages it writes in a second; zero while that is not known.
-    rate: AtomicU64,
-    /// From which contexts it is written, by their numbers.
-    writers: Mutex<Vec<Writer>>,
-}
-
-/// What one context does to a file system.
-#[derive(Clone, Copy, Default, Debug)]
-struct Writer {
-    /// Something is dirty there, or on its way.
-    writes: bool,
-    /// Pages it writes in a second.
-    rate: u64,
-}
-
-impl Default for Share {
-    fn default() -> Self {
-        let [dirty, rate] = [0, 0].map(AtomicU64::new);
-        let [limit, background] = [u64::MAX, u64::MAX].map(AtomicU64::new);
-        Self { dirty, limit, background, rate, writers: Mutex::default() }
-    }
-}
-
-impl Share {
-    pub(crate) fn dirty(&self) -> u64 {
-        self.dirty.load(Ordering::Relaxed)
-    }
-
-    /// What was counted as so many pages are so many now. Whether writeback became due by that.
-    pub(crate) fn recount(&self, before: u64, now: u64) -> Crossed {
-        if now <= before {
-            self.dirty.fetch_sub(before - now, Ordering::Relaxed);
-            return Crossed::Nothing;
-        }
-        let was = self.dirty.fetch_add(now - before, Ordering::Relaxed);
-        let background = self.background.load(Ordering::Relaxed);
-        if was < background && was + (now - before) >= background {
-            Crossed::Background
-        } else {
-            Crossed::Nothing
-        }
-    }
-
-    pub(crate) fn part(&self) -> DevicePart {
-        let [limit, background] =
-            [&self.limit, &self.background].map(|of| of.load(Ordering::Relaxed));
-        DevicePart { limit, background }
-    }
-
-    /// Its part from now on; `None` where it is written alone.
-    pub(crate) fn set_part(&self, part: Option<DevicePart>) {
-        let part = part.unwrap_or(DevicePart { limit: u64::MAX, background: u64::MAX });
-        self.limit.store(part.limit, Ordering::Relaxed);
-        self.background.store(part.background, Ordering::Relaxed);
-    }
-
-    pub(crate) fn rate(&self) -> Option<u64> {
-        Some(self.rate.load(Ordering::Relaxed)).filter(|rate| *rate > 0)
-    }
-
-    /// A context has found out how many pages of it it writes in a second.
-    pub(crate) fn set_rate(&self, context: usize, rate: u64) {
-        self.change(context, |writer| writer.rate = rate);
-    }
-
-    /// It is written from a context, or no more.
-    pub(crate) fn set_written(&self, context: usize, writes: bool) {
-        self.change(context, |writer| writer.writes = writes);
-    }
-
-    /// Whether it is written from anywhere.
-    pub(crate) fn is_written(&self) -> bool {
-        self.writers().iter().any(|writer| writer.writes)
-    }
-
-    /// The rate is that of all who write; of nobody it is what it was.
-    fn change(&self, context: usize, change: impl FnOnce(&mut Writer)) {
-        let mut writers = self.writers();
-        if writers.len() <= context {
-            writers.resize(context + 1, Writer::default());
-        }
-        change(&mut writers[context]);
-        let all: u64 =
-            writers.iter().filter(|writer| writer.writes).map(|writer| writer.rate).sum();
-        let rate = if all > 0 { all } else { writers[context].rate };
-        if rate > 0 {
-            self.rate.store(rate, Ordering::Relaxed);
-        }
-    }
-
-    fn writers(&self) -> MutexGuard<'_, Vec<Writer>> {
-        self.writers.lock()
-    }
 }
 
 /// One file system.

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use forebay_block::Moment;
 
-use super::Wanted;
 use super::finder::Finder;
+use super::wanted::Wanted;
 use crate::core::limits::{CONTEXTS, CONTEXTS_WINDOW};
 use crate::core::shared::Shared;
 use crate::platform::thread;

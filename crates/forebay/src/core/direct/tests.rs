@@ -16,7 +16,7 @@ use forebay_lists::Pop;
 use forebay_lists::fifo::{self, fifo};
 use tempfile::NamedTempFile;
 
-use crate::core::context::{Knobs, Message, Sender, Writeback};
+use crate::core::context::{Message, Sender, Writeback};
 use crate::core::contexts::Contexts;
 use crate::core::direct::file::DirectFile;
 use crate::core::direct::flow::{self, Flow};
@@ -27,7 +27,7 @@ use crate::core::direct::shape::Span;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::limits::{DIRECT_OPERATIONS, MIN_CACHE_BYTES};
 use crate::core::open::Open;
-use crate::core::settings::Settings;
+use crate::core::settings::{OfContext, Settings};
 use crate::core::shared::{Parts, Shared};
 
 const BLOCK: u64 = 512;
@@ -140,9 +140,9 @@ impl Bench {
     }
 }
 
-fn knobs() -> Knobs {
+fn knobs() -> OfContext {
     let queue = forebay_block::Knobs::default();
-    Knobs { dirty_age: Duration::from_secs(1), flight: Bound::Depth(1), queue }
+    OfContext { dirty_age: Duration::from_secs(1), flight: Bound::Depth(1), queue }
 }
 
 fn operation(inode: &Arc<DirectInode>, handle: &Arc<Handle>, verb: Verb, length: u64) -> Operation {

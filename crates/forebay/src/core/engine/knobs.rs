@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use crate::core::context::Message;
-use crate::core::contexts::Wanted;
+use crate::core::contexts::wanted::Wanted;
 use crate::core::error::Result;
+use crate::core::inode::failing;
 use crate::core::knobs::{self, Knob};
 use crate::core::settings::Settings;
 use crate::core::shared::Shared;
@@ -28,7 +29,7 @@ impl Shared {
         let mut settings = self.settings();
         let mut changed = settings.clone();
         knobs::change(&mut changed, name, value)?;
-        changed.check()?;
+        knobs::check(&changed)?;
         // First, for it may fail.
         if let Err(error) = self.spread(&changed) {
             self.contexts.auto.begin(settings.contexts);
@@ -75,7 +76,7 @@ impl Shared {
         }
         if self.level.set_throttle(settings.throttle(), wakers) {
             for inode in self.table().inodes() {
-                inode.volume.failing.look_again(self, wakers);
+                failing::look_again(&inode.volume.failing, &self.level, wakers);
             }
         }
         self.send(Message::Knobs(settings.of_context()));

@@ -1,0 +1,84 @@
+//! Dropping what is dirty of a file: the way out where a device accepts no writes any more.
+//!
+//! The file is held first, so that reads and writes under way end and no new ones begin.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::inode::{After, Inode};
+use crate::core::shared::Shared;
+
+impl Inode {
+    /// One step of dropping what is dirty: `Ready` with the pages dropped. The caller holds the
+    /// file.
+    pub(crate) fn poll_discard(
+        self: &Arc<Self>,
+        shared: &Shared,
+        context: &Context<'_>,
+    ) -> Poll<Result<u64>> {
+        loop {
+            shared.check()?;
+            let waker = context.waker().clone();
+            let mut state = self.lock();
+            if state.is_orphaned() {
+                let ended = Error::new(
+                    ErrorKind::Shutdown,
+                    "the engine stopped before the operation ended",
+                );
+                return Poll::Ready(Err(ended.at_path(&self.path)));
+            }
+            if !state.cache.can_discard() {
+                state.wait_for_pages(waker);
+                return Poll::Pending;
+            }
+            drop(state);
+            // Nothing of ours changes it while the file is held.
+            let disk_size = self.file.length().map_err(|error| {
+                Error::new(ErrorKind::Io, "could not examine the file")
+                    .at_path(&self.path)
+                    .because(error)
+            })?;
+            let mut state = self.lock();
+            // A reader or a writer that had begun before is not hindered by the hold.
+            if !state.cache.can_discard() {
+                continue;
+            }
+            let mut after = After::default();
+            let pages = state.cache.discard_dirty(disk_size, &mut after.settled);
+            state.tell_arena(shared, &mut after);
+            self.count_failing(shared, &mut state, &mut after);
+            let _ = state.recount();
+            state.tell_tickets(&mut after);
+            drop(state);
+            after.finish(shared);
+            return Poll::Ready(Ok(pages));
+        }
+    }
+}
+
+/// Holds a file, so that what is under way comes to an end; lets go when dropped.
+#[derive(Debug)]
+pub(crate) struct Hold<'a> {
+    inode: &'a Arc<Inode>,
+    shared: &'a Shared,
+}
+
+impl<'a> Hold<'a> {
+    pub(crate) fn new(inode: &'a Arc<Inode>, shared: &'a Shared) -> Self {
+        inode.lock().cache.begin_discard();
+        Self { inode, shared }
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        let mut after = After::default();
+        let mut state = self.inode.lock();
+        state.cache.end_discard();
+        // Who was held up goes on, and so does the context.
+        self.inode.look_again(&mut state, &mut after);
+        drop(state);
+        after.finish(self.shared);
+    }
+}

@@ -1,0 +1,59 @@
+//! Caps for pages that cannot be written: a share for each device and each file.
+
+use super::{After, Inode, State};
+use crate::core::error::{Error, ErrorKind};
+use crate::core::failing::Failing;
+use crate::core::level::Level;
+use crate::core::limits::{FAILING_OF_DEVICE, FAILING_OF_FILE};
+use crate::core::shared::Shared;
+use std::task::Waker;
+
+/// Reports to the level how many failing pages are beyond the device's share; wakers of writers
+/// that can go on, or have to fail, are appended.
+pub(crate) fn look_again(failing: &Failing, level: &Level, wakers: &mut Vec<Waker>) {
+    failing.look_again(device_share(level), |before, now| {
+        level.change_beyond(before, now, wakers);
+    });
+}
+
+fn device_share(level: &Level) -> u64 {
+    (level.limit() / FAILING_OF_DEVICE).max(1)
+}
+
+fn file_cap(level: &Level) -> u64 {
+    (level.limit() / FAILING_OF_FILE).max(1)
+}
+
+impl Inode {
+    /// Counts the file's failing pages anew: after everything that may have changed them.
+    pub(crate) fn count_failing(&self, shared: &Shared, state: &mut State, after: &mut After) {
+        let now = state.cache.unwritable_pages();
+        let before = std::mem::replace(&mut state.unwritable, now);
+        if before == now {
+            return;
+        }
+        let failing = &self.volume.failing;
+        if let Some((_, errno)) = state.cache.write_error() {
+            failing.note(errno);
+        }
+        failing.change(before, now);
+        look_again(failing, &shared.level, &mut after.wakers);
+    }
+
+    /// Returns the error of a write that would add to pages that cannot be written, if there are
+    /// too many of them.
+    pub(crate) fn refusal(&self, shared: &Shared, state: &State) -> Option<Error> {
+        let (failing, level) = (&self.volume.failing, &shared.level);
+        let own = state.cache.write_error().filter(|_| state.unwritable >= file_cap(level));
+        let (whose, errno) = match own {
+            Some((_, errno)) => ("of this file", errno),
+            None if failing.pages() >= device_share(level) => ("on its device", failing.errno()),
+            None => return None,
+        };
+        let cause = std::io::Error::from_raw_os_error(errno.0);
+        let what = format!("too many pages {whose} could not be written; nothing more is accepted");
+        let error =
+            Error::new(ErrorKind::at_device(&cause), what).at_path(&self.path).because(cause);
+        Some(error.remedy("sync to try again, or drop the data with `discard_dirty`"))
+    }
+}

@@ -15,11 +15,15 @@ use tokio::io::{AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
 
 use crate::adapters::cursor::Cursor;
 use crate::core::counters::Counters;
+use crate::core::direct::plug::plugged_no_more;
 use crate::core::error::Result;
-use crate::core::file::{File, Ticket, make_room, plugged_no_more};
-use crate::core::inode::{Allocated, Promise, Reading};
+use crate::core::file::File;
+use crate::core::inode::space::{Allocated, Promise};
 use crate::core::level::Queued;
+use crate::core::read::Reading;
+use crate::core::room::make_room;
 use crate::core::slices::{Slices, SlicesMut};
+use crate::core::ticket::Ticket;
 
 /// Bytes accepted or read in one poll, at most: a copy of more would keep other tasks of the thread
 /// waiting.

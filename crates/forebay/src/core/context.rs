@@ -24,79 +24,26 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::platform::Backend;
 use crate::platform::clock;
-use crate::platform::{Backend, Waker};
 use forebay_block::queue::Awaited;
 use forebay_block::{Bio, Errno, Wait};
 use forebay_block::{Ended, Queue};
 use forebay_cache::writeback::pace::Bound;
-use forebay_lists::{Pop, WasEmpty, fifo};
+use forebay_lists::{Pop, fifo};
 
-use crate::core::contexts::End;
-use crate::core::direct::flow::{self, Flow};
+use crate::core::direct::flow::Flow;
 use crate::core::flight::Flight;
-use crate::core::inode::{After, Inode, Unreserved};
+use crate::core::inode::Inode;
+use crate::core::inode::after::After;
 use crate::core::limits::MESSAGES_PER_PASS;
+use crate::core::message::Message;
 use crate::core::settings::OfContext;
 use crate::core::shared::Shared;
 use guest::Guests;
 use handover::Held;
 use list::List;
 use reserve::Reservations;
-
-/// What threads tell the context.
-#[derive(Debug)]
-pub(crate) enum Message {
-    /// A file was opened, or another context has handed it over.
-    Attach(Arc<Inode>),
-    /// The descriptor of this file was replaced.
-    Renew(Arc<Inode>),
-    /// Look at this file: it is dirty now, or somebody waits for it, or nobody holds it any more.
-    Inode(Arc<Inode>),
-    /// Much of this file is dirty that does not stay.
-    Uncached(Arc<Inode>),
-    /// A bio of a caller, of this file.
-    Submit(Arc<Inode>, Bio),
-    /// An overwrite of another context's file, which has no room for it.
-    Lent(Arc<Inode>, Bio),
-    /// One that was lent has ended.
-    Returned(Arc<Inode>, Ended),
-    /// The aside has prepared this reservation, or found that it cannot be made.
-    Prepared(Arc<Inode>, Bio, Result<(), Unreserved>),
-    /// The file's data was found to lie in another allocation group than was known.
-    Moved(Arc<Inode>),
-    /// Something about a file that is open past the cache.
-    Direct(flow::Message),
-    /// What the knobs stand at from now on.
-    Knobs(OfContext),
-    /// Look at the level.
-    Look,
-    /// Look which files belong to other contexts now.
-    Place,
-    /// End, when nothing is in flight.
-    Stop,
-}
-
-/// The callers' end of the way to a context.
-#[derive(Debug)]
-pub(crate) struct Sender {
-    messages: fifo::Sender<Message>,
-    waker: Waker,
-}
-
-impl Sender {
-    pub(crate) fn new(messages: fifo::Sender<Message>, waker: Waker) -> Self {
-        Self { messages, waker }
-    }
-
-    /// Never blocks. Only the first message of a batch wakes; to a context that has ended it is
-    /// lost.
-    pub(crate) fn send(&self, message: Message) {
-        if self.messages.push(message) == WasEmpty::Yes {
-            self.waker.wake();
-        }
-    }
-}
 
 /// The context's own state.
 #[derive(Debug)]
@@ -139,6 +86,15 @@ pub(crate) struct Writeback {
     ended: Vec<Ended>,
     after: After,
     stop: bool,
+}
+
+/// How a context ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    /// It was told to, and nothing of its files was in flight.
+    Stopped,
+    /// It cannot continue.
+    Broken,
 }
 
 impl Writeback {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::core::error::{Error, ErrorKind, Result};
-use crate::core::inode::{After, Inode};
+use crate::core::inode::Inode;
 use crate::core::shared::Shared;
 
 impl Inode {
@@ -39,20 +39,15 @@ impl Inode {
                     .at_path(&self.path)
                     .because(error)
             })?;
-            let mut state = self.lock();
-            // A reader or a writer that had begun before is not hindered by the hold.
-            if !state.cache.can_discard() {
-                continue;
+            let dropped = shared.change(self, |file| {
+                // A reader or a writer that had begun before is not held up.
+                let can_discard = file.cache.can_discard();
+                can_discard
+                    .then(|| file.apply(|cache, settled| cache.discard_dirty(disk_size, settled)))
+            });
+            if let Some(pages) = dropped {
+                return Poll::Ready(Ok(pages));
             }
-            let mut after = After::default();
-            let pages = state.cache.discard_dirty(disk_size, &mut after.settled);
-            state.tell_arena(shared, &mut after);
-            self.count_failing(shared, &mut state, &mut after);
-            let _ = state.recount();
-            state.tell_tickets(&mut after);
-            drop(state);
-            after.finish(shared);
-            return Poll::Ready(Ok(pages));
         }
     }
 }
@@ -73,12 +68,11 @@ impl<'a> Hold<'a> {
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        let mut after = After::default();
-        let mut state = self.inode.lock();
-        state.cache.end_discard();
-        // Who was held up goes on, and so does the context.
-        self.inode.look_again(&mut state, &mut after);
-        drop(state);
-        after.finish(self.shared);
+        self.shared.change(self.inode, |file| {
+            file.cache.end_discard();
+            // Callers that were held up go on, and so does the context.
+            file.wake();
+            file.look();
+        });
     }
 }

@@ -24,18 +24,19 @@ use forebay_cache::{CachedFile, Liberties, Origin, TicketKind};
 pub(crate) use self::life::Serving;
 use self::life::{Control, Life};
 use self::opening::{Found, Sought};
-use crate::core::context::Message;
 use crate::core::contexts::Contexts;
 use crate::core::ended::Ended;
 use crate::core::error::{Error, ErrorKind, Result};
-use crate::core::file::{File, Ticket};
+use crate::core::file::File;
 use crate::core::inode::Inode;
 use crate::core::knobs::Knob;
+use crate::core::message::Message;
 use crate::core::open::Open;
 use crate::core::shared::{Parts, Shared};
 use crate::core::standby::KeeperState;
 use crate::core::stats::Stats;
 use crate::core::table::Table;
+use crate::core::ticket::Ticket;
 use crate::core::wait;
 
 /// Cache for files, with its memory, threads and rings.
@@ -109,7 +110,7 @@ impl Engine {
         let alive = parts.keeper.as_ref().and_then(|keeper| keeper.alive());
         let arena = Arc::clone(&parts.arena);
         let (contexts, ended) = Contexts::new(parts.settings.backend, arena, alive);
-        let shared = Arc::new(Shared::new(parts, contexts));
+        let shared = Arc::new(Shared::new(parts, Box::new(contexts)));
         watch_keeper(&shared)?;
         let description = shared.start()?;
         let weak = Arc::downgrade(&shared);
@@ -584,7 +585,7 @@ impl Owner {
             shared.leave_files();
         }
         self.leases.0.shutdown();
-        shared.contexts.stop();
+        shared.stop_contexts();
         // A thread that has not ended by then waits for the device, with the memory.
         let least = clock::instant() + Duration::from_millis(100);
         let has_ended = self.ended.wait(deadline.map(|deadline| deadline.max(least)));

@@ -1,28 +1,33 @@
 //! A handle of a file, and its verbs.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io::{IoSlice, IoSliceMut};
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use forebay_cache::limits::{MAX_OFFSET, PAGE};
-use forebay_cache::{Admission, Caching, Failure, TicketId, TicketKind};
+use forebay_cache::{Admission, Caching, Failure, TicketKind};
 
+use crate::core::base::Base;
 use crate::core::counters::Counters;
-use crate::core::direct::plug;
+use crate::core::direct::plug::plugged_no_more;
 use crate::core::discard::Hold;
 use crate::core::error::{Error, ErrorKind, Result};
-use crate::core::inode::{After, Inode, Promise, Reading};
+use crate::core::inode::Inode;
+use crate::core::inode::after::After;
+use crate::core::inode::space::Promise;
 use crate::core::layout::Layout;
 use crate::core::limits::{BYPASS_BYTES, BYPASS_BYTES_AT_ONCE};
 use crate::core::open::Open;
+use crate::core::read::Reading;
+use crate::core::room::make_room;
 use crate::core::shared::Shared;
 use crate::core::slices::{Slices, SlicesMut};
 use crate::core::table::Last;
+use crate::core::ticket::Ticket;
 use crate::core::volume::Pledge;
 use crate::core::wait;
 use crate::platform::clock;
@@ -499,7 +504,7 @@ impl File {
         drop(hold);
         drop(turn);
         let pages = dropped?;
-        // It knows.
+        // The caller asked for this, so the error is not reported again.
         let _ = self.and_untold(Ok(()));
         Ok(pages * PAGE)
     }
@@ -543,16 +548,19 @@ impl File {
 
     /// Asks for everything to be written and gives up the handle. Wakers run once the table's lock
     /// is released: one may drop another handle.
-    fn let_go<T>(&mut self, ask: impl Fn(&Arc<Inode>, TicketKind, &mut After) -> T) -> (T, Last) {
+    fn let_go<T>(
+        &mut self,
+        ask: impl Fn(&Arc<Inode>, &Base, TicketKind, &mut After) -> T,
+    ) -> (T, Last) {
         self.closed = true;
         let mut after = After::default();
         let mut table = self.shared.table();
         let last = table.is_last(self.inode.identity);
         let request = if last == Last::Yes { TicketKind::Release } else { TicketKind::WriteOut };
-        let asked = ask(&self.inode, request, &mut after);
+        let asked = ask(&self.inode, &self.shared, request, &mut after);
         table.drop_handle(self.inode.identity);
         drop(table);
-        after.finish(&self.shared);
+        self.shared.finish(&mut after);
         (asked, last)
     }
 
@@ -639,134 +647,6 @@ impl Drop for File {
     }
 }
 
-/// Something asked of the context, to be waited for; dropped, it goes on and nobody hears how it
-/// ends.
-#[derive(Debug)]
-pub(crate) struct Ticket {
-    inode: Arc<Inode>,
-    id: Option<TicketId>,
-}
-
-impl Ticket {
-    pub(crate) fn new(inode: Arc<Inode>, id: TicketId) -> Self {
-        Self { inode, id: Some(id) }
-    }
-
-    /// Asks the same of several open files, without a handle of any. They are asked under the
-    /// table's lock: no context closes a file that is in the table and has a ticket.
-    pub(crate) fn of_all(
-        shared: &Shared,
-        request: TicketKind,
-        is_asked: impl Fn(&Inode) -> bool,
-    ) -> Vec<Self> {
-        let mut after = After::default();
-        let table = shared.table();
-        let inodes = table.inodes().into_iter().filter(|inode| is_asked(inode));
-        let ask = |inode: Arc<Inode>| {
-            let id = inode.ask_with(request, &mut after);
-            Self::new(inode, id)
-        };
-        let tickets = inodes.map(ask).collect();
-        drop(table);
-        after.finish(shared);
-        tickets
-    }
-
-    pub(crate) fn inode(&self) -> &Arc<Inode> {
-        &self.inode
-    }
-}
-
-impl Future for Ticket {
-    type Output = Result<()>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let id = self.id.expect("a ticket is not polled after its end");
-        match self.inode.poll_ticket(context, id) {
-            Poll::Pending => plugged_no_more(Poll::Pending),
-            Poll::Ready(None) => {
-                let what = "the engine stopped, or closed the file, before the operation ended";
-                let ended = Error::new(ErrorKind::Shutdown, what);
-                Poll::Ready(Err(ended.at_path(&self.inode.path)))
-            }
-            Poll::Ready(Some(result)) => {
-                self.id = None;
-                Poll::Ready(result.map_err(|failure| self.inode.failure(failure)))
-            }
-        }
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        if let Some(id) = self.id {
-            self.inode.abandon(id);
-        }
-    }
-}
-
-/// Finds room for a write where there is not plenty: writes out what others were promised space
-/// for, and then allocates. Before it refuses the write it gives back what is reserved and unused
-/// in the files of the file system.
-pub(crate) async fn make_room<'a>(
-    shared: &Arc<Shared>,
-    inode: &'a Arc<Inode>,
-    offset: u64,
-    length: u64,
-) -> Result<Promise<'a>> {
-    if inode.volume.unredeemed().is_some() {
-        // First, so that accepted bytes have the space that is only reserved.
-        give_back(shared, inode).await;
-        if !redeem(shared, inode).await {
-            // An allocation would take the space of bytes that were accepted before.
-            return Err(inode.no_space(offset));
-        }
-        if let Some(_pledge) = inode.pledge(shared, length) {
-            return Ok(Promise::Plenty { _pledge });
-        }
-    }
-    let made = inode.make_room(shared, offset, length);
-    let is_full = |error: &Error| error.kind() == ErrorKind::NoSpace;
-    if !made.as_ref().is_err_and(is_full) {
-        return made.map(Promise::Allocated);
-    }
-    // The space that this one took before it failed is given back, too.
-    give_back(shared, inode).await;
-    let made = inode.make_room(shared, offset, length);
-    if made.as_ref().is_err_and(is_full) {
-        let _ = Ticket::new(Arc::clone(inode), inode.ask(shared, TicketKind::Release)).await;
-    }
-    made.map(Promise::Allocated)
-}
-
-/// Writes out what was accepted on the strength of there being plenty of space. False if the file
-/// system has no space for it; then it is not redeemed.
-async fn redeem(shared: &Arc<Shared>, inode: &Arc<Inode>) -> bool {
-    let volume = &inode.volume;
-    let Some(pledged) = volume.unredeemed() else { return true };
-    let mut has_space = true;
-    let is_there = |inode: &Inode| Arc::ptr_eq(&inode.volume, volume);
-    for ticket in Ticket::of_all(shared, TicketKind::WriteOut, is_there) {
-        // Other errors are reported to those who sync the file.
-        has_space &= !ticket.await.is_err_and(|error| error.os_error() == Some(libc::ENOSPC));
-    }
-    if has_space {
-        volume.redeem(&inode.file, pledged);
-    }
-    has_space
-}
-
-/// Gives back what is reserved and unused in all files of a file system. A failure to write is
-/// reported to those who sync the file.
-async fn give_back(shared: &Arc<Shared>, inode: &Arc<Inode>) {
-    let has_unused = |other: &Inode| {
-        Arc::ptr_eq(&other.volume, &inode.volume) && other.lock().cache.give_back_all()
-    };
-    for ticket in Ticket::of_all(shared, TicketKind::Release, has_unused) {
-        let _ = ticket.await;
-    }
-}
-
 /// Whether what is to be changed ends on a device; offset and end as the caller has them.
 pub(crate) fn check_device_end(
     path: &Path,
@@ -784,14 +664,6 @@ pub(crate) fn check_device_end(
     .at_path(path)
     .at_offset(offset)
     .remedy("nothing was changed"))
-}
-
-/// Who is about to wait hands over what this thread's plugs hold: it may be waiting for that.
-pub(crate) fn plugged_no_more<T>(polled: Poll<T>) -> Poll<T> {
-    if polled.is_pending() {
-        plug::release_here();
-    }
-    polled
 }
 
 /// The exclusive right to append; ends with the append, however that ends.

@@ -13,16 +13,22 @@
 // `wait` and `wakers` blocking calls, `aside` calls that may block a context, `direct` files past
 // the cache, `standby` the keeper as the engine sees it, `user_code` wakers and callbacks.
 
+pub(crate) mod adopt;
 pub(crate) mod aside;
+pub(crate) mod base;
+mod bypass;
+pub(crate) mod closing;
 pub(crate) mod context;
 pub(crate) mod contexts;
 pub(crate) mod counters;
 pub(crate) mod direct;
+pub(crate) mod directory;
 pub(crate) mod discard;
 pub(crate) mod ended;
 pub(crate) mod engine;
 pub(crate) mod entries;
 pub(crate) mod error;
+mod evict;
 pub(crate) mod failing;
 pub(crate) mod file;
 pub(crate) mod flight;
@@ -30,21 +36,29 @@ pub(crate) mod home;
 pub(crate) mod inode;
 pub(crate) mod knobs;
 pub(crate) mod layout;
+mod lease;
 pub(crate) mod level;
 pub(crate) mod limits;
+pub(crate) mod message;
 pub(crate) mod open;
 pub mod policy;
 #[allow(unsafe_code, reason = "where frame numbers become memory; the cache's rules make it sound")]
 pub(crate) mod pool;
+pub(crate) mod read;
 pub(crate) mod recovery;
+mod renew;
+pub(crate) mod room;
 pub(crate) mod settings;
 pub(crate) mod share;
 pub(crate) mod shared;
 pub(crate) mod slices;
+mod spread;
 pub(crate) mod standby;
 pub(crate) mod stats;
 pub(crate) mod table;
+pub(crate) mod ticket;
 pub(crate) mod user_code;
 pub(crate) mod volume;
 pub(crate) mod wait;
 pub(crate) mod wakers;
+mod write;

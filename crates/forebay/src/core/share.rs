@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use forebay_cache::Part;
+use forebay_cache::DevicePart;
 
 use crate::platform::sync::{Mutex, MutexGuard};
 
@@ -70,15 +70,15 @@ impl Share {
         }
     }
 
-    pub(crate) fn part(&self) -> Part {
+    pub(crate) fn part(&self) -> DevicePart {
         let [limit, background] =
             [&self.limit, &self.background].map(|of| of.load(Ordering::Relaxed));
-        Part { limit, background }
+        DevicePart { limit, background }
     }
 
     /// Its part from now on; `None` where it is written alone.
-    pub(crate) fn set_part(&self, part: Option<Part>) {
-        let part = part.unwrap_or(Part { limit: u64::MAX, background: u64::MAX });
+    pub(crate) fn set_part(&self, part: Option<DevicePart>) {
+        let part = part.unwrap_or(DevicePart { limit: u64::MAX, background: u64::MAX });
         self.limit.store(part.limit, Ordering::Relaxed);
         self.background.store(part.background, Ordering::Relaxed);
     }

@@ -43,9 +43,9 @@ impl Writeback {
         }
         self.share_out();
         self.shared.counters.set_queue(self.number, self.queue.counters(), self.queue.held());
-        self.shared.contexts.auto.look(&self.shared, now);
+        self.shared.follow_load(now);
         self.direct.wake();
-        self.after.finish(&self.shared);
+        self.shared.finish(&mut self.after);
     }
 
     /// Bios of a file of this context have ended, wherever they were sent from.
@@ -102,13 +102,13 @@ impl Writeback {
         drop(self.backend.detach(inode.target));
         self.files[inode.target.0 as usize] = None;
         let generation = state.generation();
-        state.close(&self.shared, &mut self.after);
-        inode.count_failing(&self.shared, &mut state, &mut self.after);
+        let Self { shared, after, .. } = self;
+        inode.change_locked(shared, &mut state, after, |file| file.close(shared));
         self.shared.pool.evictor().forget(inode.target);
         let is_listed = state.listed;
         drop(state);
         self.unlist(inode, is_listed);
-        self.after.finish(&self.shared);
+        self.shared.finish(&mut self.after);
         let (shared, closing) = (Arc::clone(&self.shared), Arc::clone(inode));
         inode.volume.aside.run(move || closing.finish_closing(&shared, generation));
     }

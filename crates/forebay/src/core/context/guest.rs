@@ -19,10 +19,11 @@ use std::sync::Arc;
 use forebay_block::{Bio, Class, Device, Ended};
 use forebay_cache::Reason;
 
-use super::{Message, Writeback};
+use super::Writeback;
 use crate::core::counters::Counters;
 use crate::core::inode::{Inode, State};
 use crate::core::limits::DIRECT_LEAVES;
+use crate::core::message::Message;
 
 /// A file of another context that this one has something of.
 #[derive(Debug)]
@@ -150,6 +151,6 @@ impl Writeback {
             self.settle(of_file, now);
         }
         self.share_out();
-        self.after.finish(&self.shared);
+        self.shared.finish(&mut self.after);
     }
 }

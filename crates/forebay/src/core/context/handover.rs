@@ -19,11 +19,12 @@ use std::sync::Arc;
 
 use forebay_block::{Bio, Ended, Operation, Target};
 
-use super::{Message, Writeback};
+use super::Writeback;
 use crate::core::flight::Flight;
 use crate::core::home::Affinity;
 use crate::core::inode::Inode;
 use crate::core::limits::{GROUP_LOOK_BYTES, MESSAGES_PER_PASS};
+use crate::core::message::Message;
 
 /// A file that a context has.
 #[derive(Debug)]
@@ -91,13 +92,12 @@ impl Writeback {
         self.files[number] = Some(Held::new(Arc::clone(&inode)));
         // Opened, or handed over, while files were spread anew.
         self.place(&inode);
-        let mut state = inode.lock();
-        let (is_overdue, keeps) = (state.cache.is_overdue(), state.cache.kept_pages() > 0);
-        if is_renewing {
-            state.end_renewing(&mut self.after);
-        }
-        drop(state);
-        self.after.finish(&self.shared);
+        let (is_overdue, keeps) = self.shared.change(&inode, |file| {
+            if is_renewing {
+                file.end_renewing();
+            }
+            (file.cache.is_overdue(), file.cache.kept_pages() > 0)
+        });
         if is_overdue {
             self.overdue.push(&inode);
         }

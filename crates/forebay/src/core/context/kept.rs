@@ -6,7 +6,8 @@ use std::sync::Arc;
 use forebay_cache::Reason;
 
 use super::Writeback;
-use crate::core::inode::{Inode, Left};
+use crate::core::inode::Inode;
+use crate::core::inode::settle::Left;
 use crate::core::limits::{KEPT_OF_LIMIT, KEPT_OF_LIMIT_WHEN_SHORT};
 
 impl Writeback {

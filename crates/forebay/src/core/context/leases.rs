@@ -1,7 +1,7 @@
 //! Leases that other programs wait for: each goes when what has to be done before is done, or soon.
 
 use super::Writeback;
-use crate::core::engine::lease::GivingUp;
+use crate::core::inode::lease::GivingUp;
 use crate::platform::clock;
 
 impl Writeback {

@@ -13,9 +13,11 @@ use std::sync::Arc;
 
 use forebay_block::{Bio, Ended, Errno};
 
-use super::{Message, Writeback};
+use super::Writeback;
 use crate::core::counters::Counters;
-use crate::core::inode::{Inode, Unreserved};
+use crate::core::inode::Inode;
+use crate::core::inode::space::Unreserved;
+use crate::core::message::Message;
 
 /// Reservations on their way to the queue.
 #[derive(Debug, Default)]

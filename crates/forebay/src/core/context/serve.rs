@@ -48,7 +48,8 @@ impl Writeback {
                 let Some(bio) = state.cache.next_bio(Reason::Sync) else { break };
                 self.send(inode, &mut state, bio);
             }
-            state.tell_tickets(&mut self.after);
+            // Wakes callers whose tickets have ended.
+            inode.change_locked(&self.shared, &mut state, &mut self.after, |_| ());
             let waits = state.cache.has_tickets();
             drop(state);
             if !waits {
@@ -57,7 +58,7 @@ impl Writeback {
             waits
         });
         self.waited.put_back(waited);
-        self.after.finish(&self.shared);
+        self.shared.finish(&mut self.after);
     }
 
     /// What is too old, looked for a few times per `dirty_age`.
@@ -106,7 +107,9 @@ impl Writeback {
                 let mut state = inode.lock();
                 if !state.cache.is_dirty() {
                     state.unlist();
-                    state.give_back_unused(&mut self.after);
+                    inode.change_locked(&self.shared, &mut state, &mut self.after, |file| {
+                        file.give_back_unused();
+                    });
                     return false;
                 }
                 if state.dirty_since.is_some_and(|since| now - since >= age) {
@@ -217,9 +220,10 @@ impl Writeback {
     pub(super) fn send(&mut self, inode: &Arc<Inode>, state: &mut State, bio: Bio) {
         if bio.zero_bytes() > 0 && !inode.holds_lease(state) {
             // Another program may have written where the zeroes would go.
-            state.cache.take_back(&bio, &mut self.after.settled);
-            state.begin_break(&self.shared, clock::instant() + LEASE_BREAK, &mut self.after);
-            inode.kick(state, &mut self.after);
+            inode.change_locked(&self.shared, state, &mut self.after, |file| {
+                file.apply(|cache, settled| cache.take_back(&bio, settled));
+                file.begin_break(clock::instant() + LEASE_BREAK);
+            });
             return;
         }
         self.begin_bio(bio.target);

@@ -1,18 +1,17 @@
-//! The knob `contexts` at `auto`: watches what is written, and has the number changed.
+//! The knob `contexts` at `auto`: watches how much is written, and finds the number of contexts.
 //!
 //! No thread of its own and no timer: whichever context ends a run looks whether a window is over.
-//! The change itself, which may start a thread and a ring, is made by a thread that lives for it.
+//! `spread.rs` changes the number.
 
 use crate::platform::sync::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use forebay_block::Moment;
 
 use super::finder::Finder;
 use super::wanted::Wanted;
+use crate::core::base::Base;
 use crate::core::limits::{CONTEXTS, CONTEXTS_WINDOW};
-use crate::core::shared::Shared;
 use crate::platform::thread;
 
 /// The watch.
@@ -25,7 +24,7 @@ pub(crate) struct Auto {
     /// The writers had less than the device takes, in this window.
     was_idle: AtomicBool,
     /// A change is being made.
-    is_changing: Arc<AtomicBool>,
+    is_changing: AtomicBool,
     window: Mutex<Window>,
 }
 
@@ -44,7 +43,7 @@ impl Auto {
             is_on: AtomicBool::new(false),
             next: AtomicU64::new(0),
             was_idle: AtomicBool::new(true),
-            is_changing: Arc::default(),
+            is_changing: AtomicBool::new(false),
             window: Mutex::new(window),
         }
     }
@@ -62,53 +61,50 @@ impl Auto {
         window.finder.interrupt()
     }
 
-    /// A run has ended at this moment: if a window is over, the number may change.
-    pub(crate) fn look(&self, shared: &Arc<Shared>, now: Moment) {
+    /// Looks whether a window is over at this moment, at which a run has ended. Returns the number
+    /// of contexts there are to be in the next one. `groups` returns the most allocation groups of
+    /// a file system.
+    pub(crate) fn look(
+        &self,
+        base: &Base,
+        now: Moment,
+        groups: impl FnOnce() -> usize,
+    ) -> Option<usize> {
         if !self.is_on.load(Ordering::Relaxed) {
-            return;
+            return None;
         }
-        if !shared.level.is_behind() {
+        if !base.level.is_behind() {
             self.was_idle.store(true, Ordering::Relaxed);
         }
         if now < Moment::from_nanoseconds(self.next.load(Ordering::Relaxed)) {
-            return;
+            return None;
         }
-        let Some(mut window) = self.window.try_lock() else { return };
-        // Somebody was here in between.
+        let mut window = self.window.try_lock()?;
+        // Another context was here in between.
         if now < window.since + CONTEXTS_WINDOW {
-            return;
+            return None;
         }
         self.next.store((now + CONTEXTS_WINDOW).nanoseconds(), Ordering::Relaxed);
         let nanoseconds = now.nanoseconds_since(std::mem::replace(&mut window.since, now));
-        let total = shared.counters.written_bytes();
+        let total = base.counters.written_bytes();
         let written = total - std::mem::replace(&mut window.written, total);
         let was_idle = self.was_idle.swap(false, Ordering::Relaxed);
         // A window that was not looked at for long had nothing to end in it.
-        let active = if was_idle || u128::from(nanoseconds) > 2 * CONTEXTS_WINDOW.as_nanos() {
-            window.finder.interrupt()
-        } else {
-            let processors = thread::processors();
-            let most = most(processors, shared.table().most_groups());
-            window.finder.window(written as f64 / nanoseconds.max(1) as f64, most)
-        };
-        drop(window);
-        if active != shared.contexts.active() && !self.is_changing.swap(true, Ordering::AcqRel) {
-            self.change(shared, active);
+        if was_idle || u128::from(nanoseconds) > 2 * CONTEXTS_WINDOW.as_nanos() {
+            return Some(window.finder.interrupt());
         }
+        let most = most(thread::processors(), groups());
+        Some(window.finder.window(written as f64 / nanoseconds.max(1) as f64, most))
     }
 
-    fn change(&self, shared: &Arc<Shared>, active: usize) {
-        let (shared, is_changing) = (Arc::clone(shared), Arc::clone(&self.is_changing));
-        let change = move || {
-            if let Err(error) = shared.spread_found(active) {
-                tracing::debug!(%error, active, "the number of contexts stays");
-            }
-            is_changing.store(false, Ordering::Release);
-        };
-        if let Err(error) = thread::spawn("forebay-spread", change) {
-            tracing::debug!(%error, "the number of contexts stays");
-            self.is_changing.store(false, Ordering::Release);
-        }
+    /// Begins a change of the number. Returns false if one is under way.
+    pub(crate) fn begin_change(&self) -> bool {
+        !self.is_changing.swap(true, Ordering::AcqRel)
+    }
+
+    /// Ends a change of the number.
+    pub(crate) fn end_change(&self) {
+        self.is_changing.store(false, Ordering::Release);
     }
 }
 

@@ -9,11 +9,11 @@ use crate::platform::{AlignedMemory, Direct, Memory};
 use forebay_block::limits::PAGE;
 use forebay_cache::limits::MAX_OFFSET;
 
-use crate::core::context::Message;
 use crate::core::counters::Counters;
 use crate::core::direct::buffer::DirectBuffer;
-use crate::core::direct::flow;
-use crate::core::direct::inode::{DirectInode, Handle, Taken};
+use crate::core::direct::handle::{Handle, Taken};
+use crate::core::direct::inode::DirectInode;
+use crate::core::direct::message;
 use crate::core::direct::operation::{Bytes, Operation, Verb};
 use crate::core::direct::plug;
 use crate::core::direct::shape::Span;
@@ -21,6 +21,7 @@ use crate::core::direct::transfer::{Aside, Asked, Copying, Transfer};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::check_device_end;
 use crate::core::limits::DIRECT_BYTES;
+use crate::core::message::Message;
 use crate::core::open::Open;
 use crate::core::shared::Shared;
 use crate::core::wait;
@@ -366,7 +367,7 @@ impl DirectFile {
     fn let_go(&mut self) -> bool {
         self.closed = true;
         let is_last = self.shared.table().drop_direct_handle(self.inode.identity);
-        let leave = flow::Message::Leave(Arc::clone(&self.inode), Arc::clone(&self.handle));
+        let leave = message::Message::Leave(Arc::clone(&self.inode), Arc::clone(&self.handle));
         self.shared.send(Message::Direct(leave));
         // No context may be left to take the message.
         if self.shared.is_orphaned() {

@@ -18,33 +18,17 @@ use std::time::Instant;
 use forebay_block::{Bio, Ended, Errno, Target};
 
 use crate::core::direct::active::{Active, Next};
-use crate::core::direct::inode::{DirectInode, Handle};
+use crate::core::direct::held::{Due, Held};
+use crate::core::direct::inode::DirectInode;
 use crate::core::direct::lane::{Lane, Manner, Step};
+use crate::core::direct::message::Message;
 use crate::core::direct::operation::{Operation, Verb};
-use crate::core::direct::plug::{Due, Held};
 use crate::core::direct::turns::Turns;
 use crate::core::error::{Error, Result};
 use crate::core::limits::{DIRECT_FLIGHT, DIRECT_OPERATIONS};
 use crate::core::shared::Shared;
 use crate::core::user_code;
 use crate::platform::Backend;
-
-/// What threads tell the context about direct files.
-#[derive(Debug)]
-pub(crate) enum Message {
-    /// A file was opened.
-    Attach(Arc<DirectInode>),
-    /// The descriptor of this file was replaced.
-    Renew(Arc<DirectInode>),
-    /// Start this, when it may.
-    Operation(Box<Operation>),
-    /// A thread holds operations, or hands them over.
-    Plugged(Arc<Held>),
-    /// A handle is gone.
-    Leave(Arc<DirectInode>, Arc<Handle>),
-    /// A handle that is gone has an error, and nobody is left who could be told.
-    Lost(Arc<Handle>),
-}
 
 /// The direct files of a context.
 #[derive(Debug, Default)]

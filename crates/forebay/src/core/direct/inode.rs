@@ -1,20 +1,16 @@
-//! What the handles of a direct file share, and what each of them has to tell.
+//! State that the handles of a direct file and the context share.
 
 use crate::platform::sync::{Mutex, MutexGuard};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use crate::platform::{Alignment, Identity, Kind};
 use forebay_block::{Errno, Target};
 
 use crate::core::aside::Aside;
-use crate::core::context::Message;
-use crate::core::direct::flow;
-use crate::core::error::{Error, ErrorKind, Result};
-use crate::core::inode::close;
-use crate::core::shared::Shared;
+use crate::core::error::{Error, ErrorKind};
 use crate::core::user_code;
 
 /// One file open direct: the one place where its end is known, for all handles and the context.
@@ -103,14 +99,8 @@ impl DirectInode {
         self.operations.load(Ordering::Acquire) > 0
     }
 
-    /// Closes the file, which the context has detached, and wakes the callers that wait for that.
-    /// May block.
-    pub(crate) fn finish_closing(&self, shared: &Shared) {
-        if let Err(error) = self.file.ofd_unlock() {
-            tracing::debug!(path = %self.path.display(), %error, "could not unlock");
-        }
-        close(&self.path, &self.file);
-        shared.end_closing(self.identity, self.target);
+    /// Notes that the file is closed, and wakes callers that wait for that.
+    pub(crate) fn closed(&self) {
         let mut closing = self.closing();
         closing.is_closed = true;
         let wakers = std::mem::take(&mut closing.wakers);
@@ -118,27 +108,25 @@ impl DirectInode {
         user_code::wake_all(wakers);
     }
 
-    /// Somebody has opened it again while it was being closed: nobody waits for its end any more.
-    pub(crate) fn wake_all(&self) {
-        let wakers = std::mem::take(&mut self.closing().wakers);
-        user_code::wake_all(wakers);
-    }
-
-    /// Resolves when it is closed, or somebody has opened it again, or there is no
-    /// context.
-    pub(crate) fn poll_closed(
-        self: &Arc<Self>,
-        shared: &Shared,
+    /// Resolves when the file is closed, or `is_over` returns true, which is called under the lock.
+    pub(crate) fn poll_closing(
+        &self,
         context: &Context<'_>,
+        is_over: impl FnOnce() -> bool,
     ) -> Poll<()> {
         let waker = context.waker().clone();
-        let is_held = shared.table().is_held_direct(self);
         let mut closing = self.closing();
-        if closing.is_closed || is_held || shared.is_orphaned() {
+        if closing.is_closed || is_over() {
             return Poll::Ready(());
         }
         closing.wakers.push(waker);
         Poll::Pending
+    }
+
+    /// Wakes callers that wait for the file to be closed: it was opened again.
+    pub(crate) fn wake_all(&self) {
+        let wakers = std::mem::take(&mut self.closing().wakers);
+        user_code::wake_all(wakers);
     }
 
     fn closing(&self) -> MutexGuard<'_, Closing> {
@@ -151,105 +139,5 @@ impl DirectInode {
             .at_path(&self.path)
             .at_offset(offset)
             .because(cause)
-    }
-}
-
-/// What a handle has to tell: the first error of a write whose future was dropped.
-#[derive(Debug)]
-pub(crate) struct Handle {
-    shared: Weak<Shared>,
-    untold: Mutex<Untold>,
-}
-
-#[derive(Debug, Default)]
-struct Untold {
-    /// One while somebody may ask; after that all there are, until the engine's callback is told.
-    errors: Vec<Error>,
-    /// Nobody will ask: the engine's callback is told.
-    is_dropped: bool,
-}
-
-impl Handle {
-    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
-        Self { shared: Arc::downgrade(shared), untold: Mutex::default() }
-    }
-
-    /// Keeps an error until the next sync; where there will be none, the context is asked to tell
-    /// it.
-    pub(crate) fn keep(self: &Arc<Self>, error: Error) {
-        let mut untold = self.untold();
-        if untold.is_dropped || untold.errors.is_empty() {
-            untold.errors.push(error);
-        }
-        let is_dropped = untold.is_dropped;
-        drop(untold);
-        if is_dropped && let Some(shared) = self.shared.upgrade() {
-            shared.send(Message::Direct(flow::Message::Lost(Arc::clone(self))));
-            // Otherwise there was a context after it had been sent, which takes it in, if only at
-            // its end.
-            if shared.is_orphaned() {
-                self.leave();
-            }
-        }
-    }
-
-    /// The error nobody was told of yet.
-    pub(crate) fn take(&self) -> Option<Error> {
-        self.untold().errors.pop()
-    }
-
-    /// The handle goes, or has gone: what nobody was told of is told to the engine's callback,
-    /// here.
-    pub(crate) fn leave(&self) {
-        let mut untold = self.untold();
-        untold.is_dropped = true;
-        let errors = std::mem::take(&mut untold.errors);
-        drop(untold);
-        for error in errors {
-            match self.shared.upgrade() {
-                Some(shared) => shared.report(&error),
-                None => tracing::error!(%error, "an error after the end of the engine"),
-            }
-        }
-    }
-
-    fn untold(&self) -> MutexGuard<'_, Untold> {
-        self.untold.lock()
-    }
-}
-
-/// The last resort, where neither a sync nor the context came for it.
-impl Drop for Handle {
-    fn drop(&mut self) {
-        // In a forked child it is the parent's to tell.
-        if self.shared.upgrade().is_none_or(|shared| shared.is_parent()) {
-            self.leave();
-        }
-    }
-}
-
-/// An error taken from its handle by somebody who may not come to tell it: then it goes back.
-#[derive(Debug)]
-pub(crate) struct Taken {
-    handle: Arc<Handle>,
-    error: Option<Error>,
-}
-
-impl Taken {
-    pub(crate) fn from(handle: &Arc<Handle>) -> Self {
-        Self { handle: Arc::clone(handle), error: handle.take() }
-    }
-
-    /// It is told now.
-    pub(crate) fn tell(mut self) -> Result<()> {
-        self.error.take().map_or(Ok(()), Err)
-    }
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        if let Some(error) = self.error.take() {
-            self.handle.keep(error);
-        }
     }
 }

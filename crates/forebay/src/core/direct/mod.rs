@@ -20,10 +20,14 @@
 
 pub(crate) mod active;
 pub(crate) mod buffer;
+mod closing;
 pub(crate) mod file;
 pub(crate) mod flow;
+pub(crate) mod handle;
+pub(crate) mod held;
 pub(crate) mod inode;
 pub(crate) mod lane;
+pub(crate) mod message;
 pub(crate) mod operation;
 pub(crate) mod plug;
 pub(crate) mod shape;

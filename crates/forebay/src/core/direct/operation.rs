@@ -10,7 +10,8 @@ use std::task::{Context, Poll, Waker};
 
 use crate::platform::Memory;
 
-use crate::core::direct::inode::{DirectInode, Handle};
+use crate::core::direct::handle::Handle;
+use crate::core::direct::inode::DirectInode;
 use crate::core::direct::shape::Span;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::user_code;

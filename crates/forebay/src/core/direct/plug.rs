@@ -14,19 +14,16 @@
 //! The price is one message more per batch; both together wake the context once, unless it fell
 //! asleep between.
 
-use crate::platform::clock;
-use crate::platform::sync::{Mutex, MutexGuard};
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::time::Instant;
+use std::task::Poll;
 
-use forebay_block::limits::{BATCH_REQUESTS, PLUG_BYTES, PLUG_HOLD};
-
-use crate::core::context::Message;
 use crate::core::counters::Counters;
-use crate::core::direct::flow;
+use crate::core::direct::held::{Held, Told};
+use crate::core::direct::message;
 use crate::core::direct::operation::Operation;
+use crate::core::message::Message;
 use crate::core::shared::Shared;
 use crate::platform::thread::task_local;
 
@@ -104,96 +101,13 @@ impl Drop for Plug {
         });
         match outermost {
             Ok(Some(plugging)) if plugging.shared.is_parent() => {
-                plugging.held.release(&plugging.shared);
+                release(&plugging.shared, &plugging.held);
             }
             // In a forked child: the context may have had the list's lock, and nobody here will
             // ever let go of it.
             Ok(Some(plugging)) => std::mem::forget(plugging),
             _ => {}
         }
-    }
-}
-
-/// Operations held by one thread.
-#[derive(Debug, Default)]
-pub(crate) struct Held(Mutex<List>);
-
-#[derive(Debug, Default)]
-struct List {
-    operations: Vec<Operation>,
-    bytes: u64,
-    /// When the first of them came.
-    since: Option<Instant>,
-    is_released: bool,
-}
-
-/// What the context does with a list.
-#[derive(Debug)]
-pub(crate) enum Due {
-    /// Start these now: none where they were taken before. The next one held tells anew.
-    Now(Vec<Operation>),
-    /// Look again at the deadline.
-    Later,
-}
-
-impl Held {
-    fn hold(self: &Arc<Self>, shared: &Shared, operation: Operation) {
-        let mut list = self.lock();
-        list.bytes += operation.bytes();
-        list.operations.push(operation);
-        let is_first = list.operations.len() == 1;
-        if is_first {
-            list.since = Some(clock::instant());
-        }
-        let is_full = list.operations.len() >= BATCH_REQUESTS || list.bytes >= PLUG_BYTES;
-        list.is_released |= is_full;
-        drop(list);
-        if is_first || is_full {
-            self.tell(shared);
-            // Nobody takes it any more, or whoever ended did so before it was told: it ends here.
-            if shared.is_orphaned() {
-                drop(self.take());
-            }
-        }
-    }
-
-    /// Hands over what is held.
-    fn release(self: &Arc<Self>, shared: &Shared) {
-        let mut list = self.lock();
-        // Released already and not taken yet: the context has been told.
-        if list.operations.is_empty() || std::mem::replace(&mut list.is_released, true) {
-            return;
-        }
-        drop(list);
-        self.tell(shared);
-    }
-
-    fn tell(self: &Arc<Self>, shared: &Shared) {
-        shared.send(Message::Direct(flow::Message::Plugged(Arc::clone(self))));
-    }
-
-    /// What is to be started by now; the context asks.
-    pub(crate) fn take_due(&self) -> Due {
-        let mut list = self.lock();
-        if !list.is_released && list.since.is_some_and(|since| clock::instant() < since + PLUG_HOLD)
-        {
-            return Due::Later;
-        }
-        Due::Now(std::mem::take(&mut *list).operations)
-    }
-
-    /// All that is held, due or not: somebody waits for it.
-    pub(crate) fn take(&self) -> Vec<Operation> {
-        std::mem::take(&mut *self.lock()).operations
-    }
-
-    /// When what is held is due.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.lock().since.map(|since| since + PLUG_HOLD)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, List> {
-        self.0.lock()
     }
 }
 
@@ -208,19 +122,39 @@ pub(crate) fn submit(shared: &Arc<Shared>, operation: Operation) {
     match held.ok().flatten() {
         // What waits for all before it goes after them, and nobody who waits is held.
         Some(held) if operation.verb.closes() => {
-            held.release(shared);
+            release(shared, &held);
             send(shared, operation);
         }
         Some(held) => {
             Counters::add(&shared.counters.plugged, 1);
-            held.hold(shared, operation);
+            hold(shared, &held, operation);
         }
         None => send(shared, operation),
     }
 }
 
+fn hold(shared: &Shared, held: &Arc<Held>, operation: Operation) {
+    if held.hold(operation) == Told::NotYet {
+        tell(shared, held);
+        // No context takes it any more, or the last one ended before it was told: it ends here.
+        if shared.is_orphaned() {
+            drop(held.take());
+        }
+    }
+}
+
+fn release(shared: &Shared, held: &Arc<Held>) {
+    if held.release() == Told::NotYet {
+        tell(shared, held);
+    }
+}
+
+fn tell(shared: &Shared, held: &Arc<Held>) {
+    shared.send(Message::Direct(message::Message::Plugged(Arc::clone(held))));
+}
+
 fn send(shared: &Shared, operation: Operation) {
-    shared.send(Message::Direct(flow::Message::Operation(Box::new(operation))));
+    shared.send(Message::Direct(message::Message::Operation(Box::new(operation))));
 }
 
 /// This thread is about to wait: what it holds goes.
@@ -228,6 +162,14 @@ pub(crate) fn release_here() {
     let _ = HERE.try_with(|here| {
         let here = here.borrow();
         let ours = here.iter().filter(|plugging| plugging.shared.is_parent());
-        ours.for_each(|plugging| plugging.held.release(&plugging.shared));
+        ours.for_each(|plugging| release(&plugging.shared, &plugging.held));
     });
+}
+
+/// Submits what this thread's plugs hold if the caller is about to wait: it may wait for that.
+pub(crate) fn plugged_no_more<T>(polled: Poll<T>) -> Poll<T> {
+    if polled.is_pending() {
+        release_here();
+    }
+    polled
 }

@@ -16,16 +16,19 @@ use forebay_lists::Pop;
 use forebay_lists::fifo::{self, fifo};
 use tempfile::NamedTempFile;
 
-use crate::core::context::{Message, Sender, Writeback};
+use crate::core::context::Writeback;
 use crate::core::contexts::Contexts;
 use crate::core::direct::file::DirectFile;
-use crate::core::direct::flow::{self, Flow};
-use crate::core::direct::inode::{DirectInode, Handle, Opened};
+use crate::core::direct::flow::Flow;
+use crate::core::direct::handle::Handle;
+use crate::core::direct::inode::{DirectInode, Opened};
+use crate::core::direct::message;
 use crate::core::direct::operation::{Bytes, Operation, Outcome, Ticket, Verb};
 use crate::core::direct::plug::{self, Plug};
 use crate::core::direct::shape::Span;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::limits::{DIRECT_OPERATIONS, MIN_CACHE_BYTES};
+use crate::core::message::{Message, Sender};
 use crate::core::open::Open;
 use crate::core::settings::{OfContext, Settings};
 use crate::core::shared::{Parts, Shared};
@@ -50,7 +53,7 @@ impl Bench {
         let (tell, told) = mpsc::channel();
         let tell = Mutex::new(tell);
         let sender = Sender::new(sender, backend.waker());
-        let contexts = Contexts::with_first(Arc::clone(&arena), sender);
+        let (contexts, _) = Contexts::new(Choice::Auto, Arc::clone(&arena), None);
         let settings = Settings {
             cache_bytes: Some(MIN_CACHE_BYTES),
             dirty_bytes: Some(1024 * 4096),
@@ -65,7 +68,9 @@ impl Bench {
             keeper: None,
             fork: ForkGuard::new().unwrap(),
         };
-        let shared = Arc::new(Shared::new(parts, contexts));
+        // Without a thread: messages to the first context arrive in the test.
+        let shared = Arc::new(Shared::new(parts, Box::new(contexts)));
+        shared.contexts.enter(0, sender);
         Self { flow: Flow::default(), backend, shared, messages, told, files: Vec::new() }
     }
 
@@ -90,7 +95,7 @@ impl Bench {
             aside: Arc::default(),
         }));
         self.shared.table().insert_direct(Arc::clone(&inode));
-        self.take(flow::Message::Attach(Arc::clone(&inode)));
+        self.take(message::Message::Attach(Arc::clone(&inode)));
         self.files.push(named);
         inode
     }
@@ -99,13 +104,13 @@ impl Bench {
         Arc::new(Handle::new(&self.shared))
     }
 
-    fn take(&mut self, message: flow::Message) {
+    fn take(&mut self, message: message::Message) {
         self.flow.take(message, &mut self.backend, &self.shared);
     }
 
     fn submit(&mut self, operation: Operation) -> Arc<Ticket> {
         let ticket = operation.ticket();
-        self.take(flow::Message::Operation(Box::new(operation)));
+        self.take(message::Message::Operation(Box::new(operation)));
         ticket
     }
 
@@ -214,7 +219,7 @@ fn contract_02_what_nobody_was_told_of_is_told_when_the_context_has_ended() {
     let error = |kind| Error::new(kind, "a write failed");
     let [leaves, lost, stays, late] = std::array::from_fn(|_| bench.handle());
     leaves.keep(error(ErrorKind::Io));
-    bench.shared.send(Message::Direct(flow::Message::Leave(inode, Arc::clone(&leaves))));
+    bench.shared.send(Message::Direct(message::Message::Leave(inode, Arc::clone(&leaves))));
     lost.leave();
     lost.keep(error(ErrorKind::NoSpace));
     lost.keep(error(ErrorKind::NoMemory));

@@ -10,10 +10,10 @@ use forebay_cache::{CachedFile, FrameRuns, Liberties, Origin};
 
 use super::lease::lock_out_engines;
 use super::{Engine, cannot_look, give_back_after_crash};
+use crate::core::adopt::{Pages, Trust};
 use crate::core::error::Result;
 use crate::core::file::File;
 use crate::core::inode::Inode;
-use crate::core::inode::adopt::{Pages, Trust};
 use crate::core::open::Open;
 use crate::core::recovery::inherited::{HandedFile, Inherited};
 use crate::core::standby::Standby;

@@ -14,15 +14,16 @@ use forebay_cache::file::Entry;
 use super::lease::lock_out_engines;
 use super::opening::{Found, Sought};
 use super::{Engine, Owner, already_there, cannot_look, device, open_otherwise};
-use crate::core::context::Message;
 use crate::core::direct::buffer::Buffer;
 use crate::core::direct::file::DirectFile;
-use crate::core::direct::flow;
-use crate::core::direct::inode::{DirectInode, Handle, Opened};
+use crate::core::direct::handle::Handle;
+use crate::core::direct::inode::{DirectInode, Opened};
+use crate::core::direct::message;
 use crate::core::direct::operation::{Bytes, Operation, Verb};
 use crate::core::direct::plug::{self, Plug};
 use crate::core::direct::transfer::Asked;
 use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::message::Message;
 use crate::core::open::Open;
 use crate::core::wait;
 
@@ -119,11 +120,11 @@ impl Engine {
     ) -> Result<()> {
         let file = Self::open_for_writing(path, open, &inode.file)?;
         inode.file.make_writable(file).map_err(cannot_look)?;
-        self.send_direct(flow::Message::Renew(Arc::clone(inode)));
+        self.send_direct(message::Message::Renew(Arc::clone(inode)));
         Ok(())
     }
 
-    fn send_direct(&self, message: flow::Message) {
+    fn send_direct(&self, message: message::Message) {
         self.owner.shared.send(Message::Direct(message));
     }
 
@@ -167,7 +168,7 @@ impl Engine {
             aside,
         }));
         // Under the lock: no operation comes before it.
-        self.send_direct(flow::Message::Attach(Arc::clone(&inode)));
+        self.send_direct(message::Message::Attach(Arc::clone(&inode)));
         table.insert_direct(Arc::clone(&inode));
         Ok(inode)
     }

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use crate::core::context::Message;
-use crate::core::contexts::wanted::Wanted;
 use crate::core::error::Result;
 use crate::core::inode::failing;
 use crate::core::knobs::{self, Knob};
+use crate::core::message::Message;
 use crate::core::settings::Settings;
 use crate::core::shared::Shared;
 use crate::core::user_code;
@@ -32,7 +31,7 @@ impl Shared {
         knobs::check(&changed)?;
         // First, for it may fail.
         if let Err(error) = self.spread(&changed) {
-            self.contexts.auto.begin(settings.contexts);
+            self.auto.begin(settings.contexts);
             return Err(error);
         }
         *settings = changed;
@@ -41,28 +40,6 @@ impl Shared {
         self.apply(&settings, &mut wakers);
         drop(settings);
         user_code::wake_all(wakers);
-        Ok(())
-    }
-
-    /// Starts what writes; what it runs on, in one line.
-    pub(crate) fn start(self: &Arc<Self>) -> Result<String> {
-        let settings = self.settings();
-        Ok(self.spread(&settings)?.expect("nothing ran before"))
-    }
-
-    /// Spreads the files among as many contexts as are wanted.
-    fn spread(self: &Arc<Self>, settings: &Settings) -> Result<Option<String>> {
-        let active = self.contexts.auto.begin(settings.contexts);
-        self.contexts.spread(self, settings.of_context(), (active, settings.affinity))
-    }
-
-    /// Spreads them among as many as were found to bring something, unless somebody has said how
-    /// many meanwhile.
-    pub(crate) fn spread_found(self: &Arc<Self>, active: usize) -> Result<()> {
-        let settings = self.settings();
-        if settings.contexts == Wanted::Auto && self.check().is_ok() {
-            self.contexts.spread(self, settings.of_context(), (active, settings.affinity))?;
-        }
         Ok(())
     }
 

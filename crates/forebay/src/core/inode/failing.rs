@@ -1,12 +1,13 @@
 //! Caps for pages that cannot be written: a share for each device and each file.
 
-use super::{After, Inode, State};
+use std::task::Waker;
+
+use super::{Inode, State};
+use crate::core::base::Base;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::failing::Failing;
 use crate::core::level::Level;
 use crate::core::limits::{FAILING_OF_DEVICE, FAILING_OF_FILE};
-use crate::core::shared::Shared;
-use std::task::Waker;
 
 /// Reports to the level how many failing pages are beyond the device's share; wakers of writers
 /// that can go on, or have to fail, are appended.
@@ -26,7 +27,7 @@ fn file_cap(level: &Level) -> u64 {
 
 impl Inode {
     /// Counts the file's failing pages anew: after everything that may have changed them.
-    pub(crate) fn count_failing(&self, shared: &Shared, state: &mut State, after: &mut After) {
+    pub(super) fn count_failing(&self, base: &Base, state: &mut State, wakers: &mut Vec<Waker>) {
         let now = state.cache.unwritable_pages();
         let before = std::mem::replace(&mut state.unwritable, now);
         if before == now {
@@ -37,13 +38,13 @@ impl Inode {
             failing.note(errno);
         }
         failing.change(before, now);
-        look_again(failing, &shared.level, &mut after.wakers);
+        look_again(failing, &base.level, wakers);
     }
 
     /// Returns the error of a write that would add to pages that cannot be written, if there are
     /// too many of them.
-    pub(crate) fn refusal(&self, shared: &Shared, state: &State) -> Option<Error> {
-        let (failing, level) = (&self.volume.failing, &shared.level);
+    pub(crate) fn refusal(&self, base: &Base, state: &State) -> Option<Error> {
+        let (failing, level) = (&self.volume.failing, &base.level);
         let own = state.cache.write_error().filter(|_| state.unwritable >= file_cap(level));
         let (whose, errno) = match own {
             Some((_, errno)) => ("of this file", errno),

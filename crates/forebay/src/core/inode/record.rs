@@ -12,12 +12,12 @@ use forebay_block::{Bio, Frame};
 use forebay_cache::account::{Account, Said};
 use forebay_cache::file::Entry;
 use forebay_cache::limits::PAGE;
-use forebay_cache::{CachedFile, Copy, Liberties};
+use forebay_cache::{CachedFile, Copy, FrameRuns, Liberties, Settled};
 
-use super::{After, Inode, State};
+use super::{Inode, State};
+use crate::core::base::Base;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::recovery::inherited::Inherited;
-use crate::core::shared::Shared;
 
 /// What was said of a file.
 #[derive(Debug)]
@@ -36,8 +36,8 @@ impl Inode {
     ///
     /// # Errors
     /// `NoMemory` where there are as many files as there is room for.
-    pub(crate) fn enter_arena(&self, shared: &Shared) -> Result<()> {
-        if !shared.pool.is_survived() || self.file.access() == Access::Read {
+    pub(crate) fn enter_arena(&self, base: &Base) -> Result<()> {
+        if !base.pool.is_survived() || self.file.access() == Access::Read {
             return Ok(());
         }
         if self.target.0 >= FILE_RECORDS {
@@ -48,7 +48,7 @@ impl Inode {
         }
         let path = self.absolute_path();
         let mut state = self.lock();
-        let (size, generation) = (state.cache.size(), shared.next_generation());
+        let (size, generation) = (state.cache.size(), base.next_generation());
         let device = self.file.kind() == Kind::Block;
         let record = FileRecord {
             generation,
@@ -61,7 +61,7 @@ impl Inode {
             cut: None,
             path,
         };
-        shared.pool.arena().enter_file(self.target.0, &record);
+        base.pool.arena().enter_file(self.target.0, &record);
         state.record = Some(Record { file: self.target.0, generation, sequence: 0, size });
         Ok(())
     }
@@ -89,8 +89,8 @@ impl Inode {
     }
 
     /// What another program said of the file, under the same number, goes on as what is said here.
-    pub(crate) fn go_on_in_arena(&self, shared: &Shared, inherited: &Inherited) {
-        if shared.pool.is_survived() {
+    pub(crate) fn go_on_in_arena(&self, base: &Base, inherited: &Inherited) {
+        if base.pool.is_survived() {
             let Inherited { number: file, record, sequence, .. } = inherited;
             let FileRecord { generation, size, .. } = *record;
             self.lock().record =
@@ -102,8 +102,8 @@ impl Inode {
     ///
     /// # Errors
     /// `Keeper` where it cannot.
-    pub(crate) fn have_kept(&self, shared: &Shared) -> Result<()> {
-        let Some(keeper) = &shared.keeper else { return Ok(()) };
+    pub(crate) fn have_kept(&self, base: &Base) -> Result<()> {
+        let Some(keeper) = &base.keeper else { return Ok(()) };
         let Some(generation) = self.lock().generation() else { return Ok(()) };
         keeper.add(self.target.0, generation, &self.file)
     }
@@ -116,9 +116,9 @@ impl State {
     }
 
     /// A write is about to be copied into frames, of which some may be clean.
-    pub(super) fn tell_touched(&mut self, shared: &Shared, copies: &[Copy]) {
+    pub(super) fn tell_touched(&mut self, base: &Base, copies: &[Copy]) {
         if let Some(record) = &mut self.record {
-            CachedFile::tell_touched(copies, &mut record.account(shared));
+            CachedFile::tell_touched(copies, &mut record.account(base));
             // No byte of the copies before this: the processor does all in order, as seen by who
             // looks afterwards.
             compiler_fence(Ordering::SeqCst);
@@ -126,27 +126,31 @@ impl State {
     }
 
     /// It is copied, and what the cache told to be zeroed or patched is.
-    pub(super) fn tell_copied(&mut self, shared: &Shared, copies: &[Copy]) {
+    pub(super) fn tell_copied(&mut self, base: &Base, copies: &[Copy]) {
         if let Some(record) = &mut self.record {
-            self.cache.tell_copied(copies, &mut record.account(shared));
+            self.cache.tell_copied(copies, &mut record.account(base));
         }
     }
 
     /// A page of which bytes were missing has them.
-    pub(super) fn tell_filled(&mut self, shared: &Shared, page: u64, frame: Frame) {
+    pub(super) fn tell_filled(&mut self, base: &Base, page: u64, frame: Frame) {
         if let Some(record) = &mut self.record {
-            self.cache.tell_filled(page, frame, &mut record.account(shared));
+            self.cache.tell_filled(page, frame, &mut record.account(base));
         }
     }
 
     /// What the cache has told of frames, and the size. Under the lock under which it did; what was
     /// zeroed or patched is finished.
-    pub(crate) fn tell_arena(&mut self, shared: &Shared, after: &mut After) {
-        let settled = &mut after.settled;
+    pub(super) fn tell_arena(
+        &mut self,
+        base: &Base,
+        settled: &mut Settled,
+        retired: &mut FrameRuns,
+    ) {
         match &mut self.record {
             Some(record) => {
-                self.cache.tell_settled(settled, &mut record.account(shared));
-                after.retired.append(&mut settled.freed);
+                self.cache.tell_settled(settled, &mut record.account(base));
+                retired.append(&mut settled.freed);
             }
             None => {
                 settled.written.clear();
@@ -156,32 +160,32 @@ impl State {
     }
 
     /// A bio is sent that may cut the file.
-    pub(crate) fn tell_cut_begins(&self, shared: &Shared, bio: &Bio) {
+    pub(crate) fn tell_cut_begins(&self, base: &Base, bio: &Bio) {
         if let (Some(record), Some(length)) = (&self.record, CachedFile::cuts_to(bio)) {
-            shared.pool.arena().set_file_cut(record.file, Some(length));
+            base.pool.arena().set_file_cut(record.file, Some(length));
         }
     }
 
     /// It has ended, and the size is told.
-    pub(super) fn tell_cut_ends(&self, shared: &Shared, bio: &Bio) {
+    pub(super) fn tell_cut_ends(&self, base: &Base, bio: &Bio) {
         if let (Some(record), Some(_)) = (&self.record, CachedFile::cuts_to(bio)) {
-            shared.pool.arena().set_file_cut(record.file, None);
+            base.pool.arena().set_file_cut(record.file, None);
         }
     }
 
     /// Nothing of the file is published any more, and nothing will be.
-    pub(crate) fn leave_arena(&mut self, shared: &Shared) {
+    pub(crate) fn leave_arena(&mut self, base: &Base) {
         if let Some(record) = self.record.take() {
-            shared.pool.arena().leave_file(record.file);
+            base.pool.arena().leave_file(record.file);
         }
     }
 }
 
 impl Record {
     /// To say something under the file's lock.
-    fn account<'a>(&'a mut self, shared: &'a Shared) -> Published<'a> {
+    fn account<'a>(&'a mut self, base: &'a Base) -> Published<'a> {
         self.sequence += 1;
-        Published { record: self, arena: shared.pool.arena() }
+        Published { record: self, arena: base.pool.arena() }
     }
 }
 

@@ -11,9 +11,9 @@ use forebay_cache::Admission;
 use forebay_cache::limits::PAGE;
 
 use super::Inode;
+use crate::core::base::Base;
 use crate::core::counters::Counters;
 use crate::core::error::{Error, ErrorKind, Result, is_full};
-use crate::core::shared::Shared;
 use crate::core::volume::{Pledge, Room};
 
 /// A write under way whose space was allocated before.
@@ -65,13 +65,13 @@ impl Inode {
 
     /// Whether a write of so many bytes would have to wait for room, at its beginning or on its
     /// way.
-    pub(crate) fn admission(&self, shared: &Shared, length: usize) -> Admission {
-        shared.level.admit_all(&self.volume, length as u64 / PAGE)
+    pub(crate) fn admission(&self, base: &Base, length: usize) -> Admission {
+        base.level.admit_all(&self.volume, length as u64 / PAGE)
     }
 
     /// Accepts a write without space of its own, if there is plenty.
-    pub(crate) fn pledge(&self, shared: &Shared, length: u64) -> Option<Pledge<'_>> {
-        let unwritten = (shared.level.dirty() + 1) * PAGE;
+    pub(crate) fn pledge(&self, base: &Base, length: u64) -> Option<Pledge<'_>> {
+        let unwritten = (base.level.dirty() + 1) * PAGE;
         self.volume.pledge(&self.file, length, unwritten)
     }
 
@@ -79,7 +79,7 @@ impl Inode {
     /// than at the writeback.
     pub(crate) fn make_room(
         self: &Arc<Self>,
-        shared: &Shared,
+        base: &Base,
         offset: u64,
         length: u64,
     ) -> Result<Allocated> {
@@ -97,7 +97,7 @@ impl Inode {
         match self.file.allocate(bytes.start, bytes.end - bytes.start) {
             Ok(()) => {
                 self.volume.look(&self.file);
-                Counters::add(&shared.counters.reserved_scarce_bytes, bytes.end - bytes.start);
+                Counters::add(&base.counters.reserved_scarce_bytes, bytes.end - bytes.start);
                 self.lock().cache.note_allocated(bytes);
                 Ok(allocated)
             }
@@ -133,12 +133,12 @@ impl Inode {
     /// block.
     pub(crate) fn prepare_reservation(
         &self,
-        shared: &Shared,
+        base: &Base,
         bio: &Bio,
     ) -> std::result::Result<(), Unreserved> {
         let reservation = self.lock().cache.reserves_for(bio);
         let (_, whole) = reservation.expect("a bio that allocates has a reservation");
-        let unwritten = shared.level.dirty() * PAGE;
+        let unwritten = base.level.dirty() * PAGE;
         self.volume.begin_reserving(bio.length);
         if self.volume.room_ahead(&self.file, whole, unwritten) == Room::Scarce {
             return Err(Unreserved::Scarce);
@@ -149,7 +149,7 @@ impl Inode {
 
     /// After allocations: has the aside look at how much space is left, and in how many pieces the
     /// allocated space lies.
-    pub(super) fn look_at_space(&self, shared: &Shared, ended: &[Ended]) {
+    pub(super) fn look_at_space(&self, base: &Base, ended: &[Ended]) {
         for Ended { bio, result } in
             ended.iter().filter(|ended| ended.bio.operation == Operation::Allocate)
         {
@@ -160,7 +160,7 @@ impl Inode {
                     self.volume.end_reserving(bytes);
                     continue;
                 }
-                Err(_) => Counters::add(&shared.counters.unreserved_failed, 1),
+                Err(_) => Counters::add(&base.counters.unreserved_failed, 1),
             }
             let (volume, file) = (Arc::clone(&self.volume), Arc::clone(&self.file));
             let allocated = result.is_ok().then(|| bio.offset..bio.end());

@@ -8,10 +8,10 @@ use std::task::Poll;
 use crate::platform::Access;
 use crate::platform::clock;
 
-use super::Inode;
-use crate::core::context::Message;
 use crate::core::error::Result;
+use crate::core::inode::Inode;
 use crate::core::limits::RENEW_LOOKS;
+use crate::core::message::Message;
 use crate::core::shared::Shared;
 use crate::core::wait;
 

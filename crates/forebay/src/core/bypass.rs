@@ -1,0 +1,39 @@
+//! A large aligned write under pressure: past the cache, from the caller's memory to the device.
+
+use std::sync::Arc;
+
+use crate::core::inode::Inode;
+use crate::core::shared::Shared;
+use crate::platform::Direct;
+
+impl Inode {
+    /// Writes from the caller's buffer to the device, on the caller's thread, which may block.
+    /// Returns `None` if the write has to go through the cache, and an error if a part of it may
+    /// have been written.
+    pub(crate) fn bypass(
+        self: &Arc<Self>,
+        shared: &Shared,
+        data: &[u8],
+        offset: u64,
+    ) -> Option<std::io::Result<()>> {
+        let (is_direct, alignment) = (*self.file.direct() == Direct::Yes, self.file.alignment());
+        if !is_direct || !(data.as_ptr() as usize).is_multiple_of(alignment.memory as usize) {
+            return None;
+        }
+        let bytes = offset..offset + data.len() as u64;
+        let bypass = shared
+            .change(self, |file| file.apply(|cache, settled| cache.begin_bypass(bytes, settled)))?;
+        let written = self.file.write_all_at(data, offset);
+        shared.change(self, |file| {
+            file.cache.end_bypass(bypass);
+            // Whoever waits for the file to become quiet waits for this.
+            file.look();
+            file.wake();
+        });
+        // It moved nothing: the file system takes other memory, or other lengths, than it said.
+        if written.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL)) {
+            return None;
+        }
+        Some(written)
+    }
+}

@@ -1,0 +1,25 @@
+//! Messages to the context about files that are open past the cache.
+
+use std::sync::Arc;
+
+use crate::core::direct::handle::Handle;
+use crate::core::direct::held::Held;
+use crate::core::direct::inode::DirectInode;
+use crate::core::direct::operation::Operation;
+
+/// A message about a direct file.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// A file was opened.
+    Attach(Arc<DirectInode>),
+    /// The descriptor of this file was replaced.
+    Renew(Arc<DirectInode>),
+    /// Start this operation, when it may start.
+    Operation(Box<Operation>),
+    /// A thread holds operations, or submits them.
+    Plugged(Arc<Held>),
+    /// A handle is gone.
+    Leave(Arc<DirectInode>, Arc<Handle>),
+    /// A handle that is gone has an error that no caller will ask for.
+    Lost(Arc<Handle>),
+}

@@ -1,0 +1,152 @@
+//! The way to each context, and how files are spread among them.
+//!
+//! Contexts are started elsewhere (`contexts.rs`), and entered here.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+
+use crate::core::home::{Affinity, Home};
+use crate::core::limits::{CONTEXTS, LENT};
+use crate::core::message::{Message, Sender};
+use crate::core::volume::Volume;
+
+/// The contexts, as those see them who send them messages.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    /// The way to each context that was ever started, in order.
+    senders: [OnceLock<Sender>; CONTEXTS],
+    /// Number of contexts that files are spread among; no more than are started.
+    active: AtomicUsize,
+    affinity: AtomicU8,
+    /// Whether a context has no dirty file of its own, and the number of bios lent to it.
+    idle: [AtomicBool; CONTEXTS],
+    lent: [AtomicUsize; CONTEXTS],
+    /// One context could not continue.
+    is_broken: AtomicBool,
+}
+
+impl Directory {
+    pub(crate) fn new() -> Self {
+        Self {
+            senders: [const { OnceLock::new() }; CONTEXTS],
+            active: AtomicUsize::new(1),
+            affinity: AtomicU8::new(Affinity::default() as u8),
+            idle: [const { AtomicBool::new(false) }; CONTEXTS],
+            lent: [const { AtomicUsize::new(0) }; CONTEXTS],
+            is_broken: AtomicBool::new(false),
+        }
+    }
+
+    /// Enters a context that was started. One starts at a time.
+    pub(crate) fn enter(&self, number: usize, sender: Sender) {
+        self.senders[number].set(sender).expect("one starts at a time");
+    }
+
+    /// Returns the number of contexts that files are spread among.
+    pub(crate) fn active(&self) -> usize {
+        self.active.load(Ordering::Acquire)
+    }
+
+    /// Returns the number of contexts that were ever started.
+    pub(crate) fn started(&self) -> usize {
+        self.senders.iter().take_while(|sender| sender.get().is_some()).count()
+    }
+
+    pub(crate) fn affinity(&self) -> Affinity {
+        Affinity::ALL[usize::from(self.affinity.load(Ordering::Acquire))]
+    }
+
+    /// Spreads files among `active` contexts from now on, and tells the contexts.
+    pub(crate) fn spread(&self, active: usize, affinity: Affinity) {
+        if (active, affinity) != (self.active(), self.affinity()) {
+            self.active.store(active, Ordering::Release);
+            // They are listed in the order in which they are declared.
+            self.affinity.store(affinity as u8, Ordering::Release);
+            self.send(Message::Place);
+        }
+    }
+
+    /// Returns the context that a file belongs to.
+    pub(crate) fn place(&self, home: &Home, volume: &Volume) -> usize {
+        home.place(self.affinity(), self.active(), volume)
+    }
+
+    /// Sends a message to the context, or contexts, that it concerns.
+    pub(crate) fn send(&self, message: Message) {
+        match &message {
+            Message::Inode(inode)
+            | Message::Uncached(inode)
+            | Message::Attach(inode)
+            | Message::Renew(inode)
+            | Message::Submit(inode, _)
+            | Message::Prepared(inode, ..)
+            | Message::Moved(inode)
+            | Message::Returned(inode, _) => {
+                let context = inode.home.context();
+                self.send_to(context, message);
+            }
+            Message::Lent(..) => unreachable!("a bio is lent to a chosen context"),
+            Message::Direct(_) => self.send_to(0, message),
+            // Contexts that stand by have no files to look at, once they have handed theirs over.
+            Message::Look => self.tell(self.active(), || Message::Look),
+            Message::Place => self.tell_all(|| Message::Place),
+            Message::Stop => self.tell_all(|| Message::Stop),
+            Message::Knobs(knobs) => self.tell_all(|| Message::Knobs(*knobs)),
+        }
+    }
+
+    /// Sends a message to one context, which is started.
+    pub(crate) fn send_to(&self, context: usize, message: Message) {
+        self.senders[context]
+            .get()
+            .expect("files are given to contexts that are started")
+            .send(message);
+    }
+
+    /// Notes whether a context has no dirty file of its own.
+    pub(crate) fn set_idle(&self, context: usize, is_idle: bool) {
+        if self.idle[context].load(Ordering::Relaxed) != is_idle {
+            self.idle[context].store(is_idle, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns another context that is idle and can be lent another bio.
+    pub(crate) fn idle_beside(&self, context: usize) -> Option<usize> {
+        (0..self.active()).find(|other| {
+            *other != context
+                && self.idle[*other].load(Ordering::Relaxed)
+                && self.lent[*other].load(Ordering::Relaxed) < LENT
+        })
+    }
+
+    /// Counts a bio that is lent to a context.
+    pub(crate) fn lend(&self, context: usize) {
+        self.lent[context].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a lent bio that has ended.
+    pub(crate) fn take_back(&self, context: usize) {
+        self.lent[context].fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Returns whether a context could not continue. Then the others end what they have begun, and
+    /// begin nothing.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::Acquire)
+    }
+
+    /// Notes that a context could not continue.
+    pub(crate) fn mark_broken(&self) {
+        self.is_broken.store(true, Ordering::Release);
+    }
+
+    fn tell_all(&self, message: impl Fn() -> Message) {
+        self.tell(CONTEXTS, message);
+    }
+
+    /// Sends a message to the first `most` contexts, as far as they are started.
+    fn tell(&self, most: usize, message: impl Fn() -> Message) {
+        let started = self.senders[..most].iter().map_while(OnceLock::get);
+        started.for_each(|sender| sender.send(message()));
+    }
+}

@@ -1,0 +1,90 @@
+//! Clean pages that leave memory, so that others get their frames.
+
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+
+use forebay_cache::{Candidate, Verdict};
+
+use crate::core::counters::Counters;
+use crate::core::inode::after::After;
+use crate::core::limits::{EVICT_BATCH, HIGH_ONE_IN, LOW_ONE_IN, RECLAIM_FRAMES, STARVED_BELOW};
+use crate::core::message::Message;
+use crate::core::shared::Shared;
+
+impl Shared {
+    /// Evicts a part of what is missing, in batches, if few frames are free; the next caller evicts
+    /// the next part. While one caller evicts, the others go on.
+    pub(crate) fn make_room_ahead(&self) {
+        let (free, frames) = (self.pool.free(), self.pool.arena().frames());
+        if free >= frames / LOW_ONE_IN || self.evicting.swap(true, Ordering::Acquire) {
+            return;
+        }
+        let wanted = (frames / HIGH_ONE_IN - free) as usize;
+        self.evict(wanted.min(4 * EVICT_BATCH), 8 * EVICT_BATCH);
+        self.evicting.store(false, Ordering::Release);
+    }
+
+    /// Evicts clean pages for a caller that needs frames. If that is not enough, has `waker` woken
+    /// when frames come back. Returns true if there are frames to take now.
+    pub(crate) fn reclaim_or_wait(&self, waker: &Waker) -> bool {
+        // A page that was used three times stays for as many rounds, one that nobody has read yet
+        // for one.
+        let all = self.pool.evictor().len();
+        if self.evict(RECLAIM_FRAMES, 4 * all + EVICT_BATCH) < RECLAIM_FRAMES {
+            self.collect_unused();
+        }
+        if self.pool.free() >= STARVED_BELOW {
+            return true;
+        }
+        self.pool.wait(waker);
+        self.send(Message::Look);
+        // Frames may have come back between the look and the registering.
+        self.pool.free() >= STARVED_BELOW
+    }
+
+    /// Asks files about clean pages, `looks` at most, until `wanted` are dropped. Returns the number
+    /// of pages dropped.
+    fn evict(&self, wanted: usize, looks: usize) -> usize {
+        let mut batch = Vec::with_capacity(EVICT_BATCH.min(wanted));
+        let mut after = After::default();
+        let (mut dropped, mut looked) = (0, 0);
+        while dropped < wanted && looked < looks {
+            batch.clear();
+            self.pool.evictor().candidates((wanted - dropped).min(EVICT_BATCH), &mut batch);
+            if batch.is_empty() {
+                break;
+            }
+            looked += batch.len();
+            self.ask_files(&mut batch, &mut after);
+            self.pool.evictor().settle(&batch);
+            self.finish(&mut after);
+            dropped +=
+                batch.iter().filter(|candidate| candidate.verdict == Verdict::Dropped).count();
+        }
+        Counters::add(&self.counters.evicted_pages, dropped as u64);
+        dropped
+    }
+
+    /// Has each candidate judged by its file, one file after the other.
+    fn ask_files(&self, batch: &mut [Candidate], after: &mut After) {
+        batch.sort_by_key(|candidate| candidate.target);
+        for of_file in batch.chunk_by_mut(|one, next| one.target == next.target) {
+            let inode = self.table().by_target(of_file[0].target);
+            if let Some(inode) = inode {
+                inode.change(self, after, |file| {
+                    file.apply(|cache, settled| cache.evict(of_file.iter_mut(), settled));
+                });
+            }
+        }
+    }
+
+    /// Collects unused credit and frames of all files.
+    pub(crate) fn collect_unused(&self) {
+        let inodes = self.table().inodes();
+        self.finishing(|after| {
+            for inode in inodes {
+                inode.change(self, after, |file| file.give_back_unused());
+            }
+        });
+    }
+}

@@ -1,0 +1,185 @@
+//! The one way to change the cache of a file.
+//!
+//! The cache reports what follows from a change: frames to zero, to free, to enter with the
+//! evictor, pages that are no longer dirty. Some of that must happen under the same lock, in this
+//! order:
+//!
+//! ```text
+//! change --> memory zeroed and copied --> arena updated --> clean pages entered with the evictor
+//!        --> counts: share of the level, unread pages, failing pages --> ended tickets
+//!        --> wakers of pages, the context's look (if the change asked for them) --> lock released
+//! ```
+//!
+//! Memory comes before the arena, so that the arena never describes bytes that are not there yet.
+//! The arena comes before the lock is released, because a writer may touch the pages then.
+//! [`Inode::change`] runs a closure and then all of it, so no caller can forget a step. The
+//! closure gets at what the cache reports only through [`Changing::apply`]. If the closure panics,
+//! none of the steps is run.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::task::Waker;
+
+use forebay_block::Bio;
+use forebay_cache::samples::Told;
+use forebay_cache::{CachedFile, Copy, FrameRuns, Settled};
+
+use super::after::{After, Effect};
+use super::{Inode, State};
+use crate::core::base::Base;
+use crate::core::share::Crossed;
+
+/// A file that is being changed, under its lock.
+#[derive(Debug)]
+pub(crate) struct Changing<'a> {
+    inode: &'a Arc<Inode>,
+    base: &'a Base,
+    state: &'a mut State,
+    after: &'a mut After,
+    /// The context has to look at the level, or at the file.
+    looks_at_level: bool,
+    looks_at_file: bool,
+    /// Callers that wait for a page, or for the size, look again.
+    wakes: bool,
+}
+
+impl Inode {
+    /// Changes the file under its lock. What follows without the lock is added to `after`.
+    pub(crate) fn change<T>(
+        self: &Arc<Self>,
+        base: &Base,
+        after: &mut After,
+        change: impl FnOnce(&mut Changing<'_>) -> T,
+    ) -> T {
+        self.change_locked(base, &mut self.lock(), after, change)
+    }
+
+    /// As [`Inode::change`], by a caller that has the lock.
+    pub(crate) fn change_locked<T>(
+        self: &Arc<Self>,
+        base: &Base,
+        state: &mut State,
+        after: &mut After,
+        change: impl FnOnce(&mut Changing<'_>) -> T,
+    ) -> T {
+        let (looks_at_level, looks_at_file, wakes) = (false, false, false);
+        let mut changing =
+            Changing { inode: self, base, state, after, looks_at_level, looks_at_file, wakes };
+        let done = change(&mut changing);
+        changing.end();
+        done
+    }
+}
+
+impl Deref for Changing<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.state
+    }
+}
+
+impl DerefMut for Changing<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        self.state
+    }
+}
+
+impl Changing<'_> {
+    pub(crate) fn inode(&self) -> &Arc<Inode> {
+        self.inode
+    }
+
+    /// Changes the cache, and does to memory what it asks for.
+    pub(crate) fn apply<T>(
+        &mut self,
+        change: impl FnOnce(&mut CachedFile, &mut Settled) -> T,
+    ) -> T {
+        let done = change(&mut self.state.cache, &mut self.after.settled);
+        let Settled { zero, patches, .. } = &mut self.after.settled;
+        self.state.finish_memory(self.base, zero, patches);
+        done
+    }
+
+    /// Updates the arena and the evictor now, before something that must come after both.
+    pub(crate) fn publish(&mut self) {
+        let After { settled, retired, .. } = &mut *self.after;
+        self.state.tell_arena(self.base, settled, retired);
+        self.base.pool.enter_clean(self.inode.target, &mut settled.clean);
+    }
+
+    /// Removes clean frames from the arena before a write is copied into them.
+    pub(crate) fn touch(&mut self, copies: &[Copy]) {
+        self.state.tell_touched(self.base, copies);
+    }
+
+    /// Enters copies in the arena that were made and published.
+    pub(crate) fn copied(&mut self, copies: &[Copy]) {
+        self.state.tell_copied(self.base, copies);
+    }
+
+    /// Has the context look at the file.
+    pub(crate) fn look(&mut self) {
+        self.looks_at_file = true;
+    }
+
+    /// Has the contexts look at the level.
+    pub(crate) fn look_at_level(&mut self) {
+        self.looks_at_level = true;
+    }
+
+    /// Has the context write out pages that do not stay in memory.
+    pub(crate) fn write_uncached(&mut self) {
+        self.after.effects.push(Effect::Uncached(Arc::clone(self.inode)));
+    }
+
+    /// Has the context submit bios of a caller.
+    pub(crate) fn submit(&mut self, bios: impl IntoIterator<Item = Bio>) {
+        let submits = bios.into_iter().map(|bio| Effect::Submit(Arc::clone(self.inode), bio));
+        self.after.effects.extend(submits);
+    }
+
+    /// Wakes callers that wait for a change of a page, or of the size.
+    pub(crate) fn wake(&mut self) {
+        self.wakes = true;
+    }
+
+    /// Wakers that are woken once the lock is released.
+    pub(crate) fn wakers(&mut self) -> &mut Vec<Waker> {
+        &mut self.after.wakers
+    }
+
+    /// Latencies of writes that have ended.
+    pub(crate) fn latencies(&mut self) -> (&mut State, &mut Told) {
+        (self.state, &mut self.after.told)
+    }
+
+    /// Frees frames that were taken from the pool and not used.
+    pub(crate) fn free(&mut self, frames: &mut FrameRuns) {
+        self.after.settled.freed.append(frames);
+    }
+
+    /// Gives back frames and credit that wait in the file for its next write.
+    pub(crate) fn give_back_unused(&mut self) {
+        self.after.settled.freed.append(&mut self.state.stash);
+        self.after.settled.uncharged += std::mem::take(&mut self.state.credit);
+    }
+
+    /// The steps that follow every change.
+    fn end(mut self) {
+        self.publish();
+        let Self { inode, base, state, after, .. } = self;
+        if state.recount() == Crossed::Background || self.looks_at_level {
+            after.effects.push(Effect::Look);
+        }
+        state.tell_unread(base);
+        inode.count_failing(base, state, &mut after.wakers);
+        state.tell_tickets(&mut after.wakers);
+        if self.wakes {
+            state.page_wakers.drain_into(&mut after.wakers);
+        }
+        if self.looks_at_file && !std::mem::replace(&mut state.kicked, true) {
+            after.effects.push(Effect::LookAt(Arc::clone(inode)));
+        }
+    }
+}

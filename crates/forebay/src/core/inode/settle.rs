@@ -1,0 +1,109 @@
+//! The context's side of a file: bios that have ended, leases, the end of the file.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use forebay_block::{Ended, Moment, Operation};
+use forebay_cache::file::Look;
+use forebay_cache::writeback::settle::Keep;
+
+use super::after::After;
+use super::change::Changing;
+use super::{Inode, State};
+use crate::core::base::Base;
+use crate::core::counters::Counters;
+use crate::platform::clock;
+
+/// What is left to be done after bios have ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Left {
+    /// The file is dirty, and was not listed so.
+    pub(crate) is_dirty_again: bool,
+    /// It keeps pages for a flush.
+    pub(crate) keeps: bool,
+}
+
+impl Inode {
+    /// Settles bios of the file that have ended, in this order. Takes one lock for all bios of the
+    /// file in a run of completions.
+    pub(crate) fn settle(
+        self: &Arc<Self>,
+        base: &Base,
+        ended: &[Ended],
+        now: Moment,
+        after: &mut After,
+    ) -> Left {
+        self.look_at_space(base, ended);
+        self.change(base, after, |file| {
+            let rewrites = file.cache.rewrites();
+            ended.iter().for_each(|ended| settle_one(file, base, ended, now));
+            if file.cache.failing().is_some() {
+                base.level.look_again(self.target, file.wakers());
+            }
+            file.wake();
+            base.pool.take_waiting(file.wakers());
+            let is_dirty_again = file.cache.is_dirty() && !file.listed;
+            if is_dirty_again {
+                file.listed = true;
+                file.dirty_since.get_or_insert_with(clock::instant);
+            }
+            if file.cache.rewrites() > rewrites {
+                Counters::add(&base.counters.rewrites, 1);
+                tracing::info!(path = %self.path.display(), "another program has mapped what was written: once more");
+            }
+            Left { is_dirty_again, keeps: file.cache.kept_pages() > 0 }
+        })
+    }
+}
+
+fn settle_one(file: &mut Changing<'_>, base: &Base, Ended { bio, result }: &Ended, now: Moment) {
+    if result.is_ok() {
+        Counters::add(&base.counters.given_back_bytes, file.cache.gives_back(bio));
+    }
+    file.apply(|cache, settled| cache.settle(bio, *result, Keep::Clean, settled));
+    // Before the next bio is settled, and before the cut of the file is over for the arena.
+    file.publish();
+    file.tell_cut_ends(base, bio);
+    if bio.operation == Operation::Allocate && result.is_ok() {
+        file.cache.note_reserved(now);
+    }
+    let (state, told) = file.latencies();
+    state.samples.ended(bio, *result, now, told);
+}
+
+impl Changing<'_> {
+    /// Drops everything: the context lets go of the file, which has no handle left.
+    pub(crate) fn close(&mut self, base: &Base) {
+        self.apply(|cache, settled| cache.discard(settled));
+        self.give_back_unused();
+        self.publish();
+        self.leave_arena(base);
+    }
+
+    /// Notes that the context has registered the new descriptor.
+    pub(crate) fn end_renewing(&mut self) {
+        self.is_renewing = false;
+        self.wake();
+    }
+
+    /// Takes the liberties that the file's lease allows. Returns false if the lease has to be
+    /// released instead.
+    pub(crate) fn own(&mut self, disk_size: u64, look: Look) -> bool {
+        self.apply(|cache, settled| cache.own(disk_size, look, settled))
+    }
+
+    /// Takes no more liberties, because another program opens the file, and has the context look.
+    pub(crate) fn begin_break(&mut self, deadline: Instant) {
+        self.apply(|cache, settled| cache.begin_break(settled));
+        self.break_deadline.get_or_insert(deadline);
+        self.look();
+    }
+}
+
+impl State {
+    /// Notes that the lease is gone.
+    pub(super) fn end_break(&mut self) {
+        self.cache.end_break();
+        self.break_deadline = None;
+    }
+}

@@ -1,0 +1,87 @@
+//! Tickets: what callers ask of the context, and wait for.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use forebay_cache::{Failure, TicketId, TicketKind};
+
+use super::after::After;
+use super::change::Changing;
+use super::{Inode, State};
+use crate::core::base::Base;
+
+impl Inode {
+    /// Asks the context for something, and returns the ticket to wait for. The context hears of it
+    /// when `after` is finished.
+    pub(crate) fn ask_with(
+        self: &Arc<Self>,
+        base: &Base,
+        request: TicketKind,
+        after: &mut After,
+    ) -> TicketId {
+        self.change(base, after, |file| file.ask(request))
+    }
+
+    /// As [`Inode::ask_with`], but no caller waits: a failure is reported to the engine's callback.
+    /// (A ticket that is abandoned later may have failed before, unheard.)
+    pub(crate) fn ask_unheard_with(
+        self: &Arc<Self>,
+        base: &Base,
+        request: TicketKind,
+        after: &mut After,
+    ) {
+        self.change(base, after, |file| {
+            let id = file.ask(request);
+            file.cache.abandon(id);
+        });
+    }
+
+    /// Returns the result of a ticket; `None` if no context will serve it, because the file is
+    /// closed or the engine has ended.
+    pub(crate) fn poll_ticket(
+        &self,
+        context: &Context<'_>,
+        id: TicketId,
+    ) -> Poll<Option<Result<(), Failure>>> {
+        let mut waker = context.waker().clone();
+        let mut state = self.lock();
+        if let Some(result) = state.cache.fetch(id) {
+            return Poll::Ready(Some(result));
+        }
+        if state.is_closed || state.is_orphan {
+            return Poll::Ready(None);
+        }
+        match state.ticket_wakers.iter_mut().find(|(waiting, _)| *waiting == id) {
+            // The one before is dropped once the lock is released.
+            Some((_, registered)) => std::mem::swap(registered, &mut waker),
+            None => state.ticket_wakers.push((id, waker)),
+        }
+        Poll::Pending
+    }
+
+    /// Declares that no caller waits for a ticket any more.
+    pub(crate) fn abandon(&self, id: TicketId) {
+        self.lock().cache.abandon(id);
+    }
+}
+
+impl Changing<'_> {
+    fn ask(&mut self, request: TicketKind) -> TicketId {
+        let id = self.cache.ask(request);
+        self.give_back_unused();
+        self.look();
+        id
+    }
+}
+
+impl State {
+    /// Wakes callers whose tickets have ended.
+    pub(super) fn tell_tickets(&mut self, wakers: &mut Vec<Waker>) {
+        if self.told_tickets != self.cache.finished_tickets() {
+            self.told_tickets = self.cache.finished_tickets();
+            wakers.extend(self.ticket_wakers.drain(..).map(|(_, waker)| waker));
+            // The end of a change of length lets the calls go on that it held up.
+            self.page_wakers.drain_into(wakers);
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! A cached read, step by step: plan, fill, copy, release; and the size of a file.
+//!
+//! ```text
+//!  read(offset, length) --step by step--> copied from memory
+//!        |                    | not here: a fill, waited for
+//!        |                    | much is asked for: more fills, on their way together
+//!        + goes on where a read ended: a window beyond it, in the background
+//! ```
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use forebay_block::{Bio, Class, Errno};
+use forebay_cache::limits::{FILL_PAGES, PAGE};
+use forebay_cache::{Caching, FrameRuns, Liberties, ReadStep, ReadStop, Reader};
+
+use crate::core::base::Base;
+use crate::core::counters::Counters;
+use crate::core::error::Result;
+use crate::core::inode::change::Changing;
+use crate::core::inode::{Inode, State};
+use crate::core::limits::READ_REQUESTS;
+use crate::core::shared::Shared;
+use crate::core::slices::SlicesMut;
+
+/// One call of a reader.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    bytes: Range<u64>,
+    reader: Reader,
+    /// The cache was asked whether the call continues an earlier one.
+    advised: bool,
+    /// Pages to read ahead of the call, until there is memory for them.
+    ahead: Range<u64>,
+}
+
+impl Reading {
+    pub(crate) fn new(bytes: Range<u64>, caching: Caching) -> Self {
+        Self { bytes, reader: Reader { caching, again: None }, advised: false, ahead: 0..0 }
+    }
+}
+
+/// Why a step of a read ended before it had copied anything.
+#[derive(Clone, Copy, Debug)]
+enum Stop {
+    /// The file ends here.
+    End,
+    /// The device could not be read.
+    Failed(Errno),
+    /// It has to wait for a page, and has no waker yet.
+    NoWaker,
+    /// It waits for a page.
+    Waits,
+    /// It needs frames.
+    Starved,
+}
+
+/// One step of a read.
+struct Step<'a> {
+    shared: &'a Shared,
+    reading: &'a mut Reading,
+    offset: u64,
+    /// Bytes of the step, at most.
+    length: usize,
+    /// Cloned once the read has to wait, with no lock held; then it looks again.
+    waker: &'a mut Option<Waker>,
+}
+
+impl Inode {
+    /// Starts a read of a range. Drops clean pages of a shared file there, so that the read sees
+    /// the bytes that other programs have written.
+    pub(crate) fn start_read(self: &Arc<Self>, shared: &Shared, offset: u64, length: usize) {
+        self.check_lease(shared);
+        let size = self.length(shared);
+        if self.lock().cache.liberties() == Liberties::Exclusive {
+            return;
+        }
+        let end = offset.saturating_add(length as u64).min(size);
+        let range = offset.min(end)..end;
+        shared.change(self, |file| {
+            file.apply(|cache, settled| cache.start_read(&range, settled));
+        });
+    }
+
+    /// Makes one step of a read. Returns the number of bytes copied; 0 only at the end of the file.
+    pub(crate) fn poll_read(
+        self: &Arc<Self>,
+        shared: &Shared,
+        context: &Context<'_>,
+        reading: &mut Reading,
+        (buffer, offset): (&mut SlicesMut<'_, '_>, u64),
+    ) -> Poll<Result<usize>> {
+        let mut waker = None;
+        loop {
+            let length = buffer.len();
+            let step = Step { shared, reading: &mut *reading, offset, length, waker: &mut waker };
+            let read = self.read_step(step, buffer)?;
+            if !matches!(read, Err(Stop::End)) {
+                shared.make_room_ahead();
+            }
+            match read {
+                Ok(read) => return Poll::Ready(Ok(read)),
+                Err(Stop::End) => return Poll::Ready(Ok(0)),
+                Err(Stop::Failed(errno)) => {
+                    return Poll::Ready(Err(self.io_error("could not read", offset, errno)));
+                }
+                Err(Stop::NoWaker) => waker = Some(context.waker().clone()),
+                Err(Stop::Waits) => return Poll::Pending,
+                Err(Stop::Starved) => {
+                    if !shared.reclaim_or_wait(context.waker()) {
+                        return Poll::Pending;
+                    }
+                }
+            }
+        }
+    }
+
+    fn read_step(
+        self: &Arc<Self>,
+        mut step: Step<'_>,
+        buffer: &mut SlicesMut<'_, '_>,
+    ) -> Result<std::result::Result<usize, Stop>> {
+        let (mut steps, shared, caching) = (Vec::new(), step.shared, step.reading.reader.caching);
+        shared.finishing(|after| {
+            let planned = self.change(shared, after, |file| {
+                shared.check()?;
+                let planned = step.plan(file, &mut steps);
+                step.fill(file, &planned);
+                Ok(planned)
+            })?;
+            Ok(planned.inspect(|_| {
+                shared.pool.copy_out(&steps, buffer);
+                self.change(shared, after, |file| release(file, shared, &steps, caching));
+            }))
+        })
+    }
+
+    /// Returns the number of bytes in the file, with everything accepted so far. If other programs
+    /// may have it open, asks the file system on the calling thread.
+    pub(crate) fn length(self: &Arc<Self>, shared: &Shared) -> u64 {
+        let state = self.lock();
+        if state.cache.liberties() == Liberties::Exclusive {
+            return state.cache.size();
+        }
+        let look = state.cache.look();
+        drop(state);
+        let found = self.file.length();
+        shared.change(self, |file| {
+            match found {
+                Ok(length) => file
+                    .apply(|cache, settled| cache.observe_disk_size(length, look, settled)),
+                Err(error) => {
+                    tracing::debug!(path = %self.path.display(), %error, "could not look at the size");
+                }
+            }
+            file.cache.size()
+        })
+    }
+}
+
+impl Step<'_> {
+    /// Plans the copies of this step. Their pages stay as they are until the step releases them.
+    fn plan(
+        &mut self,
+        file: &mut Changing<'_>,
+        steps: &mut Vec<ReadStep>,
+    ) -> std::result::Result<usize, Stop> {
+        let left = file.cache.size().saturating_sub(self.offset);
+        self.length = left.min(self.length as u64) as usize;
+        if self.length == 0 {
+            return Err(Stop::End);
+        }
+        advise(file, self.shared, self.reading);
+        let State { cache, stash, .. } = &mut **file;
+        // Without frames at first: what is here needs none, and what is read in needs as many as
+        // it is long.
+        let (reader, none) = (self.reading.reader, &mut FrameRuns::default());
+        let (mut planned, mut stop) =
+            cache.begin_read(self.offset, self.length, reader, none, steps);
+        if planned == 0 && stop == ReadStop::NoFrames {
+            let wanted = self.length.div_ceil(PAGE as usize).min(FILL_PAGES as usize);
+            if stash.len() < wanted {
+                self.shared.refill(stash, wanted);
+            }
+            (planned, stop) = cache.begin_read(self.offset, self.length, reader, stash, steps);
+        }
+        let stop = match stop {
+            ReadStop::Fill(bio) => {
+                file.submit([bio]);
+                ReadStop::Busy
+            }
+            stop => stop,
+        };
+        match stop {
+            _ if planned > 0 => Ok(planned),
+            ReadStop::NoFrames => Err(Stop::Starved),
+            ReadStop::Failed(errno) => Err(Stop::Failed(errno)),
+            ReadStop::Busy | ReadStop::Fill(_) => Err(self.wait(file)),
+            ReadStop::Done => Err(Stop::Waits),
+        }
+    }
+
+    /// Waits for a change of a page. The waker is cloned without the lock, before the next look.
+    fn wait(&mut self, file: &mut Changing<'_>) -> Stop {
+        match self.waker.take() {
+            Some(waker) => {
+                file.wait_for_pages(waker);
+                Stop::Waits
+            }
+            None => Stop::NoWaker,
+        }
+    }
+
+    /// Brings in the rest of a large read, and pages ahead of it.
+    fn fill(&mut self, file: &mut Changing<'_>, planned: &std::result::Result<usize, Stop>) {
+        let (caching, base): (_, &Base) = (self.reading.reader.caching, self.shared);
+        let next = self.offset + *planned.as_ref().unwrap_or(&0) as u64;
+        match planned {
+            Err(Stop::End) => return,
+            Err(Stop::Failed(_) | Stop::Starved) => {}
+            Ok(_) | Err(Stop::NoWaker | Stop::Waits) => {
+                let rest = rest_of(next, self.offset + self.length as u64);
+                bring_in(file, base, rest, Class::Waited, caching);
+            }
+        }
+        // What is waited for comes first, and may leave too little memory; the last step takes
+        // what there is.
+        let ahead = &mut self.reading.ahead;
+        let is_last = next >= self.reading.bytes.end.min(file.cache.size());
+        if is_last || base.room_ahead() >= ahead.end - ahead.start {
+            bring_in(file, base, std::mem::take(ahead), Class::Background, caching);
+        }
+    }
+}
+
+/// Decides which pages to read ahead of a call, once, at its beginning.
+fn advise(file: &mut Changing<'_>, base: &Base, reading: &mut Reading) {
+    if std::mem::replace(&mut reading.advised, true) {
+        return;
+    }
+    let bytes = reading.bytes.start..reading.bytes.end.min(file.cache.size());
+    (reading.ahead, reading.reader.again) = file.cache.advise(bytes, base.room_ahead());
+}
+
+/// Submits reads of pages that are not in memory, as far as there is memory to spare.
+fn bring_in(
+    file: &mut Changing<'_>,
+    base: &Base,
+    pages: Range<u64>,
+    class: Class,
+    caching: Caching,
+) {
+    let missing = file.cache.missing(pages.clone());
+    if missing == 0 {
+        return;
+    }
+    let (mut frames, mut bios) = (FrameRuns::default(), Vec::<Bio>::new());
+    base.pool.take(missing.min(base.room_ahead()) as usize, &mut frames);
+    file.cache.fill_ahead(pages, class, caching, &mut frames, &mut bios);
+    if class == Class::Background {
+        let bytes = bios.iter().map(|bio| bio.length).sum();
+        Counters::add(&base.counters.readahead_bytes, bytes);
+    }
+    file.free(&mut frames);
+    file.submit(bios);
+}
+
+/// Lets others use the pages again that were copied.
+fn release(file: &mut Changing<'_>, base: &Base, steps: &[ReadStep], caching: Caching) {
+    file.apply(|cache, settled| cache.end_read(steps, caching, settled));
+    file.wake();
+    base.pool.take_waiting(file.wakers());
+    if file.cache.has_tickets() {
+        file.look();
+    }
+}
+
+/// Returns the pages of a large read to bring in beside the request that its first page is in:
+/// whole requests, so that each step asks for one more or for none.
+fn rest_of(start: u64, end: u64) -> Range<u64> {
+    let (first, end) = (start / PAGE, end.div_ceil(PAGE));
+    let horizon = (first / FILL_PAGES + READ_REQUESTS) * FILL_PAGES;
+    if end - first > FILL_PAGES { first..end.min(horizon) } else { 0..0 }
+}

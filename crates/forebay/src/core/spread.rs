@@ -1,0 +1,87 @@
+//! How many contexts files are spread among: as the knobs say, or as `auto` finds.
+//!
+//! A caller that spreads files holds the lock of the settings, so that all contexts hear of changes
+//! in their order.
+
+use std::sync::Arc;
+
+use forebay_block::Moment;
+
+use crate::core::contexts::wanted::Wanted;
+use crate::core::error::Result;
+use crate::core::limits::CONTEXTS;
+use crate::core::settings::Settings;
+use crate::core::shared::Shared;
+use crate::platform::thread;
+
+impl Shared {
+    /// Starts the first contexts. Returns the system calls that they use, in one line.
+    ///
+    /// # Errors
+    /// Why one could not be started.
+    pub(crate) fn start(self: &Arc<Self>) -> Result<String> {
+        let settings = self.settings.lock();
+        Ok(self.spread(&settings)?.expect("nothing ran before"))
+    }
+
+    /// Spreads the files among as many contexts as are wanted.
+    ///
+    /// # Errors
+    /// Why one could not be started.
+    pub(crate) fn spread(self: &Arc<Self>, settings: &Settings) -> Result<Option<String>> {
+        self.spread_among(self.auto.begin(settings.contexts), settings)
+    }
+
+    /// Changes the number of contexts if a window is over at this moment. A change may start a
+    /// thread and a ring, so a thread that lives for it makes it.
+    pub(crate) fn follow_load(self: &Arc<Self>, now: Moment) {
+        let found = self.auto.look(self, now, || self.table().most_groups());
+        let Some(active) = found else { return };
+        if active == self.contexts.active() || !self.auto.begin_change() {
+            return;
+        }
+        let shared = Arc::clone(self);
+        let change = move || {
+            if let Err(error) = shared.spread_found(active) {
+                tracing::debug!(%error, active, "the number of contexts stays");
+            }
+            shared.auto.end_change();
+        };
+        if let Err(error) = thread::spawn("forebay-spread", change) {
+            tracing::debug!(%error, "the number of contexts stays");
+            self.auto.end_change();
+        }
+    }
+
+    /// Spreads the files among as many contexts as were found best, unless the knob was set to a
+    /// number meanwhile.
+    fn spread_found(self: &Arc<Self>, active: usize) -> Result<()> {
+        let settings = self.settings.lock();
+        if settings.contexts == Wanted::Auto && self.check().is_ok() {
+            self.spread_among(active, &settings)?;
+        }
+        Ok(())
+    }
+
+    /// Spreads the files among `active` contexts, and starts those that are missing. Returns when
+    /// they have been told, not when the files are where they belong. Returns the description of
+    /// the first one that this started.
+    ///
+    /// # Errors
+    /// Why one could not be started. Then files stay where they are; contexts that were started
+    /// stay.
+    fn spread_among(
+        self: &Arc<Self>,
+        active: usize,
+        settings: &Settings,
+    ) -> Result<Option<String>> {
+        assert!((1..=CONTEXTS).contains(&active), "checked where it was asked for");
+        let mut first = None;
+        while self.contexts.started() < active {
+            let description = self.start_context(settings.of_context())?;
+            first.get_or_insert(description);
+        }
+        self.contexts.spread(active, settings.affinity);
+        Ok(first)
+    }
+}

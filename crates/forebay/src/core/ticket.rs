@@ -1,0 +1,92 @@
+//! Requests to the context that a caller waits for: syncs, changes of length, discards.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use forebay_cache::{TicketId, TicketKind};
+
+use crate::core::direct::plug::plugged_no_more;
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::inode::Inode;
+use crate::core::inode::after::After;
+use crate::core::shared::Shared;
+
+impl Inode {
+    /// Asks the context for something, and returns the ticket to wait for.
+    pub(crate) fn ask(self: &Arc<Self>, shared: &Shared, request: TicketKind) -> TicketId {
+        shared.finishing(|after| self.ask_with(shared, request, after))
+    }
+
+    /// As [`Inode::ask`], but no caller waits: a failure is reported to the engine's callback.
+    pub(crate) fn ask_unheard(self: &Arc<Self>, shared: &Shared, request: TicketKind) {
+        shared.finishing(|after| self.ask_unheard_with(shared, request, after));
+    }
+}
+
+/// Future of a request to the context. If it is dropped, the request goes on and no caller gets its
+/// result.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    inode: Arc<Inode>,
+    id: Option<TicketId>,
+}
+
+impl Ticket {
+    pub(crate) fn new(inode: Arc<Inode>, id: TicketId) -> Self {
+        Self { inode, id: Some(id) }
+    }
+
+    /// Asks the same of several open files, without a handle of any. They are asked under the
+    /// table's lock: no context closes a file that is in the table and has a ticket.
+    pub(crate) fn of_all(
+        shared: &Shared,
+        request: TicketKind,
+        is_asked: impl Fn(&Inode) -> bool,
+    ) -> Vec<Self> {
+        let mut after = After::default();
+        let table = shared.table();
+        let inodes = table.inodes().into_iter().filter(|inode| is_asked(inode));
+        let ask = |inode: Arc<Inode>| {
+            let id = inode.ask_with(shared, request, &mut after);
+            Self::new(inode, id)
+        };
+        let tickets = inodes.map(ask).collect();
+        drop(table);
+        shared.finish(&mut after);
+        tickets
+    }
+
+    pub(crate) fn inode(&self) -> &Arc<Inode> {
+        &self.inode
+    }
+}
+
+impl Future for Ticket {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let id = self.id.expect("a ticket is not polled after its end");
+        match self.inode.poll_ticket(context, id) {
+            Poll::Pending => plugged_no_more(Poll::Pending),
+            Poll::Ready(None) => {
+                let what = "the engine stopped, or closed the file, before the operation ended";
+                let ended = Error::new(ErrorKind::Shutdown, what);
+                Poll::Ready(Err(ended.at_path(&self.inode.path)))
+            }
+            Poll::Ready(Some(result)) => {
+                self.id = None;
+                Poll::Ready(result.map_err(|failure| self.inode.failure(failure)))
+            }
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.inode.abandon(id);
+        }
+    }
+}

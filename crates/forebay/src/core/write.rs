@@ -1,0 +1,213 @@
+//! A cached write, step by step: admit, plan, copy, publish.
+//!
+//! ```text
+//! under the file's lock   admit: may the write go on?  plan: which bytes go into which frames
+//! without a lock          copy: the caller's memory may fault into a file that we serve
+//! under the file's lock   publish: the pages are dirty from here on
+//! ```
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use forebay_cache::limits::{GATHER_PAGES, PAGE, STEP_PAGES, UNCACHED_PAGES};
+use forebay_cache::{Admission, Caching, Copy, Failure, Liberties, WriteStop};
+
+use crate::core::error::{Error, Result};
+use crate::core::inode::change::Changing;
+use crate::core::inode::{Inode, State};
+use crate::core::level::Queued;
+use crate::core::limits::UNCACHED_DIRTY_PAGES;
+use crate::core::message::Message;
+use crate::core::share::Crossed;
+use crate::core::shared::Shared;
+use crate::core::slices::Slices;
+use crate::platform::clock;
+
+/// Why a step of a write ended before it had copied anything.
+#[derive(Debug)]
+enum Stop {
+    /// The write is in vain.
+    Refused(Error),
+    /// The dirty limit is reached.
+    Full,
+    /// It has to wait for a page, and has no waker yet.
+    NoWaker,
+    /// It waits for a page.
+    Waits,
+    /// It needs frames.
+    Starved,
+}
+
+/// One step of a write.
+struct Step<'a> {
+    shared: &'a Shared,
+    data: Slices<'a>,
+    offset: u64,
+    caching: Caching,
+    /// Pages that the level has granted to the writer.
+    granted: u64,
+    /// Cloned once the write has to wait, with no lock held; then it looks again.
+    waker: &'a mut Option<Waker>,
+}
+
+impl Inode {
+    /// Makes one step of a write. Returns the number of bytes accepted, at least one.
+    pub(crate) fn poll_write(
+        self: &Arc<Self>,
+        shared: &Shared,
+        context: &Context<'_>,
+        (data, offset, caching): (Slices<'_>, u64, Caching),
+        queued: &mut Option<Queued>,
+    ) -> Poll<Result<usize>> {
+        self.check_lease(shared);
+        let mut waker = None;
+        loop {
+            let granted = match queued.as_mut().map(|queued| queued.poll(context)) {
+                Some(Poll::Pending) => return self.poll_queued(shared),
+                Some(Poll::Ready(pages)) => pages,
+                None => 0,
+            };
+            *queued = None;
+            let step = Step { shared, data, offset, caching, granted, waker: &mut waker };
+            match self.write_step(step) {
+                Ok(accepted) => {
+                    shared.make_room_ahead();
+                    return Poll::Ready(Ok(accepted));
+                }
+                Err(Stop::Refused(error)) => return Poll::Ready(Err(error)),
+                Err(Stop::Full) => {
+                    *queued = Some(shared.level.queue(self.target, &self.volume));
+                    // If nothing is on its way to the device, the context finds the files that sit
+                    // on unused credit.
+                    shared.send(Message::Look);
+                }
+                Err(Stop::NoWaker) => waker = Some(context.waker().clone()),
+                Err(Stop::Waits) => return Poll::Pending,
+                Err(Stop::Starved) => {
+                    if !shared.reclaim_or_wait(context.waker()) {
+                        return Poll::Pending;
+                    }
+                }
+            }
+        }
+    }
+
+    fn write_step(self: &Arc<Self>, mut step: Step<'_>) -> std::result::Result<usize, Stop> {
+        let (mut copies, shared) = (Vec::new(), step.shared);
+        shared.finishing(|after| {
+            let planned = self.change(shared, after, |file| {
+                step.admit(file)?;
+                step.plan(file, &mut copies)
+            })?;
+            shared.pool.copy_in(&copies, step.data);
+            self.change(shared, after, |file| publish(file, &copies, step.caching));
+            Ok(planned)
+        })
+    }
+
+    /// Checks whether a write that waits for room still has a reason to.
+    fn poll_queued(&self, shared: &Shared) -> Poll<Result<usize>> {
+        shared.check()?;
+        let state = self.lock();
+        // A device that takes nothing makes no room.
+        let failing = state.cache.failing();
+        let failing = failing.map(|(offset, errno)| self.failure(Failure::Write { offset, errno }));
+        match failing.or_else(|| self.refusal(shared, &state)) {
+            Some(error) => Poll::Ready(Err(error)),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Step<'_> {
+    /// Decides whether the write may go on now.
+    fn admit(&mut self, file: &mut Changing<'_>) -> std::result::Result<(), Stop> {
+        let Self { shared, granted, caching, .. } = *self;
+        file.credit += granted;
+        // Under the lock: what is accepted before a shutdown looks at the file is written out by
+        // it.
+        let refused = shared.check().err().or_else(|| file.inode().refusal(shared, &*file));
+        if let Some(error) = refused {
+            file.give_back_unused();
+            return Err(Stop::Refused(error));
+        }
+        let admission = || shared.level.admit(&file.inode().volume, file.cache.dirty_pages());
+        if file.credit == 0 && admission() == Admission::Wait {
+            return Err(Stop::Full);
+        }
+        // Of a shared file more is kept for its next flush than on its way.
+        let passes_too_fast = caching == Caching::Uncached
+            && file.cache.liberties() == Liberties::Exclusive
+            && file.cache.dirty_pages() >= UNCACHED_DIRTY_PAGES
+            && file.cache.in_flight();
+        // Any completion for this file wakes this writer.
+        if passes_too_fast { Err(self.wait(file)) } else { Ok(()) }
+    }
+
+    /// Plans the copies of this step. No other task uses their pages until they are published.
+    fn plan(
+        &mut self,
+        file: &mut Changing<'_>,
+        copies: &mut Vec<Copy>,
+    ) -> std::result::Result<usize, Stop> {
+        // A page of which a part is written takes two.
+        let wanted = self.data.len().div_ceil(PAGE as usize).clamp(2, STEP_PAGES);
+        if file.stash.len() < wanted {
+            self.shared.refill(&mut file.stash, wanted);
+        }
+        let State { cache, stash, .. } = &mut **file;
+        let (planned, charged, stop) =
+            cache.begin_write(self.offset, self.data.len(), stash, copies);
+        let from_credit = charged.min(file.credit);
+        file.credit -= from_credit;
+        if self.shared.level.add(charged - from_credit) == Crossed::Background {
+            file.look_at_level();
+        }
+        file.touch(copies);
+        match stop {
+            _ if planned > 0 => Ok(planned),
+            WriteStop::Busy => Err(self.wait(file)),
+            WriteStop::NoFrames => Err(Stop::Starved),
+            WriteStop::Done => Err(Stop::Waits),
+        }
+    }
+
+    /// Waits for a change of a page. The waker is cloned without the lock, before the next look.
+    fn wait(&mut self, file: &mut Changing<'_>) -> Stop {
+        match self.waker.take() {
+            Some(waker) => {
+                file.wait_for_pages(waker);
+                Stop::Waits
+            }
+            None => Stop::NoWaker,
+        }
+    }
+}
+
+/// Makes pages dirty that were copied.
+fn publish(file: &mut Changing<'_>, copies: &[Copy], caching: Caching) {
+    let published = file.apply(|cache, settled| cache.publish(copies, caching, settled));
+    file.copied(copies);
+    if published.first {
+        file.dirty_since = Some(clock::instant());
+    }
+    if caching == Caching::Uncached {
+        file.passing += copies.iter().map(|copy| copy.pages().end - copy.page).sum::<u64>();
+        if file.passing >= GATHER_PAGES {
+            file.passing = 0;
+            if file.cache.unsent_pages() >= UNCACHED_PAGES {
+                file.write_uncached();
+            }
+        }
+    }
+    if file.samples.is_due(published.first)
+        && let Some(page) = copies.first().map(|copy| copy.page)
+        && !file.cache.is_page_in_flight(page)
+    {
+        file.samples.accepted(page, clock::now());
+    }
+    if published.first || published.awaited {
+        file.look();
+    }
+    file.wake();
+}

@@ -11,12 +11,12 @@
 //! file by file in turn. The thread sleeps in the doorbell and nowhere else, and without a timer
 //! when nothing is dirty.
 
+mod agenda;
 mod ends;
 mod guest;
 mod handover;
 mod kept;
 mod leases;
-mod list;
 mod reserve;
 mod serve;
 
@@ -40,9 +40,9 @@ use crate::core::limits::MESSAGES_PER_PASS;
 use crate::core::message::Message;
 use crate::core::settings::OfContext;
 use crate::core::shared::Shared;
+use agenda::{Agenda, Why};
 use guest::Guests;
 use handover::Held;
-use list::List;
 use reserve::Reservations;
 
 /// The context's own state.
@@ -64,24 +64,12 @@ pub(crate) struct Writeback {
     reservations: Reservations,
     /// Files open past the cache: the first context has them.
     direct: Flow,
-    /// Files somebody waits for.
-    waited: List,
+    /// Files with something to do.
+    agenda: Agenda,
     /// What is on its way to each file system, by its number, and its dirty files.
     flights: Vec<Flight>,
-    /// Files that belong to other contexts.
-    moving: List,
-    /// Files that may have to be let go of.
-    leaving: List,
-    /// Files whose lease another program waits for.
-    breaking: List,
-    /// The first moment at which a lease of those has waited long enough.
+    /// The first moment at which a lease that is given up has waited long enough.
     next_break: Option<Instant>,
-    /// Files that keep what they wrote for a flush.
-    keeping: List,
-    /// Files of which much is dirty that does not stay.
-    uncached: List,
-    /// Files of which something is too old.
-    overdue: List,
     next_tick: Option<Instant>,
     ended: Vec<Ended>,
     after: After,
@@ -91,7 +79,7 @@ pub(crate) struct Writeback {
 /// How a context ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
-    /// It was told to, and nothing of its files was in flight.
+    /// It stopped as asked, with nothing of its files in flight.
     Stopped,
     /// It cannot continue.
     Broken,
@@ -119,15 +107,9 @@ impl Writeback {
             guests: Guests::default(),
             reservations: Reservations::default(),
             direct: Flow::default(),
-            waited: List::default(),
+            agenda: Agenda::default(),
             flights: Vec::new(),
-            moving: List::default(),
-            leaving: List::default(),
-            breaking: List::default(),
             next_break: None,
-            keeping: List::default(),
-            uncached: List::default(),
-            overdue: List::default(),
             next_tick: None,
             ended: Vec::new(),
             after: After::default(),
@@ -135,7 +117,7 @@ impl Writeback {
         }
     }
 
-    /// Runs until told to stop.
+    /// Runs until it gets the message to stop, or cannot continue.
     pub(crate) fn run(mut self) -> End {
         loop {
             let mut more = self.take_messages();
@@ -183,7 +165,9 @@ impl Writeback {
                 Message::Attach(inode) => self.attach(inode),
                 Message::Renew(inode) if self.has(&inode) => self.renew(&inode),
                 Message::Inode(inode) if self.has(&inode) => self.look_at(inode),
-                Message::Uncached(inode) if self.has(&inode) => self.uncached.push(&inode),
+                Message::Uncached(inode) if self.has(&inode) => {
+                    self.agenda.push(Why::Uncached, &inode)
+                }
                 Message::Renew(inode) => self.send_on(inode, Message::Renew),
                 Message::Inode(inode) => self.send_on(inode, Message::Inode),
                 Message::Uncached(inode) => self.send_on(inode, Message::Uncached),
@@ -249,13 +233,13 @@ impl Writeback {
         let dirty = state.cache.is_dirty() && !state.listed;
         state.listed |= dirty;
         if state.break_deadline.is_some() {
-            self.breaking.push(&inode);
+            self.agenda.push(Why::Breaking, &inode);
         }
         drop(state);
         if waited {
-            self.waited.push(&inode);
+            self.agenda.push(Why::Waited, &inode);
         } else {
-            self.leaving.push(&inode);
+            self.agenda.push(Why::Leaving, &inode);
         }
         if dirty {
             self.flights[inode.volume.number()].dirty.push_back(inode);

@@ -7,6 +7,7 @@ use forebay_block::{Device, Ended, Moment};
 use forebay_cache::file::Entry;
 
 use super::Writeback;
+use super::agenda::Why;
 use crate::core::inode::Inode;
 
 impl Writeback {
@@ -55,14 +56,14 @@ impl Writeback {
         held.end(of_file);
         let inode = Arc::clone(&held.inode);
         let left = inode.settle(&self.shared, of_file, now, &mut self.after);
-        self.leaving.push(&inode);
+        self.agenda.push(Why::Leaving, &inode);
         self.note_left(&inode, left);
         inode
     }
 
     /// Tells of failures nobody waits for, and lets go of files without handles.
     pub(super) fn let_go(&mut self) {
-        for inode in self.leaving.take() {
+        for inode in self.agenda.take(Why::Leaving) {
             let mut state = inode.lock();
             let lost = state.cache.take_lost();
             let busy = state.is_busy();

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use forebay_block::{Bio, Ended, Operation, Target};
 
 use super::Writeback;
+use super::agenda::Why;
 use crate::core::flight::Flight;
 use crate::core::home::Affinity;
 use crate::core::inode::Inode;
@@ -99,10 +100,10 @@ impl Writeback {
             (file.cache.is_overdue(), file.cache.kept_pages() > 0)
         });
         if is_overdue {
-            self.overdue.push(&inode);
+            self.agenda.push(Why::Overdue, &inode);
         }
         if keeps {
-            self.keeping.push(&inode);
+            self.agenda.push(Why::Keeping, &inode);
         }
         self.look_at(inode);
     }
@@ -164,7 +165,7 @@ impl Writeback {
     pub(super) fn renew(&mut self, inode: &Arc<Inode>) {
         let held = self.files[inode.target.0 as usize].as_mut().expect("it has it");
         held.is_renewing = true;
-        self.moving.push(inode);
+        self.agenda.push(Why::Moving, inode);
     }
 
     /// Files are spread anew.
@@ -183,7 +184,7 @@ impl Writeback {
             .expect("a file is attached while it is placed");
         let to = (to != self.number).then_some(to);
         if std::mem::replace(&mut held.leaves_to, to).is_none() && to.is_some() {
-            self.moving.push(inode);
+            self.agenda.push(Why::Moving, inode);
         }
     }
 
@@ -214,11 +215,11 @@ impl Writeback {
     /// done at once.
     pub(super) fn hand_over(&mut self) -> bool {
         // Who is told to end has nobody to give to any more.
-        if self.moving.is_empty() || self.stop {
+        if self.agenda.is_empty(Why::Moving) || self.stop {
             return false;
         }
         let (mut gone, mut more) = (Vec::new(), false);
-        let mut moving = self.moving.take();
+        let mut moving = self.agenda.take(Why::Moving);
         moving.retain(|inode| {
             let held = self.files[inode.target.0 as usize]
                 .as_mut()
@@ -241,7 +242,7 @@ impl Writeback {
                 }
             }
         });
-        self.moving.put_back(moving);
+        self.agenda.put_back(Why::Moving, moving);
         if !gone.is_empty() {
             self.unlist_strangers();
         }
@@ -263,29 +264,23 @@ impl Writeback {
         more
     }
 
-    /// Takes a file off its lists; `is_listed` where it is among the dirty ones.
+    /// Takes a file off the agenda, and off the dirty files if `is_listed`.
     pub(super) fn unlist(&mut self, inode: &Arc<Inode>, is_listed: bool) {
         if is_listed {
             self.flights[inode.volume.number()].dirty.retain(|listed| !Arc::ptr_eq(listed, inode));
         }
-        let Self { waited, leaving, breaking, keeping, uncached, overdue, .. } = self;
-        for list in [waited, leaving, breaking, keeping, uncached, overdue] {
-            list.remove(inode);
-        }
+        self.agenda.remove(inode);
     }
 
-    /// Takes what it does not have, or has no more, off its lists.
+    /// Takes files that this context does not have off the agenda and the dirty files.
     pub(super) fn unlist_strangers(&mut self) {
-        let Self { files, flights, waited, leaving, breaking, keeping, uncached, overdue, .. } =
-            self;
+        let Self { files, flights, agenda, .. } = self;
         let has = |inode: &Arc<Inode>| has(files, inode);
         for flight in flights {
             flight.in_turn = false;
             flight.dirty.retain(has);
         }
-        for list in [waited, leaving, breaking, keeping, uncached, overdue] {
-            list.retain(has);
-        }
+        agenda.retain_all(has);
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use forebay_cache::Reason;
 
 use super::Writeback;
+use super::agenda::Why;
 use crate::core::inode::Inode;
 use crate::core::inode::settle::Left;
 use crate::core::limits::{KEPT_OF_LIMIT, KEPT_OF_LIMIT_WHEN_SHORT};
@@ -15,7 +16,7 @@ impl Writeback {
     /// written again.
     pub(super) fn note_left(&mut self, inode: &Arc<Inode>, left: Left) {
         if left.keeps {
-            self.keeping.push(inode);
+            self.agenda.push(Why::Keeping, inode);
         }
         if left.is_dirty_again {
             self.flights[inode.volume.number()].dirty.push_back(Arc::clone(inode));
@@ -24,11 +25,11 @@ impl Writeback {
 
     /// Flushes files that keep much.
     pub(super) fn reclaim_kept(&mut self) {
-        if self.keeping.is_empty() {
+        if self.agenda.is_empty(Why::Keeping) {
             return;
         }
         let mut kept: Vec<(u64, Arc<Inode>)> = Vec::new();
-        self.keeping.retain(|inode| {
+        self.agenda.retain(Why::Keeping, |inode| {
             let pages = inode.lock().cache.kept_pages();
             kept.push((pages, Arc::clone(inode)));
             pages > 0

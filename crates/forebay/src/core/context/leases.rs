@@ -1,6 +1,7 @@
 //! Leases that other programs wait for: each goes when what has to be done before is done, or soon.
 
 use super::Writeback;
+use super::agenda::Why;
 use crate::core::inode::lease::GivingUp;
 use crate::platform::clock;
 
@@ -8,13 +9,13 @@ impl Writeback {
     /// Lets go of leases as far as that is possible by now, and sees to it that it is looked again
     /// in time.
     pub(super) fn give_leases_up(&mut self) {
-        if self.breaking.is_empty() {
+        if self.agenda.is_empty(Why::Breaking) {
             return;
         }
         let now = clock::instant();
         self.next_break = None;
-        let Self { breaking, next_break, .. } = self;
-        breaking.retain(|inode| match inode.give_up_lease(now) {
+        let Self { agenda, next_break, .. } = self;
+        agenda.retain(Why::Breaking, |inode| match inode.give_up_lease(now) {
             GivingUp::Done => false,
             GivingUp::NotBefore(moment) => {
                 *next_break = [*next_break, moment].into_iter().flatten().min();

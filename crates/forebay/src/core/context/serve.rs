@@ -11,6 +11,7 @@ use forebay_cache::Reason;
 use forebay_cache::limits::{PAGE, UNCACHED_PAGES};
 
 use super::Writeback;
+use super::agenda::Why;
 use crate::core::counters::Counters;
 use crate::core::flight::free_slots;
 use crate::core::inode::{Inode, State};
@@ -34,7 +35,7 @@ impl Writeback {
     /// What somebody waits for: who has least to write first, so that a small sync beside a bulk
     /// one stays small.
     pub(super) fn serve_waited(&mut self) {
-        let mut waited = self.waited.take();
+        let mut waited = self.agenda.take(Why::Waited);
         waited.sort_by_cached_key(|inode| inode.lock().cache.dirty_pages());
         waited.retain(|inode| {
             let is_leaving = self.is_leaving(inode);
@@ -53,11 +54,11 @@ impl Writeback {
             let waits = state.cache.has_tickets();
             drop(state);
             if !waits {
-                self.leaving.push(inode);
+                self.agenda.push(Why::Leaving, inode);
             }
             waits
         });
-        self.waited.put_back(waited);
+        self.agenda.put_back(Why::Waited, waited);
         self.shared.finish(&mut self.after);
     }
 
@@ -77,18 +78,18 @@ impl Writeback {
     }
 
     fn serve_overdue(&mut self) {
-        let mut overdue = self.overdue.take();
+        let mut overdue = self.agenda.take(Why::Overdue);
         overdue.retain(|inode| {
             let mut state = self.lock_to_serve(inode);
             self.serve(inode, &mut state, Reason::Periodic, usize::MAX);
             state.cache.is_overdue()
         });
-        self.overdue.put_back(overdue);
+        self.agenda.put_back(Why::Overdue, overdue);
     }
 
     /// What does not stay goes out whatever the level, so that it takes little memory.
     pub(super) fn serve_uncached(&mut self) {
-        let mut uncached = self.uncached.take();
+        let mut uncached = self.agenda.take(Why::Uncached);
         uncached.retain(|inode| {
             let mut state = self.lock_to_serve(inode);
             while state.cache.unsent_pages() >= UNCACHED_PAGES / 2
@@ -97,7 +98,7 @@ impl Writeback {
             // While something of it is on its way it is looked at again when that has ended.
             state.cache.unsent_pages() >= UNCACHED_PAGES / 2 && state.cache.in_flight()
         });
-        self.uncached.put_back(uncached);
+        self.agenda.put_back(Why::Uncached, uncached);
     }
 
     /// What has been dirty for `age` becomes overdue.
@@ -115,7 +116,7 @@ impl Writeback {
                 if state.dirty_since.is_some_and(|since| now - since >= age) {
                     state.cache.age();
                     state.dirty_since = Some(now);
-                    self.overdue.push(inode);
+                    self.agenda.push(Why::Overdue, inode);
                 }
                 true
             });

@@ -1,0 +1,233 @@
+//! The agenda of a context: files that something is to be done for, and why.
+//!
+//! For each reason it is a list in which a file is once, in the order in which the files came. To
+//! enter a file that is there costs one look at a bit, however long the list is.
+
+use std::sync::Arc;
+
+use crate::core::inode::Inode;
+
+/// Why a file is on the agenda.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Why {
+    /// A caller waits for it.
+    Waited,
+    /// It belongs to another context, or its descriptor was replaced.
+    Moving,
+    /// It may have lost its last handle, or have errors that no caller waits for.
+    Leaving,
+    /// Another program waits for its lease.
+    Breaking,
+    /// It keeps written pages for a flush.
+    Keeping,
+    /// Much of it is dirty that does not stay in memory.
+    Uncached,
+    /// It has pages that are dirty for too long.
+    Overdue,
+}
+
+impl Why {
+    const ALL: [Self; 7] = [
+        Self::Waited,
+        Self::Moving,
+        Self::Leaving,
+        Self::Breaking,
+        Self::Keeping,
+        Self::Uncached,
+        Self::Overdue,
+    ];
+
+    fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+/// A file that has a small number of its own.
+pub(super) trait Numbered {
+    /// Returns the number. Files on the agenda at the same time have different ones.
+    fn number(&self) -> usize;
+}
+
+impl Numbered for Inode {
+    fn number(&self) -> usize {
+        self.target.0 as usize
+    }
+}
+
+/// The agenda.
+#[derive(Debug)]
+pub(super) struct Agenda<T = Inode> {
+    /// By reason.
+    lists: [Vec<Arc<T>>; Why::ALL.len()],
+    /// The reasons for which a file is on the agenda, by its number.
+    whys: Vec<u8>,
+}
+
+impl<T> Default for Agenda<T> {
+    fn default() -> Self {
+        Self { lists: [const { Vec::new() }; Why::ALL.len()], whys: Vec::new() }
+    }
+}
+
+impl<T: Numbered> Agenda<T> {
+    /// Returns whether there is no file for this reason.
+    pub(super) fn is_empty(&self, why: Why) -> bool {
+        self.lists[why as usize].is_empty()
+    }
+
+    /// Enters a file at the end, unless it is there for this reason.
+    pub(super) fn push(&mut self, why: Why, file: &Arc<T>) {
+        let number = file.number();
+        if self.whys.len() <= number {
+            self.whys.resize(number + 1, 0);
+        }
+        if self.whys[number] & why.bit() == 0 {
+            self.whys[number] |= why.bit();
+            self.lists[why as usize].push(Arc::clone(file));
+        }
+    }
+
+    /// Takes all files of a reason out.
+    pub(super) fn take(&mut self, why: Why) -> Vec<Arc<T>> {
+        let files = std::mem::take(&mut self.lists[why as usize]);
+        files.iter().for_each(|file| self.whys[file.number()] &= !why.bit());
+        files
+    }
+
+    /// Puts files back that were taken out, before those that came meanwhile.
+    pub(super) fn put_back(&mut self, why: Why, files: Vec<Arc<T>>) {
+        let new = self.take(why);
+        files.iter().chain(&new).for_each(|file| self.push(why, file));
+    }
+
+    /// Keeps only the files of a reason for which `stays` returns true.
+    pub(super) fn retain(&mut self, why: Why, mut stays: impl FnMut(&Arc<T>) -> bool) {
+        let Self { lists, whys } = self;
+        lists[why as usize].retain(|file| {
+            let stays = stays(file);
+            if !stays {
+                whys[file.number()] &= !why.bit();
+            }
+            stays
+        });
+    }
+
+    /// Keeps only files for which `stays` returns true, whatever the reason.
+    pub(super) fn retain_all(&mut self, stays: impl Fn(&Arc<T>) -> bool) {
+        Why::ALL.into_iter().for_each(|why| self.retain(why, &stays));
+    }
+
+    /// Takes one file out, whatever the reason.
+    pub(super) fn remove(&mut self, file: &Arc<T>) {
+        let whys = self.whys.get(file.number()).copied().unwrap_or_default();
+        for why in Why::ALL.into_iter().filter(|why| whys & why.bit() != 0) {
+            self.retain(why, |listed| !Arc::ptr_eq(listed, file));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const FILES: usize = 6;
+
+    #[derive(PartialEq, Eq, Debug)]
+    struct File(usize);
+
+    impl Numbered for File {
+        fn number(&self) -> usize {
+            self.0
+        }
+    }
+
+    /// A step, by the reason and a set of files.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Push(usize, usize),
+        /// Takes all out, enters one file meanwhile, and puts a part back.
+        Serve(usize, [bool; FILES], usize),
+        Retain(usize, [bool; FILES]),
+        RetainAll([bool; FILES]),
+        Remove(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let (why, file) = (0..Why::ALL.len(), 0..FILES);
+        let part = any::<[bool; FILES]>();
+        prop_oneof![
+            6 => (why.clone(), file.clone()).prop_map(|(why, file)| Step::Push(why, file)),
+            2 => (why.clone(), part.clone(), file.clone())
+                .prop_map(|(why, part, file)| Step::Serve(why, part, file)),
+            1 => (why, part.clone()).prop_map(|(why, part)| Step::Retain(why, part)),
+            1 => part.prop_map(Step::RetainAll),
+            2 => file.prop_map(Step::Remove),
+        ]
+    }
+
+    /// The same as lists that are searched.
+    #[derive(Default)]
+    struct Model([Vec<usize>; Why::ALL.len()]);
+
+    impl Model {
+        fn push(&mut self, why: usize, file: usize) {
+            if !self.0[why].contains(&file) {
+                self.0[why].push(file);
+            }
+        }
+
+        fn step(&mut self, step: Step) {
+            match step {
+                Step::Push(why, file) => self.push(why, file),
+                Step::Serve(why, part, came) => {
+                    let mut stay = std::mem::take(&mut self.0[why]);
+                    stay.retain(|file| part[*file]);
+                    stay.push(came);
+                    stay.into_iter().for_each(|file| self.push(why, file));
+                }
+                Step::Retain(why, part) => self.0[why].retain(|file| part[*file]),
+                Step::RetainAll(part) => {
+                    self.0.iter_mut().for_each(|list| list.retain(|file| part[*file]));
+                }
+                Step::Remove(gone) => {
+                    self.0.iter_mut().for_each(|list| list.retain(|file| *file != gone));
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_one_ordered_list_for_each_reason(steps in prop::collection::vec(step(), 1..200)) {
+            let files: Vec<_> = (0..FILES).map(|number| Arc::new(File(number))).collect();
+            let (mut agenda, mut model) = (Agenda::default(), Model::default());
+            for step in steps {
+                match step {
+                    Step::Push(why, file) => agenda.push(Why::ALL[why], &files[file]),
+                    Step::Serve(why, part, came) => {
+                        let why = Why::ALL[why];
+                        let mut taken = agenda.take(why);
+                        prop_assert!(agenda.is_empty(why));
+                        agenda.push(why, &files[came]);
+                        taken.retain(|file| part[file.0]);
+                        agenda.put_back(why, taken);
+                    }
+                    Step::Retain(why, part) => {
+                        agenda.retain(Why::ALL[why], |file| part[file.0]);
+                    }
+                    Step::RetainAll(part) => agenda.retain_all(|file| part[file.0]),
+                    Step::Remove(file) => agenda.remove(&files[file]),
+                }
+                model.step(step);
+                for (why, list) in Why::ALL.into_iter().zip(&model.0) {
+                    let found: Vec<_> =
+                        agenda.lists[why as usize].iter().map(|file| file.0).collect();
+                    prop_assert_eq!(&found, list);
+                    prop_assert_eq!(agenda.is_empty(why), list.is_empty());
+                }
+            }
+        }
+    }
+}

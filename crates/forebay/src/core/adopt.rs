@@ -1,4 +1,4 @@
-//! Pages that another program had in memory become this file's.
+//! Adoption: pages that another program had in memory become this file's.
 
 use std::ops::{AddAssign, Range};
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::core::inode::change::Changing;
 use crate::core::recovery::inherited::{Inherited, is_whole};
 use crate::core::shared::Shared;
 
-/// Pages that were taken over.
+/// Numbers of adopted pages.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Pages {
-    /// As the device has them.
+    /// Pages that are equal to the device.
     pub(crate) clean: u64,
-    /// Still to be written.
+    /// Pages that still have to be written.
     pub(crate) unwritten: u64,
 }
 
@@ -31,18 +31,18 @@ impl AddAssign for Pages {
     }
 }
 
-/// Whether clean pages are as the device has them.
+/// Whether clean pages are known to be equal to the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Trust {
-    /// They are: nobody else can have had the file open.
+    /// They are: no other program can have had the file open.
     Yes,
     /// They may not be.
     No,
 }
 
 impl Inode {
-    /// Takes the pages of a file that was handed over, before anybody uses it. The pool has their
-    /// frames as taken.
+    /// Adopts the pages of a file that was handed over, before any caller uses it. Their frames are
+    /// taken in the pool.
     pub(crate) fn adopt_pages(
         self: &Arc<Self>,
         shared: &Shared,
@@ -119,8 +119,8 @@ fn adopt_page(
     0
 }
 
-/// How long the file is: what is still to be written may reach beyond what the device has. Where
-/// others may have had it, they may have cut it.
+/// Returns the size of the file. Unwritten pages may lie beyond the end on the device. Programs
+/// that had the file open meanwhile may have cut it.
 fn size_of(inherited: &Inherited, disk_size: u64, trust: Trust) -> u64 {
     let last = inherited.pages.iter().rev().find(|(_, header)| header.state != FrameState::Clean);
     match (trust, last) {
@@ -130,12 +130,12 @@ fn size_of(inherited: &Inherited, disk_size: u64, trust: Trust) -> u64 {
     }
 }
 
-/// Whether a clean frame has of its page what the device has, as far as the file goes.
+/// Returns whether a clean frame is equal to the device, as far as the file goes.
 fn is_as_on_device(header: &Header, inside: usize, trust: Trust) -> bool {
     trust == Trust::Yes && usize::from(header.length) >= inside
 }
 
-/// Which bytes of a page of which some were written have to be, as far as the file goes.
+/// Returns the bytes of a partly written page that have to be written, as far as the file goes.
 fn written_of(shared: &Shared, frame: Frame, inside: usize) -> Vec<Range<usize>> {
     let written = shared.pool.arena().written_of(frame).into_iter();
     written

@@ -26,7 +26,7 @@ impl Inode {
         let written = self.file.write_all_at(data, offset);
         shared.change(self, |file| {
             file.cache.end_bypass(bypass);
-            // Whoever waits for the file to become quiet waits for this.
+            // Callers that wait for the file to become quiet wait for this.
             file.look();
             file.wake();
         });

@@ -34,7 +34,7 @@ pub(crate) struct Contexts {
     state: Mutex<State>,
 }
 
-/// What a context is started with.
+/// The arguments of the next start.
 #[derive(Debug)]
 struct State {
     choice: Choice,

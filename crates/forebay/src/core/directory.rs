@@ -60,7 +60,7 @@ impl Directory {
     pub(crate) fn spread(&self, active: usize, affinity: Affinity) {
         if (active, affinity) != (self.active(), self.affinity()) {
             self.active.store(active, Ordering::Release);
-            // They are listed in the order in which they are declared.
+            // `Affinity::ALL` has the order of the declaration.
             self.affinity.store(affinity as u8, Ordering::Release);
             self.send(Message::Place);
         }

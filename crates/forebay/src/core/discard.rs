@@ -1,4 +1,4 @@
-//! Dropping what is dirty of a file: the way out where a device accepts no writes any more.
+//! Drops the dirty pages of a file: the way out if its device refuses all writes.
 //!
 //! The file is held first, so that reads and writes under way end and no new ones begin.
 
@@ -10,7 +10,7 @@ use crate::core::inode::Inode;
 use crate::core::shared::Shared;
 
 impl Inode {
-    /// One step of dropping what is dirty: `Ready` with the pages dropped. The caller holds the
+    /// Drops the dirty pages once nothing is under way. Returns their number. The caller holds the
     /// file.
     pub(crate) fn poll_discard(
         self: &Arc<Self>,
@@ -52,7 +52,7 @@ impl Inode {
     }
 }
 
-/// Holds a file, so that what is under way comes to an end; lets go when dropped.
+/// Holds a file, so that reads and writes under way end and no new ones begin, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Hold<'a> {
     inode: &'a Arc<Inode>,

@@ -12,8 +12,8 @@ use crate::core::message::Message;
 use crate::core::shared::Shared;
 
 impl Shared {
-    /// Evicts a part of what is missing, in batches, if few frames are free; the next caller evicts
-    /// the next part. While one caller evicts, the others go on.
+    /// Evicts pages in batches if few frames are free, a part of those needed; the next caller
+    /// evicts the next part. While one caller evicts, the others go on.
     pub(crate) fn make_room_ahead(&self) {
         let (free, frames) = (self.pool.free(), self.pool.arena().frames());
         if free >= frames / LOW_ONE_IN || self.evicting.swap(true, Ordering::Acquire) {
@@ -42,8 +42,8 @@ impl Shared {
         self.pool.free() >= STARVED_BELOW
     }
 
-    /// Asks files about clean pages, `looks` at most, until `wanted` are dropped. Returns the number
-    /// of pages dropped.
+    /// Asks files about clean pages, `looks` at most, until `wanted` are dropped. Returns the
+    /// number of pages dropped.
     fn evict(&self, wanted: usize, looks: usize) -> usize {
         let mut batch = Vec::with_capacity(EVICT_BATCH.min(wanted));
         let mut after = After::default();

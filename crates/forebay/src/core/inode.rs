@@ -1,5 +1,5 @@
-//! An open inode: the one cache of a file that all handles of an engine share, by whatever name
-//! each was opened.
+//! An open inode: the one cache of a file, which all handles of an engine share, also those opened
+//! by another name.
 //!
 //! The files of this directory are what a file can do with [`Base`](crate::core::base::Base)
 //! alone: `change` is the one way to change the cache, `after` what follows from it, `settle` ends
@@ -265,7 +265,7 @@ impl State {
         self.page_wakers.push(waker);
     }
 
-    /// Notes that the file is not dirty any more.
+    /// Notes that the file has no dirty page.
     pub(crate) fn unlist(&mut self) {
         self.listed = false;
         self.dirty_since = None;
@@ -287,8 +287,8 @@ impl State {
         }
     }
 
-    /// Counts the file's part of its file system's share of the level anew. Whatever changed it,
-    /// the next count is right.
+    /// Counts the file's part of its file system's share of the level anew. The count does not
+    /// depend on earlier ones, so it is right after any change.
     fn recount(&mut self) -> Crossed {
         let now = self.cache.dirty_pages() + self.credit;
         let before = std::mem::replace(&mut self.counted, now);

@@ -2,16 +2,19 @@
 //! [`crate::platform`]. It is compiled twice, once over the real machine and once over the
 //! simulated one (`crates/sim`).
 
-// Modules in order of a write's life: `file` and `open` the verbs, `inode` the cache of one file
-// under its lock, `level` the dirty limit and its waiters, `pool` the memory of pages, `home`
-// which context a file belongs to, `context` the thread that submits everything to the device,
-// `contexts` all of these threads, `flight` how much is in flight, `failing` pages that could not
-// be written.
+// The layers are in ARCHITECTURE.md. In order of a write's life: `file` the handle, `write` the
+// steps of the write, `inode` the cache of one file under its lock, `level` the dirty limit and its
+// waiters, `pool` the memory of pages, `message` and `directory` the way to a context, `home` which
+// context a file belongs to, `context` the thread that submits everything to the device, `flight`
+// how much is in flight, `failing` pages that could not be written.
 //
-// Around them: `engine`, `settings`, `knobs`, `policy`, `stats`; `table` open inodes, `volume`
-// free space of a file system, `entries` directory entries to sync, `layout` extents of a file,
-// `wait` and `wakers` blocking calls, `aside` calls that may block a context, `direct` files past
-// the cache, `standby` the keeper as the engine sees it, `user_code` wakers and callbacks.
+// Around them: `engine`, `settings`, `knobs`, `policy`, `stats`; `read`, `bypass`, `ticket`,
+// `room`, `discard`, `lease`, `renew`, `closing`, `adopt` the other verbs; `base` and `shared`
+// state of all threads; `table` open inodes, `evict` clean pages that leave, `spread` and
+// `contexts` the number of contexts, `volume` free space of a file system, `share` its part of the
+// level, `entries` directory entries to sync, `layout` extents of a file, `wait` and `wakers`
+// blocking calls, `aside` calls that may block a context, `direct` files past the cache, `standby`
+// the keeper as the engine sees it, `user_code` wakers and callbacks.
 
 pub(crate) mod adopt;
 pub(crate) mod aside;

@@ -173,8 +173,8 @@ impl Step<'_> {
         }
         advise(file, self.shared, self.reading);
         let State { cache, stash, .. } = &mut **file;
-        // Without frames at first: what is here needs none, and what is read in needs as many as
-        // it is long.
+        // Without frames at first: pages in memory need none, and pages to be read need as many as
+        // the step is long.
         let (reader, none) = (self.reading.reader, &mut FrameRuns::default());
         let (mut planned, mut stop) =
             cache.begin_read(self.offset, self.length, reader, none, steps);
@@ -224,8 +224,8 @@ impl Step<'_> {
                 bring_in(file, base, rest, Class::Waited, caching);
             }
         }
-        // What is waited for comes first, and may leave too little memory; the last step takes
-        // what there is.
+        // The pages of the call come first, and may leave too little memory; the last step takes
+        // what is left.
         let ahead = &mut self.reading.ahead;
         let is_last = next >= self.reading.bytes.end.min(file.cache.size());
         if is_last || base.room_ahead() >= ahead.end - ahead.start {

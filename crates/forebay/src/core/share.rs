@@ -9,12 +9,12 @@ use forebay_cache::DevicePart;
 
 use crate::platform::sync::{Mutex, MutexGuard};
 
-/// Whether adding to the level made the context's help due.
+/// Whether an addition to the level made writeback due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Crossed {
     /// The background level was reached by this.
     Background,
-    /// Nothing changed.
+    /// It did not.
     Nothing,
 }
 
@@ -23,22 +23,22 @@ pub(crate) enum Crossed {
 pub(crate) struct Share {
     /// Pages dirty, being written, or granted to writers.
     dirty: AtomicU64,
-    /// The part of the limit and of the background level. Above both while it is written alone:
-    /// then theirs hold.
+    /// The part of the limit and of the background level. `u64::MAX` while it is written alone:
+    /// then those of the engine hold.
     limit: AtomicU64,
     background: AtomicU64,
-    /// Pages it writes in a second; zero while that is not known.
+    /// Pages written per second; 0 while unknown.
     rate: AtomicU64,
-    /// From which contexts it is written, by their numbers.
+    /// The contexts that write it, by their numbers.
     writers: Mutex<Vec<Writer>>,
 }
 
-/// What one context does to a file system.
+/// Writing to a file system by one context.
 #[derive(Clone, Copy, Default, Debug)]
 struct Writer {
-    /// Something is dirty there, or on its way.
+    /// It has dirty files there, or requests in flight.
     writes: bool,
-    /// Pages it writes in a second.
+    /// Pages per second.
     rate: u64,
 }
 
@@ -55,7 +55,8 @@ impl Share {
         self.dirty.load(Ordering::Relaxed)
     }
 
-    /// What was counted as so many pages are so many now. Whether writeback became due by that.
+    /// Counts pages anew that were `before`, and are `now`. Returns whether writeback became due by
+    /// that.
     pub(crate) fn recount(&self, before: u64, now: u64) -> Crossed {
         if now <= before {
             self.dirty.fetch_sub(before - now, Ordering::Relaxed);
@@ -76,7 +77,7 @@ impl Share {
         DevicePart { limit, background }
     }
 
-    /// Its part from now on; `None` where it is written alone.
+    /// Sets its part; `None` if it is written alone.
     pub(crate) fn set_part(&self, part: Option<DevicePart>) {
         let part = part.unwrap_or(DevicePart { limit: u64::MAX, background: u64::MAX });
         self.limit.store(part.limit, Ordering::Relaxed);
@@ -87,22 +88,22 @@ impl Share {
         Some(self.rate.load(Ordering::Relaxed)).filter(|rate| *rate > 0)
     }
 
-    /// A context has found out how many pages of it it writes in a second.
+    /// Notes how many pages per second a context writes.
     pub(crate) fn set_rate(&self, context: usize, rate: u64) {
         self.change(context, |writer| writer.rate = rate);
     }
 
-    /// It is written from a context, or no more.
+    /// Notes whether a context writes it.
     pub(crate) fn set_written(&self, context: usize, writes: bool) {
         self.change(context, |writer| writer.writes = writes);
     }
 
-    /// Whether it is written from anywhere.
+    /// Returns whether any context writes it.
     pub(crate) fn is_written(&self) -> bool {
         self.writers().iter().any(|writer| writer.writes)
     }
 
-    /// The rate is that of all who write; of nobody it is what it was.
+    /// The rate is the sum of all contexts that write. While none does, it stays what it was.
     fn change(&self, context: usize, change: impl FnOnce(&mut Writer)) {
         let mut writers = self.writers();
         if writers.len() <= context {

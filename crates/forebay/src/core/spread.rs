@@ -64,8 +64,8 @@ impl Shared {
     }
 
     /// Spreads the files among `active` contexts, and starts those that are missing. Returns when
-    /// they have been told, not when the files are where they belong. Returns the description of
-    /// the first one that this started.
+    /// each has its message, not when the files are where they belong. The result describes the
+    /// first context that this started.
     ///
     /// # Errors
     /// Why one could not be started. Then files stay where they are; contexts that were started

@@ -124,8 +124,8 @@ impl Step<'_> {
     fn admit(&mut self, file: &mut Changing<'_>) -> std::result::Result<(), Stop> {
         let Self { shared, granted, caching, .. } = *self;
         file.credit += granted;
-        // Under the lock: what is accepted before a shutdown looks at the file is written out by
-        // it.
+        // Under the lock: a shutdown that looks at the file later writes out all that is accepted
+        // before.
         let refused = shared.check().err().or_else(|| file.inode().refusal(shared, &*file));
         if let Some(error) = refused {
             file.give_back_unused();
@@ -150,7 +150,7 @@ impl Step<'_> {
         file: &mut Changing<'_>,
         copies: &mut Vec<Copy>,
     ) -> std::result::Result<usize, Stop> {
-        // A page of which a part is written takes two.
+        // A page that is written in part takes two frames.
         let wanted = self.data.len().div_ceil(PAGE as usize).clamp(2, STEP_PAGES);
         if file.stash.len() < wanted {
             self.shared.refill(&mut file.stash, wanted);

@@ -25,7 +25,7 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// What the knob takes.
+    /// Values of the knob, as text for people.
     pub(crate) const CHOICES: &str = "auto, or a number from 1 to 64";
 
     /// Reads the knob.

@@ -1,4 +1,5 @@
-//! Operations that a plug holds back: a list that the thread which fills it shares with the context.
+//! Operations that a plug holds back: a list that the thread which fills it shares with the
+//! context.
 
 use std::time::Instant;
 
@@ -26,21 +27,21 @@ struct List {
 pub(crate) enum Told {
     /// It knows.
     Already,
-    /// The caller has to tell it.
+    /// The caller has to send it a message.
     NotYet,
 }
 
-/// What the context does with a list.
+/// Whether the operations of a list are due.
 #[derive(Debug)]
 pub(crate) enum Due {
-    /// Start these now: none if they were taken before. Of the next one the context is told anew.
+    /// Start these now; none if they were taken before. The next one needs a new message.
     Now(Vec<Operation>),
     /// Look again at the deadline.
     Later,
 }
 
 impl Held {
-    /// Adds an operation. The context has to be told of the first one, and of a full list.
+    /// Adds an operation. The context needs a message for the first one, and when the list is full.
     pub(crate) fn hold(&self, operation: Operation) -> Told {
         let mut list = self.lock();
         list.bytes += operation.bytes();
@@ -54,8 +55,8 @@ impl Held {
         if is_first || is_full { Told::NotYet } else { Told::Already }
     }
 
-    /// Has the context start all operations. It has to be told, unless it was told before and has
-    /// not taken them yet.
+    /// Makes all operations due. The context needs a message, unless it got one before and has not
+    /// taken them yet.
     pub(crate) fn release(&self) -> Told {
         let mut list = self.lock();
         let is_told = list.operations.is_empty() || std::mem::replace(&mut list.is_released, true);

@@ -8,11 +8,12 @@
 //! ```
 //!
 //! In order of an operation's life: [`buffer`] the memory it is for, [`file`] the verbs,
-//! [`operation`] what was asked and whom to tell, [`plug`] held with its neighbours, [`flow`] the
-//! context's part, [`lane`] which operation of a file may start, [`active`] one that has started,
-//! [`shape`] which bytes of it go straight and which by way of whole blocks, [`turns`] bios that
-//! wait for room in the queue, [`transfer`] the future; and [`inode`] what the handles of a file
-//! share.
+//! [`operation`] what was asked and whom to tell, [`plug`] and [`held`] held with its neighbours,
+//! [`message`] the way to the context, [`flow`] the context's part, [`lane`] which operation of a
+//! file may start, [`active`] one that has started, [`shape`] which bytes of it go straight and
+//! which by way of whole blocks, [`turns`] bios that wait for room in the queue, [`transfer`] the
+//! future; and [`inode`] what the handles of a file share, [`handle`] the errors that each has to
+//! report.
 //!
 //! The operation belongs to the context from the moment it is submitted, and its memory to the
 //! device: a future only looks on. So a dropped one changes nothing, and what takes several steps

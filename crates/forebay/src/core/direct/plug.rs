@@ -136,7 +136,7 @@ pub(crate) fn submit(shared: &Arc<Shared>, operation: Operation) {
 fn hold(shared: &Shared, held: &Arc<Held>, operation: Operation) {
     if held.hold(operation) == Told::NotYet {
         tell(shared, held);
-        // No context takes it any more, or the last one ended before it was told: it ends here.
+        // The contexts have stopped, or stop before they get the message: it ends here.
         if shared.is_orphaned() {
             drop(held.take());
         }

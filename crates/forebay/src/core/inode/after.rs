@@ -1,7 +1,7 @@
-//! What follows from changes of a file, collected under its lock and carried out without.
+//! Effects of changes of a file, collected under its lock and carried out without.
 //!
-//! A change only records what has to be done. Whoever has the way to the contexts, the wakers'
-//! owner threads and the pool does it once the lock is released (`Shared::finish`).
+//! A change only records its effects, so a file does not have to know the contexts that act on
+//! them. `Shared::finish` carries them out once the lock is released.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -26,7 +26,7 @@ pub(crate) enum Effect {
     Submit(Arc<Inode>, Bio),
 }
 
-/// What to do once the lock is released.
+/// Effects to carry out once the lock is released.
 #[derive(Debug, Default)]
 pub(crate) struct After {
     pub(crate) wakers: Vec<Waker>,
@@ -51,7 +51,7 @@ impl After {
         }
     }
 
-    /// Takes the effects, in the order in which they were recorded.
+    /// Takes the effects for contexts, in the order of their recording.
     pub(crate) fn effects(&mut self) -> impl Iterator<Item = Effect> {
         self.effects.drain(..)
     }

@@ -44,7 +44,7 @@ pub(crate) struct Changing<'a> {
 }
 
 impl Inode {
-    /// Changes the file under its lock. What follows without the lock is added to `after`.
+    /// Changes the file under its lock. Effects for after the lock are added to `after`.
     pub(crate) fn change<T>(
         self: &Arc<Self>,
         base: &Base,

@@ -6,9 +6,9 @@ use super::{Inode, State};
 use crate::platform::clock;
 
 impl Inode {
-    /// Whether the lease is still ours, so that nobody else can have put anything where space is
-    /// given back, or zeroes are written. The kernel is asked: it takes the lease from a process
-    /// that was stopped for longer than others wait.
+    /// Returns whether the lease is still ours, so that no other program can have written where
+    /// space is given back, or zeroes are written. The kernel is asked: it takes the lease from a
+    /// process that was stopped for longer than others wait.
     ///
     /// One race is left. A process that is stopped after this, and before the kernel has begun the
     /// request, makes the request when it goes on: there is no request that depends on a lease.
@@ -20,8 +20,7 @@ impl Inode {
         }
     }
 
-    /// The context looks whether the lease can go; true when it has gone. Otherwise when to look
-    /// again at the latest, if a moment does.
+    /// Gives the lease up if it can go. Otherwise returns when to look again at the latest.
     pub(crate) fn give_up_lease(&self, now: Instant) -> GivingUp {
         let mut state = self.lock();
         let Some(deadline) = state.break_deadline else { return GivingUp::Done };
@@ -34,7 +33,7 @@ impl Inode {
             tracing::info!(path = %self.path.display(), is_late, "another program opened the file: shared from now on");
             return GivingUp::Done;
         }
-        // Late, the end of what is at the device is waited for, however long it takes.
+        // Once it is late, it waits for the requests at the device, however long they take.
         GivingUp::NotBefore((!is_late).then_some(deadline))
     }
 }
@@ -42,8 +41,8 @@ impl Inode {
 /// How far a lease has been given up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum GivingUp {
-    /// It has gone.
+    /// The lease is gone.
     Done,
-    /// Something of the file has to end first, or this moment to come.
+    /// A request of the file has to end first, or this moment to come.
     NotBefore(Option<Instant>),
 }

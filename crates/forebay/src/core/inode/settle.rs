@@ -14,7 +14,7 @@ use crate::core::base::Base;
 use crate::core::counters::Counters;
 use crate::platform::clock;
 
-/// What is left to be done after bios have ended.
+/// Work that bios leave behind when they end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Left {
     /// The file is dirty, and was not listed so.

@@ -59,7 +59,7 @@ impl Inode {
         Poll::Pending
     }
 
-    /// Declares that no caller waits for a ticket any more.
+    /// Declares that no caller will fetch the result of a ticket.
     pub(crate) fn abandon(&self, id: TicketId) {
         self.lock().cache.abandon(id);
     }

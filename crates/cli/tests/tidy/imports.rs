@@ -11,15 +11,8 @@ use crate::tree::Tree;
 
 /// The files of the largest cycle of a crate, sorted; empty without a cycle.
 pub(crate) fn largest_cycle(tree: &Tree, krate: &str) -> Vec<String> {
-    let src = format!("{krate}/src/");
-    let files: BTreeMap<String, (&str, &str)> = tree
-        .sources()
-        .filter_map(|(path, text)| Some((module(path.strip_prefix(&src)?)?, (path, text))))
-        .collect();
-    let edges: BTreeMap<&str, BTreeSet<&str>> = files
-        .iter()
-        .map(|(module, (_, text))| (module.as_str(), imports(module, text, &files)))
-        .collect();
+    let files = files(tree, krate);
+    let edges = edges(&files);
     let reach: BTreeMap<&str, BTreeSet<&str>> =
         edges.keys().map(|module| (*module, reachable(module, &edges))).collect();
     let circle = |module: &&str| -> Vec<&str> {
@@ -27,6 +20,66 @@ pub(crate) fn largest_cycle(tree: &Tree, krate: &str) -> Vec<String> {
     };
     let largest = reach.keys().map(circle).max_by_key(Vec::len);
     largest.unwrap_or_default().iter().map(|module| files[*module].0.to_owned()).collect()
+}
+
+/// The section of ARCHITECTURE.md whose table has the layers of the engine, the highest first, with
+/// the files of each in the second column.
+const LAYERS: &str = "## The layers of `forebay`\n";
+
+/// Imports of the engine's core that go from a layer to a higher one, and files without a layer. A
+/// file is in the layer of the longest part of its path that the table names.
+pub(crate) fn upward(tree: &Tree) -> Vec<String> {
+    let Some((_, section)) = tree.text("ARCHITECTURE.md").split_once(LAYERS) else {
+        return vec![format!("ARCHITECTURE.md has no section {LAYERS:?}")];
+    };
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let rows = section.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
+    let mut depths = BTreeMap::new();
+    for (depth, row) in rows.enumerate() {
+        let cell = row.split('|').nth(2).unwrap_or_default();
+        let names = cell.split('`').skip(1).step_by(2);
+        depths.extend(names.map(|name| (format!("core::{}", name.replace('/', "::")), depth)));
+    }
+    let depth_of = |module: &str| {
+        let mut part = module;
+        loop {
+            match (depths.get(part), part.rsplit_once("::")) {
+                (Some(depth), _) => return Some(*depth),
+                (None, Some((parent, _))) => part = parent,
+                (None, None) => return None,
+            }
+        }
+    };
+    let files = files(tree, "crates/forebay");
+    let is_parent = |module: &str| files.keys().any(|of| of.starts_with(&format!("{module}::")));
+    let mut findings = Vec::new();
+    for (module, imported) in edges(&files).iter().filter(|(of, _)| of.starts_with("core::")) {
+        let path = files[*module].0;
+        let Some(depth) = depth_of(module) else {
+            // A module that only lists others has no layer of its own.
+            if !(is_parent(module) && imported.is_empty()) {
+                findings.push(format!("{path} is in no layer"));
+            }
+            continue;
+        };
+        let above = imported.iter().filter(|other| depth_of(other).is_some_and(|of| of < depth));
+        findings.extend(above.map(|other| format!("{path} imports {}", files[*other].0)));
+    }
+    findings
+}
+
+/// The files of a crate by their modules, each with its path and its text.
+fn files<'a>(tree: &'a Tree, krate: &str) -> BTreeMap<String, (&'a str, &'a str)> {
+    let src = format!("{krate}/src/");
+    let files = tree
+        .sources()
+        .filter_map(|(path, text)| Some((module(path.strip_prefix(&src)?)?, (path, text))));
+    files.collect()
+}
+
+fn edges<'a>(files: &'a BTreeMap<String, (&str, &str)>) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
+    let edges = files.iter();
+    edges.map(|(module, (_, text))| (module.as_str(), imports(module, text, files))).collect()
 }
 
 /// Returns `a::b` for `a/b.rs` and `a/b/mod.rs`, and nothing for a root or a file of tests.
@@ -55,7 +108,7 @@ fn imports<'a>(
 }
 
 /// `a::{b, c::{d, e}}` is `a::b`, `a::c::d`, `a::c::e`.
-fn expand(before: &str, tree: &str, paths: &mut Vec<String>) {
+pub(crate) fn expand(before: &str, tree: &str, paths: &mut Vec<String>) {
     let tree = tree.trim();
     match tree.split_once('{') {
         Some((head, rest)) => {
@@ -138,6 +191,29 @@ mod tests {
         let cycle = largest_cycle(&tree, "crates/x");
         let files = ["a.rs", "b.rs", "b/inner.rs"].map(|file| format!("crates/x/src/{file}"));
         assert_eq!(cycle, files);
+    }
+
+    #[test]
+    fn an_import_of_a_higher_layer_is_found() {
+        let page = "## The layers of `forebay`\n\n| layer | files |\n|---|---|\n\
+            | top | `engine` | x |\n| low | `base`, `inode/space` | `engine` |\n\n## More\n";
+        let of = |source: &str| {
+            let tree = Tree::of(&[
+                ("ARCHITECTURE.md", page),
+                ("crates/forebay/src/core/mod.rs", "mod base;"),
+                ("crates/forebay/src/core/engine.rs", "use crate::core::base::Base;"),
+                ("crates/forebay/src/core/base.rs", source),
+                ("crates/forebay/src/core/inode/space/more.rs", "use crate::core::base::Base;"),
+            ]);
+            upward(&tree)
+        };
+        assert!(of("use std::sync::Arc;").is_empty());
+        let path = "crates/forebay/src/core";
+        let upward = format!("{path}/base.rs imports {path}/engine.rs");
+        assert_eq!(of("use crate::core::engine::Engine;"), [upward]);
+        let other = [("ARCHITECTURE.md", page), ("crates/forebay/src/core/pool.rs", "")];
+        let found = super::upward(&Tree::of(&other));
+        assert_eq!(found, [format!("{path}/pool.rs is in no layer")]);
     }
 
     #[test]

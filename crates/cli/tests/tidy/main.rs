@@ -10,6 +10,7 @@ mod facts;
 mod imports;
 mod phrases;
 mod ratchet;
+mod seam;
 mod tree;
 
 use claims::Page;
@@ -64,4 +65,16 @@ fn no_count_rises() {
 fn unsafe_code_is_where_the_architecture_says() {
     let tree = Tree::load();
     none(&code::misplaced_unsafe(&tree), "unsafe code");
+}
+
+#[test]
+fn the_core_names_the_machine_only_through_the_platform() {
+    let tree = Tree::load();
+    none(&seam::named_machine(&tree), "the core names the machine; use crate::platform");
+}
+
+#[test]
+fn the_core_imports_downwards() {
+    let tree = Tree::load();
+    none(&imports::upward(&tree), "an import against the layers of ARCHITECTURE.md");
 }

@@ -1,22 +1,21 @@
-//! What is said of a file's frames, where somebody keeps account: so that another process can
-//! finish the writing if this one dies, at whichever instruction.
+//! Records of a file's frames for another process, which finishes the writing if this one dies.
 //!
-//! At every one of them the file as the kernel has it, with the youngest frame of each page that
-//! has to be written put over it as far as the size goes, and a cut that is under way made, holds
-//! every write that has returned, and of one that has not each byte as before it or as after it. So
+//! The process may die at any instruction. The other one then builds the file: it takes the file as
+//! the kernel has it, makes a cut that is in progress, and writes the youngest recorded frame of
+//! each dirty page over it, up to the recorded size. The result holds every write that has
+//! returned. Each byte of a write that has not returned is as before it or as after it. So
 //!
-//! - the bytes are there before the frame is published, and the frames before the size: a write
-//!   that moves the end is there with its size or not at all;
-//! - what is published and has to be written stays so until it is written: a page that is touched
-//!   again in its place is not published anew, and one that was partial stays so, with all of its
-//!   mask;
+//! - the bytes are in the frame before the frame is published, and the frames are published before
+//!   the size: a write that moves the end is recovered with its size or not at all;
+//! - a published page that must be written stays published until it is written. A page that is
+//!   touched again in place is not published anew. A partial page stays partial, with its mask;
 //! - a clean frame that is written into is retired before the first byte changes;
-//! - what is written, or dropped, is retired under the same lock under which the cache hears of it:
-//!   nothing newer can have reached the file before;
-//! - what is to be cut off is said before the file system is told, and until the size is.
+//! - the frame of a page that was written or dropped is retired under the lock under which the
+//!   cache handles that: nothing newer can have reached the file before;
+//! - a cut is recorded before the file system does it, and until the size is recorded.
 //!
-//! Of two frames of a page the younger was published later, under the lock. Clean frames are for
-//! who takes the file over, and only of files that are ours alone.
+//! Of two frames of a page, the younger was published later, under the lock. Clean frames are
+//! recorded for the process that takes the file over, and only for exclusive files.
 
 use std::ops::Range;
 

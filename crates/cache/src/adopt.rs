@@ -117,7 +117,7 @@ mod tests {
 
     const PAGES: u64 = 200;
 
-    /// What a page came as.
+    /// State of a page at its adoption.
     #[derive(Clone, PartialEq, Eq, Debug)]
     enum Came {
         Clean,

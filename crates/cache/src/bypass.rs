@@ -1,9 +1,9 @@
-//! Large writes that go from the caller's own buffer to the device, past the cache: under pressure
-//! the caller would have to wait for room anyway, and then copying its bytes first is only a cost.
+//! Large writes that go from the caller's own buffer to the device, past the cache. Under memory
+//! pressure the caller would wait for room first, so copying its bytes is only a cost.
 //!
-//! The pages of such a write are busy while it is under way: who reads or writes them waits. Only
-//! where none of them is dirty or in use, below the end of the file, and whole; everything else
-//! goes through the cache.
+//! The pages of such a write are busy while it is in progress: readers and writers of them wait. A
+//! write goes past the cache only if it has whole pages below the end of the file, none of them
+//! dirty or in use. All other writes go through the cache.
 
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
-//! The clean pages of a file: which of them may go, and how they go.
+//! The clean pages of a file: which of them may be dropped, and how.
 //!
-//! In which order those of all files go is the evictor's affair (`evict.rs`); here is what it
-//! cannot know.
+//! The evictor (`evict.rs`) orders the clean pages of all files. This file has the checks that only
+//! the page's own file can make.
 
 use std::ops::Range;
 
@@ -80,8 +80,8 @@ impl CachedFile {
         idle.into_iter().for_each(|(first, mask)| self.drop_idle(first, mask, settled));
     }
 
-    /// Drops pages that nobody uses, of the chunk that begins with page `first`: clean ones, and
-    /// those of which only some bytes are here, which were written and kept for a flush before.
+    /// Drops unused pages of the chunk that begins with page `first`: clean pages, and partial
+    /// pages that were written and kept for a flush.
     pub(crate) fn drop_idle(&mut self, first: u64, mask: u64, settled: &mut Settled) {
         let partial = self.index.get(first).map_or(0, |(chunk, _)| chunk.partial) & mask;
         slots(partial).for_each(|slot| self.drop_page(first + slot as u64, settled));
@@ -107,6 +107,8 @@ impl CachedFile {
             return;
         }
         let (chunk, _) = self.index.get_mut(first).expect("a clean page has a chunk");
+        debug_assert_eq!(mask & !chunk.present, 0, "a page without content is not clean");
+        debug_assert_eq!(mask & chunk.sending, 0, "a page at the device is not clean");
         for (slot, count) in runs(mask) {
             let mut done = 0;
             while done < count {

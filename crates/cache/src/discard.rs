@@ -1,15 +1,19 @@
-//! The way out when pages cannot be written: what is dirty is dropped, and the file is as its file
-//! system has it.
+//! Discards: of the dirty pages of a file that cannot be written, and of ranges of a device.
 //!
-//! A page that could not be written stays dirty and fails every sync, for as long as its device
-//! takes nothing: that is right while somebody may yet repair the device, and otherwise holds
-//! memory for good. Dropping loses what was accepted and not written. So it is told: to those who
-//! wait for a sync now, and once to every other handle, like an error that was got over. A failed
-//! flush is not got over by this: the file stays poisoned.
+//! # Dirty pages
+//! A page that could not be written stays dirty and fails every sync. That is right while the
+//! device may be repaired, and otherwise holds memory for good. Dropping such pages loses accepted
+//! data. So every sync that waits fails, and every other handle gets the error once. A failed flush
+//! is not repaired by this: the file stays poisoned.
 //!
-//! What is at the device is not dropped, for it may land at any time. Whoever drops holds the file
-//! ([`CachedFile::begin_discard`]): nothing new is started, and when what is under way has ended
-//! ([`CachedFile::can_discard`]), the rest goes.
+//! A page at the device is not dropped, because its write may land at any time. The caller holds
+//! the file ([`CachedFile::begin_discard`]), so that nothing new starts. It drops the dirty pages
+//! when all I/O has ended ([`CachedFile::can_discard`]).
+//!
+//! # Ranges
+//! From the request on nobody starts to read or write in the range. I/O in flight there ends first.
+//! Then the device is asked. Dirty pages of the range stay unsent meanwhile. If the device has
+//! discarded the range, its pages are dropped; otherwise they are as before.
 
 use std::ops::Range;
 
@@ -39,7 +43,7 @@ impl CachedFile {
     /// Returns whether all I/O has ended, so that dirty pages can be dropped.
     #[must_use]
     pub fn can_discard(&self) -> bool {
-        assert!(self.fences.is_held(), "nobody holds the file");
+        debug_assert!(self.fences.is_held(), "nobody holds the file");
         self.flights.is_empty() && self.index.is_quiet()
     }
 
@@ -59,26 +63,25 @@ impl CachedFile {
             self.errors.take_unreadable(*page);
             self.drop_page(*page, settled);
         }
-        // So are clean ones from the end on, which may not be where it was: a write that failed may
-        // have moved it.
+        // A failed write may have moved the end, so clean pages beyond it are dropped, too.
         self.drop_pages(disk_size / PAGE..u64::MAX, settled);
         self.sizes.give_up(disk_size);
         self.sweep.give_up();
-        assert!(self.epochs.is_empty(), "every dirty page was dropped");
+        debug_assert!(self.epochs.is_empty(), "every dirty page was dropped");
         debug_assert!(self.counts.charged() == 0 && self.counts.failing() == 0);
         self.verify_change();
         dirty.len() as u64
     }
 
-    /// Tickets that cover what is dropped end, and every handle hears of it.
+    /// Ends the tickets that cover dropped pages, and reports the error to every handle.
     fn tell_discarded(&mut self, offset: u64) {
         self.errors.note_write(offset, DISCARDED);
         let covers_some = |covers: u64| !self.epochs.is_written(covers);
         self.tickets.fail_covering(covers_some, Failure::Write { offset, errno: DISCARDED });
     }
 
-    /// The whole pages of a range of bytes; the last one of a device counts as whole where the
-    /// range reaches its end.
+    /// Returns the whole pages of a range of bytes. The last page of a device counts as whole if
+    /// the range reaches its end.
     #[must_use]
     pub fn whole_pages(&self, bytes: &Range<u64>) -> Range<u64> {
         let end = if bytes.end == self.sizes.size() {
@@ -90,12 +93,12 @@ impl CachedFile {
         start..end.max(start)
     }
 
-    /// The next discard of which the range is quiet.
+    /// Returns the next discard whose range is quiet.
     pub(crate) fn next_discard(&mut self) -> Option<Bio> {
         let is_quiet = |pages: &Range<u64>| self.index.is_quiet_in(pages);
         let (ticket, pages) = self.fences.send_next(is_quiet)?;
         for (_, mask, chunk) in self.index.chunks_in(&pages) {
-            // As where something is being written: what is dirty is not sent.
+            // Like pages being written: dirty pages are not sent.
             chunk.flight |= mask;
         }
         let (offset, length) = (pages.start * PAGE, self.bytes_of(&pages));

@@ -1,8 +1,8 @@
-//! Which writes a sync covers: those accepted before it, and no later ones.
+//! Epochs of dirty pages, which decide the pages that a sync covers.
 //!
-//! Each page carries the epoch in which it first became dirty; a sync closes the running epoch and
-//! waits until no page of that epoch or an older one is left. Redirtying puts a page into a younger
-//! epoch, so it cannot keep a sync from ending.
+//! Each page carries the epoch that was current when it became dirty. A sync closes the current
+//! epoch and waits until no page of that epoch or an older one is left. A page that is written and
+//! becomes dirty again gets a younger epoch, so later writes cannot keep a sync from ending.
 
 use std::collections::VecDeque;
 
@@ -32,6 +32,7 @@ impl Epochs {
         if pages == 0 {
             return;
         }
+        debug_assert!(epoch <= self.current, "a page becomes dirty in an epoch to come");
         match self.counts.back_mut() {
             Some(youngest) if youngest.0 == epoch => youngest.1 += pages,
             _ => match self.counts.binary_search_by_key(&epoch, |entry| entry.0) {

@@ -17,9 +17,9 @@
 //! only sets bits in the file's own tables, so readers share no lock; the queues are looked at when
 //! memory is needed.
 //!
-//! # Who says what
-//! The queues are one per engine, over frames. What a page is, only its file knows, under its own
-//! lock. So eviction has three steps, and no lock is held from one to the next:
+//! # Division of work
+//! The queues are one per engine, over frames. Only the file of a page knows its state, under its
+//! own lock. So eviction has three steps, and no lock is held from one to the next:
 //! [`Evictor::candidates`] takes pages from the queues,
 //! [`CachedFile::evict`](crate::CachedFile::evict) has each judged by its file, [`Evictor::settle`]
 //! puts back what stays.
@@ -34,7 +34,7 @@ use forebay_block::{Frame, Target};
 
 use ghost::Ghost;
 
-/// The small queue's part of all clean pages: one in so many.
+/// The small queue has one in this many of all clean pages.
 const SMALL_ONE_IN: usize = 10;
 
 const NONE: u32 = u32::MAX;
@@ -227,7 +227,7 @@ impl Evictor {
                 self.ghost.remember(hash);
             }
             let slot = &mut self.slots[candidate.frame.0 as usize];
-            // Not ours any more where the frame has left, or was entered again, meanwhile.
+            // Skip it if the frame has left, or was entered again, meanwhile.
             if slot.place != Place::Asked || slot.before != candidate.batch {
                 continue;
             }

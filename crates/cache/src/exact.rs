@@ -1,23 +1,23 @@
-//! Which bytes of a dirty page are ours, where that is not all of them: on a shared file only those
-//! are written.
+//! Writing of pages of a shared file that are ours in part only: only bytes that the program wrote
+//! are sent.
 //!
-//! Another program may change any byte that we did not write, at any time, also one of a page that
-//! we hold. So the rest of such a page is never sent, however recently it was read. The bytes go
-//! through the kernel's page cache ([`Flight::Exact`]), which merges them with the page as it is
-//! then, under the inode's lock. A page that was written in whole goes direct, as under the lease.
+//! Another program may change any byte that this program did not write, at any time, also in a page
+//! in our memory. So the rest of such a page is never sent, however recently it was read. The bytes
+//! go through the kernel's page cache ([`Flight::Exact`]), which merges them with the current page
+//! under the inode's lock. A page that was written whole goes direct, as under the lease.
 //!
 //! ```text
 //!  page      |#####..##.......|################|####............|
 //!              exact  exact     direct            exact                 # written by the program
 //! ```
 //!
-//! The guarantee: a shared file gets no byte that the program did not write, also when what was
-//! kept for a flush is written once more. The price: such a write is alone at the device.
+//! The guarantee: a shared file gets no byte that the program did not write, also if kept pages are
+//! written again after a failed flush. The price: such a write is alone at the device.
 //!
-//! Under the lease nobody else changes anything, and whole pages are sent. For the moment it is
-//! lost at, each page remembers the first and the last byte written since it became dirty
-//! ([`Chunk::spans`]): exact where the writes of a page touch each other, and as for one write over
-//! all of them where they do not.
+//! Under the lease nobody else changes anything, and whole pages are sent. The lease may break, so
+//! each page remembers the first and the last byte written since it became dirty
+//! ([`Chunk::spans`]). That is exact if the writes of a page touch each other. Otherwise the bytes
+//! between them count as written.
 
 use std::ops::Range;
 
@@ -32,8 +32,8 @@ use crate::writeback::flight::Flight;
 use crate::writeback::segments::Segments;
 
 impl CachedFile {
-    /// A part of a page was written. `newly`: it was not dirty before. `is_owed`: an older write of
-    /// it has failed meanwhile, which what is published now stands for.
+    /// A part of a page was written. `newly`: it was not dirty before. `is_owed`: an older version
+    /// of it was not written, so this write stands for both.
     pub(crate) fn publish_exact(
         &mut self,
         page: u64,
@@ -65,14 +65,15 @@ impl CachedFile {
         }
     }
 
-    /// These bytes of a page are ours, and no others.
+    /// Records that only these bytes of a page are ours.
     fn own_part(&mut self, page: u64, exact: Exact) {
         let (chunk, slot) = self.index.get_mut(page).expect("a page that is here has a chunk");
         chunk.exact |= 1 << slot;
+        debug_assert!(self.lease.is_shared(), "all bytes of a page are ours under the lease");
         self.odd.set_exact(page, exact);
     }
 
-    /// All bytes of a page are ours, as far as the file goes.
+    /// Records that all bytes of a page before the end of the file are ours.
     pub(crate) fn own_all(&mut self, page: u64) {
         self.disown(page);
         let (chunk, slot) = self.index.get_mut(page).expect("a page that is here has a chunk");
@@ -83,7 +84,7 @@ impl CachedFile {
         }
     }
 
-    /// Nothing is known of the bytes of a page any more.
+    /// Removes the record of a page.
     pub(crate) fn disown(&mut self, page: u64) {
         if self.odd.end_exact(page)
             && let Some((chunk, slot)) = self.index.get_mut(page)
@@ -92,14 +93,14 @@ impl CachedFile {
         }
     }
 
-    /// The lease goes: of each dirty page only what was written is ours from now on.
+    /// The lease ends: only the written bytes of each dirty page are ours from now on.
     pub(crate) fn claim_dirty(&mut self) {
         for page in self.index.dirty_pages() {
             self.claim(page);
         }
     }
 
-    /// A page of a shared file is dirty that was written under the lease.
+    /// Records the bytes of a page of a shared file that were written under the lease.
     pub(crate) fn claim(&mut self, page: u64) {
         let (chunk, slot) = self.index.get(page).expect("a dirty page has a chunk");
         let (start, end) = chunk.spans[slot];
@@ -179,9 +180,9 @@ impl CachedFile {
         }
     }
 
-    /// The next run of bytes through the kernel's cache, of pages not after `covers`: parts of
-    /// pages, and after a flush that failed whole ones too. It is alone at the device, so it is
-    /// sent when all else has ended.
+    /// Returns the next run of bytes through the kernel's cache, of pages not after `covers`: parts
+    /// of pages, and after a failed flush whole ones too. It is alone at the device, so it is sent
+    /// when all other I/O of the file has ended.
     pub(crate) fn next_exact(&mut self, covers: Option<u64>, class: Class) -> Option<Bio> {
         if !self.odd.has_exact() && !self.is_rewriting() {
             return None;
@@ -198,6 +199,7 @@ impl CachedFile {
         if self.sweep.drain(self.flights.is_empty()) {
             return None;
         }
+        debug_assert!(self.flights.is_empty(), "an exact write is alone at the device");
         let mut bytes = first * PAGE..first * PAGE;
         let mut segments = Segments::default();
         let mut page = first;
@@ -234,7 +236,7 @@ impl CachedFile {
         Some(self.bio(Operation::WriteBuffered, offset, length, segments, class, flight))
     }
 
-    /// It has ended. Nobody has touched its pages meanwhile.
+    /// Handles the end of such a run. Nobody has touched its pages meanwhile.
     pub(crate) fn settle_exact(
         &mut self,
         bytes: &Range<u64>,

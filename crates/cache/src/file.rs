@@ -217,7 +217,7 @@ impl CachedFile {
         self.reserved.begin_write();
     }
 
-    /// Ends a write for which space was allocated before, whether it was accepted or not.
+    /// Ends a write whose space was allocated before, accepted or not.
     pub fn end_allocated_write(&mut self) {
         self.reserved.end_write();
     }
@@ -357,10 +357,9 @@ impl CachedFile {
         assert!(self.flights.is_empty(), "frames in flight outlive everything");
         self.drop_pages(0..u64::MAX, settled);
         debug_assert_eq!(self.counts.unread(), 0, "nothing is left to be read");
-        // Whoever asks for a release late is told that there is nothing to do: the file is not at
-        // the device any more.
+        // A late release or flush has nothing to do: the file is no longer at the device. A lease
+        // that is broken at this moment asks for both.
         self.reserved.forget();
-        // Nor for a flush: one whose lease is broken at this moment is asked for both.
         self.flushes.forget();
     }
 
@@ -383,9 +382,9 @@ impl CachedFile {
             && (self.holes.is_zero(page) || page * PAGE >= self.sizes.disk_size())
     }
 
-    /// Drops the pages of a range, whatever is in them; nobody uses them.
+    /// Drops the pages of a range in any state. Nobody uses them.
     pub(crate) fn drop_pages(&mut self, pages: Range<u64>, settled: &mut Settled) {
-        // Most are clean and used by nobody: they go by the chunk. At a close that is a whole
+        // Most are clean and unused, and are dropped by the chunk. At a close that may be a whole
         // cache, under locks.
         self.drop_clean_in(&pages, settled);
         for page in self.index.pages_in(&pages) {

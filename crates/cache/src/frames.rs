@@ -9,11 +9,11 @@
 //! ```
 //!
 //! A *whole* block is 16 free frames (64 KiB) on a boundary of 16. Runs are taken from whole
-//! blocks, as many in a row as are wanted; what is smaller comes from ragged ones while there are
-//! any. Both are found over summaries of one bit per word, lowest first, from where it is known
-//! that there is none below: so a nearly full arena is not scanned, and who gives back what he
-//! takes stays in the same memory, which is all that is ever touched. (A list of freed frames would
-//! hand them out in the order they were written back.)
+//! blocks, as many in a row as are wanted. Smaller requests are served from ragged blocks while
+//! there are any. Both kinds are found over summaries of one bit per word, lowest first, from a
+//! cursor with nothing free below it. So a nearly full arena is not scanned, and a caller that
+//! frees its frames gets the same memory again. (A list of freed frames would return them in the
+//! order of their writeback.)
 
 use forebay_block::Frame;
 
@@ -243,7 +243,7 @@ impl Frames {
         Some(FrameRun { first: Frame(first), count })
     }
 
-    /// A run of up to `most` frames, of which there is at least one free: outside of whole blocks
+    /// A run of up to `most` frames, if at least one is free: outside of whole blocks
     /// if there is one.
     fn take_ragged(&mut self, most: u32) -> FrameRun {
         let ragged = next_bit(&self.ragged, self.ragged_cursor);
@@ -291,7 +291,7 @@ fn whole_blocks(word: u64) -> u64 {
     eights & eights >> 8 & 0x0001_0001_0001_0001
 }
 
-/// All bits of the blocks of which the first bit is set.
+/// All bits of the blocks whose first bit is set.
 fn spread(firsts: u64) -> u64 {
     firsts.wrapping_mul(BLOCK)
 }

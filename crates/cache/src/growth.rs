@@ -1,10 +1,10 @@
-//! How fast a file grows: told by how long what was reserved beyond its end has lasted.
+//! Growth rate of a file, measured between two reservations of space beyond its end.
 //!
-//! Space reserved beyond the end of a stream should last for some seconds: less, and allocations
-//! are many and small, between those of other files; more, and space lies idle that others could
-//! have, and has to be given back. What a stream needs is known from its own last stretch: it has
-//! grown by so much since space was reserved for it before. Nothing here reads a clock, and nothing
-//! is kept but one point: a stream that has become slow reserves too much once.
+//! Space reserved beyond the end of a stream should last for some seconds. With less, allocations
+//! are many and small, between those of other files. With more, space lies idle that other files
+//! need, and it must be given back. The rate is the growth of the file since the reservation
+//! before. Nothing here reads a clock, and only one point is kept: a stream that has become slow
+//! reserves too much once.
 
 use forebay_block::Moment;
 
@@ -44,7 +44,7 @@ mod tests {
         let at = |seconds: u64| Moment::from_nanoseconds(seconds * 1_000_000_000);
         let mut growth = Growth::default();
         growth.note(100, at(10));
-        assert_eq!(growth.bytes_per_second(), None, "one point tells nothing");
+        assert_eq!(growth.bytes_per_second(), None, "one point has no rate");
         growth.note(1100, at(12));
         assert_eq!(growth.bytes_per_second(), Some(500));
         growth.note(1110, at(22));

@@ -1,9 +1,9 @@
-//! What is known to be zero on disk: pages of a file that was empty when we got it alone, and that
-//! we have not sent data to since.
+//! Pages known to be zero on disk: those of a file that was empty when it became exclusive, and
+//! that no data was sent to since.
 //!
-//! Two uses: such a page need not be read before a part of it is written, and may be written along
-//! as zeroes to keep a request in one piece. Both only as long as nobody else has the file open. A
-//! page counts as written from the moment its data is sent, not from when it has arrived.
+//! Such a page need not be read before a part of it is written. It may be filled with zeroes to
+//! keep a request in one piece. Both hold only while nobody else has the file open. A page counts
+//! as written from the moment its data is sent, not from its arrival.
 //!
 //! The price is a bit per page written, and nothing for a file written from start to end.
 

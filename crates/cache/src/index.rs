@@ -1,4 +1,4 @@
-//! Which page has which frame, and in which state it is.
+//! The frames and the states of the pages of a file.
 //!
 //! Pages are kept in chunks of 64, so that a state is one bit of a word and "the next page in
 //! offset order that may be written" is a mask and a count of zeroes. A tree of chunks rather than
@@ -11,7 +11,7 @@
 //! |---|---|---|---|---|
 //! | present | Clean | yes | yes | no |
 //! | present, dirty | Dirty | yes | yes, in place | yes, unless in `flight` |
-//! | partial, dirty | some bytes of it were written, the rest is on the device (`partial.rs`) | those bytes | yes, in place | once it is filled |
+//! | partial, dirty | some of its bytes were written, the rest is on the device (`partial.rs`) | those bytes | yes, in place | once it is filled |
 //! | busy | being copied into | wait | wait | no |
 //! | filling | being read from the device | wait | wait | no |
 //! | present, flight, sending | Writeback | yes | yes, with a new frame | no |
@@ -98,6 +98,7 @@ impl Chunk {
     }
 
     pub(crate) fn set_frame(&mut self, slot: usize, frame: Frame) {
+        debug_assert_eq!(self.frames[slot], NO_FRAME, "a frame would be lost");
         self.frames[slot] = frame.0;
     }
 
@@ -125,6 +126,7 @@ impl Chunk {
     /// Gives the pages from `slot` on the frames of a run.
     pub(crate) fn set_frames(&mut self, slot: usize, run: FrameRun) {
         for (frame, given) in self.frames[slot..].iter_mut().zip(run.frames()) {
+            debug_assert_eq!(*frame, NO_FRAME, "a frame would be lost");
             *frame = given.0;
         }
     }
@@ -438,7 +440,7 @@ impl Index {
         })
     }
 
-    /// Drops the chunks of a range of pages in which nothing is left.
+    /// Drops the empty chunks of a range of pages.
     pub(crate) fn tidy_in(&mut self, pages: &Range<u64>) {
         let chunks = self.chunks.range(numbers(pages));
         let empty: Vec<u64> =

@@ -1,24 +1,24 @@
-//! On a shared file a written page keeps its frame until a flush that covers it has ended well.
+//! Written pages of a shared file keep their frames until a flush that covers them has ended well.
 //!
-//! A direct write whose range another program has mapped may leave the kernel with a page it could
-//! not drop: older bytes, which it may write over ours. It says so once, by an error of the next
-//! flush, on every descriptor. So that is no failure of the device: written once more, through the
-//! kernel's cache, both agree. That takes the bytes, and so they are kept.
+//! If another program has mapped the range of a direct write, the kernel may keep a page that it
+//! could not drop. Its older bytes may be written over ours. The kernel reports that once, as an
+//! error of the next flush, on every descriptor. It is no failure of the device: if the pages are
+//! written again through the kernel's cache, both agree. That takes the bytes, so they are kept.
 //!
 //! ```text
-//! Dirty --written--> kept --flush sent--> covered --flush ended well--> gone
+//! Dirty --written--> kept --flush sent--> covered --flush ended well--> dropped
 //!   ^                  |                     |
-//!   +-- the flush failed: all of them, and until one ends well everything goes through the kernel's cache
+//!   +-- the flush failed: all of them, and until one ends well writes go through the kernel's cache
 //! ```
 //!
-//! What is kept is read from here (it may not be what the kernel has), may be touched in place, and
-//! counts as dirty memory: it is a sync that makes room. Where nobody syncs the context does, when
-//! memory is short ([`CachedFile::next_reclaim`]).
+//! Kept pages are read from memory (the kernel's may differ), may be touched in place, and count as
+//! dirty memory. A sync frees them. If no caller syncs, the context does when memory is short
+//! ([`CachedFile::next_reclaim`]).
 //!
-//! Only where *all* that was written since the last good flush is kept can a second one prove
-//! anything. What was written under the lease is not kept, so a flush belongs to giving the lease
-//! up, and to opening a shared file that was there ([`CachedFile::lacks_frames`]). And a second
-//! flush that fails with nothing but writes through the kernel's cache before it is a failure.
+//! A second flush proves something only if *everything* written since the last good one is kept.
+//! Pages written under the lease are not kept. So a flush is part of giving the lease up, and of
+//! opening an existing shared file ([`CachedFile::lacks_frames`]). A second flush that fails after
+//! nothing but writes through the kernel's cache is a failure.
 
 use forebay_block::{Bio, Errno, Operation};
 
@@ -56,39 +56,40 @@ impl CachedFile {
         Some(self.send_flush(Operation::FlushData, Vec::new(), FlushStep::File))
     }
 
-    /// A flush has failed, and what it covered is not all here any more: it is a failure.
+    /// A flush has failed, and not all of its data is in memory: it is a failure.
     pub(crate) fn poison(&mut self, errno: Errno, settled: &mut Settled) {
         self.flushes.poison(errno);
         self.let_kept_go(settled);
         self.tickets.fail_flushes(Failure::Flush(errno));
     }
 
-    /// What is dirty was dropped: where it was to be written once more, that is lost.
+    /// Dirty pages were dropped. Those that had to be written again are lost.
     pub(crate) fn give_up_rewriting(&mut self, settled: &mut Settled) {
-        // What was written before is as the file system has it, and a flush that fails is a
-        // failure.
+        // Earlier writes are as the file system has them, and a flush that fails is a failure.
         self.let_kept_go(settled);
         if let Some(errno) = self.flushes.give_up_rewriting() {
             self.poison(errno, settled);
         }
     }
 
-    /// Whether a flush is needed before the file can be let go of, or its lease.
+    /// Returns whether a flush is needed before the file or its lease can be released.
     pub(crate) fn wants_flush(&self) -> bool {
         self.lease.is_shared()
             && self.flushes.poisoned().is_none()
             && (self.counts.charged() > 0 || self.lacks_frames())
     }
 
-    /// No flush will prove anything any more: lets go of what is kept.
+    /// Drops the kept pages, because no later flush can prove anything about them.
     pub(crate) fn let_kept_go(&mut self, settled: &mut Settled) {
         self.flushes.give_up_kept();
         self.end_keeping(u64::MAX, settled);
     }
 
-    /// Pages of the chunk that begins with `first` were written.
+    /// Keeps written pages of the chunk that begins with `first`.
     pub(crate) fn keep(&mut self, first: u64, mask: u64) {
         let (chunk, _) = self.index.get_mut(first).expect("a written page has a chunk");
+        debug_assert!(self.lease.is_shared(), "pages are not kept under the lease");
+        debug_assert_eq!(mask & !(chunk.present | chunk.partial | chunk.busy), 0);
         self.flushes.keep((mask & !chunk.held()).count_ones());
         chunk.kept |= mask;
         chunk.covered &= !mask;
@@ -101,8 +102,8 @@ impl CachedFile {
         self.flushes.lacks_frames()
     }
 
-    /// A page is dropped; whether it was kept, and so has to be uncharged where nothing else
-    /// charges it.
+    /// Ends the keeping of a page that is dropped. Returns whether it was kept, and so must be
+    /// uncharged unless something else charges it.
     pub(crate) fn unkeep(&mut self, page: u64) -> bool {
         let (chunk, slot) = self.index.get_mut(page).expect("a page that is dropped has a chunk");
         let was_held = chunk.held() & (1 << slot) != 0;
@@ -112,7 +113,7 @@ impl CachedFile {
         was_held
     }
 
-    /// A flush is sent: what ends from here on it does not cover.
+    /// A flush is sent. It does not cover writes that end from here on.
     pub(crate) fn begin_flush(&mut self) {
         self.flushes.begin();
         if self.flushes.kept_pages() > 0 {
@@ -122,14 +123,14 @@ impl CachedFile {
         }
     }
 
-    /// It ended well: what it covered is durable.
+    /// A flush ended well: the writes that it covers are durable.
     pub(crate) fn end_flush(&mut self, settled: &mut Settled) {
         self.flushes.end();
         self.end_keeping(0, settled);
     }
 
-    /// Frames of covered pages are free, and of kept ones too as `kept` says, but of those that are
-    /// in use otherwise.
+    /// Frees the frames of covered pages that are not in use otherwise, and those of the kept pages
+    /// in the mask `kept`.
     fn end_keeping(&mut self, kept: u64, settled: &mut Settled) {
         if self.flushes.kept_pages() == 0 {
             return;
@@ -146,7 +147,7 @@ impl CachedFile {
             let free = chunk.only_held(ended);
             self.counts.uncharge(free.count_ones());
             settled.uncharged += u64::from(free.count_ones());
-            // Who is reading one lets go of it.
+            // The reader of a page drops it.
             let idle = chunk.idle_clean() | chunk.idle_partial();
             dropped.push((first, free & idle, ended & chunk.exact));
         }
@@ -156,8 +157,8 @@ impl CachedFile {
         }
     }
 
-    /// A flush failed. True where that is got over: what was written since the last good one is
-    /// dirty again, as of before any sync that waits.
+    /// A flush failed. Returns whether that is repaired: everything written since the last good one
+    /// is dirty again, with an epoch before any sync that waits.
     pub(crate) fn rewrite_kept(&mut self, errno: Errno, settled: &mut Settled) -> bool {
         if self.lease.is_exclusive() || !self.flushes.can_rewrite() {
             return false;
@@ -173,8 +174,8 @@ impl CachedFile {
         true
     }
 
-    /// What was written of a page counts for nothing: what is here, on its way or being copied in
-    /// stands for it, and every sync that waits, waits for that.
+    /// Makes a page unwritten again. Its version in memory, at the device or being copied stands
+    /// for the written one, and every sync that waits covers it.
     fn redo_from_start(&mut self, page: u64, settled: &mut Settled) {
         const OLDEST: u64 = 0;
         self.redo_exact(page);
@@ -188,10 +189,10 @@ impl CachedFile {
         let frame = chunk.frame(slot).expect("a kept page has a frame");
         if chunk.dirty & bit != 0 || chunk.sending & bit != 0 {
             self.epochs.remove(chunk.epoch(slot), 1);
-            // More of it than was said before.
+            // More of its bytes than were recorded before.
             settled.dirty_again.extend((chunk.dirty & bit != 0).then_some((page, frame)));
         } else if chunk.busy & bit != 0 {
-            // In place, unless what was written is in a frame of its own.
+            // In place, unless the written version is in a frame of its own.
             if !self.odd.is_parked(page) {
                 settled.dirty_again.push((page, frame));
             }
@@ -215,8 +216,8 @@ impl CachedFile {
         self.flushes.is_rewriting()
     }
 
-    /// Others have cut a file that we keep pages of: those beyond are theirs to lose, unless
-    /// somebody uses any.
+    /// Another program has cut a file with kept pages. Drops those beyond the new end, unless a
+    /// page is in use. Returns whether the new size may be adopted.
     pub(crate) fn may_follow_cut(&mut self, disk_size: u64, settled: &mut Settled) -> bool {
         if self.flushes.kept_pages() == 0 || disk_size >= self.sizes.size() {
             return true;

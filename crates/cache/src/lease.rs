@@ -1,18 +1,18 @@
 //! Write lease of a file, as its cache sees it: held, being given up, or gone.
 //!
-//! While we hold a file's write lease nobody else has the file open, and liberties are taken:
-//! zeroes are written over known holes, clean pages are kept, space is reserved ahead and given
-//! back. When another program opens the file the kernel holds it back and tells us. Then
+//! While the engine holds the write lease of a file, nobody else has it open, and liberties are
+//! taken: zeroes are written over known holes, clean pages are kept, space is reserved ahead and
+//! given back. When another program opens the file, the kernel blocks that program and notifies the
+//! engine. Then
 //!
-//! 1. no more liberties are taken, and clean pages go ([`CachedFile::begin_break`]);
-//! 2. what was accepted before is written out and flushed (`kept.rs` says why), and what is
-//!    reserved beyond the end given back: for that we still have the right, and nobody will have it
-//!    afterwards;
-//! 3. the lease goes ([`CachedFile::end_break`]), and with it the other program goes on.
+//! 1. no more liberties are taken, and clean pages are dropped ([`CachedFile::begin_break`]);
+//! 2. data accepted before is written and flushed (`kept.rs` says why), and space reserved beyond
+//!    the end is given back: nobody may do that after the lease has ended;
+//! 3. the lease ends ([`CachedFile::end_break`]), and the other program continues.
 //!
-//! The second may take longer than the other program should wait; then the lease goes early, but
-//! never while a request is at the device that only its holder may make: zeroes that land after the
-//! other program's bytes would destroy them.
+//! The second step may take longer than the other program should wait. Then the lease ends early,
+//! but never while a request is at the device that only its holder may make: zeroes that land after
+//! the other program's bytes would destroy them.
 
 use crate::file::{CachedFile, Liberties, Look};
 use crate::settled::Settled;
@@ -61,7 +61,7 @@ impl CachedFile {
         self.holes.forget();
         self.claim_dirty();
         self.drop_clean_in(&(0..u64::MAX), settled);
-        // Those that somebody uses stay a moment longer.
+        // Pages in use stay until their readers are done.
         for (_, chunk) in self.index.chunks_mut() {
             settled.written.extend(chunk.frames_of(chunk.present & !(chunk.dirty | chunk.sending)));
         }
@@ -92,10 +92,7 @@ impl CachedFile {
 
     /// Ends the lease. No space is given back after this.
     pub fn end_break(&mut self) {
-        assert!(
-            !self.takes_liberties(),
-            "what only the holder of a lease may do has ended before it goes"
-        );
+        assert!(!self.takes_liberties(), "a request that needs the lease is at the device");
         self.lease.end_break();
     }
 }

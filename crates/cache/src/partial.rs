@@ -1,5 +1,5 @@
-//! Pages of which only some bytes are here: a write of a hundred bytes does not wait for the page
-//! to be read.
+//! Partial pages, with only some bytes in memory: a write of a hundred bytes does not wait for the
+//! page to be read.
 //!
 //! ```text
 //! absent --write of a part--> partial --more writes--> all of it written --> Dirty
@@ -7,14 +7,16 @@
 //!                                +--wanted: sent, read, or asked for--> filled-+
 //! ```
 //!
-//! The bytes that were written are told by a mask of a bit each. The others come from the device,
-//! into a frame of their own (direct I/O cannot read into the middle of a page), and from there
-//! into the page: bytes that were written, before the read or during it, stay. That frame is taken
-//! when the page becomes partial, so that filling it never waits for memory, and is free again when
-//! the page is whole. Until then the page is not sent.
+//! A mask has a bit for each written byte. The other bytes come from the device into a frame of
+//! their own (direct I/O cannot read into the middle of a page), and from there into the page.
+//! Bytes written before the read or during it stay. That frame is taken when the page becomes
+//! partial, so that filling it never waits for memory, and is freed when the page is whole. Until
+//! then the page is not sent.
 //!
-//! A page that is being read in when a writer comes becomes partial, too: what was to be the page's
-//! frame becomes the one it is filled from.
+//! A page that is being read when it is written becomes partial, too: the frame being read into
+//! becomes the one that it is filled from.
+//!
+//! The masks of [`Exact`] pages are here, too: the bytes of a page of a shared file that are ours.
 
 use std::ops::Range;
 
@@ -26,7 +28,7 @@ use crate::limits::PAGE;
 /// Words of a mask.
 const WORDS: usize = PAGE as usize / 64;
 
-/// Which bytes of a page are here.
+/// Set of bytes of a page.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Mask {
     words: [u64; WORDS],
@@ -71,13 +73,13 @@ impl Mask {
         self.words.iter().all(|word| *word == u64::MAX)
     }
 
-    /// The first stretch that is here.
+    /// The first run of bytes in the set.
     pub(crate) fn first_run(&self) -> Option<Range<usize>> {
         let start = self.next(0, 0);
         (start < PAGE as usize).then(|| start..self.next(start, u64::MAX))
     }
 
-    /// Stretches that are here, in order.
+    /// Runs of bytes in the set, in order.
     pub(crate) fn runs(&self) -> Vec<Range<usize>> {
         let missing = Self { words: self.words.map(|word| !word) };
         missing.missing()
@@ -87,7 +89,7 @@ impl Mask {
         words(range).all(|(word, mask)| self.words[word] & mask == mask)
     }
 
-    /// Stretches that are not here, in order.
+    /// Runs of bytes that are not in the set, in order.
     pub(crate) fn missing(&self) -> Vec<Range<usize>> {
         let mut missing = Vec::new();
         let mut at = 0;
@@ -101,7 +103,7 @@ impl Mask {
         missing
     }
 
-    /// The first byte from `at` on whose bit is not that of `like` (all ones, or all zeroes).
+    /// The first byte from `at` on with a bit other than that of `like` (all ones, or all zeroes).
     fn next(&self, at: usize, like: u64) -> usize {
         let mut from = at;
         while from < PAGE as usize {
@@ -121,7 +123,7 @@ fn words(range: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
         .map(|(at, bit, count)| ((at / 64) as usize, bits(bit, count)))
 }
 
-/// A page of which some bytes are missing.
+/// A page with missing bytes.
 #[derive(Debug)]
 pub(crate) struct Partial {
     /// The bytes that were written.
@@ -249,10 +251,10 @@ impl Exact {
 pub(crate) enum Rest {
     /// On the device; this frame is for reading them.
     OnDevice(Frame),
-    /// On their way, with the flight of this number.
+    /// Being read, with the flight of this number.
     OnTheWay(u32),
-    /// In this frame, of which the first so many bytes are the device's and the others zero; the
-    /// page is being copied into, and is made whole when that is published.
+    /// In this frame: this number of bytes from the device, then zeroes. The page is being copied
+    /// into, and is made whole when that is published.
     Here(Frame, usize),
 }
 

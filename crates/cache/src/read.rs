@@ -103,8 +103,8 @@ impl CachedFile {
         }
     }
 
-    /// The first of the wanted pages, and those after it that are alike and neighbours in memory,
-    /// up to so many.
+    /// Plans a step from the first wanted page on: pages in the same state whose frames are
+    /// contiguous, at most `most`.
     fn begin_step(
         &mut self,
         wanted: Range<u64>,
@@ -216,7 +216,7 @@ impl CachedFile {
     /// Returns the pages to read ahead of a read of `bytes` with at most `frames` frames, and the
     /// page where the read continues an earlier one.
     pub fn advise(&mut self, bytes: Range<u64>, frames: u64) -> (Range<u64>, Option<u64>) {
-        // Others' writes would not be seen in what was read ahead.
+        // Pages read ahead would hide the writes of other programs.
         if self.lease.is_shared() || bytes.is_empty() {
             return (0..0, None);
         }
@@ -259,7 +259,7 @@ impl CachedFile {
                 page += 1;
                 continue;
             }
-            // One that could not be read is left to who asks for it.
+            // A page that could not be read is left to its next reader.
             if self.errors.is_unreadable(page) {
                 break;
             }
@@ -272,7 +272,8 @@ impl CachedFile {
         }
     }
 
-    /// One fill of absent pages, from the first of the wanted ones on; `None` for want of frames.
+    /// Sends one fill of absent pages, from the first wanted one on, or returns `None` without
+    /// frames.
     fn send_fill(
         &mut self,
         wanted: Range<u64>,
@@ -293,6 +294,7 @@ impl CachedFile {
             let mut first = run.first;
             for (page, slot, count) in parts(page..page + u64::from(run.count)) {
                 let (chunk, _) = self.index.chunk_mut(page);
+                debug_assert_eq!(chunk.here() & bits(slot, count), 0, "a page here is not read");
                 chunk.set_frames(slot, FrameRun { first, count });
                 chunk.filling |= bits(slot, count);
                 chunk.uses.bring(bits(slot, count), caching);
@@ -308,7 +310,7 @@ impl CachedFile {
         Some(self.fill(wanted.start..page, segments, class))
     }
 
-    /// A reader wants of a partial page what is not here.
+    /// A reader needs missing bytes of a partial page.
     fn begin_fill_of_partial(&mut self, page: u64) -> ReadStop {
         if let Some(errno) = self.errors.take_unreadable(page) {
             return ReadStop::Failed(errno);
@@ -319,8 +321,8 @@ impl CachedFile {
         self.send_fill_of_partial(page, Class::Waited).map_or(ReadStop::Busy, ReadStop::Fill)
     }
 
-    /// What is missing of a partial page, and of its neighbours, is read; `None` where it is on its
-    /// way.
+    /// Sends a fill of the missing bytes of a partial page and its neighbours, or returns `None` if
+    /// they are being read.
     pub(crate) fn send_fill_of_partial(&mut self, page: u64, class: Class) -> Option<Bio> {
         let wanted = |partial: Option<&Partial>| match partial.map(Partial::rest) {
             Some(Rest::OnDevice(spare)) => Some(spare),

@@ -1,11 +1,11 @@
-//! Readahead: who reads on finds the bytes there.
+//! Readahead: pages are read before a sequential reader needs them.
 //!
 //! The idea is on-demand readahead (F. Wu, H. Xi, C. Xu: "On the design of a new Linux readahead
 //! framework", ACM SIGOPS Operating Systems Review 42(5), 2008): nothing is read ahead until reads
 //! go on where earlier ones ended (a small one twice, for among many random ones some do so by
 //! chance); then a window, and as soon as the reader enters a window the next one, twice as large,
-//! up to a bound. So the reader is one window behind the device, and what is read in vain is no
-//! more than was read before.
+//! up to a bound. So the reader is one window behind the device, and no more is read in vain than
+//! was read before.
 //!
 //! ```text
 //!   read    read  read ...                  here the next window is asked for
@@ -15,15 +15,14 @@
 //! ```
 //!
 //! Differences: a file has several streams (readers of one file, or one reader of several parts),
-//! told apart by where they have got to; and how much may be read ahead is said by the caller, from
-//! what memory there is.
+//! distinguished by their positions. The caller sets how much may be read ahead, from the memory
+//! that is free.
 
 use std::ops::Range;
 
 use crate::limits::{PAGE, READAHEAD_FIRST_PAGES, READAHEAD_PAGES, STREAMS};
 
-/// A stream that has shown itself outlives so many times as many reads elsewhere as one that has
-/// not.
+/// A proven stream outlives this many times as many reads elsewhere as an unproven one.
 const SHOWN_LIVES: u64 = 16;
 
 /// Smallest window for want of memory: below it, requests cost more than they bring.
@@ -45,7 +44,7 @@ struct Stream {
     next: u64,
     /// Pages below this one were asked for; 0 before anything was.
     ahead: u64,
-    /// The same when its last read began: a page below that the reader does not find has gone.
+    /// The same when its last read began. A page below that is missing was dropped.
     asked: u64,
     /// Pages of its last window.
     window: u64,
@@ -161,7 +160,7 @@ impl Stream {
         self.next > 0 && (self.next - 1) / PAGE == page
     }
 
-    /// The window to be asked for, now that a read of so many pages has got to `next`.
+    /// The window to read after a read of `pages` pages up to `next`.
     fn window_after(&mut self, pages: u64, room: ReadaheadRoom) -> Range<u64> {
         let reached = self.next.div_ceil(PAGE);
         if reached <= self.mark && self.ahead > 0 {

@@ -15,7 +15,7 @@ use crate::space::{Reservation, ReservedFor};
 use crate::writeback::flight::Flight;
 
 impl CachedFile {
-    /// What has to be allocated before a run that starts at `first` is sent.
+    /// Returns the space to allocate before a run that starts at `first` is sent.
     pub(crate) fn reservation(&mut self, first: u64) -> Option<Reservation> {
         if !self.ahead.may_reserve(self.reserved.has_hint()) || self.lease.is_shared() {
             return None;
@@ -39,15 +39,14 @@ impl CachedFile {
             self.ahead.pause(dirty / 64);
             return None;
         }
-        // A length that was declared is reserved with it, where that is not mostly air.
+        // A declared length is reserved with it, unless most of it is empty.
         let declared = self.sizes.disk_size() / PAGE;
         if declared > end && dirty * DENSE_ONE_IN >= declared - start {
             return Some(self.at_once(first, start * PAGE..declared * PAGE, ReservedFor::Declared));
         }
         let growing = end * PAGE >= self.sizes.size() / PAGE * PAGE;
         let beyond = if growing { self.ahead.beyond(self.sizes.size()) } else { 0 };
-        // Random pages of a new file reach to its end as well, but most of what is below is not
-        // there yet.
+        // Random pages of a new file reach to its end as well, but most pages below are missing.
         let is_stream = growing && dirty * 2 > end - start;
         let purpose = if is_stream { ReservedFor::Stream } else { ReservedFor::Dense };
         Some(self.at_once(first, start * PAGE..end * PAGE + beyond, purpose))
@@ -67,8 +66,8 @@ impl CachedFile {
         Reservation { bytes, whole, purpose }
     }
 
-    /// Has the next release give back all that was reserved and never used, in however short
-    /// stretches: a write needs the space. Whether there is anything reserved.
+    /// Makes the next release give back all unused reserved space, also short ranges, because a
+    /// write needs it. Returns whether any space is reserved.
     pub fn give_back_all(&mut self) -> bool {
         let has_some = self.lease.is_exclusive()
             && (self.reserved.ranges().end() > 0 || self.reserved_beyond_end() > 0);

@@ -1,10 +1,10 @@
 //! Latencies of writes until they reach the device and until they are durable, from a sample.
 //!
 //! A stamp on every write would cost more than the write. So one in [`ONE_IN`] is stamped with its
-//! page and the time, and the first after the file had nothing dirty, in a list with few places. It
-//! is told a first time when that page has been written, and a second time when a flush has ended
-//! well that began after that: then, and not before, it was durable. Time is an argument, and only
-//! needed for those that are stamped.
+//! page and the time, and the first after the file had nothing dirty, in a list with few places.
+//! The first latency is known when that page has been written. The second is known when a flush has
+//! ended well that began after that: only then the write was durable. Time is an argument, and only
+//! needed for stamped writes.
 
 use std::collections::VecDeque;
 use std::ops::Range;

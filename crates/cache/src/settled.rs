@@ -1,8 +1,8 @@
 //! Results of the end of a bio that the caller has to apply: frames to free or zero, bytes to copy,
 //! and pages that became clean.
 //!
-//! A run of completions fills one [`Settled`], so that the context takes the lock of the free frames
-//! once per run and wakes each waiter once.
+//! A run of completions fills one [`Settled`], so that the context takes the lock of the free
+//! frames once per run and wakes each waiter once.
 
 use forebay_block::Frame;
 

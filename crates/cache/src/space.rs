@@ -1,10 +1,11 @@
 //! Space reserved ahead of data, so that a file lies in one piece.
 //!
-//! Random writes into holes make an extent each; the same writes into space that was allocated in
-//! one call make one extent in all. So a span is allocated before its first page is sent, where the
-//! file is becoming dense there; and a little beyond the end of a file that grows. What is reserved
-//! is remembered, to be given back: beyond the end when the file is closed, below it where nothing
-//! was ever written.
+//! Random writes into holes make an extent each. The same writes into space that was allocated in
+//! one call make one extent in all. So a span that becomes dense is allocated before its first page
+//! is sent, and a little beyond the end of a file that grows. The reserved ranges are recorded, to
+//! be given back: beyond the end when the file is closed, below it if nothing was written there.
+//!
+//! This file has the set of ranges and the sizes of reservations. Nothing here knows a file.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -121,7 +122,7 @@ pub fn at_most(piece_bytes: Option<u64>) -> u64 {
     piece_bytes.map_or(u64::MAX, |piece| piece.saturating_mul(RESERVE_PIECES).max(RESERVE_LEAST))
 }
 
-/// Of what lies in larger pieces it is not said that it lies in pieces.
+/// Free space in larger extents does not count as fragmented.
 const LARGE_PIECE: u64 = 16 << 20;
 
 /// Returns the new estimate of the size of free extents, from the last estimate `before` and a
@@ -129,7 +130,7 @@ const LARGE_PIECE: u64 = 16 << 20;
 #[must_use]
 pub fn piece_bytes(before: Option<u64>, pieces: u64, bytes: u64) -> Option<u64> {
     let now = match (before, pieces) {
-        // As long as was asked for, and so perhaps longer.
+        // As long as requested, so the free extent may be longer.
         (_, 0..=2) => before?.saturating_mul(2),
         (None, _) => bytes / pieces,
         (Some(before), _) => before / 2 + bytes / pieces / 2,

@@ -10,15 +10,15 @@
 //!                       0                              limit
 //! ```
 //!
-//! The price of a bound on memory is that a writer faster than the device waits. Up to the limit
-//! nobody is slowed: the room is there to take bursts. At the limit writers share what the device
-//! writes out: who waits goes in the order it came, and is granted as many pages as the device
-//! writes in [`GRANT_TIME`], divided by those who wait, so that a round of all of them takes about
-//! that long. On a slow device grants are small and waits no longer; on a fast one they are large,
-//! so that a wake is not paid for every page. Writers begin to wait where the largest grant does
-//! not fit any more: so who comes later finds no room that is too little for who waits already, and
-//! overtakes nobody. A file that has little dirty (a log beside a bulk load) is not made to wait
-//! for others: it runs into the room between the limit and the cache.
+//! The price of a bound on memory is that a writer faster than the device waits. Up to the limit no
+//! writer is slowed: the room is there to take bursts. At the limit writers share the rate of the
+//! device. They are served in order of arrival. A grant is the number of pages that the device
+//! writes in [`GRANT_TIME`], divided by the number of waiting writers, so that a round of all of
+//! them takes about that long. On a slow device grants are small and waits no longer. On a fast one
+//! they are large, so that not every page pays for a wake. Writers begin to wait when the largest
+//! grant does not fit. So a later writer finds no room that is too small for a waiting one, and
+//! overtakes nobody. A file with few dirty pages (a log beside a bulk load) does not wait for
+//! others: it uses the room between the limit and the cache.
 //!
 //! # Several devices
 //! One limit for all would be filled by the slowest device: its pages stay longest. So each that is
@@ -33,13 +33,13 @@ use std::time::Duration;
 /// Approximate time of one round of grants to all waiting writers.
 pub const GRANT_TIME: Duration = Duration::from_millis(8);
 
-/// The part of the limit any device may have: one in so many.
+/// Any device may have one in this many pages of the limit.
 const LEAST_ONE_IN: u64 = 32;
 
-/// What one grant may be of the limit: one in so many.
+/// A grant is at most one in this many pages of the limit.
 const GRANT_ONE_IN: u64 = 64;
 
-/// Room of small files beyond the limit: one in so many.
+/// Small files may have one in this many pages of the limit beyond it.
 const SPARE_ONE_IN: u64 = 16;
 
 /// Whether a writer may dirty pages now.
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn contract_18_a_slow_device_cannot_fill_the_limit() {
         let throttle = Throttle::new(43_008, 21_504);
-        // 3 GB/s beside 1 MB/s, and one of which nothing is known yet.
+        // 3 GB/s beside 1 MB/s, and an unknown rate.
         let [fast, slow] = throttle.parts(&[Some(750_000), Some(250)])[..] else { unreachable!() };
         assert!(fast.limit >= 42_000 && fast.background >= 21_000, "{fast:?}");
         assert_eq!(slow, DevicePart { limit: 1344, background: 672 });
@@ -217,7 +217,7 @@ mod tests {
         assert!(!throttle.fits(dirty, part, 672));
     }
 
-    /// Where somebody waits for a grant, nobody who comes later is let on without.
+    /// No later writer passes one that waits for a grant.
     #[test]
     fn contract_15_who_comes_later_overtakes_nobody() {
         for limit in [15, 72, 1024, 43_008] {
@@ -250,7 +250,7 @@ mod tests {
         }
     }
 
-    /// What a round of grants takes of the device's time, whatever its rate and however many wait.
+    /// A round of grants takes the set time, at every rate and number of waiting writers.
     #[test]
     fn a_round_of_grants_takes_some_milliseconds() {
         let throttle = Throttle::new(43_008, 21_504);

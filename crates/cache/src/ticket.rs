@@ -37,7 +37,7 @@ impl TicketKind {
         matches!(self, TicketKind::FlushData | TicketKind::FlushAll)
     }
 
-    /// Whether what was accepted before is written for it.
+    /// Returns whether it writes the pages accepted before.
     pub(crate) fn writes(self) -> bool {
         !matches!(self, TicketKind::SetLength(_) | TicketKind::Discard { .. })
     }
@@ -67,7 +67,7 @@ struct Ticket {
     request: TicketKind,
     /// The last epoch it covers.
     covers: u64,
-    /// A page of it could not be written; the others are, before it ends with this.
+    /// Set if a page could not be written. The other pages are written before it ends with this.
     failed: Option<Failure>,
 }
 
@@ -104,8 +104,9 @@ impl Tickets {
         }
     }
 
-    /// A page could not be written. A flush would prove nothing any more, and its ticket ends; who
-    /// wanted pages to be written out has the others written first, for it may be the last to ask.
+    /// A page could not be written. A flush would prove nothing, so tickets for one end. Tickets
+    /// that only write pages have the other pages written first, because they may be the last to
+    /// ask.
     pub(crate) fn fail_pages(&mut self, failure: Failure) {
         self.fail_flushes(failure);
         for ticket in self.waiting.iter_mut().filter(|ticket| ticket.request.writes()) {
@@ -113,12 +114,12 @@ impl Tickets {
         }
     }
 
-    /// Whether one that has failed still goes on.
+    /// Returns whether a ticket with a failed page is being served.
     pub(crate) fn has_failed(&self) -> bool {
         self.waiting.iter().any(|ticket| ticket.failed.is_some())
     }
 
-    /// What is left cannot be written: ends the tickets of which a page has failed.
+    /// Ends the tickets with a failed page: no page that is left can be written.
     pub(crate) fn end_failed(&mut self) {
         self.fail(|ticket| ticket.failed);
     }
@@ -128,14 +129,14 @@ impl Tickets {
         self.fail(|ticket| ticket.request.flushes().then_some(failure));
     }
 
-    /// Ends every ticket that covers what will never be written.
+    /// Ends every ticket that covers a page that will never be written.
     pub(crate) fn fail_covering(&mut self, covers_some: impl Fn(u64) -> bool, failure: Failure) {
         self.fail(|ticket| {
             (ticket.request.writes() && covers_some(ticket.covers)).then_some(failure)
         });
     }
 
-    /// Ends with a failure those that have one.
+    /// Ends the tickets with a failure from `why`.
     fn fail(&mut self, why: impl Fn(&Ticket) -> Option<Failure>) {
         let failed = self.waiting.iter().filter_map(|ticket| Some((ticket.id, why(ticket)?)));
         for (id, failure) in failed.collect::<Vec<_>>() {
@@ -147,7 +148,7 @@ impl Tickets {
         self.waiting.iter().any(|ticket| ticket.id == id)
     }
 
-    /// Whether a flush is waited for that was asked for before.
+    /// Returns whether a flush that was requested before this ticket is being served.
     pub(crate) fn has_flush_before(&self, id: TicketId) -> bool {
         self.waiting.iter().any(|ticket| ticket.request.flushes() && ticket.id < id)
     }

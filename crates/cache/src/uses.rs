@@ -1,5 +1,5 @@
 //! How often the pages of a chunk were read, and whether they stay: a few bits per page, so that a
-//! use costs a reader some operations on words it has locked anyway, and no lock that others want.
+//! use costs a reader some operations on words that it has locked anyway, and no other lock.
 //!
 //! Only reads count: a clean page is worth something to a reader alone. A read that brings its page
 //! in is what the page is here for, not a use of it; so is the first read of one that was read
@@ -52,7 +52,7 @@ impl Uses {
         self.give_up(mask)
     }
 
-    /// Pages are here no more. Returns how many were waiting for a reader.
+    /// Forgets dropped pages. Returns how many were waiting for a reader.
     pub(crate) fn forget(&mut self, mask: u64) -> u32 {
         for bits in [&mut self.ones, &mut self.twos, &mut self.passing] {
             *bits &= !mask;
@@ -60,7 +60,7 @@ impl Uses {
         self.give_up(mask)
     }
 
-    /// Pages wait for nobody any more. Returns how many did.
+    /// Ends the wait of pages for a reader. Returns how many waited.
     pub(crate) fn give_up(&mut self, mask: u64) -> u32 {
         let waiting = self.unread & mask;
         self.unread &= !mask;

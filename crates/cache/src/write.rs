@@ -119,7 +119,8 @@ impl CachedFile {
         (planned, self.counts.charged() - charged_before, stop)
     }
 
-    /// Whole pages from `page` on, as many of `most` as are alike and neighbours in memory.
+    /// Plans a write of whole pages from `page` on: at most `most`, in the same state, with frames
+    /// that are contiguous.
     fn begin_run(
         &mut self,
         page: u64,
@@ -162,13 +163,15 @@ impl CachedFile {
             (self.begin_over_incomplete(page, stash)?, 1)
         };
         let (chunk, slot) = self.index.chunk_mut(page);
+        debug_assert_eq!(chunk.busy & bits(slot, count), 0, "a page is copied into once");
+        debug_assert_eq!(chunk.sending & bits(slot, count), 0, "bytes at the device do not change");
         chunk.busy |= bits(slot, count);
         let length = (u64::from(count) * PAGE) as usize;
         Ok(Copy { page, frame, at: 0, length, prepare: Prepare::Nothing })
     }
 
-    /// The whole of a page that is partial, or being read in: what was to come is not needed any
-    /// more.
+    /// Plans a write of a whole page that is partial or being read. Its missing bytes are no longer
+    /// needed.
     fn begin_over_incomplete(
         &mut self,
         page: u64,
@@ -189,14 +192,15 @@ impl CachedFile {
         Ok(frame)
     }
 
-    /// A page that is being read in gets another frame; what arrives stays apart. The number of the
-    /// fill.
+    /// Gives a page that is being read another frame. The fill goes on into the old one. Returns
+    /// the number of the fill.
     fn divert_fill(&mut self, page: u64, frame: Frame) -> u32 {
-        // An older fill may still be on its way for what the page was before.
+        // An older fill for an earlier life of the page may still be in flight.
         let mut fills = self.flights.fills_of(page);
         let flight = fills.find(|flight| !self.odd.is_arriving(*flight, page));
         let flight = flight.expect("a page being filled has a fill");
         let (chunk, slot) = self.index.chunk_mut(page);
+        debug_assert!(chunk.filling & 1 << slot != 0, "no fill to divert");
         chunk.filling &= !(1 << slot);
         let arriving = chunk.take_frame(slot).expect("a page being filled has a frame");
         self.odd.begin_arriving(flight, page, arriving);
@@ -216,8 +220,8 @@ impl CachedFile {
         if self.is_frozen() {
             return Err(WriteStop::Busy);
         }
-        // Nothing of the old content is left when the write reaches the file's end. On a shared
-        // file another program may have moved that since it was looked at.
+        // A write up to the end of the file leaves nothing of the old content. On a shared file
+        // another program may have moved the end since it was read.
         let replaces = self.lease.is_exclusive()
             && at == 0
             && page * PAGE + length as u64 >= self.sizes.size();
@@ -263,6 +267,7 @@ impl CachedFile {
                 }
             };
         let (chunk, slot) = self.index.chunk_mut(page);
+        debug_assert_eq!(chunk.sending & 1 << slot, 0, "bytes at the device do not change");
         chunk.busy |= 1 << slot;
         Ok(Copy { page, frame, at, length, prepare })
     }
@@ -350,11 +355,11 @@ impl CachedFile {
         self.epochs.add(epoch, counted);
     }
 
-    /// A part of a partial page was written; whether it is whole now.
+    /// Adds a published write to a partial page, and completes the page if all of it is here.
     fn grow_partial(&mut self, copy: &Copy, settled: &mut Settled) {
         let Some(partial) = self.odd.partial_mut(copy.page) else { return };
         partial.write(copy.at..copy.at + copy.length);
-        // Beyond the end there is nothing to be read, unless another program moves it.
+        // There is nothing to read beyond the end, unless another program moves it.
         let used = match self.lease.liberties() {
             Liberties::Exclusive => self.sizes.bytes_inside(copy.page),
             Liberties::Shared => PAGE as usize,
@@ -370,7 +375,7 @@ impl CachedFile {
         }
     }
 
-    /// What is missing of a partial page comes from a frame, which is free then.
+    /// Completes a partial page from a frame, and frees that frame.
     pub(crate) fn make_whole(
         &mut self,
         page: u64,

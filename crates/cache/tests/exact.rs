@@ -268,7 +268,7 @@ impl Model {
     }
 }
 
-/// The lease goes while a page is dirty of which the written bytes were cut off.
+/// The lease ends while a page is dirty whose written bytes were cut off.
 #[test]
 fn a_page_without_written_bytes_is_not_dirty() {
     let mut model = Model::new(Liberties::Exclusive);

@@ -16,7 +16,7 @@ const SECOND: u64 = 1_000_000_000;
 const SLOTS: usize = 112;
 const TIME: Duration = Duration::from_millis(2);
 
-/// A device in closed form: a request holds one of so many units for the latency, then moves over a
+/// A device in closed form: a request holds one of its units for the latency, then moves over a
 /// link that carries one at a time.
 #[derive(Clone, Copy, Debug)]
 struct Profile {
@@ -78,7 +78,7 @@ struct Run {
     now: u64,
     /// End, bytes, when sent.
     flying: BinaryHeap<Reverse<(u64, u64, u64)>>,
-    /// The context looks at what has completed so long after the first of it has.
+    /// Delay from the first completion until the context handles completions.
     delay: u64,
 }
 
@@ -149,7 +149,7 @@ fn settle(run: &mut Run, bytes: u64) -> Seen {
     run.go(bytes, long)
 }
 
-/// What a flight as deep as the slots do.
+/// Rate of the device with a flight as deep as the slots.
 fn deep(profile: Profile, bytes: u64) -> Seen {
     settle(&mut Run::new(profile, Bound::Depth(96)), bytes)
 }
@@ -216,7 +216,7 @@ fn a_device_that_becomes_ten_times_slower_or_faster() {
         for profile in [slow, FAST, slow, FAST] {
             let now = run.now;
             run.device.change(profile, now);
-            // Most of what was in flight has to end first; then a dozen windows.
+            // Most of the old flight has to end first; then a dozen windows.
             let rest = run.flying.len() as u64 * profile.period(bytes);
             run.go(bytes, rest + 12 * (TIME.as_nanos() as u64).max(8 * profile.period(bytes)));
             let seen = run.go(bytes, SECOND);
@@ -233,7 +233,7 @@ fn a_device_that_becomes_ten_times_slower_or_faster() {
     }
 }
 
-/// A context that is late to look at what has completed: the device must not run dry over it.
+/// A context that handles completions late: the device must not run dry over it.
 #[test]
 fn a_late_look_does_not_starve_the_device() {
     let mut run = Run::new(FAST, Bound::Time(TIME));
@@ -292,7 +292,7 @@ fn contract_15_background_leaves_room_to_what_is_waited_for() {
         waited += 1;
     }
     assert!((4..=10).contains(&waited), "{waited} large ones of a bulk sync");
-    // With all of the room taken by what is waited for, the background still goes on.
+    // Waited requests take all of the room, and the background still sends.
     while pace.requests_of(Class::Background) >= LEAST_REQUESTS {
         assert!(!pace.has_room(Class::Background, SLOTS));
         pace.ended(Class::Background, MIB, MIB);
@@ -331,7 +331,7 @@ fn a_depth_is_a_depth() {
     assert!(run.pace.pages_per_second().is_some_and(|pages| pages > 100_000));
 }
 
-/// The same devices each time: near the edge of what can be told apart one in some thousand is not
+/// The same devices each time: near the edge of measurability one in some thousand is not
 /// found out in time.
 #[test]
 fn any_device_is_kept_busy_for_the_set_time() {

@@ -1,14 +1,14 @@
-//! Pages that went lately: a page asked for again soon after it went has gone too early.
+//! Pages that were dropped lately: a page that is needed again soon was dropped too early.
 //!
-//! A table of hashes in sets of eight, one cache line each, with the time (counted in pages that
-//! went) at which each went. Nothing is taken out when its time is over; it is only not believed
-//! any more, and overwritten: so the memory is fixed, and there is no list beside it. The price: in
-//! a full set the oldest goes early, and one page in some hundred millions is taken for another.
+//! A table of hashes in sets of eight, one cache line each, with the time of each drop (counted in
+//! dropped pages). An entry whose time is over is ignored and later overwritten. So the memory is
+//! fixed, and there is no list beside it. The price: in a full set the oldest entry is lost early,
+//! and one page in some hundred millions is mistaken for another.
 
 /// Entries of a set.
 const WAYS: usize = 8;
 
-/// What went lately.
+/// Pages dropped lately.
 #[derive(Debug)]
 pub(super) struct Ghost {
     /// A hash above, the time below; 0 is no entry.
@@ -53,7 +53,7 @@ impl Ghost {
     }
 }
 
-/// What tells the hashes of a set apart; never 0.
+/// The part of a hash that differs within a set; never 0.
 fn tag(hash: u64) -> u32 {
     (hash >> 32) as u32 | 1
 }

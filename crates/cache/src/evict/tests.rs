@@ -4,13 +4,13 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A cache of pages without files around it: what is asked for comes, and makes room first.
+/// A cache of pages without files: a page that is missing is read, after room was made for it.
 trait Policy {
     /// Whether the page was there.
     fn ask(&mut self, page: u64) -> bool;
 }
 
-/// The evictor, with the least of a file: which page is in which frame, and how often it was used.
+/// The evictor, with the least of a file: the frames of its pages, and their uses.
 struct Small {
     evictor: Evictor,
     free: Vec<Frame>,
@@ -149,7 +149,7 @@ impl Zipf {
 const FRAMES: u32 = 2000;
 
 /// The part of the requests for wanted pages that is there, in per cent, after a time of warming
-/// up. Every so many requests some pages are read that nobody reads again.
+/// up. A scan interrupts at an interval: it reads pages that nobody reads again.
 fn hits(policy: &mut dyn Policy, skew: f64, scan: Option<(usize, u64)>) -> f64 {
     let (zipf, mut random) = (Zipf::new(20_000, skew), Random(42));
     let (mut asked, mut found, mut scanned) = (0, 0, 1 << 60);
@@ -199,7 +199,7 @@ fn without_scans_nothing_is_lost() {
     }
 }
 
-/// What is wanted is another set from now on: the old one does not stay for ever.
+/// Another set of pages is wanted from now on: the old one does not stay for ever.
 #[test]
 fn what_is_wanted_no_more_goes() {
     let mut cache = Small::new(1000);
@@ -213,7 +213,7 @@ fn what_is_wanted_no_more_goes() {
     assert!(found > 780, "{found} of 800");
 }
 
-/// S3-FIFO as it is told: two lists and a table of ghosts.
+/// S3-FIFO as published: two lists and a table of ghosts.
 struct Told {
     small: VecDeque<u64>,
     main: VecDeque<u64>,

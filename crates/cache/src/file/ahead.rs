@@ -1,6 +1,6 @@
 //! When space is reserved ahead of data, and how much: the settings and the measured growth.
 //!
-//! The decision itself needs the pages and is in `reserve.rs`. Which space is held is in
+//! The decision itself needs the pages and is in `reserve.rs`. The allocated ranges are in
 //! `reserved.rs` beside this file.
 //!
 //! Invariants:

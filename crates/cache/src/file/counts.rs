@@ -5,7 +5,7 @@
 //!
 //! | number | pages counted |
 //! |---|---|
-//! | charged | dirty, being copied into, being sent, kept for a flush, and older versions at the device |
+//! | charged | dirty, being copied or sent, kept for a flush, and older versions at the device |
 //! | unread | read ahead, or on their way, and not read yet |
 //! | failing | not sent again until a caller asks |
 //! | unwritable | the last write failed |

@@ -1,4 +1,5 @@
-//! What the next flush of a file has to prove, and whether a failed one can be repaired.
+//! State of the flushes of a file: what the next one must prove, and whether a failure can be
+//! repaired.
 //!
 //! Everything written since the last good flush is either *kept* (its frames are still here) or
 //! *unkept*. A flush that fails after kept writes only can be repaired by writing them again
@@ -27,7 +28,7 @@ pub enum Entry {
     Old,
 }
 
-/// What a range of time had written.
+/// Kinds of writes since some flush.
 #[derive(Clone, Copy, Default, Debug)]
 struct Written {
     /// Something was written and kept; it may have been cut off since.
@@ -36,7 +37,7 @@ struct Written {
     unkept: bool,
 }
 
-/// What the next flush that fails would mean.
+/// Meaning of the next flush that fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Rewriting {
     /// Nothing was written past the page cache since the last failure: it would be a failure.

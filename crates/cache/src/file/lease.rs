@@ -1,4 +1,4 @@
-//! Who may have the file open, as its cache sees it.
+//! Lease of a file: whether other programs may have it open.
 //!
 //! ```text
 //!  Exclusive --another program opens it--> Shared, breaking --lease given up--> Shared
@@ -6,7 +6,7 @@
 //!      +-----------------------------lease acquired-------------------------------+
 //! ```
 //!
-//! Invariant: a lease that is being given up allows nothing any more, but for giving back space.
+//! Invariant: a lease that is being given up allows nothing but giving back space.
 
 use crate::ticket::TicketId;
 

@@ -1,5 +1,4 @@
-//! Pages for which one frame and the bits of their chunk do not say everything: one record per such
-//! page.
+//! Pages that need more than one frame and the bits of their chunk: one record per such page.
 //!
 //! A page usually has one frame that is equal to the device, or newer, in all of its bytes. These
 //! pages have more to them:
@@ -31,7 +30,7 @@ use forebay_block::Frame;
 
 use crate::partial::{Exact, Partial, Rest};
 
-/// What a page consists of.
+/// Content of a page.
 #[derive(Debug, Default)]
 pub(crate) enum Content {
     /// Its frame.
@@ -42,11 +41,25 @@ pub(crate) enum Content {
     Displaced { frame: Frame, epoch: u64 },
     /// Its frame, which is being copied into. The write of an older version has ended meanwhile.
     Copied(Older),
-    /// Some bytes in its frame. The others are elsewhere. `owed` is an epoch as in [`Older`].
-    Partial { partial: Box<Partial>, owed: Option<u64> },
+    /// Some bytes in its frame. The others are elsewhere.
+    Partial(Box<PartialPage>),
 }
 
-/// What the end of an older version leaves until the copy over it is published.
+/// Content of a partial page.
+#[derive(Debug)]
+pub(crate) struct PartialPage {
+    partial: Partial,
+    /// An epoch as in [`Older::Owed`].
+    owed: Option<u64>,
+}
+
+impl PartialPage {
+    pub(crate) fn owes(&self) -> bool {
+        self.owed.is_some()
+    }
+}
+
+/// Rest of an older version, held until the copy over it is published.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Older {
     /// Its frame. The copy may read from it.
@@ -73,12 +86,18 @@ impl Older {
     }
 }
 
-/// Record of one page.
+/// Record of one page. It is small, because every page touched at the device has one for a while.
 #[derive(Debug, Default)]
 struct OddPage {
     content: Content,
+    more: Option<Box<More>>,
+}
+
+/// Rare parts of a record.
+#[derive(Debug, Default)]
+struct More {
     /// Bytes that are ours; all of them without a record.
-    exact: Option<Box<Exact>>,
+    exact: Option<Exact>,
     /// Fills on their way, by flight, with the frames that they read into. A later write may have
     /// made any of them useless.
     arriving: Vec<(u32, Frame)>,
@@ -86,13 +105,21 @@ struct OddPage {
 
 impl OddPage {
     fn is_plain(&self) -> bool {
-        matches!(self.content, Content::Plain) && self.exact.is_none() && self.arriving.is_empty()
+        matches!(self.content, Content::Plain) && self.more.is_none()
+    }
+
+    fn exact(&self) -> Option<&Exact> {
+        self.more.as_ref()?.exact.as_ref()
+    }
+
+    fn arriving(&self) -> &[(u32, Frame)] {
+        self.more.as_ref().map_or(&[], |more| &more.arriving)
     }
 
     fn owed(&self) -> Option<u64> {
         match &self.content {
             Content::Copied(older) => older.epoch(),
-            Content::Partial { owed, .. } => *owed,
+            Content::Partial(page) => page.owed,
             Content::Plain | Content::Displaced { .. } => None,
         }
     }
@@ -140,13 +167,19 @@ impl OddPages {
 
     /// The write of an older version has ended. Returns its frame and its epoch.
     pub(crate) fn end_displaced(&mut self, page: u64) -> Option<(Frame, u64)> {
-        let Entry::Occupied(mut odd) = self.pages.entry(page) else { return None };
-        let Content::Displaced { frame, epoch } = odd.get().content else { return None };
-        odd.get_mut().content = Content::Plain;
-        if odd.get().is_plain() {
-            odd.remove();
+        let mut odd = self.pages.remove(&page)?;
+        let displaced = match odd.content {
+            Content::Displaced { frame, epoch } => {
+                odd.content = Content::Plain;
+                Some((frame, epoch))
+            }
+            _ => None,
+        };
+        // Nearly every displaced page has nothing else to its record.
+        if !odd.is_plain() {
+            self.pages.insert(page, odd);
         }
-        Some((frame, epoch))
+        displaced
     }
 
     /// Keeps the frame of an ended older version until the copy over it is published.
@@ -177,8 +210,8 @@ impl OddPages {
                     .frame()
                     .map_or(Older::Owed(epoch), |frame| Older::ParkedOwed(frame, epoch));
             }
-            Content::Partial { owed, .. } => {
-                *owed = Some(epoch);
+            Content::Partial(page) => {
+                page.owed = Some(epoch);
                 self.tally.left += usize::from(owed_before.is_none());
             }
             Content::Displaced { .. } => {
@@ -206,7 +239,7 @@ impl OddPages {
                 odd.content = Content::Plain;
                 left
             }
-            Content::Partial { owed: owed @ Some(_), .. } => (None, owed.take()),
+            Content::Partial(page) if page.owes() => (None, page.owed.take()),
             _ => return (None, None),
         };
         self.tally.left -= 1;
@@ -223,7 +256,7 @@ impl OddPages {
     pub(crate) fn begin_partial(&mut self, page: u64, partial: Partial) {
         let content = &mut self.pages.entry(page).or_default().content;
         assert!(matches!(content, Content::Plain), "page {page} has other content: {content:?}");
-        *content = Content::Partial { partial: Box::new(partial), owed: None };
+        *content = Content::Partial(Box::new(PartialPage { partial, owed: None }));
         self.tally.partial += 1;
     }
 
@@ -232,7 +265,7 @@ impl OddPages {
             return None;
         }
         match &self.pages.get(&page)?.content {
-            Content::Partial { partial, .. } => Some(partial),
+            Content::Partial(page) => Some(&page.partial),
             _ => None,
         }
     }
@@ -242,7 +275,7 @@ impl OddPages {
             return None;
         }
         match &mut self.pages.get_mut(&page)?.content {
-            Content::Partial { partial, .. } => Some(partial),
+            Content::Partial(page) => Some(&mut page.partial),
             _ => None,
         }
     }
@@ -250,7 +283,7 @@ impl OddPages {
     /// Partial pages in order.
     pub(crate) fn partials(&self) -> impl Iterator<Item = (u64, &Partial)> {
         let pages = self.pages.iter().filter_map(|(page, odd)| match &odd.content {
-            Content::Partial { partial, .. } => Some((*page, &**partial)),
+            Content::Partial(odd) => Some((*page, &odd.partial)),
             _ => None,
         });
         pages.take(self.tally.partial)
@@ -262,14 +295,14 @@ impl OddPages {
             return None;
         }
         let odd = self.pages.get_mut(&page)?;
-        let Content::Partial { owed, .. } = &odd.content else { return None };
-        let rest = owed.map_or(Content::Plain, |epoch| Content::Copied(Older::Owed(epoch)));
-        let Content::Partial { partial, .. } = std::mem::replace(&mut odd.content, rest) else {
+        let Content::Partial(content) = &odd.content else { return None };
+        let rest = content.owed.map_or(Content::Plain, |epoch| Content::Copied(Older::Owed(epoch)));
+        let Content::Partial(content) = std::mem::replace(&mut odd.content, rest) else {
             unreachable!("matched above")
         };
         self.tally.partial -= 1;
         self.tidy(page);
-        Some(*partial)
+        Some(content.partial)
     }
 
     // Exact pages
@@ -282,18 +315,18 @@ impl OddPages {
         if self.tally.exact == 0 {
             return None;
         }
-        self.pages.get(&page)?.exact.as_deref()
+        self.pages.get(&page)?.exact()
     }
 
     pub(crate) fn exact_mut(&mut self, page: u64) -> Option<&mut Exact> {
         if self.tally.exact == 0 {
             return None;
         }
-        self.pages.get_mut(&page)?.exact.as_deref_mut()
+        self.pages.get_mut(&page)?.more.as_mut()?.exact.as_mut()
     }
 
     pub(crate) fn set_exact(&mut self, page: u64, exact: Exact) {
-        let before = self.pages.entry(page).or_default().exact.replace(Box::new(exact));
+        let before = self.more(page).exact.replace(exact);
         self.tally.exact += usize::from(before.is_none());
     }
 
@@ -302,7 +335,8 @@ impl OddPages {
         if self.tally.exact == 0 {
             return false;
         }
-        let had = self.pages.get_mut(&page).is_some_and(|odd| odd.exact.take().is_some());
+        let more = self.pages.get_mut(&page).and_then(|odd| odd.more.as_mut());
+        let had = more.is_some_and(|more| more.exact.take().is_some());
         if had {
             self.tally.exact -= 1;
             self.tidy(page);
@@ -319,20 +353,20 @@ impl OddPages {
     /// A fill reads into a frame that is not the page's own.
     pub(crate) fn begin_arriving(&mut self, flight: u32, page: u64, frame: Frame) {
         debug_assert!(!self.is_arriving(flight, page), "a fill brings a page once");
-        self.pages.entry(page).or_default().arriving.push((flight, frame));
+        self.more(page).arriving.push((flight, frame));
         self.tally.arriving += 1;
     }
 
     pub(crate) fn is_arriving(&self, flight: u32, page: u64) -> bool {
         let odd = self.pages.get(&page);
-        odd.is_some_and(|odd| odd.arriving.iter().any(|(of, _)| *of == flight))
+        odd.is_some_and(|odd| odd.arriving().iter().any(|(of, _)| *of == flight))
     }
 
     /// A fill has ended. Returns the frame that it read into, if that is not the page's own.
     pub(crate) fn end_arriving(&mut self, flight: u32, page: u64) -> Option<Frame> {
-        let odd = self.pages.get_mut(&page)?;
-        let at = odd.arriving.iter().position(|(of, _)| *of == flight)?;
-        let (_, frame) = odd.arriving.swap_remove(at);
+        let more = self.pages.get_mut(&page)?.more.as_mut()?;
+        let at = more.arriving.iter().position(|(of, _)| *of == flight)?;
+        let (_, frame) = more.arriving.swap_remove(at);
         self.tally.arriving -= 1;
         self.tidy(page);
         Some(frame)
@@ -340,9 +374,17 @@ impl OddPages {
 
     // Checks
 
+    fn more(&mut self, page: u64) -> &mut More {
+        self.pages.entry(page).or_default().more.get_or_insert_default()
+    }
+
+    /// Drops what has become empty of a record.
     fn tidy(&mut self, page: u64) {
-        if self.pages.get(&page).is_some_and(OddPage::is_plain) {
-            self.pages.remove(&page);
+        let Entry::Occupied(mut odd) = self.pages.entry(page) else { return };
+        let is_empty = |more: &mut Box<More>| more.exact.is_none() && more.arriving.is_empty();
+        odd.get_mut().more.take_if(is_empty);
+        if odd.get().is_plain() {
+            odd.remove();
         }
     }
 
@@ -353,7 +395,7 @@ impl OddPages {
 
     /// All records: the page, its content, and whether only some of its bytes are ours.
     pub(crate) fn all(&self) -> impl Iterator<Item = (u64, &Content, bool)> {
-        self.pages.iter().map(|(page, odd)| (*page, &odd.content, odd.exact.is_some()))
+        self.pages.iter().map(|(page, odd)| (*page, &odd.content, odd.exact().is_some()))
     }
 
     /// Asserts the invariants of this part.
@@ -362,13 +404,14 @@ impl OddPages {
         for (page, odd) in &self.pages {
             assert!(!odd.is_plain(), "the record of page {page} says nothing");
             tally.left += usize::from(matches!(odd.content, Content::Copied(_)));
-            tally.exact += usize::from(odd.exact.is_some());
-            tally.arriving += odd.arriving.len();
-            if let Content::Partial { partial, owed } = &odd.content {
+            tally.exact += usize::from(odd.exact().is_some());
+            tally.arriving += odd.arriving().len();
+            if let Content::Partial(content) = &odd.content {
+                let partial = &content.partial;
                 tally.partial += 1;
-                tally.left += usize::from(owed.is_some());
+                tally.left += usize::from(content.owes());
                 if let Rest::OnTheWay(flight) = partial.rest() {
-                    let arrives = odd.arriving.iter().any(|(of, _)| *of == flight);
+                    let arrives = odd.arriving().iter().any(|(of, _)| *of == flight);
                     assert!(arrives, "page {page} waits for a fill without a frame");
                 }
             }

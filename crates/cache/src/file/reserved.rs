@@ -18,7 +18,7 @@ pub(crate) struct Reserved {
     ranges: Space,
     /// Byte up to which a failed allocation, or an extent-size hint, may have left space.
     littered: u64,
-    /// Bytes of the unit in which the file system allocates space for this file; 0 without a hint.
+    /// Extent-size hint in bytes: the unit of the allocations for this file; 0 without a hint.
     extent_hint: u64,
     /// Set if space beyond the end could not be given back: the next open does it.
     leaves_space: bool,

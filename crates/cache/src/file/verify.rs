@@ -10,8 +10,8 @@
 //! | index | sizes | no dirty page lies beyond the end |
 //! | lease | holes, flushes | a shared file has no known holes, an exclusive one keeps no pages |
 //!
-//! A check visits every page. Debug builds run it after each settled bio and each published write of
-//! a small file, and after every so many of a large one. Release builds never run it.
+//! A check visits every page. Debug builds run it after each settled bio and each published write
+//! of a small file, and less often for a large one. Release builds never run it.
 
 use crate::bits::slots;
 use crate::file::CachedFile;
@@ -107,10 +107,13 @@ impl CachedFile {
                     );
                 }
                 Content::Copied(_) => assert!(is(chunk.busy), "page {page} is being copied into"),
-                Content::Partial { owed, .. } => {
+                Content::Partial(partial) => {
                     partials += 1;
                     assert!(is(chunk.partial), "page {page} is partial");
-                    assert!(owed.is_none() || is(chunk.busy), "page {page} owes until a copy ends");
+                    assert!(
+                        !partial.owes() || is(chunk.busy),
+                        "page {page} owes until a copy ends"
+                    );
                 }
             }
             exacts += u64::from(is_exact);
@@ -166,7 +169,7 @@ impl CachedFile {
 fn owes(content: &Content) -> bool {
     match content {
         Content::Copied(older) => !matches!(older, Older::Parked(_)),
-        Content::Partial { owed, .. } => owed.is_some(),
+        Content::Partial(partial) => partial.owes(),
         Content::Plain | Content::Displaced { .. } => false,
     }
 }

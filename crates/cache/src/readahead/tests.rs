@@ -6,7 +6,7 @@ use super::*;
 
 const PLENTY: ReadaheadRoom = ReadaheadRoom { end: 1 << 20, pages: 1 << 20 };
 
-/// A file of which pages come when they are asked for.
+/// A file whose pages arrive when they are requested.
 #[derive(Default)]
 struct Device {
     streams: Streams,

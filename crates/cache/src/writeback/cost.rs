@@ -1,23 +1,23 @@
 //! Estimate of the cost of a request and of a page, learned from the times of requests of different
 //! sizes.
 //!
-//! A gap between two dirty runs is worth writing along as long as its bytes cost less than one more
-//! request would. Both costs differ from device to device by more than ten, and so does their
-//! ratio. They are told apart by windows with requests of different sizes: the time of a window is
-//! taken to be
+//! Filling a gap between two dirty runs pays as long as its bytes cost less than one more request.
+//! Both costs differ from device to device by more than ten, and so does their ratio. Windows with
+//! requests of different sizes separate the two. The time of a window is taken to be
 //!
 //! ```text
 //! time = requests x of_request + pages x of_page
 //! ```
 //!
-//! and the two are what fits the windows best, by least squares, the older ones counting ever less
-//! (C. F. Gauss, Theoria combinationis observationum, 1821). Where all windows were alike, nothing
-//! can be told apart and nothing is said: the caller keeps to what is right for most devices.
+//! The two costs are the best fit to the windows by least squares, with decreasing weight for older
+//! windows (C. F. Gauss, Theoria combinationis observationum, 1821). If all windows were alike, the
+//! costs cannot be separated and there is no estimate. The caller then uses a default that is right
+//! for most devices.
 
-/// Windows before anything is said.
+/// Windows before the first estimate.
 const LEAST_WINDOWS: u32 = 16;
 
-/// What a window counts after the next one has come: some sixty windows are remembered.
+/// Weight of a window relative to the next one: some sixty windows are remembered.
 const KEPT: f64 = 63.0 / 64.0;
 
 /// Windows are different enough from this square of the sine of the angle between their requests
@@ -49,8 +49,7 @@ pub struct Sample {
 impl Cost {
     /// Adds a measurement.
     pub fn add(&mut self, sample: Sample) {
-        // Each window counts the same, however long it was: what is compared is the time of a
-        // request.
+        // Each window counts the same, however long it was: the time per request is compared.
         let of_request = 1.0 / sample.requests.max(1) as f64;
         let requests = 1.0;
         let pages = sample.pages as f64 * of_request;
@@ -85,7 +84,7 @@ impl Cost {
             / determinant;
         let of_page = (self.pages_time * self.requests_squared - self.requests_time * self.product)
             / determinant;
-        // What cannot be is noise: a request that costs nothing, or a byte.
+        // A request or a byte that costs nothing is noise.
         (of_request > 0.0 && of_page > 0.0).then(|| of_request / of_page)
     }
 }

@@ -1,14 +1,14 @@
-//! Estimate of what the next run of a file costs its file system, beside the cost of its bytes.
+//! Estimate of the work of the file system for the next run of a file, beside the cost of its
+//! bytes.
 //!
-//! Over a block that is written, a file system that overwrites in place has nothing to do. Over one
-//! that is reserved it has to note that it is written now; over a hole it has to find a block, and
-//! note that. On one disk random writes of 4 KiB went at 262, 93 and 72 MB/s. So where several
-//! files have something to write, the background takes first what costs least, of those who have
-//! about as much to write: the same time makes more room. It is a matter of files, not of places in
-//! a file: within one, the order of offsets is worth more; and so is how much has gathered.
+//! A file system that overwrites in place does nothing for a block that is written. For a reserved
+//! block it records that the block is written now. For a hole it finds a block and records that. On
+//! one disk random writes of 4 KiB ran at 262, 93 and 72 MB/s. So among files with about the same
+//! number of dirty pages, the background takes the cheapest first: the same time makes more room.
+//! The estimate is per file: within a file, the order of offsets is worth more, and so is the
+//! number of gathered pages.
 //!
-//! A file system that never overwrites in place finds blocks every time: for its files the question
-//! is not asked.
+//! A file system that never overwrites in place finds blocks every time. Its files are not asked.
 
 use crate::file::CachedFile;
 use crate::index::Chunk;

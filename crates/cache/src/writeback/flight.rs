@@ -1,4 +1,5 @@
-//! What of a file is at the device: one entry per bio, found again by the number the bio carries.
+//! The bios of a file that are at the device: one entry per bio, found by the number that the bio
+//! carries.
 
 use std::ops::Range;
 
@@ -15,7 +16,7 @@ pub(crate) enum Flight {
     Tail { page: u64, length: u64 },
     /// These bytes of a shared file, through the kernel's cache.
     Exact { bytes: Range<u64> },
-    /// Pages being read; for whoever waits for them, or ahead of a reader.
+    /// Pages being read, for a reader that waits or ahead of one.
     Fill { pages: Range<u64>, waited: bool },
     /// A caller's own write, past the cache.
     Bypass,
@@ -23,9 +24,9 @@ pub(crate) enum Flight {
     Allocate(Reservation),
     /// Space below the end being given back, for a release.
     Punch,
-    /// So much space beyond the end being given back, for a release.
+    /// Space of this many bytes beyond the end being given back, for a release.
     GiveBack { bytes: u64 },
-    /// A flush, and whom it serves. `directory` tells that it is the directory's.
+    /// A flush, and the tickets that it serves.
     Flush { serves: Vec<TicketId>, step: FlushStep },
     /// A change of length.
     SetLength { ticket: TicketId, length: u64 },
@@ -33,7 +34,7 @@ pub(crate) enum Flight {
     Discard { ticket: TicketId, pages: Range<u64> },
 }
 
-/// Where a sync has got to.
+/// Step of a sync.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FlushStep {
     /// The file.
@@ -47,7 +48,7 @@ pub(crate) enum FlushStep {
 pub(crate) struct Pages {
     pub(crate) first: u64,
     pub(crate) count: u64,
-    /// What is sent for each stretch of it, in order.
+    /// Kind of content of each stretch, in order.
     parts: Vec<(Range<u64>, Carries)>,
     /// Whether it moves the end of the file.
     pub(crate) extending: bool,
@@ -77,7 +78,7 @@ impl Pages {
     }
 }
 
-/// What a write carries for a page.
+/// Content of a write for a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Carries {
     /// The page's frame.
@@ -120,7 +121,7 @@ impl Flights {
     /// Ends a flight.
     ///
     /// # Panics
-    /// When there is none of this number: a bio ends exactly once.
+    /// If no flight has this number: a bio ends exactly once.
     pub(crate) fn end(&mut self, slot: u32) -> Flight {
         let flight = self.slots[slot as usize].take().expect("a bio ends exactly once");
         self.free.push(slot);
@@ -131,10 +132,10 @@ impl Flights {
         flight
     }
 
-    /// One of them.
+    /// Returns a flight.
     ///
     /// # Panics
-    /// When there is none of this number.
+    /// If no flight has this number.
     pub(crate) fn get(&self, slot: u32) -> &Flight {
         self.slots[slot as usize].as_ref().expect("a bio that has not ended has a flight")
     }

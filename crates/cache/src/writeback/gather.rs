@@ -36,7 +36,7 @@ impl CachedFile {
         if self.flights.is_held() || self.fences.is_held() {
             return None;
         }
-        // Drained: the end of the file goes now, or is not due any more.
+        // Drained: the end of the file is sent now, or is no longer due.
         if self.flights.is_empty() {
             self.sweep.end_drain();
         }
@@ -84,13 +84,13 @@ impl CachedFile {
         self.sweep.overdue().is_some()
     }
 
-    /// Whether the file waits to become quiet, for a change of length or for dropping what is
-    /// dirty: nobody may start anything.
+    /// Returns whether the file waits to become quiet, for a change of length or for dropping dirty
+    /// pages: no caller may start anything.
     pub(crate) fn is_frozen(&self) -> bool {
         self.fences.is_held() || self.tickets.first_set_length().is_some()
     }
 
-    /// The next bio towards having everything of `covers` and before written.
+    /// Returns the next bio that writes pages of epoch `covers` or before.
     fn next_write_out(&mut self, covers: u64, reason: Reason) -> Option<Bio> {
         if let Some(bio) = self.next_fill(Some(covers), reason.class()) {
             return Some(bio);
@@ -266,7 +266,7 @@ impl CachedFile {
         self.bio(Operation::Write, first * PAGE, length, segments.cut_to(length), class, flight)
     }
 
-    /// Up to `most` pages of a chunk go out, as at most so many segments; returns how many.
+    /// Sends up to `most` pages of a chunk as at most `most_segments` segments. Returns how many.
     pub(crate) fn send_data(
         &mut self,
         page: u64,
@@ -285,6 +285,7 @@ impl CachedFile {
                 sent += count;
             }
             let mask = bits(slot, sent);
+            debug_assert_eq!(mask & !chunk.sendable(), 0, "a page that must wait is sent");
             chunk.dirty &= !mask;
             chunk.flight |= mask;
             chunk.sending |= mask;
@@ -295,6 +296,7 @@ impl CachedFile {
     }
 
     fn send_tail(&mut self, page: u64, class: Class) -> Bio {
+        debug_assert!(self.flights.is_empty(), "the end of a file is alone at the device");
         let length = self.sizes.size() - page * PAGE;
         let mut segments = Segments::default();
         self.send_data(page, 1, 1, &mut segments);
@@ -344,7 +346,7 @@ impl CachedFile {
         if let Some(bio) = self.next_discard() {
             return Some(bio);
         }
-        // Who came first is served first: a stream of syncs cannot keep the first from ending.
+        // Tickets are served in order: a stream of syncs cannot keep the first from ending.
         if let Some(bio) = self.next_for_written() {
             return Some(bio);
         }
@@ -359,7 +361,7 @@ impl CachedFile {
         next
     }
 
-    /// What remains to be done for tickets whose pages are written.
+    /// Returns the next bio for tickets whose pages are written.
     fn next_for_written(&mut self) -> Option<Bio> {
         let written = self.tickets.written(|covers| self.epochs.is_written(covers));
         for id in ids_of(&written, |request| request == TicketKind::WriteOut) {
@@ -415,11 +417,12 @@ impl CachedFile {
         let has_beyond = self.lease.may_give_back() && self.reserved_beyond_end() > 0;
         let gives_back = has_beyond && !is_relied_on;
         if has_beyond && is_relied_on {
-            // What follows forgets the ranges, and must not forget that.
+            // The ranges are forgotten below, but this space must not be.
             self.reserved.keep_litter();
         }
         if !self.flights.is_empty() {
-            // Somebody waits for the lease: nothing new is sent before it can be given up.
+            // Another program waits for the lease, so nothing new is sent before it can be given
+            // up.
             if gives_back && self.is_breaking() {
                 self.sweep.begin_drain();
             }

@@ -1,28 +1,27 @@
-//! Limit of the writes in flight to one device: as much as keeps it busy for a set time.
+//! Limit of the writes in flight to one device: the work that keeps it busy for a set time.
 //!
-//! A fixed depth is wrong for somebody: thirty-two large requests are 10 ms of work for a fast
-//! device, which a read beside them waits for, and four small ones leave it idle. What is right for
-//! all is a time. The device's rate is learned from what completes, and what may be in flight is
-//! that rate times the set time:
+//! A fixed depth is always wrong for some device. Thirty-two large requests are 10 ms of work for a
+//! fast device, and a read beside them waits for all of it. Four small requests leave it idle. A
+//! time is right for all. The device's rate is learned from completions, and the work in flight is
+//! limited to that rate times the set time:
 //!
 //! ```text
-//! room = rate x time x stretch        rate: bytes, plus so many for each request, per second while the flight was full
+//! room = rate x time x stretch    rate: bytes and a fixed cost per request, per second of full flight
 //! ```
 //!
-//! By J. D. C. Little's law (Operations Research, 1961) a flight of so much is one in which a
-//! request takes the set time. So where requests take less by themselves the flight grows until
-//! they queue for the rest of it, and the device never runs dry. Where they take more by themselves
-//! the flight would shrink for ever, so it never falls below two requests (one at the device while
-//! the end of the other is being heard of), and the time is stretched where that pays: now and then
-//! a few windows go with half as much again in flight, and the stretch is kept if the device did
-//! more than in the windows before and after; and a stretch that is not needed any more is found
-//! out the same way. (Neal Cardwell and others probe for a path's bandwidth like this: BBR, ACM
-//! Queue 14, 2016. From there, too, that only what was limited by the flight tells the rate.)
+//! By J. D. C. Little's law (Operations Research, 1961), a request in such a flight takes the set
+//! time. If requests take less by themselves, the flight grows until they queue for the rest of it,
+//! and the device never runs dry. If they take more by themselves, the flight would shrink for
+//! ever. So it never falls below two requests: one is at the device while the end of the other is
+//! handled. And the time is stretched if that pays. Now and then a few windows run with half as
+//! much again in flight, and the stretch is kept if the device did more than in the windows before
+//! and after. A stretch that is no longer needed is found in the same way. (Neal Cardwell and
+//! others probe for the bandwidth of a path like this: BBR, ACM Queue 14, 2016. From there, too:
+//! only windows limited by the flight measure the rate.)
 //!
-//! One for each device, so that a slow one keeps nothing from a fast one but slots, and of these
-//! [`Pace::has_room`] leaves some to the others by dynamic thresholds (Choudhury and Hahne,
-//! IEEE/ACM Transactions on Networking 6, 1998): a device may hold so many times the slots that are
-//! left.
+//! There is one limit per device, so that a slow one keeps nothing from a fast one but slots. Of
+//! these [`Pace::has_room`] leaves some to the others by dynamic thresholds (Choudhury and Hahne,
+//! IEEE/ACM Transactions on Networking 6, 1998): a device may hold a multiple of the free slots.
 
 use std::time::Duration;
 
@@ -35,18 +34,18 @@ use crate::writeback::cost::{Cost, Sample};
 /// Minimum of requests in flight, so that the device never waits between two requests.
 pub const LEAST_REQUESTS: usize = 2;
 
-/// What may be in flight before anything is known: a dozen small requests.
+/// Bytes in flight while the rate is unknown: a dozen small requests.
 const FIRST_ROOM: u64 = 256 << 10;
 
-/// A device may hold so many times the slots that nobody holds.
+/// A device may hold this many times the free slots.
 const TIMES_FREE: usize = 4;
 
-/// A window closes when so many requests have ended, a flight's worth of them, and the set time has
-/// passed.
+/// A window closes when this many requests have ended, a flight's worth of them, and the set time
+/// has passed.
 const WINDOW_REQUESTS: u64 = 8;
 
-/// What is compared are so many flights' worth of requests, since what is sent together may end
-/// together; those of so many before do not count, while the flight becomes what is tried.
+/// A comparison measures this many flights' worth of requests, because requests sent together may
+/// end together. Before it, requests do not count while the flight settles to the tried size.
 const COMPARED_FLIGHTS: u64 = 8;
 const SETTLING_FLIGHTS: u64 = 2;
 
@@ -56,10 +55,10 @@ const STEP: f64 = 1.5;
 /// The largest stretch: some 50 ms of work at the default time.
 const MOST_STRETCH: f64 = 25.6;
 
-/// A device must do so much more for it to have half as much again in flight.
+/// A device must do this much more to have half as much again in flight.
 const WORTH: f64 = 1.08;
 
-/// It may do so much less when it has a third less in flight, and that is kept.
+/// A device may do this much less with a third less in flight, and that is kept.
 const AS_GOOD: f64 = 0.97;
 
 /// Windows between two trials, at first and at most.
@@ -75,7 +74,7 @@ pub enum Bound {
     Depth(usize),
 }
 
-/// What is in flight of one class.
+/// Load in flight of one class.
 #[derive(Clone, Copy, Default, Debug)]
 struct Load {
     requests: usize,
@@ -105,10 +104,10 @@ impl Window {
     }
 }
 
-/// What the flight is like now.
+/// Phase of the trials.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Phase {
-    /// As it should be; so many windows until the next trial.
+    /// Normal flight; the number of windows until the next trial.
     Rest(u32),
     /// The same, measured before a trial of this step.
     Before(f64),
@@ -123,13 +122,13 @@ enum Phase {
 pub struct Pace {
     bound: Bound,
     load: [Load; 2],
-    /// What the last request sent costs: so much the next one will.
+    /// Cost of the last request sent, as an estimate for the next one.
     last: u64,
     /// Up to when completions have been counted.
     looked: Moment,
     /// More was to be sent since then, and had no room.
     is_full: bool,
-    /// What has ended since then.
+    /// Requests that have ended since then.
     ended: Window,
     window: Window,
     /// Cost per nanosecond, as a moving average over about two windows; zero while nothing is
@@ -137,17 +136,17 @@ pub struct Pace {
     rate: f64,
     /// Bytes written per nanosecond, in the same way.
     write_rate: f64,
-    /// What a request costs, and a page.
+    /// Cost of a request and of a page.
     cost_of_writes: Cost,
     stretch: f64,
     phase: Phase,
     /// The rate when the trial began.
     anchor: f64,
-    /// Requests ended in this phase, and what is compared of it.
+    /// Requests ended in this phase, and the part of them that is compared.
     phase_requests: u64,
     compared: Window,
     pause: u32,
-    /// The next trial is of less, where there is a stretch to be taken back.
+    /// The next trial has less in flight, if there is a stretch to take back.
     tries_less: bool,
 }
 
@@ -206,7 +205,7 @@ impl Pace {
     /// Records that a request was sent. The clock is read only if nothing was in flight.
     pub fn sent(&mut self, class: Class, bytes: u64, now: impl FnOnce() -> Moment) {
         if self.requests() == 0 {
-            // What passed while there was nothing in flight says nothing about the device.
+            // Time without anything in flight says nothing about the device.
             self.looked = now();
             self.ended = Window::default();
         }
@@ -239,8 +238,7 @@ impl Pace {
         }
         let nanoseconds = now.nanoseconds_since(std::mem::replace(&mut self.looked, now));
         let ended = std::mem::take(&mut self.ended);
-        // A device that might have done more, had there been more, does not tell how much it can
-        // do.
+        // The flight was not full, so the device might have done more.
         if !std::mem::take(&mut self.is_full) {
             return false;
         }
@@ -289,14 +287,14 @@ impl Pace {
         self.load[0].cost + self.load[1].cost
     }
 
-    /// What may be in flight.
+    /// Returns the cost that may be in flight.
     fn room(&self, time: Duration) -> u64 {
         if self.rate == 0.0 {
             return FIRST_ROOM;
         }
         let step = if let Phase::Trial { step, .. } = self.phase { step } else { 1.0 };
-        // What is compared must differ by the step alone, so the rate it began with holds for all
-        // of a trial.
+        // The phases of a trial must differ by the step alone, so the rate at its beginning holds
+        // for all of it.
         let rate = if let Phase::Rest(_) = self.phase { self.rate } else { self.anchor };
         let room = rate * time.as_nanos() as f64;
         // The least is stretched as well, where the rate that it allows would keep it there.
@@ -320,8 +318,7 @@ impl Pace {
         }
         self.phase = match self.phase {
             Phase::Rest(left) => Phase::Rest(left.saturating_sub(1)),
-            // Another device, as it were: what was begun proves nothing, and its room would be
-            // wrong.
+            // The device has changed so much that the trial proves nothing, and its room is wrong.
             _ if !(0.5..2.0).contains(&(self.rate / self.anchor)) => Phase::Rest(self.pause),
             phase => phase,
         };

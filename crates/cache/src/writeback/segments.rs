@@ -46,7 +46,7 @@ impl Segments {
         self.list.len()
     }
 
-    /// The segments of so many bytes: of the last page a part may be left out.
+    /// Returns the segments of this many bytes. A part of the last page may be left out.
     pub(crate) fn cut_to(mut self, length: u64) -> Vec<Segment> {
         let have: u64 = self.list.iter().map(|segment| u64::from(segment.length())).sum();
         if have > length {

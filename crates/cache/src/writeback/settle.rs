@@ -38,9 +38,9 @@ impl CachedFile {
         let (target, flight) = Self::flight_of(bio);
         assert_eq!(target, self.target, "a bio comes back to its file");
         self.sizes.note_ended();
-        // What ended short was sent again by the request path; less than all of it here is a
-        // failure. A read may have come to the end of the file, which others may have moved; a
-        // device that ends before its end has shrunk.
+        // The request path sends the rest of a short request again, so a short result here is a
+        // failure. A read may have reached the end of the file, which another program may have
+        // moved. A device that ends before its end has shrunk.
         let is_whole = bio.operation.moves_bytes()
             && (bio.operation != Operation::Read || self.sizes.is_device());
         let result = match result {
@@ -56,7 +56,7 @@ impl CachedFile {
                     self.sizes.note_written(page * PAGE + length);
                 }
                 self.sweep.end_drain();
-                // The page that is appended to next stays, whatever else has to go.
+                // The page that is appended to next stays, also if other pages are dropped.
                 self.settle_run(&run, result, Keep::All, settled);
             }
             Flight::Exact { bytes } => self.settle_exact(&bytes, result, settled),
@@ -84,8 +84,8 @@ impl CachedFile {
             }
         }
         if !self.has_tickets() && self.sweep.overdue().is_none() {
-            // Nobody wants the end of the file any more: who was held up for it goes on, and is
-            // woken by this.
+            // No ticket needs the end of the file. Callers that waited for it continue: the end of
+            // this bio wakes them.
             self.sweep.end_drain();
         }
         self.verify_change();
@@ -175,7 +175,7 @@ impl CachedFile {
         }
     }
 
-    /// What was sent of pages has to be sent again.
+    /// Pages that were sent must be sent again.
     fn settle_unwritten(&mut self, run: &Pages, failing: Failing, settled: &mut Settled) {
         self.flushes.note_change();
         for (pages, carries) in run.parts() {
@@ -209,11 +209,13 @@ impl CachedFile {
         let (chunk, _) = self.index.get_mut(page).expect("a page in flight has a chunk");
         let mask = bits(slot, count);
         let (own, touched) = (mask & chunk.sending, mask & !chunk.sending);
+        let busy = chunk.busy;
         let is_shared = self.lease.is_shared();
-        // What is kept for a flush stays charged until then.
+        // Pages kept for a flush stay charged until then.
         let uncharged = if is_shared { touched } else { mask };
         self.counts.uncharge(uncharged.count_ones());
         settled.uncharged += u64::from(uncharged.count_ones());
+        debug_assert_eq!(own & chunk.dirty, 0, "the version at the device is dirty");
         chunk.sending &= !mask;
         self.counts.end_unwritable((chunk.unwritable & mask).count_ones());
         chunk.unwritable &= !mask;
@@ -243,18 +245,20 @@ impl CachedFile {
             self.list_clean(first, clean, settled);
             self.drop_clean(first, dropped, settled);
         }
-        for page in slots(touched).map(|slot| first + slot as u64) {
+        for slot in slots(touched) {
+            let page = first + slot as u64;
             let (frame, epoch) =
                 self.odd.end_displaced(page).expect("a touched page has another frame");
             self.epochs.remove(epoch, 1);
-            self.free_displaced(page, frame, settled);
+            self.free_displaced(page, frame, busy & (1 << slot) != 0, settled);
         }
     }
 
     fn settle_failed(&mut self, page: u64, failing: Failing, settled: &mut Settled) {
         let displaced = self.odd.end_displaced(page);
         if let Some((frame, _)) = displaced {
-            self.free_displaced(page, frame, settled);
+            let (chunk, slot) = self.index.get(page).expect("a page in flight has a chunk");
+            self.free_displaced(page, frame, chunk.busy & (1 << slot) != 0, settled);
             self.counts.uncharge(1);
             settled.uncharged += 1;
         }
@@ -264,7 +268,7 @@ impl CachedFile {
         let (chunk, slot) = self.index.get_mut(page).expect("a page in flight has a chunk");
         let bit = 1 << slot;
         if let Some((_, epoch)) = displaced {
-            // What failed is superseded; the page as it is now stands for both.
+            // The failed version is superseded. The current one stands for both.
             if chunk.dirty & bit != 0 {
                 self.epochs.remove(chunk.epoch(slot), 1);
                 chunk.set_epoch(slot, epoch);
@@ -275,6 +279,7 @@ impl CachedFile {
             }
             return;
         }
+        debug_assert!(chunk.sending & bit != 0, "a page that was not sent has failed");
         chunk.sending &= !bit;
         if failing == Failing::Yes {
             self.mark_failing(page);
@@ -296,9 +301,8 @@ impl CachedFile {
     }
 
     /// A copy from the old frame may be under way; then it stays until that is published.
-    fn free_displaced(&mut self, page: u64, frame: Frame, settled: &mut Settled) {
-        let (chunk, slot) = self.index.get_mut(page).expect("a page in flight has a chunk");
-        if chunk.busy & (1 << slot) != 0 {
+    fn free_displaced(&mut self, page: u64, frame: Frame, is_busy: bool, settled: &mut Settled) {
+        if is_busy {
             self.odd.park(page, frame);
         } else {
             settled.freed.push(frame);
@@ -352,8 +356,8 @@ impl CachedFile {
                 Err(errno) => {
                     settled.freed.extend(chunk.take_frames(own));
                     self.counts.end_unread(chunk.uses.forget(own));
-                    // Nobody has asked for what was read ahead; who does reads it once more, and
-                    // hears.
+                    // No reader waits for pages read ahead. The next reader reads them again, and
+                    // gets the error then.
                     if page == pages.start && own & 1 << slot != 0 && waited {
                         self.errors.note_unreadable(page, errno);
                     }
@@ -368,7 +372,7 @@ impl CachedFile {
         }
     }
 
-    /// What was missing of a page has arrived, in a frame of its own.
+    /// The missing bytes of a page have arrived in a frame of their own.
     fn settle_arrived(
         &mut self,
         flight: u32,
@@ -425,10 +429,10 @@ impl CachedFile {
                     self.tickets.finish(*id, Ok(()));
                 }
             }
-            // Whom it serves waits for the next one.
+            // Its tickets wait for the next flush.
             (Err(errno), FlushStep::File) if self.rewrite_kept(errno, settled) => {}
-            // Of a directory too: the kernel tells a failed flush once, and the next one ends well
-            // without the entry.
+            // Also for a directory: the kernel reports a failed flush once, and the next one ends
+            // well without the entry.
             (Err(errno), FlushStep::Directory | FlushStep::File) => self.poison(errno, settled),
         }
     }

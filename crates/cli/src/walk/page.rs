@@ -12,8 +12,8 @@ use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::uses::Caching;
 use forebay_cache::writeback::settle::Keep;
 use forebay_cache::{
-    CachedFile, Copy, FrameRuns, Frames, Liberties, Origin, PageState, Reason, Request, Settled,
-    TicketId,
+    CachedFile, Copy, FrameRuns, Frames, Liberties, Origin, PageState, Reason, Settled, TicketId,
+    TicketKind,
 };
 
 use super::TARGET;
@@ -84,10 +84,10 @@ impl<D: Device> Walk<D> {
     fn acts(&mut self) -> Result<(), Errno> {
         let page = PAGE as u64;
         self.act("set the length of the file to 8 pages, so that no write moves its end");
-        self.ask(Request::SetLength(PAGES * page), "set-length")?;
+        self.ask(TicketKind::SetLength(PAGES * page), "set-length")?;
         self.act("write two pages and sync; write one of them again while it is in flight");
         self.write(0, 2 * page, Caching::Cached);
-        let sync = self.cache.ask(Request::FlushData);
+        let sync = self.cache.ask(TicketKind::FlushData);
         self.note("asked", None, "sync: it covers the writes accepted before it".to_owned());
         self.send(Reason::Sync);
         self.write(page, page, Caching::Cached);
@@ -103,13 +103,13 @@ impl<D: Device> Walk<D> {
         self.finish()?;
         self.act("write 100 bytes of the dropped page: the write does not wait; the rest is read before the page is sent");
         self.write(4 * page + 200, 100, Caching::Cached);
-        self.ask(Request::FlushData, "sync")?;
+        self.ask(TicketKind::FlushData, "sync")?;
         self.act("the device fails one page write: the page stays dirty, the sync fails, the next sync retries");
         self.write(BAD * page, page, Caching::Cached);
-        self.ask(Request::WriteOut, "write out")?;
+        self.ask(TicketKind::WriteOut, "write out")?;
         self.write(BAD * page, page, Caching::Cached);
-        self.ask(Request::FlushData, "sync")?;
-        self.ask(Request::FlushData, "sync")
+        self.ask(TicketKind::FlushData, "sync")?;
+        self.ask(TicketKind::FlushData, "sync")
     }
 
     fn act(&mut self, title: &'static str) {
@@ -151,7 +151,7 @@ impl<D: Device> Walk<D> {
     }
 
     /// Asks, and waits for it.
-    fn ask(&mut self, request: Request, what: &str) -> Result<(), Errno> {
+    fn ask(&mut self, request: TicketKind, what: &str) -> Result<(), Errno> {
         let ticket = self.cache.ask(request);
         self.note("asked", None, what.to_owned());
         self.wait(ticket)

@@ -1,5 +1,5 @@
 //! The engine's core names the machine only through `crate::platform`: it is compiled a second
-//! time over a simulated machine, and whatever it names directly would escape the simulation.
+//! time over a simulated machine, and a name that goes past the platform would escape it.
 
 use regex::Regex;
 
@@ -62,8 +62,10 @@ pub(crate) fn named_machine(tree: &Tree) -> Vec<String> {
 }
 
 fn is_machine(path: &str) -> bool {
-    let is_inside = |of: &&str| path.strip_prefix(**of).is_some_and(|rest| rest.starts_with("::"));
-    MACHINE.iter().any(|of| path == *of || is_inside(&of))
+    let is_of = |of: &str| {
+        path.strip_prefix(of).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+    };
+    MACHINE.iter().any(|of| is_of(of))
 }
 
 #[cfg(test)]

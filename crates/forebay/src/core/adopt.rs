@@ -71,7 +71,9 @@ impl Inode {
 
     /// Has the context look at the file.
     pub(crate) fn announce(self: &Arc<Self>, shared: &Shared) {
-        shared.change(self, |file| file.look());
+        shared.change(self, |file| {
+            file.look();
+        });
     }
 }
 
@@ -112,7 +114,7 @@ fn adopt_page(
             shared.pool.take(1, &mut spares);
             let spare = spares.take().expect("frames were left for them");
             file.apply(|cache, settled| {
-                cache.adopt_partial(page, (frame, spare), &written, settled)
+                cache.adopt_partial(page, (frame, spare), &written, settled);
             });
         }
     }

@@ -100,13 +100,10 @@ impl Base {
     ///
     /// # Errors
     /// `Forked` in a forked child; `Shutdown` once the engine stops.
+    #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         if !self.is_parent() {
-            return Err(Error::new(
-                ErrorKind::Forked,
-                "cannot use the engine of the parent process in a forked child",
-            )
-            .remedy("build an engine in the child, or fork before building one"));
+            return Err(forked());
         }
         if self.stopping.load(Ordering::Acquire) {
             return Err(Error::shut_down());
@@ -198,4 +195,11 @@ impl Base {
     pub(crate) fn set_reserving(&self, reserving: Reserving) -> bool {
         std::mem::replace(&mut *self.reserving.lock(), reserving) != reserving
     }
+}
+
+#[cold]
+fn forked() -> Error {
+    let what = "cannot use the engine of the parent process in a forked child";
+    Error::new(ErrorKind::Forked, what)
+        .remedy("build an engine in the child, or fork before building one")
 }

@@ -166,7 +166,7 @@ impl Writeback {
                 Message::Renew(inode) if self.has(&inode) => self.renew(&inode),
                 Message::Inode(inode) if self.has(&inode) => self.look_at(inode),
                 Message::Uncached(inode) if self.has(&inode) => {
-                    self.agenda.push(Why::Uncached, &inode)
+                    self.agenda.push(Why::Uncached, &inode);
                 }
                 Message::Renew(inode) => self.send_on(inode, Message::Renew),
                 Message::Inode(inode) => self.send_on(inode, Message::Inode),

@@ -83,7 +83,9 @@ impl Shared {
         let inodes = self.table().inodes();
         self.finishing(|after| {
             for inode in inodes {
-                inode.change(self, after, |file| file.give_back_unused());
+                inode.change(self, after, |file| {
+                    file.give_back_unused();
+                });
             }
         });
     }

@@ -272,6 +272,7 @@ impl State {
     }
 
     /// Zeroes and copies memory as the cache asks for, under its lock.
+    #[inline]
     fn finish_memory(
         &mut self,
         base: &Base,
@@ -289,6 +290,7 @@ impl State {
 
     /// Counts the file's part of its file system's share of the level anew. The count does not
     /// depend on earlier ones, so it is right after any change.
+    #[inline]
     fn recount(&mut self) -> Crossed {
         let now = self.cache.dirty_pages() + self.credit;
         let before = std::mem::replace(&mut self.counted, now);
@@ -296,6 +298,7 @@ impl State {
     }
 
     /// Counts the pages that wait for a reader anew.
+    #[inline]
     fn tell_unread(&mut self, base: &Base) {
         let unread = self.cache.unread_pages();
         base.count_unread(std::mem::replace(&mut self.told_unread, unread), unread);

@@ -17,7 +17,7 @@ use forebay_cache::{Caching, FrameRuns, Liberties, ReadStep, ReadStop, Reader};
 
 use crate::core::base::Base;
 use crate::core::counters::Counters;
-use crate::core::error::Result;
+use crate::core::error::{Error, Result};
 use crate::core::inode::change::Changing;
 use crate::core::inode::{Inode, State};
 use crate::core::limits::READ_REQUESTS;
@@ -42,8 +42,10 @@ impl Reading {
 }
 
 /// Why a step of a read ended before it had copied anything.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Stop {
+    /// The engine stops. (Boxed, so that a step that ends well returns little.)
+    Refused(Box<Error>),
     /// The file ends here.
     End,
     /// The device could not be read.
@@ -95,12 +97,13 @@ impl Inode {
         loop {
             let length = buffer.len();
             let step = Step { shared, reading: &mut *reading, offset, length, waker: &mut waker };
-            let read = self.read_step(step, buffer)?;
-            if !matches!(read, Err(Stop::End)) {
+            let read = self.read_step(step, buffer);
+            if !matches!(read, Err(Stop::End | Stop::Refused(_))) {
                 shared.make_room_ahead();
             }
             match read {
                 Ok(read) => return Poll::Ready(Ok(read)),
+                Err(Stop::Refused(error)) => return Poll::Ready(Err(*error)),
                 Err(Stop::End) => return Poll::Ready(Ok(0)),
                 Err(Stop::Failed(errno)) => {
                     return Poll::Ready(Err(self.io_error("could not read", offset, errno)));
@@ -120,19 +123,18 @@ impl Inode {
         self: &Arc<Self>,
         mut step: Step<'_>,
         buffer: &mut SlicesMut<'_, '_>,
-    ) -> Result<std::result::Result<usize, Stop>> {
+    ) -> std::result::Result<usize, Stop> {
         let (mut steps, shared, caching) = (Vec::new(), step.shared, step.reading.reader.caching);
         shared.finishing(|after| {
             let planned = self.change(shared, after, |file| {
-                shared.check()?;
+                shared.check().map_err(|error| Stop::Refused(Box::new(error)))?;
                 let planned = step.plan(file, &mut steps);
                 step.fill(file, &planned);
-                Ok(planned)
+                planned
             })?;
-            Ok(planned.inspect(|_| {
-                shared.pool.copy_out(&steps, buffer);
-                self.change(shared, after, |file| release(file, shared, &steps, caching));
-            }))
+            shared.pool.copy_out(&steps, buffer);
+            self.change(shared, after, |file| release(file, shared, &steps, caching));
+            Ok(planned)
         })
     }
 
@@ -146,13 +148,12 @@ impl Inode {
         let look = state.cache.look();
         drop(state);
         let found = self.file.length();
+        if let Err(error) = &found {
+            tracing::debug!(path = %self.path.display(), %error, "could not look at the size");
+        }
         shared.change(self, |file| {
-            match found {
-                Ok(length) => file
-                    .apply(|cache, settled| cache.observe_disk_size(length, look, settled)),
-                Err(error) => {
-                    tracing::debug!(path = %self.path.display(), %error, "could not look at the size");
-                }
+            if let Ok(length) = found {
+                file.apply(|cache, settled| cache.observe_disk_size(length, look, settled));
             }
             file.cache.size()
         })
@@ -217,7 +218,7 @@ impl Step<'_> {
         let (caching, base): (_, &Base) = (self.reading.reader.caching, self.shared);
         let next = self.offset + *planned.as_ref().unwrap_or(&0) as u64;
         match planned {
-            Err(Stop::End) => return,
+            Err(Stop::End | Stop::Refused(_)) => return,
             Err(Stop::Failed(_) | Stop::Starved) => {}
             Ok(_) | Err(Stop::NoWaker | Stop::Waits) => {
                 let rest = rest_of(next, self.offset + self.length as u64);

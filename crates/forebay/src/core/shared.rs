@@ -83,6 +83,7 @@ impl Shared {
     }
 
     /// Changes a file under its lock, and carries out what follows once the lock is released.
+    #[inline]
     pub(crate) fn change<T>(
         &self,
         inode: &Arc<Inode>,
@@ -92,6 +93,7 @@ impl Shared {
     }
 
     /// Runs several changes, and carries out what follows from all of them. No lock may be held.
+    #[inline]
     pub(crate) fn finishing<T>(&self, changes: impl FnOnce(&mut After) -> T) -> T {
         let mut after = After::default();
         let done = changes(&mut after);
@@ -100,6 +102,7 @@ impl Shared {
     }
 
     /// Carries out what follows from changes. No lock may be held.
+    #[inline]
     pub(crate) fn finish(&self, after: &mut After) {
         after.settle(self);
         for effect in after.effects() {

@@ -26,8 +26,8 @@ use crate::platform::clock;
 /// Why a step of a write ended before it had copied anything.
 #[derive(Debug)]
 enum Stop {
-    /// The write is in vain.
-    Refused(Error),
+    /// The write is in vain. (Boxed, so that a step that ends well returns little.)
+    Refused(Box<Error>),
     /// The dirty limit is reached.
     Full,
     /// It has to wait for a page, and has no waker yet.
@@ -74,7 +74,7 @@ impl Inode {
                     shared.make_room_ahead();
                     return Poll::Ready(Ok(accepted));
                 }
-                Err(Stop::Refused(error)) => return Poll::Ready(Err(error)),
+                Err(Stop::Refused(error)) => return Poll::Ready(Err(*error)),
                 Err(Stop::Full) => {
                     *queued = Some(shared.level.queue(self.target, &self.volume));
                     // If nothing is on its way to the device, the context finds the files that sit
@@ -129,7 +129,7 @@ impl Step<'_> {
         let refused = shared.check().err().or_else(|| file.inode().refusal(shared, &*file));
         if let Some(error) = refused {
             file.give_back_unused();
-            return Err(Stop::Refused(error));
+            return Err(Stop::Refused(Box::new(error)));
         }
         let admission = || shared.level.admit(&file.inode().volume, file.cache.dirty_pages());
         if file.credit == 0 && admission() == Admission::Wait {

@@ -159,9 +159,9 @@ mod tests {
         let part = any::<[bool; FILES]>();
         prop_oneof![
             6 => (why.clone(), file.clone()).prop_map(|(why, file)| Step::Push(why, file)),
-            2 => (why.clone(), part.clone(), file.clone())
+            2 => (why.clone(), part, file.clone())
                 .prop_map(|(why, part, file)| Step::Serve(why, part, file)),
-            1 => (why, part.clone()).prop_map(|(why, part)| Step::Retain(why, part)),
+            1 => (why, part).prop_map(|(why, part)| Step::Retain(why, part)),
             1 => part.prop_map(Step::RetainAll),
             2 => file.prop_map(Step::Remove),
         ]

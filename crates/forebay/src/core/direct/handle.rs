@@ -18,7 +18,8 @@ pub(crate) trait LastResort: Send + Sync {
     fn is_parent(&self) -> bool;
 }
 
-/// Errors of a handle that were not reported yet: the first one of a write whose future was dropped.
+/// Errors of a handle that were not reported yet: the first one of a write whose future was
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Handle {
     engine: Weak<dyn LastResort>,
@@ -88,8 +89,8 @@ impl Drop for Handle {
     }
 }
 
-/// An error taken from its handle by a caller that may be dropped before it reports it: then it goes
-/// back.
+/// An error taken from its handle by a caller that may be dropped before it reports it: then it
+/// goes back.
 #[derive(Debug)]
 pub(crate) struct Taken {
     handle: Arc<Handle>,

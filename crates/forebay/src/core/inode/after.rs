@@ -42,9 +42,12 @@ pub(crate) struct After {
 impl After {
     /// Frees frames, lowers the level and counts latencies. The wakers of those that can go on
     /// are appended. No file's lock may be held.
+    #[inline]
     pub(crate) fn settle(&mut self, base: &Base) {
         self.settled.freed.append(&mut self.retired);
-        base.pool.give(&mut self.settled.freed, &mut self.wakers);
+        if !self.settled.freed.is_empty() {
+            base.pool.give(&mut self.settled.freed, &mut self.wakers);
+        }
         base.level.remove(std::mem::take(&mut self.settled.uncharged), &mut self.wakers);
         if !self.told.is_empty() {
             base.counters.add_latencies(&mut self.told);

@@ -45,6 +45,7 @@ pub(crate) struct Changing<'a> {
 
 impl Inode {
     /// Changes the file under its lock. Effects for after the lock are added to `after`.
+    #[inline]
     pub(crate) fn change<T>(
         self: &Arc<Self>,
         base: &Base,
@@ -55,6 +56,7 @@ impl Inode {
     }
 
     /// As [`Inode::change`], by a caller that has the lock.
+    #[inline]
     pub(crate) fn change_locked<T>(
         self: &Arc<Self>,
         base: &Base,
@@ -91,6 +93,7 @@ impl Changing<'_> {
     }
 
     /// Changes the cache, and does to memory what it asks for.
+    #[inline]
     pub(crate) fn apply<T>(
         &mut self,
         change: impl FnOnce(&mut CachedFile, &mut Settled) -> T,
@@ -102,8 +105,14 @@ impl Changing<'_> {
     }
 
     /// Updates the arena and the evictor now, before something that must come after both.
+    #[inline]
     pub(crate) fn publish(&mut self) {
         let After { settled, retired, .. } = &mut *self.after;
+        let Settled { written, dirty_again, clean, .. } = &*settled;
+        let is_quiet = written.is_empty() && dirty_again.is_empty() && clean.is_empty();
+        if is_quiet && self.state.record.is_none() {
+            return;
+        }
         self.state.tell_arena(self.base, settled, retired);
         self.base.pool.enter_clean(self.inode.target, &mut settled.clean);
     }
@@ -166,6 +175,7 @@ impl Changing<'_> {
     }
 
     /// The steps that follow every change.
+    #[inline]
     fn end(mut self) {
         self.publish();
         let Self { inode, base, state, after, .. } = self;

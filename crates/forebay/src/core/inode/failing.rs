@@ -2,6 +2,8 @@
 
 use std::task::Waker;
 
+use forebay_block::Errno;
+
 use super::{Inode, State};
 use crate::core::base::Base;
 use crate::core::error::{Error, ErrorKind};
@@ -27,6 +29,7 @@ fn file_cap(level: &Level) -> u64 {
 
 impl Inode {
     /// Counts the file's failing pages anew: after everything that may have changed them.
+    #[inline]
     pub(super) fn count_failing(&self, base: &Base, state: &mut State, wakers: &mut Vec<Waker>) {
         let now = state.cache.unwritable_pages();
         let before = std::mem::replace(&mut state.unwritable, now);
@@ -43,6 +46,7 @@ impl Inode {
 
     /// Returns the error of a write that would add to pages that cannot be written, if there are
     /// too many of them.
+    #[inline]
     pub(crate) fn refusal(&self, base: &Base, state: &State) -> Option<Error> {
         let (failing, level) = (&self.volume.failing, &base.level);
         let own = state.cache.write_error().filter(|_| state.unwritable >= file_cap(level));
@@ -51,10 +55,15 @@ impl Inode {
             None if failing.pages() >= device_share(level) => ("on its device", failing.errno()),
             None => return None,
         };
+        Some(self.refused(whose, errno))
+    }
+
+    #[cold]
+    fn refused(&self, whose: &str, errno: Errno) -> Error {
         let cause = std::io::Error::from_raw_os_error(errno.0);
         let what = format!("too many pages {whose} could not be written; nothing more is accepted");
         let error =
             Error::new(ErrorKind::at_device(&cause), what).at_path(&self.path).because(cause);
-        Some(error.remedy("sync to try again, or drop the data with `discard_dirty`"))
+        error.remedy("sync to try again, or drop the data with `discard_dirty`")
     }
 }

@@ -141,6 +141,7 @@ impl State {
 
     /// What the cache has told of frames, and the size. Under the lock under which it did; what was
     /// zeroed or patched is finished.
+    #[inline]
     pub(super) fn tell_arena(
         &mut self,
         base: &Base,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use forebay_block::{Ended, Moment, Operation};
+use forebay_cache::CachedFile;
 use forebay_cache::file::Look;
 use forebay_cache::writeback::settle::Keep;
 
@@ -74,7 +75,7 @@ fn settle_one(file: &mut Changing<'_>, base: &Base, Ended { bio, result }: &Ende
 impl Changing<'_> {
     /// Drops everything: the context lets go of the file, which has no handle left.
     pub(crate) fn close(&mut self, base: &Base) {
-        self.apply(|cache, settled| cache.discard(settled));
+        self.apply(CachedFile::discard);
         self.give_back_unused();
         self.publish();
         self.leave_arena(base);
@@ -94,7 +95,7 @@ impl Changing<'_> {
 
     /// Takes no more liberties, because another program opens the file, and has the context look.
     pub(crate) fn begin_break(&mut self, deadline: Instant) {
-        self.apply(|cache, settled| cache.begin_break(settled));
+        self.apply(CachedFile::begin_break);
         self.break_deadline.get_or_insert(deadline);
         self.look();
     }

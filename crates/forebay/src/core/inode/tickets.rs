@@ -76,6 +76,7 @@ impl Changing<'_> {
 
 impl State {
     /// Wakes callers whose tickets have ended.
+    #[inline]
     pub(super) fn tell_tickets(&mut self, wakers: &mut Vec<Waker>) {
         if self.told_tickets != self.cache.finished_tickets() {
             self.told_tickets = self.cache.finished_tickets();

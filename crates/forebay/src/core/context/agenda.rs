@@ -59,7 +59,7 @@ impl Numbered for Inode {
 pub(super) struct Agenda<T = Inode> {
     /// By reason.
     lists: [Vec<Arc<T>>; Why::ALL.len()],
-    /// The reasons for which a file is on the agenda, by its number.
+    /// The reasons of each file, one bit each, by its number.
     whys: Vec<u8>,
 }
 
@@ -100,7 +100,7 @@ impl<T: Numbered> Agenda<T> {
         files.iter().chain(&new).for_each(|file| self.push(why, file));
     }
 
-    /// Keeps only the files of a reason for which `stays` returns true.
+    /// Keeps only the files of a reason that `stays` accepts.
     pub(super) fn retain(&mut self, why: Why, mut stays: impl FnMut(&Arc<T>) -> bool) {
         let Self { lists, whys } = self;
         lists[why as usize].retain(|file| {
@@ -112,12 +112,12 @@ impl<T: Numbered> Agenda<T> {
         });
     }
 
-    /// Keeps only files for which `stays` returns true, whatever the reason.
+    /// Keeps only files that `stays` accepts, for all reasons.
     pub(super) fn retain_all(&mut self, stays: impl Fn(&Arc<T>) -> bool) {
         Why::ALL.into_iter().for_each(|why| self.retain(why, &stays));
     }
 
-    /// Takes one file out, whatever the reason.
+    /// Takes one file out, for all reasons.
     pub(super) fn remove(&mut self, file: &Arc<T>) {
         let whys = self.whys.get(file.number()).copied().unwrap_or_default();
         for why in Why::ALL.into_iter().filter(|why| whys & why.bit() != 0) {

@@ -36,11 +36,13 @@ mod level;
 pub mod marks;
 pub mod order;
 pub mod plan;
+pub mod platform;
 pub mod random;
 pub mod request;
 pub mod setting;
 pub mod stored;
 pub mod trace;
+pub mod world;
 pub mod writeback;
 
 pub use disk::Disk;

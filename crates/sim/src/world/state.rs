@@ -1,0 +1,189 @@
+//! The tables of the scheduler: tasks, runnable tasks, waits with their deadlines, mutexes.
+//!
+//! Every task that is not done is in `runnable` or in exactly one line of `waiting`; one that waits
+//! until a time is in `deadlines` too.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::task::Waker;
+
+use super::local::Locals;
+use super::process::{Process, ProcessState};
+use super::task::TaskId;
+use super::{Ended, Reason};
+use crate::random::Random;
+
+/// One simulated thread.
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) name: String,
+    pub(super) process: Process,
+    pub(super) status: Status,
+    /// How its last wait ended.
+    pub(super) ended: Ended,
+    /// Whether `unpark` was called since the last `park`.
+    pub(super) token: bool,
+    /// Simulated mutexes it holds.
+    pub(super) holds: u32,
+    /// Whether the engine marked it as one of its own threads.
+    pub(super) is_ours: bool,
+    /// Waits it asked for since its process was killed.
+    pub(super) waits_after_death: u32,
+    /// The time it sees after its death: each deadline it waits for passes at once.
+    pub(super) late: u64,
+    pub(super) locals: Locals,
+    pub(super) waker: Option<Waker>,
+}
+
+/// The state of a task.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Status {
+    Runnable,
+    Waiting { on: Reason, until: Option<u64> },
+    Done,
+}
+
+/// The tables.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) now: u64,
+    /// Draws the order of tasks.
+    pub(super) order: Random,
+    pub(super) tasks: Vec<Task>,
+    pub(super) processes: Vec<ProcessState>,
+    /// Tasks that can run, in no order that matters: one is picked at random.
+    pub(super) runnable: Vec<TaskId>,
+    waiting: BTreeMap<Reason, Vec<TaskId>>,
+    deadlines: BTreeSet<(u64, TaskId)>,
+    /// The task that holds each locked mutex.
+    owners: BTreeMap<u64, TaskId>,
+    /// Tasks of killed processes that are not done.
+    pub(super) dying: u32,
+}
+
+impl State {
+    pub(super) fn new(order: Random) -> Self {
+        Self {
+            now: 0,
+            order,
+            tasks: Vec::new(),
+            processes: vec![ProcessState::new("test")],
+            runnable: Vec::new(),
+            waiting: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            owners: BTreeMap::new(),
+            dying: 0,
+        }
+    }
+
+    pub(super) fn task(&mut self, id: TaskId) -> &mut Task {
+        &mut self.tasks[id.0 as usize]
+    }
+
+    pub(super) fn is_dead(&self, id: TaskId) -> bool {
+        let process = self.tasks[id.0 as usize].process;
+        self.processes[process.0 as usize].is_killed
+    }
+
+    pub(super) fn add(&mut self, name: String, process: Process) -> TaskId {
+        let id = TaskId(self.tasks.len() as u32);
+        self.tasks.push(Task {
+            name,
+            process,
+            status: Status::Runnable,
+            ended: Ended::Woken,
+            token: false,
+            holds: 0,
+            is_ours: false,
+            waits_after_death: 0,
+            late: 0,
+            locals: Locals::default(),
+            waker: None,
+        });
+        self.runnable.push(id);
+        id
+    }
+
+    /// Takes a task out of those that can run: it runs, waits or is done after.
+    pub(super) fn take_runnable(&mut self, at: usize) -> TaskId {
+        self.runnable.swap_remove(at)
+    }
+
+    /// A task that ran can go on.
+    pub(super) fn set_runnable(&mut self, id: TaskId) {
+        debug_assert!(!self.runnable.contains(&id), "a task is runnable once");
+        self.task(id).status = Status::Runnable;
+        self.runnable.push(id);
+    }
+
+    /// The running task waits.
+    pub(super) fn wait(&mut self, id: TaskId, on: Reason, until: Option<u64>) {
+        debug_assert!(!self.runnable.contains(&id), "the running task is not in the list");
+        self.task(id).status = Status::Waiting { on, until };
+        self.waiting.entry(on).or_default().push(id);
+        if let Some(until) = until {
+            self.deadlines.insert((until, id));
+        }
+    }
+
+    pub(super) fn wake_all(&mut self, on: Reason) -> usize {
+        let woken = self.waiting.get(&on).cloned().unwrap_or_default();
+        woken.iter().for_each(|id| self.end_wait(*id, Ended::Woken));
+        woken.len()
+    }
+
+    pub(super) fn wake_one(&mut self, on: Reason) -> Option<TaskId> {
+        let line = self.waiting.get(&on)?;
+        let id = line[self.order.below(line.len() as u64) as usize];
+        self.end_wait(id, Ended::Woken);
+        Some(id)
+    }
+
+    /// Ends the wait of a task. Does nothing for a task that does not wait.
+    pub(super) fn end_wait(&mut self, id: TaskId, ended: Ended) {
+        let Status::Waiting { on, until } = self.task(id).status else { return };
+        if let Some(until) = until {
+            self.deadlines.remove(&(until, id));
+        }
+        let line = self.waiting.get_mut(&on).expect("a task that waits is in a line");
+        line.retain(|waiting| *waiting != id);
+        if line.is_empty() {
+            self.waiting.remove(&on);
+        }
+        self.task(id).ended = ended;
+        self.set_runnable(id);
+    }
+
+    /// Ends the waits whose time has come.
+    pub(super) fn end_late_waits(&mut self) {
+        while let Some(&(until, id)) = self.deadlines.first()
+            && until <= self.now
+        {
+            self.end_wait(id, Ended::TimedOut);
+        }
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<u64> {
+        self.deadlines.first().map(|(until, _)| *until)
+    }
+
+    /// Gives a mutex to a task, if nobody holds it.
+    pub(super) fn acquire(&mut self, mutex: u64, id: TaskId) -> bool {
+        if self.owners.contains_key(&mutex) {
+            return false;
+        }
+        self.owners.insert(mutex, id);
+        self.task(id).holds += 1;
+        true
+    }
+
+    /// Takes a mutex from the task that holds it, and wakes one task that waits for it.
+    pub(super) fn release(&mut self, mutex: u64) {
+        let owner = self.owners.remove(&mutex).expect("a mutex that is unlocked was locked");
+        self.task(owner).holds -= 1;
+        self.wake_one(Reason { what: super::schedule::MUTEX, number: mutex });
+    }
+
+    pub(super) fn owner(&self, mutex: u64) -> Option<TaskId> {
+        self.owners.get(&mutex).copied()
+    }
+}

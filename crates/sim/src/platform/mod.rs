@@ -8,5 +8,4 @@ pub mod collections;
 pub mod sync;
 pub mod thread;
 
-pub use crate::task_local;
 pub use crate::world::Gone;

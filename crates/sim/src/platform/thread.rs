@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use crate::platform::clock;
 use crate::world::{self, TaskId};
 
+pub use crate::task_local;
+
 /// Starts a thread in the process of the caller.
 ///
 /// # Errors
@@ -28,6 +30,12 @@ pub fn sleep(duration: Duration) {
 /// Lets another thread run if one can.
 pub fn yield_now() {
     world::yield_now();
+}
+
+/// Returns the number of processors that the simulated machine claims to have.
+#[must_use]
+pub fn processors() -> usize {
+    4
 }
 
 /// Whether the calling thread is one of the engine's own.

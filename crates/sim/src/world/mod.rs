@@ -220,6 +220,13 @@ pub(crate) fn acquire(mutex: u64) {
     }
 }
 
+/// Gives a mutex to the running task if no task holds it.
+pub(crate) fn try_acquire(mutex: u64) -> bool {
+    let world = world();
+    let id = world.running().expect("only a task locks a mutex of the world");
+    world.state().acquire(mutex, id)
+}
+
 /// Takes a mutex from the task that holds it. The caller runs on.
 pub(crate) fn release(mutex: u64) {
     if let Some(world) = current() {
@@ -272,6 +279,15 @@ pub(crate) fn mark_as_ours() {
     let world = world();
     let id = world.running().expect("only a task is a thread");
     world.state().task(id).is_ours = true;
+}
+
+/// Says whether panics of tasks are part of the test from now on. Any other panic fails the run,
+/// also one that the engine catches.
+///
+/// # Panics
+/// Outside a world.
+pub fn expect_panics(expected: bool) {
+    world().expect_panics(expected);
 }
 
 /// A moment some time after another.

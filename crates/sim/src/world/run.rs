@@ -3,8 +3,9 @@
 use std::any::Any;
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{self, AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::rc::Rc;
+use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_block::Moment;
@@ -83,6 +84,8 @@ pub fn run<T: 'static>(
     main: impl FnOnce() -> T + 'static,
 ) -> Result<(T, Outcome), Failure> {
     assert!(!super::has_world(), "one thread runs one world");
+    static HOOK: Once = Once::new();
+    HOOK.call_once(hear_of_panics);
     let world = Rc::new(World::new(settings));
     CURRENT.set(Some(Rc::clone(&world)));
     let result = Rc::new(Cell::new(None));
@@ -111,6 +114,18 @@ pub fn run<T: 'static>(
     }
 }
 
+/// Makes each panic of a task fail its run. The engine catches panics of its threads and of user
+/// code, and the run would go on.
+fn hear_of_panics() {
+    let before = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        if let Some(world) = super::current() {
+            world.hear_of_panic(info);
+        }
+        before(info);
+    }));
+}
+
 /// The world of a thread.
 pub(super) struct World {
     settings: Settings,
@@ -126,6 +141,7 @@ pub(super) struct World {
     steps: Cell<u64>,
     fingerprint: Cell<u64>,
     failure: RefCell<Option<Failure>>,
+    expects_panics: Cell<bool>,
     pub(super) extensions: Extensions,
 }
 
@@ -146,6 +162,7 @@ impl World {
             steps: Cell::new(0),
             fingerprint: Cell::new(0),
             failure: RefCell::default(),
+            expects_panics: Cell::new(false),
             extensions: Extensions::default(),
             settings,
         }
@@ -211,6 +228,26 @@ impl World {
         if failure.is_none() {
             let seed = self.settings.seed;
             *failure = Some(Failure::new(seed, message, &self.state()));
+        }
+    }
+
+    pub(super) fn expect_panics(&self, expected: bool) {
+        self.expects_panics.set(expected);
+    }
+
+    fn hear_of_panic(&self, info: &PanicHookInfo<'_>) {
+        let Some(id) = self.running().filter(|_| !self.expects_panics.get()) else { return };
+        let place = info.location().map_or_else(String::new, |place| format!(" at {place}"));
+        let text = message_of(info.payload());
+        // The panic may have come while the tables were being changed.
+        let (Ok(state), Ok(mut failure)) = (self.state.try_borrow(), self.failure.try_borrow_mut())
+        else {
+            return;
+        };
+        if failure.is_none() {
+            let name = &state.tasks[id.0 as usize].name;
+            let message = format!("task {} ({name}) panicked{place}: {text}", id.0);
+            *failure = Some(Failure::new(self.settings.seed, message, &state));
         }
     }
 

@@ -327,7 +327,21 @@ fn a_panic_of_a_task_is_reported_with_its_name() {
         thread::spawn("broken", || panic!("it breaks")).unwrap();
         sleep(millis(1));
     });
-    assert!(failure.message.contains("(broken) panicked: it breaks"), "{failure}");
+    assert!(failure.message.contains("(broken) panicked at "), "{failure}");
+    assert!(failure.message.ends_with(": it breaks"), "{failure}");
+}
+
+#[test]
+fn a_panic_that_is_caught_fails_the_run_unless_it_is_expected() {
+    let main = |is_expected| {
+        move || {
+            expect_panics(is_expected);
+            std::panic::catch_unwind(|| panic!("it breaks")).unwrap_err();
+            preempt();
+        }
+    };
+    assert!(failure_of(1, 1000, main(false)).message.ends_with("it breaks"));
+    run(settings(1, 1000), main(true)).unwrap();
 }
 
 #[test]

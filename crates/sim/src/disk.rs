@@ -25,21 +25,9 @@ use forebay_block::{
 
 use crate::arena::Arena;
 use crate::clock::Clock;
-use crate::faults::{Faults, NO_SPACE};
+use crate::faults::{Faults, Latency, NO_SPACE};
 use crate::random::Random;
-use crate::stored::{Keep, SECTOR, StoredFile, Survivor, Unfinished};
-
-/// What the bytes of a discarded range are: whoever counts on zeroes is found out.
-pub const DISCARDED: u8 = 0xd5;
-
-/// How long requests take.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Latency {
-    /// At least.
-    pub least: Duration,
-    /// At most.
-    pub most: Duration,
-}
+use crate::stored::{DISCARDED, Keep, SECTOR, StoredFile, Survivor, Unfinished};
 
 /// A request at the device.
 #[derive(Debug)]

@@ -1,5 +1,7 @@
 //! Faults of a device and their rates.
 
+use std::time::Duration;
+
 use forebay_block::Errno;
 
 use crate::random::PerMille;
@@ -7,8 +9,17 @@ use crate::random::PerMille;
 /// No space left on the device (`ENOSPC`).
 pub const NO_SPACE: Errno = Errno(28);
 
-/// Rates of faults. The first three and `invalidate` are no failures: the user of the device
-/// recovers from them.
+/// How long requests take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Latency {
+    /// Shortest time of a request.
+    pub least: Duration,
+    /// Longest time of a request.
+    pub most: Duration,
+}
+
+/// Rates of faults. The first three, and `invalidate`, are no failures: whoever drives the device
+/// gets over them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Faults {
     /// A request is refused although others are at the device.

@@ -19,8 +19,7 @@ use std::rc::Rc;
 
 use forebay_block::limits::PAGE;
 
-use crate::disk::DISCARDED;
-use crate::stored::{Content, SECTOR, StoredFile, Survivor, bytes_of};
+use crate::stored::{Content, DISCARDED, SECTOR, StoredFile, Survivor, bytes_of};
 
 /// A version: the value from one change on.
 #[derive(Clone, Debug)]

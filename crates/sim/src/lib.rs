@@ -23,7 +23,7 @@
 //! of a request alone; and models, in which nothing of ours runs: [`setting`] what can be set,
 //! [`writeback`] several contexts over a file system's allocation groups, [`order`] a loop of
 //! sources and a server by the order of its list.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod account;
 pub mod arena;

@@ -12,8 +12,7 @@ use forebay_cache::file::Reserving;
 use forebay_cache::limits::{GAP_PAGES, MOST_GAP_PAGES};
 use forebay_cache::writeback::pace::Bound;
 
-use crate::disk::Latency;
-use crate::faults::Faults;
+use crate::faults::{Faults, Latency};
 use crate::random::{PerMille, Random};
 use crate::stored::SECTOR;
 

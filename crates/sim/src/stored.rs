@@ -22,7 +22,10 @@ use crate::random::{PerMille, Random};
 /// Bytes of a unit that is written as a whole or not at all.
 pub const SECTOR: usize = 512;
 
-/// Content of a sector; `None` stands for zeroes.
+/// Content of the bytes of a discarded range, which nobody may rely on to be zero.
+pub const DISCARDED: u8 = 0xd5;
+
+/// The content of a sector; `None` is zeroes.
 pub type Content = Option<Rc<[u8; SECTOR]>>;
 
 const ZEROES: [u8; SECTOR] = [0; SECTOR];
@@ -180,7 +183,25 @@ impl StoredFile {
         }
     }
 
-    /// Returns the size.
+    /// Returns the file that a loss of power left: all of it durable, with space for the pages that
+    /// have content and for `reserved` pages.
+    #[must_use]
+    pub fn of_survivor(survivor: &Survivor, reserved: &BTreeSet<u64>) -> Self {
+        let per_page = forebay_block::limits::PAGE / SECTOR;
+        let written = survivor.sectors.iter().enumerate();
+        let written = written.filter(|(_, content)| content.is_some());
+        let pages = written.map(|(sector, _)| (sector / per_page) as u64);
+        let sectors = survivor.sectors.iter().cloned().map(Versions::new).collect();
+        Self {
+            sectors,
+            sizes: Versions::new(survivor.size),
+            name: Name::Durable,
+            allocated: pages.chain(reserved.iter().copied()).collect(),
+            ..Self::new()
+        }
+    }
+
+    /// Bytes in the file.
     #[must_use]
     pub fn size(&self) -> u64 {
         *self.sizes.current()

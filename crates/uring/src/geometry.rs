@@ -41,6 +41,16 @@ struct Answer {
 const _: () = assert!(size_of::<Answer>() == 112);
 
 impl Geometry {
+    /// Returns a geometry whose inode numbers have `inode_bits` bits below those of the group.
+    ///
+    /// # Panics
+    /// If there are no groups, a group has no bytes, or the bits leave none for the group.
+    #[must_use]
+    pub const fn new(groups: u32, group_bytes: u64, inode_bits: u32) -> Self {
+        assert!(groups > 0 && group_bytes > 0 && inode_bits < u64::BITS);
+        Self { groups, group_bytes, inode_bits }
+    }
+
     /// Of the file system a file lies on; `None` where it has no groups, or does not tell.
     pub(crate) fn of(descriptor: BorrowedFd<'_>) -> Option<Self> {
         let mut answer = Answer::default();

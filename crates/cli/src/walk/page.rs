@@ -246,7 +246,7 @@ fn name(operation: Operation) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_sim::disk::Latency;
+    use forebay_sim::faults::Latency;
     use forebay_sim::{Disk, Random};
 
     use crate::walk::scene::tests::Together;

@@ -3,9 +3,30 @@
 //! The crate `forebay` has a module of the same names on the real machine. Signatures are equal,
 //! so that the same source compiles against both.
 
+pub mod backend;
 pub mod clock;
 pub mod collections;
+pub mod file;
+pub mod files;
+pub mod lease;
 pub mod sync;
 pub mod thread;
 
+pub use backend::{Backend, Waker};
+pub use file::{File, Opened};
+pub use forebay_uring::frames::{MOST_PARTS, Part};
+pub use forebay_uring::{
+    Access, AlignedMemory, Alignment, Alive, Arena, BackendError, Buffers, Choice, Create, Direct,
+    Extents, FILE_RECORDS, FileRecord, ForkGuard, FrameState, Geometry, Header, How, Identity,
+    Kind, Lock, Memory, Piece, Truncate,
+};
+pub use lease::LeaseWatch;
+
+pub use crate::task_local;
 pub use crate::world::Gone;
+
+/// Returns the memory that the engine may plan with, in bytes.
+#[must_use]
+pub fn memory_limit() -> u64 {
+    1 << 30
+}

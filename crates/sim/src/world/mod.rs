@@ -30,6 +30,10 @@
 mod failure;
 mod identity;
 mod local;
+pub mod machine;
+#[allow(unsafe_code, reason = "copies between frames and the simulated device")]
+pub(crate) mod memory;
+pub mod others;
 mod process;
 mod run;
 mod schedule;

@@ -11,7 +11,7 @@ use forebay_cache::{
     CachedFile, Caching, Copy, Evictor, Failure, FrameRuns, Frames, Liberties, Origin, Prepare,
     Reason, Settled, TicketId, TicketKind, WriteStop,
 };
-use forebay_sim::disk::Latency;
+use forebay_sim::faults::Latency;
 use forebay_sim::{Disk, Random};
 
 const FRAMES: u32 = 4096;

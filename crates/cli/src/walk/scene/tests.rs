@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_sim::disk::Latency;
+use forebay_sim::faults::Latency;
 use forebay_sim::{Disk, Random};
 
 use super::*;

@@ -1,0 +1,658 @@
+//! Files, with the methods and the behaviour of `forebay_uring::File`.
+//!
+//! A call is a point where another task may run. A call that a real kernel may block in takes
+//! virtual time. A call of a process that was killed does nothing and fails.
+
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::time::Duration;
+
+use forebay_block::{Errno, Operation};
+use forebay_uring::frames::{MOST_PARTS, Part};
+use forebay_uring::{
+    Access, Alignment, Arena, Create, Direct, Extents, Geometry, How, Identity, Kind,
+    LEASE_PATIENCE, Lock, Mode, Truncate,
+};
+
+use crate::platform::lease::LeaseWatch;
+use crate::world::machine::{
+    self, Content, Flags, Machine, Opening, Work, call, error_of, wait_for,
+};
+use crate::world::{self, memory};
+
+/// An open file or block device of the simulated machine.
+#[derive(Debug)]
+pub struct File {
+    /// The machine that the descriptor belongs to.
+    epoch: u64,
+    descriptor: u64,
+    kind: Kind,
+    identity: Identity,
+    direct: Direct,
+    alignment: Alignment,
+}
+
+/// Result of opening a file.
+#[derive(Debug)]
+pub struct Opened {
+    /// The file.
+    pub file: File,
+    /// Whether this call created it.
+    pub created: bool,
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENOENT)
+}
+
+impl File {
+    /// Opens a file, and waits for another program to release its lease.
+    ///
+    /// # Errors
+    /// As `forebay_uring::File::open`.
+    pub fn open(path: &Path, how: &How) -> io::Result<Opened> {
+        Self::open_within(path, how, LEASE_PATIENCE)
+    }
+
+    /// Opens a file as [`File::open`], and waits up to `patience` for a lease.
+    ///
+    /// # Errors
+    /// As [`File::open`].
+    pub fn open_within(path: &Path, how: &How, patience: Duration) -> io::Result<Opened> {
+        let until = world::after(world::now(), patience);
+        let (descriptor, created) = loop {
+            if how.create != Create::No {
+                let flags = Flags { access: how.access, is_new: true, ..Flags::READ };
+                match open_once(path, flags) {
+                    Ok(Some(descriptor)) => break (descriptor, true),
+                    Ok(None) => unreachable!("a new file has no lease"),
+                    Err(error)
+                        if how.create == Create::IfMissing
+                            && error.raw_os_error() == Some(libc::EEXIST) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            match open_existing(path, how.access, until) {
+                // A symbolic link to nothing: its target is made through it.
+                Err(error) if is_missing(&error) && how.create == Create::IfMissing => {
+                    let flags = Flags { access: how.access, creates: true, ..Flags::READ };
+                    if let Some(descriptor) = open_once(path, flags)? {
+                        break (descriptor, true);
+                    }
+                }
+                result => break (result?, false),
+            }
+        };
+        let file = Self::of(descriptor)?;
+        if how.truncate == Truncate::Cut && file.kind == Kind::Regular && !created {
+            file.truncate(0)?;
+        }
+        Ok(Opened { file, created })
+    }
+
+    /// The file of a new descriptor, direct if the file system has that.
+    fn of(descriptor: u64) -> io::Result<Self> {
+        call(|machine| {
+            let node = machine.node_of(descriptor)?;
+            let (direct, alignment) = machine.go_direct(descriptor)?;
+            let (kind, identity) = (machine.kind(node), machine.inode(node).identity);
+            Ok(Self { epoch: machine.epoch, descriptor, kind, identity, direct, alignment })
+        })
+    }
+
+    /// Returns a file of the same open file description in another process, as when the descriptor
+    /// is sent there. It is in the mode that the description has.
+    ///
+    /// # Errors
+    /// If the descriptor is closed.
+    pub fn sent_to(&self, process: world::Process) -> io::Result<Self> {
+        call(|machine| {
+            let descriptor = machine.duplicate(self.descriptor, process)?;
+            let (direct, alignment) = (self.direct.clone(), self.alignment);
+            let Self { epoch, kind, identity, .. } = *self;
+            Ok(Self { epoch, descriptor, kind, identity, direct, alignment })
+        })
+    }
+
+    /// Switches a file that was taken over to direct I/O, if the file system supports it.
+    ///
+    /// # Errors
+    /// If the descriptor is closed.
+    pub fn go_direct(&mut self) -> io::Result<()> {
+        (self.direct, self.alignment) = call(|machine| machine.go_direct(self.descriptor))?;
+        Ok(())
+    }
+
+    /// Switches the open file to buffered I/O, in all processes that share it.
+    ///
+    /// # Errors
+    /// If the descriptor is closed.
+    pub fn go_buffered(&mut self) -> io::Result<()> {
+        call(|machine| machine.set_direct(self.descriptor, false))?;
+        (self.direct, self.alignment) = (Direct::Refused("turned off".into()), Alignment::NONE);
+        Ok(())
+    }
+
+    /// As `forebay_uring::File::made_at`.
+    pub fn made_at(&mut self, path: &Path) {
+        // Of a closed descriptor nothing is flushed.
+        let _ = call(|machine| machine.keep_directory(self.descriptor, path));
+    }
+
+    /// Returns the identity of the file.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Returns the type of the file.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Returns the access mode of the descriptor.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        let access = machine::with(|machine| machine.access_of(self.descriptor));
+        access.unwrap_or(Access::Read)
+    }
+
+    /// As `forebay_uring::File::make_writable`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn make_writable(&self, mut other: File) -> io::Result<()> {
+        if other.access() != Access::ReadWrite || other.identity != self.identity {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        match (&self.direct, &other.direct) {
+            (Direct::Yes, Direct::Refused(_)) => return Err(io::ErrorKind::Unsupported.into()),
+            (Direct::Refused(_), Direct::Yes) => other.go_buffered()?,
+            (Direct::Yes, Direct::Yes) | (Direct::Refused(_), Direct::Refused(_)) => {}
+        }
+        call(|machine| machine.replace(self.descriptor, other.descriptor))
+    }
+
+    /// Returns whether the file is accessed with direct I/O, or the reason why not.
+    #[must_use]
+    pub fn direct(&self) -> &Direct {
+        &self.direct
+    }
+
+    /// Returns the alignment that requests need.
+    #[must_use]
+    pub fn alignment(&self) -> Alignment {
+        self.alignment
+    }
+
+    /// Returns the logical block size of a block device in bytes.
+    ///
+    /// # Errors
+    /// `Unsupported` if the file is not a block device.
+    pub fn logical_block(&self) -> io::Result<u32> {
+        let content = self.look(|machine, node| Ok(machine.inode(node).content.clone()))?;
+        match content {
+            Content::Device(block) => Ok(block),
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Returns the size of the file in bytes; of a device, that of its whole blocks.
+    ///
+    /// # Errors
+    /// If the descriptor is closed.
+    pub fn length(&self) -> io::Result<u64> {
+        self.look(|machine, node| {
+            let inode = machine.inode(node);
+            let size = inode.stored.size();
+            Ok(match inode.content {
+                Content::Device(block) => size / u64::from(block) * u64::from(block),
+                _ => size,
+            })
+        })
+    }
+
+    /// Returns the allocated bytes of the file, including reserved space.
+    ///
+    /// # Errors
+    /// If the descriptor is closed.
+    pub fn allocated_bytes(&self) -> io::Result<u64> {
+        let page = forebay_block::limits::PAGE as u64;
+        let pages =
+            self.look(|machine, node| Ok(machine.inode(node).stored.allocated().len() as u64))?;
+        Ok(pages * page)
+    }
+
+    /// Returns whether a file of this file system can have `end` bytes.
+    #[must_use]
+    pub fn can_hold(&self, end: u64) -> bool {
+        self.look(|machine, node| Ok(end <= machine.volume_of(node).most_bytes)).unwrap_or(false)
+    }
+
+    /// Returns the bytes that can still be allocated; unlimited for a block device.
+    ///
+    /// # Errors
+    /// If the descriptor is closed.
+    pub fn free_bytes(&self) -> io::Result<u64> {
+        if self.kind == Kind::Block {
+            return Ok(u64::MAX);
+        }
+        let page = forebay_block::limits::PAGE as u64;
+        let pages = self.look(|machine, node| {
+            let volume = machine.inode(node).volume;
+            Ok(machine.free_pages(volume))
+        })?;
+        Ok(pages.saturating_mul(page))
+    }
+
+    /// Switches the descriptor between direct and buffered I/O for the next requests.
+    ///
+    /// # Errors
+    /// If the descriptor is closed.
+    pub fn set_direct(&self, mode: Mode) -> io::Result<()> {
+        match &self.direct {
+            Direct::Refused(_) => Ok(()),
+            Direct::Yes => {
+                call(|machine| machine.set_direct(self.descriptor, mode == Mode::Direct))
+            }
+        }
+    }
+
+    /// Writes all of `data` at `offset`, and blocks. Short writes are continued.
+    ///
+    /// # Errors
+    /// The error of the file system; a prefix may have been written.
+    pub fn write_all_at(&self, mut data: &[u8], mut offset: u64) -> io::Result<()> {
+        while !data.is_empty() {
+            let written = self.write_once(data.to_vec(), offset)?;
+            if written == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            data = &data[written as usize..];
+            offset += written;
+        }
+        Ok(())
+    }
+
+    /// As `forebay_uring::File::write_frames_at`.
+    ///
+    /// # Errors
+    /// The error of the file system.
+    ///
+    /// # Panics
+    /// If a part is not within its frame, or there are too many.
+    pub fn write_frames_at(&self, arena: &Arena, parts: &[Part], offset: u64) -> io::Result<u64> {
+        assert!(parts.len() <= MOST_PARTS, "{} parts in one call", parts.len());
+        let mut data = Vec::new();
+        for &Part { frame, at, length } in parts {
+            assert!(at + length <= forebay_block::limits::PAGE, "no part of a frame");
+            memory::gather_part(arena, frame, at, length, &mut data);
+        }
+        self.write_once(data, offset)
+    }
+
+    /// One system call that writes.
+    fn write_once(&self, data: Vec<u8>, offset: u64) -> io::Result<u64> {
+        let bytes = offset..offset + data.len() as u64;
+        self.submit(Operation::Write, bytes, data)
+    }
+
+    /// Makes everything written to the file durable. Blocks.
+    ///
+    /// # Errors
+    /// The error of the device.
+    pub fn sync(&self) -> io::Result<()> {
+        self.submit(Operation::FlushAll, 0..0, Vec::new()).map(|_| ())
+    }
+
+    /// Makes everything written to its file system durable. Blocks.
+    ///
+    /// # Errors
+    /// The error of a device.
+    pub fn sync_file_system(&self) -> io::Result<()> {
+        let ticket = self.look(|machine, node| {
+            let volume = machine.inode(node).volume;
+            Ok(machine.begin_flush(world::process(), Work::Volume(volume)))
+        })?;
+        wait_for(ticket).map(|_| ())
+    }
+
+    /// Sets the size of the file. Space beyond it is freed.
+    ///
+    /// # Errors
+    /// The error of the file system.
+    pub fn truncate(&self, length: u64) -> io::Result<()> {
+        if self.kind != Kind::Regular || self.access() == Access::Read {
+            return Err(error_of(Errno::INVALID));
+        }
+        self.submit(Operation::SetLength, length..length, Vec::new()).map(|_| ())
+    }
+
+    /// Allocates space for a range without changing the size.
+    ///
+    /// # Errors
+    /// `StorageFull` if there is no space, and others.
+    pub fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.submit(Operation::Allocate, offset..offset + length, Vec::new()).map(|_| ())
+    }
+
+    /// Frees the space of a range, which then reads as zeroes.
+    ///
+    /// # Errors
+    /// The error of the file system.
+    pub fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.submit(Operation::Punch, offset..offset + length, Vec::new()).map(|_| ())
+    }
+
+    /// Discards a range of a block device, or frees the space of a range of a file.
+    ///
+    /// # Errors
+    /// The error of the device.
+    pub fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.submit(Operation::Discard, offset..offset + length, Vec::new()).map(|_| ())
+    }
+
+    /// Returns the extents of the file.
+    ///
+    /// # Errors
+    /// `Unsupported` if the file system does not report extents.
+    pub fn extents(&self) -> io::Result<Extents> {
+        self.pieces_of(0..u64::MAX)
+    }
+
+    /// Returns the offset on the device of the byte at `offset`.
+    ///
+    /// # Errors
+    /// As [`File::extents`].
+    pub fn physical_at(&self, offset: u64) -> io::Result<Option<u64>> {
+        let page = forebay_block::limits::PAGE as u64;
+        self.extents_look(|machine, node| {
+            let (plan, inode) = (machine.volume_of(node), machine.inode(node));
+            let at = offset / page;
+            let is_there = inode.stored.allocated().contains(&at);
+            is_there.then(|| inode.place(plan, at) + offset % page)
+        })
+    }
+
+    /// Returns the number and total length of the contiguous pieces of a range.
+    ///
+    /// # Errors
+    /// As [`File::extents`].
+    pub fn pieces_of(&self, bytes: Range<u64>) -> io::Result<Extents> {
+        self.extents_look(|machine, node| {
+            machine.inode(node).pieces(machine.volume_of(node), &bytes)
+        })
+    }
+
+    /// Returns whether space is allocated from `offset` on.
+    ///
+    /// # Errors
+    /// As [`File::extents`].
+    pub fn has_space_from(&self, offset: u64) -> io::Result<bool> {
+        Ok(self.pieces_of(offset..u64::MAX)?.count > 0)
+    }
+
+    fn extents_look<T>(&self, look: impl FnOnce(&Machine, machine::Node) -> T) -> io::Result<T> {
+        self.look(|machine, node| match machine.volume_of(node).extents {
+            true => Ok(look(machine, node)),
+            false => Err(Errno::UNSUPPORTED),
+        })
+    }
+
+    /// Returns whether the file system is known to overwrite blocks in place.
+    #[must_use]
+    pub fn overwrites_in_place(&self) -> bool {
+        let in_place = self.look(|machine, node| Ok(machine.volume_of(node).in_place));
+        self.kind == Kind::Block || in_place.unwrap_or(false)
+    }
+
+    /// Returns the extent-size hint in bytes, or `None` if the file has none.
+    ///
+    /// # Errors
+    /// `Unsupported` if the file system has no such hints.
+    pub fn extent_hint(&self) -> io::Result<Option<u32>> {
+        self.look(|machine, node| match machine.volume_of(node).hints {
+            true => Ok(machine.inode(node).metadata.hint),
+            false => Err(Errno::UNSUPPORTED),
+        })
+    }
+
+    /// Sets the extent-size hint of the file, in bytes.
+    ///
+    /// # Errors
+    /// As `forebay_uring::File::set_extent_hint`.
+    pub fn set_extent_hint(&self, bytes: u32) -> io::Result<()> {
+        let page = forebay_block::limits::PAGE as u32;
+        self.look(|machine, node| {
+            if !machine.volume_of(node).hints {
+                return Err(Errno::UNSUPPORTED);
+            }
+            let inode = machine.inode_mut(node);
+            if inode.metadata.hint.is_some() {
+                return Err(Errno(libc::EEXIST));
+            }
+            if !bytes.is_multiple_of(page) || !inode.stored.allocated().is_empty() {
+                return Err(Errno::INVALID);
+            }
+            inode.metadata.hint = Some(bytes);
+            Ok(())
+        })
+    }
+
+    /// Returns the allocation groups of the file system, or `None` if it reports none.
+    #[must_use]
+    pub fn geometry(&self) -> Option<Geometry> {
+        let groups = self.look(|machine, node| Ok(machine.volume_of(node).groups));
+        groups.ok().flatten().filter(|_| self.kind != Kind::Block)
+    }
+
+    /// Returns the end of the space that an engine reserved and did not give back before a crash.
+    ///
+    /// # Errors
+    /// `Unsupported` if the file system has no extended attributes.
+    pub fn reservation_mark(&self) -> io::Result<Option<u64>> {
+        self.attributes(|machine, node| {
+            let mark = machine.inode(node).metadata.mark();
+            mark.and_then(|mark| mark.parse().ok())
+        })
+    }
+
+    /// Stores the end of the reserved space in an extended attribute of the file.
+    ///
+    /// # Errors
+    /// As [`File::reservation_mark`].
+    pub fn set_reservation_mark(&self, end: u64) -> io::Result<()> {
+        self.attributes(|machine, node| machine.set_mark(node, Some(end.to_string())))
+    }
+
+    /// Removes the extended attribute that marks reserved space.
+    ///
+    /// # Errors
+    /// As [`File::reservation_mark`].
+    pub fn remove_reservation_mark(&self) -> io::Result<()> {
+        self.attributes(|machine, node| machine.set_mark(node, None))
+    }
+
+    fn attributes<T>(&self, act: impl FnOnce(&mut Machine, machine::Node) -> T) -> io::Result<T> {
+        self.look(|machine, node| match machine.volume_of(node).attributes {
+            true => Ok(act(machine, node)),
+            false => Err(Errno::UNSUPPORTED),
+        })
+    }
+
+    /// Takes the write lease of the file. When another program opens the file, the callback of the
+    /// watch gets `key`.
+    ///
+    /// # Errors
+    /// `WouldBlock` if the file is open elsewhere, others if the file system has no leases.
+    pub fn try_lease(&self, watch: &LeaseWatch, key: u64) -> io::Result<()> {
+        watch.start()?;
+        call(|machine| machine.take_lease(self.descriptor, watch.number(), key))
+    }
+
+    /// Watches the lease that the open file already has.
+    ///
+    /// # Errors
+    /// If the watch is shut down.
+    pub fn adopt_lease(&self, watch: &LeaseWatch, key: u64) -> io::Result<()> {
+        watch.start()?;
+        call(|machine| machine.adopt_lease(self.descriptor, watch.number(), key))
+    }
+
+    /// Returns whether the open file has a lease that no program waits for, in any process.
+    #[must_use]
+    pub fn is_leased(&self) -> bool {
+        call(|machine| Ok(machine.has_lease(self.descriptor))).unwrap_or(false)
+    }
+
+    /// Gives up the lease of the open file, in all processes.
+    pub fn give_up_lease(&self) {
+        // Of a closed descriptor there is nothing to give up.
+        let _ = call(|machine| {
+            let description = machine.descriptor(self.descriptor)?.description;
+            machine.give_up_lease(description);
+            Ok(())
+        });
+    }
+
+    /// Returns whether this process holds the lease and no program waits for it.
+    #[must_use]
+    pub fn has_lease(&self) -> bool {
+        let is_ours = |machine: &mut Machine| {
+            let leased = machine.descriptor(self.descriptor)?.leased;
+            Ok(leased.is_some() && machine.has_lease(self.descriptor))
+        };
+        call(is_ours).unwrap_or(false)
+    }
+
+    /// Returns whether the lease is held, even if another program waits for it.
+    #[must_use]
+    pub fn has_lease_still(&self) -> bool {
+        let is_ours = |machine: &mut Machine| {
+            let leased = machine.descriptor(self.descriptor)?.leased;
+            Ok(leased.is_some() && machine.has_lease_still(self.descriptor))
+        };
+        call(is_ours).unwrap_or(false)
+    }
+
+    /// Gives up the lease, which lets waiting programs continue.
+    pub fn release_lease(&self) {
+        let _ = call(|machine| {
+            machine.release_lease(self.descriptor);
+            Ok(())
+        });
+    }
+
+    /// Tries to lock the whole file against other engines. Does not wait.
+    ///
+    /// # Errors
+    /// If the descriptor is closed.
+    pub fn try_ofd_lock(&self) -> io::Result<Lock> {
+        call(|machine| machine.lock(self.descriptor))
+    }
+
+    /// Releases the lock, unless it was [left](File::leave).
+    ///
+    /// # Errors
+    /// If the descriptor is closed.
+    pub fn ofd_unlock(&self) -> io::Result<()> {
+        call(|machine| match machine.descriptor(self.descriptor)?.is_left {
+            true => Ok(()),
+            false => machine.unlock(self.descriptor),
+        })
+    }
+
+    /// Leaves lease and lock to the other processes that share the open file.
+    pub fn leave(&self) {
+        let _ = call(|machine| {
+            machine.leave_lease(self.descriptor);
+            Ok(())
+        });
+    }
+
+    /// Closes the descriptor, even if this file is still shared.
+    ///
+    /// # Errors
+    /// If the process was killed.
+    pub fn close(&self) -> io::Result<()> {
+        call(|machine| {
+            machine.close(self.descriptor);
+            Ok(())
+        })
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.descriptor
+    }
+
+    /// A call that does not block.
+    fn look<T>(
+        &self,
+        act: impl FnOnce(&mut Machine, machine::Node) -> Result<T, Errno>,
+    ) -> io::Result<T> {
+        call(|machine| {
+            let node = machine.node_of(self.descriptor)?;
+            act(machine, node)
+        })
+    }
+
+    /// A call that blocks until the device has done it.
+    fn submit(&self, operation: Operation, bytes: Range<u64>, data: Vec<u8>) -> io::Result<u64> {
+        let begin =
+            |machine: &mut Machine| machine.begin_call(self.descriptor, operation, bytes, data);
+        wait_for(call(begin)?)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if !world::has_world() {
+            return;
+        }
+        machine::with(|machine| {
+            if machine.epoch != self.epoch {
+                return;
+            }
+            machine.release_lease(self.descriptor);
+            let must_unlock = |found: &machine::Descriptor| found.is_locked && !found.is_left;
+            if machine.descriptor(self.descriptor).is_ok_and(must_unlock) {
+                machine.unlock(self.descriptor).expect("the descriptor is open");
+            }
+            machine.close(self.descriptor);
+        });
+        world::preempt();
+    }
+}
+
+/// One attempt to open; `None` if a lease is in the way, which is being broken now.
+fn open_once(path: &Path, flags: Flags) -> io::Result<Option<u64>> {
+    let opened = call(|machine| machine.open(path, flags, world::process()))?;
+    match opened {
+        Opening::Open { descriptor, .. } => Ok(Some(descriptor)),
+        Opening::Leased(_) => Ok(None),
+    }
+}
+
+/// Opens an existing file; asks again, ever more slowly, while another program holds a lease.
+fn open_existing(path: &Path, access: Access, until: forebay_block::Moment) -> io::Result<u64> {
+    let mut pause = Duration::from_millis(1);
+    loop {
+        let flags = Flags { access, is_exclusive: true, ..Flags::READ };
+        if let Some(descriptor) = open_once(path, flags)? {
+            return Ok(descriptor);
+        }
+        if world::after(world::now(), pause) >= until {
+            return Err(error_of(Errno::WOULD_BLOCK));
+        }
+        world::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+}
+
+// The engine shares files between its threads.
+const _: fn() = || {
+    fn shared<T: Send + Sync>() {}
+    shared::<std::sync::Arc<File>>();
+};

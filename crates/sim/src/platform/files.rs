@@ -1,0 +1,88 @@
+//! Calls that take a path.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use forebay_block::Errno;
+use forebay_uring::Identity;
+
+use crate::world;
+use crate::world::machine::{Content, Last, Work, call, wait_for};
+
+/// Symbolic links that are followed at most, as the kernel does.
+const LINKS: usize = 40;
+
+/// Returns which file a path names.
+///
+/// # Errors
+/// The error of the file system, such as `NotFound`.
+pub fn identity_of(path: &Path) -> io::Result<Identity> {
+    call(|machine| {
+        let node = machine.existing(path, Last::Follow)?;
+        Ok(machine.inode(node).identity)
+    })
+}
+
+/// Returns whether a path names a block device.
+#[must_use]
+pub fn is_device(path: &Path) -> bool {
+    let look = call(|machine| {
+        let node = machine.existing(path, Last::Follow)?;
+        Ok(machine.inode(node).is_device())
+    });
+    look.unwrap_or(false)
+}
+
+/// Makes the entry of a file durable in its directory. Blocks.
+///
+/// # Errors
+/// The error of the device; `NotFound` if the path leads to no file.
+pub fn sync_directory_of(path: &Path) -> io::Result<()> {
+    let ticket = call(|machine| {
+        let found = machine.resolve(path, Last::Follow)?;
+        if found.node.is_none() {
+            return Err(Errno(libc::ENOENT));
+        }
+        Ok(machine.begin_flush(world::process(), Work::Names(found.directory)))
+    })?;
+    wait_for(ticket).map(|_| ())
+}
+
+/// Returns the path that a symbolic link to a missing file names; the path itself if it is no link.
+#[must_use]
+pub fn end_of_links(path: &Path) -> PathBuf {
+    let mut end = path.to_owned();
+    for _ in 0..LINKS {
+        let target = call(|machine| {
+            let node = machine.existing(&end, Last::Keep)?;
+            match &machine.inode(node).content {
+                Content::Link(target) => Ok(target.clone()),
+                _ => Err(Errno::INVALID),
+            }
+        });
+        let Ok(target) = target else { break };
+        end = end.parent().unwrap_or(Path::new("")).join(target);
+    }
+    end
+}
+
+/// Returns where a block device is mounted.
+#[must_use]
+pub fn mounted_at(path: &Path) -> Option<PathBuf> {
+    let is_mounted = call(|machine| {
+        let node = machine.existing(path, Last::Follow)?;
+        Ok(machine.inode(node).is_mounted)
+    });
+    is_mounted.unwrap_or(false).then(|| PathBuf::from("/mnt"))
+}
+
+/// Returns the path with the current directory before it, which is the root.
+///
+/// # Errors
+/// `InvalidInput` for an empty path.
+pub fn absolute(path: &Path) -> io::Result<PathBuf> {
+    if path.as_os_str().is_empty() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    Ok(Path::new("/").join(path))
+}

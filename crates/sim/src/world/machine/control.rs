@@ -1,0 +1,196 @@
+//! What tests and drivers do to the machine, and what they look at. Paths are absolute.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::Path;
+
+use forebay_block::Errno;
+use forebay_uring::Identity;
+
+use super::{Content, Last, Machine, with};
+use crate::faults::Faults;
+use crate::stored::StoredFile;
+use crate::world::{self, Process};
+
+fn node(machine: &Machine, path: &Path) -> super::Node {
+    machine
+        .existing(path, Last::Follow)
+        .unwrap_or_else(|error| panic!("{} does not lead to a file: {error}", path.display()))
+}
+
+/// Creates a directory whose name is durable.
+///
+/// # Panics
+/// If the name is taken, or leads nowhere.
+pub fn make_directory(path: impl AsRef<Path>) {
+    make(path.as_ref(), Content::Directory);
+}
+
+/// Creates a symbolic link whose name is durable.
+///
+/// # Panics
+/// As [`make_directory`].
+pub fn make_link(path: impl AsRef<Path>, target: impl AsRef<Path>) {
+    make(path.as_ref(), Content::Link(target.as_ref().to_owned()));
+}
+
+/// Creates a block device of zeroes, which are durable.
+///
+/// # Panics
+/// As [`make_directory`].
+pub fn make_device(path: impl AsRef<Path>, bytes: u64, logical_block: u32) {
+    make(path.as_ref(), Content::Device(logical_block));
+    with(|machine| {
+        let node = node(machine, path.as_ref());
+        let sequence = machine.sequence;
+        let stored = &mut machine.inode_mut(node).stored;
+        stored.set_size(bytes, sequence);
+        stored.flush(sequence);
+    });
+}
+
+fn make(path: &Path, content: Content) {
+    with(|machine| {
+        let made = machine.add_entry(path, content);
+        made.unwrap_or_else(|error| panic!("could not create {}: {error}", path.display()));
+        machine.names.flush_all();
+    });
+}
+
+/// Says whether a block device is mounted, so that it cannot be opened exclusively.
+pub fn set_mounted(path: impl AsRef<Path>, is_mounted: bool) {
+    with(|machine| {
+        let node = node(machine, path.as_ref());
+        machine.inode_mut(node).is_mounted = is_mounted;
+    });
+}
+
+/// Changes the rates of faults.
+pub fn set_faults(faults: Faults) {
+    with(|machine| machine.plan.faults = faults);
+}
+
+/// Returns the rates of faults.
+#[must_use]
+pub fn faults() -> Faults {
+    with(|machine| machine.plan.faults)
+}
+
+/// Changes the space of a file system.
+pub fn set_space_pages(volume: usize, pages: u64) {
+    with(|machine| machine.plan.volumes[volume].space_pages = pages);
+}
+
+/// Changes the pages of a file that cannot be written.
+pub fn set_bad(path: impl AsRef<Path>, pages: Range<u64>) {
+    with(|machine| {
+        let node = node(machine, path.as_ref());
+        machine.inode_mut(node).bad = pages;
+    });
+}
+
+/// Removes a name.
+///
+/// # Errors
+/// The error of the file system.
+pub fn unlink(path: impl AsRef<Path>) -> Result<(), Errno> {
+    world::preempt();
+    with(|machine| machine.unlink(path.as_ref()))
+}
+
+/// Gives a file another name.
+///
+/// # Errors
+/// As [`unlink`].
+pub fn link(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), Errno> {
+    world::preempt();
+    with(|machine| machine.link(from.as_ref(), to.as_ref()))
+}
+
+/// Moves a name.
+///
+/// # Errors
+/// As [`unlink`].
+pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), Errno> {
+    world::preempt();
+    with(|machine| machine.rename(from.as_ref(), to.as_ref()))
+}
+
+/// Returns the identity of a file, or `None` if the path leads to none.
+#[must_use]
+pub fn identity(path: impl AsRef<Path>) -> Option<Identity> {
+    with(|machine| {
+        let node = machine.existing(path.as_ref(), Last::Follow).ok()?;
+        Some(machine.inode(node).identity)
+    })
+}
+
+/// Looks at a file as it is stored.
+pub fn stored<T>(path: impl AsRef<Path>, look: impl FnOnce(&StoredFile) -> T) -> T {
+    with(|machine| {
+        let node = node(machine, path.as_ref());
+        look(&machine.inode(node).stored)
+    })
+}
+
+/// Returns the pages of a file that were written direct and then replaced by older ones of another
+/// program's mapping.
+#[must_use]
+pub fn undone(path: impl AsRef<Path>) -> BTreeSet<u64> {
+    with(|machine| {
+        let node = node(machine, path.as_ref());
+        machine.inode(node).undone.clone()
+    })
+}
+
+/// Returns the reservation mark of a file, if it has one.
+#[must_use]
+pub fn mark(path: impl AsRef<Path>) -> Option<String> {
+    with(|machine| {
+        let node = node(machine, path.as_ref());
+        machine.inode(node).metadata.mark().map(str::to_owned)
+    })
+}
+
+/// Returns whether an open file has a lease of the file.
+#[must_use]
+pub fn is_leased(path: impl AsRef<Path>) -> bool {
+    with(|machine| {
+        let node = node(machine, path.as_ref());
+        machine.inode(node).lease.is_some()
+    })
+}
+
+/// Returns the number of open file descriptions of a file.
+#[must_use]
+pub fn opened(path: impl AsRef<Path>) -> usize {
+    with(|machine| {
+        let node = node(machine, path.as_ref());
+        machine.inode(node).opened.len()
+    })
+}
+
+/// Returns the pages of a file system that no file has.
+#[must_use]
+pub fn free_pages(volume: usize) -> u64 {
+    with(|machine| machine.free_pages(volume))
+}
+
+/// Returns how often the state of the devices has changed: a request was taken, or has ended.
+#[must_use]
+pub fn transitions() -> u64 {
+    with(|machine| machine.transitions)
+}
+
+/// Returns the number of requests at the devices, of all processes.
+#[must_use]
+pub fn in_flight() -> usize {
+    with(|machine| machine.flying.len())
+}
+
+/// Kills a process, as `SIGKILL` does: its files are closed, its requests end some time later, at
+/// random only in part, and its tasks are gone when this returns.
+pub fn kill(process: Process) {
+    with(|machine| machine.end_process(process));
+    world::kill(process);
+}

@@ -1,0 +1,122 @@
+//! Properties of the simulated machine: its file systems, how slow its devices are, and how often
+//! they fail.
+
+use std::time::Duration;
+
+use forebay_uring::{Alignment, Geometry};
+
+use crate::faults::{Faults, Latency};
+
+/// Bits of an inode number that count the inodes of one allocation group.
+pub(super) const INODE_BITS: u32 = 20;
+
+/// Properties of the machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MachinePlan {
+    /// File systems. The first one is mounted at `/`, number N at `/volumeN`.
+    pub volumes: Vec<VolumePlan>,
+    /// Rates of faults of all devices.
+    pub faults: Faults,
+    /// Times that requests take.
+    pub latency: Latency,
+}
+
+/// Properties of a file system.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VolumePlan {
+    /// Pages of space for file data.
+    pub space_pages: u64,
+    /// Alignment that direct I/O needs; `None` if the file system has no direct I/O.
+    pub direct: Option<Alignment>,
+    /// Whether it grants leases.
+    pub leases: bool,
+    /// Whether it has `fallocate`, to allocate and to punch.
+    pub allocates: bool,
+    /// Whether punching frees space beyond the end of a file.
+    pub punches_beyond_end: bool,
+    /// Whether it has extended attributes.
+    pub attributes: bool,
+    /// Whether it has extent-size hints.
+    pub hints: bool,
+    /// Whether it reports the extents of a file.
+    pub extents: bool,
+    /// Its allocation groups, if it reports any.
+    pub groups: Option<Geometry>,
+    /// Whether it is known to overwrite blocks in place.
+    pub in_place: bool,
+    /// Pages of a contiguous piece of free space, if the space is fragmented.
+    pub piece_pages: Option<u64>,
+    /// Largest size of a file in bytes.
+    pub most_bytes: u64,
+    /// Whether it is mounted read-only.
+    pub is_read_only: bool,
+}
+
+impl VolumePlan {
+    /// A file system like XFS, with four allocation groups.
+    #[must_use]
+    pub fn xfs() -> Self {
+        Self {
+            space_pages: u64::MAX / 2,
+            direct: Some(Alignment { memory: 512, offset: 512 }),
+            leases: true,
+            allocates: true,
+            punches_beyond_end: true,
+            attributes: true,
+            hints: true,
+            extents: true,
+            groups: Some(Geometry::new(4, 1 << 30, INODE_BITS)),
+            in_place: true,
+            piece_pages: None,
+            most_bytes: (1 << 63) - 1,
+            is_read_only: false,
+        }
+    }
+
+    /// A file system like ext4.
+    #[must_use]
+    pub fn ext4() -> Self {
+        Self {
+            punches_beyond_end: false,
+            hints: false,
+            groups: None,
+            most_bytes: (1 << 44) - 4096,
+            ..Self::xfs()
+        }
+    }
+
+    /// A file system like tmpfs: without direct I/O, extents and space ahead.
+    #[must_use]
+    pub fn tmpfs() -> Self {
+        Self {
+            direct: None,
+            allocates: false,
+            attributes: false,
+            extents: false,
+            in_place: false,
+            ..Self::ext4()
+        }
+    }
+
+    /// A file system like NFS: without leases and attributes.
+    #[must_use]
+    pub fn nfs() -> Self {
+        Self { leases: false, attributes: false, extents: false, in_place: false, ..Self::ext4() }
+    }
+}
+
+impl MachinePlan {
+    /// A machine without faults, with these file systems.
+    #[must_use]
+    pub fn calm(volumes: Vec<VolumePlan>) -> Self {
+        let latency =
+            Latency { least: Duration::from_micros(10), most: Duration::from_micros(100) };
+        Self { volumes, faults: Faults::NONE, latency }
+    }
+}
+
+impl Default for MachinePlan {
+    fn default() -> Self {
+        Self::calm(vec![VolumePlan::xfs()])
+    }
+}

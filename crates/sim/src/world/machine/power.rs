@@ -1,0 +1,148 @@
+//! A loss of power: what may be found after it, and a machine that starts with that.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use forebay_block::Operation;
+
+use super::inode::Metadata;
+use super::names::Entries;
+use super::{Content, Machine, Node, with};
+use crate::random::Random;
+use crate::stored::{Keep, StoredFile, Survivor, Unfinished};
+
+/// A file after a loss of power.
+#[derive(Debug)]
+struct FoundFile {
+    survivor: Survivor,
+    mark: Option<String>,
+    /// Pages with space that were not written.
+    reserved: BTreeSet<u64>,
+}
+
+/// All that may be found after a loss of power.
+#[derive(Debug)]
+pub struct Survivors {
+    names: BTreeMap<Node, Entries>,
+    files: BTreeMap<Node, FoundFile>,
+    /// Files by the paths that were found.
+    paths: BTreeMap<PathBuf, Node>,
+}
+
+impl Survivors {
+    /// Returns what is found at a path: a file that does not exist, if its name is lost.
+    #[must_use]
+    pub fn at(&self, path: impl AsRef<Path>) -> Survivor {
+        let found = self.paths.get(path.as_ref()).map(|node| &self.files[node].survivor);
+        let lost = || Survivor { exists: false, size: 0, sectors: Vec::new() };
+        found.map_or_else(lost, |found| Survivor {
+            exists: true,
+            size: found.size,
+            sectors: found.sectors.clone(),
+        })
+    }
+
+    /// Returns the paths of the files that are found.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.paths.keys().map(PathBuf::as_path)
+    }
+}
+
+/// Draws a state that the file systems and devices may be found in after a loss of power now.
+#[must_use]
+pub fn survivors(keep: Keep, random: &mut Random) -> Survivors {
+    with(|machine| machine.survivors(keep, random))
+}
+
+/// The power goes and comes back: the file systems and devices are as found, nothing is open,
+/// nothing is in flight. The processes have to be killed before.
+pub fn cut_power(found: Survivors) {
+    with(|machine| machine.restart(found));
+}
+
+impl Machine {
+    fn survivors(&self, keep: Keep, random: &mut Random) -> Survivors {
+        let names = self.names.survive(keep, random);
+        let paths = self.paths_in(&names);
+        let kept: BTreeSet<Node> = paths.values().copied().collect();
+        let files = kept.into_iter().map(|node| (node, self.find(node, keep, random))).collect();
+        Survivors { names, files, paths }
+    }
+
+    /// Files and devices by their paths.
+    fn paths_in(&self, names: &BTreeMap<Node, Entries>) -> BTreeMap<PathBuf, Node> {
+        let mut found = BTreeMap::new();
+        let mut left = vec![(PathBuf::from("/"), self.volumes[0].root)];
+        while let Some((path, directory)) = left.pop() {
+            for (name, node) in &names[&directory] {
+                let node = self.mounts.get(node).copied().unwrap_or(*node);
+                match self.inode(node).content {
+                    Content::Directory => left.push((path.join(name), node)),
+                    Content::File | Content::Device(_) => {
+                        found.insert(path.join(name), node);
+                    }
+                    Content::Link(_) => {}
+                }
+            }
+        }
+        found
+    }
+
+    fn find(&self, node: Node, keep: Keep, random: &mut Random) -> FoundFile {
+        let inode = self.inode(node);
+        let unfinished: Vec<Unfinished<'_>> = self
+            .flying
+            .values()
+            .filter(|flying| flying.node == node)
+            .filter_map(|flying| match flying.bio.operation {
+                Operation::Write | Operation::WriteBuffered => {
+                    Some(Unfinished::Write(flying.bio.offset, &flying.data))
+                }
+                Operation::SetLength => Some(Unfinished::Length(flying.bio.offset)),
+                _ => None,
+            })
+            .collect();
+        let mut survivor = inode.stored.survive(keep, &unfinished, random);
+        survivor.exists = true;
+        if inode.is_device() {
+            survivor.size = inode.stored.size();
+        }
+        let times = inode.metadata.times();
+        let time = match keep {
+            Keep::Nothing => 0,
+            Keep::Everything => u64::MAX,
+            Keep::Some if times.is_empty() => 0,
+            Keep::Some => *random.pick(&times) - random.below(2),
+        };
+        let (mark, lost) = inode.metadata.survivor(time);
+        let is_lost = |page: &&u64| lost.iter().any(|pages| pages.contains(page));
+        let allocated = inode.stored.allocated().iter();
+        let reserved = allocated.filter(|page| !is_lost(page)).copied().collect();
+        FoundFile { survivor, mark, reserved }
+    }
+
+    fn restart(&mut self, found: Survivors) {
+        let Survivors { names, files, .. } = found;
+        self.flying.clear();
+        self.ended_calls.clear();
+        self.ports.clear();
+        self.watches.clear();
+        self.descriptors.clear();
+        self.descriptions.clear();
+        for (node, FoundFile { survivor, mark, reserved }) in files {
+            let inode = self.inode_mut(node);
+            inode.stored = StoredFile::of_survivor(&survivor, &reserved);
+            inode.metadata = Metadata::restarted(mark, inode.metadata.hint);
+        }
+        for inode in self.nodes.iter_mut().flatten() {
+            inode.opened.clear();
+            inode.locks.clear();
+            inode.undone.clear();
+            (inode.lease, inode.holder, inode.mappings) = (None, None, 0);
+            (inode.is_aborted, inode.is_cached, inode.is_gone) = (false, false, false);
+            inode.errors = Default::default();
+        }
+        self.names.restart(names);
+        self.collect();
+    }
+}

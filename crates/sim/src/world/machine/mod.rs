@@ -414,3 +414,6 @@ fn parts(path: &Path) -> Vec<OsString> {
     parts.reverse();
     parts
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,7 @@ use forebay_uring::{Alive, Arena, BackendError, Choice, Memory};
 use crate::platform::file::File;
 use crate::random::PerMille;
 use crate::world::machine::{self, DOORBELL};
-use crate::world::{self, Reason};
+use crate::world::{self, Reason, TaskId};
 
 /// Time that a dropped backend waits for its requests.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -56,6 +56,8 @@ pub struct Requests {
     /// Operations in flight by tag.
     flights: Vec<Option<(Target, Operation)>>,
     staged: usize,
+    /// The task that rang the doorbell first.
+    task: Option<TaskId>,
 }
 
 /// Handle that wakes the thread waiting in a backend. Cheap to clone and to call.
@@ -91,6 +93,7 @@ impl Backend {
             targets: Vec::new(),
             flights: Vec::new(),
             staged: 0,
+            task: None,
         };
         Ok(match choice {
             Choice::Auto | Choice::IoUring => Backend::Ring(requests),
@@ -348,8 +351,14 @@ impl Device for Backend {
 
     fn doorbell(&mut self, wait: Wait) -> Result<(), Errno> {
         world::preempt();
-        let port = self.port();
-        self.requests_mut().staged = 0;
+        let (port, is_ring) = (self.port(), matches!(self, Backend::Ring(_)));
+        let requests = self.requests_mut();
+        let task = *requests.task.get_or_insert_with(|| world::task().expect("a task waits"));
+        assert!(
+            !is_ring || world::task() == Some(task),
+            "a ring belongs to the thread of its first doorbell"
+        );
+        requests.staged = 0;
         machine::with(|machine| machine.ring(port));
         if let Some(plan) = Plan::of(wait) {
             self.wait(&plan);

@@ -8,18 +8,21 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_block::{Errno, Operation};
+use forebay_block::limits::PAGE;
+use forebay_block::{Errno, Moment, Operation};
 use forebay_uring::frames::{MOST_PARTS, Part};
 use forebay_uring::{
-    Access, Alignment, Arena, Create, Direct, Extents, Geometry, How, Identity, Kind,
-    LEASE_PATIENCE, Lock, Mode, Truncate,
+    Access, Alignment, Arena, Create, Direct, Geometry, How, Identity, Kind, LEASE_PATIENCE, Mode,
+    Truncate,
 };
 
-use crate::platform::lease::LeaseWatch;
 use crate::world::machine::{
     self, Content, Flags, Machine, Opening, Work, call, error_of, wait_for,
 };
 use crate::world::{self, memory};
+
+mod leases;
+mod space;
 
 /// An open file or block device of the simulated machine.
 #[derive(Debug)]
@@ -219,7 +222,7 @@ impl File {
     /// # Errors
     /// If the descriptor is closed.
     pub fn allocated_bytes(&self) -> io::Result<u64> {
-        let page = forebay_block::limits::PAGE as u64;
+        let page = PAGE as u64;
         let pages =
             self.look(|machine, node| Ok(machine.inode(node).stored.allocated().len() as u64))?;
         Ok(pages * page)
@@ -239,7 +242,7 @@ impl File {
         if self.kind == Kind::Block {
             return Ok(u64::MAX);
         }
-        let page = forebay_block::limits::PAGE as u64;
+        let page = PAGE as u64;
         let pages = self.look(|machine, node| {
             let volume = machine.inode(node).volume;
             Ok(machine.free_pages(volume))
@@ -287,7 +290,7 @@ impl File {
         assert!(parts.len() <= MOST_PARTS, "{} parts in one call", parts.len());
         let mut data = Vec::new();
         for &Part { frame, at, length } in parts {
-            assert!(at + length <= forebay_block::limits::PAGE, "no part of a frame");
+            assert!(at + length <= PAGE, "no part of a frame");
             memory::gather_part(arena, frame, at, length, &mut data);
         }
         self.write_once(data, offset)
@@ -319,257 +322,11 @@ impl File {
         wait_for(ticket).map(|_| ())
     }
 
-    /// Sets the size of the file. Space beyond it is freed.
-    ///
-    /// # Errors
-    /// The error of the file system.
-    pub fn truncate(&self, length: u64) -> io::Result<()> {
-        if self.kind != Kind::Regular || self.access() == Access::Read {
-            return Err(error_of(Errno::INVALID));
-        }
-        self.submit(Operation::SetLength, length..length, Vec::new()).map(|_| ())
-    }
-
-    /// Allocates space for a range without changing the size.
-    ///
-    /// # Errors
-    /// `StorageFull` if there is no space, and others.
-    pub fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
-        self.submit(Operation::Allocate, offset..offset + length, Vec::new()).map(|_| ())
-    }
-
-    /// Frees the space of a range, which then reads as zeroes.
-    ///
-    /// # Errors
-    /// The error of the file system.
-    pub fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
-        self.submit(Operation::Punch, offset..offset + length, Vec::new()).map(|_| ())
-    }
-
-    /// Discards a range of a block device, or frees the space of a range of a file.
-    ///
-    /// # Errors
-    /// The error of the device.
-    pub fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
-        self.submit(Operation::Discard, offset..offset + length, Vec::new()).map(|_| ())
-    }
-
-    /// Returns the extents of the file.
-    ///
-    /// # Errors
-    /// `Unsupported` if the file system does not report extents.
-    pub fn extents(&self) -> io::Result<Extents> {
-        self.pieces_of(0..u64::MAX)
-    }
-
-    /// Returns the offset on the device of the byte at `offset`.
-    ///
-    /// # Errors
-    /// As [`File::extents`].
-    pub fn physical_at(&self, offset: u64) -> io::Result<Option<u64>> {
-        let page = forebay_block::limits::PAGE as u64;
-        self.extents_look(|machine, node| {
-            let (plan, inode) = (machine.volume_of(node), machine.inode(node));
-            let at = offset / page;
-            let is_there = inode.stored.allocated().contains(&at);
-            is_there.then(|| inode.place(plan, at) + offset % page)
-        })
-    }
-
-    /// Returns the number and total length of the contiguous pieces of a range.
-    ///
-    /// # Errors
-    /// As [`File::extents`].
-    pub fn pieces_of(&self, bytes: Range<u64>) -> io::Result<Extents> {
-        self.extents_look(|machine, node| {
-            machine.inode(node).pieces(machine.volume_of(node), &bytes)
-        })
-    }
-
-    /// Returns whether space is allocated from `offset` on.
-    ///
-    /// # Errors
-    /// As [`File::extents`].
-    pub fn has_space_from(&self, offset: u64) -> io::Result<bool> {
-        Ok(self.pieces_of(offset..u64::MAX)?.count > 0)
-    }
-
-    fn extents_look<T>(&self, look: impl FnOnce(&Machine, machine::Node) -> T) -> io::Result<T> {
-        self.look(|machine, node| match machine.volume_of(node).extents {
-            true => Ok(look(machine, node)),
-            false => Err(Errno::UNSUPPORTED),
-        })
-    }
-
-    /// Returns whether the file system is known to overwrite blocks in place.
-    #[must_use]
-    pub fn overwrites_in_place(&self) -> bool {
-        let in_place = self.look(|machine, node| Ok(machine.volume_of(node).in_place));
-        self.kind == Kind::Block || in_place.unwrap_or(false)
-    }
-
-    /// Returns the extent-size hint in bytes, or `None` if the file has none.
-    ///
-    /// # Errors
-    /// `Unsupported` if the file system has no such hints.
-    pub fn extent_hint(&self) -> io::Result<Option<u32>> {
-        self.look(|machine, node| match machine.volume_of(node).hints {
-            true => Ok(machine.inode(node).metadata.hint),
-            false => Err(Errno::UNSUPPORTED),
-        })
-    }
-
-    /// Sets the extent-size hint of the file, in bytes.
-    ///
-    /// # Errors
-    /// As `forebay_uring::File::set_extent_hint`.
-    pub fn set_extent_hint(&self, bytes: u32) -> io::Result<()> {
-        let page = forebay_block::limits::PAGE as u32;
-        self.look(|machine, node| {
-            if !machine.volume_of(node).hints {
-                return Err(Errno::UNSUPPORTED);
-            }
-            let inode = machine.inode_mut(node);
-            if inode.metadata.hint.is_some() {
-                return Err(Errno(libc::EEXIST));
-            }
-            if !bytes.is_multiple_of(page) || !inode.stored.allocated().is_empty() {
-                return Err(Errno::INVALID);
-            }
-            inode.metadata.hint = Some(bytes);
-            Ok(())
-        })
-    }
-
     /// Returns the allocation groups of the file system, or `None` if it reports none.
     #[must_use]
     pub fn geometry(&self) -> Option<Geometry> {
         let groups = self.look(|machine, node| Ok(machine.volume_of(node).groups));
         groups.ok().flatten().filter(|_| self.kind != Kind::Block)
-    }
-
-    /// Returns the end of the space that an engine reserved and did not give back before a crash.
-    ///
-    /// # Errors
-    /// `Unsupported` if the file system has no extended attributes.
-    pub fn reservation_mark(&self) -> io::Result<Option<u64>> {
-        self.attributes(|machine, node| {
-            let mark = machine.inode(node).metadata.mark();
-            mark.and_then(|mark| mark.parse().ok())
-        })
-    }
-
-    /// Stores the end of the reserved space in an extended attribute of the file.
-    ///
-    /// # Errors
-    /// As [`File::reservation_mark`].
-    pub fn set_reservation_mark(&self, end: u64) -> io::Result<()> {
-        self.attributes(|machine, node| machine.set_mark(node, Some(end.to_string())))
-    }
-
-    /// Removes the extended attribute that marks reserved space.
-    ///
-    /// # Errors
-    /// As [`File::reservation_mark`].
-    pub fn remove_reservation_mark(&self) -> io::Result<()> {
-        self.attributes(|machine, node| machine.set_mark(node, None))
-    }
-
-    fn attributes<T>(&self, act: impl FnOnce(&mut Machine, machine::Node) -> T) -> io::Result<T> {
-        self.look(|machine, node| match machine.volume_of(node).attributes {
-            true => Ok(act(machine, node)),
-            false => Err(Errno::UNSUPPORTED),
-        })
-    }
-
-    /// Takes the write lease of the file. When another program opens the file, the callback of the
-    /// watch gets `key`.
-    ///
-    /// # Errors
-    /// `WouldBlock` if the file is open elsewhere, others if the file system has no leases.
-    pub fn try_lease(&self, watch: &LeaseWatch, key: u64) -> io::Result<()> {
-        watch.start()?;
-        call(|machine| machine.take_lease(self.descriptor, watch.number(), key))
-    }
-
-    /// Watches the lease that the open file already has.
-    ///
-    /// # Errors
-    /// If the watch is shut down.
-    pub fn adopt_lease(&self, watch: &LeaseWatch, key: u64) -> io::Result<()> {
-        watch.start()?;
-        call(|machine| machine.adopt_lease(self.descriptor, watch.number(), key))
-    }
-
-    /// Returns whether the open file has a lease that no program waits for, in any process.
-    #[must_use]
-    pub fn is_leased(&self) -> bool {
-        call(|machine| Ok(machine.has_lease(self.descriptor))).unwrap_or(false)
-    }
-
-    /// Gives up the lease of the open file, in all processes.
-    pub fn give_up_lease(&self) {
-        // Of a closed descriptor there is nothing to give up.
-        let _ = call(|machine| {
-            let description = machine.descriptor(self.descriptor)?.description;
-            machine.give_up_lease(description);
-            Ok(())
-        });
-    }
-
-    /// Returns whether this process holds the lease and no program waits for it.
-    #[must_use]
-    pub fn has_lease(&self) -> bool {
-        let is_ours = |machine: &mut Machine| {
-            let leased = machine.descriptor(self.descriptor)?.leased;
-            Ok(leased.is_some() && machine.has_lease(self.descriptor))
-        };
-        call(is_ours).unwrap_or(false)
-    }
-
-    /// Returns whether the lease is held, even if another program waits for it.
-    #[must_use]
-    pub fn has_lease_still(&self) -> bool {
-        let is_ours = |machine: &mut Machine| {
-            let leased = machine.descriptor(self.descriptor)?.leased;
-            Ok(leased.is_some() && machine.has_lease_still(self.descriptor))
-        };
-        call(is_ours).unwrap_or(false)
-    }
-
-    /// Gives up the lease, which lets waiting programs continue.
-    pub fn release_lease(&self) {
-        let _ = call(|machine| {
-            machine.release_lease(self.descriptor);
-            Ok(())
-        });
-    }
-
-    /// Tries to lock the whole file against other engines. Does not wait.
-    ///
-    /// # Errors
-    /// If the descriptor is closed.
-    pub fn try_ofd_lock(&self) -> io::Result<Lock> {
-        call(|machine| machine.lock(self.descriptor))
-    }
-
-    /// Releases the lock, unless it was [left](File::leave).
-    ///
-    /// # Errors
-    /// If the descriptor is closed.
-    pub fn ofd_unlock(&self) -> io::Result<()> {
-        call(|machine| match machine.descriptor(self.descriptor)?.is_left {
-            true => Ok(()),
-            false => machine.unlock(self.descriptor),
-        })
-    }
-
-    /// Leaves lease and lock to the other processes that share the open file.
-    pub fn leave(&self) {
-        let _ = call(|machine| {
-            machine.leave_lease(self.descriptor);
-            Ok(())
-        });
     }
 
     /// Closes the descriptor, even if this file is still shared.
@@ -636,7 +393,7 @@ fn open_once(path: &Path, flags: Flags) -> io::Result<Option<u64>> {
 }
 
 /// Opens an existing file; asks again, ever more slowly, while another program holds a lease.
-fn open_existing(path: &Path, access: Access, until: forebay_block::Moment) -> io::Result<u64> {
+fn open_existing(path: &Path, access: Access, until: Moment) -> io::Result<u64> {
     let mut pause = Duration::from_millis(1);
     loop {
         let flags = Flags { access, is_exclusive: true, ..Flags::READ };

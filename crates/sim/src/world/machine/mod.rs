@@ -15,8 +15,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
-use std::path::{Component, Path};
+use std::path::Path;
 use std::rc::Rc;
 
 use forebay_block::{Errno, Moment};
@@ -31,6 +30,7 @@ mod inode;
 mod leases;
 mod names;
 mod open;
+mod paths;
 pub mod plan;
 mod port;
 mod power;
@@ -43,6 +43,7 @@ pub(crate) use inode::{Content, Inode};
 pub(crate) use leases::{LEASE, Turn, WATCH, WATCH_END};
 pub use names::Node;
 pub(crate) use open::{Descriptor, Directory, Flags, Opening};
+pub(crate) use paths::{Found, Last};
 pub use plan::{MachinePlan, VolumePlan};
 pub(crate) use port::{DOORBELL, Port};
 pub use power::{Survivors, cut_power, survivors};
@@ -51,9 +52,6 @@ pub(crate) use requests::{CALL, Flying, Work};
 use leases::Watch;
 use names::Names;
 use open::Description;
-
-/// Symbolic links that a path may lead through.
-const MOST_LINKS: u32 = 40;
 
 /// Share of new files that get the inode number of a removed one.
 const REUSED: PerMille = PerMille(500);
@@ -92,22 +90,6 @@ pub(crate) struct Machine {
     /// Changes so far: the order of versions.
     sequence: u64,
     transitions: u64,
-}
-
-/// Where a path leads.
-#[derive(Debug)]
-pub(crate) struct Found {
-    pub(crate) directory: Node,
-    pub(crate) name: OsString,
-    /// `None` if the name is free.
-    pub(crate) node: Option<Node>,
-}
-
-/// Whether a path that ends in a symbolic link stands for the link or for its target.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Last {
-    Follow,
-    Keep,
 }
 
 /// The machine's place in its world.
@@ -240,52 +222,6 @@ impl Machine {
         group << plan::INODE_BITS | *inodes
     }
 
-    /// Follows a path from the root.
-    pub(crate) fn resolve(&self, path: &Path, last: Last) -> Result<Found, Errno> {
-        let root = self.volumes[0].root;
-        let mut found = Found { directory: root, name: OsString::new(), node: Some(root) };
-        let mut rest: Vec<OsString> = parts(path);
-        let mut links = 0;
-        if rest.is_empty() && path.as_os_str().is_empty() {
-            return Err(Errno(libc::ENOENT));
-        }
-        while let Some(part) = rest.pop() {
-            let directory = found.node.ok_or(Errno(libc::ENOENT))?;
-            if !self.names.is_directory(directory) {
-                return Err(Errno(libc::ENOTDIR));
-            }
-            if part == "/" {
-                found.node = Some(root);
-                continue;
-            }
-            if part == ".." {
-                found.node = Some(self.names.parent(directory));
-                continue;
-            }
-            let node = self.names.lookup(directory, &part);
-            let node = node.map(|node| self.mounts.get(&node).copied().unwrap_or(node));
-            let content = node.map(|node| &self.inode(node).content);
-            if let Some(Content::Link(target)) = content
-                && (last == Last::Follow || !rest.is_empty())
-            {
-                links += 1;
-                if links > MOST_LINKS {
-                    return Err(Errno(libc::ELOOP));
-                }
-                rest.append(&mut parts(target));
-                found.node = Some(directory);
-                continue;
-            }
-            found = Found { directory, name: part, node };
-        }
-        Ok(found)
-    }
-
-    /// Follows a path to something that exists.
-    pub(crate) fn existing(&self, path: &Path, last: Last) -> Result<Node, Errno> {
-        self.resolve(path, last)?.node.ok_or(Errno(libc::ENOENT))
-    }
-
     pub(crate) fn inode(&self, node: Node) -> &Inode {
         self.nodes[node.0].as_ref().expect("a name or an open file refers to it")
     }
@@ -314,53 +250,6 @@ impl Machine {
         let of_volume = self.nodes.iter().flatten().filter(counts);
         let allocated: usize = of_volume.map(|inode| inode.stored.allocated().len()).sum();
         self.plan.volumes[volume].space_pages.saturating_sub(allocated as u64)
-    }
-
-    /// Removes a name.
-    pub(crate) fn unlink(&mut self, path: &Path) -> Result<(), Errno> {
-        let found = self.resolve(path, Last::Keep)?;
-        let node = found.node.ok_or(Errno(libc::ENOENT))?;
-        if self.names.is_directory(node) {
-            return Err(Errno(libc::EISDIR));
-        }
-        self.names.assign(found.directory, &found.name, None);
-        self.collect();
-        Ok(())
-    }
-
-    /// Gives a file another name of the same file system.
-    pub(crate) fn link(&mut self, from: &Path, to: &Path) -> Result<(), Errno> {
-        let node = self.existing(from, Last::Keep)?;
-        let at = self.resolve(to, Last::Keep)?;
-        match at.node {
-            _ if self.names.is_directory(node) => Err(Errno(libc::EPERM)),
-            Some(_) => Err(Errno(libc::EEXIST)),
-            None if self.inode(node).volume != self.inode(at.directory).volume => {
-                Err(Errno(libc::EXDEV))
-            }
-            None => {
-                self.names.assign(at.directory, &at.name, Some(node));
-                Ok(())
-            }
-        }
-    }
-
-    /// Moves a name, over another one if that exists.
-    pub(crate) fn rename(&mut self, from: &Path, to: &Path) -> Result<(), Errno> {
-        let (old, new) = (self.resolve(from, Last::Keep)?, self.resolve(to, Last::Keep)?);
-        let node = old.node.ok_or(Errno(libc::ENOENT))?;
-        if self.inode(node).volume != self.inode(new.directory).volume {
-            return Err(Errno(libc::EXDEV));
-        }
-        match new.node {
-            // Two names of one file: POSIX leaves both.
-            Some(there) if there == node => return Ok(()),
-            Some(there) if self.names.is_directory(there) => return Err(Errno(libc::EISDIR)),
-            _ => {}
-        }
-        self.names.rename((old.directory, &old.name), (new.directory, &new.name));
-        self.collect();
-        Ok(())
     }
 
     /// Frees the space of files without a name that nobody has open, and forgets those that no
@@ -400,19 +289,6 @@ impl Machine {
 /// Device number of a file system.
 fn device_of(volume: usize) -> u64 {
     256 + volume as u64
-}
-
-/// The parts of a path, the first one last. An absolute path starts with "/".
-fn parts(path: &Path) -> Vec<OsString> {
-    let parts = path.components().filter_map(|part| match part {
-        Component::RootDir => Some(OsString::from("/")),
-        Component::ParentDir => Some(OsString::from("..")),
-        Component::Normal(name) => Some(name.to_owned()),
-        Component::CurDir | Component::Prefix(_) => None,
-    });
-    let mut parts: Vec<OsString> = parts.collect();
-    parts.reverse();
-    parts
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use forebay_uring::{Alignment, Geometry};
 
 use crate::faults::{Faults, Latency};
+use crate::random::{PerMille, Random};
 
 /// Bits of an inode number that count the inodes of one allocation group.
 pub(super) const INODE_BITS: u32 = 20;
@@ -105,7 +106,37 @@ impl VolumePlan {
     }
 }
 
+impl VolumePlan {
+    /// Draws a file system. Most are like XFS or ext4; some lack leases, direct I/O or space ahead,
+    /// and the free space of some is in pieces.
+    #[must_use]
+    pub fn draw(random: &mut Random) -> Self {
+        let base = match random.below(8) {
+            0..4 => Self::xfs(),
+            4..6 => Self::ext4(),
+            6 => Self::tmpfs(),
+            _ => Self::nfs(),
+        };
+        let block = *random.pick(&[512, 512, 4096]);
+        Self {
+            direct: base.direct.map(|_| Alignment { memory: 512, offset: block }),
+            allocates: base.allocates && !random.happens(PerMille(100)),
+            attributes: base.attributes && !random.happens(PerMille(100)),
+            extents: base.extents && !random.happens(PerMille(100)),
+            piece_pages: *random.pick(&[None, None, Some(4), Some(16)]),
+            ..base
+        }
+    }
+}
+
 impl MachinePlan {
+    /// Draws the file systems of a machine, one to three. Faults and latency are the caller's.
+    #[must_use]
+    pub fn draw(faults: Faults, latency: Latency, random: &mut Random) -> Self {
+        let volumes = (0..random.within(1..4)).map(|_| VolumePlan::draw(random)).collect();
+        Self { volumes, faults, latency }
+    }
+
     /// A machine without faults, with these file systems.
     #[must_use]
     pub fn calm(volumes: Vec<VolumePlan>) -> Self {

@@ -2,8 +2,8 @@
 //!
 //! The checks stop the run. The real device relies on them without a check: no two requests in
 //! flight that change the same bytes, nothing beside a buffered write, at most one request that
-//! moves the end of a file, whole pages for direct writes of the cache, and no frame in two
-//! requests.
+//! moves the end of a file, whole pages for direct writes of the cache, no frame in two requests, and
+//! no zeroes or holes without the lease of the file.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -263,6 +263,12 @@ impl Machine {
         if bio.operation == Operation::Write && !bio.segments.iter().any(is_lent) {
             self.check_pages(process, node, bio);
         }
+        let needs_lease = bio.operation == Operation::Punch
+            || bio.operation == Operation::Write && bio.zero_bytes() > 0;
+        assert!(
+            !needs_lease || inode.is_device() || inode.lease.is_some(),
+            "contract 6: needs the lease, which nobody has: {bio:?}"
+        );
         let frames = |bio: &Bio| bio.segments.iter().filter_map(frames_of).collect::<Vec<_>>();
         let wanted = frames(bio);
         for (source, _, other) in self.of_process(process) {

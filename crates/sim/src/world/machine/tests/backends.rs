@@ -118,9 +118,9 @@ fn a_dropped_backend_waits_for_its_requests() {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    let run = |seed| {
+    let traced = |seed| {
         let settings = Settings { tracing: Tracing::Kept, ..settings(seed) };
-        let run = world::run(settings, || {
+        let run = run(settings, || {
             install(MachinePlan::default());
             let file = Arc::new(make("/a"));
             file.truncate(24 * 4096).unwrap();
@@ -137,7 +137,7 @@ fn the_same_seed_gives_the_same_run() {
         });
         run.unwrap_or_else(|failure| panic!("{failure}")).1
     };
-    let (one, again, other) = (run(5), run(5), run(6));
+    let (one, again, other) = (traced(5), traced(5), traced(6));
     assert_eq!((one.fingerprint, &one.trace), (again.fingerprint, &again.trace));
     assert_ne!(one.fingerprint, other.fingerprint);
     assert!(one.trace.len() > 30);

@@ -6,6 +6,7 @@ mod losses;
 mod names;
 mod requests;
 mod space;
+mod swarm;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -180,6 +180,28 @@ fn contract_08_what_must_be_alone_stops_the_run_if_it_is_not() {
 }
 
 #[test]
+fn contract_06_zeroes_and_holes_need_the_lease() {
+    let zeroes = || {
+        let segments: Segments = [Segment::Zeroes { length: 4096 }].into_iter().collect();
+        bio(Operation::Write, 0, 4096, segments)
+    };
+    for request in [zeroes(), plain(Operation::Punch, 8 * 4096, 4096)] {
+        let message = failure(move || {
+            rig().prepare(&request);
+        });
+        assert!(message.contains("contract 6: needs the lease"), "{message}");
+    }
+    calm(move || {
+        let watch = crate::platform::LeaseWatch::new(|_| {}).unwrap();
+        let mut rig = rig();
+        rig.file.try_lease(&watch, 1).unwrap();
+        assert_eq!(rig.act(&zeroes()), Ok(4096));
+        assert_eq!(rig.act(&plain(Operation::Punch, 0, 4096)), Ok(0));
+        assert_eq!(rig.file.allocated_bytes().unwrap(), 7 * 4096);
+    });
+}
+
+#[test]
 fn contract_16_a_tag_is_in_one_place() {
     let message = failure(|| {
         let mut rig = rig();

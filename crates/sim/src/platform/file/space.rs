@@ -1,0 +1,169 @@
+//! Space of a file: its size, allocation, extents, and the mark of reserved space.
+
+use std::io;
+use std::ops::Range;
+
+use forebay_block::limits::PAGE;
+use forebay_block::{Errno, Operation};
+use forebay_uring::{Access, Extents, Kind};
+
+use super::File;
+use crate::world::machine::{self, Machine, error_of};
+
+impl File {
+    /// Sets the size of the file. Space beyond it is freed.
+    ///
+    /// # Errors
+    /// The error of the file system.
+    pub fn truncate(&self, length: u64) -> io::Result<()> {
+        if self.kind != Kind::Regular || self.access() == Access::Read {
+            return Err(error_of(Errno::INVALID));
+        }
+        self.submit(Operation::SetLength, length..length, Vec::new()).map(|_| ())
+    }
+
+    /// Allocates space for a range without changing the size.
+    ///
+    /// # Errors
+    /// `StorageFull` if there is no space, and others.
+    pub fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.submit(Operation::Allocate, offset..offset + length, Vec::new()).map(|_| ())
+    }
+
+    /// Frees the space of a range, which then reads as zeroes.
+    ///
+    /// # Errors
+    /// The error of the file system.
+    pub fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.submit(Operation::Punch, offset..offset + length, Vec::new()).map(|_| ())
+    }
+
+    /// Discards a range of a block device, or frees the space of a range of a file.
+    ///
+    /// # Errors
+    /// The error of the device.
+    pub fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.submit(Operation::Discard, offset..offset + length, Vec::new()).map(|_| ())
+    }
+
+    /// Returns the extents of the file.
+    ///
+    /// # Errors
+    /// `Unsupported` if the file system does not report extents.
+    pub fn extents(&self) -> io::Result<Extents> {
+        self.pieces_of(0..u64::MAX)
+    }
+
+    /// Returns the offset on the device of the byte at `offset`.
+    ///
+    /// # Errors
+    /// As [`File::extents`].
+    pub fn physical_at(&self, offset: u64) -> io::Result<Option<u64>> {
+        let page = PAGE as u64;
+        self.extents_look(|machine, node| {
+            let (plan, inode) = (machine.volume_of(node), machine.inode(node));
+            let at = offset / page;
+            let is_there = inode.stored.allocated().contains(&at);
+            is_there.then(|| inode.place(plan, at) + offset % page)
+        })
+    }
+
+    /// Returns the number and total length of the contiguous pieces of a range.
+    ///
+    /// # Errors
+    /// As [`File::extents`].
+    pub fn pieces_of(&self, bytes: Range<u64>) -> io::Result<Extents> {
+        self.extents_look(|machine, node| {
+            machine.inode(node).pieces(machine.volume_of(node), &bytes)
+        })
+    }
+
+    /// Returns whether space is allocated from `offset` on.
+    ///
+    /// # Errors
+    /// As [`File::extents`].
+    pub fn has_space_from(&self, offset: u64) -> io::Result<bool> {
+        Ok(self.pieces_of(offset..u64::MAX)?.count > 0)
+    }
+
+    fn extents_look<T>(&self, look: impl FnOnce(&Machine, machine::Node) -> T) -> io::Result<T> {
+        self.look(|machine, node| match machine.volume_of(node).extents {
+            true => Ok(look(machine, node)),
+            false => Err(Errno::UNSUPPORTED),
+        })
+    }
+
+    /// Returns whether the file system is known to overwrite blocks in place.
+    #[must_use]
+    pub fn overwrites_in_place(&self) -> bool {
+        let in_place = self.look(|machine, node| Ok(machine.volume_of(node).in_place));
+        self.kind == Kind::Block || in_place.unwrap_or(false)
+    }
+
+    /// Returns the extent-size hint in bytes, or `None` if the file has none.
+    ///
+    /// # Errors
+    /// `Unsupported` if the file system has no such hints.
+    pub fn extent_hint(&self) -> io::Result<Option<u32>> {
+        self.look(|machine, node| match machine.volume_of(node).hints {
+            true => Ok(machine.inode(node).metadata.hint),
+            false => Err(Errno::UNSUPPORTED),
+        })
+    }
+
+    /// Sets the extent-size hint of the file, in bytes.
+    ///
+    /// # Errors
+    /// As `forebay_uring::File::set_extent_hint`.
+    pub fn set_extent_hint(&self, bytes: u32) -> io::Result<()> {
+        let page = PAGE as u32;
+        self.look(|machine, node| {
+            if !machine.volume_of(node).hints {
+                return Err(Errno::UNSUPPORTED);
+            }
+            let inode = machine.inode_mut(node);
+            if inode.metadata.hint.is_some() {
+                return Err(Errno(libc::EEXIST));
+            }
+            if !bytes.is_multiple_of(page) || !inode.stored.allocated().is_empty() {
+                return Err(Errno::INVALID);
+            }
+            inode.metadata.hint = Some(bytes);
+            Ok(())
+        })
+    }
+
+    /// Returns the end of the space that an engine reserved and did not give back before a crash.
+    ///
+    /// # Errors
+    /// `Unsupported` if the file system has no extended attributes.
+    pub fn reservation_mark(&self) -> io::Result<Option<u64>> {
+        self.attributes(|machine, node| {
+            let mark = machine.inode(node).metadata.mark();
+            mark.and_then(|mark| mark.parse().ok())
+        })
+    }
+
+    /// Stores the end of the reserved space in an extended attribute of the file.
+    ///
+    /// # Errors
+    /// As [`File::reservation_mark`].
+    pub fn set_reservation_mark(&self, end: u64) -> io::Result<()> {
+        self.attributes(|machine, node| machine.set_mark(node, Some(end.to_string())))
+    }
+
+    /// Removes the extended attribute that marks reserved space.
+    ///
+    /// # Errors
+    /// As [`File::reservation_mark`].
+    pub fn remove_reservation_mark(&self) -> io::Result<()> {
+        self.attributes(|machine, node| machine.set_mark(node, None))
+    }
+
+    fn attributes<T>(&self, act: impl FnOnce(&mut Machine, machine::Node) -> T) -> io::Result<T> {
+        self.look(|machine, node| match machine.volume_of(node).attributes {
+            true => Ok(act(machine, node)),
+            false => Err(Errno::UNSUPPORTED),
+        })
+    }
+}

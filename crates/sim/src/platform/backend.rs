@@ -1,4 +1,4 @@
-//! Backends, with the names and the behaviour of `forebay_uring::Backend`: a ring, or a thread pool.
+//! Backends, with the names and the behaviour of `forebay_uring::Backend`: rings and thread pools.
 //!
 //! The two differ in what a program can notice. A ring registers its files, so an open file lives
 //! until the ring has registered another one; and while it waits for a batch in the kernel no wake
@@ -375,8 +375,8 @@ impl Device for Backend {
     }
 }
 
-/// Waits for what is in flight, a while; what is in flight after that keeps its memory and its
-/// files until it ends.
+/// Waits up to a second for the requests in flight. Those that last longer keep their memory and
+/// files until they end.
 impl Drop for Backend {
     fn drop(&mut self) {
         if !world::has_world() {

@@ -15,7 +15,7 @@ use crate::random::{PerMille, Random};
 use crate::world::machine::{self, Flags, LEASE, Machine, Node, Opening, call, error_of, wait_for};
 use crate::world::{self, Reason};
 
-/// What a program does if an engine has a lease of the file.
+/// Reaction of a program to a lease of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Patience {
     /// Waits until the lease is released or taken away.
@@ -31,7 +31,7 @@ pub struct OpenAs {
     pub access: Access,
     /// Whether it truncates the file.
     pub truncates: bool,
-    /// What it does about a lease.
+    /// Its reaction to a lease.
     pub patience: Patience,
 }
 

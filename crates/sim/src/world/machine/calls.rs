@@ -4,7 +4,8 @@ use std::io;
 
 use forebay_block::Errno;
 
-use super::{CALL, Machine, with};
+use super::flying::CALL;
+use super::state::{Machine, with};
 use crate::world::{self, Reason};
 
 /// Acts on the machine, unless the process was killed.

@@ -1,4 +1,4 @@
-//! What tests and drivers do to the machine, and what they look at. Paths are absolute.
+//! The machine as tests and drivers control it and look at it. Paths are absolute.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -7,12 +7,14 @@ use std::path::Path;
 use forebay_block::Errno;
 use forebay_uring::Identity;
 
-use super::{Content, Last, Machine, with};
+use super::inode::Content;
+use super::names::Node;
+use super::state::{Last, Machine, with};
 use crate::faults::Faults;
 use crate::stored::StoredFile;
 use crate::world::{self, Process};
 
-fn node(machine: &Machine, path: &Path) -> super::Node {
+fn node(machine: &Machine, path: &Path) -> Node {
     machine
         .existing(path, Last::Follow)
         .unwrap_or_else(|error| panic!("{} does not lead to a file: {error}", path.display()))

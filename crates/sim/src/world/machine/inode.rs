@@ -1,4 +1,4 @@
-//! A file or block device of the machine: its stored bytes, its attributes, and who has it open.
+//! A file or block device of the machine: its stored bytes, its attributes, its open files.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -239,11 +239,15 @@ mod tests {
         metadata.set_mark(Some("8192".into()), 1);
         metadata.reserve(1..2, 2);
         assert_eq!(metadata.times(), [1, 2]);
-        assert_eq!(metadata.survivor(0), (None, vec![1..2]));
-        assert_eq!(metadata.survivor(1), (Some("8192".into()), vec![1..2]));
-        assert_eq!(metadata.survivor(2), (Some("8192".into()), vec![]));
+        let lost = |metadata: &Metadata, time| {
+            let (mark, lost) = metadata.survivor(time);
+            (mark, lost.into_iter().flatten().collect::<Vec<u64>>())
+        };
+        assert_eq!(lost(&metadata, 0), (None, vec![1]));
+        assert_eq!(lost(&metadata, 1), (Some("8192".into()), vec![1]));
+        assert_eq!(lost(&metadata, 2), (Some("8192".into()), vec![]));
         metadata.flush(1);
-        assert_eq!(metadata.survivor(0), (Some("8192".into()), vec![1..2]));
+        assert_eq!(lost(&metadata, 0), (Some("8192".into()), vec![1]));
         metadata.set_mark(None, 3);
         assert_eq!((metadata.mark(), metadata.survivor(2).0), (None, Some("8192".into())));
     }

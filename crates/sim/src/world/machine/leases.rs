@@ -9,8 +9,11 @@ use std::time::Duration;
 
 use forebay_block::{Errno, Moment};
 
-use super::inode::Lease;
-use super::{Content, Descriptor, Machine, Node};
+use super::inode::{Content, Lease};
+use super::names::Node;
+use super::opened::Descriptor;
+use super::state::Machine;
+use super::watch::{LEASE, State, Turn, WATCH, WATCH_END, Watch};
 use crate::random::PerMille;
 use crate::world::{self, Process};
 
@@ -19,44 +22,6 @@ pub(crate) const BREAK_TIME: Duration = Duration::from_secs(45);
 
 /// Share of signals that do not name the descriptor, as when the queue of signals is full.
 const NAMELESS: PerMille = PerMille(50);
-
-/// What a task waits for until a lease is released.
-pub(crate) const LEASE: &str = "release of the lease of node";
-
-/// What the thread of a watch waits for.
-pub(crate) const WATCH: &str = "signal of lease watch";
-
-/// What waits for the thread of a watch to end.
-pub(crate) const WATCH_END: &str = "end of lease watch";
-
-/// A watch for broken leases.
-#[derive(Debug)]
-pub(super) struct Watch {
-    pub(super) process: Process,
-    /// Keys by the descriptors that have a lease.
-    leased: BTreeMap<u64, u64>,
-    /// Descriptors whose lease is being broken; `None` for one that is not named.
-    signals: VecDeque<Option<u64>>,
-    state: State,
-}
-
-/// Life of a watch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
-    Idle,
-    Running,
-    Stopping,
-    Over,
-}
-
-/// What the thread of a watch does next.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Turn {
-    /// Call back with these keys.
-    Report(Vec<u64>),
-    Wait,
-    End,
-}
 
 impl Machine {
     pub(crate) fn add_watch(&mut self, process: Process) -> u64 {

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! link, unlink, rename --> volatile changes, in order --flush of a directory--> durable entries
-//!                                     \--flush fails--> forsaken: no later flush makes them durable
+//!                                     \--flush fails--> forsaken: no later flush covers them
 //! ```
 //!
 //! Nothing here knows what a node contains.

@@ -5,26 +5,12 @@ use std::path::{Component, Path};
 
 use forebay_block::Errno;
 
-use super::{Content, Machine, Node};
+use super::inode::Content;
+use super::names::Node;
+use super::state::{Found, Last, Machine};
 
 /// Symbolic links that a path may lead through.
 const MOST_LINKS: u32 = 40;
-
-/// Where a path leads.
-#[derive(Debug)]
-pub(crate) struct Found {
-    pub(crate) directory: Node,
-    pub(crate) name: OsString,
-    /// `None` if the name is free.
-    pub(crate) node: Option<Node>,
-}
-
-/// Whether a path that ends in a symbolic link stands for the link or for its target.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Last {
-    Follow,
-    Keep,
-}
 
 impl Machine {
     /// Follows a path from the root.

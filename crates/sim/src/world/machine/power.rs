@@ -1,13 +1,13 @@
-//! A loss of power: what may be found after it, and a machine that starts with that.
+//! A loss of power: the states that may be found after it, and the restart with one of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use forebay_block::Operation;
 
-use super::inode::Metadata;
-use super::names::Entries;
-use super::{Content, Machine, Node, with};
+use super::inode::{Content, Metadata};
+use super::names::{Entries, Node};
+use super::state::{Machine, with};
 use crate::random::Random;
 use crate::stored::{Keep, StoredFile, Survivor, Unfinished};
 

@@ -1,120 +1,22 @@
-//! Requests at the devices, and what must not be there together.
+//! Requests at the devices, and the checks of requests that exclude each other.
 //!
 //! The checks stop the run. The real device relies on them without a check: no two requests in
 //! flight that change the same bytes, nothing beside a buffered write, at most one request that
-//! moves the end of a file, whole pages for direct writes of the cache, no frame in two requests, and
-//! no zeroes or holes without the lease of the file.
+//! moves the end of a file, whole pages for direct writes of the cache, no frame in two requests,
+//! and no zeroes or holes without the lease of the file.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_block::limits::PAGE;
-use forebay_block::{
-    Bio, Class, Completion, Errno, Frame, Moment, Operation, Segment, Tag, Target,
-};
+use forebay_block::{Bio, Completion, Errno, Frame, Moment, Operation, Segment, Tag};
 
-use super::{Machine, Node};
+use super::flying::{CALL, Flying, Owner, Source, Work, call_bio};
+use super::names::Node;
+use super::state::Machine;
 use crate::stored::SECTOR;
 use crate::world::{self, Process};
-
-/// What a task waits for whose call is at the device.
-pub(crate) const CALL: &str = "end of file call";
-
-/// Who waits for the end of a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Source {
-    Port {
-        port: u64,
-        tag: Tag,
-    },
-    /// A task, by the number of its call.
-    Call(u64),
-}
-
-/// What a request does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Work {
-    /// The operation of its bio.
-    Bio,
-    /// Flushes the names of a directory.
-    Names(Node),
-    /// Flushes a whole file system.
-    Volume(usize),
-    Nothing,
-}
-
-/// Whether somebody hears of the end of a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Owner {
-    Lives,
-    /// The process has ended since.
-    Ended,
-}
-
-/// A request at a device.
-#[derive(Debug)]
-pub(crate) struct Flying {
-    pub(super) source: Source,
-    pub(super) process: Process,
-    pub(super) owner: Owner,
-    pub(super) work: Work,
-    pub(super) bio: Bio,
-    /// The open file; none for a flush of a directory by its path.
-    pub(super) description: Option<u64>,
-    pub(super) node: Node,
-    /// The bytes that a write had when it was taken.
-    pub(super) data: Vec<u8>,
-    /// The last change that had ended when it was taken: a flush covers it.
-    pub(super) covers: u64,
-    /// The open file was direct when the request was taken.
-    pub(super) was_direct: bool,
-}
-
-impl Flying {
-    pub(super) fn new(
-        source: Source,
-        process: Process,
-        work: Work,
-        bio: Bio,
-        description: Option<u64>,
-    ) -> Self {
-        Self {
-            source,
-            process,
-            owner: Owner::Lives,
-            work,
-            bio,
-            description,
-            node: Node(0),
-            data: Vec::new(),
-            covers: 0,
-            was_direct: false,
-        }
-    }
-
-    pub(super) fn with(self, node: Node, data: Vec<u8>) -> Self {
-        Self { node, data, ..self }
-    }
-
-    pub(super) fn orphan(&mut self) {
-        self.owner = Owner::Ended;
-    }
-}
-
-/// Returns a bio of a file call.
-pub(crate) fn call_bio(operation: Operation, bytes: Range<u64>) -> Bio {
-    Bio {
-        operation,
-        target: Target(u32::MAX),
-        offset: bytes.start,
-        length: bytes.end - bytes.start,
-        segments: forebay_block::Segments::new(),
-        class: Class::Waited,
-        source: forebay_block::Source(0),
-        owner: 0,
-    }
-}
 
 impl Machine {
     /// Begins a file call on a descriptor. The caller waits for [`CALL`] and this number.

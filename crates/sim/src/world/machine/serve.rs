@@ -1,4 +1,4 @@
-//! What a device does when a request ends: bytes move, versions become durable, or it fails.
+//! The end of a request at its device: bytes move, versions become durable, or it fails.
 //!
 //! A write takes effect in pieces: one that fails, or whose process has ended, may have written any
 //! part. Reads and writes may be short or interrupted.
@@ -8,8 +8,10 @@ use std::ops::Range;
 use forebay_block::limits::PAGE;
 use forebay_block::{Bio, Errno, Operation};
 
-use super::requests::{Flying, Source, Work};
-use super::{Inode, Machine, Node};
+use super::flying::{Flying, Source, Work};
+use super::inode::{Content, Inode};
+use super::names::Node;
+use super::state::Machine;
 use crate::faults::NO_SPACE;
 use crate::random::PerMille;
 use crate::stored::{DISCARDED, SECTOR};
@@ -128,7 +130,7 @@ impl Machine {
         }
         let inode = self.inode(flying.node);
         let alignment = match inode.content {
-            super::Content::Device(block) => (512, block),
+            Content::Device(block) => (512, block),
             _ => {
                 let direct = self.volume_of(flying.node).direct;
                 let direct = direct.expect("a direct file is on a file system with direct I/O");

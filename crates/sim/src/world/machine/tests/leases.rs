@@ -76,7 +76,7 @@ fn an_open_without_blocking_breaks_the_lease_all_the_same() {
         assert!(!file.has_lease());
         file.release_lease();
         drop(Program::open("/a", how).unwrap());
-        // Nobody has it open any more: the lease can be taken again.
+        // No other program has it open now: the lease can be taken again.
         file.try_lease(&watch, 4).unwrap();
         assert!(file.has_lease());
     });

@@ -75,7 +75,10 @@ fn after_a_loss_of_power_the_machine_goes_on_with_what_survived() {
             rig.backend.doorbell(Wait::Not).unwrap();
             world::sleep(Duration::from_secs(3600));
         });
-        while in_flight() == 0 || opened("/a") == 0 || stored("/a", |file| file.size()) < 8192 {
+        while in_flight() == 0
+            || opened("/a") == 0
+            || stored("/a", crate::stored::StoredFile::size) < 8192
+        {
             world::sleep(micros(20));
         }
         let survivor = survivors(Keep::Nothing, &mut Random::new(1));

@@ -1,4 +1,4 @@
-//! Paths, names and who made a file.
+//! Paths, names and identities.
 
 use std::path::PathBuf;
 

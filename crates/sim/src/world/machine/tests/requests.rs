@@ -11,7 +11,7 @@ fn failure(body: impl FnOnce() + 'static) -> String {
         install(MachinePlan::default());
         body();
     });
-    run.err().expect("the check must stop the run").message
+    run.expect_err("the check must stop the run").message
 }
 
 fn rig() -> Rig {

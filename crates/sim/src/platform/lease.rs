@@ -28,8 +28,6 @@ impl LeaseWatch {
     }
 
     /// Releases all leases and ends the task. Later leases are refused.
-    ///
-    /// The callback must not call this: it would wait for itself.
     pub fn shutdown(&self) {
         world::preempt();
         if !world::has_world() || world::is_dead() {
@@ -62,6 +60,7 @@ impl LeaseWatch {
 }
 
 fn watch(number: u64, on_break: &dyn Fn(u64)) {
+    machine::with(|machine| machine.note_watcher(number));
     loop {
         match machine::with(|machine| machine.next_turn(number)) {
             Turn::Report(keys) => keys.into_iter().for_each(on_break),

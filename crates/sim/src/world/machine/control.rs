@@ -10,7 +10,7 @@ use forebay_uring::Identity;
 use super::inode::Content;
 use super::names::Node;
 use super::state::{Last, Machine, with};
-use crate::faults::Faults;
+use crate::faults::{Faults, Latency};
 use crate::stored::StoredFile;
 use crate::world::{self, Process};
 
@@ -65,6 +65,19 @@ pub fn set_mounted(path: impl AsRef<Path>, is_mounted: bool) {
         let node = node(machine, path.as_ref());
         machine.inode_mut(node).is_mounted = is_mounted;
     });
+}
+
+/// Says whether this user may not write a file. Open files stay as they are.
+pub fn set_protected(path: impl AsRef<Path>, is_protected: bool) {
+    with(|machine| {
+        let node = node(machine, path.as_ref());
+        machine.inode_mut(node).is_protected = is_protected;
+    });
+}
+
+/// Changes the times that later requests take.
+pub fn set_latency(latency: Latency) {
+    with(|machine| machine.plan.latency = latency);
 }
 
 /// Changes the rates of faults.

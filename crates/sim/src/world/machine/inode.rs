@@ -150,6 +150,8 @@ pub(crate) struct Inode {
     /// Open file that holds the device exclusively.
     pub(crate) holder: Option<u64>,
     pub(crate) is_mounted: bool,
+    /// This user may not write it.
+    pub(crate) is_protected: bool,
     /// It has no name and nobody has it open: its space is free.
     pub(crate) is_gone: bool,
 }
@@ -173,6 +175,7 @@ impl Inode {
             locks: Vec::new(),
             holder: None,
             is_mounted: false,
+            is_protected: false,
             is_gone: false,
         }
     }

@@ -31,6 +31,7 @@ impl Machine {
             leased: BTreeMap::new(),
             signals: VecDeque::new(),
             state: State::Idle,
+            task: None,
         };
         self.watches.insert(number, watch);
         number
@@ -50,6 +51,13 @@ impl Machine {
             }
             State::Running => Ok(false),
             State::Stopping | State::Over => Err(Errno(libc::EBADF)),
+        }
+    }
+
+    /// The thread of a watch has started.
+    pub(crate) fn note_watcher(&mut self, watch: u64) {
+        if let Ok(watch) = self.watch_mut(watch) {
+            watch.task = world::task();
         }
     }
 
@@ -90,9 +98,11 @@ impl Machine {
         was_running
     }
 
-    /// Whether the thread of a watch is still running.
+    /// Whether the thread of a watch is still running, and is not the calling one: the callback
+    /// cannot wait for itself.
     pub(crate) fn is_watching(&self, watch: u64) -> bool {
-        self.watches.get(&watch).is_some_and(|watch| watch.state == State::Stopping)
+        let waits = |watch: &Watch| watch.state == State::Stopping && watch.task != world::task();
+        self.watches.get(&watch).is_some_and(waits)
     }
 
     /// Takes the write lease of a file, and reports its break to the watch.

@@ -35,6 +35,9 @@ impl Machine {
             None => return Err(Errno(libc::ENOENT)),
         };
         let is_for_writing = flags.access == Access::ReadWrite || flags.truncates;
+        if is_for_writing && self.inode(node).is_protected {
+            return Err(Errno(libc::EACCES));
+        }
         match self.inode(node).content {
             Content::Directory if is_for_writing => return Err(Errno(libc::EISDIR)),
             Content::Device(_) if flags.is_exclusive => {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::world::Process;
+use crate::world::{Process, TaskId};
 
 /// Reason of a wait for the release of a lease.
 pub(crate) const LEASE: &str = "release of the lease of node";
@@ -22,6 +22,8 @@ pub(super) struct Watch {
     /// Descriptors whose lease is being broken; `None` for one that is not named.
     pub(super) signals: VecDeque<Option<u64>>,
     pub(super) state: State,
+    /// The thread of the watch.
+    pub(super) task: Option<TaskId>,
 }
 
 /// Life of a watch.

@@ -83,6 +83,25 @@ fn an_open_without_blocking_breaks_the_lease_all_the_same() {
 }
 
 #[test]
+fn the_callback_may_shut_its_watch_down() {
+    calm(|| {
+        let slot: Arc<Mutex<Option<Arc<LeaseWatch>>>> = Arc::default();
+        let own = Arc::clone(&slot);
+        let watch = LeaseWatch::new(move |_| {
+            let watch = own.lock().unwrap().take();
+            watch.expect("one lease is broken once").shutdown();
+        });
+        let watch = Arc::new(watch.unwrap());
+        *slot.lock().unwrap() = Some(Arc::clone(&watch));
+        let file = make("/a");
+        file.try_lease(&watch, 1).unwrap();
+        drop(Program::open("/a", OpenAs::READER).unwrap());
+        assert!(!file.has_lease_still());
+        watch.shutdown();
+    });
+}
+
+#[test]
 fn a_lease_is_refused_while_the_file_is_open_elsewhere() {
     calm(|| {
         let (watch, _) = watch();

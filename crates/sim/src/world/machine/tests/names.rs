@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::platform::files;
-use crate::world::machine::{link, make_directory, make_link, rename, unlink};
+use crate::world::machine::{
+    link, make_device, make_directory, make_link, rename, set_protected, unlink,
+};
 
 #[test]
 fn files_are_made_found_and_removed() {
@@ -61,6 +63,22 @@ fn names_of_one_file_share_its_identity() {
         assert_ne!(identity("/c"), Some(file.identity()));
         assert_eq!(link("/no", "/d"), Err(Errno(libc::ENOENT)));
         assert_eq!(link("/b", "/c"), Err(Errno(libc::EEXIST)));
+    });
+}
+
+#[test]
+fn a_protected_file_or_device_opens_for_reading_alone() {
+    calm(|| {
+        drop(make("/a"));
+        make_device("/dev/disk", 8192, 512);
+        for path in ["/a", "/dev/disk"] {
+            set_protected(path, true);
+            assert_eq!(errno(&open(path, Create::No).unwrap_err()), libc::EACCES);
+            let read = How { access: Access::Read, ..how(Create::No) };
+            let file = File::open(Path::new(path), &read).unwrap().file;
+            assert_eq!(file.access(), Access::Read);
+            assert_eq!(errno(&file.write_all_at(&[1; 4096], 0).unwrap_err()), libc::EBADF);
+        }
     });
 }
 

@@ -317,7 +317,7 @@ impl File {
     pub fn sync_file_system(&self) -> io::Result<()> {
         let ticket = self.look(|machine, node| {
             let volume = machine.inode(node).volume;
-            Ok(machine.begin_flush(world::process(), Work::Volume(volume)))
+            Ok(machine.begin_flush(world::process(), Work::Volume(volume), node))
         })?;
         wait_for(ticket).map(|_| ())
     }

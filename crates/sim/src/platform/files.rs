@@ -40,10 +40,8 @@ pub fn is_device(path: &Path) -> bool {
 pub fn sync_directory_of(path: &Path) -> io::Result<()> {
     let ticket = call(|machine| {
         let found = machine.resolve(path, Last::Follow)?;
-        if found.node.is_none() {
-            return Err(Errno(libc::ENOENT));
-        }
-        Ok(machine.begin_flush(world::process(), Work::Names(found.directory)))
+        let node = found.node.ok_or(Errno(libc::ENOENT))?;
+        Ok(machine.begin_flush(world::process(), Work::Names(found.directory), node))
     })?;
     wait_for(ticket).map(|_| ())
 }

@@ -42,11 +42,12 @@ impl Machine {
         Ok(ticket)
     }
 
-    /// Begins a flush of a directory or of a file system.
-    pub(crate) fn begin_flush(&mut self, process: Process, work: Work) -> u64 {
+    /// Begins a flush of a directory or of a file system, for the sake of a node.
+    pub(crate) fn begin_flush(&mut self, process: Process, work: Work, node: Node) -> u64 {
         let ticket = world::number();
         let bio = call_bio(Operation::FlushAll, 0..0);
-        self.take(Flying::new(Source::Call(ticket), process, work, bio, None));
+        let flying = Flying::new(Source::Call(ticket), process, work, bio, None);
+        self.take(flying.with(node, Vec::new()));
         ticket
     }
 

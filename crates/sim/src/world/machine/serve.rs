@@ -107,45 +107,54 @@ impl Machine {
         let Source::Port { port, .. } = flying.source else {
             panic!("only requests of a port read: {bio:?}")
         };
-        self.check_alignment(flying)?;
-        let file = &self.inode(flying.node).stored;
-        if bio.offset >= file.size() {
+        // Before the alignment: a read that continues at an odd end of the file ends there.
+        let size = self.inode(flying.node).stored.size();
+        if bio.offset >= size {
             return Ok(0);
         }
+        self.check_alignment(flying)?;
+        let file = &self.inode(flying.node).stored;
         let mut data = file.read(bio.offset, bio.length);
-        if self.random.happens(self.plan.faults.shorten) && data.len() > SECTOR {
-            let sectors = self.random.within(1..(data.len() / SECTOR) as u64 + 1) as usize;
-            data.truncate(sectors * SECTOR);
-        }
+        data.truncate(self.shortened(flying, data.len() as u64) as usize);
         let port = self.ports.get_mut(&port).expect("a port stays while it has requests");
         port.scatter(&bio.segments, &data);
         Ok(data.len() as u64)
     }
 
-    /// Direct I/O needs aligned offsets, lengths and addresses.
-    fn check_alignment(&self, flying: &Flying) -> Result<(), Errno> {
-        let bio = &flying.bio;
-        if !flying.was_direct || bio.operation == Operation::WriteBuffered {
-            return Ok(());
+    /// Alignment of memory and of offsets that a request needs, in bytes.
+    fn alignment_of(&self, flying: &Flying) -> (u32, u32) {
+        if !flying.was_direct || flying.bio.operation == Operation::WriteBuffered {
+            return (1, 1);
         }
-        let inode = self.inode(flying.node);
-        let alignment = match inode.content {
+        match self.inode(flying.node).content {
             Content::Device(block) => (512, block),
             _ => {
                 let direct = self.volume_of(flying.node).direct;
                 let direct = direct.expect("a direct file is on a file system with direct I/O");
                 (direct.memory, direct.offset)
             }
-        };
-        let is_aligned = bio.offset.is_multiple_of(u64::from(alignment.1))
-            && bio.length.is_multiple_of(u64::from(alignment.1))
+        }
+    }
+
+    /// Direct I/O needs aligned offsets, lengths and addresses.
+    fn check_alignment(&self, flying: &Flying) -> Result<(), Errno> {
+        let (bio, (memory, offset)) = (&flying.bio, self.alignment_of(flying));
+        let is_aligned = bio.offset.is_multiple_of(u64::from(offset))
+            && bio.length.is_multiple_of(u64::from(offset))
             && match flying.source {
-                Source::Port { port, .. } => {
-                    self.ports[&port].is_aligned(&bio.segments, alignment.0)
-                }
+                Source::Port { port, .. } => self.ports[&port].is_aligned(&bio.segments, memory),
                 Source::Call(_) => true,
             };
         if is_aligned { Ok(()) } else { Err(Errno::INVALID) }
+    }
+
+    /// Returns how many bytes of a request are moved: sometimes only some blocks of them.
+    fn shortened(&mut self, flying: &Flying, length: u64) -> u64 {
+        let unit = u64::from(self.alignment_of(flying).1).max(SECTOR as u64);
+        if length > unit && self.random.happens(self.plan.faults.shorten) {
+            return self.random.within(1..length / unit + 1) * unit;
+        }
+        length
     }
 
     fn serve_write(&mut self, flying: &Flying) -> Result<u64, Errno> {
@@ -170,10 +179,7 @@ impl Machine {
             let written = self.random.below(most / unit + 1) * unit;
             return Err(self.store(flying, written).err().unwrap_or(Errno::IO));
         }
-        let mut length = bio.length;
-        if self.random.happens(self.plan.faults.shorten) && length > unit {
-            length = self.random.within(1..length / unit + 1) * unit;
-        }
+        let length = self.shortened(flying, bio.length);
         let is_mapped = bio.operation == Operation::Write
             && flying.was_direct
             && self.inode(flying.node).mappings > 0;

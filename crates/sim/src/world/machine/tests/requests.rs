@@ -47,6 +47,28 @@ fn contract_13_short_and_interrupted_requests_do_a_part_and_no_more() {
 }
 
 #[test]
+fn contract_13_a_short_direct_request_ends_at_a_block_and_a_read_at_an_odd_end_ends_there() {
+    let plan = VolumePlan {
+        direct: Some(forebay_uring::Alignment { memory: 512, offset: 4096 }),
+        ..VolumePlan::xfs()
+    };
+    let faults = Faults { shorten: PerMille(700), ..Faults::NONE };
+    for seed in 0..20 {
+        let plan = MachinePlan { faults, ..MachinePlan::calm(vec![plan.clone()]) };
+        on(plan, seed, || {
+            let mut rig = Rig::new(Choice::Auto, Arc::new(make("/a")));
+            let written = rig.write(0, 0..8, 5).unwrap();
+            assert!(written > 0 && written.is_multiple_of(4096), "{written}");
+            rig.file.truncate(100).unwrap();
+            assert_eq!(rig.act(&pages(Operation::Read, 0, 8..9)), Ok(100));
+            let segment = Segment::Frames { first: Frame(8), offset: 100, length: 3996 };
+            let rest = bio(Operation::Read, 100, 3996, [segment].into_iter().collect());
+            assert_eq!(rig.act(&rest), Ok(0));
+        });
+    }
+}
+
+#[test]
 fn contract_02_bad_pages_fail_and_a_failed_flush_is_reported_once() {
     calm(|| {
         let mut rig = rig();

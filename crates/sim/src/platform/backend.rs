@@ -9,15 +9,18 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_block::{
-    Bio, Buffer, Completion, Device, Errno, Moment, Operation, Refused, Tag, Target, Wait,
-};
+use forebay_block::{Bio, Buffer, Completion, Device, Errno, Moment, Refused, Tag, Target, Wait};
 use forebay_uring::{Alive, Arena, BackendError, Choice, Memory};
 
 use crate::platform::file::File;
 use crate::random::PerMille;
 use crate::world::machine::{self, DOORBELL};
-use crate::world::{self, Reason, TaskId};
+use crate::world::{self, Reason};
+
+mod requests;
+
+use requests::Attached;
+pub use requests::Requests;
 
 /// Time that a dropped backend waits for its requests.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -32,32 +35,6 @@ pub enum Backend {
     Ring(Requests),
     /// Like system calls on threads.
     Threads(Requests),
-}
-
-/// A file under the number of a target.
-#[derive(Debug)]
-struct Attached {
-    file: Arc<File>,
-    /// The open file that the ring has registered.
-    registered: Option<u64>,
-    in_flight: u32,
-    /// Requests that move bytes.
-    moving: u32,
-    /// Whether one of those is buffered; then it is the only one.
-    is_buffered: bool,
-}
-
-/// The requests of a backend.
-#[derive(Debug)]
-pub struct Requests {
-    port: u64,
-    entries: usize,
-    targets: Vec<Option<Attached>>,
-    /// Operations in flight by tag.
-    flights: Vec<Option<(Target, Operation)>>,
-    staged: usize,
-    /// The task that rang the doorbell first.
-    task: Option<TaskId>,
 }
 
 /// Handle that wakes the thread waiting in a backend. Cheap to clone and to call.
@@ -246,50 +223,6 @@ impl Backend {
             world::block(Reason { what: DOORBELL, number: port }, until);
         }
         machine::with(|machine| machine.was_rung(port));
-    }
-}
-
-impl Requests {
-    fn attached(&self, target: Target) -> &Attached {
-        let slot = self.targets.get(target.0 as usize).and_then(Option::as_ref);
-        slot.unwrap_or_else(|| panic!("{target:?} is not attached"))
-    }
-
-    fn attached_mut(&mut self, target: Target) -> &mut Attached {
-        let slot = self.targets.get_mut(target.0 as usize).and_then(Option::as_mut);
-        slot.unwrap_or_else(|| panic!("{target:?} is not attached"))
-    }
-
-    /// A request begins. A buffered one is the only one that moves bytes of its target.
-    fn begin(&mut self, tag: Tag, target: Target, operation: Operation) {
-        let index = usize::from(tag.0);
-        if self.flights.len() <= index {
-            self.flights.resize(index + 1, None);
-        }
-        let before = self.flights[index].replace((target, operation));
-        assert!(before.is_none(), "contract 16: {tag:?} is in flight already, as {before:?}");
-        let attached = self.attached_mut(target);
-        if operation.moves_bytes() {
-            let is_alone = operation != Operation::WriteBuffered || attached.moving == 0;
-            assert!(
-                is_alone && !attached.is_buffered,
-                "contract 8: a buffered write shares {target:?} with another request"
-            );
-            attached.moving += 1;
-            attached.is_buffered = operation == Operation::WriteBuffered;
-        }
-        attached.in_flight += 1;
-    }
-
-    fn end(&mut self, tag: Tag) {
-        let flight = self.flights[usize::from(tag.0)].take();
-        let (target, operation) = flight.expect("only what is in flight ends");
-        let attached = self.attached_mut(target);
-        attached.in_flight -= 1;
-        if operation.moves_bytes() {
-            attached.moving -= 1;
-            attached.is_buffered = false;
-        }
     }
 }
 

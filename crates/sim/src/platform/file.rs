@@ -9,19 +9,17 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay_block::limits::PAGE;
-use forebay_block::{Errno, Moment, Operation};
+use forebay_block::{Errno, Operation};
 use forebay_uring::frames::{MOST_PARTS, Part};
 use forebay_uring::{
-    Access, Alignment, Arena, Create, Direct, Geometry, How, Identity, Kind, LEASE_PATIENCE, Mode,
-    Truncate,
+    Access, Alignment, Arena, Direct, Geometry, How, Identity, Kind, LEASE_PATIENCE, Mode, Truncate,
 };
 
-use crate::world::machine::{
-    self, Content, Flags, Machine, Opening, Work, call, error_of, wait_for,
-};
+use crate::world::machine::{self, Content, Machine, Work, call, wait_for};
 use crate::world::{self, memory};
 
 mod leases;
+mod open;
 mod space;
 
 /// An open file or block device of the simulated machine.
@@ -45,10 +43,6 @@ pub struct Opened {
     pub created: bool,
 }
 
-fn is_missing(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::ENOENT)
-}
-
 impl File {
     /// Opens a file, and waits for another program to release its lease.
     ///
@@ -64,29 +58,7 @@ impl File {
     /// As [`File::open`].
     pub fn open_within(path: &Path, how: &How, patience: Duration) -> io::Result<Opened> {
         let until = world::after(world::now(), patience);
-        let (descriptor, created) = loop {
-            if how.create != Create::No {
-                let flags = Flags { access: how.access, is_new: true, ..Flags::READ };
-                match open_once(path, flags) {
-                    Ok(Some(descriptor)) => break (descriptor, true),
-                    Ok(None) => unreachable!("a new file has no lease"),
-                    Err(error)
-                        if how.create == Create::IfMissing
-                            && error.raw_os_error() == Some(libc::EEXIST) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            match open_existing(path, how.access, until) {
-                // A symbolic link to nothing: its target is made through it.
-                Err(error) if is_missing(&error) && how.create == Create::IfMissing => {
-                    let flags = Flags { access: how.access, creates: true, ..Flags::READ };
-                    if let Some(descriptor) = open_once(path, flags)? {
-                        break (descriptor, true);
-                    }
-                }
-                result => break (result?, false),
-            }
-        };
+        let (descriptor, created) = open::descriptor(path, how, until)?;
         let file = Self::of(descriptor)?;
         if how.truncate == Truncate::Cut && file.kind == Kind::Regular && !created {
             file.truncate(0)?;
@@ -380,31 +352,6 @@ impl Drop for File {
             machine.close(self.descriptor);
         });
         world::preempt();
-    }
-}
-
-/// One attempt to open; `None` if a lease is in the way, which is being broken now.
-fn open_once(path: &Path, flags: Flags) -> io::Result<Option<u64>> {
-    let opened = call(|machine| machine.open(path, flags, world::process()))?;
-    match opened {
-        Opening::Open { descriptor, .. } => Ok(Some(descriptor)),
-        Opening::Leased(_) => Ok(None),
-    }
-}
-
-/// Opens an existing file; asks again, ever more slowly, while another program holds a lease.
-fn open_existing(path: &Path, access: Access, until: Moment) -> io::Result<u64> {
-    let mut pause = Duration::from_millis(1);
-    loop {
-        let flags = Flags { access, is_exclusive: true, ..Flags::READ };
-        if let Some(descriptor) = open_once(path, flags)? {
-            return Ok(descriptor);
-        }
-        if world::after(world::now(), pause) >= until {
-            return Err(error_of(Errno::WOULD_BLOCK));
-        }
-        world::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(50));
     }
 }
 

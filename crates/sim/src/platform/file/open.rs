@@ -1,0 +1,67 @@
+//! Opening a file: whether it is made here, and how long a lease is waited for.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use forebay_block::{Errno, Moment};
+use forebay_uring::{Access, Create, How};
+
+use crate::world;
+use crate::world::machine::{Flags, Opening, call, error_of};
+
+/// Returns a new descriptor and whether the file was created.
+pub(super) fn descriptor(path: &Path, how: &How, until: Moment) -> io::Result<(u64, bool)> {
+    loop {
+        if how.create != Create::No {
+            let flags = Flags { access: how.access, is_new: true, ..Flags::READ };
+            match open_once(path, flags) {
+                Ok(Some(descriptor)) => return Ok((descriptor, true)),
+                Ok(None) => unreachable!("a new file has no lease"),
+                Err(error)
+                    if how.create == Create::IfMissing
+                        && error.raw_os_error() == Some(libc::EEXIST) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        match open_existing(path, how.access, until) {
+            // A symbolic link to nothing: its target is made through it.
+            Err(error) if is_missing(&error) && how.create == Create::IfMissing => {
+                let flags = Flags { access: how.access, creates: true, ..Flags::READ };
+                if let Some(descriptor) = open_once(path, flags)? {
+                    return Ok((descriptor, true));
+                }
+            }
+            result => return Ok((result?, false)),
+        }
+    }
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENOENT)
+}
+
+/// One attempt to open; `None` if a lease is in the way, which is being broken now.
+fn open_once(path: &Path, flags: Flags) -> io::Result<Option<u64>> {
+    let opened = call(|machine| machine.open(path, flags, world::process()))?;
+    match opened {
+        Opening::Open { descriptor, .. } => Ok(Some(descriptor)),
+        Opening::Leased(_) => Ok(None),
+    }
+}
+
+/// Opens an existing file; asks again, ever more slowly, while another program holds a lease.
+fn open_existing(path: &Path, access: Access, until: Moment) -> io::Result<u64> {
+    let mut pause = Duration::from_millis(1);
+    loop {
+        let flags = Flags { access, is_exclusive: true, ..Flags::READ };
+        if let Some(descriptor) = open_once(path, flags)? {
+            return Ok(descriptor);
+        }
+        if world::after(world::now(), pause) >= until {
+            return Err(error_of(Errno::WOULD_BLOCK));
+        }
+        world::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+}

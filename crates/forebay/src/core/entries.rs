@@ -21,6 +21,9 @@ use crate::core::limits::UNSYNCED_ENTRIES;
 pub(crate) struct Entries {
     unsynced: HashSet<Identity>,
     has_forgotten: bool,
+    /// Opens that are creating a file. Its identity is known, and remembered if need be, when they
+    /// have created it: another open may have found the file before.
+    creating: u32,
 }
 
 impl Entries {
@@ -32,6 +35,16 @@ impl Entries {
         self.unsynced.insert(identity);
     }
 
+    /// An open is about to create a file.
+    pub(crate) fn begin_creating(&mut self) {
+        self.creating += 1;
+    }
+
+    /// That open has created it or not, and has entered or remembered it.
+    pub(crate) fn end_creating(&mut self) {
+        self.creating -= 1;
+    }
+
     /// Others were made by a program that took its memory of them with it.
     pub(crate) fn forget(&mut self) {
         self.unsynced = HashSet::default();
@@ -41,7 +54,7 @@ impl Entries {
     /// A file that was there is opened: whether its directory entry may not be durable. Whoever
     /// asks has it to see to from now on.
     pub(crate) fn take(&mut self, identity: Identity) -> bool {
-        self.unsynced.remove(&identity) || self.has_forgotten
+        self.unsynced.remove(&identity) || self.has_forgotten || self.creating > 0
     }
 }
 
@@ -59,6 +72,15 @@ mod tests {
         entries.remember(identity(7));
         assert!(!entries.take(identity(8)));
         assert!(entries.take(identity(7)));
+        assert!(!entries.take(identity(7)));
+    }
+
+    #[test]
+    fn contract_01_a_file_that_an_open_under_way_has_created_may_not_be_durable() {
+        let mut entries = Entries::default();
+        entries.begin_creating();
+        assert!(entries.take(identity(7)) && entries.take(identity(7)));
+        entries.end_creating();
         assert!(!entries.take(identity(7)));
     }
 

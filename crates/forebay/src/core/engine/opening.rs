@@ -68,6 +68,23 @@ impl Drop for Turn {
     }
 }
 
+/// An open that may create a file. While there is one, a file that another open finds may have no
+/// durable entry yet.
+struct Creating<'a>(&'a Shared);
+
+impl<'a> Creating<'a> {
+    fn begin(shared: &'a Shared) -> Self {
+        shared.table().unsynced.begin_creating();
+        Self(shared)
+    }
+}
+
+impl Drop for Creating<'_> {
+    fn drop(&mut self) {
+        self.0.table().unsynced.end_creating();
+    }
+}
+
 /// An open file that is not in the table, and the turn to enter it.
 #[derive(Debug)]
 pub(super) struct Found {
@@ -122,6 +139,7 @@ impl Engine {
             } else {
                 path.to_owned()
             };
+            let creating = (create == Create::New).then(|| Creating::begin(shared));
             let opened = match open_file(&made_at, open, create) {
                 // Created, or removed, since the look at it.
                 Err(error)
@@ -141,12 +159,17 @@ impl Engine {
             };
             let Opened { file, created } = opened;
             match turn {
-                Some(turn) => return enter(Found { file, created, turn }),
+                Some(turn) => {
+                    // No other open enters the file while this one has the turn.
+                    drop(creating);
+                    return enter(Found { file, created, turn });
+                }
                 None if rounds > 0 => {
                     if created {
                         is_made = true;
                         shared.table().unsynced.remember(identity);
                     }
+                    drop(creating);
                     drop(file);
                 }
                 None => {

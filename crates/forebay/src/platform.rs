@@ -16,6 +16,11 @@ pub(crate) mod collections {
     pub(crate) use std::collections::{HashMap, HashSet};
 }
 
+pub(crate) use forebay_cache::limits::MIN_CACHE_PAGES;
+/// Pages of the least `dirty_bytes`: four large requests. The simulation has smaller limits, so
+/// that a short run reaches them.
+pub(crate) const MIN_DIRTY_PAGES: u64 = 4 * forebay_cache::limits::GATHER_PAGES;
+
 pub use forebay_uring::Choice;
 pub(crate) use forebay_uring::frames::{MOST_PARTS, Part};
 pub(crate) use forebay_uring::probe::memory_limit;

@@ -33,6 +33,7 @@ use forebay_cache::writeback::pace::Bound;
 use forebay_lists::{Pop, fifo};
 
 use crate::core::direct::flow::Flow;
+use crate::core::error::{Error, ErrorKind};
 use crate::core::flight::Flight;
 use crate::core::inode::Inode;
 use crate::core::inode::after::After;
@@ -278,9 +279,8 @@ impl Writeback {
     }
 
     fn report_broken(&self, errno: Errno) {
-        let error =
-            crate::Error::new(crate::ErrorKind::Io, "the I/O backend failed; the engine stops")
-                .because(std::io::Error::from_raw_os_error(errno.0));
+        let error = Error::new(ErrorKind::Io, "the I/O backend failed; the engine stops")
+            .because(std::io::Error::from_raw_os_error(errno.0));
         tracing::error!(%error);
         self.shared.stop();
         self.shared.report(&error);

@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-use crate::platform::{File, Identity, Kind};
+use crate::platform::{File, Identity, Kind, files};
 
 use crate::core::volume::Volume;
 
@@ -84,7 +84,7 @@ impl Home {
             Kind::Block => None,
             _ => {
                 let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-                File::identity_of(parent.unwrap_or(Path::new("."))).ok().map(hashed)
+                files::identity_of(parent.unwrap_or(Path::new("."))).ok().map(hashed)
             }
         };
         let seen = group_of_data(file, volume, file.length().unwrap_or(0).saturating_sub(1));

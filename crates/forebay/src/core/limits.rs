@@ -5,7 +5,9 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use forebay_block::limits::{PLUG_BIOS, REQUEST_BYTES, TAGS};
-use forebay_cache::limits::{MIN_CACHE_PAGES, PAGE};
+use forebay_cache::limits::PAGE;
+
+use crate::platform::{MIN_CACHE_PAGES, MIN_DIRTY_PAGES};
 
 /// Messages a context takes before it looks at the device again.
 pub(crate) const MESSAGES_PER_PASS: usize = 256;
@@ -194,8 +196,8 @@ const _: () = assert!(FAILING_OF_DEVICE < FAILING_OF_FILE, "one file does not st
 pub(crate) const DIRTY_AGES: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(24 * 60 * 60);
 
-/// The least `dirty_bytes`: some large requests.
-pub(crate) const MIN_DIRTY_BYTES: u64 = 4 * REQUEST_BYTES;
+/// The least `dirty_bytes`.
+pub(crate) const MIN_DIRTY_BYTES: u64 = MIN_DIRTY_PAGES * PAGE;
 
 const _: () =
     assert!(MIN_DIRTY_BYTES <= MIN_CACHE_BYTES / 8 * 7, "the smallest cache may have some dirty");

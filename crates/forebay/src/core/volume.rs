@@ -9,9 +9,10 @@
 //! first allocation near the end, pledges are redeemed by writing them out; else the allocations
 //! would take their space away.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
+use crate::platform::sync::OnceLock;
 use crate::platform::{Extents, File, Geometry};
 use forebay_cache::limits::{MOST_GAP_PAGES, PAGE};
 use forebay_cache::{CachedFile, Gaps, space};

@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 use std::time::Instant;
 
-pub(crate) use std::sync::MutexGuard;
+pub(crate) use std::sync::{MutexGuard, OnceLock};
 
 /// A mutex that a panic does not poison: a panic under a file's lock poisons that file alone, and
 /// must not take the data and the errors of others along.

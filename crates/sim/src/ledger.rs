@@ -19,13 +19,43 @@ use std::rc::Rc;
 
 use forebay_block::limits::PAGE;
 
-use crate::stored::{Content, DISCARDED, SECTOR, StoredFile, Survivor, bytes_of};
+use crate::stored::{Content, DISCARDED, SECTOR, Survivor, bytes_of};
 
 /// A version: the value from one change on.
 #[derive(Clone, Debug)]
 struct Accepted<T> {
     change: u64,
     value: T,
+    /// Another write to the sector was under way at the same time. The order of the two is not
+    /// known, so each byte is judged alone.
+    is_mixed: bool,
+}
+
+/// A write that has begun and not ended: any part of it may be found.
+#[derive(Clone, Debug)]
+struct Pending {
+    number: u64,
+    /// `None` for an append, whose offset is known at its end.
+    offset: Option<u64>,
+    data: Rc<[u8]>,
+    is_mixed: bool,
+}
+
+impl Pending {
+    /// The sectors that it may change. An append may change all from the end on.
+    fn sectors(&self, tail: u64) -> Range<usize> {
+        let start = self.offset.unwrap_or(tail) as usize / SECTOR;
+        let end = self
+            .offset
+            .map_or(usize::MAX, |offset| (offset as usize + self.data.len()).div_ceil(SECTOR));
+        start..end
+    }
+
+    /// Its byte at a position of the file.
+    fn byte(&self, position: u64) -> Option<u8> {
+        let at = position.checked_sub(self.offset?)?;
+        self.data.get(usize::try_from(at).ok()?).copied()
+    }
 }
 
 /// Changes whose flush failed.
@@ -52,7 +82,13 @@ pub struct Ledger {
     name_is_forsaken: bool,
     /// Ranges of discards that have started; the device may have done them.
     discarding: Vec<Range<u64>>,
-    /// Whether another program has, or had, it open.
+    /// Changes of the length that are under way.
+    announced: Vec<u64>,
+    pending: Vec<Pending>,
+    begun: u64,
+    /// The size when the first append that is under way began.
+    tail: u64,
+    /// Another program has, or had, it open.
     is_shared: bool,
 }
 
@@ -63,13 +99,17 @@ impl Ledger {
         Self {
             bytes: Vec::new(),
             sectors: Vec::new(),
-            sizes: vec![Accepted { change: 0, value: 0 }],
+            sizes: vec![Accepted { change: 0, value: 0, is_mixed: false }],
             change: 0,
             synced: 0,
             forsaken: None,
             name_is_synced: false,
             name_is_forsaken: false,
             discarding: Vec::new(),
+            announced: Vec::new(),
+            pending: Vec::new(),
+            begun: 0,
+            tail: 0,
             is_shared: false,
         }
     }
@@ -77,7 +117,7 @@ impl Ledger {
     /// Creates the ledger of a device of `bytes` zero bytes.
     #[must_use]
     pub fn of_device(bytes: u64) -> Self {
-        let sizes = vec![Accepted { change: 0, value: bytes }];
+        let sizes = vec![Accepted { change: 0, value: bytes, is_mixed: false }];
         Self { bytes: vec![0; bytes as usize], sizes, name_is_synced: true, ..Self::new() }
     }
 
@@ -98,23 +138,91 @@ impl Ledger {
         self.bytes.len() as u64
     }
 
-    /// Returns the number of the last change: a sync that is called now covers it.
+    /// The number of the last change.
     #[must_use]
     pub fn change(&self) -> u64 {
         self.change
     }
 
-    /// Records an accepted write.
+    /// The last change that a sync asked for now covers: none from the first length on that is
+    /// being set.
+    #[must_use]
+    pub fn covered(&self) -> u64 {
+        self.announced.iter().min().map_or(self.change, |announced| announced - 1)
+    }
+
+    /// A write at an offset, or an append, begins. Returns its number.
+    pub fn begin(&mut self, offset: Option<u64>, data: Rc<[u8]>) -> u64 {
+        if !self.appends() {
+            self.tail = self.size();
+        }
+        self.begun += 1;
+        let mut new = Pending { number: self.begun, offset, data, is_mixed: false };
+        let sectors = new.sectors(self.tail);
+        for other in &mut self.pending {
+            let others = other.sectors(self.tail);
+            if others.start < sectors.end && sectors.start < others.end {
+                other.is_mixed = true;
+                new.is_mixed = true;
+            }
+        }
+        self.pending.push(new);
+        self.begun
+    }
+
+    /// A write that has begun ends: `accepted` bytes of it were accepted at this offset.
+    ///
+    /// # Panics
+    /// If it has not begun, or has ended.
+    pub fn end(&mut self, number: u64, offset: u64, accepted: usize) {
+        let at = self.pending.iter().position(|pending| pending.number == number);
+        let ended = self.pending.swap_remove(at.expect("a write ends once"));
+        assert!(ended.offset.is_none_or(|begun| begun == offset), "a write ends where it began");
+        if accepted > 0 {
+            self.accept_mixed(offset, &ended.data[..accepted], ended.is_mixed);
+        }
+    }
+
+    /// The writes under way that have an offset, with their data.
+    #[must_use]
+    pub fn under_way(&self) -> Vec<(u64, Rc<[u8]>)> {
+        let pending = self.pending.iter();
+        pending.filter_map(|pending| Some((pending.offset?, Rc::clone(&pending.data)))).collect()
+    }
+
+    /// Whether an append is under way.
+    #[must_use]
+    pub fn appends(&self) -> bool {
+        self.pending.iter().any(|pending| pending.offset.is_none())
+    }
+
+    /// Whether a write or an append is under way.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// The first byte that appends under way may change.
+    #[must_use]
+    pub fn stable_end(&self) -> u64 {
+        if self.appends() { self.tail.min(self.size()) } else { self.size() }
+    }
+
+    /// Bytes were accepted.
     pub fn accept(&mut self, offset: u64, data: &[u8]) {
+        self.accept_mixed(offset, data, false);
+    }
+
+    fn accept_mixed(&mut self, offset: u64, data: &[u8], is_mixed: bool) {
         self.change += 1;
         let (start, end) = (offset as usize, offset as usize + data.len());
         if self.bytes.len() < end {
             self.bytes.resize(end, 0);
-            self.sizes.push(Accepted { change: self.change, value: end as u64 });
+            self.sizes.push(Accepted { change: self.change, value: end as u64, is_mixed });
         }
         self.bytes[start..end].copy_from_slice(data);
         for sector in start / SECTOR..end.div_ceil(SECTOR) {
-            self.note(sector);
+            self.note(sector, is_mixed);
         }
     }
 
@@ -139,11 +247,19 @@ impl Ledger {
         !self.discarding.is_empty()
     }
 
-    /// Records the start of a change of length: the new length is possible from now on.
-    pub fn announce_length(&mut self, length: u64) {
+    /// A length is being set: from now on it may be found. Returns the number of the change.
+    pub fn announce_length(&mut self, length: u64) -> u64 {
         let before = self.bytes.clone();
         self.set_length(length);
         self.bytes = before;
+        self.announced.push(self.change);
+        self.change
+    }
+
+    /// The length that was announced with this change was set.
+    pub fn confirm_length(&mut self, announced: u64, length: u64) {
+        self.announced.retain(|change| *change != announced);
+        self.set_length(length);
     }
 
     /// Records a change of length that succeeded.
@@ -159,27 +275,26 @@ impl Ledger {
         self.restate(from, length.max(before as u64));
     }
 
-    /// Records that the announced change of length failed. There was no other change meanwhile.
-    pub fn withdraw_length(&mut self) {
-        let announced = self.change;
+    /// The length that was announced with this change was not set.
+    pub fn withdraw_length(&mut self, announced: u64) {
+        self.announced.retain(|change| *change != announced);
         for versions in &mut self.sectors {
             versions.retain(|version| version.change != announced);
         }
         self.sizes.retain(|version| version.change != announced);
     }
 
-    /// Records that the cache was dropped with all that it had not written: the file now has the
-    /// content of the device. Returns the pages that differ.
-    pub fn reread(&mut self, stored: &StoredFile) -> BTreeSet<u64> {
-        let before = std::mem::replace(&mut self.bytes, stored.read(0, stored.size()));
+    /// Dirty data was dropped, and the file is as found. Returns the pages that differ.
+    pub fn reread(&mut self, found: &[u8]) -> BTreeSet<u64> {
+        let before = std::mem::replace(&mut self.bytes, found.to_vec());
         let mut differing = BTreeSet::new();
         self.change += 1;
         if before.len() != self.bytes.len() {
-            self.sizes.push(Accepted { change: self.change, value: self.size() });
+            self.push_size();
         }
         for sector in 0..before.len().max(self.bytes.len()).div_ceil(SECTOR) {
             if padded(&before, sector) != padded(&self.bytes, sector) {
-                self.note(sector);
+                self.note(sector, false);
                 differing.insert((sector * SECTOR / PAGE) as u64);
             }
         }
@@ -245,6 +360,13 @@ impl Ledger {
         let base = self.base(&self.sizes).unwrap_or(0);
         let possible = self.sizes[base..].iter().map(|version| version.value);
         let (least, most) = (possible.clone().min().unwrap_or(0), possible.max().unwrap_or(0));
+        let ends = self
+            .pending
+            .iter()
+            .filter_map(|pending| Some(pending.offset? + pending.data.len() as u64));
+        let appends = self.pending.iter().filter(|pending| pending.offset.is_none());
+        let appended: u64 = appends.map(|pending| pending.data.len() as u64).sum();
+        let most = (most + appended).max(ends.max().unwrap_or(0));
         if size < least || size > most {
             return Err(format!("its size is {size}, not within {least} and {most}"));
         }
@@ -261,6 +383,9 @@ impl Ledger {
             return Ok(());
         }
         let versions = self.sectors.get(sector).map_or(&[][..], Vec::as_slice);
+        if self.appends() && at + SECTOR as u64 > self.tail {
+            return Ok(());
+        }
         let base = self.base(versions);
         let mut possible = versions[base.unwrap_or(0)..].iter().rev();
         let is_possible =
@@ -269,11 +394,33 @@ impl Ledger {
             return Ok(());
         }
         let possible = &versions[base.unwrap_or(0)..];
-        let is_byte_possible = |at: usize| {
-            let mut found = possible.iter().map(|version| bytes_of(&version.value)[at]);
-            found.any(|byte| byte == content[at]) || base.is_none() && content[at] == 0
+        let is_byte_possible = |at_byte: usize| {
+            let mut found = possible.iter().map(|version| bytes_of(&version.value)[at_byte]);
+            let mut pending =
+                self.pending.iter().filter_map(|pending| pending.byte(at + at_byte as u64));
+            let byte = content[at_byte];
+            found.any(|one| one == byte)
+                || base.is_none() && byte == 0
+                || pending.any(|one| one == byte)
         };
-        if self.is_shared && (0..seen).all(is_byte_possible) {
+        let of_sector =
+            self.pending.iter().filter(|pending| pending.sectors(self.tail).contains(&sector));
+        let is_mixed = self.is_shared
+            || possible.iter().any(|version| version.is_mixed)
+            || of_sector.clone().any(|pending| pending.is_mixed);
+        if is_mixed && (0..seen).all(is_byte_possible) {
+            return Ok(());
+        }
+        // One write is under way: all of its part of the sector is there, or nothing.
+        let latest = versions.last().map_or(&[0; SECTOR], |version| bytes_of(&version.value));
+        let with_pending = |pending: &Pending| {
+            let mut whole = *latest;
+            for (byte, position) in whole.iter_mut().zip(at..) {
+                *byte = pending.byte(position).unwrap_or(*byte);
+            }
+            whole[..seen] == content[..seen]
+        };
+        if of_sector.clone().any(with_pending) {
             return Ok(());
         }
         let changes: Vec<u64> = versions.iter().map(|version| version.change).collect();
@@ -303,9 +450,9 @@ impl Ledger {
     /// Records the present versions of all sectors from one byte to another, and the size.
     fn restate(&mut self, from: u64, to: u64) {
         self.change += 1;
-        self.sizes.push(Accepted { change: self.change, value: self.size() });
+        self.push_size();
         for sector in from as usize / SECTOR..(to as usize).div_ceil(SECTOR) {
-            self.note(sector);
+            self.note(sector, false);
         }
     }
 
@@ -317,7 +464,7 @@ impl Ledger {
         let cut = versions[self.base(versions).unwrap_or(0)..].iter().map(|version| {
             let mut content = *bytes_of(&version.value);
             content[at..].fill(0);
-            Accepted { change, value: Some(Rc::new(content)) }
+            Accepted { change, value: Some(Rc::new(content)), is_mixed: version.is_mixed }
         });
         let cut: Vec<_> = cut.collect();
         if at > 0 && !cut.is_empty() {
@@ -325,13 +472,18 @@ impl Ledger {
         }
     }
 
-    fn note(&mut self, sector: usize) {
+    fn push_size(&mut self) {
+        let size = Accepted { change: self.change, value: self.size(), is_mixed: false };
+        self.sizes.push(size);
+    }
+
+    fn note(&mut self, sector: usize, is_mixed: bool) {
         if self.sectors.len() <= sector {
             self.sectors.resize_with(sector + 1, Vec::new);
         }
         let content = padded(&self.bytes, sector);
         let value = (content != [0; SECTOR]).then(|| Rc::new(content));
-        self.sectors[sector].push(Accepted { change: self.change, value });
+        self.sectors[sector].push(Accepted { change: self.change, value, is_mixed });
     }
 }
 

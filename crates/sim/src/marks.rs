@@ -1,17 +1,20 @@
-//! Counts of the rare events in a run: a simulation that never throttles proves nothing about
+//! Counts of the places that a run came by: a simulation that never throttles proves nothing about
 //! throttling.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Counts by name, of one run or of several.
+use crate::world;
+
+/// Counts by name, of one run or of many.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Marks {
     counts: BTreeMap<&'static str, u64>,
 }
 
 impl Marks {
-    /// Returns how often an event occurred.
+    /// Returns the count of a place.
     #[must_use]
     pub fn count(&self, name: &'static str) -> u64 {
         self.counts.get(name).copied().unwrap_or(0)
@@ -40,4 +43,23 @@ impl fmt::Display for Marks {
         }
         Ok(())
     }
+}
+
+/// Counts a place for the run of this world.
+pub(crate) fn hit(name: &'static str) {
+    add(name, 1);
+}
+
+/// Counts a place several times.
+pub(crate) fn add(name: &'static str, count: u64) {
+    if count > 0 {
+        let marks = world::extension(RefCell::<Marks>::default);
+        marks.borrow_mut().add(name, count);
+    }
+}
+
+/// Returns the counts of the run of this world, and starts anew.
+#[cfg(not(test))]
+pub(crate) fn take() -> Marks {
+    world::extension(RefCell::<Marks>::default).take()
 }

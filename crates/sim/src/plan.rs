@@ -1,61 +1,51 @@
-//! Plan of a run: how many files and callers, how little memory, how slow and how faulty a device,
-//! and what the callers do. The seed draws it as a swarm: each run has some features and lacks
-//! others, because a fault that is always present hides what happens without it.
+//! Plans of runs: how many files and callers, how little memory, how slow and how bad a device, and
+//! the calls of the callers. Drawn from the seed as a swarm: each run has some of everything and
+//! none of something, because a fault that is always there hides what happens without it.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use forebay_block::knobs::Merging;
+use forebay_block::Knobs;
+use forebay_block::knobs::{ClockReads, Holding, Merging, Plugging, Ringing, Tagging};
 use forebay_block::limits::PAGE;
-use forebay_cache::Throttle;
 use forebay_cache::file::Reserving;
-use forebay_cache::limits::{GAP_PAGES, MOST_GAP_PAGES};
 use forebay_cache::writeback::pace::Bound;
 
 use crate::faults::{Faults, Latency};
 use crate::random::{PerMille, Random};
 use crate::stored::SECTOR;
+use crate::world::machine::{MachinePlan, VolumePlan};
 
-/// Relative frequencies of the callers' operations.
+/// Shares of the calls that callers make.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mix {
-    /// Write at a random place.
+    /// Writes at an offset.
     pub write: u64,
-    /// Write at the end.
+    /// Appends.
     pub append: u64,
-    /// Read at a random place.
+    /// Reads.
     pub read: u64,
-    /// Change of length.
+    /// Changes of the length, or discards of a range of a device.
     pub set_length: u64,
-    /// Sync.
+    /// Syncs.
     pub sync: u64,
-    /// Close, then open any file.
+    /// Closes, each followed by an open of some file.
     pub close: u64,
-    /// Discard of dirty pages.
+    /// Drops of dirty data.
     pub discard: u64,
 }
 
-/// Relative frequencies of the sides of a run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pace {
-    /// Each caller.
-    pub caller: u64,
-    /// The context.
-    pub context: u64,
-    /// The device.
-    pub device: u64,
-}
-
-/// Rates of events from outside, per step.
+/// Rates of events from outside, per look of the test at the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Disturbance {
-    /// A lease breaks or is granted again.
-    pub lease: PerMille,
+    /// Longest time between two looks of the test; zero for one that is drawn for each.
+    pub pause: Duration,
+    /// Another program opens a file.
+    pub programs: PerMille,
     /// Some pages of a file cannot be written for a while.
     pub bad_pages: PerMille,
-    /// Clean pages are dropped.
-    pub evict: PerMille,
-    /// The state after a loss of power is checked, per transition of the device.
+    /// The test looks at a state after a loss of power.
     pub crash: PerMille,
 }
 
@@ -64,76 +54,68 @@ pub struct Disturbance {
 pub struct Plan {
     /// Number of files.
     pub files: u32,
-    /// Whether they are devices, each of fixed size. A run discards a range of a device instead of
-    /// cutting it.
+    /// Whether they are block devices. Those have a fixed size, and are discarded instead of cut.
     pub are_devices: bool,
     /// Sectors of a device beyond its last whole page.
     pub odd_sectors: u64,
-    /// Number of callers, each with one open file at a time.
+    /// Callers, each with one file open at a time.
     pub callers: usize,
     /// Frames of the cache.
     pub frames: u32,
-    /// Limits of dirty pages.
-    pub throttle: Throttle,
-    /// Number of operations in all.
+    /// Dirty pages at which writers wait.
+    pub dirty_pages: u64,
+    /// Calls of all callers together.
     pub operations: u64,
     /// Pages of the largest file.
     pub file_pages: u64,
     /// Bytes of the largest write or read.
     pub bytes: u64,
-    /// Operations of the callers.
+    /// Shares of calls.
     pub mix: Mix,
-    /// Share of writes that continue at the end of the last one.
+    /// Writes that continue where the last one ended.
     pub sequential: PerMille,
-    /// Share of syncs and closes that no caller waits for.
+    /// Calls whose future is dropped, and handles that are dropped instead of closed.
     pub abandoned: PerMille,
-    /// Speed of each side.
-    pub pace: Pace,
     /// Events from outside.
     pub disturbance: Disturbance,
-    /// Faults of the device.
-    pub faults: Faults,
-    /// Latency of the device.
-    pub latency: Latency,
-    /// Space of the device, in pages.
-    pub space_pages: u64,
-    /// Bound of writeback in flight per file system.
+    /// The machine: file systems, faults, times.
+    pub machine: MachinePlan,
+    /// Work in flight of background writeback.
     pub flight: Bound,
-    /// Number of file systems; files lie on them in turn.
-    pub volumes: usize,
-    /// Maximum time that a page stays dirty.
+    /// Longest time that a page stays dirty.
     pub age: Duration,
     /// Whether space is reserved.
     pub reserving: Reserving,
-    /// Bytes of the pieces of free space, if it is fragmented.
-    pub piece_bytes: Option<u64>,
-    /// Pages of the longest gap that is written along.
-    pub gap_pages: u64,
-    /// Whether bios merge.
-    pub merging: Merging,
-    /// Share of files opened without a lease.
-    pub shared: PerMille,
-    /// Share of handles that drop their pages after use.
+    /// Knobs of the request queue.
+    pub queue: Knobs,
+    /// Writeback contexts at the beginning.
+    pub contexts: usize,
+    /// Value of the knob `affinity`.
+    pub affinity: &'static str,
+    /// Whether knobs are changed while callers run.
+    pub turns_knobs: bool,
+    /// Handles whose pages leave memory once they are written or read.
     pub uncached: PerMille,
+    /// Whether the arena records its content for a keeper.
+    pub is_survived: bool,
 }
 
 impl Plan {
     /// Returns a plan without faults, otherwise as [`passing`](Self::passing).
     #[must_use]
     pub fn calm(seed: u64) -> Self {
-        let plan = Self::passing(seed);
-        Self { faults: Faults::NONE, ..plan }
+        Self::passing(seed).with_faults(Faults::NONE)
     }
 
-    /// Returns a plan with only the faults that must never be reported to a caller.
+    /// A run with faults that no caller may hear of.
     #[must_use]
     pub fn passing(seed: u64) -> Self {
         let plan = Self::swarm(seed);
-        let faults = plan.faults.passing();
+        let faults = plan.machine.faults.passing();
         let disturbance = Disturbance { bad_pages: PerMille(0), ..plan.disturbance };
-        // A discard reports its loss too.
+        // A sync reports dropped data.
         let mix = Mix { discard: 0, ..plan.mix };
-        Self { faults, disturbance, mix, space_pages: u64::MAX / 2, ..plan }
+        Self { disturbance, mix, ..plan }.with_faults(faults).with_space(u64::MAX / 2)
     }
 
     /// Returns the plan of a seed.
@@ -142,9 +124,8 @@ impl Plan {
         let mut random = Random::new(seed ^ 0x706c_616e);
         let random = &mut random;
         let files = random.within(1..4) as u32;
-        let frames = *random.pick(&[20, 32, 48, 64, 96]);
-        let limit = u64::from(frames) * 3 / 4;
-        let file_pages = *random.pick(&[3, 8, 24, 48, 80]);
+        let frames = *random.pick(&[40, 48, 64, 96, 160]);
+        let file_pages = *random.pick(&[3, 8, 24, 48, 80, 200]);
         let mix = mix(random);
         Self {
             files,
@@ -152,41 +133,29 @@ impl Plan {
             odd_sectors: 0,
             callers: random.within(1..5) as usize,
             frames,
-            throttle: Throttle {
-                limit,
-                background: limit / 2,
-                small: *random.pick(&[0, 2, 4, 16]),
-                grant: random.within(1..5),
-            },
+            dirty_pages: random.within(20..u64::from(frames) / 8 * 7 + 1),
             operations: random.within(30..160),
             file_pages,
             bytes: *random.pick(&[700, 5_000, 20_000, 70_000]),
             mix,
             sequential: *random.pick(&[PerMille(0), PerMille(300), PerMille(900)]),
             abandoned: *random.pick(&[PerMille(0), PerMille(50), PerMille(400)]),
-            pace: Pace {
-                caller: random.within(1..9),
-                context: random.within(1..9),
-                device: random.within(1..9),
-            },
             disturbance: Disturbance {
-                lease: sometimes(random, 10),
-                bad_pages: sometimes(random, 10),
-                evict: sometimes(random, 50),
-                crash: PerMille(40),
+                pause: Duration::ZERO,
+                programs: PerMille(0),
+                bad_pages: sometimes(random, 50),
+                crash: PerMille(200),
             },
-            faults: faults(random, mix.discard > 0),
-            latency: latency(random),
-            space_pages: space(random, u64::from(files) * file_pages),
+            machine: machine(random, mix.discard > 0, u64::from(files) * file_pages),
             flight: flight(random),
-            volumes: random.within(1..3) as usize,
             age: Duration::from_millis(*random.pick(&[1, 20, 1000])),
-            reserving: reserving(random, seed),
-            piece_bytes: *apart(seed).pick(&[None, Some(1 << 14), Some(1 << 16)]),
-            gap_pages: *apart(seed.rotate_left(1)).pick(&[GAP_PAGES, 1, MOST_GAP_PAGES]),
-            merging: *random.pick(&[Merging::On, Merging::On, Merging::Off]),
-            shared: *random.pick(&[PerMille(0), PerMille(0), PerMille(300), PerMille(1000)]),
+            reserving: reserving(random),
+            queue: queue(random),
+            contexts: *random.pick(&[1, 1, 2, 4]),
+            affinity: AFFINITIES[random.below(4) as usize],
+            turns_knobs: random.below(3) == 0,
             uncached: *random.pick(&[PerMille(0), PerMille(0), PerMille(500), PerMille(1000)]),
+            is_survived: random.below(2) == 0,
         }
     }
 
@@ -197,37 +166,83 @@ impl Plan {
         let mut random = Random::new(seed ^ 0x6c61_7267);
         let random = &mut random;
         let frames = *random.pick(&[160, 400, 800]);
-        let limit = u64::from(frames) * 3 / 4;
         let file_pages = *random.pick(&[200, 700, 1500]);
+        let space_pages = space(random, 2 * file_pages);
         Self {
             files: random.within(1..3) as u32,
             callers: random.within(1..4) as usize,
             frames,
-            throttle: Throttle { limit, background: limit / 2, small: 16, grant: 16 },
+            dirty_pages: u64::from(frames) * 3 / 4,
             operations: random.within(40..200),
             file_pages,
             bytes: *random.pick(&[9_000, 100_000, 400_000]),
-            disturbance: Disturbance { crash: PerMille(4), ..plan.disturbance },
-            space_pages: space(random, 2 * file_pages),
-            shared: *random.pick(&[PerMille(0), PerMille(0), PerMille(0), PerMille(300)]),
+            disturbance: Disturbance { crash: PerMille(20), ..plan.disturbance },
             ..plan
         }
+        .with_space(space_pages)
     }
 
     /// Returns a plan with devices instead of files.
     #[must_use]
     pub fn devices(seed: u64) -> Self {
         let odd_sectors = Random::new(seed ^ 0x6465_7669).below(8);
-        Self { are_devices: true, odd_sectors, space_pages: u64::MAX / 2, ..Self::swarm(seed) }
+        let plan = Self { are_devices: true, odd_sectors, ..Self::swarm(seed) };
+        plan.with_space(u64::MAX / 2)
     }
 
-    /// Returns the bytes of a device.
-    pub(crate) fn device_bytes(&self) -> u64 {
+    /// The same run with these rates of faults.
+    #[must_use]
+    pub fn with_faults(mut self, faults: Faults) -> Self {
+        self.machine.faults = faults;
+        self
+    }
+
+    /// The same run with this space on each file system.
+    #[must_use]
+    pub fn with_space(mut self, pages: u64) -> Self {
+        self.machine.volumes.iter_mut().for_each(|volume| volume.space_pages = pages);
+        self
+    }
+
+    /// Returns the path of a file. Files lie on the file systems in turn.
+    ///
+    /// # Panics
+    /// If the machine has no file system.
+    #[must_use]
+    pub fn path(&self, number: usize) -> PathBuf {
+        if self.are_devices {
+            return PathBuf::from(format!("/dev/disk{number}"));
+        }
+        match number % self.machine.volumes.len() {
+            0 => PathBuf::from(format!("/file{number}")),
+            volume => PathBuf::from(format!("/volume{volume}/file{number}")),
+        }
+    }
+
+    /// Returns the file system of a file.
+    ///
+    /// # Panics
+    /// If the machine has no file system.
+    #[must_use]
+    pub fn volume(&self, number: usize) -> &VolumePlan {
+        &self.machine.volumes[number % self.machine.volumes.len()]
+    }
+
+    /// Whether a file system may become full.
+    #[must_use]
+    pub fn has_little_space(&self) -> bool {
+        self.machine.volumes.iter().any(|volume| volume.space_pages < u64::MAX / 2)
+    }
+
+    /// Bytes of a device.
+    #[must_use]
+    pub fn device_bytes(&self) -> u64 {
         self.file_pages * PAGE as u64 + self.odd_sectors * SECTOR as u64
     }
 
-    /// Returns the possible ends of files.
-    pub(crate) fn ends(&self) -> Range<u64> {
+    /// Ends that files may have.
+    #[must_use]
+    pub fn ends(&self) -> Range<u64> {
         0..self.file_pages * PAGE as u64 + 1
     }
 }
@@ -249,11 +264,27 @@ fn sometimes(random: &mut Random, per_mille: u16) -> PerMille {
     PerMille(if random.below(2) == 0 { 0 } else { per_mille })
 }
 
+fn machine(random: &mut Random, drops_dirty: bool, pages: u64) -> MachinePlan {
+    let space_pages = space(random, pages);
+    let volumes = (0..random.within(1..3)).map(|_| {
+        let volume = match random.below(6) {
+            0 => VolumePlan::tmpfs(),
+            1 => VolumePlan::nfs(),
+            2 => VolumePlan::ext4(),
+            _ => VolumePlan::xfs(),
+        };
+        let piece_pages = *random.pick(&[None, Some(4), Some(16)]);
+        VolumePlan { space_pages, piece_pages, ..volume }
+    });
+    let volumes = volumes.collect();
+    MachinePlan { volumes, faults: faults(random, drops_dirty), latency: latency(random) }
+}
+
 fn faults(random: &mut Random, drops_dirty: bool) -> Faults {
     let flush = PerMille(if random.below(4) == 0 { 60 } else { 0 });
     let flush_directory = PerMille(if random.below(6) == 0 { 300 } else { 0 });
-    // No `invalidate` beside these faults: a poisoned file may be read as the device has it, and so
-    // may a file after a discard of its dirty pages.
+    // A poisoned file may be read as the device has it, and so may one whose dirty data was
+    // dropped.
     let may_invalidate = flush == PerMille(0) && flush_directory == PerMille(0) && !drops_dirty;
     Faults {
         refuse: sometimes(random, 200),
@@ -277,21 +308,35 @@ fn latency(random: &mut Random) -> Latency {
 
 fn flight(random: &mut Random) -> Bound {
     let time = |micros| Bound::Time(Duration::from_micros(micros));
-    *random.pick(&[Bound::Depth(1), Bound::Depth(2), Bound::Depth(32), time(50), time(2_000)])
+    *random.pick(&[Bound::Depth(1), Bound::Depth(2), Bound::Depth(32), time(100), time(2_000)])
 }
 
-fn reserving(random: &mut Random, seed: u64) -> Reserving {
-    let ahead = *apart(seed.rotate_left(2))
-        .pick(&[Reserving::Adaptive, Reserving::Ahead(64 * PAGE as u64)]);
-    *random.pick(&[Reserving::Adaptive, ahead, Reserving::Off])
+fn reserving(random: &mut Random) -> Reserving {
+    *random.pick(&[
+        Reserving::Adaptive,
+        Reserving::Adaptive,
+        Reserving::Ahead(64 * PAGE as u64),
+        Reserving::Hint(16 * PAGE as u64),
+        Reserving::Off,
+    ])
 }
 
-/// Returns a generator of its own, so that the rest of the plan does not change.
-fn apart(seed: u64) -> Random {
-    Random::new(seed ^ 0x7370_6163)
+fn queue(random: &mut Random) -> Knobs {
+    let delay = Holding::Delay(Duration::from_micros(200));
+    Knobs {
+        plugging: *random.pick(&[Plugging::Adaptive, Plugging::Never, Plugging::Always]),
+        merging: *random.pick(&[Merging::On, Merging::On, Merging::Off]),
+        tagging: *random.pick(&[Tagging::Sweep, Tagging::Single]),
+        clock: *random.pick(&[ClockReads::Batch, ClockReads::Each]),
+        ringing: *random.pick(&[Ringing::Batch, Ringing::Each]),
+        holding: *random.pick(&[Holding::Adaptive, Holding::Immediate, delay]),
+        ..Knobs::default()
+    }
 }
 
-/// Returns enough space in most runs.
-fn space(random: &mut Random, wanted: u64) -> u64 {
-    if random.below(5) == 0 { wanted / 2 + 2 } else { u64::MAX / 2 }
+fn space(random: &mut Random, pages: u64) -> u64 {
+    *random.pick(&[u64::MAX / 2, u64::MAX / 2, pages, pages / 2 + 4])
 }
+
+/// Values of the knob `affinity`.
+const AFFINITIES: [&str; 4] = ["single", "hash", "directory", "group"];

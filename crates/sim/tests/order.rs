@@ -1,8 +1,8 @@
-//! Who waits is served, however much goes on beside it.
+//! A caller that waits is served, however much goes on beside it.
 
 mod common;
 
-use common::{Run, seeds_of};
+use common::{run_one, seeds_of};
 use forebay_sim::plan::{Disturbance, Mix};
 use forebay_sim::{PerMille, Plan};
 
@@ -20,7 +20,8 @@ fn busy(seed: u64) -> Plan {
         callers: 4,
         file_pages: 24,
         frames: 64,
-        throttle: forebay_cache::Throttle { limit: 48, background: 24, small: 4, grant: 2 },
+        dirty_pages: 48,
+        turns_knobs: false,
         operations: 6_000,
         mix,
         abandoned: PerMille(0),
@@ -32,9 +33,7 @@ fn busy(seed: u64) -> Plan {
 #[test]
 fn contract_01_redirtying_cannot_keep_a_sync_from_ending() {
     for seed in seeds_of(8) {
-        let mut run = Run::new("contract_01_redirtying", seed, busy(seed));
-        run.driver.run();
-        let longest = run.driver.longest_wait();
+        let longest = run_one("contract_01_redirtying", seed, busy(seed)).longest_sync;
         assert!(longest < MOST, "a sync waited for {longest} transitions of the device");
     }
 }

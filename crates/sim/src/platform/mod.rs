@@ -25,6 +25,12 @@ pub use lease::LeaseWatch;
 pub use crate::task_local;
 pub use crate::world::Gone;
 
+/// Pages of the smallest cache. It is small so that a short run is throttled and evicts.
+pub const MIN_CACHE_PAGES: u64 = 32;
+
+/// Pages of the smallest limit of dirty pages.
+pub const MIN_DIRTY_PAGES: u64 = 20;
+
 /// Returns the memory that the engine may plan with, in bytes.
 #[must_use]
 pub fn memory_limit() -> u64 {

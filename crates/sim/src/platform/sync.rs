@@ -136,6 +136,49 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
     }
 }
 
+/// A value that is made once. Tasks that want it while one makes it wait.
+#[derive(Debug, Default)]
+pub struct OnceLock<T> {
+    turn: Mutex<()>,
+    value: sync::OnceLock<T>,
+}
+
+impl<T> OnceLock<T> {
+    /// Makes a place without a value.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { turn: Mutex::new(()), value: sync::OnceLock::new() }
+    }
+
+    /// Returns the value, if it was made.
+    pub fn get(&self) -> Option<&T> {
+        self.value.get()
+    }
+
+    /// Puts a value in, unless there is one.
+    ///
+    /// # Errors
+    /// The value, if there is one already.
+    pub fn set(&self, value: T) -> Result<(), T> {
+        let _turn = self.turn.lock();
+        self.value.set(value)
+    }
+
+    /// Returns the value. The first caller makes it, and may block meanwhile.
+    pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        if let Some(value) = self.value.get() {
+            return value;
+        }
+        let _turn = self.turn.lock();
+        if let Some(value) = self.value.get() {
+            return value;
+        }
+        let made = make();
+        // Nobody else has the turn.
+        self.value.get_or_init(|| made)
+    }
+}
+
 /// A condition variable. A wait may end without a wake, as the standard library permits.
 #[derive(Debug, Default)]
 pub struct Condvar {

@@ -44,6 +44,14 @@ impl<T: 'static> LocalKey<T> {
 
     /// Runs something with the value of the running task, which is made at first use.
     ///
+    /// # Panics
+    /// After the value was dropped at the end of the task, and outside all tasks.
+    pub fn with<R>(&'static self, run: impl FnOnce(&T) -> R) -> R {
+        self.try_with(run).expect("a value of a task that has not ended")
+    }
+
+    /// Runs something with the value of the running task, which is made at first use.
+    ///
     /// # Errors
     /// [`Gone`] after the value was dropped at the end of the task, and outside all tasks.
     pub fn try_with<R>(&'static self, run: impl FnOnce(&T) -> R) -> Result<R, Gone> {

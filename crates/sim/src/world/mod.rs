@@ -262,10 +262,12 @@ pub(crate) fn unpark(serial: u64, task: TaskId) {
 pub(crate) fn park(until: Option<Moment>) {
     let world = world();
     let id = world.running().expect("only a task can park");
-    if !std::mem::take(&mut world.state().task(id).token) {
-        Rc::clone(&world).block(park_of(id), until);
-        world.state().task(id).token = false;
+    if std::mem::take(&mut world.state().task(id).token) {
+        // Two tasks that wake each other, or one that wakes itself, must not keep the others off.
+        return world.yield_now();
     }
+    Rc::clone(&world).block(park_of(id), until);
+    world.state().task(id).token = false;
 }
 
 fn park_of(task: TaskId) -> Reason {

@@ -53,7 +53,7 @@ impl Settings {
             leaps: rate(random, &[0, 0, 2, 50]),
             spurious: rate(random, &[0, 0, 20]),
             tracing: Tracing::Off,
-            steps: 50_000_000,
+            steps: 2_000_000,
         }
     }
 }

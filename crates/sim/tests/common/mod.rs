@@ -1,75 +1,58 @@
-//! Runs of many seeds, and what is needed to replay the one that fails.
+//! Runs of many seeds, with the seed to replay printed if one fails.
 //!
 //! `FOREBAY_SIM_SEEDS=N` runs N times as many seeds as the default: the long mode (20 takes some
-//! minutes in the release profile). `FOREBAY_SIM_SEED=S` runs that one alone, with its trace
-//! printed when it fails.
+//! minutes in the release profile). `FOREBAY_SIM_SEED=2:S` runs the seed S alone, with its trace
+//! printed if it fails.
 #![allow(dead_code, reason = "each test uses its own part")]
 
 pub(crate) mod single;
 
+use forebay_sim::run::{Report, run};
+use forebay_sim::seed::Seed;
 use forebay_sim::trace::Tracing;
-use forebay_sim::{Driver, Marks, Plan};
+use forebay_sim::{Marks, Plan};
 
-/// Runs each of so many seeds, and adds up what was come by.
+/// Runs `seeds` seeds, and adds up the marks.
 pub(crate) fn swarm(name: &str, seeds: u64, plan: impl Fn(u64) -> Plan) -> Marks {
     let mut marks = Marks::default();
     for seed in seeds_of(seeds) {
-        let mut run = Run::new(name, seed, plan(seed));
-        marks.merge(run.driver.run());
+        marks.merge(&run_one(name, seed, plan(seed)).marks);
     }
     marks
 }
 
+/// Runs a seed.
+pub(crate) fn run_one(name: &str, seed: u64, plan: Plan) -> Report {
+    let tracing = if runs_all() { Tracing::Off } else { Tracing::Kept };
+    run(seed, plan, tracing).unwrap_or_else(|failure| {
+        eprintln!("{failure}");
+        let seed = Seed(seed);
+        panic!("replay it with FOREBAY_SIM_SEED={seed} cargo test -p forebay-sim {name}")
+    })
+}
+
 /// The seeds to run.
 pub(crate) fn seeds_of(default: u64) -> Vec<u64> {
-    match number("FOREBAY_SIM_SEED") {
-        Some(seed) => vec![seed],
+    match seed() {
+        Some(Seed(seed)) => vec![seed],
         None => (0..default * factor()).collect(),
     }
 }
 
-/// How many times the default is to be done.
+/// Returns how many times the default is to be run.
 pub(crate) fn factor() -> u64 {
-    number("FOREBAY_SIM_SEEDS").unwrap_or(1)
+    let Ok(text) = std::env::var("FOREBAY_SIM_SEEDS") else { return 1 };
+    text.parse().unwrap_or_else(|_| panic!("FOREBAY_SIM_SEEDS must be a number, and is {text:?}"))
 }
 
-fn number(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{variable} must be a number, and is {text:?}")))
+fn seed() -> Option<Seed> {
+    let text = std::env::var("FOREBAY_SIM_SEED").ok()?;
+    Some(text.parse().unwrap_or_else(|error| panic!("FOREBAY_SIM_SEED: {error}")))
 }
 
-/// Whether all seeds are run, so that what they come by can be counted.
+/// Whether all seeds are run, so that their marks can be counted.
 pub(crate) fn runs_all() -> bool {
-    number("FOREBAY_SIM_SEED").is_none()
-}
-
-/// A run that says how to replay it when it fails.
-pub(crate) struct Run {
-    name: String,
-    seed: u64,
-    pub(crate) driver: Driver,
-}
-
-impl Run {
-    pub(crate) fn new(name: &str, seed: u64, plan: Plan) -> Self {
-        let tracing = if runs_all() { Tracing::Off } else { Tracing::Kept };
-        Self { name: name.to_owned(), seed, driver: Driver::new(seed, plan, tracing) }
-    }
-}
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            return;
-        }
-        for line in self.driver.trace().lines() {
-            eprintln!("{line}");
-        }
-        eprintln!(
-            "replay it with FOREBAY_SIM_SEED={} cargo test -p forebay-sim {}",
-            self.seed, self.name
-        );
-    }
+    seed().is_none()
 }
 
 /// Asserts that a run of all seeds came by each of some places.

@@ -158,6 +158,40 @@ pub fn undone(path: impl AsRef<Path>) -> BTreeSet<u64> {
     })
 }
 
+/// Returns whether a write of a file has failed at the device.
+#[must_use]
+pub fn has_failed(path: impl AsRef<Path>) -> bool {
+    look_at(path.as_ref(), |inode| inode.has_failed)
+}
+
+/// Returns the pages of a file whose last write has failed.
+#[must_use]
+pub fn failed_pages(path: impl AsRef<Path>) -> BTreeSet<u64> {
+    look_at(path.as_ref(), |inode| inode.failed.clone())
+}
+
+/// Returns how many flushes of a file have failed.
+#[must_use]
+pub fn failed_flushes(path: impl AsRef<Path>) -> u64 {
+    look_at(path.as_ref(), |inode| inode.failed_flushes)
+}
+
+/// Returns whether a flush of a directory has failed that would have made the name durable.
+#[must_use]
+pub fn is_name_forsaken(path: impl AsRef<Path>) -> bool {
+    with(|machine| {
+        let found = machine.resolve(path.as_ref(), Last::Keep);
+        found.is_ok_and(|found| machine.names.is_forsaken(found.directory, &found.name))
+    })
+}
+
+fn look_at<T>(path: &Path, look: impl FnOnce(&super::inode::Inode) -> T) -> T {
+    with(|machine| {
+        let node = node(machine, path);
+        look(machine.inode(node))
+    })
+}
+
 /// Returns the reservation mark of a file, if it has one.
 #[must_use]
 pub fn mark(path: impl AsRef<Path>) -> Option<String> {

@@ -135,6 +135,12 @@ pub(crate) struct Inode {
     pub(crate) opened: BTreeSet<u64>,
     /// Pages that cannot be written.
     pub(crate) bad: Range<u64>,
+    /// Pages whose last write has failed.
+    pub(crate) failed: BTreeSet<u64>,
+    /// Whether a write, or a read for one, has ever failed.
+    pub(crate) has_failed: bool,
+    /// Flushes that have failed.
+    pub(crate) failed_flushes: u64,
     /// Mappings of it by other programs.
     pub(crate) mappings: u32,
     /// Pages whose last direct write was replaced by an older page of another program's mapping.
@@ -166,6 +172,9 @@ impl Inode {
             metadata: Metadata::default(),
             opened: BTreeSet::new(),
             bad: 0..0,
+            failed: BTreeSet::new(),
+            has_failed: false,
+            failed_flushes: 0,
             mappings: 0,
             undone: BTreeSet::new(),
             is_aborted: false,

@@ -95,6 +95,15 @@ impl Names {
         self.directories.values().any(of) || self.changes.iter().any(of_change)
     }
 
+    /// Returns whether no flush can make the present meaning of a name durable.
+    pub(crate) fn is_forsaken(&self, directory: Node, name: &OsStr) -> bool {
+        let is_it = |(of, assigned, _): &(Node, OsString, Option<Node>)| {
+            *of == directory && assigned == name
+        };
+        let of_name = self.changes.iter().filter(|change| change.assignments.iter().any(is_it));
+        of_name.last().is_some_and(|change| change.fate == Fate::Forsaken)
+    }
+
     /// Makes a name stand for a node, or for nothing.
     pub(crate) fn assign(&mut self, directory: Node, name: &OsStr, node: Option<Node>) {
         self.change(vec![(directory, name.to_owned(), node)]);
@@ -161,10 +170,13 @@ impl Names {
         self.changes = kept;
     }
 
-    /// A flush of the directory failed: no later one makes these changes durable.
-    pub(crate) fn forsake(&mut self, directory: Node) {
-        let touches =
-            |change: &Change| change.assignments.iter().any(|(node, ..)| *node == directory);
+    /// A flush of the directory failed that was to make the names of a node durable: no later one
+    /// does.
+    pub(crate) fn forsake(&mut self, directory: Node, named: Node) {
+        let is_it = |(of, _, node): &(Node, OsString, Option<Node>)| {
+            *of == directory && *node == Some(named)
+        };
+        let touches = |change: &Change| change.assignments.iter().any(is_it);
         for change in self.changes.iter_mut().filter(|change| touches(change)) {
             change.fate = Fate::Forsaken;
         }
@@ -297,7 +309,7 @@ mod tests {
     fn contract_02_no_later_flush_makes_a_forsaken_name_durable() {
         let mut names = names();
         names.assign(ROOT, OsStr::new("a"), Some(Node(7)));
-        names.forsake(ROOT);
+        names.forsake(ROOT, Node(7));
         names.flush(ROOT);
         assert!(survivor(&names, Keep::Nothing, 0).0.is_empty());
         assert_eq!(survivor(&names, Keep::Everything, 0).0, ["a 7"]);

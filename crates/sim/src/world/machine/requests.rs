@@ -32,7 +32,7 @@ impl Machine {
         let node = self.description(description).node;
         let bio = call_bio(operation, bytes);
         if operation == Operation::Write {
-            self.check_overlap(process, node, &bio);
+            self.check_overlap(process, node, &bio, None);
         }
         self.refer(description);
         let ticket = world::number();
@@ -146,7 +146,7 @@ impl Machine {
             self.of_process(process).all(|(source, ..)| source != own),
             "contract 16: {tag:?} is in two places"
         );
-        self.check_overlap(process, node, bio);
+        self.check_overlap(process, node, bio, Some(number));
         let inode = self.inode(node);
         if inode.is_device() {
             let is_of_files = matches!(
@@ -189,10 +189,13 @@ impl Machine {
     }
 
     /// Requests of one file that exclude each other.
-    fn check_overlap(&self, process: Process, node: Node, bio: &Bio) {
+    ///
+    /// A read and a write by different ports may overlap: a page that is being filled can be
+    /// overwritten as a whole, and another context writes it. The fill of that page is dropped.
+    fn check_overlap(&self, process: Process, node: Node, bio: &Bio, port: Option<u64>) {
         let mine = || {
             let all = self.of_process(process).filter(|(_, other, _)| *other == node);
-            all.map(|(.., other)| other)
+            all.map(|(source, _, other)| (source, other))
         };
         let is_alone =
             |bio: &Bio| matches!(bio.operation, Operation::WriteBuffered | Operation::SetLength);
@@ -201,7 +204,7 @@ impl Machine {
         let counts = |bio: &Bio| is_cached || !bio.operation.is_flush();
         let excludes =
             |other: &&Bio| (is_alone(bio) || is_alone(other)) && counts(bio) && counts(other);
-        if let Some(other) = mine().find(excludes) {
+        if let Some(other) = mine().map(|(_, other)| other).find(excludes) {
             panic!("contract 8: {bio:?} is in flight together with {other:?}");
         }
         let changes = |bio: &Bio| {
@@ -209,8 +212,18 @@ impl Machine {
             [write, discard, Operation::Allocate, Operation::Punch].contains(&bio.operation)
         };
         let touches =
-            |other: &&Bio| bio.length > 0 && other.offset < bio.end() && bio.offset < other.end();
-        if let Some(other) = mine().filter(touches).find(|other| changes(bio) || changes(other)) {
+            |other: &Bio| bio.length > 0 && other.offset < bio.end() && bio.offset < other.end();
+        let is_fill_beside = |source: Source, other: &Bio| {
+            let is_other_port =
+                matches!(source, Source::Port { port: theirs, .. } if Some(theirs) != port);
+            let reads = [bio, other].iter().any(|bio| bio.operation == Operation::Read);
+            let writes = [bio, other].iter().any(|bio| bio.operation == Operation::Write);
+            is_cached && is_other_port && port.is_some() && reads && writes
+        };
+        let conflicts = |(source, other): &(Source, &Bio)| {
+            touches(other) && (changes(bio) || changes(other)) && !is_fill_beside(*source, other)
+        };
+        if let Some((_, other)) = mine().find(conflicts) {
             panic!("contract 15: {bio:?} is in flight together with {other:?}");
         }
     }

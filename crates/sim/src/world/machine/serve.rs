@@ -13,6 +13,7 @@ use super::inode::{Content, Inode};
 use super::names::Node;
 use super::state::Machine;
 use crate::faults::NO_SPACE;
+use crate::marks;
 use crate::random::PerMille;
 use crate::stored::{DISCARDED, SECTOR};
 
@@ -25,7 +26,7 @@ impl Machine {
         }
         match flying.work {
             Work::Bio => self.serve_bio(flying),
-            Work::Names(directory) => self.flush_names(directory),
+            Work::Names(directory) => self.flush_names(directory, flying.node),
             Work::Volume(volume) => self.flush_volume(volume, flying.covers),
             Work::Nothing => Ok(0),
         }
@@ -34,9 +35,21 @@ impl Machine {
     fn serve_bio(&mut self, flying: &Flying) -> Result<u64, Errno> {
         let (bio, node, faults) = (&flying.bio, flying.node, self.plan.faults);
         let sequence = self.sequence;
+        self.count(flying);
         match bio.operation {
-            Operation::Read => self.serve_read(flying),
-            Operation::Write | Operation::WriteBuffered => self.serve_write(flying),
+            Operation::Read => {
+                let result = self.serve_read(flying);
+                if result.is_err() {
+                    // A page that is written in part has to be read first.
+                    self.note_write(flying, &result);
+                }
+                result
+            }
+            Operation::Write | Operation::WriteBuffered => {
+                let result = self.serve_write(flying);
+                self.note_write(flying, &result);
+                result
+            }
             Operation::FlushData | Operation::FlushAll => self.flush(flying),
             Operation::FlushDirectory => Ok(0),
             Operation::Allocate => {
@@ -76,6 +89,22 @@ impl Machine {
                 panic!("the engine asks for none of these: {bio:?}")
             }
         }
+    }
+
+    /// Counts the kind of a request.
+    fn count(&self, flying: &Flying) {
+        let (bio, size) = (&flying.bio, self.inode(flying.node).stored.size());
+        marks::hit(match bio.operation {
+            Operation::Read => "fill",
+            Operation::Write if bio.end() > size => "extending",
+            Operation::Write => "overwrite",
+            Operation::WriteBuffered if bio.end() >= size => "tail",
+            Operation::WriteBuffered => "written in part",
+            Operation::Allocate => "allocation",
+            Operation::Punch => "punched",
+            Operation::SetLength => "length changed",
+            _ => return,
+        });
     }
 
     /// The process has ended: any part of the request may have happened.
@@ -121,10 +150,28 @@ impl Machine {
         Ok(data.len() as u64)
     }
 
-    /// Alignment of memory and of offsets that a request needs, in bytes.
-    fn alignment_of(&self, flying: &Flying) -> (u32, u32) {
-        if !flying.was_direct || flying.bio.operation == Operation::WriteBuffered {
-            return (1, 1);
+    /// Remembers which pages could not be written, or not be read for it.
+    fn note_write(&mut self, flying: &Flying, result: &Result<u64, Errno>) {
+        let (bio, page) = (&flying.bio, PAGE as u64);
+        let inode = self.inode_mut(flying.node);
+        let pages = bio.offset / page..bio.end().div_ceil(page);
+        match result {
+            Ok(_) => pages.for_each(|page| {
+                inode.failed.remove(&page);
+            }),
+            Err(_) => {
+                inode.has_failed = true;
+                marks::hit("page write failed");
+                inode.failed.extend(pages);
+            }
+        }
+    }
+
+    /// Direct I/O needs aligned offsets, lengths and addresses.
+    fn check_alignment(&self, flying: &Flying) -> Result<(), Errno> {
+        let bio = &flying.bio;
+        if !flying.was_direct || bio.operation == Operation::WriteBuffered {
+            return Ok(());
         }
         match self.inode(flying.node).content {
             Content::Device(block) => (512, block),
@@ -273,12 +320,13 @@ impl Machine {
         result
     }
 
-    fn flush_names(&mut self, directory: Node) -> Result<u64, Errno> {
+    fn flush_names(&mut self, directory: Node, named: Node) -> Result<u64, Errno> {
         if self.random.happens(self.plan.faults.flush_directory) {
-            self.names.forsake(directory);
+            self.names.forsake(directory, named);
             return Err(Errno::IO);
         }
         self.names.flush(directory);
+        marks::hit("directory flushed");
         self.collect();
         Ok(0)
     }
@@ -353,6 +401,8 @@ impl Machine {
 fn flush_inode(inode: &mut Inode, covers: u64, fails: bool, seen: &mut u64) -> Result<u64, Errno> {
     if inode.is_aborted || fails {
         inode.is_aborted |= inode.stored.forsake(covers);
+        inode.failed_flushes += 1;
+        marks::hit("flush failed");
         inode.errors.add();
         inode.errors.take(seen);
         return Err(Errno::IO);

@@ -1,0 +1,281 @@
+//! A caller: a thread of the program that has one file open at a time, and makes one call after the
+//! other.
+//!
+//! A call is blocking, or asynchronous, or its future is dropped after some polls. A dropped write
+//! has accepted a prefix, which is read back.
+
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::core::engine::Engine;
+use crate::core::file::File;
+use crate::core::open::Open;
+use crate::core::slices::Slices;
+use crate::core::wait;
+use crate::platform::{clock, thread};
+use crate::random::Random;
+use crate::run::Stage;
+use crate::run::model::Kind;
+use crate::run::operation::{self, Operation};
+use crate::run::reading::Reading;
+use crate::world;
+
+/// Tries to read back a dropped write, on a device that fails now and then.
+const READS_BACK: u32 = 200;
+
+/// One caller.
+pub(super) struct Caller {
+    stage: Rc<Stage>,
+    engine: Engine,
+    random: Random,
+    handle: Option<Handle>,
+    last_end: u64,
+}
+
+/// An open file.
+struct Handle {
+    file: File,
+    /// Number of the file in the model.
+    number: usize,
+}
+
+impl Caller {
+    pub(super) fn new(stage: &Rc<Stage>, engine: Engine, random: Random) -> Self {
+        Self { stage: Rc::clone(stage), engine, random, handle: None, last_end: 0 }
+    }
+
+    pub(super) fn run(mut self) {
+        while self.stage.take_operation() {
+            let handle = match self.handle.take() {
+                Some(handle) => handle,
+                None => self.open(),
+            };
+            self.handle = self.step(handle);
+        }
+        // The device is well from here on, so that everything can end.
+        self.stage.get_well();
+        if let Some(handle) = self.handle.take() {
+            if self.random.below(2) == 0 {
+                self.sync(&handle, Operation::SyncData);
+            }
+            self.close(handle);
+        }
+    }
+
+    fn open(&mut self) -> Handle {
+        let stage = Rc::clone(&self.stage);
+        let number = self.random.below(u64::from(stage.plan.files)) as usize;
+        let path = stage.plan.path(number);
+        let open = if stage.plan.are_devices { Open::write() } else { Open::create() };
+        let open = match self.random.happens(stage.plan.uncached) {
+            true => open.uncached(true),
+            false => open,
+        };
+        let first = stage.begin_open(number);
+        let file = loop {
+            match self.engine.open(&path, open.clone()) {
+                Ok(file) => break file,
+                Err(error) => stage.check_open_failure(number, &error),
+            }
+        };
+        stage.check_opened(number, &file, first);
+        Handle { file, number }
+    }
+
+    /// Makes one call. Returns the handle unless the call closed it.
+    fn step(&mut self, handle: Handle) -> Option<Handle> {
+        let number = handle.number;
+        let size = self.stage.model.borrow().files[number].ledger.size();
+        let operation = Operation::draw(&mut self.random, &self.stage.plan, size, self.last_end);
+        world::trace(format_args!("file {number}: {operation:?}"));
+        match operation {
+            Operation::Write { offset, length } => self.write(&handle, offset, length),
+            Operation::Append { length } => self.append(&handle, length),
+            Operation::Read { offset, length } => self.read(&handle, offset, length),
+            Operation::SetLength(length) => self.set_length(&handle, length),
+            Operation::DiscardRange { offset, length } => {
+                self.discard_range(&handle, offset, length);
+            }
+            Operation::SyncData | Operation::SyncAll => self.sync(&handle, operation),
+            Operation::DiscardDirty => self.discard_dirty(&handle),
+            Operation::Close => {
+                self.close(handle);
+                return None;
+            }
+        }
+        Some(handle)
+    }
+
+    fn write(&mut self, handle: &Handle, offset: u64, length: u64) {
+        let (stage, number) = (Rc::clone(&self.stage), handle.number);
+        let end = offset + length;
+        let claimed = stage.claim(number, Kind::Change, |size| {
+            if end > size { offset.min(size)..u64::MAX } else { offset..end }
+        });
+        let data: Rc<[u8]> = operation::data(&mut self.random, length).into();
+        let begun = stage.model.borrow_mut().files[number].begin(Some(offset), &data);
+        let slice = [std::io::IoSlice::new(&data)];
+        let past = match self.random.below(3) {
+            0 => handle.file.write_past(&data, offset),
+            _ => Ok(0),
+        };
+        let (accepted, result) = match past {
+            Ok(past) => {
+                let mut rest = Slices::new(&slice);
+                rest.advance(past);
+                let writing = handle.file.write_all(rest, offset + past as u64);
+                match self.drive(writing) {
+                    Some((accepted, result)) => (past + accepted, result),
+                    None => (self.read_back(handle, offset, &data), Ok(())),
+                }
+            }
+            Err(error) => (self.read_back(handle, offset, &data), Err(error)),
+        };
+        stage.model.borrow_mut().files[number].ledger.end(begun, offset, accepted);
+        world::trace(format_args!("file {number}: accepted {accepted} at {offset}: {result:?}"));
+        self.last_end = offset + accepted as u64;
+        stage.check_write(number, &result);
+        drop(claimed);
+    }
+
+    fn append(&mut self, handle: &Handle, length: u64) {
+        let (stage, number) = (Rc::clone(&self.stage), handle.number);
+        let claimed = stage.claim(number, Kind::Append, |size| size..u64::MAX);
+        let data: Rc<[u8]> = operation::data(&mut self.random, length).into();
+        let begun = stage.model.borrow_mut().files[number].begin(None, &data);
+        let slice = [std::io::IoSlice::new(&data)];
+        // Its future is never dropped: where the rest of it went would not be known.
+        let appending = handle.file.append_all(Slices::new(&slice));
+        let (offset, accepted, result) = wait::drive(appending);
+        stage.model.borrow_mut().files[number].ledger.end(begun, offset, accepted);
+        world::trace(format_args!("file {number}: appended {accepted} at {offset}: {result:?}"));
+        self.last_end = offset + accepted as u64;
+        stage.check_write(number, &result);
+        drop(claimed);
+    }
+
+    fn read(&mut self, handle: &Handle, offset: u64, length: u64) {
+        let (stage, number) = (Rc::clone(&self.stage), handle.number);
+        let mut buffer = vec![0; length as usize];
+        let reading = Reading::begin(&mut stage.model.borrow_mut().files[number], offset, length);
+        let result = self.drive(handle.file.read_at_async(&mut buffer, offset));
+        let mut model = stage.model.borrow_mut();
+        let file = &mut model.files[number];
+        match result {
+            Some(Ok(found)) => {
+                let checked = reading.end(file, &buffer[..found]);
+                drop(model);
+                stage.hit("read");
+                if let Err(wrong) = checked {
+                    panic!("contract 11: a read of file {number} at {offset} finds {wrong}");
+                }
+            }
+            Some(Err(error)) => {
+                reading.abandon(file);
+                drop(model);
+                stage.check_read_failure(number, &error);
+            }
+            None => reading.abandon(file),
+        }
+    }
+
+    /// Reads how much of a write was accepted that did not return that.
+    fn read_back(&mut self, handle: &Handle, offset: u64, data: &[u8]) -> usize {
+        self.stage.hit("read back");
+        let mut found = vec![0; data.len()];
+        for _ in 0..READS_BACK {
+            if let Ok(length) = handle.file.read_at(&mut found, offset) {
+                let pairs = data.iter().zip(&found[..length]);
+                return pairs.take_while(|(written, read)| written == read).count();
+            }
+        }
+        panic!("file {} cannot be read", handle.number);
+    }
+
+    fn set_length(&mut self, handle: &Handle, length: u64) {
+        let (stage, number) = (Rc::clone(&self.stage), handle.number);
+        let claimed = stage.claim(number, Kind::Change, |size| length.min(size)..u64::MAX);
+        let announced = stage.begin_length(number, length);
+        // A dropped future may have set it, or do so yet; the next one comes after it.
+        let result = match self.drive(handle.file.set_len_async(length)) {
+            Some(result) => result,
+            None => handle.file.set_len(length),
+        };
+        stage.end_length(number, (length, announced), &handle.file, &result);
+        drop(claimed);
+    }
+
+    fn discard_range(&mut self, handle: &Handle, offset: u64, length: u64) {
+        let (stage, number) = (Rc::clone(&self.stage), handle.number);
+        let page = forebay_cache::limits::PAGE;
+        let claimed = stage.claim(number, Kind::Change, |_| offset..offset + length);
+        let size = stage.model.borrow().files[number].ledger.size();
+        let start = offset.next_multiple_of(page);
+        let end = if offset + length == size { size } else { (offset + length) / page * page };
+        stage.begin_discard(number, &(start..end));
+        let result = handle.file.discard(offset, length);
+        stage.end_discard(number, &(start..end), &result);
+        drop(claimed);
+    }
+
+    fn sync(&mut self, handle: &Handle, operation: Operation) {
+        let (stage, number) = (Rc::clone(&self.stage), handle.number);
+        let asked = stage.begin_sync(number);
+        let result = match operation {
+            Operation::SyncAll => self.drive(handle.file.sync_all_async()),
+            _ => self.drive(handle.file.sync_data_async()),
+        };
+        match result {
+            Some(result) => stage.check_sync(number, &asked, &result),
+            None => stage.hit("abandoned"),
+        }
+    }
+
+    fn discard_dirty(&mut self, handle: &Handle) {
+        let (stage, number) = (Rc::clone(&self.stage), handle.number);
+        let claimed = stage.claim(number, Kind::Change, |_| 0..u64::MAX);
+        stage.begin_change(number, 0);
+        let result = handle.file.discard_dirty();
+        stage.check_dropped(number, &result);
+        drop(claimed);
+    }
+
+    fn close(&mut self, handle: Handle) {
+        let stage = Rc::clone(&self.stage);
+        let Handle { file, number } = handle;
+        let asked = stage.begin_close(number);
+        if self.random.happens(stage.plan.abandoned) {
+            drop(file);
+            stage.hit("abandoned");
+            stage.check_closed(number, None, &asked);
+            return;
+        }
+        let result = file.close();
+        stage.hit("close");
+        stage.check_closed(number, Some(&result), &asked);
+    }
+
+    /// Runs a future to its end, or drops it after some polls.
+    fn drive<T>(&mut self, future: impl Future<Output = T>) -> Option<T> {
+        if !self.random.happens(self.stage.plan.abandoned) {
+            return Some(wait::drive(future));
+        }
+        let polls = self.random.below(4);
+        let mut future = pin!(future);
+        thread::with_waker(|waker| {
+            let mut context = Context::from_waker(waker);
+            for _ in 0..=polls {
+                if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
+                    return Some(done);
+                }
+                let patience = Duration::from_micros(self.random.below(200));
+                thread::park_until(clock::instant() + patience);
+            }
+            self.stage.hit("future dropped");
+            None
+        })
+    }
+}

@@ -1,0 +1,384 @@
+//! The contracts as a run checks them, by number.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::file::File;
+use crate::core::shared::Shared;
+use crate::run::Stage;
+use crate::run::model::{Claimed, Kind};
+use crate::stored::Keep;
+use crate::world::{self, machine};
+
+/// Tries to read a file on a device that fails now and then.
+const READS: u32 = 500;
+
+/// The state of a file when a sync or a close was asked for.
+pub(super) struct Asked {
+    change: u64,
+    covered: u64,
+    generation: u64,
+    was_poisoned: bool,
+    was_quiet: bool,
+    transitions: u64,
+}
+
+impl Stage {
+    /// A call may begin.
+    pub(super) fn take_operation(&self) -> bool {
+        let left = &mut self.model.borrow_mut().operations_left;
+        let is_left = *left > 0;
+        *left = left.saturating_sub(1);
+        is_left
+    }
+
+    /// The device gets well, so that everything can end. Pages that cannot be written may hold all
+    /// memory, so a run of operations gets well in time.
+    pub(super) fn get_well(&self) {
+        if self.is_well.replace(true) {
+            return;
+        }
+        machine::set_faults(self.plan.machine.faults.passing());
+        (0..self.plan.machine.volumes.len())
+            .for_each(|volume| machine::set_space_pages(volume, u64::MAX / 2));
+        for number in 0..self.plan.files as usize {
+            let path = self.plan.path(number);
+            if machine::identity(&path).is_some() {
+                machine::set_bad(&path, 0..0);
+            }
+        }
+    }
+
+    /// A caller opens a file. The first one keeps changes off until it knows what is there.
+    pub(super) fn begin_open(self: &Rc<Self>, number: usize) -> Option<Claimed> {
+        let mut model = self.model.borrow_mut();
+        let file = &mut model.files[number];
+        file.handles += 1;
+        let is_first = file.handles == 1;
+        if is_first {
+            file.generation += 1;
+            file.is_poisoned = false;
+            file.closed_well = true;
+            file.is_verifying = true;
+        }
+        drop(model);
+        is_first.then(|| self.claim(number, Kind::Change, |_| 0..u64::MAX))
+    }
+
+    /// An open fails only because the directory could not be flushed.
+    pub(super) fn check_open_failure(&self, number: usize, error: &Error) {
+        let may_fail = self.plan.machine.faults.flush_directory.0 > 0;
+        assert!(
+            may_fail && error.kind() == ErrorKind::Io,
+            "file {number} cannot be opened: {error:?}"
+        );
+        self.hit("open failed");
+    }
+
+    /// A file was opened, by the first handle of several perhaps. If page writes have failed, the
+    /// data may have been dropped with the handles before.
+    pub(super) fn check_opened(&self, number: usize, file: &File, first: Option<Claimed>) {
+        let Some(claimed) = first else { return };
+        self.note_failed_flushes(number);
+        let path = self.plan.path(number);
+        if machine::has_failed(&path) {
+            self.begin_change(number, 0);
+            let mut found = vec![0; file.len() as usize];
+            let mut reads = (0..READS).map(|_| file.read_at(&mut found, 0));
+            let length = reads.find_map(|read| read.ok());
+            drop(reads);
+            assert_eq!(length, Some(found.len()), "file {number} can be read");
+            let mut model = self.model.borrow_mut();
+            let of_file = &mut model.files[number];
+            let differing = of_file.ledger.reread(&found);
+            let failed = machine::failed_pages(&path);
+            let wrong = differing.iter().find(|page| !failed.contains(page));
+            assert_eq!(
+                wrong, None,
+                "contract 5: a page of file {number} that could be written is lost"
+            );
+            of_file.is_changing -= 1;
+            if !differing.is_empty() {
+                drop(model);
+                self.hit("lost at close");
+            }
+        }
+        self.model.borrow_mut().files[number].is_verifying = false;
+        drop(claimed);
+    }
+
+    /// How a write or an append ended.
+    pub(super) fn check_write<T>(&self, number: usize, result: &Result<T>) {
+        if let Err(error) = result {
+            self.check_failure(number, error);
+            self.hit("write refused");
+        }
+    }
+
+    pub(super) fn check_read_failure(&self, number: usize, error: &Error) {
+        self.check_failure(number, error);
+        self.hit("fill failed");
+    }
+
+    /// A failure needs a cause at the device.
+    fn check_failure(&self, number: usize, error: &Error) {
+        let may_fail = self.may_fail();
+        let is_known =
+            matches!(error.kind(), ErrorKind::Io | ErrorKind::NoSpace | ErrorKind::Poisoned);
+        assert!(
+            may_fail && is_known,
+            "contract 2: a call on file {number} fails without a cause: {error:?}"
+        );
+        world::trace(format_args!("file {number}: {error}"));
+    }
+
+    fn may_fail(&self) -> bool {
+        let faults = self.plan.machine.faults;
+        faults != faults.passing()
+            || self.plan.disturbance.bad_pages.0 > 0
+            || self.plan.mix.discard > 0
+            || self.plan.has_little_space()
+    }
+
+    /// A length is about to be set. Returns the number of the announcement.
+    pub(super) fn begin_length(&self, number: usize, length: u64) -> u64 {
+        let mut model = self.model.borrow_mut();
+        let file = &mut model.files[number];
+        file.is_changing += 1;
+        file.change_from(length.min(file.ledger.size()));
+        file.ledger.announce_length(length)
+    }
+
+    pub(super) fn end_length(
+        &self,
+        number: usize,
+        (length, announced): (u64, u64),
+        file: &File,
+        result: &Result<()>,
+    ) {
+        // A dropped future may have set it before the next one failed.
+        let is_set = result.is_ok() || file.len() == length;
+        let mut model = self.model.borrow_mut();
+        let of_file = &mut model.files[number];
+        of_file.is_changing -= 1;
+        if is_set {
+            of_file.ledger.confirm_length(announced, length);
+        } else {
+            of_file.ledger.withdraw_length(announced);
+        }
+        drop(model);
+        match result {
+            Ok(()) => self.hit("length set"),
+            Err(error) => self.check_failure(number, error),
+        }
+    }
+
+    pub(super) fn begin_discard(&self, number: usize, bytes: &Range<u64>) {
+        self.begin_change(number, bytes.start);
+        if !bytes.is_empty() {
+            self.model.borrow_mut().files[number].ledger.announce_discard(bytes.clone());
+        }
+    }
+
+    pub(super) fn end_discard(&self, number: usize, bytes: &Range<u64>, result: &Result<()>) {
+        let mut model = self.model.borrow_mut();
+        let file = &mut model.files[number];
+        file.is_changing -= 1;
+        if !bytes.is_empty() {
+            file.ledger.end_discard(bytes, result.is_ok());
+        }
+        drop(model);
+        match result {
+            Ok(()) => self.hit("range discarded"),
+            Err(error) => {
+                self.hit("discard failed");
+                self.check_failure(number, error);
+            }
+        }
+    }
+
+    /// Something else than a write is about to change a file from a byte on.
+    pub(super) fn begin_change(&self, number: usize, from: u64) {
+        let mut model = self.model.borrow_mut();
+        let file = &mut model.files[number];
+        file.is_changing += 1;
+        file.change_from(from);
+    }
+
+    /// Dirty data was dropped: the file is as the device has it.
+    pub(super) fn check_dropped(&self, number: usize, result: &Result<u64>) {
+        let path = self.plan.path(number);
+        let stored = machine::stored(&path, |stored| stored.read(0, stored.size()));
+        let mut model = self.model.borrow_mut();
+        let file = &mut model.files[number];
+        file.is_changing -= 1;
+        if result.is_ok() {
+            file.ledger.reread(&stored);
+        }
+        drop(model);
+        match result {
+            Ok(_) => self.hit("discarded"),
+            Err(error) => self.check_failure(number, error),
+        }
+    }
+
+    /// A sync or a close is about to be asked for.
+    pub(super) fn begin_sync(&self, number: usize) -> Asked {
+        let model = self.model.borrow();
+        let file = &model.files[number];
+        Asked {
+            change: file.ledger.change(),
+            covered: if file.is_verifying { 0 } else { file.ledger.covered() },
+            generation: file.generation,
+            was_poisoned: file.is_poisoned,
+            was_quiet: file.is_quiet(),
+            transitions: machine::transitions(),
+        }
+    }
+
+    /// A handle is about to be closed or dropped.
+    pub(super) fn begin_close(&self, number: usize) -> Asked {
+        let asked = self.begin_sync(number);
+        let mut model = self.model.borrow_mut();
+        let file = &mut model.files[number];
+        file.handles -= 1;
+        file.closing += 1;
+        asked
+    }
+
+    /// After all handles were closed no sync covers what a failed flush has lost.
+    fn note_failed_flushes(&self, number: usize) {
+        let path = self.plan.path(number);
+        let mut model = self.model.borrow_mut();
+        let file = &mut model.files[number];
+        let failed = machine::failed_flushes(&path);
+        if failed > file.failed_flushes {
+            file.failed_flushes = failed;
+            file.ledger.forsake();
+        }
+        if machine::is_name_forsaken(&path) {
+            file.ledger.forsake_name();
+        }
+    }
+
+    /// How a sync ended.
+    pub(super) fn check_sync(&self, number: usize, asked: &Asked, result: &Result<()>) {
+        let waited = machine::transitions() - asked.transitions;
+        self.longest_sync.set(self.longest_sync.get().max(waited));
+        if let Err(error) = result {
+            self.note_failed_sync(number, error, asked);
+            self.hit("sync failed");
+            return;
+        }
+        assert!(!asked.was_poisoned, "contract 2: a sync ends well on a poisoned file {number}");
+        let mut model = self.model.borrow_mut();
+        let file = &mut model.files[number];
+        file.ledger.synced(asked.covered);
+        file.ledger.name_synced();
+        let is_same = asked.was_quiet && file.is_quiet() && file.ledger.change() == asked.change;
+        drop(model);
+        self.hit("sync ok");
+        self.check_power_loss(Keep::Nothing, "contract 1: after a sync");
+        if is_same {
+            self.check_contents(number, "contract 8: after a sync");
+        }
+    }
+
+    fn note_failed_sync(&self, number: usize, error: &Error, asked: &Asked) {
+        self.check_failure(number, error);
+        let mut model = self.model.borrow_mut();
+        let file = &mut model.files[number];
+        if error.kind() == ErrorKind::Poisoned && asked.generation == file.generation {
+            file.is_poisoned = true;
+        }
+    }
+
+    /// A handle is closed, or was dropped (`None`).
+    pub(super) fn check_closed(&self, number: usize, result: Option<&Result<()>>, asked: &Asked) {
+        if let Some(Err(error)) = result {
+            self.check_failure(number, error);
+        }
+        let mut model = self.model.borrow_mut();
+        let file = &mut model.files[number];
+        file.closing -= 1;
+        if file.generation == asked.generation {
+            file.closed_well &= result.is_some_and(Result::is_ok);
+        }
+        // The engine may have taken another handle for the last one.
+        let is_closed = file.handles + file.closing == 0 && file.is_quiet() && file.closed_well;
+        drop(model);
+        if is_closed {
+            self.check_contents(number, "contract 5: after a close");
+            self.check_no_space_beyond_end(number);
+        }
+    }
+
+    fn check_no_space_beyond_end(&self, number: usize) {
+        let path = self.plan.path(number);
+        // Nothing is given back without a lease. A call that failed may have left some.
+        let may_leave = self.plan.are_devices
+            || !self.plan.volume(number).leases
+            || machine::has_failed(&path)
+            || self.plan.machine.faults != self.plan.machine.faults.passing()
+            || self.plan.has_little_space();
+        if !may_leave {
+            let beyond = machine::stored(&path, |stored| stored.allocated_beyond_end());
+            assert_eq!(beyond, None, "contract 9: space beyond the end of file {number}");
+        }
+    }
+
+    /// Compares the stored file with the accepted bytes.
+    pub(super) fn check_contents(&self, number: usize, when: &str) {
+        let path = self.plan.path(number);
+        let undone = machine::undone(&path);
+        let stored = machine::stored(&path, |stored| stored.read(0, stored.size()));
+        let model = self.model.borrow();
+        let accepted = model.files[number].ledger.bytes();
+        assert_eq!(stored.len(), accepted.len(), "{when}: the size of file {number}");
+        let is_wrong = |at: &usize| {
+            let page = *at as u64 / forebay_cache::limits::PAGE;
+            stored[*at] != accepted[*at] && !undone.contains(&page)
+        };
+        if let Some(at) = (0..stored.len()).find(is_wrong) {
+            panic!("{when}: byte {at} of file {number} differs");
+        }
+    }
+
+    /// A state after a loss of power now.
+    pub(super) fn check_power_loss(&self, keep: Keep, when: &str) {
+        self.hit("power loss");
+        let found = machine::survivors(keep, &mut self.crashes.borrow_mut());
+        let model = self.model.borrow();
+        for file in &model.files {
+            if let Err(wrong) = file.ledger.check(&found.at(&file.path)) {
+                panic!("{when}: keeping {keep:?}, {}: {wrong}", file.path.display());
+            }
+        }
+    }
+
+    /// The engine has ended, and everything was written.
+    pub(super) fn check_ended(&self, shared: &Shared) {
+        let (free, frames) = (shared.pool.free(), shared.pool.arena().frames());
+        assert_eq!(free, frames, "contract 12: frames are lost");
+        assert_eq!(shared.level.dirty(), 0, "contract 12: pages are charged that nobody has");
+        if !self.heard.is_empty() {
+            assert!(self.may_fail(), "contract 2: an error is reported without a cause");
+            self.hit("error reported");
+        }
+    }
+
+    /// All is closed, and the engine is gone.
+    pub(super) fn check_end(&self) {
+        for number in 0..self.plan.files as usize {
+            let path = self.plan.path(number);
+            let is_there = machine::identity(&path).is_some();
+            if is_there && !machine::has_failed(&path) {
+                self.check_contents(number, "contract 5: at the end");
+            }
+        }
+        for keep in [Keep::Nothing, Keep::Everything, Keep::Some] {
+            self.check_power_loss(keep, "contract 3: at the end");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The engine of a run: the one that ships, with a small cache.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::core::contexts::Wanted;
+use crate::core::engine::Engine;
+use crate::core::error::ErrorKind;
+use crate::core::home::Affinity;
+use crate::core::settings::Settings;
+use crate::core::shared::{Parts, Shared};
+use crate::platform::{Arena, Buffers, ForkGuard};
+use crate::run::Stage;
+
+/// Bytes of the pool of buffers for direct I/O.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// How long a close waits for the device, which gets well in time.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(3600);
+
+/// Errors that the engine reported to the program, because no call could.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Heard(Arc<Mutex<Vec<ErrorKind>>>);
+
+impl Heard {
+    fn add(&self, kind: ErrorKind) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(kind);
+    }
+
+    /// Whether the program heard of an error.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+}
+
+impl Stage {
+    /// Builds the engine as `Builder::build` does, in the process of the caller.
+    pub(super) fn start_engine(&self) -> (Engine, Arc<Shared>) {
+        let plan = &self.plan;
+        let settings = Settings {
+            cache_bytes: Some(u64::from(plan.frames) * forebay_cache::limits::PAGE),
+            dirty_bytes: Some(plan.dirty_pages * forebay_cache::limits::PAGE),
+            dirty_age: plan.age,
+            flight: plan.flight,
+            reserving: plan.reserving,
+            buffer_bytes: BUFFER_BYTES as u64,
+            contexts: Wanted::Number(plan.contexts),
+            affinity: Affinity::by_name(plan.affinity).expect("a name of one"),
+            queue: plan.queue,
+            ..Settings::default()
+        };
+        settings.check().expect("the plan's settings are valid");
+        let heard = self.heard.clone();
+        let parts = Parts {
+            arena: Arc::new(Arena::shared(plan.frames).expect("memory")),
+            is_survived: plan.is_survived,
+            buffers: Buffers::new(BUFFER_BYTES).expect("memory"),
+            settings,
+            on_error: Box::new(move |error| heard.add(error.kind())),
+            fork: ForkGuard::new().expect("memory"),
+            keeper: None,
+        };
+        let mut kept = None;
+        let keep = |shared: &Arc<Shared>| {
+            kept = Some(Arc::clone(shared));
+            Ok(())
+        };
+        let engine = Engine::assemble(parts, keep, CLOSE_PATIENCE);
+        let engine = engine.unwrap_or_else(|error| panic!("the engine does not start: {error}"));
+        (engine, kept.expect("the engine has its parts"))
+    }
+}

@@ -1,0 +1,176 @@
+//! A run of the engine in a simulated machine, compared with a plain model of its files.
+//!
+//! The engine is the one that ships (`crate::core`). It runs in a process of the simulated machine,
+//! with callers as tasks of that process. The test is a process of its own: it disturbs the machine,
+//! and looks at states after a loss of power at random moments.
+//!
+//! ```text
+//! process engine: callers --File, DirectFile--> Engine --contexts, asides--> machine
+//!                    |                                                          |
+//!                    +--begin, end--> model and ledgers <--compare, power cut---+
+//! process test:   faults, bad pages, knobs, other programs, kill
+//! ```
+//!
+//! A run fails if a contract is broken, if a task panics, or if no task can run. The seed replays
+//! it.
+
+mod caller;
+mod check;
+mod disturb;
+mod engine;
+mod model;
+mod operation;
+mod reading;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::core::stats::Stats;
+use crate::marks::{self, Marks};
+use crate::plan::Plan;
+use crate::random::Random;
+use crate::stored::SECTOR;
+use crate::trace::Tracing;
+use crate::world::{self, Failure, Outcome, Process, Reason, Settings, machine};
+
+use engine::Heard;
+use model::Model;
+
+/// How long the engine may take to write everything out at the end, on a device that is well.
+const PATIENCE: Duration = Duration::from_secs(3600);
+
+/// Figures of a run that ended well.
+#[derive(Debug)]
+pub struct Report {
+    /// Places that the run came by.
+    pub marks: Marks,
+    /// The longest wait for a sync, in requests taken and ended by the devices.
+    pub longest_sync: u64,
+    /// Figures of the world, with the trace.
+    pub outcome: Outcome,
+}
+
+/// Runs a plan.
+///
+/// # Errors
+/// If a contract is broken: what happened, and the tasks that were left.
+pub fn run(seed: u64, plan: Plan, tracing: Tracing) -> Result<Report, Failure> {
+    let settings = Settings { tracing, ..Settings::swarm(seed) };
+    let ((marks, longest_sync), outcome) = world::run(settings, move || Stage::play(seed, plan))?;
+    Ok(Report { marks, longest_sync, outcome })
+}
+
+/// A run that is under way. All tasks of the test share it.
+struct Stage {
+    plan: Plan,
+    model: RefCell<Model>,
+    /// For states after a loss of power, so that a look at one changes nothing.
+    crashes: RefCell<Random>,
+    engine: Process,
+    heard: Heard,
+    /// Callers that have not ended.
+    callers: Cell<usize>,
+    /// No call fails from now on because of the device.
+    is_well: Cell<bool>,
+    is_over: Cell<bool>,
+    longest_sync: Cell<u64>,
+    /// The task that changes knobs has not ended.
+    has_tuner: Cell<bool>,
+}
+
+/// The end of all callers.
+const CALLERS: Reason = Reason { what: "end of all callers", number: 0 };
+
+/// The end of the engine.
+const ENGINE: Reason = Reason { what: "end of the engine", number: 0 };
+
+impl Stage {
+    fn play(seed: u64, plan: Plan) -> (Marks, u64) {
+        machine::install(plan.machine.clone());
+        if plan.are_devices {
+            let bytes = plan.device_bytes();
+            let devices = 0..plan.files as usize;
+            devices
+                .for_each(|number| machine::make_device(plan.path(number), bytes, SECTOR as u32));
+        }
+        let stage = Rc::new(Self {
+            model: RefCell::new(Model::new(&plan)),
+            crashes: RefCell::new(Random::new(seed ^ 0x6372_6173)),
+            engine: world::new_process("engine"),
+            heard: Heard::default(),
+            callers: Cell::new(plan.callers),
+            is_well: Cell::new(false),
+            is_over: Cell::new(false),
+            longest_sync: Cell::new(0),
+            has_tuner: Cell::new(plan.turns_knobs),
+            plan,
+        });
+        let of_engine = Rc::clone(&stage);
+        world::spawn(stage.engine, "program", move || of_engine.run_engine());
+        stage.disturb();
+        while !stage.is_over.get() {
+            world::block(ENGINE, None);
+        }
+        stage.check_end();
+        (marks::take(), stage.longest_sync.get())
+    }
+
+    /// The program's first thread: starts the engine and the callers, and ends the engine.
+    fn run_engine(self: &Rc<Self>) {
+        let (engine, shared) = self.start_engine();
+        for number in 0..self.plan.callers {
+            let (stage, engine) = (Rc::clone(self), engine.clone());
+            let random = world::draw(Random::fork);
+            world::spawn(self.engine, &format!("caller {number}"), move || {
+                caller::Caller::new(&stage, engine, random).run();
+                stage.callers.set(stage.callers.get() - 1);
+                world::wake(CALLERS);
+            });
+        }
+        if self.plan.turns_knobs {
+            let (stage, engine) = (Rc::clone(self), engine.clone());
+            let random = world::draw(Random::fork);
+            world::spawn(self.engine, "knobs", move || {
+                stage.turn_knobs(&engine, random);
+                stage.has_tuner.set(false);
+                drop(engine);
+                world::wake(CALLERS);
+            });
+        }
+        while self.callers.get() > 0 || self.has_tuner.get() {
+            world::block(CALLERS, None);
+        }
+        self.get_well();
+        let ended = engine.shutdown(PATIENCE);
+        assert!(ended.is_ok(), "contract 5: the engine could not write everything: {ended:?}");
+        self.check_ended(&shared);
+        count(&shared.stats());
+        drop(engine);
+        self.is_over.set(true);
+        world::wake(ENGINE);
+    }
+
+    fn hit(&self, mark: &'static str) {
+        marks::hit(mark);
+    }
+}
+
+/// Counts places by the engine's own counters.
+fn count(stats: &Stats) {
+    for (name, count) in [
+        ("merged", stats.merged_bios),
+        ("resubmitted", stats.resubmitted),
+        ("rewritten", stats.rewrites),
+        ("throttled", stats.throttle_waits),
+        ("handed over", stats.handovers),
+        ("lent to an idle context", stats.lent),
+        ("reserved", stats.reserved_bytes),
+        ("evicted", stats.evicted_pages),
+        ("zeroes written", stats.zero_bytes),
+        ("completions held", stats.completion_holds),
+        ("plug held", stats.plug_holds),
+    ] {
+        marks::add(name, count);
+    }
+}

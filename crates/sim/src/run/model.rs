@@ -1,0 +1,164 @@
+//! The files of a run as they must be, and which caller may change which part of them.
+//!
+//! Two changes of the same bytes at the same time have no order that a caller could know, so a
+//! caller claims the bytes that it is about to change. Everything else happens at the same time:
+//! writes of one page side by side, appends, reads under writes, syncs.
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use crate::ledger::Ledger;
+use crate::plan::Plan;
+use crate::run::reading::Reading;
+use crate::world::{self, Reason};
+
+/// All files.
+pub(super) struct Model {
+    pub(super) files: Vec<FileModel>,
+    pub(super) operations_left: u64,
+    claims: u64,
+}
+
+/// One file.
+pub(super) struct FileModel {
+    pub(super) path: PathBuf,
+    pub(super) ledger: Ledger,
+    claims: Vec<Claim>,
+    pub(super) readings: Vec<Rc<Reading>>,
+    /// Handles that are open. One that is being closed does not count.
+    pub(super) handles: u32,
+    /// Handles that are being closed.
+    pub(super) closing: u32,
+    /// Every handle since the first one was closed, and its close ended well.
+    pub(super) closed_well: bool,
+    /// How often a first handle was opened.
+    pub(super) generation: u64,
+    /// The first handle is not sure yet that nothing was lost with the handles before.
+    pub(super) is_verifying: bool,
+    /// A sync has failed since then, because a flush failed.
+    pub(super) is_poisoned: bool,
+    /// Failed flushes that the ledger knows of.
+    pub(super) failed_flushes: u64,
+    /// Changes that are neither writes nor appends: a new length, dropped data, a discard.
+    pub(super) is_changing: u32,
+}
+
+/// The part of a file that a caller is about to change.
+#[derive(Clone, Debug)]
+struct Claim {
+    number: u64,
+    kind: Kind,
+    bytes: Range<u64>,
+}
+
+/// How a caller changes a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// Alone.
+    Change,
+    /// Beside other appends.
+    Append,
+}
+
+/// A claim, which ends when this is dropped.
+pub(super) struct Claimed {
+    stage: Rc<super::Stage>,
+    file: usize,
+    number: u64,
+}
+
+impl Model {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let files = (0..plan.files as usize).map(|number| FileModel {
+            path: plan.path(number),
+            ledger: ledger(plan, number),
+            claims: Vec::new(),
+            readings: Vec::new(),
+            handles: 0,
+            closing: 0,
+            closed_well: true,
+            generation: 0,
+            is_verifying: false,
+            is_poisoned: false,
+            failed_flushes: 0,
+            is_changing: 0,
+        });
+        Self { files: files.collect(), operations_left: plan.operations, claims: 0 }
+    }
+}
+
+fn ledger(plan: &Plan, number: usize) -> Ledger {
+    if plan.are_devices {
+        return Ledger::of_device(plan.device_bytes());
+    }
+    let mut ledger = Ledger::new();
+    if !plan.volume(number).leases {
+        // Without a lease every file counts as one that other programs have open.
+        ledger.share();
+    }
+    ledger
+}
+
+impl FileModel {
+    /// Begins a write or an append: the bytes may be found from now on.
+    pub(super) fn begin(&mut self, offset: Option<u64>, data: &Rc<[u8]>) -> u64 {
+        let from = offset.unwrap_or(self.ledger.stable_end());
+        self.readings.iter().for_each(|reading| match offset {
+            Some(offset) => reading.add_write(offset, data),
+            None => reading.add_change(from),
+        });
+        self.ledger.begin(offset, Rc::clone(data))
+    }
+
+    /// Something else than a write changes the file from a byte on.
+    pub(super) fn change_from(&mut self, from: u64) {
+        self.readings.iter().for_each(|reading| reading.add_change(from));
+    }
+
+    /// Whether the content that was accepted is known, and nothing is under way.
+    pub(super) fn is_quiet(&self) -> bool {
+        !self.ledger.is_pending() && self.is_changing == 0
+    }
+}
+
+impl super::Stage {
+    /// Waits until a part of a file can be claimed. `bytes` says which part, from the size of the
+    /// file at that time.
+    pub(super) fn claim(
+        self: &Rc<Self>,
+        file: usize,
+        kind: Kind,
+        bytes: impl Fn(u64) -> Range<u64>,
+    ) -> Claimed {
+        let on = Reason { what: "claim on file", number: file as u64 };
+        loop {
+            let mut model = self.model.borrow_mut();
+            let of_file = &model.files[file];
+            // The end is where the first append under way found it.
+            let wanted = bytes(of_file.ledger.stable_end());
+            let conflicts = of_file.claims.iter().any(|claim| {
+                claim.bytes.start < wanted.end
+                    && wanted.start < claim.bytes.end
+                    && (kind, claim.kind) != (Kind::Append, Kind::Append)
+            });
+            if !conflicts {
+                model.claims += 1;
+                let number = model.claims;
+                model.files[file].claims.push(Claim { number, kind, bytes: wanted });
+                return Claimed { stage: Rc::clone(self), file, number };
+            }
+            drop(model);
+            world::block(on, None);
+        }
+    }
+}
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        let Ok(mut model) = self.stage.model.try_borrow_mut() else { return };
+        model.files[self.file].claims.retain(|claim| claim.number != self.number);
+        drop(model);
+        world::wake(Reason { what: "claim on file", number: self.file as u64 });
+    }
+}

@@ -22,7 +22,6 @@ pub use forebay_uring::{
 };
 pub use lease::LeaseWatch;
 
-pub use crate::task_local;
 pub use crate::world::Gone;
 
 /// Pages of the smallest cache. It is small so that a short run is throttled and evicts.

@@ -3,10 +3,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::core::contexts::Wanted;
+use crate::core::contexts::wanted::Wanted;
 use crate::core::engine::Engine;
 use crate::core::error::ErrorKind;
 use crate::core::home::Affinity;
+use crate::core::knobs;
 use crate::core::settings::Settings;
 use crate::core::shared::{Parts, Shared};
 use crate::platform::{Arena, Buffers, ForkGuard};
@@ -49,7 +50,7 @@ impl Stage {
             queue: plan.queue,
             ..Settings::default()
         };
-        settings.check().expect("the plan's settings are valid");
+        knobs::check(&settings).expect("the plan's settings are valid");
         let heard = self.heard.clone();
         let parts = Parts {
             arena: Arc::new(Arena::shared(plan.frames).expect("memory")),

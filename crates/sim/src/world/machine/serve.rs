@@ -167,11 +167,10 @@ impl Machine {
         }
     }
 
-    /// Direct I/O needs aligned offsets, lengths and addresses.
-    fn check_alignment(&self, flying: &Flying) -> Result<(), Errno> {
-        let bio = &flying.bio;
-        if !flying.was_direct || bio.operation == Operation::WriteBuffered {
-            return Ok(());
+    /// Alignment of memory and of offsets that a request needs, in bytes.
+    fn alignment_of(&self, flying: &Flying) -> (u32, u32) {
+        if !flying.was_direct || flying.bio.operation == Operation::WriteBuffered {
+            return (1, 1);
         }
         match self.inode(flying.node).content {
             Content::Device(block) => (512, block),

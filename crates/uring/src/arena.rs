@@ -321,6 +321,15 @@ impl Arena {
         self.record(number).expect(SHARED_ALONE).set_cut(to);
     }
 
+    /// Marks a file: a panic interrupted a change of its state, so nothing may be written from what
+    /// the arena says of it.
+    ///
+    /// # Panics
+    /// As [`Arena::enter_file`].
+    pub fn interrupt_file(&self, number: u32) {
+        self.record(number).expect(SHARED_ALONE).interrupt();
+    }
+
     /// Returns the record of a file, or `None` if it is missing or invalid.
     #[must_use]
     pub fn file(&self, number: u32) -> Option<FileRecord> {
@@ -525,7 +534,7 @@ mod tests {
         let superblock: Vec<u64> = (0..14).map(|index| word(index * 8)).collect();
         let (records, masks) = (203 * 4096, 203 * 4096 + 65_536 * 512);
         let known = [
-            2,
+            3,
             4096,
             200,
             4096,
@@ -540,7 +549,7 @@ mod tests {
             10,
         ];
         assert_eq!(superblock[1..], known);
-        assert_eq!(superblock[0].to_ne_bytes(), *b"FOREBAY\x02");
+        assert_eq!(superblock[0].to_ne_bytes(), *b"FOREBAY\x03");
         assert_eq!(file.metadata().unwrap().len(), masks + 25 * 4096);
         assert_eq!(word(4096 + 130 * 32), 5 << 48 | 3 << 45 | 17 << 32 | 9);
         assert_eq!(word(4096 + 130 * 32 + 8), 4);
@@ -569,6 +578,7 @@ mod tests {
             identity: Identity { device: 1, inode: 2 },
             size: 4097,
             cut: Some(12),
+            interrupted: false,
             path: "/log".into(),
         }
     }

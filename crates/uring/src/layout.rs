@@ -1,11 +1,11 @@
 //! What lies where in the arena's memory, and whether memory that somebody else filled is laid out
 //! so.
 //!
-//! Version 2, native byte order, every part from a page's boundary on:
+//! Version 3, native byte order, every part from a page's boundary on:
 //!
 //! ```text
 //! 0                superblock, one page: 14 words of 64 bits
-//!                    magic "FOREBAY\x02" as bytes, layout version (2), bytes in a frame (4096), frames,
+//!                    magic "FOREBAY\x03" as bytes, layout version (3), bytes in a frame (4096), frames,
 //!                    offset of the headers, bytes in a header (32), offset of the frames, bytes in all,
 //!                    offset of the records, records, bytes in a record (512), offset of the masks,
 //!                    bytes in a mask (512), 1 + the highest number of a file that was ever entered
@@ -14,6 +14,9 @@
 //! records_offset   a record for each file (records.rs); 65536 in shared memory, none elsewhere
 //! masks_offset     a mask for each frame (masks.rs); in shared memory alone
 //! ```
+//!
+//! Version 2 differs in one word alone: the mark of an interrupted change in a file's record did not
+//! exist and was zero (records.rs). Memory and images of it are read as they are.
 //!
 //! Of the records and the masks what is never touched takes no memory: they lie behind what a ring
 //! registers. A number of frames has one layout, so of what is found every word has one right
@@ -33,9 +36,13 @@ use crate::records::{FILE_RECORDS, RECORD_BYTES};
 pub(crate) const HUGE: usize = 2 << 20;
 
 /// Version of this layout.
-pub const LAYOUT_VERSION: u64 = 2;
+pub const LAYOUT_VERSION: u64 = 3;
 
-const MAGIC: [u8; 8] = *b"FOREBAY\x02";
+/// The oldest version that can be read.
+const OLDEST_VERSION: u64 = 2;
+
+const MAGIC: [u8; 8] = *b"FOREBAY\x03";
+const _: () = assert!(MAGIC[7] as u64 == LAYOUT_VERSION, "the magic ends with the version");
 
 pub(crate) const SUPERBLOCK_WORDS: usize = 14;
 /// The word that says how many numbers of files were ever used.
@@ -59,8 +66,8 @@ pub enum ImageError {
     Unsealed,
     /// Of another version.
     #[error(
-        "its layout is of version {found}, and this is {}: use the program that made it",
-        LAYOUT_VERSION
+        "its layout is of version {found}, and this program reads {OLDEST_VERSION} to {LAYOUT_VERSION}: \
+         use the program that made it"
     )]
     Version {
         /// Which.
@@ -220,7 +227,8 @@ impl Layout {
         if magic[..7] != MAGIC[..7] {
             return Err(ImageError::NoArena);
         }
-        if words[1] != LAYOUT_VERSION || magic != MAGIC {
+        let is_known = (OLDEST_VERSION..=LAYOUT_VERSION).contains(&words[1]);
+        if !is_known || u64::from(magic[7]) != words[1] {
             return Err(ImageError::Version { found: words[1] });
         }
         let sizes = [

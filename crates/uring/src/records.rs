@@ -11,9 +11,13 @@
 //! word 3       the size the program was told; changes by itself
 //! word 4       0, or 1 + the length that the file is being cut to; changes by itself
 //! words 5..60  the path, as it was opened; none where it is longer
-//! words 60..63 zero
+//! word 60      0, or 1 since a panic interrupted a change of the file's state; changes by itself
+//! words 61, 62 zero
 //! word 63      check: a mix of the file's number and all words but 3, 4 and itself, never zero; zero: no record
 //! ```
+//!
+//! The check takes word 60 as zero. In version 2 of the layout that word was always zero, so its
+//! records check out here and have no mark.
 //!
 //! The check is stored last, with Release. A record is entered before the first frame of its file
 //! is published and left after the last is retired: what is said of a file does not change in
@@ -53,6 +57,9 @@ pub struct FileRecord {
     pub size: u64,
     /// Length that it is being truncated to, if it is.
     pub cut: Option<u64>,
+    /// Whether a panic interrupted a change of the file's state. Then its headers and its size may
+    /// be half changed, and nothing may be written from them.
+    pub interrupted: bool,
     /// Path that it was opened with, or empty if longer than [`RECORD_PATH_BYTES`].
     pub path: PathBuf,
 }
@@ -67,7 +74,8 @@ pub(crate) struct RecordWords {
     size: AtomicU64,
     cut: AtomicU64,
     path: [AtomicU64; PATH_WORDS],
-    zero: [AtomicU64; 3],
+    interrupted: AtomicU64,
+    zero: [AtomicU64; 2],
     check: AtomicU64,
 }
 
@@ -98,6 +106,7 @@ impl RecordWords {
         self.inode.store(record.identity.inode, Ordering::Relaxed);
         self.set_size(record.size);
         self.set_cut(record.cut);
+        self.interrupted.store(record.interrupted.into(), Ordering::Relaxed);
         let mut padded = [0; RECORD_PATH_BYTES];
         padded[..path.len()].copy_from_slice(path);
         for (word, bytes) in self.path.iter().zip(padded.chunks_exact(8)) {
@@ -119,6 +128,11 @@ impl RecordWords {
     pub(crate) fn set_cut(&self, to: Option<u64>) {
         let word = to.map_or(0, |to| to.checked_add(1).expect("no file is so long"));
         self.cut.store(word, Ordering::Release);
+    }
+
+    /// Marks the file as interrupted. One store, so that whoever reads the record sees it whole.
+    pub(crate) fn interrupt(&self) {
+        self.interrupted.store(1, Ordering::Release);
     }
 
     /// Pairs with the Release in `enter`: what checks out was whole.
@@ -151,16 +165,16 @@ impl RecordWords {
             },
             size: self.size.load(Ordering::Acquire),
             cut: self.cut.load(Ordering::Acquire).checked_sub(1),
+            interrupted: self.interrupted.load(Ordering::Acquire) != 0,
             path: OsStr::from_bytes(&path).into(),
         })
     }
 
     fn sum(&self, number: u32) -> u64 {
-        let words = [&self.about, &self.device, &self.inode]
-            .into_iter()
-            .chain(&self.path)
-            .chain(&self.zero);
-        check_of(number, words.map(|word| word.load(Ordering::Relaxed)))
+        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let words =
+            [&self.about, &self.device, &self.inode].into_iter().chain(&self.path).map(load);
+        check_of(number, words.chain([0]).chain(self.zero.iter().map(load)))
     }
 }
 
@@ -187,6 +201,7 @@ mod tests {
             size: zeroes(),
             cut: zeroes(),
             path: std::array::from_fn(|_| zeroes()),
+            interrupted: zeroes(),
             zero: std::array::from_fn(|_| zeroes()),
             check: zeroes(),
         }
@@ -202,6 +217,7 @@ mod tests {
             identity: Identity { device: 7, inode: u64::MAX },
             size: 12_345,
             cut: Some(0),
+            interrupted: false,
             path: "/a/path of a file".into(),
         }
     }
@@ -236,6 +252,20 @@ mod tests {
             words.set_cut(cut);
             assert_eq!(words.read(9), Some(FileRecord { size, cut, ..record() }));
         }
+    }
+
+    #[test]
+    fn contract_21_a_mark_changes_by_itself_until_the_record_is_entered_anew() {
+        let words = words();
+        words.enter(9, &record());
+        assert!(!words.read(9).unwrap().interrupted);
+        words.interrupt();
+        let marked = FileRecord { interrupted: true, ..record() };
+        assert_eq!(words.read(9), Some(marked.clone()));
+        words.set_size(77);
+        assert_eq!(words.read(9), Some(FileRecord { size: 77, ..marked }));
+        words.enter(9, &record());
+        assert_eq!(words.read(9), Some(record()), "the mark is of the file that was there before");
     }
 
     #[test]

@@ -83,6 +83,7 @@ mod tests {
             identity: Identity { device: 1, inode: 2 },
             size: 12_345,
             cut: None,
+            interrupted: false,
             path: "/file".into(),
         };
         arena.enter_file(77, &record);

@@ -41,6 +41,7 @@ fn record(number: u32) -> FileRecord {
         identity: Identity { device: 1, inode: u64::from(number) },
         size: 100,
         cut: None,
+        interrupted: false,
         path: "/somewhere".into(),
     }
 }
@@ -99,8 +100,10 @@ fn assert_nothing_else(arena: &Arena) {
         assert!(written.iter().all(|bytes| bytes.start < bytes.end && bytes.end <= PAGE));
     }
     for number in 0..64 {
-        // Size and cut are not checked: any number is one.
-        let found = arena.file(number).map(|found| FileRecord { size: 100, cut: None, ..found });
+        // Size, cut and mark are not checked: any number is one.
+        let found = arena.file(number);
+        let found =
+            found.map(|found| FileRecord { size: 100, cut: None, interrupted: false, ..found });
         assert!(found.is_none() || (number % 2 == 0 && found == Some(record(number))), "{found:?}");
     }
     assert!(arena.files().count() <= 4);
@@ -198,14 +201,68 @@ fn every_number_must_be_the_right_one() {
     assert!(Arena::of_image(&image).is_ok());
 }
 
+/// The words that are not zero of the same arena, as the last program of version 2 laid it out.
+fn words_of_version_2() -> Vec<(u64, u64)> {
+    let text = include_str!("tests/version-2.words");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
+    lines
+        .map(|line| line.split_once(' ').unwrap())
+        .map(|(at, word)| (number(at), number(word)))
+        .collect()
+}
+
+fn image_of_version_2() -> File {
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(BYTES).unwrap();
+    for (at, word) in words_of_version_2() {
+        file.write_all_at(&word.to_ne_bytes(), at).unwrap();
+    }
+    file
+}
+
 #[test]
-fn the_version_before_is_told() {
+fn contract_21_an_image_of_the_version_before_is_read_and_has_no_mark() {
+    let arena = Arena::of_image(&image_of_version_2()).unwrap();
+    assert_nothing_else(&arena);
+    let found: Vec<_> = arena.files().collect();
+    assert_eq!(found, [0, 2, 4, 6].map(|number| (number, record(number))));
+    assert_eq!(arena.header(Frame(6)), Some(header(6)));
+    assert_eq!(arena.written_of(Frame(6)).as_slice(), std::slice::from_ref(&(5..9)));
+    // A mark is read in it too, should a later program set one.
+    arena.interrupt_file(4);
+    assert!(arena.file(4).unwrap().interrupted);
+}
+
+#[test]
+fn contract_21_an_arena_without_marks_differs_from_the_version_before_in_its_version_alone() {
+    let mut before = words_of_version_2();
+    for (at, word) in &mut before {
+        *word = match at {
+            0 => u64::from_ne_bytes(*b"FOREBAY\x03"),
+            8 => 3,
+            _ => *word,
+        };
+    }
+    let words = pages().iter().flat_map(|(at, bytes)| {
+        let words = bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap()));
+        (*at..).step_by(8).zip(words)
+    });
+    let now: Vec<_> = words.filter(|(_, word)| *word != 0).collect();
+    assert_eq!(now, before);
+}
+
+#[test]
+fn contract_21_versions_that_cannot_be_read_are_told() {
     let image = image();
-    image.write_all_at(b"FOREBAY\x01", 0).unwrap();
-    image.write_all_at(&1u64.to_ne_bytes(), 8).unwrap();
-    let refused = Arena::of_image(&image).unwrap_err();
-    assert!(matches!(refused, ImageError::Version { found: 1 }), "{refused}");
-    assert!(refused.to_string().contains("version 1, and this is 2"));
+    for (magic, version) in [(b"FOREBAY\x01", 1), (b"FOREBAY\x04", 4), (b"FOREBAY\x02", 3)] {
+        image.write_all_at(magic, 0).unwrap();
+        image.write_all_at(&u64::to_ne_bytes(version), 8).unwrap();
+        let refused = Arena::of_image(&image).unwrap_err();
+        assert!(matches!(refused, ImageError::Version { found } if found == version), "{refused}");
+        let says = format!("of version {version}, and this program reads 2 to 3");
+        assert!(refused.to_string().contains(&says), "{refused}");
+    }
 }
 
 #[test]

@@ -59,6 +59,7 @@ impl Inode {
             identity: self.identity,
             size,
             cut: None,
+            interrupted: false,
             path,
         };
         base.pool.arena().enter_file(self.target.0, &record);

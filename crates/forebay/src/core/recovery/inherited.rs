@@ -208,6 +208,7 @@ mod tests {
             identity,
             size: 1 << 20,
             cut: None,
+            interrupted: false,
             path: PathBuf::new(),
         };
         HandedFile {

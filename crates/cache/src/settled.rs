@@ -28,6 +28,20 @@ pub struct Settled {
     pub patches: Vec<Patch>,
 }
 
+impl Settled {
+    /// Takes over the changes of another run, after those that are here.
+    pub fn append(&mut self, other: &mut Self) {
+        let Self { freed, written, dirty_again, clean, uncharged, zero, patches } = self;
+        freed.append(&mut other.freed);
+        written.append(&mut other.written);
+        dirty_again.append(&mut other.dirty_again);
+        clean.append(&mut other.clean);
+        *uncharged += std::mem::take(&mut other.uncharged);
+        zero.append(&mut other.zero);
+        patches.append(&mut other.patches);
+    }
+}
+
 /// Written pages that stay in memory as clean pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Keep {

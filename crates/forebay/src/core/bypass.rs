@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::core::error::Error;
 use crate::core::inode::Inode;
 use crate::core::shared::Shared;
 use crate::platform::Direct;
@@ -21,15 +22,22 @@ impl Inode {
             return None;
         }
         let bytes = offset..offset + data.len() as u64;
-        let bypass = shared
-            .change(self, |file| file.apply(|cache, settled| cache.begin_bypass(bytes, settled)))?;
+        let bypass = shared.change(self, |file| {
+            self.check_whole(file).ok()?;
+            file.apply(|cache, settled| cache.begin_bypass(bytes, settled))
+        })?;
         let written = self.file.write_all_at(data, offset);
-        shared.change(self, |file| {
+        let ended = shared.change(self, |file| {
+            self.check_whole(file)?;
             file.cache.end_bypass(bypass);
             // Callers that wait for the file to become quiet wait for this.
             file.look();
             file.wake();
+            Ok::<(), Error>(())
         });
+        if let Err(error) = ended {
+            return Some(Err(error.into()));
+        }
         // It moved nothing: the file system takes other memory, or other lengths, than it said.
         if written.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL)) {
             return None;

@@ -15,6 +15,7 @@ mod agenda;
 mod ends;
 mod guest;
 mod handover;
+mod interrupted;
 mod kept;
 mod leases;
 mod reserve;
@@ -74,6 +75,10 @@ pub(crate) struct Writeback {
     next_tick: Option<Instant>,
     ended: Vec<Ended>,
     after: After,
+    /// Work that other files have left, during a step of one file.
+    after_others: After,
+    /// A request is being handed to the queue.
+    is_submitting: bool,
     stop: bool,
 }
 
@@ -114,6 +119,8 @@ impl Writeback {
             next_tick: None,
             ended: Vec::new(),
             after: After::default(),
+            after_others: After::default(),
+            is_submitting: false,
             stop: false,
         }
     }
@@ -230,6 +237,10 @@ impl Writeback {
     /// What the file has to be listed for.
     fn look_at(&mut self, inode: Arc<Inode>) {
         let mut state = inode.looked_at();
+        if state.is_interrupted() {
+            drop(state);
+            return self.abandon(&inode);
+        }
         let waited = state.cache.has_tickets();
         let dirty = state.cache.is_dirty() && !state.listed;
         state.listed |= dirty;

@@ -28,6 +28,7 @@ impl Inode {
                 );
                 return Poll::Ready(Err(ended.at_path(&self.path)));
             }
+            self.check_whole(&state)?;
             if !state.cache.can_discard() {
                 state.wait_for_pages(waker);
                 return Poll::Pending;
@@ -41,10 +42,11 @@ impl Inode {
             })?;
             let dropped = shared.change(self, |file| {
                 // A reader or a writer that had begun before is not held up.
+                self.check_whole(file)?;
                 let can_discard = file.cache.can_discard();
-                can_discard
-                    .then(|| file.apply(|cache, settled| cache.discard_dirty(disk_size, settled)))
-            });
+                Ok(can_discard
+                    .then(|| file.apply(|cache, settled| cache.discard_dirty(disk_size, settled))))
+            })?;
             if let Some(pages) = dropped {
                 return Poll::Ready(Ok(pages));
             }
@@ -69,7 +71,9 @@ impl<'a> Hold<'a> {
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
         self.shared.change(self.inode, |file| {
-            file.cache.end_discard();
+            if !file.is_interrupted() {
+                file.cache.end_discard();
+            }
             // Callers that were held up go on, and so does the context.
             file.wake();
             file.look();

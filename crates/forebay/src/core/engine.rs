@@ -386,6 +386,7 @@ impl Engine {
         let volume = self.owner.shared.table().volume(file.identity().device, file.kind());
         // Without the table's lock: it looks at the file system.
         let inode = Arc::new(Inode::new(cache, file, volume, path.to_owned()));
+        inode.arm(&self.owner.shared);
         inode.enter_arena(&self.owner.shared).map_err(at_path)?;
         if let Err(error) = inode.have_kept(&self.owner.shared) {
             inode.lock().leave_arena(&self.owner.shared);

@@ -37,8 +37,9 @@ pub enum ErrorKind {
     /// A read or write failed at the device. Cached data that could not be written stays in memory
     /// and is tried again by the next sync.
     Io,
-    /// A flush failed, so data written since the last successful sync may be lost. Every sync fails
-    /// until all handles of the file are closed.
+    /// A flush failed, or a panic interrupted a change of the file's state, so data written since
+    /// the last successful sync may be lost. Every sync fails until all handles of the file are
+    /// closed; after a panic, every read and write fails too.
     Poisoned,
     /// The kernel, file system or type of file does not support the call.
     Unsupported,
@@ -138,6 +139,15 @@ impl Error {
         Self::new(ErrorKind::Poisoned, what)
             .at_path(path)
             .because(io::Error::from_raw_os_error(errno.0))
+            .remedy("close all handles of the file, then check and rewrite the data")
+    }
+
+    /// Creates the error for a file whose change was interrupted by a panic.
+    pub(crate) fn interrupted(path: &Path) -> Self {
+        let what = "a panic interrupted a change of the state of this file; nothing more of it is \
+                    written, and data written since the last successful sync may be lost";
+        Self::new(ErrorKind::Poisoned, what)
+            .at_path(path)
             .remedy("close all handles of the file, then check and rewrite the data")
     }
 

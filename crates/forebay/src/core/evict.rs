@@ -70,11 +70,19 @@ impl Shared {
         batch.sort_by_key(|candidate| candidate.target);
         for of_file in batch.chunk_by_mut(|one, next| one.target == next.target) {
             let inode = self.table().by_target(of_file[0].target);
-            if let Some(inode) = inode {
-                inode.change(self, after, |file| {
+            let Some(inode) = inode else { continue };
+            // Apart, so that a panic under the file's lock frees none of its frames.
+            let mut of_this = After::default();
+            let judged = inode.catch(|| {
+                inode.change(self, &mut of_this, |file| {
                     file.apply(|cache, settled| cache.evict(of_file.iter_mut(), settled));
                 });
+            });
+            if judged.is_none() {
+                of_this.forget_frames();
+                of_file.iter_mut().for_each(|candidate| candidate.verdict = Verdict::Gone);
             }
+            after.append(&mut of_this);
         }
     }
 

@@ -3,8 +3,8 @@
 //!
 //! The files of this directory are what a file can do with [`Base`](crate::core::base::Base)
 //! alone: `change` is the one way to change the cache, `after` what follows from it, `settle` ends
-//! bios, `tickets` serves syncs, `record` keeps the arena's account, `space`, `failing` and
-//! `lease` are what they are named after. The verbs of callers are above: `core/write.rs`,
+//! bios, `tickets` serves syncs, `record` keeps the arena's account, `guard` ends the service of a
+//! file after a panic, `space`, `failing` and `lease` are what they are named after. The verbs of callers are above: `core/write.rs`,
 //! `core/read.rs` and others.
 //!
 //! Two locks are never held together here but the file's state and then the pool's, and no lock is
@@ -14,6 +14,7 @@ pub(crate) mod after;
 pub(crate) mod change;
 mod errors;
 pub(crate) mod failing;
+mod guard;
 pub(crate) mod lease;
 mod record;
 pub(crate) mod settle;
@@ -22,7 +23,7 @@ mod tickets;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -37,7 +38,7 @@ use crate::core::share::Crossed;
 use crate::core::user_code;
 use crate::core::volume::Volume;
 use crate::core::wakers::Wakers;
-use crate::platform::sync::{Mutex, MutexGuard};
+use crate::platform::sync::Mutex;
 use crate::platform::{Identity, Kind};
 
 /// The end every file system's files can have.
@@ -62,7 +63,12 @@ pub(crate) struct Inode {
     /// may block: no context locks it. Taken before the state's lock.
     marked: Mutex<bool>,
     state: Mutex<State>,
+    /// Panics under the state's lock.
+    interruptions: AtomicU32,
+    alarm: guard::Alarm,
 }
+
+pub(crate) use guard::{Heard, Locked};
 
 /// What the lock of an inode guards.
 #[derive(Debug)]
@@ -70,6 +76,9 @@ pub(crate) struct State {
     pub(crate) cache: CachedFile,
     /// The file's record in the arena, if the engine is to be survived.
     record: Option<record::Record>,
+    /// The same, once a panic has interrupted a change of the file: another process reads it as it
+    /// was then.
+    marked_record: Option<record::Record>,
     /// Frames taken from the pool and not used yet.
     pub(crate) stash: FrameRuns,
     /// Pages brought in and not read, as counted in `Base`.
@@ -106,6 +115,12 @@ pub(crate) struct State {
     is_orphan: bool,
     /// Pages that cannot be written, as counted against the device.
     unwritable: u64,
+    /// A panic has interrupted a change of this state; `cache` is an empty one since.
+    is_interrupted: bool,
+    /// Pages that the level still counts for the file since then.
+    owed: u64,
+    /// Everything that the engine counted for the file is taken off.
+    is_given_up: bool,
 }
 
 impl Inode {
@@ -118,6 +133,7 @@ impl Inode {
         let state = State {
             cache,
             record: None,
+            marked_record: None,
             stash: FrameRuns::default(),
             told_unread: 0,
             passing: 0,
@@ -138,6 +154,9 @@ impl Inode {
             is_closed: false,
             is_orphan: false,
             unwritable: 0,
+            is_interrupted: false,
+            owed: 0,
+            is_given_up: false,
         };
         let (target, identity) = (state.cache.target(), file.identity());
         let fixed_size = (file.kind() == Kind::Block).then(|| state.cache.size());
@@ -156,13 +175,9 @@ impl Inode {
             lease_looked: AtomicU64::new(0),
             marked: Mutex::new(false),
             state: Mutex::new(state),
+            interruptions: AtomicU32::new(0),
+            alarm: guard::Alarm::default(),
         }
-    }
-
-    /// Locks the file, to look at it or to gather what is to be written. [`Inode::change`] locks
-    /// it for changes from which something follows.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 
     /// Returns whether a file of its file system can be `end` bytes long.
@@ -237,7 +252,7 @@ impl Inode {
     }
 
     /// Locks the file for the look of the context that was asked for.
-    pub(crate) fn looked_at(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn looked_at(&self) -> Locked<'_> {
         let mut state = self.lock();
         state.kicked = false;
         state
@@ -257,7 +272,7 @@ impl State {
 
     /// Returns whether a caller waits for the file, or something of it is at the device.
     pub(crate) fn is_busy(&self) -> bool {
-        self.cache.has_tickets() || self.cache.in_flight()
+        !self.is_interrupted && (self.cache.has_tickets() || self.cache.in_flight())
     }
 
     /// Wakes a caller when a page of the file, or its size, has changed.

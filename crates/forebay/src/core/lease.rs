@@ -18,14 +18,15 @@ impl Inode {
     /// Takes no more liberties. The context gives the lease up when what was accepted is written,
     /// or soon.
     pub(crate) fn break_lease(self: &Arc<Self>, shared: &Shared) {
-        let is_closed = shared.change(self, |file| {
-            // The lease of a closed file went with it.
-            if !file.is_closed() {
+        let (is_closed, is_interrupted) = shared.change(self, |file| {
+            // The lease of a closed file went with it, and an interrupted file has nothing to write
+            // out first.
+            if !file.is_closed() && !file.is_interrupted() {
                 file.begin_break(clock::instant() + LEASE_BREAK);
             }
-            file.is_closed()
+            (file.is_closed(), file.is_interrupted())
         });
-        if !is_closed && shared.is_orphaned() {
+        if !is_closed && (is_interrupted || shared.is_orphaned()) {
             self.file.release_lease();
         }
     }

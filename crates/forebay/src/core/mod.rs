@@ -9,7 +9,7 @@
 // how much is in flight, `failing` pages that could not be written.
 //
 // Around them: `engine`, `settings`, `knobs`, `policy`, `stats`; `read`, `bypass`, `ticket`,
-// `room`, `discard`, `lease`, `renew`, `closing`, `adopt` the other verbs; `base` and `shared`
+// `room`, `discard`, `lease`, `renew`, `closing`, `adopt`, `alarm` the other verbs; `base` and `shared`
 // state of all threads; `table` open inodes, `evict` clean pages that leave, `spread` and
 // `contexts` the number of contexts, `volume` free space of a file system, `share` its part of the
 // level, `entries` directory entries to sync, `layout` extents of a file, `wait` and `wakers`
@@ -17,6 +17,7 @@
 // the keeper as the engine sees it, `user_code` wakers and callbacks.
 
 pub(crate) mod adopt;
+mod alarm;
 pub(crate) mod aside;
 pub(crate) mod base;
 mod bypass;

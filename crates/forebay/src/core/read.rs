@@ -44,7 +44,8 @@ impl Reading {
 /// Why a step of a read ended before it had copied anything.
 #[derive(Debug)]
 enum Stop {
-    /// The engine stops. (Boxed, so that a step that ends well returns little.)
+    /// The engine stops, or a panic has interrupted a change of the file. (Boxed, so that a step
+    /// that ends well returns little.)
     Refused(Box<Error>),
     /// The file ends here.
     End,
@@ -128,12 +129,17 @@ impl Inode {
         shared.finishing(|after| {
             let planned = self.change(shared, after, |file| {
                 shared.check().map_err(|error| Stop::Refused(Box::new(error)))?;
+                self.check_whole(file).map_err(|error| Stop::Refused(Box::new(error)))?;
                 let planned = step.plan(file, &mut steps);
                 step.fill(file, &planned);
                 planned
             })?;
-            shared.pool.copy_out(&steps, buffer);
-            self.change(shared, after, |file| release(file, shared, &steps, caching));
+            self.copying(|| shared.pool.copy_out(&steps, buffer));
+            self.change(shared, after, |file| {
+                self.check_whole(file).map_err(|error| Stop::Refused(Box::new(error)))?;
+                release(file, shared, &steps, caching);
+                Ok::<(), Stop>(())
+            })?;
             Ok(planned)
         })
     }

@@ -23,6 +23,7 @@ use crate::core::table::Table;
 use crate::core::user_code;
 use crate::platform::Identity;
 use crate::platform::sync::{Condvar, Mutex, MutexGuard};
+use crate::platform::thread;
 
 /// State that handles, contexts and the lease watch of an engine share.
 pub(crate) struct Shared {
@@ -95,10 +96,9 @@ impl Shared {
     /// Runs several changes, and carries out what follows from all of them. No lock may be held.
     #[inline]
     pub(crate) fn finishing<T>(&self, changes: impl FnOnce(&mut After) -> T) -> T {
-        let mut after = After::default();
-        let done = changes(&mut after);
-        self.finish(&mut after);
-        done
+        let was_panicking = thread::panicking();
+        let mut finishing = Finishing { shared: self, after: After::default(), was_panicking };
+        changes(&mut finishing.after)
     }
 
     /// Carries out what follows from changes. No lock may be held.
@@ -219,6 +219,24 @@ impl Shared {
     pub(crate) fn end_closing(&self, identity: Identity, target: Target) {
         self.table().end_closing(identity, target);
         self.wake_opening();
+    }
+}
+
+/// Effects of changes, carried out when it is dropped.
+struct Finishing<'a> {
+    shared: &'a Shared,
+    after: After,
+    was_panicking: bool,
+}
+
+impl Drop for Finishing<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Changes that ended before a panic count, and other files may be among them.
+        if thread::panicking() && !self.was_panicking {
+            self.after.forget_frames();
+        }
+        self.shared.finish(&mut self.after);
     }
 }
 

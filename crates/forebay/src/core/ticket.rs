@@ -77,7 +77,7 @@ impl Future for Ticket {
             }
             Poll::Ready(Some(result)) => {
                 self.id = None;
-                Poll::Ready(result.map_err(|failure| self.inode.failure(failure)))
+                Poll::Ready(result)
             }
         }
     }

@@ -21,6 +21,11 @@ pub(crate) fn run(what: &str, code: impl FnOnce()) {
     // Nothing of ours is reachable from a closure that was unwound: it owns what it was given.
     let Err(panic) = catch_unwind(AssertUnwindSafe(code)) else { return };
     tracing::error!(panic = message(&*panic), "{what} panicked; the engine goes on");
+    discard(panic);
+}
+
+/// Drops the value of a panic that was caught.
+pub(crate) fn discard(panic: Box<dyn Any + Send>) {
     // The value that was panicked with is the program's too, and may panic when it is dropped.
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(again);

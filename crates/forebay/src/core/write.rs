@@ -99,9 +99,12 @@ impl Inode {
                 step.admit(file)?;
                 step.plan(file, &mut copies)
             })?;
-            shared.pool.copy_in(&copies, step.data);
-            self.change(shared, after, |file| publish(file, &copies, step.caching));
-            Ok(planned)
+            self.copying(|| shared.pool.copy_in(&copies, step.data));
+            self.change(shared, after, |file| {
+                self.check_whole(file).map_err(|error| Stop::Refused(Box::new(error)))?;
+                publish(file, &copies, step.caching);
+                Ok(planned)
+            })
         })
     }
 
@@ -124,6 +127,7 @@ impl Step<'_> {
     fn admit(&mut self, file: &mut Changing<'_>) -> std::result::Result<(), Stop> {
         let Self { shared, granted, caching, .. } = *self;
         file.credit += granted;
+        file.count();
         // Under the lock: a shutdown that looks at the file later writes out all that is accepted
         // before.
         let refused = shared.check().err().or_else(|| file.inode().refusal(shared, &*file));
@@ -163,6 +167,7 @@ impl Step<'_> {
         if self.shared.level.add(charged - from_credit) == Crossed::Background {
             file.look_at_level();
         }
+        file.count();
         file.touch(copies);
         match stop {
             _ if planned > 0 => Ok(planned),

@@ -7,7 +7,7 @@ use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-pub(crate) use std::thread::{park, sleep, yield_now};
+pub(crate) use std::thread::{panicking, park, sleep, yield_now};
 
 thread_local! {
     static OURS: Cell<bool> = const { Cell::new(false) };

@@ -9,6 +9,7 @@ use forebay_cache::file::Entry;
 use super::Writeback;
 use super::agenda::Why;
 use crate::core::inode::Inode;
+use crate::core::inode::settle::Left;
 
 impl Writeback {
     /// Ends what has completed, in order, and wakes once.
@@ -55,7 +56,9 @@ impl Writeback {
         let held = self.files[target.0 as usize].as_mut().expect("a file in flight is attached");
         held.end(of_file);
         let inode = Arc::clone(&held.inode);
-        let left = inode.settle(&self.shared, of_file, now, &mut self.after);
+        let left = self.step(&inode, Left::NOTHING, |context| {
+            inode.settle(&context.shared, of_file, now, &mut context.after)
+        });
         self.agenda.push(Why::Leaving, &inode);
         self.note_left(&inode, left);
         inode
@@ -66,7 +69,7 @@ impl Writeback {
         for inode in self.agenda.take(Why::Leaving) {
             let mut state = inode.lock();
             let lost = state.cache.take_lost();
-            let busy = state.is_busy();
+            let busy = state.is_busy() || self.awaits_interrupted(&inode);
             drop(state);
             for failure in lost {
                 self.shared.report(&inode.failure(failure));
@@ -95,19 +98,25 @@ impl Writeback {
         if inode.lock().is_busy() || !table.begin_closing(inode) {
             return;
         }
-        let mut state = inode.lock();
+        let state = inode.lock();
         if state.cache.entry() == Entry::New {
             table.unsynced.remember(inode.identity);
         }
         drop(table);
         drop(self.backend.detach(inode.target));
         self.files[inode.target.0 as usize] = None;
-        let generation = state.generation();
-        let Self { shared, after, .. } = self;
-        inode.change_locked(shared, &mut state, after, |file| file.close(shared));
-        self.shared.pool.evictor().forget(inode.target);
-        let is_listed = state.listed;
+        let (generation, is_listed) = (state.generation(), state.listed);
         drop(state);
+        self.step(inode, (), |context| {
+            let Self { shared, after, .. } = context;
+            let mut state = inode.lock();
+            inode.change_locked(shared, &mut state, after, |file| file.close(shared));
+            shared.pool.evictor().forget(inode.target);
+        });
+        if inode.is_interrupted() {
+            // No context gets the alarm: the file is detached.
+            self.abandon_closed(inode);
+        }
         self.unlist(inode, is_listed);
         self.shared.finish(&mut self.after);
         let (shared, closing) = (Arc::clone(&self.shared), Arc::clone(inode));

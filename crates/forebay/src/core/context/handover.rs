@@ -32,7 +32,7 @@ use crate::core::message::Message;
 pub(super) struct Held {
     pub(super) inode: Arc<Inode>,
     /// Bios that have been sent, and have not ended.
-    in_flight: u32,
+    pub(super) in_flight: u32,
     /// Bytes written since it was looked where they go; and where the last of them began.
     unlooked: u64,
     written_at: u64,
@@ -139,7 +139,10 @@ impl Writeback {
 
     /// A bio of a caller is served here, waits for the handover, or goes where the file has gone.
     pub(super) fn submit_or_hold(&mut self, inode: Arc<Inode>, bio: Bio) {
-        if !self.has(&inode) {
+        if inode.is_interrupted() {
+            // No caller waits for it, and its file may be closed with such bios on their way.
+            drop(bio);
+        } else if !self.has(&inode) {
             // Also where it has come back, and its Attach is among the messages that were not taken
             // yet: behind that.
             self.shared.send(Message::Submit(inode, bio));

@@ -49,10 +49,12 @@ impl Writeback {
             if self.queue.room() == 0 {
                 break;
             }
-            let mut state = inode.lock();
-            if let Some(bio) = state.cache.next_bio(Reason::Reclaim) {
-                self.send(&inode, &mut state, bio);
-            }
+            self.step(&inode, (), |context| {
+                let mut state = inode.lock();
+                if let Some(bio) = state.cache.next_bio(Reason::Reclaim) {
+                    context.send(&inode, &mut state, bio);
+                }
+            });
         }
     }
 }

@@ -15,9 +15,10 @@ impl Writeback {
         let now = clock::instant();
         self.next_break = None;
         let Self { agenda, next_break, .. } = self;
-        agenda.retain(Why::Breaking, |inode| match inode.give_up_lease(now) {
-            GivingUp::Done => false,
-            GivingUp::NotBefore(moment) => {
+        agenda.retain(Why::Breaking, |inode| match inode.catch(|| inode.give_up_lease(now)) {
+            // The context releases the lease of an interrupted file when it abandons that.
+            None | Some(GivingUp::Done) => false,
+            Some(GivingUp::NotBefore(moment)) => {
                 *next_break = [*next_break, moment].into_iter().flatten().min();
                 true
             }

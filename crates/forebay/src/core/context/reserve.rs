@@ -48,7 +48,8 @@ impl Writeback {
             let (shared, number) = (Arc::clone(&self.shared), self.number);
             let aside = Arc::clone(&inode.volume.aside);
             aside.run(move || {
-                let prepared = inode.prepare_reservation(&shared, &bio);
+                let prepared = inode.catch(|| inode.prepare_reservation(&shared, &bio));
+                let prepared = prepared.unwrap_or(Err(Unreserved::Interrupted));
                 shared.contexts.send_to(number, Message::Prepared(inode, bio, prepared));
             });
         }
@@ -65,10 +66,11 @@ impl Writeback {
         let counters = &self.shared.counters;
         let (counter, errno) = match prepared {
             Ok(()) => return self.reservations.prepared.push_back((inode, bio)),
-            Err(Unreserved::Scarce) => (&counters.unreserved_scarce, Errno::WOULD_BLOCK),
-            Err(Unreserved::Unmarked) => (&counters.unreserved_unmarked, Errno::UNSUPPORTED),
+            Err(Unreserved::Scarce) => (Some(&counters.unreserved_scarce), Errno::WOULD_BLOCK),
+            Err(Unreserved::Unmarked) => (Some(&counters.unreserved_unmarked), Errno::UNSUPPORTED),
+            Err(Unreserved::Interrupted) => (None, Errno::WOULD_BLOCK),
         };
-        Counters::add(counter, 1);
+        counter.inspect(|counter| Counters::add(counter, 1));
         self.ended.push(Ended { bio, result: Err(errno) });
     }
 
@@ -77,7 +79,14 @@ impl Writeback {
         while self.queue.room() > 0
             && let Some((inode, bio)) = self.reservations.prepared.pop_front()
         {
-            let reservation = inode.lock().cache.reserves_for(&bio);
+            let state = inode.lock();
+            if state.is_interrupted() {
+                drop(state);
+                self.ended.push(Ended { bio, result: Err(Errno::WOULD_BLOCK) });
+                continue;
+            }
+            let reservation = state.cache.reserves_for(&bio);
+            drop(state);
             let (purpose, _) = reservation.expect("a bio that allocates has a reservation");
             self.shared.counters.add_reserved(purpose, bio.length);
             self.submit(inode.volume.number(), bio);

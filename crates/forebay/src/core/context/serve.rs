@@ -2,7 +2,6 @@
 //! the background.
 
 use crate::platform::clock;
-use crate::platform::sync::MutexGuard;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +13,7 @@ use super::Writeback;
 use super::agenda::Why;
 use crate::core::counters::Counters;
 use crate::core::flight::free_slots;
-use crate::core::inode::{Inode, State};
+use crate::core::inode::{Inode, Locked, State};
 use crate::core::limits::{DIRECT_LEAVES, LEASE_BREAK, RUN_PER_FILE, TICKS_PER_AGE};
 
 impl Writeback {
@@ -38,21 +37,7 @@ impl Writeback {
         let mut waited = self.agenda.take(Why::Waited);
         waited.sort_by_cached_key(|inode| inode.lock().cache.dirty_pages());
         waited.retain(|inode| {
-            let is_leaving = self.is_leaving(inode);
-            let mut state = self.lock_to_serve(inode);
-            // However much others have to write, each has something on its way.
-            let volume = inode.volume.number();
-            while !is_leaving
-                && self.queue.room() > 0
-                && (!state.cache.in_flight() || self.has_room(volume, Class::Waited))
-            {
-                let Some(bio) = state.cache.next_bio(Reason::Sync) else { break };
-                self.send(inode, &mut state, bio);
-            }
-            // Wakes callers whose tickets have ended.
-            inode.change_locked(&self.shared, &mut state, &mut self.after, |_| ());
-            let waits = state.cache.has_tickets();
-            drop(state);
+            let waits = self.step(inode, false, |context| context.serve_sync(inode));
             if !waits {
                 self.agenda.push(Why::Leaving, inode);
             }
@@ -60,6 +45,25 @@ impl Writeback {
         });
         self.agenda.put_back(Why::Waited, waited);
         self.shared.finish(&mut self.after);
+    }
+
+    /// Sends bios that a file's tickets wait for, as far as there is room. Returns whether a ticket
+    /// still waits.
+    fn serve_sync(&mut self, inode: &Arc<Inode>) -> bool {
+        let is_leaving = self.is_leaving(inode);
+        let mut state = self.lock_to_serve(inode);
+        // However much others have to write, each has something on its way.
+        let volume = inode.volume.number();
+        while !is_leaving
+            && self.queue.room() > 0
+            && (!state.cache.in_flight() || self.has_room(volume, Class::Waited))
+        {
+            let Some(bio) = state.cache.next_bio(Reason::Sync) else { break };
+            self.send(inode, &mut state, bio);
+        }
+        // Wakes callers whose tickets have ended.
+        inode.change_locked(&self.shared, &mut state, &mut self.after, |_| ());
+        state.cache.has_tickets()
     }
 
     /// What is too old, looked for a few times per `dirty_age`.
@@ -80,9 +84,11 @@ impl Writeback {
     fn serve_overdue(&mut self) {
         let mut overdue = self.agenda.take(Why::Overdue);
         overdue.retain(|inode| {
-            let mut state = self.lock_to_serve(inode);
-            self.serve(inode, &mut state, Reason::Periodic, usize::MAX);
-            state.cache.is_overdue()
+            self.step(inode, false, |context| {
+                let mut state = context.lock_to_serve(inode);
+                context.serve(inode, &mut state, Reason::Periodic, usize::MAX);
+                state.cache.is_overdue()
+            })
         });
         self.agenda.put_back(Why::Overdue, overdue);
     }
@@ -91,12 +97,14 @@ impl Writeback {
     pub(super) fn serve_uncached(&mut self) {
         let mut uncached = self.agenda.take(Why::Uncached);
         uncached.retain(|inode| {
-            let mut state = self.lock_to_serve(inode);
-            while state.cache.unsent_pages() >= UNCACHED_PAGES / 2
-                && self.serve(inode, &mut state, Reason::Uncached, 1) > 0
-            {}
-            // While something of it is on its way it is looked at again when that has ended.
-            state.cache.unsent_pages() >= UNCACHED_PAGES / 2 && state.cache.in_flight()
+            self.step(inode, false, |context| {
+                let mut state = context.lock_to_serve(inode);
+                while state.cache.unsent_pages() >= UNCACHED_PAGES / 2
+                    && context.serve(inode, &mut state, Reason::Uncached, 1) > 0
+                {}
+                // While something of it is on its way it is looked at again when that has ended.
+                state.cache.unsent_pages() >= UNCACHED_PAGES / 2 && state.cache.in_flight()
+            })
         });
         self.agenda.put_back(Why::Uncached, uncached);
     }
@@ -151,13 +159,15 @@ impl Writeback {
                 self.flights[volume].bring_dirtiest_forward();
             }
             let Some(inode) = self.flights[volume].dirty.pop_front() else { break };
-            let mut state = self.lock_to_serve(&inode);
-            let sent = self.serve(&inode, &mut state, Reason::Background, RUN_PER_FILE);
-            let is_dirty = state.cache.is_dirty();
-            if !is_dirty {
-                state.unlist();
-            }
-            drop(state);
+            let (sent, is_dirty) = self.step(&inode, (0, false), |context| {
+                let mut state = context.lock_to_serve(&inode);
+                let sent = context.serve(&inode, &mut state, Reason::Background, RUN_PER_FILE);
+                let is_dirty = state.cache.is_dirty();
+                if !is_dirty {
+                    state.unlist();
+                }
+                (sent, is_dirty)
+            });
             idle = if sent > 0 { 0 } else { idle + 1 };
             // Its turn goes on: a file swept in one go is as dense as it gets.
             let in_turn =
@@ -202,7 +212,7 @@ impl Writeback {
     /// The lock of a file of which something is to be sent, and its cache told what it is asked
     /// with. Zeroes over holes take space, which on a nearly full file system others were promised;
     /// and how long gaps are worth it, the device tells.
-    fn lock_to_serve<'a>(&self, inode: &'a Inode) -> MutexGuard<'a, State> {
+    fn lock_to_serve<'a>(&self, inode: &'a Inode) -> Locked<'a> {
         let longest = self.flights[inode.volume.number()].pace.gap_pages();
         let gaps = inode.volume.gaps(&inode.file, self.shared.level.dirty() * PAGE, longest);
         let mut state = inode.lock();
@@ -247,9 +257,11 @@ impl Writeback {
     }
 
     pub(super) fn submit(&mut self, volume: usize, bio: Bio) {
+        self.is_submitting = true;
         let flight = &mut self.flights[volume];
         flight.sent(&bio, || self.backend.now());
         self.shared.counters.note_flight(flight.pace.requests_of(Class::Background));
         self.queue.submit(bio);
+        self.is_submitting = false;
     }
 }

@@ -144,6 +144,7 @@ impl Engine {
         cache.set_reserving(if is_device { Reserving::Off } else { self.reserving(&file, length) });
         let volume = shared.table().volume(file.identity().device, file.kind());
         let inode = Arc::new(Inode::new(cache, file, volume, path));
+        inode.arm(shared);
         // (A file that we had alone is no longer than its program was told.)
         let is_trusted = was_ours && (is_device || length <= inherited.record.size);
         let trust = if is_trusted { Trust::Yes } else { Trust::No };

@@ -24,8 +24,10 @@ impl Engine {
     pub(super) fn claim_shared(&self, inode: &Arc<Inode>) -> Result<()> {
         let state = inode.lock();
         let is_ours = state.cache.liberties() == Liberties::Exclusive || state.cache.is_breaking();
+        // An interrupted file stays shared.
+        let is_settled = is_ours || state.is_interrupted();
         drop(state);
-        if is_ours {
+        if is_settled {
             return Ok(());
         }
         if self.claim(&inode.file, inode.target)? == Liberties::Shared {
@@ -113,7 +115,8 @@ pub(super) fn on_break(shared: &Shared, target: Target) {
     // None: it is being closed, which gives the lease up, or being opened, which looks.
     let inode = shared.table().by_target(target);
     if let Some(inode) = inode {
-        inode.break_lease(shared);
+        // The watch serves the other files, too.
+        let _ = inode.catch(|| inode.break_lease(shared));
     }
 }
 

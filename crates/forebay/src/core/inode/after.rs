@@ -12,6 +12,8 @@ use forebay_cache::{FrameRuns, Settled};
 
 use super::Inode;
 use crate::core::base::Base;
+use crate::core::user_code;
+use crate::platform::thread;
 
 /// Something for a context to do.
 #[derive(Debug)]
@@ -34,6 +36,8 @@ pub(crate) struct After {
     /// Only [`Changing`](super::change::Changing) fills it, and empties it as far as that needs
     /// the lock.
     pub(super) settled: Settled,
+    /// Pages to take off the level, by changes that have ended.
+    pub(super) uncharged: u64,
     /// Freed frames whose headers are already removed from the arena.
     pub(super) retired: FrameRuns,
     pub(super) told: Told,
@@ -48,14 +52,44 @@ impl After {
         if !self.settled.freed.is_empty() {
             base.pool.give(&mut self.settled.freed, &mut self.wakers);
         }
-        base.level.remove(std::mem::take(&mut self.settled.uncharged), &mut self.wakers);
+        base.level.remove(std::mem::take(&mut self.uncharged), &mut self.wakers);
         if !self.told.is_empty() {
             base.counters.add_latencies(&mut self.told);
         }
     }
 
+    /// Takes over the effects of another step, after those that are here.
+    pub(crate) fn append(&mut self, other: &mut Self) {
+        self.wakers.append(&mut other.wakers);
+        self.effects.append(&mut other.effects);
+        self.settled.append(&mut other.settled);
+        self.uncharged += std::mem::take(&mut other.uncharged);
+        self.retired.append(&mut other.retired);
+        self.told.written.append(&mut other.told.written);
+        self.told.durable.append(&mut other.told.durable);
+    }
+
+    /// Drops the part of a step that a panic ended: its frames are leaked. They may be in use, and
+    /// bytes to be zeroed or patched may be in frames of other files by now. Wakers, effects and
+    /// pages counted by changes that have ended stay.
+    pub(crate) fn forget_frames(&mut self) {
+        self.settled = Settled::default();
+        self.retired = FrameRuns::default();
+        self.told = Told::default();
+    }
+
     /// Takes the effects for contexts, in the order of their recording.
     pub(crate) fn effects(&mut self) -> impl Iterator<Item = Effect> {
         self.effects.drain(..)
+    }
+}
+
+/// A panic between a change and [`After::settle`] must not keep callers waiting.
+impl Drop for After {
+    #[inline]
+    fn drop(&mut self) {
+        if thread::panicking() {
+            user_code::wake_all(self.wakers.drain(..));
+        }
     }
 }

@@ -14,7 +14,7 @@
 //! The arena comes before the lock is released, because a writer may touch the pages then.
 //! [`Inode::change`] runs a closure and then all of it, so no caller can forget a step. The
 //! closure gets at what the cache reports only through [`Changing::apply`]. If the closure panics,
-//! none of the steps is run.
+//! none of the steps is run, and the guard of the lock ends the file's service (`guard.rs`).
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -163,6 +163,13 @@ impl Changing<'_> {
         (self.state, &mut self.after.told)
     }
 
+    /// Counts the file's share of the level now, before something that may panic: the level has
+    /// just counted pages for the file.
+    #[inline]
+    pub(crate) fn count(&mut self) {
+        self.looks_at_level |= self.state.recount() == Crossed::Background;
+    }
+
     /// Frees frames that were taken from the pool and not used.
     pub(crate) fn free(&mut self, frames: &mut FrameRuns) {
         self.after.settled.freed.append(frames);
@@ -178,8 +185,10 @@ impl Changing<'_> {
     #[inline]
     fn end(mut self) {
         self.publish();
+        self.count();
         let Self { inode, base, state, after, .. } = self;
-        if state.recount() == Crossed::Background || self.looks_at_level {
+        after.uncharged += std::mem::take(&mut after.settled.uncharged);
+        if self.looks_at_level {
             after.effects.push(Effect::Look);
         }
         state.tell_unread(base);

@@ -44,10 +44,13 @@ impl Inode {
         look_again(failing, &base.level, wakers);
     }
 
-    /// Returns the error of a write that would add to pages that cannot be written, if there are
-    /// too many of them.
+    /// Returns the error of a write that cannot be accepted: a panic has interrupted a change of the
+    /// file, or too many pages cannot be written, and the write would add to them.
     #[inline]
     pub(crate) fn refusal(&self, base: &Base, state: &State) -> Option<Error> {
+        if let Err(error) = self.check_whole(state) {
+            return Some(error);
+        }
         let (failing, level) = (&self.volume.failing, &base.level);
         let own = state.cache.write_error().filter(|_| state.unwritable >= file_cap(level));
         let (whose, errno) = match own {

@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use crate::platform::Arena;
@@ -22,6 +23,8 @@ use crate::core::recovery::inherited::Inherited;
 /// What was said of a file.
 #[derive(Debug)]
 pub(super) struct Record {
+    /// By itself, because a panic leaves nothing else to reach it by.
+    arena: Arc<Arena>,
     /// By which number, and which of those that had it.
     file: u32,
     generation: u16,
@@ -63,7 +66,8 @@ impl Inode {
             path,
         };
         base.pool.arena().enter_file(self.target.0, &record);
-        state.record = Some(Record { file: self.target.0, generation, sequence: 0, size });
+        let arena = Arc::clone(base.pool.arena());
+        state.record = Some(Record { arena, file: self.target.0, generation, sequence: 0, size });
         Ok(())
     }
 }
@@ -94,8 +98,9 @@ impl Inode {
         if base.pool.is_survived() {
             let Inherited { number: file, record, sequence, .. } = inherited;
             let FileRecord { generation, size, .. } = *record;
+            let arena = Arc::clone(base.pool.arena());
             self.lock().record =
-                Some(Record { file: *file, generation, sequence: *sequence, size });
+                Some(Record { arena, file: *file, generation, sequence: *sequence, size });
         }
     }
 
@@ -113,7 +118,8 @@ impl Inode {
 impl State {
     /// Which of the files that had its number it is; `None` where nothing is said of it.
     pub(crate) fn generation(&self) -> Option<u16> {
-        self.record.as_ref().map(|record| record.generation)
+        let record = self.record.as_ref().or(self.marked_record.as_ref());
+        record.map(|record| record.generation)
     }
 
     /// A write is about to be copied into frames, of which some may be clean.
@@ -180,10 +186,32 @@ impl State {
         if let Some(record) = self.record.take() {
             base.pool.arena().leave_file(record.file);
         }
+        if let Some(record) = self.marked_record.take() {
+            record.retire_all();
+            base.pool.arena().leave_file(record.file);
+        }
     }
 }
 
 impl Record {
+    /// Marks the file: a panic interrupted a change of its state.
+    pub(super) fn interrupt(&self) {
+        self.arena.interrupt_file(self.file);
+    }
+
+    /// Retires every frame of the file. Looks at all headers, because the cache that knew the
+    /// file's frames is gone. Otherwise a later file of the same number and generation, which are
+    /// used again, would own frames that are leaked.
+    fn retire_all(&self) {
+        for frame in (0..self.arena.frames()).map(Frame) {
+            let is_own =
+                |header: &Header| (header.file, header.generation) == (self.file, self.generation);
+            if self.arena.header(frame).as_ref().is_some_and(is_own) {
+                self.arena.retire(frame);
+            }
+        }
+    }
+
     /// To say something under the file's lock.
     fn account<'a>(&'a mut self, base: &'a Base) -> Published<'a> {
         self.sequence += 1;

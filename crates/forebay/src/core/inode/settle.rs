@@ -24,6 +24,11 @@ pub(crate) struct Left {
     pub(crate) keeps: bool,
 }
 
+impl Left {
+    /// Nothing is dirty, or kept, of an interrupted file.
+    pub(crate) const NOTHING: Self = Self { is_dirty_again: false, keeps: false };
+}
+
 impl Inode {
     /// Settles bios of the file that have ended, in this order. Takes one lock for all bios of the
     /// file in a run of completions.
@@ -36,6 +41,10 @@ impl Inode {
     ) -> Left {
         self.look_at_space(base, ended);
         self.change(base, after, |file| {
+            if file.is_interrupted() {
+                // The cache that sent them is gone, and with it all that waited for them.
+                return Left::NOTHING;
+            }
             let rewrites = file.cache.rewrites();
             ended.iter().for_each(|ended| settle_one(file, base, ended, now));
             if file.cache.failing().is_some() {

@@ -22,7 +22,10 @@ pub(crate) struct Allocated(Arc<Inode>);
 
 impl Drop for Allocated {
     fn drop(&mut self) {
-        self.0.lock().cache.end_allocated_write();
+        let mut state = self.0.lock();
+        if !state.is_interrupted() {
+            state.cache.end_allocated_write();
+        }
     }
 }
 
@@ -42,6 +45,8 @@ pub(crate) enum Unreserved {
     Scarce,
     /// The file cannot be marked.
     Unmarked,
+    /// A panic has interrupted a change of the file.
+    Interrupted,
 }
 
 impl Inode {
@@ -53,7 +58,11 @@ impl Inode {
     /// Takes the reservation mark off if nothing is reserved beyond the end. May block.
     pub(crate) fn unmark(&self) {
         let mut marked = self.marked.lock();
-        if *marked && !self.lock().cache.leaves_space() {
+        let state = self.lock();
+        // An interrupted file does not know what is reserved: the next open gives that back.
+        let is_clear = !state.is_interrupted() && !state.cache.leaves_space();
+        drop(state);
+        if *marked && is_clear {
             match self.file.remove_reservation_mark() {
                 Ok(()) => *marked = false,
                 Err(error) => {
@@ -136,10 +145,16 @@ impl Inode {
         base: &Base,
         bio: &Bio,
     ) -> std::result::Result<(), Unreserved> {
-        let reservation = self.lock().cache.reserves_for(bio);
+        // First: `end_reserving` follows on every way out, a panic too.
+        self.volume.begin_reserving(bio.length);
+        let state = self.lock();
+        if state.is_interrupted() {
+            return Err(Unreserved::Interrupted);
+        }
+        let reservation = state.cache.reserves_for(bio);
+        drop(state);
         let (_, whole) = reservation.expect("a bio that allocates has a reservation");
         let unwritten = base.level.dirty() * PAGE;
-        self.volume.begin_reserving(bio.length);
         if self.volume.room_ahead(&self.file, whole, unwritten) == Room::Scarce {
             return Err(Unreserved::Scarce);
         }

@@ -3,12 +3,16 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use forebay_cache::{Failure, TicketId, TicketKind};
+use forebay_cache::{TicketId, TicketKind};
 
 use super::after::After;
 use super::change::Changing;
 use super::{Inode, State};
 use crate::core::base::Base;
+use crate::core::error::Result;
+
+/// The ticket of an interrupted file, which no context serves.
+const NO_TICKET: TicketId = TicketId(u64::MAX);
 
 impl Inode {
     /// Asks the context for something, and returns the ticket to wait for. The context hears of it
@@ -38,15 +42,21 @@ impl Inode {
 
     /// Returns the result of a ticket; `None` if no context will serve it, because the file is
     /// closed or the engine has ended.
+    ///
+    /// # Errors
+    /// Of the ticket; `Poisoned` if a panic has interrupted a change of the file.
     pub(crate) fn poll_ticket(
         &self,
         context: &Context<'_>,
         id: TicketId,
-    ) -> Poll<Option<Result<(), Failure>>> {
+    ) -> Poll<Option<Result<()>>> {
         let mut waker = context.waker().clone();
         let mut state = self.lock();
+        if let Err(error) = self.check_whole(&state) {
+            return Poll::Ready(Some(Err(error)));
+        }
         if let Some(result) = state.cache.fetch(id) {
-            return Poll::Ready(Some(result));
+            return Poll::Ready(Some(result.map_err(|failure| self.failure(failure))));
         }
         if state.is_closed || state.is_orphan {
             return Poll::Ready(None);
@@ -67,7 +77,8 @@ impl Inode {
 
 impl Changing<'_> {
     fn ask(&mut self, request: TicketKind) -> TicketId {
-        let id = self.cache.ask(request);
+        // A poll of the ticket of an interrupted file returns the error.
+        let id = if self.is_interrupted { NO_TICKET } else { self.cache.ask(request) };
         self.give_back_unused();
         self.look();
         id

@@ -1,0 +1,254 @@
+//! The lock of a file's state, and the end of the file's service if a panic passes through it
+//! (contract 21).
+//!
+//! A panic under the lock leaves a state that is half changed: an assertion of ours failed, and
+//! nobody knows which numbers are wrong. Writing from such a state writes wrong bytes, so nothing
+//! is written from it again:
+//!
+//! ```text
+//! panic under the lock -> drop of the guard, still under the lock:
+//!     1. the mark in the file's record: the keeper writes nothing of the file
+//!     2. an empty cache takes the place of the broken one, whose frames are leaked
+//!     3. the alarm: the file's context gives up what the file counted for and wakes its callers
+//! -> the lock opens -> every sync, write and read of the file fails until all handles are closed
+//! ```
+//!
+//! Everything that runs later finds an empty cache that is whole. So it cannot fail over the broken
+//! one, and gathers no bio of the file. Only what was begun before the panic and ends after
+//! it must look at [`State::is_interrupted`], because the empty cache does not know it: a bio in
+//! flight, a copy, an allocation.
+//!
+//! Frames are leaked rather than freed: the device may read a frame, or a caller may copy into it,
+//! while the state that would say so is broken. The memory comes back with the end of the engine.
+//!
+//! A copy runs between two changes, without the lock. A panic in it counts as one under the lock,
+//! because its pages would stay busy for ever.
+//!
+//! Absent here: any other panic outside of a file's lock. On a context it ends the engine, as before. With
+//! `panic = "abort"` there is no unwinding and no mark; the keeper finishes as after any death.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+use forebay_cache::file::Entry;
+use forebay_cache::samples::Samples;
+use forebay_cache::{CachedFile, FrameRuns, Liberties, Origin};
+
+use super::after::After;
+use super::{Inode, State};
+use crate::core::base::Base;
+use crate::core::error::{Error, Result};
+use crate::core::user_code;
+use crate::platform::sync::MutexGuard;
+use crate::platform::thread;
+
+/// The state of a file, locked.
+#[derive(Debug)]
+pub(crate) struct Locked<'a> {
+    inode: &'a Inode,
+    state: MutexGuard<'a, State>,
+    /// The thread was unwinding when it took the lock: the panic is not of this section.
+    was_panicking: bool,
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+/// Runs before the mutex opens.
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if thread::panicking() && !self.was_panicking {
+            self.interrupt();
+        }
+    }
+}
+
+impl Locked<'_> {
+    #[cold]
+    fn interrupt(&mut self) {
+        self.state.interrupt(self.inode.fixed_size);
+        self.inode.interruptions.fetch_add(1, Ordering::Release);
+        self.inode.alarm.ring();
+    }
+}
+
+/// A copy between two changes of a file.
+struct Copying<'a> {
+    inode: &'a Inode,
+    was_panicking: bool,
+}
+
+impl Drop for Copying<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if thread::panicking() && !self.was_panicking {
+            // As if the lock had been held all the time.
+            self.inode.lock().was_panicking = false;
+        }
+    }
+}
+
+/// Tells the context of a file that a panic has interrupted a change of it.
+#[derive(Default)]
+pub(super) struct Alarm(OnceLock<Box<dyn Fn() + Send + Sync>>);
+
+impl Alarm {
+    /// Called under the file's lock, on a thread that is unwinding: it takes no lock.
+    fn ring(&self) {
+        if let Some(ring) = self.0.get() {
+            ring();
+        }
+    }
+}
+
+impl fmt::Debug for Alarm {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Alarm")
+    }
+}
+
+/// Whether a caller waits for a ticket of a file, and so hears of its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Heard {
+    /// One does.
+    Yes,
+    /// None does: the engine's callback must be called.
+    No,
+}
+
+impl Inode {
+    /// Locks the file, to look at it or to gather what is to be written. [`Inode::change`] locks
+    /// it for changes from which something follows.
+    #[inline]
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        let state = self.state.lock();
+        Locked { inode: self, state, was_panicking: thread::panicking() }
+    }
+
+    /// Runs a copy between two changes of the file. A panic in it interrupts the change.
+    #[inline]
+    pub(crate) fn copying<T>(&self, copy: impl FnOnce() -> T) -> T {
+        let _copying = Copying { inode: self, was_panicking: thread::panicking() };
+        copy()
+    }
+
+    /// Sets the function that tells the context of a panic under the lock. Called once, when the
+    /// file is opened.
+    pub(crate) fn set_alarm(&self, ring: impl Fn() + Send + Sync + 'static) {
+        let armed = self.alarm.0.set(Box::new(ring));
+        assert!(armed.is_ok(), "a file is opened once");
+    }
+
+    /// Whether a panic has interrupted a change of the file's state. Exact under its lock.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.interruptions.load(Ordering::Acquire) > 0
+    }
+
+    /// Creates the error of every call for a file whose change was interrupted.
+    #[cold]
+    pub(crate) fn interrupted(&self) -> Error {
+        Error::interrupted(&self.path)
+    }
+
+    /// Refuses a call for a file whose change was interrupted.
+    ///
+    /// # Errors
+    /// `Poisoned`.
+    #[inline]
+    pub(crate) fn check_whole(&self, state: &State) -> Result<()> {
+        if state.is_interrupted { Err(self.interrupted()) } else { Ok(()) }
+    }
+
+    /// Runs a step of this file. Returns `None` if a panic under the file's lock ended the step.
+    /// Any other panic goes on.
+    pub(crate) fn catch<T>(&self, step: impl FnOnce() -> T) -> Option<T> {
+        let before = self.interruptions.load(Ordering::Acquire);
+        // The state that the panic has seen is gone: the guard has put an empty one in its place.
+        match catch_unwind(AssertUnwindSafe(step)) {
+            Ok(done) => Some(done),
+            Err(panic) if self.interruptions.load(Ordering::Acquire) == before => {
+                resume_unwind(panic)
+            }
+            Err(panic) => {
+                tracing::error!(path = %self.path.display(), "a panic interrupted a change of the file; the engine goes on without it");
+                user_code::discard(panic);
+                None
+            }
+        }
+    }
+
+    /// Gives up what an interrupted file counts for, and wakes all that wait for it. `None` if that
+    /// was done before.
+    pub(crate) fn give_up(self: &Arc<Self>, base: &Base, after: &mut After) -> Option<Heard> {
+        let mut state = self.lock();
+        if !state.is_interrupted || std::mem::replace(&mut state.is_given_up, true) {
+            return None;
+        }
+        let heard = if state.ticket_wakers.is_empty() { Heard::No } else { Heard::Yes };
+        after.uncharged += std::mem::take(&mut state.owed);
+        after.wakers.append(&mut state.append_wakers);
+        after.wakers.extend(state.ticket_wakers.drain(..).map(|(_, waker)| waker));
+        // Counts the empty cache.
+        self.change_locked(base, &mut state, after, |file| file.wake());
+        drop(state);
+        base.level.look_again(self.target, &mut after.wakers);
+        base.pool.take_waiting(&mut after.wakers);
+        Some(heard)
+    }
+}
+
+impl State {
+    /// Whether a panic has interrupted a change of this state.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.is_interrupted
+    }
+
+    /// Puts an empty state in the place of a broken one. Reads as little as possible of that: plain
+    /// numbers, which a panic leaves as they were or as they should be.
+    fn interrupt(&mut self, fixed_size: Option<u64>) {
+        // First: from here on the keeper writes nothing of the file.
+        if let Some(record) = self.record.take() {
+            record.interrupt();
+            // Nothing of the empty cache is entered in it, above all not its size.
+            self.marked_record = Some(record);
+        }
+        let entry = self.cache.entry();
+        let (origin, liberties) = match (fixed_size, self.cache.disk_size()) {
+            (Some(size), _) => (Origin::Device(size), Liberties::Exclusive),
+            (None, 0) => (Origin::Empty { entry: Entry::Old }, Liberties::Shared),
+            (None, length) => (Origin::Existing(length), Liberties::Shared),
+        };
+        let mut empty = CachedFile::new(self.cache.target(), origin, liberties);
+        empty.set_entry(entry);
+        self.cache = empty;
+        // The frames that it names are leaked.
+        self.stash = FrameRuns::default();
+        // The level counts as much as was counted at the end of the last change: a change counts
+        // itself at its end, and the pages that this one has cleaned are not taken off.
+        if !self.is_interrupted {
+            self.owed = self.counted;
+        }
+        self.credit = 0;
+        self.passing = 0;
+        self.samples = Samples::default();
+        self.dirty_since = None;
+        self.break_deadline = None;
+        self.kicked = false;
+        self.is_interrupted = true;
+    }
+}

@@ -16,8 +16,8 @@ use super::devices::finish;
 use super::progress::Progress;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::KEEPER_RECOVER_PATIENCE;
-use crate::core::recovery::finish::{Done, Job, Rings};
-use crate::core::recovery::inherited::{headers, is_meant, known_of};
+use crate::core::recovery::finish::{Done, Job, Rings, places};
+use crate::core::recovery::inherited::{INTERRUPTED, headers, is_meant, known_of};
 use crate::core::recovery::plan::{Plan, plan};
 
 /// Whether [`recover`] writes, or only reports what it would write.
@@ -82,7 +82,8 @@ pub(crate) fn save(arena: &Arena, directory: &Path, process: u32) -> io::Result<
 /// `image` is a file that a keeper saved ([`Keeper::save_to`](crate::Keeper::save_to)), or the
 /// memory of a stopped program (`/proc/PID/fd/N`). A file is written only if its path still names
 /// the same file, no other program has it open, and it has not been changed since. So a second run
-/// writes nothing more. Returns one result for each file.
+/// writes nothing more. A file is not written if the program panicked while it changed its state:
+/// then its data may be half changed, and stays in the image. Returns one result for each file.
 ///
 /// # Errors
 /// `Open` if the image cannot be read; `InvalidInput` if it is damaged or of another version. The
@@ -97,7 +98,7 @@ pub fn recover(image: &Path, run: Run) -> Result<Vec<Recovered>> {
     let known: BTreeMap<_, _> =
         records.iter().map(|(number, record)| (*number, known_of(record))).collect();
     let mut plans = plan(&known, headers(&arena), |frame| arena.written_of(frame));
-    plans.retain(|_, plan| !plan.is_empty());
+    plans.retain(|number, plan| !plan.is_empty() || records[number].interrupted);
     let since = saved_at(image, &file);
     let watch = LeaseWatch::new(|_| {})
         .map_err(|error| Error::new(ErrorKind::Io, "could not watch leases").because(error))?;
@@ -106,6 +107,7 @@ pub fn recover(image: &Path, run: Run) -> Result<Vec<Recovered>> {
     for (number, plan) in plans {
         let record = &records[&number];
         let result = match run {
+            _ if record.interrupted => Err(interrupted(record, &plan)),
             Run::Dry => look(record, since),
             Run::Real => claim(record, since, &watch).map(|file| {
                 jobs.insert(number, Job::new(file, record.path.clone(), plan.clone()));
@@ -132,6 +134,15 @@ pub fn recover(image: &Path, run: Run) -> Result<Vec<Recovered>> {
 
 fn of(record: &FileRecord, plan: &Plan, result: Result<()>) -> Recovered {
     Recovered { path: record.path.clone(), bytes: plan.bytes(), result }
+}
+
+/// Creates the error for a file whose change was interrupted by a panic. The image keeps its data.
+fn interrupted(record: &FileRecord, plan: &Plan) -> Error {
+    let cause = io::Error::other(format!("{INTERRUPTED}{}", places(&plan.ranges())));
+    Error::new(ErrorKind::Poisoned, "not written; the image keeps the data")
+        .at_path(&record.path)
+        .because(cause)
+        .remedy("check the file, and write these ranges anew or restore it from a copy")
 }
 
 /// Returns when the image was saved; unknown for the memory of a process.

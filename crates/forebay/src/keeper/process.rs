@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,8 +33,8 @@ use crate::core::limits::{
     KEEPER_ADOPTION, KEEPER_FIRST_WORD, KEEPER_LOOKS, KEEPER_RINGS, KEEPER_WATCHDOG,
 };
 use crate::core::recovery::finish::{Job, Rings};
-use crate::core::recovery::inherited::{headers, is_meant, known_of};
-use crate::core::recovery::plan::plan;
+use crate::core::recovery::inherited::{INTERRUPTED, headers, is_meant, known_of};
+use crate::core::recovery::plan::{Plan, plan};
 
 /// Runs the keeper and exits, if this process was started as one by
 /// [`Keeper::this_program`](super::Keeper::this_program). Otherwise returns at once.
@@ -175,7 +176,7 @@ impl Keeping {
         };
         if hello.layout != LAYOUT_VERSION {
             return Err(format!(
-                "the arena is of layout {}, and this knows {LAYOUT_VERSION}",
+                "the arena is of layout version {}, and this keeper knows {LAYOUT_VERSION}",
                 hello.layout
             ));
         }
@@ -510,7 +511,9 @@ fn wants_to_adopt(channel: &Channel) -> bool {
     let reason = match Message::decode(&message.bytes) {
         Ok(Message::Adopt { layout: LAYOUT_VERSION }) => return true,
         Ok(Message::Adopt { layout }) => {
-            format!("the arena is of layout {LAYOUT_VERSION}, and the program knows {layout}")
+            format!(
+                "the arena is of layout version {LAYOUT_VERSION}, and the program knows {layout}"
+            )
         }
         Ok(_) => "only adopting is possible here".to_owned(),
         Err(malformed) => malformed.to_string(),
@@ -534,7 +537,15 @@ pub(crate) struct Refused {
     pub(crate) number: u32,
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
+    /// Where they are.
+    pub(crate) ranges: Vec<Range<u64>>,
     pub(crate) error: io::Error,
+}
+
+impl Refused {
+    fn new(number: u32, path: PathBuf, plan: &Plan, error: io::Error) -> Self {
+        Self { number, path, bytes: plan.bytes(), ranges: plan.ranges(), error }
+    }
 }
 
 /// What there is to do for these files.
@@ -550,19 +561,25 @@ pub(crate) fn work_of(arena: &Arena, kept: BTreeMap<u32, Kept>) -> Work {
                 false => Err(io::Error::other("not the file of this record")),
             });
             known.insert(number, known_of(&record));
-            files.insert(number, (generation, path, file));
+            files.insert(number, (generation, path, file, record.interrupted));
         }
     }
     let mut plans = plan(&known, headers(arena), |frame| arena.written_of(frame));
     let mut work = Work { jobs: BTreeMap::new(), refused: Vec::new() };
-    for (number, (generation, path, file)) in files {
+    for (number, (generation, path, file, is_interrupted)) in files {
         let plan = plans.remove(&number).expect("every known file has a plan");
+        if is_interrupted {
+            // Even if nothing is owed: some accepted bytes may not be published.
+            let error = io::Error::other(INTERRUPTED);
+            work.refused.push(Refused::new(number, path, &plan, error));
+            continue;
+        }
         match file.and_then(|file| if plan.is_empty() { Ok(file) } else { still_locked(file) }) {
             Ok(file) => {
                 work.jobs.insert(number, (generation, Job::new(file, path, plan)));
             }
             Err(_) if plan.is_empty() => {}
-            Err(error) => work.refused.push(Refused { number, path, bytes: plan.bytes(), error }),
+            Err(error) => work.refused.push(Refused::new(number, path, &plan, error)),
         }
     }
     work
@@ -666,7 +683,7 @@ mod tests {
         );
         let layout = Message::Hello(Hello { layout: 7, ..hello() });
         let refused = answer(&layout.encode(), Some(&arena)).unwrap_err();
-        assert!(refused.contains("layout 7"), "{refused}");
+        assert!(refused.contains("version 7") && refused.contains("knows 3"), "{refused}");
     }
 
     #[test]

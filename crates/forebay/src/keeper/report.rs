@@ -12,7 +12,7 @@ use super::image;
 use super::log::Log;
 use super::process::Refused;
 use super::progress::Hung;
-use crate::core::recovery::finish::Done;
+use crate::core::recovery::finish::{Done, places};
 use crate::core::recovery::plan::Plan;
 
 /// What it is made of, and where it goes.
@@ -31,9 +31,9 @@ pub(crate) struct Report {
 impl Report {
     /// Says which files were not touched.
     pub(crate) fn tell_refused(&self, refused: &[Refused]) {
-        for Refused { path, bytes, error, .. } in refused {
-            self.log
-                .say(format_args!("{}: {bytes} bytes are not written: {error}", path.display()));
+        for Refused { path, bytes, ranges, error, .. } in refused {
+            let (path, places) = (path.display(), places(ranges));
+            self.log.say(format_args!("{path}: {bytes} bytes are not written: {error}{places}"));
         }
     }
 

@@ -13,6 +13,7 @@
 
 use crate::platform::sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,7 +28,7 @@ use super::progress::Progress;
 use super::report::note_done;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::{KEEPER_ANSWER, KEEPER_RINGS, PATIENCE};
-use crate::core::recovery::finish::{Done, Job, Rings};
+use crate::core::recovery::finish::{Done, Job, Rings, places};
 
 const PREFIX: &str = "forebay.";
 
@@ -203,7 +204,8 @@ impl Stored {
                 finished.recovered.push(told(done));
             }
         }
-        for Refused { number, path, bytes, error } in refused {
+        for Refused { number, path, bytes, ranges, error } in refused {
+            let error = io::Error::other(format!("{error}{}", places(&ranges)));
             let error = Error::new(ErrorKind::Keeper, "not written").at_path(&path).because(error);
             finished.left.insert(number);
             finished.recovered.push(Recovered { path, bytes, result: Err(error) });

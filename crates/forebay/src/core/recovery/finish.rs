@@ -68,14 +68,21 @@ impl fmt::Display for Lost {
             return write!(formatter, "could not be finished: {}", self.error);
         }
         let bytes: u64 = self.ranges.iter().map(|range| range.end - range.start).sum();
-        write!(formatter, "{bytes} bytes could not be written: {}; they are at", self.error)?;
-        for range in self.ranges.iter().take(LOST_TOLD) {
-            write!(formatter, " {}..{}", range.start, range.end)?;
-        }
-        match self.ranges.len().saturating_sub(LOST_TOLD) {
-            0 => Ok(()),
-            more => write!(formatter, " and {more} more places"),
-        }
+        write!(formatter, "{bytes} bytes could not be written: {}", self.error)?;
+        formatter.write_str(&places(&self.ranges))
+    }
+}
+
+/// Where the bytes are that did not get to their file: `; they are at 0..10 20..30`. Empty for none.
+pub(crate) fn places(ranges: &[Range<u64>]) -> String {
+    if ranges.is_empty() {
+        return String::new();
+    }
+    let shown = ranges.iter().take(LOST_TOLD);
+    let shown: String = shown.map(|range| format!(" {}..{}", range.start, range.end)).collect();
+    match ranges.len().saturating_sub(LOST_TOLD) {
+        0 => format!("; they are at{shown}"),
+        more => format!("; they are at{shown} and {more} more places"),
     }
 }
 

@@ -49,6 +49,10 @@ pub(crate) fn known_of(record: &FileRecord) -> Known {
     Known { generation: record.generation, size: record.size, cut: record.cut }
 }
 
+/// The reason why nothing is written of a file that is marked as interrupted.
+pub(crate) const INTERRUPTED: &str =
+    "the program panicked while it changed this file's state, so its data may be half changed";
+
 /// All that is published.
 pub(crate) fn headers(arena: &Arena) -> impl Iterator<Item = (Frame, Header)> {
     (0..arena.frames()).map(Frame).filter_map(|frame| Some((frame, arena.header(frame)?)))
@@ -71,6 +75,10 @@ pub(crate) fn whole_files(
         let file = file
             .map_err(|error| failed("could not adopt the file").at_path(&found).because(error))?;
         match record {
+            // Its pages may be half changed. A new open has the content of the file system.
+            Some(record) if record.interrupted => {
+                tracing::warn!(path = %found.display(), "not taken over: {INTERRUPTED}");
+            }
             Some(mut record) if is_meant(&file, &record) => {
                 finish_cut(arena, number, &file, &mut record)
                     .map_err(|error| error.at_path(&found))?;

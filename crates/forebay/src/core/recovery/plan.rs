@@ -73,6 +73,11 @@ impl Plan {
         self.pieces.iter().map(|piece| piece.length as u64).sum()
     }
 
+    /// The bytes that are written, joined where they touch.
+    pub(crate) fn ranges(&self) -> Vec<Range<u64>> {
+        ranges(self.pieces.iter().copied())
+    }
+
     /// Whether there is nothing to be written.
     pub(crate) fn is_empty(&self) -> bool {
         self.pieces.is_empty() && self.cut.is_none()

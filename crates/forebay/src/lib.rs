@@ -139,6 +139,8 @@ mod core;
 pub mod keeper;
 #[cfg(feature = "metrics")]
 mod metrics;
+#[cfg(test)]
+mod panic_tests;
 mod platform;
 
 pub use crate::core::direct::buffer::{Buffer, DirectBuffer};

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use forebay_block::Frame;
 use forebay_cache::{CachedFile, Liberties, Origin};
 
 use crate::keeper::image::{Run, recover};
@@ -151,7 +152,10 @@ fn break_cache(file: &File) -> bool {
         return false;
     }
     let (target, size) = (state.cache.target(), state.cache.size());
-    state.cache = CachedFile::new(target, Origin::Existing(size), Liberties::Exclusive);
+    let mut other = CachedFile::new(target, Origin::Existing(size), Liberties::Exclusive);
+    // It counts for as many pages.
+    (0..state.cache.dirty_pages()).for_each(|page| other.adopt_dirty(page, Frame(0)));
+    state.cache = other;
     true
 }
 

@@ -569,14 +569,18 @@ fn a_program_that_takes_over_gets_all_and_nobody_else_does() {
     let path = directory.path().join("file");
     let mut survived = Survived::start("adoptable", directory.path(), &path);
     // Kind, sign, version, layout.
-    let adopt = [&[32][..], b"FBK\x01", &2_u32.to_le_bytes(), &2_u64.to_le_bytes()].concat();
+    let adopt_as = |version: u32, layout: u64| {
+        [&[32][..], b"FBK\x01", &version.to_le_bytes(), &layout.to_le_bytes()].concat()
+    };
+    let adopt = adopt_as(2, 3);
     let mode =
         std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(ask(&socket, &adopt).1, [(17, 0)], "its program is alive");
     kept::kill(&mut survived.child, libc::SIGKILL);
-    let other = [&[32][..], b"FBK\x01", &9_u32.to_le_bytes(), &2_u64.to_le_bytes()].concat();
-    assert_eq!(ask(&socket, &other).1, [(17, 0)], "another version");
+    for other in [adopt_as(9, 3), adopt_as(2, 2), adopt_as(2, 4)] {
+        assert_eq!(ask(&socket, &other).1, [(17, 0)], "another version");
+    }
     assert_eq!(ask(&socket, b"hello?").1, [(17, 0)]);
     // Whoever takes and does not say so has not taken.
     assert_eq!(ask(&socket, &adopt).1, [(33, 1), (34, 1), (35, 0)]);

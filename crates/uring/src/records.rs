@@ -130,7 +130,7 @@ impl RecordWords {
         self.cut.store(word, Ordering::Release);
     }
 
-    /// Marks the file as interrupted. One store, so that whoever reads the record sees it whole.
+    /// Marks the file as interrupted. One store, so a reader sees the record whole.
     pub(crate) fn interrupt(&self) {
         self.interrupted.store(1, Ordering::Release);
     }

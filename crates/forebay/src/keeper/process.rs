@@ -687,6 +687,25 @@ mod tests {
     }
 
     #[test]
+    fn contract_21_a_program_that_adopts_hears_of_both_versions() {
+        let (program, keeper) = Channel::pair().unwrap();
+        for (layout, is_known) in [(LAYOUT_VERSION, true), (2, false), (4, false)] {
+            program.send(&Message::Adopt { layout }.encode(), &[]).unwrap();
+            assert_eq!(wants_to_adopt(&keeper), is_known);
+            if is_known {
+                continue;
+            }
+            let said = program.receive(Some(Duration::from_secs(30))).unwrap();
+            let Received::Message(message) = said else { panic!("{said:?}") };
+            let Ok(Message::Refused { reason }) = Message::decode(&message.bytes) else {
+                panic!("{message:?}")
+            };
+            let says = format!("layout version {LAYOUT_VERSION}, and the program knows {layout}");
+            assert!(reason.contains(&says), "{reason}");
+        }
+    }
+
+    #[test]
     fn what_is_no_hello_is_refused() {
         let arena = Arena::shared(64).unwrap();
         for (bytes, why) in [

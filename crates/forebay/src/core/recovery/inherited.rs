@@ -262,6 +262,25 @@ mod tests {
     }
 
     #[test]
+    fn contract_21_an_interrupted_file_is_not_taken_over() {
+        let arena = Arena::shared(16).unwrap();
+        let mut handed = BTreeMap::new();
+        for number in [3, 4] {
+            let file = File::of_descriptor(tempfile::tempfile().unwrap().into()).unwrap();
+            let record = self::file(number, Vec::new()).inherited.record;
+            arena.enter_file(number, &FileRecord { identity: file.identity(), ..record });
+            arena.publish(Frame(number), Header { file: number, ..page(5, FrameState::Dirty).1 });
+            let (generation, found) = (1, PathBuf::new());
+            handed.insert(number, Received { generation, found, file: Ok(file) });
+        }
+        arena.interrupt_file(4);
+        let files = whole_files(&arena, handed).unwrap();
+        let taken: Vec<_> = files.iter().map(|file| file.inherited.number).collect();
+        assert_eq!((taken, files[0].inherited.pages.len()), (vec![3], 1));
+        assert_eq!(headers(&arena).map(|(frame, _)| frame.0).collect::<Vec<_>>(), [3]);
+    }
+
+    #[test]
     fn what_is_not_taken_over_is_not_in_the_arena_any_more() {
         let arena = Arena::shared(16).unwrap();
         let kept = file(3, vec![page(5, FrameState::Clean)]);

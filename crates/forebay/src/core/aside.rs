@@ -110,6 +110,7 @@ impl Aside {
     fn run_next(&self) -> bool {
         let mut state = self.state.lock();
         let Some(job) = state.jobs.pop_front() else { return false };
+        debug_assert!(!state.is_busy, "jobs of one file system run one by one");
         state.is_busy = true;
         drop(state);
         // A panic has been reported where it happened, and the other files are to be closed.

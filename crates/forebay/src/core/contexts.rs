@@ -112,7 +112,9 @@ impl Start for Contexts {
 /// Ends a context. With the last one, or when one is broken, no caller may wait for the engine any
 /// more.
 fn end(shared: &Shared, living: &AtomicUsize, how: End) {
-    let was_last = living.fetch_sub(1, Ordering::AcqRel) == 1;
+    let were_living = living.fetch_sub(1, Ordering::AcqRel);
+    debug_assert!(were_living > 0, "a context ends once");
+    let was_last = were_living == 1;
     if was_last || how == End::Broken {
         shared.orphan();
     }

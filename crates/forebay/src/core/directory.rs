@@ -58,9 +58,11 @@ impl Directory {
 
     /// Spreads files among `active` contexts from now on, and tells the contexts.
     pub(crate) fn spread(&self, active: usize, affinity: Affinity) {
+        debug_assert!(self.started() >= active, "files go to contexts that run");
         if (active, affinity) != (self.active(), self.affinity()) {
             self.active.store(active, Ordering::Release);
             // `Affinity::ALL` has the order of the declaration.
+            debug_assert_eq!(Affinity::ALL[affinity as usize], affinity);
             self.affinity.store(affinity as u8, Ordering::Release);
             self.send(Message::Place);
         }
@@ -126,7 +128,8 @@ impl Directory {
 
     /// Counts a lent bio that has ended.
     pub(crate) fn take_back(&self, context: usize) {
-        self.lent[context].fetch_sub(1, Ordering::Relaxed);
+        let was = self.lent[context].fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(was > 0, "a bio that was lent comes back once");
     }
 
     /// Returns whether a context could not continue. Then the others end what they have begun, and

@@ -43,7 +43,8 @@ impl Failing {
         if now >= before {
             self.pages.fetch_add(now - before, Ordering::AcqRel);
         } else {
-            self.pages.fetch_sub(before - now, Ordering::AcqRel);
+            let was = self.pages.fetch_sub(before - now, Ordering::AcqRel);
+            debug_assert!(was >= before - now, "fewer pages fail than were counted");
         }
     }
 

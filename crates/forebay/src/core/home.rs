@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use crate::platform::{File, Identity, Kind, files};
 
+use crate::core::limits::CONTEXTS;
 use crate::core::volume::Volume;
 
 /// How files are assigned to writeback contexts (knob `affinity`).
@@ -112,6 +113,7 @@ impl Home {
     /// Another context has the file from now on: whoever reads it sends to that one, which has
     /// heard of the file before.
     pub(crate) fn set_context(&self, context: usize) {
+        debug_assert!(context < CONTEXTS, "context {context}");
         self.context.store(context, Ordering::Release);
     }
 
@@ -125,6 +127,7 @@ impl Home {
 
     /// The context it belongs to, among so many.
     pub(crate) fn place(&self, affinity: Affinity, active: usize, volume: &Volume) -> usize {
+        debug_assert!(active > 0, "a file belongs to one of no contexts");
         let key = match affinity {
             Affinity::Single => return 0,
             Affinity::Hash => self.own,

@@ -158,7 +158,8 @@ impl Level {
             drop(waiting);
             self.remove(0, wakers);
         } else {
-            self.beyond.fetch_sub(before - now, Ordering::AcqRel);
+            let was = self.beyond.fetch_sub(before - now, Ordering::AcqRel);
+            debug_assert!(was >= before - now, "fewer pages beyond than were counted");
         }
     }
 
@@ -253,7 +254,9 @@ impl Level {
         while let Some((at, grant)) = self.next_grant(&waiting) {
             let Some(waiter) = waiting.lines[at].waiters.pop_front() else { break };
             waiting.tidy();
-            self.queued.fetch_sub(1, Ordering::Release);
+            let queued = self.queued.fetch_sub(1, Ordering::Release);
+            debug_assert!(queued > 0, "a waiter that nobody counted");
+            debug_assert!(grant > 0, "a grant of nothing wakes nobody");
             let _ = self.add(grant);
             // Until it is taken and counted as the file's.
             let _ = waiter.volume.share.recount(0, grant);
@@ -335,6 +338,7 @@ impl Queued {
         let waker = context.waker().clone();
         let mut granted = self.waiter.granted.lock();
         if granted.0 > 0 {
+            debug_assert!(self.taken != Taken::Yes, "a grant is taken once");
             self.taken = Taken::Yes;
             let _ = self.waiter.volume.share.recount(granted.0, 0);
             let waited = clock::now().nanoseconds_since(self.since);

@@ -58,6 +58,7 @@ impl Pool {
     pub(crate) fn take(&self, wanted: usize, stash: &mut FrameRuns) -> usize {
         let mut frames = self.frames();
         let taken = frames.take(wanted, stash);
+        debug_assert!(taken <= wanted, "{taken} frames for {wanted}");
         self.free.store(frames.free(), Ordering::SeqCst);
         taken
     }
@@ -141,6 +142,7 @@ impl Pool {
 
     /// Makes the copies of a plan, from the caller's memory.
     pub(crate) fn copy_in(&self, copies: &[Copy], mut from: Slices<'_>) {
+        debug_assert!(copies.iter().map(|copy| copy.length).sum::<usize>() <= from.len());
         for copy in copies {
             match copy.prepare {
                 Prepare::Nothing => {}
@@ -166,6 +168,7 @@ impl Pool {
 
     /// Makes the copies of a plan, into the caller's memory, which is left behind.
     pub(crate) fn copy_out(&self, steps: &[ReadStep], into: &mut SlicesMut<'_, '_>) {
+        debug_assert!(steps.iter().map(|step| step.length).sum::<usize>() <= into.len());
         for step in steps {
             let mut done = 0;
             while done < step.length {
@@ -185,6 +188,7 @@ impl Pool {
     /// under the file's lock that nobody has pinned.
     pub(crate) fn zero(&self, frame: Frame, range: std::ops::Range<usize>) {
         if !range.is_empty() {
+            debug_assert!(range.end <= PAGE, "a part of one frame");
             // SAFETY: the only use, as said above.
             unsafe { self.arena.zero(frame, range) };
         }
@@ -194,6 +198,7 @@ impl Pool {
     /// that are missing are nobody's yet, and the frame they come from is the caller's alone.
     pub(crate) fn patch(&self, patch: &Patch) {
         for bytes in &patch.bytes {
+            debug_assert!(bytes.end <= PAGE, "a part of one frame");
             let filled = patch.filled.clamp(bytes.start, bytes.end);
             // SAFETY: nobody reads or writes the missing bytes of a page, and nobody else knows the
             // frame they are in.

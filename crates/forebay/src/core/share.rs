@@ -59,7 +59,8 @@ impl Share {
     /// that.
     pub(crate) fn recount(&self, before: u64, now: u64) -> Crossed {
         if now <= before {
-            self.dirty.fetch_sub(before - now, Ordering::Relaxed);
+            let was = self.dirty.fetch_sub(before - now, Ordering::Relaxed);
+            debug_assert!(was >= before - now, "more pages taken off a share than it has");
             return Crossed::Nothing;
         }
         let was = self.dirty.fetch_add(now - before, Ordering::Relaxed);

@@ -30,6 +30,7 @@ impl<'a> Slices<'a> {
 
     /// Leaves bytes behind.
     pub(crate) fn advance(&mut self, mut bytes: usize) {
+        debug_assert!(bytes <= self.length, "{bytes} of {} bytes", self.length);
         while bytes > 0 {
             bytes -= self.take(bytes).len();
         }

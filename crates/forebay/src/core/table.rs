@@ -73,7 +73,9 @@ impl Table {
 
     /// The first handle of an inode.
     pub(crate) fn insert(&mut self, inode: Arc<Inode>) {
-        self.by_target.insert(inode.target, Arc::clone(&inode));
+        let before = self.by_target.insert(inode.target, Arc::clone(&inode));
+        // In every build: bios of one file would go to the other.
+        assert!(before.is_none(), "a number is one inode's");
         let before = self.by_identity.insert(inode.identity, Entry { inode, handles: 1 });
         assert!(before.is_none(), "an inode has one cache");
     }
@@ -90,6 +92,8 @@ impl Table {
     pub(crate) fn drop_handle(&mut self, identity: Identity) {
         let entry =
             self.by_identity.get_mut(&identity).expect("an open handle's inode is in the table");
+        // In every build: a count that is wrong closes a file that somebody writes.
+        assert!(entry.handles > 0, "a handle goes once");
         entry.handles -= 1;
     }
 
@@ -109,8 +113,9 @@ impl Table {
 
     /// A file is closed, and its target's number free.
     pub(crate) fn end_closing(&mut self, identity: Identity, target: Target) {
-        self.closing.remove(&identity);
-        self.free_targets.push(target.0);
+        let was_closing = self.closing.remove(&identity).is_some();
+        debug_assert!(was_closing, "a file is closed once");
+        self.free_target(target);
     }
 
     /// Whether a file is being closed.
@@ -150,6 +155,7 @@ impl Table {
     /// A handle past the cache goes; true for the last.
     pub(crate) fn drop_direct_handle(&mut self, identity: Identity) -> bool {
         let entry = self.direct.get_mut(&identity).expect("an open handle's inode is in the table");
+        assert!(entry.handles > 0, "a handle goes once");
         entry.handles -= 1;
         entry.handles == 0
     }
@@ -205,6 +211,8 @@ impl Table {
     }
 
     pub(crate) fn free_target(&mut self, target: Target) {
+        debug_assert!(!self.by_target.contains_key(&target), "{target:?} is in use");
+        debug_assert!(!self.free_targets.contains(&target.0), "{target:?} is free");
         self.free_targets.push(target.0);
     }
 

@@ -90,7 +90,8 @@ pub(crate) struct Pledge<'a> {
 
 impl Drop for Pledge<'_> {
     fn drop(&mut self) {
-        self.volume.promised.fetch_sub(self.bytes, Ordering::AcqRel);
+        let was = self.volume.promised.fetch_sub(self.bytes, Ordering::AcqRel);
+        debug_assert!(was >= self.bytes, "a pledge ends once");
         // Once more: who wrote out meanwhile wrote a part of it.
         self.volume.pledged.fetch_add(1, Ordering::Release);
     }
@@ -156,7 +157,8 @@ impl Volume {
 
     /// So many callers more wait for a change of a page of its files, or fewer.
     pub(crate) fn waits(&self, more: isize) {
-        self.waiting.fetch_add(more, Ordering::Relaxed);
+        let was = self.waiting.fetch_add(more, Ordering::Relaxed);
+        debug_assert!(was + more >= 0, "more callers stop waiting than wait");
     }
 
     /// Whether callers wait for a change of a page of its files.
@@ -178,7 +180,8 @@ impl Volume {
 
     /// A reservation was refused, or the space that is left was looked at after it.
     pub(crate) fn end_reserving(&self, bytes: u64) {
-        self.reserving.fetch_sub(bytes, Ordering::AcqRel);
+        let was = self.reserving.fetch_sub(bytes, Ordering::AcqRel);
+        debug_assert!(was >= bytes, "a reservation ends once");
     }
 
     /// Accepts a write of `length` bytes without space of its own, if there is plenty beside the
@@ -220,6 +223,10 @@ impl Volume {
 
     /// Everything pledged up to this one is written out.
     pub(crate) fn redeem(&self, file: &File, pledged: u64) {
+        debug_assert!(
+            pledged <= self.pledged.load(Ordering::Acquire),
+            "redeemed before it is given"
+        );
         self.redeemed.fetch_max(pledged, Ordering::AcqRel);
         self.look(file);
     }

@@ -84,6 +84,7 @@ impl Report {
 /// Says in the arena what is done now: who takes it over, or a saved copy of it, finds nothing owed
 /// for the file.
 pub(crate) fn note_done(arena: &Arena, number: u32, plan: &Plan) {
+    debug_assert!(plan.clean.iter().all(|(_, header)| header.file == number), "of one file");
     plan.spent.iter().for_each(|frame| arena.retire(*frame));
     plan.clean.iter().for_each(|(frame, header)| arena.publish(*frame, *header));
     if let Some(length) = plan.cut {

@@ -53,6 +53,7 @@ impl Writeback {
     /// Bios of a file of this context have ended, wherever they were sent from.
     pub(super) fn settle(&mut self, of_file: &[Ended], now: Moment) -> Arc<Inode> {
         let target = of_file[0].bio.target;
+        debug_assert!(of_file.iter().all(|ended| ended.bio.target == target), "of one file");
         let held = self.files[target.0 as usize].as_mut().expect("a file in flight is attached");
         held.end(of_file);
         let inode = Arc::clone(&held.inode);
@@ -104,7 +105,8 @@ impl Writeback {
         }
         drop(table);
         drop(self.backend.detach(inode.target));
-        self.files[inode.target.0 as usize] = None;
+        let held = self.files[inode.target.0 as usize].take();
+        debug_assert!(held.is_some_and(|held| held.in_flight == 0), "closed with bios in flight");
         let (generation, is_listed) = (state.generation(), state.listed);
         drop(state);
         self.step(inode, (), |context| {

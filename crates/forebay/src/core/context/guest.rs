@@ -122,6 +122,7 @@ impl Writeback {
         let Some(place) = self.guests.files.get_mut(target.0 as usize) else { return false };
         let Some(guest) = place else { return false };
         let inode = Arc::clone(&guest.inode);
+        debug_assert!(guest.in_flight as usize >= ended.len(), "a bio ends once");
         guest.in_flight -= ended.len() as u32;
         let flight = &mut self.flights[inode.volume.number()];
         ended.iter().for_each(|ended| flight.ended(ended));

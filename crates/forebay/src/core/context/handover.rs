@@ -67,7 +67,9 @@ impl Held {
 
     /// So many have ended.
     pub(super) fn end(&mut self, ended: &[Ended]) {
-        self.in_flight -= u32::try_from(ended.len()).expect("no more than were sent");
+        let count = u32::try_from(ended.len()).expect("no more than were sent");
+        debug_assert!(self.in_flight >= count, "a bio ends once");
+        self.in_flight -= count;
         for Ended { bio, result } in ended {
             if let (Operation::Write | Operation::WriteFua | Operation::WriteBuffered, Ok(_)) =
                 (bio.operation, result)
@@ -86,6 +88,7 @@ impl Writeback {
         if self.files.len() <= number {
             self.files.resize_with(number + 1, || None);
         }
+        debug_assert!(self.files[number].is_none(), "a file is attached once");
         self.know_volume(&inode);
         // Looked at before: a descriptor that is replaced later is not the one registered here.
         let is_renewing = inode.lock().is_renewing;

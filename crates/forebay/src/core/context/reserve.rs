@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use forebay_block::{Bio, Ended, Errno};
+use forebay_block::{Bio, Ended, Errno, Operation};
 
 use super::Writeback;
 use crate::core::counters::Counters;
@@ -36,6 +36,7 @@ impl Reservations {
     }
 
     pub(super) fn make(&mut self, inode: &Arc<Inode>, bio: Bio) {
+        debug_assert_eq!(bio.operation, Operation::Allocate);
         self.made.push((Arc::clone(inode), bio));
     }
 }
@@ -62,6 +63,7 @@ impl Writeback {
         bio: Bio,
         prepared: Result<(), Unreserved>,
     ) {
+        debug_assert!(self.reservations.aside > 0, "a reservation comes back once");
         self.reservations.aside -= 1;
         let counters = &self.shared.counters;
         let (counter, errno) = match prepared {

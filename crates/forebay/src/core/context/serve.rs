@@ -229,6 +229,8 @@ impl Writeback {
 
     /// Sends a bio that a file's cache has made.
     pub(super) fn send(&mut self, inode: &Arc<Inode>, state: &mut State, bio: Bio) {
+        // In every build: another file's bytes would be overwritten.
+        assert_eq!(bio.target, inode.target, "a bio goes to the file that made it");
         if bio.zero_bytes() > 0 && !inode.holds_lease(state) {
             // Another program may have written where the zeroes would go.
             inode.change_locked(&self.shared, state, &mut self.after, |file| {

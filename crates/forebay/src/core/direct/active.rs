@@ -173,6 +173,8 @@ impl Active {
             }
             Ok(_) => {}
         }
+        debug_assert_eq!(bio.owner, self.owner, "a bio ends its own operation");
+        debug_assert!(self.left > 0, "a bio ends once");
         self.left -= 1;
         self.left == 0
     }
@@ -204,6 +206,7 @@ impl Active {
 
     /// Takes the memory back and says how it went.
     pub(crate) fn end(mut self, backend: &mut Backend) -> (Operation, Result<usize>) {
+        debug_assert_eq!(self.left, 0, "memory comes back when the device has let go of it");
         let beside = self.beside.take().map(|buffer| backend.take_back(buffer));
         if let Some(buffer) = self.memory.take() {
             self.operation.memory = Some(backend.take_back(buffer));
@@ -285,6 +288,7 @@ impl Active {
         let memory =
             self.operation.memory.take().expect("a transfer has memory, and lends it once");
         let buffer = backend.lend(memory);
+        debug_assert!(self.memory.is_none(), "memory is lent once");
         self.memory = Some(buffer);
         Place { buffer, offset: span.offset, skew: self.operation.skew }
     }
@@ -349,6 +353,7 @@ fn at(range: &Range<u64>, first: u64, skew: usize) -> Range<usize> {
     if range.is_empty() {
         return 0..0;
     }
+    debug_assert!(range.start >= first, "{range:?} before {first}");
     let start = (range.start - first) as usize + skew;
     start..start + (range.end - range.start) as usize
 }

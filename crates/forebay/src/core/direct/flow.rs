@@ -159,6 +159,7 @@ impl Flow {
 
     /// A bio of a direct file has ended.
     pub(crate) fn end(&mut self, ended: &Ended, backend: &mut Backend, shared: &Arc<Shared>) {
+        debug_assert!(self.on_their_way > 0, "a bio ends once");
         self.on_their_way -= 1;
         let index = usize::try_from(ended.bio.owner).expect("a place in the table");
         let active = self.active[index].as_mut().expect("a bio's operation is active");
@@ -288,6 +289,7 @@ impl Flow {
 
     fn finish(&mut self, index: usize, backend: &mut Backend, shared: &Arc<Shared>) {
         let active = self.active[index].take().expect("looked at by the caller");
+        debug_assert!(!self.free.contains(&index), "an operation ends once");
         self.free.push(index);
         let file = self.file(active.operation().inode.target);
         let failed = active.failed();
@@ -331,6 +333,7 @@ impl Flow {
 
     /// Operations that have started and not ended.
     pub(crate) fn started(&self) -> usize {
+        debug_assert!(self.free.len() <= self.active.len());
         self.active.len() - self.free.len()
     }
 

@@ -91,7 +91,8 @@ impl DirectInode {
     }
 
     pub(crate) fn remove_operation(&self) {
-        self.operations.fetch_sub(1, Ordering::Release);
+        let was = self.operations.fetch_sub(1, Ordering::Release);
+        debug_assert!(was > 0, "an operation ends once");
     }
 
     /// Whether operations are on their way, wherever.

@@ -124,7 +124,9 @@ impl<T> Lane<T> {
 
     /// A change has ended; who waited for it alone is appended.
     pub(crate) fn close(&mut self, epoch: u64, ready: &mut Vec<T>) {
+        debug_assert!(epoch >= self.first_epoch, "an epoch ends once");
         let index = usize::try_from(epoch - self.first_epoch).expect("few epochs are open");
+        debug_assert!(self.epochs[index].open > 0, "a change ends once");
         self.epochs[index].open -= 1;
         self.tell(ready);
     }
@@ -175,6 +177,8 @@ impl<T> Lane<T> {
 
     /// Nobody touches these blocks until they are released.
     pub(crate) fn hold(&mut self, holder: u64, blocks: Range<u64>) {
+        let is_free = !self.held.iter().any(|(_, held)| overlap(held, &blocks));
+        debug_assert!(is_free, "blocks are held by one write at a time");
         self.held.push((holder, blocks));
     }
 
@@ -186,6 +190,7 @@ impl<T> Lane<T> {
     /// together.
     pub(crate) fn end_extension(&mut self) -> bool {
         let extension = self.extension.as_mut().expect("what moves the end is counted");
+        debug_assert!(extension.writes > 0, "a write ends once");
         extension.writes -= 1;
         let is_last = extension.writes == 0;
         if is_last {

@@ -87,6 +87,7 @@ impl Operation {
 
     /// Ends it, for good; who waits is appended to be woken.
     pub(crate) fn end(mut self, result: Result<usize>, wakers: &mut Vec<Waker>) {
+        debug_assert!(!self.has_ended, "an operation ends once");
         self.has_ended = true;
         wakers.extend(self.ticket.end(result, self.memory.take()));
     }

@@ -82,6 +82,7 @@ impl Shape {
 impl Body {
     /// Of bytes, at least one.
     pub(crate) fn new(bytes: Range<u64>, block: u64) -> Self {
+        debug_assert!(bytes.start <= bytes.end && block > 0, "{bytes:?} in blocks of {block}");
         let blocks = floor(bytes.start, block)..bytes.end.next_multiple_of(block);
         Self { blocks, bytes, block }
     }

@@ -74,7 +74,15 @@ impl Drop for Locked<'_> {
     fn drop(&mut self) {
         if thread::panicking() && !self.was_panicking {
             self.interrupt();
+            return;
         }
+        // (A broken state is counted until its context gives it up.)
+        debug_assert!(
+            thread::panicking() || self.is_interrupted || self.is_counted(),
+            "a change counts itself at its end: {} pages are counted, {} are dirty",
+            self.counted,
+            self.cache.dirty_pages()
+        );
     }
 }
 
@@ -216,6 +224,11 @@ impl State {
     /// Whether a panic has interrupted a change of this state.
     pub(crate) fn is_interrupted(&self) -> bool {
         self.is_interrupted
+    }
+
+    /// Whether the level counts as many pages for the file as it has.
+    fn is_counted(&self) -> bool {
+        self.counted == self.cache.dirty_pages() + self.credit
     }
 
     /// Puts an empty state in the place of a broken one. Reads as little as possible of that: plain

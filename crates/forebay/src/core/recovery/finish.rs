@@ -319,6 +319,7 @@ fn take_off(run: &mut Vec<Piece>, mut bytes: u64) {
     };
     let whole = run.iter().take_while(is_whole).count();
     run.drain(..whole);
+    debug_assert!(bytes == 0 || !run.is_empty(), "more was written than was asked for");
     if let Some(first) = run.first_mut() {
         first.offset += bytes;
         first.at += bytes as usize;

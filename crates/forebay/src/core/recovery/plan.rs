@@ -161,6 +161,8 @@ impl Plan {
         if bytes.is_empty() {
             return;
         }
+        debug_assert!(bytes.end <= PAGE as usize, "{bytes:?} of one page");
+        debug_assert!(start + bytes.end as u64 <= self.size, "nothing is written beyond the end");
         let offset = start + bytes.start as u64;
         let piece = Piece { offset, frame, at: bytes.start, length: bytes.len() };
         let last = self.pieces.last();

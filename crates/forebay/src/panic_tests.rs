@@ -123,7 +123,7 @@ fn contract_21_a_panic_under_a_files_lock_ends_that_file_alone() {
     for file in [file, second, late] {
         assert_interrupted(file.close(), &path);
     }
-    assert_eq!(told.lock().unwrap().len(), 1, "each handle was told, the callback once");
+    assert_eq!(told.lock().unwrap().len(), 1, "each handle got the error, the callback once");
     let again = engine.open(&path, Open::write()).unwrap();
     let mut found = vec![0; LENGTH];
     assert_eq!(again.read_at(&mut found, 0).unwrap(), LENGTH);

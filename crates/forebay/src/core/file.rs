@@ -86,7 +86,8 @@ impl File {
     /// asked only at the end of the file. Blocks if a page is not in memory.
     ///
     /// # Errors
-    /// `Io` if the device could not be read.
+    /// `Io` if the device could not be read; `Poisoned` after a panic has interrupted a change of the
+    /// file's state, until all handles of the file are closed.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         wait::block_on(self.read_at_async(buffer, offset))
     }
@@ -140,6 +141,8 @@ impl File {
     /// - `Io` or `NoSpace`, with the reason of the device, if too many earlier pages could not be
     ///   written: 1/16 of `dirty_bytes` for this file, or 1/4 for its device. `Io` also if the
     ///   write would wait for the dirty limit while pages of the file cannot be written.
+    /// - `Poisoned` after a panic has interrupted a change of the file's state, until all handles of
+    ///   the file are closed.
     ///
     /// After an error a prefix may have been accepted.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
@@ -435,7 +438,8 @@ impl File {
     /// - `Io`, or `NoSpace` if space or quota is missing, while a page cannot be written. The page
     ///   stays dirty, and the next sync tries again. An error that was overcome meanwhile is
     ///   reported once to each handle.
-    /// - `Poisoned` after a failed flush, until all handles of the file are closed.
+    /// - `Poisoned` after a failed flush, or after a panic has interrupted a change of the file's
+    ///   state, until all handles of the file are closed.
     pub fn sync_data(&self) -> Result<()> {
         wait::block_on(self.sync_data_async())
     }

@@ -90,3 +90,9 @@ impl Wake for Unpark {
         world::preempt();
     }
 }
+
+/// Returns whether the calling task panics. A task of a killed process unwinds and does not panic.
+#[must_use]
+pub fn panicking() -> bool {
+    std::thread::panicking() && !(world::has_world() && world::is_dead())
+}

@@ -399,6 +399,7 @@ impl Index {
     }
 
     /// Number of chunks.
+    #[cfg(debug_assertions)]
     pub(crate) fn len(&self) -> usize {
         self.chunks.len()
     }

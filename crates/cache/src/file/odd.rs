@@ -389,6 +389,7 @@ impl OddPages {
     }
 
     /// Number of records.
+    #[cfg(debug_assertions)]
     pub(crate) fn len(&self) -> usize {
         self.pages.len()
     }

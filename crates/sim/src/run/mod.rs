@@ -16,6 +16,7 @@
 
 mod caller;
 mod check;
+pub mod costs;
 mod disturb;
 mod engine;
 mod model;

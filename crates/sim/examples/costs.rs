@@ -1,0 +1,161 @@
+//! Counts instructions of the engine on the simulated machine, with callgrind: per cached write and
+//! read, per page and per bio written back, and per sync. Instructions of the machine, and copies
+//! and allocations of the C library, are not counted.
+//!
+//! ```sh
+//! cargo run --release -p forebay-sim --example costs             # the table
+//! cargo run --release -p forebay-sim --example costs -- --check  # fails on a rise of more than 3 %
+//! ```
+//!
+//! `crates/sim/costs.txt` has the counts to compare with, and the compiler they were made with. With
+//! another compiler the check compares nothing and says so.
+
+use std::collections::HashMap;
+use std::process::{Command, ExitCode};
+
+use forebay_sim::run::costs::{Work, spend};
+
+/// Times that a work is done in the shorter of two runs.
+const COUNT: u64 = 8192;
+
+/// Rise that is permitted, in per cent.
+const MOST: f64 = 3.0;
+
+const RECORDED: &str = include_str!("../costs.txt");
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        [] => table(false),
+        ["--check"] => table(true),
+        ["--run", work, count] => {
+            let (_, work) = Work::ALL.into_iter().find(|(name, _)| *name == work).expect("a work");
+            spend(work, count.parse().expect("a number"));
+            ExitCode::SUCCESS
+        }
+        _ => {
+            eprintln!("usage: costs [--check]");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn table(is_check: bool) -> ExitCode {
+    let compiler = compiler();
+    println!("compiler {compiler}");
+    let is_same = recorded("compiler") == Some(&compiler);
+    let mut has_risen = false;
+    for (name, _) in Work::ALL {
+        let spent = (count(name, 2 * COUNT) - count(name, COUNT)) as f64 / COUNT as f64;
+        let before = recorded(name).and_then(|text| text.parse::<f64>().ok());
+        let change = before.map(|before| (spent / before - 1.0) * 100.0);
+        match change {
+            Some(change) if is_same => println!("{name} {spent:.1} ({change:+.1} %)"),
+            _ => println!("{name} {spent:.1}"),
+        }
+        has_risen |= is_same && change.is_some_and(|change| change > MOST);
+    }
+    if !is_check {
+        return ExitCode::SUCCESS;
+    }
+    if !is_same {
+        println!("skipped the check: costs.txt was made with another compiler");
+        return ExitCode::SUCCESS;
+    }
+    if has_risen {
+        eprintln!(
+            "a count has risen by more than {MOST} %: find out why, or record the new counts"
+        );
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+/// A recorded value; lines are a name and a value.
+fn recorded(name: &str) -> Option<&'static str> {
+    let line = RECORDED.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|rest| rest.strip_prefix(' '))
+}
+
+fn compiler() -> String {
+    let found = Command::new("rustc").arg("--version").output().expect("rustc is installed");
+    String::from_utf8_lossy(&found.stdout).trim().to_owned()
+}
+
+/// Instructions of the engine in a process that does a work.
+fn count(work: &str, count: u64) -> u64 {
+    let program = std::env::current_exe().expect("the program has a path");
+    let profile = std::env::temp_dir().join(format!("forebay-costs-{}", std::process::id()));
+    let mut valgrind = Command::new("valgrind");
+    valgrind.arg("--tool=callgrind");
+    valgrind.arg(format!("--callgrind-out-file={}", profile.display()));
+    let ran = valgrind.arg(program).args(["--run", work, &count.to_string()]).output();
+    let ran = ran.unwrap_or_else(|error| panic!("could not start valgrind: {error}; install it"));
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "the work failed: {said}");
+    let text = std::fs::read_to_string(&profile).expect("valgrind wrote a profile");
+    std::fs::remove_file(&profile).expect("the profile is ours");
+    let spent = of_engine(&text);
+    assert!(spent > 0, "the profile names no function of the engine; build with line tables");
+    spent
+}
+
+/// Names that functions and source files of the engine contain.
+const ENGINE: [&str; 8] = [
+    "forebay_block::",
+    "forebay_cache::",
+    "forebay_lists::",
+    "forebay_sim::core::",
+    "crates/block/src/",
+    "crates/cache/src/",
+    "crates/lists/src/",
+    "crates/sim/src/core/",
+];
+
+/// Sums the instructions of a profile that are of the engine's functions or source lines. What the
+/// simulated machine spends, and copies and allocations in the C library, do not count.
+///
+/// A profile gives each name a number at its first use: `fn=(7) name`, later `fn=(7)`.
+fn of_engine(profile: &str) -> u64 {
+    let (mut files, mut functions) = (HashMap::new(), HashMap::new());
+    let (mut in_file, mut in_function, mut is_call) = (false, false, false);
+    let mut sum = 0;
+    for line in profile.lines() {
+        let Some((key, name)) = line.split_once('=') else {
+            let is_cost =
+                line.starts_with(|letter: char| "+-*".contains(letter) || letter.is_ascii_digit());
+            // The line after a call has what the called function spent.
+            if is_cost && !std::mem::take(&mut is_call) && (in_file || in_function) {
+                sum +=
+                    line.split(' ').nth(1).and_then(|cost| cost.parse::<u64>().ok()).unwrap_or(0);
+            }
+            continue;
+        };
+        match key {
+            "fl" | "fi" | "fe" => in_file = is_of_engine(name, &mut files),
+            "cfi" | "cfl" => {
+                is_of_engine(name, &mut files);
+            }
+            "fn" => {
+                in_function = is_of_engine(name, &mut functions);
+            }
+            "cfn" => {
+                is_of_engine(name, &mut functions);
+            }
+            "calls" => is_call = true,
+            _ => {}
+        }
+    }
+    sum
+}
+
+fn is_of_engine<'a>(name: &'a str, known: &mut HashMap<&'a str, bool>) -> bool {
+    let (number, name) = name.split_once(' ').unwrap_or((name, ""));
+    if name.is_empty() {
+        return known.get(number).copied().unwrap_or(false);
+    }
+    let found = ENGINE.iter().any(|part| name.contains(part));
+    known.insert(number, found);
+    found
+}

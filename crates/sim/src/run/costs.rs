@@ -1,0 +1,156 @@
+//! Work of known size for counts of instructions: the engine in a calm machine, with one context
+//! and one caller, and no switch of tasks except where one waits.
+//!
+//! The count of instructions of a process that does the work N times is compared with that of one
+//! that does it 2 N times, so the start of the engine does not count. What the simulated machine
+//! costs does; it is the same before and after a change of the engine.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_cache::limits::PAGE;
+use forebay_cache::writeback::pace::Bound;
+
+use crate::core::contexts::wanted::Wanted;
+use crate::core::engine::Engine;
+use crate::core::open::Open;
+use crate::core::settings::Settings;
+use crate::core::shared::{Parts, Shared};
+use crate::platform::{Arena, Buffers, ForkGuard};
+use crate::random::PerMille;
+use crate::trace::Tracing;
+use crate::world::machine::{self, MachinePlan};
+use crate::world::{self, Reason};
+
+/// Frames of the cache: no work here is throttled.
+const FRAMES: u32 = 4096;
+
+/// Pages that a round of a work uses.
+const PAGES: u64 = 512;
+
+const PATIENCE: Duration = Duration::from_secs(3600);
+
+const END: Reason = Reason { what: "end of the work", number: 0 };
+
+/// A kind of work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Work {
+    /// A write of 4 KiB into a page that is in the cache and dirty.
+    Write,
+    /// A read of 4 KiB from a page that is in the cache.
+    Read,
+    /// A page that is written in order, gathered with its neighbours, and written back.
+    Page,
+    /// A page that is written back by a bio of its own, because its neighbours are clean.
+    Bio,
+    /// A write of 4 KiB and a sync.
+    Sync,
+}
+
+impl Work {
+    /// All kinds, with their names.
+    pub const ALL: [(&'static str, Work); 5] = [
+        ("write", Work::Write),
+        ("read", Work::Read),
+        ("page", Work::Page),
+        ("bio", Work::Bio),
+        ("sync", Work::Sync),
+    ];
+}
+
+/// Does the work `count` times.
+///
+/// # Panics
+/// If a call of the engine fails, which is a bug.
+pub fn spend(work: Work, count: u64) {
+    let settings = world::Settings {
+        seed: 1,
+        preemption: PerMille(0),
+        events: PerMille(0),
+        leaps: PerMille(0),
+        spurious: PerMille(0),
+        tracing: Tracing::Off,
+        steps: u64::MAX,
+    };
+    let ended = world::run(settings, move || {
+        machine::install(MachinePlan::default());
+        let is_over = Rc::new(Cell::new(false));
+        let over = Rc::clone(&is_over);
+        world::spawn(world::new_process("engine"), "caller", move || {
+            let engine = start();
+            repeat(&engine, work, count);
+            engine.shutdown(PATIENCE).expect("a machine without faults");
+            drop(engine);
+            over.set(true);
+            world::wake(END);
+        });
+        while !is_over.get() {
+            world::block(END, None);
+        }
+    });
+    ended.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+fn start() -> Engine {
+    let settings = Settings {
+        cache_bytes: Some(u64::from(FRAMES) * PAGE),
+        dirty_age: Duration::from_secs(600),
+        flight: Bound::Depth(32),
+        contexts: Wanted::Number(1),
+        ..Settings::default()
+    };
+    let parts = Parts {
+        arena: Arc::new(Arena::private(FRAMES).expect("memory")),
+        is_survived: false,
+        buffers: Buffers::new(1 << 20).expect("memory"),
+        settings,
+        on_error: Box::new(|error| panic!("{error}")),
+        fork: ForkGuard::new().expect("memory"),
+        keeper: None,
+    };
+    Engine::assemble(parts, |_: &Arc<Shared>| Ok(()), PATIENCE).expect("a calm machine")
+}
+
+fn repeat(engine: &Engine, work: Work, count: u64) {
+    let file = engine.open("/file", Open::create()).expect("a calm machine");
+    let mut page = [7; PAGE as usize];
+    let write = |at: u64| {
+        file.write_at(&page, at * PAGE).expect("a calm machine");
+    };
+    // The file has its size and its space, so no work moves the end.
+    (0..2 * PAGES).for_each(&write);
+    file.sync_data().expect("a calm machine");
+    match work {
+        Work::Write => {
+            (0..PAGES).for_each(&write);
+            (0..count).for_each(|at| write(at * 7 % PAGES));
+        }
+        Work::Read => {
+            for at in 0..count {
+                file.read_at(&mut page, at * 7 % PAGES * PAGE).expect("a calm machine");
+            }
+        }
+        Work::Page => {
+            for _ in 0..count.div_ceil(PAGES) {
+                (0..PAGES).for_each(&write);
+                file.sync_data().expect("a calm machine");
+            }
+        }
+        Work::Bio => {
+            for _ in 0..count.div_ceil(PAGES / 8) {
+                // Far enough apart that the pages between are not written along.
+                (0..PAGES / 8).for_each(|at| write(at * 16));
+                file.sync_data().expect("a calm machine");
+            }
+        }
+        Work::Sync => {
+            for at in 0..count {
+                write(at * 7 % PAGES);
+                file.sync_data().expect("a calm machine");
+            }
+        }
+    }
+    file.close().expect("a calm machine");
+}

@@ -49,6 +49,13 @@ pub fn mark_as_ours() {
     world::mark_as_ours();
 }
 
+/// Returns whether a panic unwinds the calling thread. The end of a killed process is no panic: on a
+/// machine its threads would run no code.
+#[must_use]
+pub fn panicking() -> bool {
+    world::is_panicking()
+}
+
 /// Runs something with a waker that unparks the calling thread.
 ///
 /// # Panics
@@ -89,10 +96,4 @@ impl Wake for Unpark {
         world::unpark(self.world, self.task);
         world::preempt();
     }
-}
-
-/// Returns whether the calling task panics. A task of a killed process unwinds and does not panic.
-#[must_use]
-pub fn panicking() -> bool {
-    std::thread::panicking() && !(world::has_world() && world::is_dead())
 }

@@ -287,6 +287,14 @@ pub(crate) fn mark_as_ours() {
     world.state().task(id).is_ours = true;
 }
 
+/// Whether a panic unwinds the running task.
+pub(crate) fn is_panicking() -> bool {
+    match current() {
+        Some(world) if world.running().is_some() => world.is_panicking(),
+        _ => std::thread::panicking(),
+    }
+}
+
 /// Says whether panics of tasks are part of the test from now on. Any other panic fails the run,
 /// also one that the engine catches.
 ///

@@ -142,6 +142,8 @@ pub(super) struct World {
     fingerprint: Cell<u64>,
     failure: RefCell<Option<Failure>>,
     expects_panics: Cell<bool>,
+    /// The task that panicked last.
+    panicked: Cell<Option<TaskId>>,
     pub(super) extensions: Extensions,
 }
 
@@ -163,6 +165,7 @@ impl World {
             fingerprint: Cell::new(0),
             failure: RefCell::default(),
             expects_panics: Cell::new(false),
+            panicked: Cell::new(None),
             extensions: Extensions::default(),
             settings,
         }
@@ -235,7 +238,16 @@ impl World {
         self.expects_panics.set(expected);
     }
 
+    /// Returns whether a panic unwinds the running task. The stacks of all tasks are on one thread,
+    /// and a task of a killed process unwinds without a panic.
+    pub(super) fn is_panicking(&self) -> bool {
+        std::thread::panicking()
+            && self.running() == self.panicked.get()
+            && self.running().is_some_and(|id| !self.state_ref().is_dead(id))
+    }
+
     fn hear_of_panic(&self, info: &PanicHookInfo<'_>) {
+        self.panicked.set(self.running());
         let Some(id) = self.running().filter(|_| !self.expects_panics.get()) else { return };
         let place = info.location().map_or_else(String::new, |place| format!(" at {place}"));
         let text = message_of(info.payload());

@@ -344,6 +344,43 @@ fn a_panic_that_is_caught_fails_the_run_unless_it_is_expected() {
     run(settings(1, 1000), main(true)).unwrap();
 }
 
+/// Notes what a destructor sees.
+struct Sees(Arc<Mutex<Vec<bool>>>);
+
+impl Drop for Sees {
+    fn drop(&mut self) {
+        thread::sleep(millis(10));
+        self.0.lock().push(thread::panicking());
+    }
+}
+
+#[test]
+fn a_thread_panics_alone_and_one_that_is_killed_does_not() {
+    under_all_rates(|| {
+        expect_panics(true);
+        let [broken, killed] = [0; 2].map(|_| Arc::default());
+        let sees = Sees(Arc::clone(&broken));
+        thread::spawn("broken", move || {
+            let unwinds = std::panic::AssertUnwindSafe(|| {
+                let _sees = sees;
+                panic!("a test panics");
+            });
+            std::panic::catch_unwind(unwinds).unwrap_err();
+        })
+        .unwrap();
+        let (sees, process) = (Sees(Arc::clone(&killed)), new_process("engine"));
+        spawn(process, "killed", move || {
+            let _sees = sees;
+            park(None);
+        });
+        sleep(millis(5));
+        assert!(!thread::panicking(), "another task unwinds now");
+        kill(process);
+        sleep(millis(50));
+        assert_eq!([broken, killed].map(|seen| seen.lock().clone()).concat(), [true, false]);
+    });
+}
+
 #[test]
 fn a_run_that_never_ends_is_reported() {
     let failure = failure_of(1, 1000, || {

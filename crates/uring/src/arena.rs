@@ -85,6 +85,34 @@ impl Arena {
         Ok(arena)
     }
 
+    /// Copies the arena: frames, records, masks and headers, as they are at this moment. For tests
+    /// of what another process finds after the death of this one.
+    ///
+    /// # Errors
+    /// As [`Arena::new`]; `Unsupported` for an arena in anonymous memory.
+    #[doc(hidden)]
+    pub fn snapshot(&self) -> io::Result<Self> {
+        let memfd = self.memfd.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        let copy = Self::shared(self.frames())?;
+        let to = copy.memfd.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        let mut left = self.layout.bytes;
+        let (mut from_offset, mut to_offset) = (0, 0);
+        while left > 0 {
+            let copied = rustix::fs::copy_file_range(
+                memfd,
+                Some(&mut from_offset),
+                to,
+                Some(&mut to_offset),
+                left,
+            )?;
+            if copied == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            left -= copied;
+        }
+        Ok(copy)
+    }
+
     /// Maps the shared arena of another process. Both processes then have it.
     ///
     /// # Errors

@@ -121,6 +121,47 @@ impl Ledger {
         Self { bytes: vec![0; bytes as usize], sizes, name_is_synced: true, ..Self::new() }
     }
 
+    /// Of a file as it was found after a loss of power: all of it is durable.
+    #[must_use]
+    pub fn found(found: &Survivor) -> Self {
+        let mut ledger = Self::new();
+        if !found.exists {
+            return ledger;
+        }
+        ledger.bytes = vec![0; found.size as usize];
+        for (bytes, content) in ledger.bytes.chunks_mut(SECTOR).zip(&found.sectors) {
+            bytes.copy_from_slice(&bytes_of(content)[..bytes.len()]);
+        }
+        ledger.sizes = vec![Accepted { change: 0, value: found.size, is_mixed: false }];
+        for sector in 0..ledger.bytes.len().div_ceil(SECTOR) {
+            ledger.note(sector, false);
+        }
+        ledger.name_is_synced = true;
+        ledger
+    }
+
+    /// The process of the callers has died: nothing is under way, and the file is as found. The
+    /// next process promises nothing about it.
+    pub fn die(&mut self, found: &[u8]) {
+        self.pending.clear();
+        self.announced.clear();
+        self.discarding.clear();
+        self.bytes = found.to_vec();
+        self.change += 1;
+        if self.sizes.last().is_none_or(|last| last.value != self.size()) {
+            self.push_size();
+        }
+        // Not compared with the bytes before: a change under way may have noted later versions.
+        for sector in 0..self.sectors.len().max(self.bytes.len().div_ceil(SECTOR)) {
+            let last = self.sectors.get(sector).and_then(|versions| versions.last());
+            let last = last.map_or(&[0; SECTOR], |version| bytes_of(&version.value));
+            if padded(&self.bytes, sector) != *last {
+                self.note(sector, false);
+            }
+        }
+        self.forsake();
+    }
+
     /// Records that another program opens the file.
     pub fn share(&mut self) {
         self.is_shared = true;

@@ -41,6 +41,8 @@ pub struct Mix {
 pub struct Disturbance {
     /// Longest time between two looks of the test; zero for one that is drawn for each.
     pub pause: Duration,
+    /// The process of the engine dies, or the power is cut; see [`Plan::deaths`].
+    pub death: PerMille,
     /// Another program opens a file.
     pub programs: PerMille,
     /// Some pages of a file cannot be written for a while.
@@ -96,6 +98,8 @@ pub struct Plan {
     pub turns_knobs: bool,
     /// Handles whose pages leave memory once they are written or read.
     pub uncached: PerMille,
+    /// How often the process of the engine dies at most.
+    pub deaths: u32,
     /// Whether the arena records its content for a keeper.
     pub is_survived: bool,
 }
@@ -142,6 +146,7 @@ impl Plan {
             abandoned: *random.pick(&[PerMille(0), PerMille(50), PerMille(400)]),
             disturbance: Disturbance {
                 pause: Duration::ZERO,
+                death: PerMille(30),
                 programs: PerMille(0),
                 bad_pages: sometimes(random, 50),
                 crash: PerMille(200),
@@ -155,6 +160,7 @@ impl Plan {
             affinity: AFFINITIES[random.below(4) as usize],
             turns_knobs: random.below(3) == 0,
             uncached: *random.pick(&[PerMille(0), PerMille(0), PerMille(500), PerMille(1000)]),
+            deaths: 0,
             is_survived: random.below(2) == 0,
         }
     }
@@ -180,6 +186,15 @@ impl Plan {
             ..plan
         }
         .with_space(space_pages)
+    }
+
+    /// A run in which the process of the engine dies some times.
+    #[must_use]
+    pub fn deaths(seed: u64) -> Self {
+        let plan = Self::swarm(seed);
+        let mut random = Random::new(seed ^ 0x6465_6174);
+        let disturbance = Disturbance { death: PerMille(100), ..plan.disturbance };
+        Self { deaths: random.within(1..5) as u32, disturbance, ..plan }
     }
 
     /// Returns a plan with devices instead of files.

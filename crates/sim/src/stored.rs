@@ -191,7 +191,14 @@ impl StoredFile {
         let written = survivor.sectors.iter().enumerate();
         let written = written.filter(|(_, content)| content.is_some());
         let pages = written.map(|(sector, _)| (sector / per_page) as u64);
-        let sectors = survivor.sectors.iter().cloned().map(Versions::new).collect();
+        // Old bytes beyond the end are not found when the file grows again.
+        let inside = survivor.sectors.iter().enumerate().map(|(sector, content)| {
+            let mut bytes = *bytes_of(content);
+            let there = (survivor.size as usize).saturating_sub(sector * SECTOR).min(SECTOR);
+            bytes[there..].fill(0);
+            Versions::new((bytes != ZEROES).then(|| Rc::new(bytes)))
+        });
+        let sectors = inside.collect();
         Self {
             sectors,
             sizes: Versions::new(survivor.size),

@@ -87,6 +87,8 @@ impl Caller {
 
     /// Makes one call. Returns the handle unless the call closed it.
     fn step(&mut self, handle: Handle) -> Option<Handle> {
+        // A caller of a killed process ends here.
+        world::preempt();
         let number = handle.number;
         let size = self.stage.model.borrow().files[number].ledger.size();
         let operation = Operation::draw(&mut self.random, &self.stage.plan, size, self.last_end);

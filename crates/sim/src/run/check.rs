@@ -8,7 +8,7 @@ use crate::core::file::File;
 use crate::core::shared::Shared;
 use crate::run::Stage;
 use crate::run::model::{Claimed, Kind};
-use crate::stored::Keep;
+use crate::stored::{Keep, StoredFile};
 use crate::world::{self, machine};
 
 /// Tries to read a file on a device that fails now and then.
@@ -86,7 +86,7 @@ impl Stage {
             self.begin_change(number, 0);
             let mut found = vec![0; file.len() as usize];
             let mut reads = (0..READS).map(|_| file.read_at(&mut found, 0));
-            let length = reads.find_map(|read| read.ok());
+            let length = reads.find_map(Result::ok);
             drop(reads);
             assert_eq!(length, Some(found.len()), "file {number} can be read");
             let mut model = self.model.borrow_mut();
@@ -275,7 +275,9 @@ impl Stage {
         let mut model = self.model.borrow_mut();
         let file = &mut model.files[number];
         file.ledger.synced(asked.covered);
-        file.ledger.name_synced();
+        if file.is_created {
+            file.ledger.name_synced();
+        }
         let is_same = asked.was_quiet && file.is_quiet() && file.ledger.change() == asked.change;
         drop(model);
         self.hit("sync ok");
@@ -323,7 +325,7 @@ impl Stage {
             || self.plan.machine.faults != self.plan.machine.faults.passing()
             || self.plan.has_little_space();
         if !may_leave {
-            let beyond = machine::stored(&path, |stored| stored.allocated_beyond_end());
+            let beyond = machine::stored(&path, StoredFile::allocated_beyond_end);
             assert_eq!(beyond, None, "contract 9: space beyond the end of file {number}");
         }
     }

@@ -35,6 +35,13 @@ impl Stage {
                 let keep = *random.pick(&[Keep::Nothing, Keep::Everything, Keep::Some, Keep::Some]);
                 self.check_power_loss(keep, "contract 3: after a loss of power");
             }
+            if random.happens(disturbance.crash) {
+                self.check_process_death();
+            }
+            if self.deaths_left.get() > 0 && random.happens(disturbance.death) {
+                self.deaths_left.set(self.deaths_left.get() - 1);
+                self.die(&mut random);
+            }
             if random.happens(disturbance.bad_pages) && !self.is_well.get() {
                 self.spoil_pages(&mut random);
             }

@@ -28,7 +28,11 @@ impl Heard {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(kind);
     }
 
-    /// Whether the program heard of an error.
+    pub(super) fn clear(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Whether the program heard of no error.
     pub(super) fn is_empty(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }

@@ -17,6 +17,7 @@
 mod caller;
 mod check;
 pub mod costs;
+mod death;
 mod disturb;
 mod engine;
 mod model;
@@ -25,8 +26,10 @@ mod reading;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::core::shared::Shared;
 use crate::core::stats::Stats;
 use crate::marks::{self, Marks};
 use crate::plan::Plan;
@@ -68,7 +71,11 @@ struct Stage {
     model: RefCell<Model>,
     /// For states after a loss of power, so that a look at one changes nothing.
     crashes: RefCell<Random>,
-    engine: Process,
+    /// The process of the engine; another one after each death.
+    engine: Cell<Process>,
+    /// The engine's parts, while it runs.
+    shared: RefCell<Option<Arc<Shared>>>,
+    deaths_left: Cell<u32>,
     heard: Heard,
     /// Callers that have not ended.
     callers: Cell<usize>,
@@ -98,7 +105,9 @@ impl Stage {
         let stage = Rc::new(Self {
             model: RefCell::new(Model::new(&plan)),
             crashes: RefCell::new(Random::new(seed ^ 0x6372_6173)),
-            engine: world::new_process("engine"),
+            engine: Cell::new(Process::TEST),
+            shared: RefCell::default(),
+            deaths_left: Cell::new(plan.deaths),
             heard: Heard::default(),
             callers: Cell::new(plan.callers),
             is_well: Cell::new(false),
@@ -107,8 +116,7 @@ impl Stage {
             has_tuner: Cell::new(plan.turns_knobs),
             plan,
         });
-        let of_engine = Rc::clone(&stage);
-        world::spawn(stage.engine, "program", move || of_engine.run_engine());
+        stage.start_process();
         stage.disturb();
         while !stage.is_over.get() {
             world::block(ENGINE, None);
@@ -117,13 +125,23 @@ impl Stage {
         (marks::take(), stage.longest_sync.get())
     }
 
+    /// Starts a process with the engine and its callers.
+    fn start_process(self: &Rc<Self>) {
+        self.engine.set(world::new_process("engine"));
+        self.callers.set(self.plan.callers);
+        self.has_tuner.set(self.plan.turns_knobs);
+        let of_engine = Rc::clone(self);
+        world::spawn(self.engine.get(), "program", move || of_engine.run_engine());
+    }
+
     /// The program's first thread: starts the engine and the callers, and ends the engine.
     fn run_engine(self: &Rc<Self>) {
         let (engine, shared) = self.start_engine();
+        self.keep(&shared);
         for number in 0..self.plan.callers {
             let (stage, engine) = (Rc::clone(self), engine.clone());
             let random = world::draw(Random::fork);
-            world::spawn(self.engine, &format!("caller {number}"), move || {
+            world::spawn(self.engine.get(), &format!("caller {number}"), move || {
                 caller::Caller::new(&stage, engine, random).run();
                 stage.callers.set(stage.callers.get() - 1);
                 world::wake(CALLERS);
@@ -132,7 +150,7 @@ impl Stage {
         if self.plan.turns_knobs {
             let (stage, engine) = (Rc::clone(self), engine.clone());
             let random = world::draw(Random::fork);
-            world::spawn(self.engine, "knobs", move || {
+            world::spawn(self.engine.get(), "knobs", move || {
                 stage.turn_knobs(&engine, random);
                 stage.has_tuner.set(false);
                 drop(engine);
@@ -142,6 +160,7 @@ impl Stage {
         while self.callers.get() > 0 || self.has_tuner.get() {
             world::block(CALLERS, None);
         }
+        self.shared.take();
         self.get_well();
         let ended = engine.shutdown(PATIENCE);
         assert!(ended.is_ok(), "contract 5: the engine could not write everything: {ended:?}");

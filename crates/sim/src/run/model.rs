@@ -40,6 +40,8 @@ pub(super) struct FileModel {
     pub(super) is_poisoned: bool,
     /// Failed flushes that the ledger knows of.
     pub(super) failed_flushes: u64,
+    /// The engine of this life creates it, and owes the flush of its directory.
+    pub(super) is_created: bool,
     /// Changes that are neither writes nor appends: a new length, dropped data, a discard.
     pub(super) is_changing: u32,
 }
@@ -82,6 +84,7 @@ impl Model {
             is_verifying: false,
             is_poisoned: false,
             failed_flushes: 0,
+            is_created: !plan.are_devices,
             is_changing: 0,
         });
         Self { files: files.collect(), operations_left: plan.operations, claims: 0 }
@@ -114,6 +117,17 @@ impl FileModel {
     /// Something else than a write changes the file from a byte on.
     pub(super) fn change_from(&mut self, from: u64) {
         self.readings.iter().for_each(|reading| reading.add_change(from));
+    }
+
+    /// The process of all callers has died.
+    pub(super) fn restart(&mut self, is_there: bool, failed_flushes: u64) {
+        self.is_created = !is_there;
+        self.claims.clear();
+        self.readings.clear();
+        (self.handles, self.closing, self.is_changing) = (0, 0, 0);
+        (self.is_verifying, self.is_poisoned, self.closed_well) = (false, false, true);
+        self.failed_flushes = failed_flushes;
+        self.generation += 1;
     }
 
     /// Whether the content that was accepted is known, and nothing is under way.

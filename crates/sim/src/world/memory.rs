@@ -42,6 +42,13 @@ pub(crate) fn gather(arena: &Arena, segment: Segment, data: &mut Vec<u8>) {
     gather_part(arena, first, offset as usize, length as usize, data);
 }
 
+/// Reads a part of a frame.
+#[cfg(not(test))]
+pub(crate) fn read_part(arena: &Arena, frame: Frame, at: usize, into: &mut [u8]) {
+    assert!(at + into.len() <= forebay_block::limits::PAGE, "a part of one frame");
+    read(arena, frame, at, into);
+}
+
 /// Stores bytes at the start of a segment of the arena.
 pub(crate) fn scatter(arena: &Arena, segment: Segment, data: &[u8]) {
     let Segment::Frames { first, offset, length } = segment else {

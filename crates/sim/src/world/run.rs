@@ -256,7 +256,8 @@ impl World {
         else {
             return;
         };
-        if failure.is_none() {
+        // A killed process would not have come so far.
+        if failure.is_none() && !state.is_dead(id) {
             let name = &state.tasks[id.0 as usize].name;
             let message = format!("task {} ({name}) panicked{place}: {text}", id.0);
             *failure = Some(Failure::new(self.settings.seed, message, &state));
@@ -264,6 +265,9 @@ impl World {
     }
 
     pub(super) fn record_panic(&self, id: TaskId, payload: &(dyn Any + Send)) {
+        if self.state().is_dead(id) {
+            return;
+        }
         let name = self.state().task(id).name.clone();
         self.record(format!("task {} ({name}) panicked: {}", id.0, message_of(payload)));
     }

@@ -161,10 +161,10 @@ pub fn undone(path: impl AsRef<Path>) -> BTreeSet<u64> {
 /// Returns whether a write of a file has failed at the device.
 #[must_use]
 pub fn has_failed(path: impl AsRef<Path>) -> bool {
-    look_at(path.as_ref(), |inode| inode.has_failed)
+    look_at(path.as_ref(), |inode| !inode.failed.is_empty())
 }
 
-/// Returns the pages of a file whose last write has failed.
+/// Returns the pages of a file of which a write has failed.
 #[must_use]
 pub fn failed_pages(path: impl AsRef<Path>) -> BTreeSet<u64> {
     look_at(path.as_ref(), |inode| inode.failed.clone())

@@ -135,10 +135,8 @@ pub(crate) struct Inode {
     pub(crate) opened: BTreeSet<u64>,
     /// Pages that cannot be written.
     pub(crate) bad: Range<u64>,
-    /// Pages whose last write has failed.
+    /// Pages of which a write, or a read for one, has failed.
     pub(crate) failed: BTreeSet<u64>,
-    /// Whether a write, or a read for one, has ever failed.
-    pub(crate) has_failed: bool,
     /// Flushes that have failed.
     pub(crate) failed_flushes: u64,
     /// Mappings of it by other programs.
@@ -173,7 +171,6 @@ impl Inode {
             opened: BTreeSet::new(),
             bad: 0..0,
             failed: BTreeSet::new(),
-            has_failed: false,
             failed_flushes: 0,
             mappings: 0,
             undone: BTreeSet::new(),

@@ -100,8 +100,8 @@ impl Names {
         let is_it = |(of, assigned, _): &(Node, OsString, Option<Node>)| {
             *of == directory && assigned == name
         };
-        let of_name = self.changes.iter().filter(|change| change.assignments.iter().any(is_it));
-        of_name.last().is_some_and(|change| change.fate == Fate::Forsaken)
+        let last = self.changes.iter().rfind(|change| change.assignments.iter().any(is_it));
+        last.is_some_and(|change| change.fate == Fate::Forsaken)
     }
 
     /// Makes a name stand for a node, or for nothing.

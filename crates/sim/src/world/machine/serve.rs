@@ -41,13 +41,15 @@ impl Machine {
                 let result = self.serve_read(flying);
                 if result.is_err() {
                     // A page that is written in part has to be read first.
-                    self.note_write(flying, &result);
+                    self.note_failure(flying);
                 }
                 result
             }
             Operation::Write | Operation::WriteBuffered => {
                 let result = self.serve_write(flying);
-                self.note_write(flying, &result);
+                if result.is_err() {
+                    self.note_failure(flying);
+                }
                 result
             }
             Operation::FlushData | Operation::FlushAll => self.flush(flying),
@@ -150,21 +152,12 @@ impl Machine {
         Ok(data.len() as u64)
     }
 
-    /// Remembers which pages could not be written, or not be read for it.
-    fn note_write(&mut self, flying: &Flying, result: &Result<u64, Errno>) {
+    /// Remembers the pages that could not be written, or not be read for a write.
+    fn note_failure(&mut self, flying: &Flying) {
         let (bio, page) = (&flying.bio, PAGE as u64);
+        marks::hit("page write failed");
         let inode = self.inode_mut(flying.node);
-        let pages = bio.offset / page..bio.end().div_ceil(page);
-        match result {
-            Ok(_) => pages.for_each(|page| {
-                inode.failed.remove(&page);
-            }),
-            Err(_) => {
-                inode.has_failed = true;
-                marks::hit("page write failed");
-                inode.failed.extend(pages);
-            }
-        }
+        inode.failed.extend(bio.offset / page..bio.end().div_ceil(page));
     }
 
     /// Alignment of memory and of offsets that a request needs, in bytes.

@@ -1,0 +1,281 @@
+//! The death of the engine's process, and a loss of power: the data that is left, and the next
+//! process.
+//!
+//! ```text
+//! kill --> requests in flight end, at random in part --> compare with the ledger
+//!   with a keeper: its plan from the arena is carried out first, and everything accepted is there
+//!   with the power: the machine starts with a survivor of each file
+//! --> the model starts from the files as found --> the next process
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::core::recovery::finish::{Job, Rings, finish_device};
+use crate::core::recovery::inherited::{headers, is_meant, known_of};
+use crate::core::recovery::plan::{Plan as Recovery, plan};
+use crate::core::shared::Shared;
+use crate::platform::{Access, Arena, Create, File, How, Truncate};
+use crate::random::Random;
+use crate::run::Stage;
+use crate::stored::{Keep, SECTOR, Survivor};
+use crate::world::{self, Reason, machine, memory};
+
+/// How a process ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Killed,
+    /// Killed, and a keeper finishes the writing.
+    Kept,
+    /// The whole machine stops.
+    PowerCut,
+}
+
+/// Patience of the keeper with a device that is well.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// The end of the keeper.
+const KEEPER: Reason = Reason { what: "end of the keeper", number: 0 };
+
+impl Stage {
+    /// Ends the engine's process in the middle of its work.
+    pub(super) fn die(self: &Rc<Self>, random: &mut Random) {
+        let shared = self.shared.borrow_mut().take();
+        // The process is starting, or ends by itself.
+        let Some(shared) = shared else { return };
+        let is_kept = self.plan.is_survived && !self.plan.are_devices;
+        let end = match random.below(3) {
+            0 => End::PowerCut,
+            1 if is_kept => End::Kept,
+            _ => End::Killed,
+        };
+        world::trace(format_args!("the process ends: {end:?}"));
+        let arena = shared.pool.arena().snapshot().expect("memory");
+        drop(shared);
+        let survivors = (end == End::PowerCut).then(|| {
+            let keep = *random.pick(&[Keep::Nothing, Keep::Everything, Keep::Some, Keep::Some]);
+            machine::survivors(keep, &mut self.crashes.borrow_mut())
+        });
+        machine::kill(self.engine.get());
+        match survivors {
+            Some(survivors) => {
+                self.hit("power cut");
+                machine::cut_power(survivors);
+                self.start_from(Self::found_after_power_cut);
+            }
+            None => {
+                self.wait_for_requests();
+                if end == End::Kept {
+                    self.hit("kept");
+                    self.run_keeper(arena);
+                    self.check_kept();
+                } else {
+                    self.hit("killed");
+                }
+                self.start_from(Self::found_after_death);
+            }
+        }
+        // The engine of a dead process reports while it is unwound.
+        self.heard.clear();
+        self.start_process();
+    }
+
+    /// Waits until the requests of the dead process have ended, as a keeper does.
+    fn wait_for_requests(&self) {
+        while machine::in_flight() > 0 {
+            world::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Makes the model start from the files as they are.
+    fn start_from(&self, found: impl Fn(&Self, usize)) {
+        for number in 0..self.plan.files as usize {
+            found(self, number);
+            let path = self.plan.path(number);
+            let mut model = self.model.borrow_mut();
+            let is_there = machine::identity(&path).is_some();
+            let failed = if is_there { machine::failed_flushes(&path) } else { 0 };
+            model.files[number].restart(is_there, failed);
+        }
+    }
+
+    /// The power was cut: the file is one of the survivors.
+    fn found_after_power_cut(&self, number: usize) {
+        let found = self.survivor_now(number);
+        let mut model = self.model.borrow_mut();
+        let file = &mut model.files[number];
+        if let Err(wrong) = file.ledger.check(&found) {
+            panic!("contract 3: after a power cut, file {number}: {wrong}");
+        }
+        file.ledger = crate::ledger::Ledger::found(&found);
+        if !self.plan.are_devices && !self.plan.volume(number).leases {
+            file.ledger.share();
+        }
+    }
+
+    /// The process died, the machine did not.
+    fn found_after_death(&self, number: usize) {
+        let found = self.survivor_now(number);
+        let mut model = self.model.borrow_mut();
+        let file = &mut model.files[number];
+        if let Err(wrong) = file.ledger.check(&found) {
+            panic!("contract 4: after the death of the process, file {number}: {wrong}");
+        }
+        file.ledger.die(&bytes_of(&found));
+    }
+
+    /// The file as the kernel has it.
+    fn survivor_now(&self, number: usize) -> Survivor {
+        let path = self.plan.path(number);
+        if machine::identity(&path).is_none() {
+            return Survivor { exists: false, size: 0, sectors: Vec::new() };
+        }
+        let bytes = machine::stored(&path, |stored| stored.read(0, stored.size()));
+        let sectors = bytes.chunks(SECTOR).map(|chunk| {
+            let mut sector = [0; SECTOR];
+            sector[..chunk.len()].copy_from_slice(chunk);
+            Some(Rc::new(sector))
+        });
+        Survivor { exists: true, size: bytes.len() as u64, sectors: sectors.collect() }
+    }
+
+    /// A keeper finishes the writing, in a process of its own.
+    fn run_keeper(self: &Rc<Self>, arena: Arena) {
+        self.get_well();
+        let keeper = world::new_process("keeper");
+        let stage = Rc::clone(self);
+        let is_done = Rc::new(std::cell::Cell::new(false));
+        let done = Rc::clone(&is_done);
+        world::spawn(keeper, "keeper", move || {
+            stage.finish(&arena);
+            done.set(true);
+            world::wake(KEEPER);
+        });
+        while !is_done.get() {
+            world::block(KEEPER, None);
+        }
+    }
+
+    fn finish(&self, arena: &Arena) {
+        let how = How {
+            access: Access::ReadWrite,
+            create: Create::No,
+            truncate: Truncate::Keep,
+            mode: 0,
+        };
+        let mut files = BTreeMap::new();
+        for (number, record) in arena.files().filter(|(_, record)| record.writable) {
+            let Ok(opened) = File::open(&record.path, &how) else { continue };
+            if is_meant(&opened.file, &record) {
+                files.insert(number, (opened.file, record));
+            }
+        }
+        let known = files.iter().map(|(number, (_, record))| (*number, known_of(record))).collect();
+        let mut plans = plan(&known, headers(arena), |frame| arena.written_of(frame));
+        let jobs = files.into_iter().map(|(number, (file, record))| {
+            let plan = plans.remove(&number).expect("every file has a plan");
+            (number, Job::new(file, record.path, plan))
+        });
+        let done = finish_device(arena, jobs.collect(), Rings::Gone, PATIENCE, &|| ());
+        for (number, done) in done {
+            assert!(done.lost.is_none(), "the keeper loses {:?} of file {number}", done.lost);
+        }
+    }
+
+    /// A keeper has written everything that was accepted, and synced it.
+    fn check_kept(&self) {
+        for number in 0..self.plan.files as usize {
+            let path = self.plan.path(number);
+            let model = self.model.borrow();
+            let file = &model.files[number];
+            let is_known = file.handles + file.closing > 0 && file.is_quiet() && !file.is_poisoned;
+            drop(model);
+            // Dirty data that could not be written was dropped with its last handle.
+            if is_known && machine::identity(&path).is_some() && !machine::has_failed(&path) {
+                self.check_contents(number, "contract 4: after the keeper");
+            }
+        }
+    }
+
+    /// Every open file as a keeper would leave it if the process died now.
+    pub(super) fn check_process_death(&self) {
+        let shared = self.shared.borrow();
+        let Some(shared) = shared.as_ref().filter(|_| self.plan.is_survived) else { return };
+        self.hit("process death");
+        let arena = shared.pool.arena();
+        let records: BTreeMap<u32, _> = arena.files().collect();
+        let known = records.iter().map(|(number, record)| (*number, known_of(record))).collect();
+        let mut plans = plan(&known, headers(arena), |frame| arena.written_of(frame));
+        for number in 0..self.plan.files as usize {
+            let path = self.plan.path(number);
+            let of_file = records.iter().find(|(_, record)| record.path == path);
+            if let Some((target, _)) = of_file {
+                let plan = plans.remove(target).expect("every file has a plan");
+                self.check_survived(number, arena, &plan);
+            }
+        }
+    }
+
+    fn check_survived(&self, number: usize, arena: &Arena, plan: &Recovery) {
+        let path = self.plan.path(number);
+        let model = self.model.borrow();
+        let file = &model.files[number];
+        if file.is_changing > 0 || file.is_verifying || file.is_poisoned || file.ledger.appends() {
+            return;
+        }
+        let kernel = machine::stored(&path, |stored| stored.read(0, stored.size()));
+        let mut found = kernel.clone();
+        if let Some(cut) = plan.cut {
+            found.resize(cut as usize, 0);
+        }
+        for piece in &plan.pieces {
+            let (start, end) = (piece.offset as usize, piece.end() as usize);
+            if found.len() < end {
+                found.resize(end, 0);
+            }
+            memory::read_part(arena, piece.frame, piece.at, &mut found[start..end]);
+        }
+        let undone = machine::undone(&path);
+        let failed: BTreeSet<u64> = machine::failed_pages(&path);
+        let writing = file.ledger.under_way();
+        let accepted = file.ledger.bytes();
+        let is_free = |at: usize| {
+            let (at, page) = (at as u64, at as u64 / forebay_cache::limits::PAGE);
+            undone.contains(&page)
+                || failed.contains(&page) && file.handles == 0
+                || writing
+                    .iter()
+                    .any(|(start, data)| (*start..start + data.len() as u64).contains(&at))
+        };
+        let length = found.len().max(accepted.len());
+        // A write under way may leave a hole behind the end.
+        let ends = writing.iter().map(|(start, data)| *start as usize + data.len());
+        let end = ends.max().unwrap_or(0);
+        let is_hole = |at: usize| at >= accepted.len() && at < end && found.get(at) == Some(&0);
+        let byte = |bytes: &[u8], at: usize| bytes.get(at).copied();
+        let is_right = |at: usize| byte(&found, at) == byte(accepted, at);
+        let wrong = (0..length).find(|&at| !is_right(at) && !is_free(at) && !is_hole(at));
+        assert_eq!(
+            wrong,
+            None,
+            "contract 4: byte of file {number} ({} of {} bytes found) after the process's death",
+            found.len(),
+            accepted.len()
+        );
+        self.hit(if found == kernel { "nothing to be saved" } else { "saved" });
+    }
+
+    /// Keeps the engine's parts, for looks at its arena.
+    pub(super) fn keep(&self, shared: &Arc<Shared>) {
+        *self.shared.borrow_mut() = Some(Arc::clone(shared));
+    }
+}
+
+fn bytes_of(found: &Survivor) -> Vec<u8> {
+    let mut bytes: Vec<u8> =
+        found.sectors.iter().flat_map(|sector| *crate::stored::bytes_of(sector)).collect();
+    bytes.resize(found.size as usize, 0);
+    bytes
+}

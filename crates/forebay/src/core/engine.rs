@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::platform::{Access, Identity, Kind, LeaseWatch, files, thread};
+use crate::platform::{Access, Identity, Kind, LeaseWatch, thread};
 use forebay_block::Target;
 use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::limits::PAGE;
@@ -252,11 +252,13 @@ impl Engine {
             return Err(open_otherwise(path, "past the cache"));
         }
         let Some(inode) = table.share(identity) else { return Ok(None) };
-        let is_unsynced = is_made && table.unsynced.take(identity);
+        if is_made {
+            // Another open has entered the file that this one created, and its syncs make the entry
+            // durable (`Creating`).
+            table.unsynced.take(identity);
+        }
         drop(table);
-        let refused = if is_unsynced && let Err(error) = self.sync_entry(path, identity) {
-            Some(error)
-        } else if open.create_new && !is_made {
+        let refused = if open.create_new && !is_made {
             Some(already_there())
         } else if inode.file.kind() == Kind::Block
             && let Err(error) = device::check(path, open)
@@ -328,16 +330,6 @@ impl Engine {
         }
         file.made_at(path);
         Entry::New
-    }
-
-    /// Makes the entry durable of a file that this open created and another open has entered: the
-    /// descriptor of that open does not know the directory. The caller has taken the entry.
-    fn sync_entry(&self, path: &Path, identity: Identity) -> Result<()> {
-        files::sync_directory_of(path).map_err(|error| {
-            self.keep_entry(identity, Entry::New);
-            Error::new(ErrorKind::Io, "could not make the entry in the directory durable")
-                .because(error)
-        })
     }
 
     /// Remembers an entry that was taken by an open that failed afterwards.

@@ -19,13 +19,6 @@ pub(crate) fn is_device(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())
 }
 
-/// Makes the entry of a file durable in its directory. Blocks.
-pub(crate) fn sync_directory_of(path: &Path) -> io::Result<()> {
-    let mut directory = std::fs::canonicalize(path)?;
-    directory.pop();
-    std::fs::File::open(directory)?.sync_all()
-}
-
 /// Returns the path that a symbolic link to a missing file names: an exclusive open creates nothing
 /// through a link. Returns the path itself if it is no link.
 pub(crate) fn end_of_links(path: &Path) -> PathBuf {

@@ -84,17 +84,19 @@ impl Engine {
             return Err(already_there().at_path(path));
         }
         let inode = table.share_direct(identity).expect("looked at under the lock");
-        let is_unsynced = is_made && table.unsynced.take(identity);
+        if is_made {
+            // As for a cached file, the open that entered it makes the entry durable.
+            table.unsynced.take(identity);
+        }
         drop(table);
-        let synced = if is_unsynced { self.sync_entry(path, identity) } else { Ok(()) };
-        let refused = synced.and_then(|()| match open.write {
+        let refused = match open.write {
             true if inode.file.access() == Access::Read => {
                 self.make_direct_writable(&inode, path, open)
             }
             _ if inode.file.kind() == Kind::Block => device::check(path, open),
             true => lock_out_engines(&inode.file),
             false => Ok(()),
-        });
+        };
         if let Err(error) = refused {
             // Its other handles may have gone meanwhile, and this was the last.
             drop(DirectFile::new(

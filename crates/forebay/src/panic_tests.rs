@@ -236,6 +236,46 @@ fn contract_21_a_panic_between_the_plan_of_a_write_and_its_end_ends_the_file() {
     assert_on_disk(&path, b"whole");
 }
 
+/// Panics at the first lock of a file by the engine's threads, then at the second, and so on.
+#[test]
+fn contract_21_a_panic_at_any_lock_of_a_context_ends_that_file_alone() {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let (path, other_path) = (directory.path().join("file"), directory.path().join("other"));
+    let mut is_sprung = true;
+    for nth in 1.. {
+        if !is_sprung {
+            assert!(nth > 10, "a context locks a file more often");
+            break;
+        }
+        let (builder, _) = builder();
+        let builder = builder.dirty_age(Duration::from_millis(100)).set("contexts", "2").unwrap();
+        let engine = builder.build().unwrap();
+        let other = engine.open(&other_path, Open::create()).unwrap();
+        other.write_at(&pattern(2, LENGTH), 0).unwrap();
+        let file = engine.open(&path, Open::create()).unwrap();
+        file.inode.trap.store(nth, Ordering::SeqCst);
+        // A page becomes too old, a sync waits, and files go to another context.
+        let _ = file.write_at(b"a page", 0);
+        std::thread::sleep(Duration::from_millis(150));
+        let _ = file.write_at(&pattern(1, LENGTH), 0);
+        let _ = file.sync_data();
+        let _ = file.write_at(b"a page", 0);
+        engine.set("contexts", "1").unwrap();
+        let _ = file.sync_data();
+        is_sprung = file.inode.trap.load(Ordering::SeqCst) == 0;
+        if is_sprung {
+            assert_interrupted(file.sync_data(), &path);
+        }
+        let _ = file.close();
+        other.append(b"goes on").unwrap();
+        other.sync_data().unwrap();
+        other.close().unwrap();
+        assert_on_disk(&other_path, &[&pattern(2, LENGTH), &b"goes on"[..]].concat());
+        engine.shutdown(SOON).unwrap();
+        std::fs::remove_file(&other_path).unwrap();
+    }
+}
+
 /// A panic of the program's own, whose unwinding drops a handle and so locks the file.
 #[test]
 fn contract_21_a_lock_taken_while_a_thread_unwinds_marks_nothing() {

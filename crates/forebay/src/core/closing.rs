@@ -10,7 +10,8 @@ use crate::core::shared::Shared;
 impl Inode {
     /// Closes the file, which the context has detached, and ends every wait for that. May block.
     pub(crate) fn finish_closing(&self, shared: &Shared, generation: Option<u16>) {
-        self.unmark();
+        // A mark that stays is removed when the file is next opened.
+        let _ = self.catch(|| self.unmark());
         self.file.release_lease();
         if let Err(error) = self.file.ofd_unlock() {
             tracing::debug!(path = %self.path.display(), %error, "could not unlock");

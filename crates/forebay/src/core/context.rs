@@ -234,20 +234,21 @@ impl Writeback {
         }
     }
 
-    /// What the file has to be listed for.
+    /// Enters a file for everything that is to be done for it.
     fn look_at(&mut self, inode: Arc<Inode>) {
-        let mut state = inode.looked_at();
-        if state.is_interrupted() {
-            drop(state);
+        let looked = inode.catch(|| {
+            let mut state = inode.looked_at();
+            let dirty = state.cache.is_dirty() && !state.listed;
+            state.listed |= dirty;
+            (state.cache.has_tickets(), dirty, state.break_deadline.is_some())
+        });
+        if inode.is_interrupted() {
             return self.abandon(&inode);
         }
-        let waited = state.cache.has_tickets();
-        let dirty = state.cache.is_dirty() && !state.listed;
-        state.listed |= dirty;
-        if state.break_deadline.is_some() {
+        let Some((waited, dirty, breaks)) = looked else { return };
+        if breaks {
             self.agenda.push(Why::Breaking, &inode);
         }
-        drop(state);
         if waited {
             self.agenda.push(Why::Waited, &inode);
         } else {

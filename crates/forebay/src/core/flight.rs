@@ -42,9 +42,12 @@ impl Flight {
     pub(crate) fn bring_dirtiest_forward(&mut self) {
         let in_place = self.volume.overwrites_in_place();
         let look = |inode: &Arc<Inode>| {
-            let state = inode.lock();
-            let effort = if in_place { state.cache.effort() } else { None };
-            Weight { pages: state.cache.dirty_pages(), effort }
+            let looked = inode.catch(|| {
+                let state = inode.lock();
+                let effort = if in_place { state.cache.effort() } else { None };
+                Weight { pages: state.cache.dirty_pages(), effort }
+            });
+            looked.unwrap_or(Weight { pages: 0, effort: None })
         };
         let weights: Vec<Weight> = self.dirty.iter().take(DIRTIEST_OF).map(look).collect();
         if let Some(at) = next_of(&weights) {

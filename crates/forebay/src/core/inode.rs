@@ -66,6 +66,9 @@ pub(crate) struct Inode {
     /// Panics under the state's lock.
     interruptions: AtomicU32,
     alarm: guard::Alarm,
+    /// Counts locks by the engine's own threads down; the last one panics.
+    #[cfg(test)]
+    pub(crate) trap: AtomicU32,
 }
 
 pub(crate) use guard::{Heard, Locked};
@@ -177,6 +180,8 @@ impl Inode {
             state: Mutex::new(state),
             interruptions: AtomicU32::new(0),
             alarm: guard::Alarm::default(),
+            #[cfg(test)]
+            trap: AtomicU32::new(0),
         }
     }
 

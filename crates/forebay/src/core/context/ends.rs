@@ -68,14 +68,16 @@ impl Writeback {
     /// Tells of failures nobody waits for, and lets go of files without handles.
     pub(super) fn let_go(&mut self) {
         for inode in self.agenda.take(Why::Leaving) {
-            let mut state = inode.lock();
-            let lost = state.cache.take_lost();
-            let busy = state.is_busy() || self.awaits_interrupted(&inode);
-            drop(state);
+            let looked = inode.catch(|| {
+                let mut state = inode.lock();
+                (state.cache.take_lost(), state.is_busy())
+            });
+            // An interrupted file is abandoned first, and comes here again.
+            let Some((lost, busy)) = looked else { continue };
             for failure in lost {
                 self.shared.report(&inode.failure(failure));
             }
-            if !busy {
+            if !busy && !self.awaits_interrupted(&inode) {
                 self.close_unused(&inode);
             }
         }
@@ -96,19 +98,23 @@ impl Writeback {
         }
         // What the last handle asked for with its going is on its way; it was not there yet at the
         // first look.
-        if inode.lock().is_busy() || !table.begin_closing(inode) {
+        let is_busy = inode.catch(|| inode.lock().is_busy());
+        if is_busy.unwrap_or(true) || !table.begin_closing(inode) {
             return;
         }
-        let state = inode.lock();
-        if state.cache.entry() == Entry::New {
+        let look = || {
+            let state = inode.lock();
+            (state.cache.entry(), state.generation(), state.listed)
+        };
+        // It is closed in any case; a panic leaves these three as they are.
+        let (entry, generation, is_listed) = inode.catch(look).unwrap_or_else(look);
+        if entry == Entry::New {
             table.unsynced.remember(inode.identity);
         }
         drop(table);
         drop(self.backend.detach(inode.target));
         let held = self.files[inode.target.0 as usize].take();
         debug_assert!(held.is_some_and(|held| held.in_flight == 0), "closed with bios in flight");
-        let (generation, is_listed) = (state.generation(), state.listed);
-        drop(state);
         self.step(inode, (), |context| {
             let Self { shared, after, .. } = context;
             let mut state = inode.lock();

@@ -91,17 +91,19 @@ impl Writeback {
         debug_assert!(self.files[number].is_none(), "a file is attached once");
         self.know_volume(&inode);
         // Looked at before: a descriptor that is replaced later is not the one registered here.
-        let is_renewing = inode.lock().is_renewing;
-        self.backend.attach(inode.target, Arc::clone(&inode.file));
-        self.files[number] = Some(Held::new(Arc::clone(&inode)));
+        let is_renewing = inode.catch(|| inode.lock().is_renewing).unwrap_or_default();
+        self.hold(&inode);
         // Opened, or handed over, while files were spread anew.
         self.place(&inode);
-        let (is_overdue, keeps) = self.shared.change(&inode, |file| {
-            if is_renewing {
-                file.end_renewing();
-            }
-            (file.cache.is_overdue(), file.cache.kept_pages() > 0)
+        let changed = inode.catch(|| {
+            self.shared.change(&inode, |file| {
+                if is_renewing {
+                    file.end_renewing();
+                }
+                (file.cache.is_overdue(), file.cache.kept_pages() > 0)
+            })
         });
+        let (is_overdue, keeps) = changed.unwrap_or_default();
         if is_overdue {
             self.agenda.push(Why::Overdue, &inode);
         }
@@ -109,6 +111,12 @@ impl Writeback {
             self.agenda.push(Why::Keeping, &inode);
         }
         self.look_at(inode);
+    }
+
+    /// Has the file's requests made here.
+    fn hold(&mut self, inode: &Arc<Inode>) {
+        self.backend.attach(inode.target, Arc::clone(&inode.file));
+        self.files[inode.target.0 as usize] = Some(Held::new(Arc::clone(inode)));
     }
 
     /// The number of a file's file system, of which there is a flight from now on.
@@ -254,11 +262,20 @@ impl Writeback {
         }
         for (inode, to, waiting) in gone {
             drop(self.backend.detach(inode.target));
-            let mut state = inode.lock();
-            state.listed = false;
-            self.shared.contexts.send_to(to, Message::Attach(Arc::clone(&inode)));
-            inode.home.set_context(to);
-            drop(state);
+            let contexts = &self.shared.contexts;
+            let mut is_sent = false;
+            let _ = inode.catch(|| {
+                let mut state = inode.lock();
+                state.listed = false;
+                contexts.send_to(to, Message::Attach(Arc::clone(&inode)));
+                is_sent = true;
+                inode.home.set_context(to);
+            });
+            if !is_sent {
+                // It stays, and is abandoned here. No caller waits for its bios.
+                self.hold(&inode);
+                continue;
+            }
             for bio in waiting {
                 self.shared.contexts.send_to(to, Message::Submit(Arc::clone(&inode), bio));
             }

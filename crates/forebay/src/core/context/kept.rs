@@ -30,7 +30,7 @@ impl Writeback {
         }
         let mut kept: Vec<(u64, Arc<Inode>)> = Vec::new();
         self.agenda.retain(Why::Keeping, |inode| {
-            let pages = inode.lock().cache.kept_pages();
+            let pages = inode.catch(|| inode.lock().cache.kept_pages()).unwrap_or(0);
             kept.push((pages, Arc::clone(inode)));
             pages > 0
         });

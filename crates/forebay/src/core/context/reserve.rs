@@ -81,15 +81,18 @@ impl Writeback {
         while self.queue.room() > 0
             && let Some((inode, bio)) = self.reservations.prepared.pop_front()
         {
-            let state = inode.lock();
-            if state.is_interrupted() {
-                drop(state);
+            let reservation = inode.catch(|| {
+                let state = inode.lock();
+                let reservation = || {
+                    let reservation = state.cache.reserves_for(&bio);
+                    reservation.expect("a bio that allocates has a reservation")
+                };
+                (!state.is_interrupted()).then(reservation)
+            });
+            let Some((purpose, _)) = reservation.flatten() else {
                 self.ended.push(Ended { bio, result: Err(Errno::WOULD_BLOCK) });
                 continue;
-            }
-            let reservation = state.cache.reserves_for(&bio);
-            drop(state);
-            let (purpose, _) = reservation.expect("a bio that allocates has a reservation");
+            };
             self.shared.counters.add_reserved(purpose, bio.length);
             self.submit(inode.volume.number(), bio);
         }

@@ -35,7 +35,7 @@ impl Writeback {
     /// one stays small.
     pub(super) fn serve_waited(&mut self) {
         let mut waited = self.agenda.take(Why::Waited);
-        waited.sort_by_cached_key(|inode| inode.lock().cache.dirty_pages());
+        waited.sort_by_cached_key(|inode| inode.catch(|| inode.lock().cache.dirty_pages()));
         waited.retain(|inode| {
             let waits = self.step(inode, false, |context| context.serve_sync(inode));
             if !waits {
@@ -109,26 +109,37 @@ impl Writeback {
         self.agenda.put_back(Why::Uncached, uncached);
     }
 
-    /// What has been dirty for `age` becomes overdue.
+    /// Makes files overdue that have been dirty for `age`.
     fn age(&mut self, now: Instant, age: Duration) {
-        for flight in &mut self.flights {
-            flight.dirty.retain(|inode| {
-                let mut state = inode.lock();
-                if !state.cache.is_dirty() {
-                    state.unlist();
-                    inode.change_locked(&self.shared, &mut state, &mut self.after, |file| {
-                        file.give_back_unused();
-                    });
-                    return false;
-                }
-                if state.dirty_since.is_some_and(|since| now - since >= age) {
-                    state.cache.age();
-                    state.dirty_since = Some(now);
-                    self.agenda.push(Why::Overdue, inode);
-                }
-                true
+        for volume in 0..self.flights.len() {
+            let mut dirty = std::mem::take(&mut self.flights[volume].dirty);
+            dirty.retain(|inode| {
+                self.step(inode, false, |context| context.age_file(inode, now, age))
             });
+            debug_assert!(
+                self.flights[volume].dirty.is_empty(),
+                "nothing becomes dirty by its age"
+            );
+            self.flights[volume].dirty = dirty;
         }
+    }
+
+    /// Makes one file overdue if it has been dirty for `age`. Returns whether it is dirty.
+    fn age_file(&mut self, inode: &Arc<Inode>, now: Instant, age: Duration) -> bool {
+        let mut state = inode.lock();
+        if !state.cache.is_dirty() {
+            state.unlist();
+            inode.change_locked(&self.shared, &mut state, &mut self.after, |file| {
+                file.give_back_unused();
+            });
+            return false;
+        }
+        if state.dirty_since.is_some_and(|since| now - since >= age) {
+            state.cache.age();
+            state.dirty_since = Some(now);
+            self.agenda.push(Why::Overdue, inode);
+        }
+        true
     }
 
     /// What is more than the background level.

@@ -72,21 +72,26 @@ impl DerefMut for Locked<'_> {
 impl Drop for Locked<'_> {
     #[inline]
     fn drop(&mut self) {
-        if thread::panicking() && !self.was_panicking {
+        let is_panicking = thread::panicking();
+        if is_panicking && !self.was_panicking {
             self.interrupt();
-            return;
+        } else if cfg!(debug_assertions) && !is_panicking {
+            self.check();
         }
-        // (A broken state is counted until its context gives it up.)
-        debug_assert!(
-            thread::panicking() || self.is_interrupted || self.is_counted(),
-            "a change counts itself at its end: {} pages are counted, {} are dirty",
-            self.counted,
-            self.cache.dirty_pages()
-        );
     }
 }
 
 impl Locked<'_> {
+    /// Checks that the level counts what the file has. A broken state is counted until its context
+    /// gives it up.
+    fn check(&mut self) {
+        let is_counted = self.is_interrupted || self.is_counted();
+        if !is_counted {
+            self.interrupt();
+        }
+        debug_assert!(is_counted, "a change counts itself at its end");
+    }
+
     #[cold]
     fn interrupt(&mut self) {
         self.state.interrupt(self.inode.fixed_size);
@@ -145,7 +150,20 @@ impl Inode {
     #[inline]
     pub(crate) fn lock(&self) -> Locked<'_> {
         let state = self.state.lock();
-        Locked { inode: self, state, was_panicking: thread::panicking() }
+        let locked = Locked { inode: self, state, was_panicking: thread::panicking() };
+        #[cfg(test)]
+        self.spring_trap();
+        locked
+    }
+
+    #[cfg(test)]
+    fn spring_trap(&self) {
+        if thread::is_ours() && self.trap.load(Ordering::SeqCst) > 0 {
+            if self.trap.fetch_sub(1, Ordering::SeqCst) == 1 {
+                // As a panic, without its message, which takes long to print.
+                resume_unwind(Box::new("a test panics at a lock of the file"));
+            }
+        }
     }
 
     /// Runs a copy between two changes of the file. A panic in it interrupts the change.
@@ -261,6 +279,7 @@ impl State {
         self.samples = Samples::default();
         self.dirty_since = None;
         self.break_deadline = None;
+        self.is_renewing = false;
         self.kicked = false;
         self.is_interrupted = true;
     }

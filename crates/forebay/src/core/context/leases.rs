@@ -9,11 +9,13 @@ impl Writeback {
     /// Lets go of leases as far as that is possible by now, and sees to it that it is looked again
     /// in time.
     pub(super) fn give_leases_up(&mut self) {
+        // A file that was closed or handed over has left the list, and its moment with it: a moment
+        // that has passed would keep the context from ever sleeping.
+        self.next_break = None;
         if self.agenda.is_empty(Why::Breaking) {
             return;
         }
         let now = clock::instant();
-        self.next_break = None;
         let Self { agenda, next_break, .. } = self;
         agenda.retain(Why::Breaking, |inode| match inode.catch(|| inode.give_up_lease(now)) {
             // The context releases the lease of an interrupted file when it abandons that.

@@ -1,6 +1,6 @@
 //! A file or block device of the machine: its stored bytes, its attributes, its open files.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -137,6 +137,8 @@ pub(crate) struct Inode {
     pub(crate) bad: Range<u64>,
     /// Pages of which a write, or a read for one, has failed.
     pub(crate) failed: BTreeSet<u64>,
+    /// Starts of reads that ended short, by the page in which they ended: the rest is asked for from there.
+    pub(crate) short_reads: BTreeMap<u64, u64>,
     /// Flushes that have failed.
     pub(crate) failed_flushes: u64,
     /// Mappings of it by other programs.
@@ -171,6 +173,7 @@ impl Inode {
             opened: BTreeSet::new(),
             bad: 0..0,
             failed: BTreeSet::new(),
+            short_reads: BTreeMap::new(),
             failed_flushes: 0,
             mappings: 0,
             undone: BTreeSet::new(),

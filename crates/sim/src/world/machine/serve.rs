@@ -147,6 +147,11 @@ impl Machine {
         let file = &self.inode(flying.node).stored;
         let mut data = file.read(bio.offset, bio.length);
         data.truncate(self.shortened(flying, data.len() as u64) as usize);
+        let short_reads = &mut self.inode_mut(flying.node).short_reads;
+        let start = short_reads.remove(&(bio.offset / PAGE as u64)).unwrap_or(bio.offset);
+        if (data.len() as u64) < bio.length {
+            short_reads.insert((bio.offset + data.len() as u64) / PAGE as u64, start);
+        }
         let port = self.ports.get_mut(&port).expect("a port stays while it has requests");
         port.scatter(&bio.segments, &data);
         Ok(data.len() as u64)
@@ -157,7 +162,9 @@ impl Machine {
         let (bio, page) = (&flying.bio, PAGE as u64);
         marks::hit("page write failed");
         let inode = self.inode_mut(flying.node);
-        inode.failed.extend(bio.offset / page..bio.end().div_ceil(page));
+        // The rest of a short read fails the whole of it.
+        let start = inode.short_reads.remove(&(bio.offset / page)).unwrap_or(bio.offset);
+        inode.failed.extend(start / page..bio.end().div_ceil(page));
     }
 
     /// Alignment of memory and of offsets that a request needs, in bytes.

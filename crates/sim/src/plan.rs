@@ -147,7 +147,7 @@ impl Plan {
             disturbance: Disturbance {
                 pause: Duration::ZERO,
                 death: PerMille(30),
-                programs: PerMille(0),
+                programs: sometimes(random, 60),
                 bad_pages: sometimes(random, 50),
                 crash: PerMille(200),
             },

@@ -4,9 +4,10 @@
 mod common;
 
 use common::{assert_marks, run_one, seeds_of, swarm};
-use forebay_sim::Plan;
+use forebay_sim::plan::{Disturbance, Mix};
 use forebay_sim::run::run;
 use forebay_sim::trace::Tracing;
+use forebay_sim::{PerMille, Plan};
 
 #[test]
 fn contract_16_the_same_seed_does_the_same_again() {
@@ -41,6 +42,9 @@ fn contract_08_reads_and_sizes_agree_with_a_plain_file() {
             "knob turned",
             "handed over",
             "merged",
+            "lease broken",
+            "seen by others",
+            "visitor refused",
         ],
     );
 }
@@ -48,7 +52,11 @@ fn contract_08_reads_and_sizes_agree_with_a_plain_file() {
 /// Short, interrupted, refused: no caller hears of it.
 #[test]
 fn contract_13_short_interrupted_and_refused_are_got_over() {
-    let marks = swarm("contract_13_short", 300, Plan::passing);
+    let marks = swarm("contract_13_short", 300, |seed| {
+        let plan = Plan::passing(seed);
+        let disturbance = Disturbance { programs: PerMille(0), ..plan.disturbance };
+        Plan { disturbance, ..plan }
+    });
     assert_marks(&marks, &["resubmitted"]);
     assert_eq!(marks.count("sync failed"), 0);
     assert_eq!(marks.count("fill failed"), 0);
@@ -60,7 +68,15 @@ fn contract_16_every_bio_ends_once_and_nothing_is_left_over() {
     let marks = swarm("contract_16_every_bio", 400, Plan::swarm);
     assert_marks(
         &marks,
-        &["page write failed", "flush failed", "lost at close", "write refused", "discarded"],
+        &[
+            "page write failed",
+            "flush failed",
+            "lost at close",
+            "write refused",
+            "discarded",
+            "rewritten",
+            "lease broken",
+        ],
     );
 }
 
@@ -85,7 +101,20 @@ fn contract_10_devices_hold_what_was_accepted() {
 #[test]
 fn contract_09_space_is_reserved_within_bounds_and_given_back() {
     let marks = swarm("contract_09_space", 150, Plan::large);
-    assert_marks(&marks, &["allocation", "punched", "reserved", "lent to an idle context"]);
+    assert_marks(&marks, &["allocation", "punched", "reserved"]);
+}
+
+/// One file on several contexts: its overwrites go through the rings of idle ones, too.
+#[test]
+fn contract_15_overwrites_lent_to_idle_contexts_keep_the_file_whole() {
+    let marks = swarm("contract_15_overwrites_lent", 100, |seed| {
+        let plan = Plan::large(seed);
+        let disturbance = Disturbance { programs: PerMille(0), ..plan.disturbance };
+        let mix = Mix { write: 40, append: 0, set_length: 1, sync: 2, close: 1, ..plan.mix };
+        let plan = Plan { files: 1, callers: 3, contexts: 4, mix, disturbance, ..plan };
+        plan.with_space(u64::MAX / 2)
+    });
+    assert_marks(&marks, &["lent to an idle context"]);
 }
 
 /// A run depends on its seed and plan alone, not on the run before it on the same thread.

@@ -239,7 +239,7 @@ impl Caller {
     fn discard_dirty(&mut self, handle: &Handle) {
         let (stage, number) = (Rc::clone(&self.stage), handle.number);
         let claimed = stage.claim(number, Kind::Change, |_| 0..u64::MAX);
-        stage.begin_change(number, 0);
+        stage.begin_drop(number);
         let result = handle.file.discard_dirty();
         stage.check_dropped(number, &result);
         drop(claimed);

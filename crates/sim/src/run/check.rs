@@ -139,6 +139,8 @@ impl Stage {
             || self.plan.disturbance.bad_pages.0 > 0
             || self.plan.mix.discard > 0
             || self.plan.has_little_space()
+            // A mapping can undo a page that was written under the lease and is not kept.
+            || faults.invalidate.0 > 0 && self.plan.disturbance.programs.0 > 0
     }
 
     /// A length is about to be set. Returns the number of the announcement.
@@ -206,6 +208,12 @@ impl Stage {
         file.change_from(from);
     }
 
+    /// Dirty data is about to be dropped: a sync that is asked for now may come after.
+    pub(super) fn begin_drop(&self, number: usize) {
+        self.begin_change(number, 0);
+        self.model.borrow_mut().files[number].is_verifying = true;
+    }
+
     /// Dirty data was dropped: the file is as the device has it.
     pub(super) fn check_dropped(&self, number: usize, result: &Result<u64>) {
         let path = self.plan.path(number);
@@ -213,6 +221,7 @@ impl Stage {
         let mut model = self.model.borrow_mut();
         let file = &mut model.files[number];
         file.is_changing -= 1;
+        file.is_verifying = false;
         if result.is_ok() {
             file.ledger.reread(&stored);
         }
@@ -260,6 +269,16 @@ impl Stage {
         if machine::is_name_forsaken(&path) {
             file.ledger.forsake_name();
         }
+    }
+
+    /// Whether the file is as it was when something was asked for, and nothing is under way.
+    pub(super) fn is_as_asked(&self, number: usize, asked: &Asked) -> bool {
+        let model = self.model.borrow();
+        let file = &model.files[number];
+        asked.was_quiet
+            && file.is_quiet()
+            && !file.is_verifying
+            && file.ledger.change() == asked.change
     }
 
     /// How a sync ended.
@@ -320,6 +339,7 @@ impl Stage {
         let path = self.plan.path(number);
         // Nothing is given back without a lease. A call that failed may have left some.
         let may_leave = self.plan.are_devices
+            || self.plan.disturbance.programs.0 > 0
             || !self.plan.volume(number).leases
             || machine::has_failed(&path)
             || self.plan.machine.faults != self.plan.machine.faults.passing()

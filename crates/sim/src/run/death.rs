@@ -51,6 +51,7 @@ impl Stage {
             1 if is_kept => End::Kept,
             _ => End::Killed,
         };
+        self.lives.set(self.lives.get() + 1);
         world::trace(format_args!("the process ends: {end:?}"));
         let arena = shared.pool.arena().snapshot().expect("memory");
         drop(shared);
@@ -62,6 +63,7 @@ impl Stage {
         match survivors {
             Some(survivors) => {
                 self.hit("power cut");
+                self.kill_visitors();
                 machine::cut_power(survivors);
                 self.start_from(Self::found_after_power_cut);
             }

@@ -42,6 +42,9 @@ impl Stage {
                 self.deaths_left.set(self.deaths_left.get() - 1);
                 self.die(&mut random);
             }
+            if random.happens(disturbance.programs) && !self.plan.are_devices {
+                self.send_visitor(&mut random);
+            }
             if random.happens(disturbance.bad_pages) && !self.is_well.get() {
                 self.spoil_pages(&mut random);
             }

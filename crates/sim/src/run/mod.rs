@@ -23,6 +23,7 @@ mod engine;
 mod model;
 mod operation;
 mod reading;
+mod visitors;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -76,6 +77,10 @@ struct Stage {
     /// The engine's parts, while it runs.
     shared: RefCell<Option<Arc<Shared>>>,
     deaths_left: Cell<u32>,
+    /// Deaths so far.
+    lives: Cell<u64>,
+    /// Processes of other programs.
+    visitors: RefCell<Vec<Process>>,
     heard: Heard,
     /// Callers that have not ended.
     callers: Cell<usize>,
@@ -108,6 +113,8 @@ impl Stage {
             engine: Cell::new(Process::TEST),
             shared: RefCell::default(),
             deaths_left: Cell::new(plan.deaths),
+            lives: Cell::new(0),
+            visitors: RefCell::default(),
             heard: Heard::default(),
             callers: Cell::new(plan.callers),
             is_well: Cell::new(false),

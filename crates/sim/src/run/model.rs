@@ -34,7 +34,8 @@ pub(super) struct FileModel {
     pub(super) closed_well: bool,
     /// How often a first handle was opened.
     pub(super) generation: u64,
-    /// The first handle is not sure yet that nothing was lost with the handles before.
+    /// Data may have been lost with earlier handles, or is being dropped, and the ledger does not
+    /// know yet. One claim covers the whole file meanwhile.
     pub(super) is_verifying: bool,
     /// A sync has failed since then, because a flush failed.
     pub(super) is_poisoned: bool,

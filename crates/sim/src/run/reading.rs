@@ -29,10 +29,11 @@ impl Reading {
     pub(super) fn begin(file: &mut FileModel, offset: u64, length: u64) -> Rc<Self> {
         let size = file.ledger.size();
         let bytes = offset.min(size) as usize..(offset + length).min(size) as usize;
-        let unknown_from = match (file.is_changing, file.ledger.appends()) {
-            (0, false) => u64::MAX,
-            (0, true) => file.ledger.stable_end(),
-            _ => 0,
+        let is_known = file.is_changing == 0 && !file.is_verifying;
+        let unknown_from = match (is_known, file.ledger.appends()) {
+            (true, false) => u64::MAX,
+            (true, true) => file.ledger.stable_end(),
+            (false, _) => 0,
         };
         let reading = Rc::new(Self {
             offset,

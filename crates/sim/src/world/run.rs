@@ -137,6 +137,8 @@ pub(super) struct World {
     events: RefCell<Option<Rc<dyn Events>>>,
     random: RefCell<Random>,
     numbers: Cell<u64>,
+    /// Calls of the running task since it was resumed.
+    calls: Cell<u64>,
     lines: RefCell<Vec<String>>,
     steps: Cell<u64>,
     fingerprint: Cell<u64>,
@@ -160,6 +162,7 @@ impl World {
             events: RefCell::default(),
             random: RefCell::new(random),
             numbers: Cell::new(0),
+            calls: Cell::new(0),
             lines: RefCell::default(),
             steps: Cell::new(0),
             fingerprint: Cell::new(0),
@@ -197,6 +200,7 @@ impl World {
         let coroutine = self.coroutines.borrow_mut()[at].take();
         let mut coroutine = coroutine.expect("a task that can run has a stack");
         self.running.set(Some(id));
+        self.calls.set(0);
         coroutine.resume();
         self.running.set(None);
         if coroutine.is_done() {
@@ -297,6 +301,12 @@ impl World {
 
     pub(super) fn serial(&self) -> u64 {
         self.serial
+    }
+
+    /// Counts a call of the running task; returns the number since it was resumed.
+    pub(super) fn calls_of_turn(&self) -> u64 {
+        self.calls.set(self.calls.get() + 1);
+        self.calls.get()
     }
 
     pub(super) fn running(&self) -> Option<TaskId> {

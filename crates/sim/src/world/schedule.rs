@@ -20,6 +20,9 @@ const TICK: u64 = 50;
 /// deadline would never end.
 const MOST_WAITS_AFTER_DEATH: u32 = 10_000;
 
+/// Calls that a task may make before it waits, or is preempted: far more than any operation makes.
+const MOST_CALLS_OF_TURN: u64 = 1_000_000;
+
 /// The next step of the scheduler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Next {
@@ -67,6 +70,7 @@ impl World {
     pub(super) fn preempt(self: Rc<Self>) {
         let Some(id) = self.running() else { return };
         self.state().now += TICK;
+        self.count_call(id);
         die_if_due(&self);
         let wants = {
             let mut state = self.state();
@@ -76,6 +80,15 @@ impl World {
         if wants {
             self.state().set_runnable(id);
             switch(self);
+        }
+    }
+
+    /// Fails the run if a task calls the world again and again, and never waits.
+    fn count_call(&self, id: TaskId) {
+        let calls = self.calls_of_turn();
+        if calls == MOST_CALLS_OF_TURN {
+            let name = self.state().task(id).name.clone();
+            panic!("task {} ({name}) goes on without waiting", id.0);
         }
     }
 

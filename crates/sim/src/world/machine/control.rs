@@ -210,6 +210,12 @@ pub fn is_leased(path: impl AsRef<Path>) -> bool {
     })
 }
 
+/// Returns whether an open file has a lease of the file that no other program waits for.
+#[must_use]
+pub fn is_leased_alone(path: impl AsRef<Path>) -> bool {
+    look_at(path.as_ref(), |inode| inode.lease.is_some_and(|lease| lease.broken_until.is_none()))
+}
+
 /// Returns the number of open file descriptions of a file.
 #[must_use]
 pub fn opened(path: impl AsRef<Path>) -> usize {

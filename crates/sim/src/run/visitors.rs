@@ -1,0 +1,65 @@
+//! Other programs that open the files of the engine: they read, map and keep them open, and write
+//! nothing.
+//!
+//! An open of a leased file waits until the engine has written out everything that it had accepted,
+//! so the program finds all of it. From then on the file is shared.
+
+use std::rc::Rc;
+
+use crate::random::Random;
+use crate::run::Stage;
+use crate::world::others::Visit;
+use crate::world::{self, machine};
+
+impl Stage {
+    /// Another program visits a file.
+    pub(super) fn send_visitor(self: &Rc<Self>, random: &mut Random) {
+        let number = random.below(u64::from(self.plan.files)) as usize;
+        let visit = Visit::draw(random);
+        if machine::identity(self.plan.path(number)).is_none() {
+            return;
+        }
+        let process = world::new_process("visitor");
+        self.visitors.borrow_mut().push(process);
+        let stage = Rc::clone(self);
+        world::spawn(process, "visitor", move || stage.visit(number, &visit));
+    }
+
+    fn visit(&self, number: usize, visit: &Visit) {
+        let path = self.plan.path(number);
+        // Of a lease that is being given up already, later data is not promised.
+        let was_leased = machine::is_leased_alone(&path);
+        // Bytes of a shared file are written one by one, so each is judged alone.
+        self.model.borrow_mut().files[number].ledger.share();
+        let (asked, life) = (self.begin_sync(number), self.lives.get());
+        world::trace(format_args!("visits file {number}: {visit:?}"));
+        let opened = visit.make(&path, |found| {
+            let is_same_life = self.lives.get() == life;
+            if was_leased
+                && is_same_life
+                && self.is_as_asked(number, &asked)
+                && !machine::has_failed(&path)
+            {
+                let model = self.model.borrow();
+                assert!(
+                    found == model.files[number].ledger.bytes(),
+                    "contract 6: another program finds other bytes in file {number}"
+                );
+                drop(model);
+                self.hit("seen by others");
+            }
+        });
+        match opened {
+            Ok(true) if was_leased => self.hit("lease broken"),
+            Ok(true) => self.hit("visited"),
+            Ok(false) => self.hit("visitor refused"),
+            Err(error) => panic!("file {number} cannot be visited: {error}"),
+        }
+    }
+
+    /// Ends all other programs: the power is cut.
+    pub(super) fn kill_visitors(&self) {
+        let visitors = self.visitors.take();
+        visitors.into_iter().for_each(machine::kill);
+    }
+}

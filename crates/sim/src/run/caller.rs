@@ -4,6 +4,7 @@
 //! A call is blocking, or asynchronous, or its future is dropped after some polls. A dropped write
 //! has accepted a prefix, which is read back.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
@@ -40,6 +41,8 @@ struct Handle {
     file: File,
     /// Number of the file in the model.
     number: usize,
+    /// Failed page writes that it need not report.
+    reported: Cell<u64>,
 }
 
 impl Caller {
@@ -82,7 +85,7 @@ impl Caller {
             }
         };
         stage.check_opened(number, &file, first);
-        Handle { file, number }
+        Handle { file, number, reported: Cell::new(stage.begin_reporting(number)) }
     }
 
     /// Makes one call. Returns the handle unless the call closed it.
@@ -231,7 +234,10 @@ impl Caller {
             _ => self.drive(handle.file.sync_data_async()),
         };
         match result {
-            Some(result) => stage.check_sync(number, &asked, &result),
+            Some(result) => {
+                stage.check_reported(number, &asked, &handle.reported, &result);
+                stage.check_sync(number, &asked, &result);
+            }
             None => stage.hit("abandoned"),
         }
     }
@@ -241,13 +247,16 @@ impl Caller {
         let claimed = stage.claim(number, Kind::Change, |_| 0..u64::MAX);
         stage.begin_drop(number);
         let result = handle.file.discard_dirty();
+        if result.is_ok() {
+            handle.reported.set(stage.begin_reporting(number));
+        }
         stage.check_dropped(number, &result);
         drop(claimed);
     }
 
     fn close(&mut self, handle: Handle) {
         let stage = Rc::clone(&self.stage);
-        let Handle { file, number } = handle;
+        let Handle { file, number, .. } = handle;
         let asked = stage.begin_close(number);
         if self.random.happens(stage.plan.abandoned) {
             drop(file);

@@ -1,7 +1,10 @@
 //! The contracts as a run checks them, by number.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
+
+use forebay_block::knobs::Merging;
 
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
@@ -22,6 +25,7 @@ pub(super) struct Asked {
     was_poisoned: bool,
     was_quiet: bool,
     transitions: u64,
+    failed_writes: u64,
 }
 
 impl Stage {
@@ -243,6 +247,39 @@ impl Stage {
             was_poisoned: file.is_poisoned,
             was_quiet: file.is_quiet(),
             transitions: machine::transitions(),
+            failed_writes: self.failed_writes(number),
+        }
+    }
+
+    fn failed_writes(&self, number: usize) -> u64 {
+        let path = self.plan.path(number);
+        machine::identity(&path).map_or(0, |_| machine::failed_writes(&path))
+    }
+
+    /// A handle was opened, or has reported an error, or its program has dropped the data: returns
+    /// the failed page writes that it need not report.
+    pub(super) fn begin_reporting(&self, number: usize) -> u64 {
+        self.failed_writes(number)
+    }
+
+    /// A sync of a handle has ended. Each handle reports once that a page could not be written,
+    /// even if the page is written by now. `reported` counts the writes it need not report.
+    pub(super) fn check_reported(
+        &self,
+        number: usize,
+        asked: &Asked,
+        reported: &Cell<u64>,
+        result: &Result<()>,
+    ) {
+        // The queue sends the parts of a merged request again if it has failed. They may succeed.
+        let is_merged = self.plan.turns_knobs || self.plan.queue.merging == Merging::On;
+        match result {
+            Err(_) => reported.set(self.failed_writes(number)),
+            Ok(()) => assert!(
+                is_merged || asked.failed_writes <= reported.get(),
+                "contract 2: a sync of file {number} ends well, and a failed page write was never \
+                 reported to its handle"
+            ),
         }
     }
 

@@ -170,6 +170,12 @@ pub fn failed_pages(path: impl AsRef<Path>) -> BTreeSet<u64> {
     look_at(path.as_ref(), |inode| inode.failed.clone())
 }
 
+/// Returns how many writes of an engine's cache to a file have failed, except for lack of space.
+#[must_use]
+pub fn failed_writes(path: impl AsRef<Path>) -> u64 {
+    look_at(path.as_ref(), |inode| inode.failed_writes)
+}
+
 /// Returns how many flushes of a file have failed.
 #[must_use]
 pub fn failed_flushes(path: impl AsRef<Path>) -> u64 {

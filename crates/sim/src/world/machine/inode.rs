@@ -139,6 +139,8 @@ pub(crate) struct Inode {
     pub(crate) failed: BTreeSet<u64>,
     /// Starts of reads that ended short, by the page in which they ended: the rest is asked for from there.
     pub(crate) short_reads: BTreeMap<u64, u64>,
+    /// Writes of an engine's cache that have failed, except for lack of space.
+    pub(crate) failed_writes: u64,
     /// Flushes that have failed.
     pub(crate) failed_flushes: u64,
     /// Mappings of it by other programs.
@@ -174,6 +176,7 @@ impl Inode {
             bad: 0..0,
             failed: BTreeSet::new(),
             short_reads: BTreeMap::new(),
+            failed_writes: 0,
             failed_flushes: 0,
             mappings: 0,
             undone: BTreeSet::new(),

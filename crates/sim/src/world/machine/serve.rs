@@ -47,8 +47,11 @@ impl Machine {
             }
             Operation::Write | Operation::WriteBuffered => {
                 let result = self.serve_write(flying);
-                if result.is_err() {
+                if let Err(errno) = result {
                     self.note_failure(flying);
+                    if matches!(flying.source, Source::Port { .. }) && errno != NO_SPACE {
+                        self.inode_mut(node).failed_writes += 1;
+                    }
                 }
                 result
             }

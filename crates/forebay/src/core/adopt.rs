@@ -3,8 +3,6 @@
 use std::ops::{AddAssign, Range};
 use std::sync::Arc;
 
-use crate::platform::clock;
-use crate::platform::{FrameState, Header};
 use forebay_block::Frame;
 use forebay_block::limits::PAGE as PAGE_BYTES;
 use forebay_cache::limits::PAGE;
@@ -14,6 +12,8 @@ use crate::core::inode::Inode;
 use crate::core::inode::change::Changing;
 use crate::core::recovery::inherited::{Inherited, is_whole};
 use crate::core::shared::Shared;
+use crate::platform::clock;
+use crate::platform::{FrameState, Header};
 
 /// Numbers of adopted pages.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

@@ -10,11 +10,9 @@
 //! file that was removed meanwhile leaves its identity here, and whoever gets that identity next
 //! pays the same.
 
-use crate::platform::collections::HashSet;
-
-use crate::platform::Identity;
-
 use crate::core::limits::UNSYNCED_ENTRIES;
+use crate::platform::Identity;
+use crate::platform::collections::HashSet;
 
 /// The memory.
 #[derive(Debug, Default)]

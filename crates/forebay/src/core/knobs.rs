@@ -9,7 +9,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::platform::Choice;
 use forebay_block::knobs::Knob as OfQueue;
 use forebay_cache::Caching;
 use forebay_cache::file::Reserving;
@@ -21,6 +20,7 @@ use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::home::Affinity;
 use crate::core::limits::{EXTENT_HINTS, FLIGHT, FLIGHT_TIMES};
 use crate::core::settings::{Settings, invalid};
+use crate::platform::Choice;
 
 /// Description and current value of a knob: an option of an engine with a name.
 ///

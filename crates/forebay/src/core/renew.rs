@@ -5,15 +5,14 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
-use crate::platform::Access;
-use crate::platform::clock;
-
 use crate::core::error::Result;
 use crate::core::inode::Inode;
 use crate::core::limits::RENEW_LOOKS;
 use crate::core::message::Message;
 use crate::core::shared::Shared;
 use crate::core::wait;
+use crate::platform::Access;
+use crate::platform::clock;
 
 impl Inode {
     /// Whether writes can be accepted: the descriptor takes them and, in an engine that is to be

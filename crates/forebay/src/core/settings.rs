@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::platform::{Choice, memory_limit};
 use forebay_cache::file::Reserving;
 use forebay_cache::limits::PAGE;
 use forebay_cache::writeback::pace::Bound;
@@ -15,6 +14,7 @@ use crate::core::limits::{
     CACHE_OF_MEMORY, DEFAULT_BUFFER_BYTES, DEFAULT_CACHE_BYTES, DIRTY_AGES, FLIGHT_TIME,
     MAX_BUFFER_BYTES, MAX_CACHE_BYTES, MIN_CACHE_BYTES, MIN_DIRTY_BYTES,
 };
+use crate::platform::{Choice, memory_limit};
 
 /// Values of all knobs.
 #[derive(Clone, Debug)]

@@ -78,9 +78,10 @@ pub(crate) fn block_on_until<T>(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::future::poll_fn;
     use std::time::Duration;
+
+    use super::*;
 
     #[test]
     fn contract_12_waiting_on_an_engine_thread_is_refused() {

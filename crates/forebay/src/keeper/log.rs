@@ -5,7 +5,6 @@
 //! So a thread of its own writes the lines, from the first on, and at the end they are waited for,
 //! but not for long.
 
-use crate::platform::sync::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -17,6 +16,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::core::limits::{KEEPER_LOG_LINES, KEEPER_LOG_PATIENCE};
+use crate::platform::sync::{Condvar, Mutex};
 
 /// Where it goes.
 #[derive(Debug, Default)]

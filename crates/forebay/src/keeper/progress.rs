@@ -1,12 +1,12 @@
 //! How far a keeper has come with each device, to be looked at from another thread: where a device
 //! hangs, no call comes back that could tell.
 
-use crate::platform::sync::Mutex;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::core::recovery::finish::Done;
+use crate::platform::sync::Mutex;
 
 /// How far.
 #[derive(Debug)]

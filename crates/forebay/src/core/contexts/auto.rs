@@ -3,7 +3,6 @@
 //! No thread of its own and no timer: whichever context ends a run looks whether a window is over.
 //! `spread.rs` changes the number.
 
-use crate::platform::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use forebay_block::Moment;
@@ -12,6 +11,7 @@ use super::finder::Finder;
 use super::wanted::Wanted;
 use crate::core::base::Base;
 use crate::core::limits::{CONTEXTS, CONTEXTS_WINDOW};
+use crate::platform::sync::Mutex;
 use crate::platform::thread;
 
 /// The watch.

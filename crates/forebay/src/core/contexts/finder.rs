@@ -115,8 +115,9 @@ impl Finder {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     /// Windows at a device of which so many contexts have the whole; how many there were in each.
     fn run(

@@ -4,8 +4,6 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::platform::clock;
-use crate::platform::{AlignedMemory, Direct, Memory};
 use forebay_block::limits::PAGE;
 use forebay_cache::limits::MAX_OFFSET;
 
@@ -25,6 +23,8 @@ use crate::core::message::Message;
 use crate::core::open::Open;
 use crate::core::shared::Shared;
 use crate::core::wait;
+use crate::platform::clock;
+use crate::platform::{AlignedMemory, Direct, Memory};
 
 /// Handle of a file for direct I/O: reads and writes go from the caller's buffer straight to the
 /// device, past the cache.

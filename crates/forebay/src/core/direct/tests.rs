@@ -1,15 +1,11 @@
 //! The context's part without a context: what it takes in and what comes of it, bio by bio, the
 //! device played by the test.
 
-use crate::platform::sync::Mutex;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::platform::{
-    Access, AlignedMemory, Arena, Backend, Buffers, Choice, Create, ForkGuard, How, Truncate,
-};
 use forebay_block::{Bio, Ended, Errno, Operation as Asked, Target};
 use forebay_cache::writeback::pace::Bound;
 use forebay_lists::Pop;
@@ -32,6 +28,10 @@ use crate::core::message::{Message, Sender};
 use crate::core::open::Open;
 use crate::core::settings::{OfContext, Settings};
 use crate::core::shared::{Parts, Shared};
+use crate::platform::sync::Mutex;
+use crate::platform::{
+    Access, AlignedMemory, Arena, Backend, Buffers, Choice, Create, ForkGuard, How, Truncate,
+};
 
 const BLOCK: u64 = 512;
 

@@ -8,11 +8,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::platform::{File, How, Opened, files, thread};
-
 use crate::core::error::{Error, ErrorKind};
 use crate::core::limits::DEVICE_TRIES;
 use crate::core::open::Open;
+use crate::platform::{File, How, Opened, files, thread};
 
 /// What a file can be asked when it is opened, and a device cannot.
 pub(super) fn check(path: &Path, open: &Open) -> Result<(), Error> {

@@ -8,7 +8,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::platform::{Access, Identity, Kind};
 use forebay_cache::file::Entry;
 
 use super::lease::lock_out_engines;
@@ -26,6 +25,7 @@ use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::message::Message;
 use crate::core::open::Open;
 use crate::core::wait;
+use crate::platform::{Access, Identity, Kind};
 
 impl Engine {
     /// Opens a file for direct I/O, past the cache; see [`DirectFile`]. Blocks as [`Engine::open`].

@@ -1,10 +1,10 @@
 //! How far an engine has ended, and the control socket it serves until then. Neither lock is held
 //! while something blocks.
 
-use crate::platform::sync::{Condvar, Mutex};
 use std::time::Instant;
 
 use crate::core::error::{Error, ErrorKind, Result};
+use crate::platform::sync::{Condvar, Mutex};
 
 /// The stage of an engine. One caller shuts it down, and the others wait for that.
 #[derive(Debug, Default)]

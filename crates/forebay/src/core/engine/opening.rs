@@ -18,13 +18,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::platform::{Access, Create, How, Identity, Kind, Opened, Truncate, files};
-
 use super::{Engine, add_open_remedy, copy, device, not_served, only_for_reading};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::OPEN_ROUNDS;
 use crate::core::open::Open;
 use crate::core::shared::Shared;
+use crate::platform::{Access, Create, How, Identity, Kind, Opened, Truncate, files};
 
 /// The right to open one file and to enter it into the table. Ends when dropped.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Options of an engine, and how it is built.
+//! Options of an engine, and its construction.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub struct Builder {
     settings: Settings,
     patience: Duration,
     on_error: OnError,
-    /// The arena is shared memory, so that another process can finish writing what it holds.
+    /// Whether the arena is shared memory, so that another process can finish writing its data.
     is_survived: bool,
     keeper: Option<Keeper>,
 }
@@ -325,7 +325,8 @@ impl Builder {
     ///
     /// # fn main() -> forebay::Result<()> {
     /// forebay::keeper::run_if_asked();
-    /// let builder = || Engine::builder().survive(Keeper::this_program().socket("/run/table.keeper"));
+    /// let keeper = || Keeper::this_program().socket("/run/table.keeper");
+    /// let builder = || Engine::builder().survive(keeper());
     /// let engine = match builder().adopt("/run/table.keeper") {
     ///     Ok(adopted) => adopted.engine,             // warm cache
     ///     Err(_) => builder().build()?,              // no keeper waits there
@@ -341,14 +342,15 @@ impl Builder {
     /// the next attempt.
     pub fn adopt(mut self, socket: impl AsRef<Path>) -> Result<Adopted> {
         may_make()?;
-        // Dropped last: the old keeper keeps everything until it is released.
+        // `channel` is dropped last: the old keeper keeps everything until then.
         let Handed { channel, arena, process, files: handed } = Handed::ask(socket.as_ref())?;
         self.settings.cache_bytes = Some(u64::from(arena.frames()) * PAGE);
         knobs::check(&self.settings)?;
         let is_survived = self.is_survived;
         let engine = self.make(Arc::clone(&arena), true)?;
         let (files, pages) = engine.take_over(handed, |keeper| {
-            // The new keeper first: if this process dies in between, both keepers have everything.
+            // Confirm the new keeper first. If this process dies in between, both keepers have
+            // everything.
             if let Some(keeper) = keeper {
                 Handed::make_room(&channel)?;
                 keeper.confirm()?;
@@ -363,7 +365,7 @@ impl Builder {
         Ok(Adopted::new(engine, files, process, pages))
     }
 
-    /// Makes an engine from checked settings. With `on_trial` another keeper still has the memory.
+    /// Makes an engine from checked settings. With `on_trial` another keeper still owns the memory.
     fn make(self, arena: Arc<Arena>, on_trial: bool) -> Result<Engine> {
         let settings = self.settings;
         let buffers = Buffers::new(settings.buffer_bytes as usize).map_err(failed(format!(
@@ -481,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_what_can() {
+    fn an_invalid_value_is_refused_with_the_valid_ones() {
         let unknown = Builder::default().set("cash_bytes", "1g").unwrap_err().to_string();
         assert!(unknown.contains("cash_bytes") && unknown.contains("cache_bytes"), "{unknown}");
         let small = Builder::default().cache_bytes(1 << 20).build().unwrap_err();

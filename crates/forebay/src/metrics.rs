@@ -76,7 +76,7 @@ impl Stats {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Snapshot(*self)));
         let mut encoded = String::new();
-        text::encode(&mut encoded, &registry).expect("a string takes all of it");
+        text::encode(&mut encoded, &registry).expect("writing to a string cannot fail");
         encoded
     }
 

@@ -1,10 +1,10 @@
 //! The machine, as the engine's core sees it: files, rings, memory, clocks, threads and locks.
 //!
-//! The core (`core/`) names the machine only through this module. It is compiled twice: here, over
-//! `forebay_uring` and `std`, and in the crate `forebay-sim`, where a module of the same names
-//! simulates all of it. So the engine that ships is the engine that is simulated, and the shipped
-//! one pays nothing: every name here is a re-export or a function that is inlined. Decision 22
-//! says why this is a module and not a type parameter.
+//! The core (`core/`) uses the machine only through this module. It is compiled twice: here, over
+//! `forebay_uring` and `std`, and in the crate `forebay-sim`, where a module with the same names
+//! simulates the machine. So the shipped engine is the simulated engine. The shipped one pays
+//! nothing: every name here is a re-export or an inlined function. Decision 22 explains why this is
+//! a module and not a type parameter.
 
 pub(crate) mod clock;
 pub(crate) mod files;

@@ -22,9 +22,9 @@ use crate::core::wait;
 /// the file and moves the position there. On a block device a write stops at the end of the device.
 ///
 /// # What `flush` does
-/// Nothing. Written data is in the cache of the engine at once, where every handle sees it. **It is
-/// not durable, and other programs do not see it, until a sync**: call [`File::sync_data`].
-/// Dropping a cursor reports no error; [`File::close`] reports the last ones.
+/// Nothing. Written data is in the cache of the engine at once, where every handle sees it. **Until
+/// a sync it is not durable, and other programs do not see it**: call [`File::sync_data`]. Dropping
+/// a cursor reports no error; [`File::close`] reports the last ones.
 ///
 /// # Errors
 /// Those of [`File`], converted to the nearest kind of [`io::Error`], with the [`Error`] inside
@@ -101,8 +101,8 @@ impl<F: Borrow<File>> Cursor<F> {
         self.file
     }
 
-    /// How many of so many bytes a device has room for from the position on; all of them where none
-    /// is left, to be told.
+    /// Returns how many of `length` bytes fit between the position and the end of a block device.
+    /// Returns `length` if no byte fits, so that the write fails with an error.
     pub(super) fn fitting(&self, length: usize) -> usize {
         let room =
             self.file().inode.fixed_size.map_or(0, |size| size.saturating_sub(self.position));
@@ -131,7 +131,8 @@ impl<F: Borrow<File>> Cursor<F> {
         Ok(read)
     }
 
-    /// What was accepted before an error counts; the error is met again by the next call.
+    /// Returns success if some bytes were accepted before an error. The next call meets the same
+    /// error.
     fn write_slices(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
         if let [data] = data {
             let past = self.file().write_past(data, self.position)?;

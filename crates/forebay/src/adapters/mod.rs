@@ -1,5 +1,5 @@
-//! What other programs' code expects of a file: the standard library's traits, its vectors, and,
-//! each behind a feature of its name, the traits of `bytes` and `tokio`.
+//! Traits and buffers of other libraries: `std::io` and its vectors, and with features of the same
+//! names `bytes` and `tokio`.
 
 #[cfg(feature = "bytes")]
 mod bytes;

@@ -1,5 +1,5 @@
-//! The traits of tokio, for a cursor. Nothing of tokio's runtime is used: they work wherever they
-//! are polled.
+//! The I/O traits of tokio for a cursor. They use no part of tokio's runtime, so they work in any
+//! executor.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -25,26 +25,26 @@ use crate::core::room::make_room;
 use crate::core::slices::{Slices, SlicesMut};
 use crate::core::ticket::Ticket;
 
-/// Bytes accepted or read in one poll, at most: a copy of more would keep other tasks of the thread
-/// waiting.
+/// Maximum of bytes accepted or read in one poll. A longer copy would delay other tasks of the
+/// thread.
 const POLL_BYTES: usize = 1 << 20;
 
-/// What a call that has to be polled again goes on with.
+/// State of a call that must be polled again.
 #[derive(Default)]
 pub(super) struct Polled {
-    /// The place in the queue of writers that wait for the level to fall.
+    /// Place in the queue of writers that wait for fewer dirty pages.
     queued: Option<Queued>,
-    /// Space is being made for these bytes ...
+    /// Range that space is being allocated for, and the allocation.
     making: Option<(Range<u64>, Making)>,
-    /// ... or was allocated for them, and they are not accepted yet.
+    /// Range that space was allocated for, and whose bytes are not accepted yet.
     made: Option<(Range<u64>, Allocated)>,
-    /// A read from here has started.
+    /// Start of the read in progress, and the read.
     reading: Option<(u64, Reading)>,
-    /// What is written is being written out.
+    /// Write-out that a shutdown of the stream waits for.
     writing_out: Option<Ticket>,
 }
 
-/// `None` if there is plenty again.
+/// Allocation in progress. Its result is `None` if the file system has plenty of space again.
 type Making = Pin<Box<dyn Future<Output = Result<Option<Allocated>>> + Send + Sync>>;
 
 impl fmt::Debug for Polled {
@@ -54,7 +54,7 @@ impl fmt::Debug for Polled {
 }
 
 impl Polled {
-    /// Whether there is space for bytes that no pledge was to be had for.
+    /// Waits until space is allocated for bytes that got no pledge.
     fn poll_room(
         &mut self,
         file: &File,
@@ -90,7 +90,7 @@ impl Polled {
 }
 
 impl<F: Borrow<File>> Cursor<F> {
-    /// Accepts what can be accepted now of some data, at a place.
+    /// Writes as many bytes as can be accepted now.
     fn poll_write_at(
         polled: &mut Polled,
         file: &File,
@@ -101,8 +101,7 @@ impl<F: Borrow<File>> Cursor<F> {
         let (shared, inode) = (&file.shared, &file.inode);
         let length = data.len() as u64;
         file.check_end(offset.checked_add(length), offset)?;
-        // Nothing is accepted between two polls, so that a pledge is needed for the time of one
-        // alone.
+        // Nothing is accepted between two polls, so the pledge has to last for one poll only.
         let pledge = file.pledge(length);
         if pledge.is_none() {
             ready!(polled.poll_room(file, context, offset..offset + length))?;
@@ -115,7 +114,7 @@ impl<F: Borrow<File>> Cursor<F> {
                     data.advance(accepted);
                     done += accepted;
                 }
-                // What was accepted is told first; the next call comes to the same end.
+                // Report the accepted bytes first; the next call ends the same way.
                 Poll::Pending | Poll::Ready(Err(_)) if done > 0 => break,
                 end => return end,
             }
@@ -148,8 +147,8 @@ impl<F: Borrow<File>> Cursor<F> {
         if data.len() == 0 {
             return Poll::Ready(Ok(0));
         }
-        // The turn is not kept from one poll to the next: who never polls again would keep
-        // everybody from appending.
+        // The turn is not kept between polls. A task that never polls again would block all other
+        // appends.
         let _turn = ready!(file.poll_append(context));
         let offset = file.len();
         let accepted = ready!(Self::poll_write_at(polled, file, context, data, offset))?;
@@ -172,7 +171,7 @@ impl<F: Borrow<File> + Unpin> AsyncRead for Cursor<F> {
         if length == 0 {
             return Poll::Ready(Ok(()));
         }
-        // Once for each read: of a shared file what is here is dropped then.
+        // Once per read: for a shared file this drops the clean pages of the range.
         if polled.reading.as_ref().is_none_or(|(started, _)| started != position) {
             file.inode.start_read(&file.shared, *position, length);
             let bytes = *position..position.saturating_add(length as u64);

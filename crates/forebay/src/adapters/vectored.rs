@@ -1,4 +1,4 @@
-//! Reads and writes of several pieces of memory at once: one plan for all of them.
+//! Reads and writes of several slices, as one operation.
 
 use std::io::{IoSlice, IoSliceMut};
 

@@ -138,7 +138,7 @@ impl Control {
             let read = read.map_err(|error| self.no_answer(Some(error)))?;
             left -= read as u64;
             let Some(line) = line.strip_suffix('\n') else {
-                // The engine has gone, or the answer is too long to be one.
+                // The engine closed the connection, or the answer is longer than any valid answer.
                 return Err(self.no_answer(sent.err()));
             };
             match Line::parse(line) {

@@ -8,22 +8,22 @@ use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::knobs::{self, Change, Knob};
 use crate::core::limits::CONTROL_LINE_BYTES;
 
-/// What is asked.
+/// Request of a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Request {
-    /// What a knob stands at; or all of them, with their choices.
+    /// Value of one knob, or all knobs with their choices.
     Get(Option<String>),
-    /// A knob's change.
+    /// Change of a knob.
     Set { name: String, value: String },
-    /// One of the engine's numbers, or all of them.
+    /// One counter of the engine, or all counters.
     Stats(Option<String>),
 }
 
 impl Request {
-    /// Reads a line, without what ends it.
+    /// Parses a line without its newline.
     ///
     /// # Errors
-    /// `InvalidInput` for what is no request; the message says what is one.
+    /// `InvalidInput` if the line is not a request; the message lists the valid requests.
     pub(crate) fn parse(line: &[u8]) -> Result<Self> {
         let line = str::from_utf8(line).map_err(|_| bad_request("it is not text"))?;
         if line.contains(|letter: char| letter.is_control() && letter != '\t' && letter != '\r') {
@@ -43,10 +43,10 @@ impl Request {
         }
     }
 
-    /// The line that says it, with what ends it.
+    /// Returns the request as a line, with its newline.
     ///
     /// # Errors
-    /// `InvalidInput` where a name or value is no word, or the line would be too long.
+    /// `InvalidInput` if a name or value is not one word, or the line would be too long.
     pub(crate) fn line(&self) -> Result<String> {
         let line = match self {
             Self::Get(None) => "get\n".to_owned(),
@@ -77,22 +77,22 @@ fn too_long() -> Error {
     Error::new(ErrorKind::InvalidInput, what)
 }
 
-/// A line of an answer; displayed with what ends it.
+/// One line of an answer. Its text includes the newline.
 #[derive(Debug)]
 pub(crate) enum Line {
-    /// What one thing stands at.
+    /// Value of one knob or counter.
     Value(String),
     /// A knob.
     Knob(Knob),
-    /// One of the engine's numbers.
+    /// A counter of the engine.
     Number(String, u64),
-    /// It is done; the last line.
+    /// Success; the last line.
     Done,
-    /// It is not, and why; the last line.
+    /// Failure with its reason; the last line.
     Error(Error),
 }
 
-/// The kinds of failure that a client can tell apart, and their words.
+/// Kinds of failure in the protocol, and their words.
 const KINDS: [(ErrorKind, &str); 4] = [
     (ErrorKind::InvalidInput, "invalid"),
     (ErrorKind::NotPermitted, "refused"),
@@ -120,7 +120,7 @@ impl fmt::Display for Line {
 }
 
 impl Line {
-    /// Reads a line, without what ends it; `None` where it is none.
+    /// Parses a line without its newline. Returns `None` if the line is invalid.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let (what, rest) = line.split_once(' ').unwrap_or((line, ""));
         match what {
@@ -148,17 +148,16 @@ impl Line {
     }
 }
 
-/// What a client has sent, as it comes: cut into lines, and never more than one of them and a read.
+/// Bytes received from a client, cut into lines. Holds at most one line and one read.
 #[derive(Debug, Default)]
 pub(crate) struct Input(Vec<u8>);
 
 impl Input {
-    /// Takes in what came.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
 
-    /// The next line that is whole, without what ends it.
+    /// Removes and returns the next complete line, without its newline.
     pub(crate) fn next(&mut self) -> Option<Result<Vec<u8>>> {
         let looked = &self.0[..self.0.len().min(CONTROL_LINE_BYTES)];
         match looked.iter().position(|byte| *byte == b'\n') {
@@ -191,7 +190,7 @@ mod tests {
         ]
     }
 
-    /// All lines of an input, up to one that is too long.
+    /// Returns all lines of an input, up to the first that is too long.
     fn lines(input: &mut Input) -> Vec<std::result::Result<Vec<u8>, String>> {
         let mut lines = Vec::new();
         while let Some(line) = input.next() {
@@ -205,7 +204,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_said_is_what_is_heard(requests in proptest::collection::vec(request(), 0..8), cut in 1usize..64) {
+        fn requests_arrive_as_they_were_sent(
+            requests in proptest::collection::vec(request(), 0..8),
+            cut in 1usize..64,
+        ) {
             let said: String = requests.iter().map(|request| request.line().unwrap()).collect();
             let (mut input, mut heard) = (Input::default(), Vec::new());
             for part in said.as_bytes().chunks(cut) {
@@ -219,9 +221,13 @@ mod tests {
         }
 
         #[test]
-        fn whatever_comes_is_cut_the_same_wherever_it_is_cut(bytes in proptest::collection::vec(
-            prop_oneof![4 => any::<u8>(), 1 => Just(b'\n'), 1 => Just(b' ')], 0..2000), cut in 1usize..600)
-        {
+        fn lines_do_not_depend_on_the_sizes_of_reads(
+            bytes in proptest::collection::vec(
+                prop_oneof![4 => any::<u8>(), 1 => Just(b'\n'), 1 => Just(b' ')],
+                0..2000,
+            ),
+            cut in 1usize..600,
+        ) {
             let mut whole = Input::default();
             whole.push(&bytes);
             let expected = lines(&mut whole);
@@ -229,14 +235,17 @@ mod tests {
             for part in bytes.chunks(cut) {
                 input.push(part);
                 found.extend(lines(&mut input));
-                prop_assert!(input.0.len() < CONTROL_LINE_BYTES || found.last().is_some_and(std::result::Result::is_err));
+                prop_assert!(
+                    input.0.len() < CONTROL_LINE_BYTES
+                        || found.last().is_some_and(std::result::Result::is_err)
+                );
                 if found.last().is_some_and(std::result::Result::is_err) {
                     break;
                 }
             }
             for line in found.iter().flatten() {
                 prop_assert!(line.len() < CONTROL_LINE_BYTES);
-                // Whatever it is, it is a request or refused as none.
+                // Any line is a request, or is refused.
                 if let Err(error) = Request::parse(line) {
                     prop_assert_eq!(error.kind(), ErrorKind::InvalidInput);
                     prop_assert_eq!(Line::Error(error).to_string().matches('\n').count(), 1);
@@ -246,27 +255,40 @@ mod tests {
         }
 
         #[test]
-        fn no_word_is_taken_for_two(name in ".{0,40}", value in ".{0,300}") {
+        fn no_word_is_parsed_as_two(name in ".{0,40}", value in ".{0,300}") {
             let request = Request::Set { name, value };
             match request.line() {
                 Ok(line) => {
-                    prop_assert!(line.len() <= CONTROL_LINE_BYTES && line.matches('\n').count() == 1);
-                    prop_assert_eq!(Request::parse(&line.as_bytes()[..line.len() - 1]).unwrap(), request);
+                    prop_assert!(
+                        line.len() <= CONTROL_LINE_BYTES && line.matches('\n').count() == 1
+                    );
+                    prop_assert_eq!(
+                        Request::parse(&line.as_bytes()[..line.len() - 1]).unwrap(),
+                        request
+                    );
                 }
                 Err(error) => prop_assert_eq!(error.kind(), ErrorKind::InvalidInput),
             }
         }
 
         #[test]
-        fn an_answer_that_is_none_is_no_panic(line in ".{0,200}") {
+        fn an_invalid_answer_causes_no_panic(line in ".{0,200}") {
             let _ = Line::parse(&line);
         }
 
         #[test]
-        fn numbers_and_knobs_arrive(name in "[a-z_]{1,20}", value in "[!-~]{1,20}", choices in "[ -~]{1,60}", number: u64) {
+        fn numbers_and_knobs_arrive(
+            name in "[a-z_]{1,20}",
+            value in "[!-~]{1,20}",
+            choices in "[ -~]{1,60}",
+            number: u64,
+        ) {
             let said = Line::Number(name.clone(), number).to_string();
             let heard = Line::parse(said.trim_end_matches('\n'));
-            let is_same = matches!(&heard, Some(Line::Number(heard, same)) if *heard == name && *same == number);
+            let is_same = matches!(
+                &heard,
+                Some(Line::Number(heard, same)) if *heard == name && *same == number
+            );
             prop_assert!(is_same);
             let knob = knobs::described(&name, value, &choices, Change::Fixed);
             let said = Line::Knob(knob.clone()).to_string();
@@ -277,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_told_what_is_one() {
+    fn an_invalid_request_is_answered_with_the_valid_ones() {
         for line in [
             &b""[..],
             b" ",

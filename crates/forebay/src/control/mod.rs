@@ -1,12 +1,16 @@
-//! The control socket: who may talk to a running engine sets its knobs and reads its numbers, line
-//! by line.
+//! The control socket: clients set the knobs and read the counters of a running engine, line by
+//! line.
 //!
-//! One thread waits for all of it, and uses nothing while nobody says anything. Nobody can hold it
-//! up: no call of it blocks on a client, each has one read's worth of requests per turn, and what
-//! it does not fetch stops only its own requests. There are so many at a time; one more takes the
-//! place of whoever has said nothing for longest.
+//! One thread serves all clients, and uses no CPU while no client sends anything. No client can
+//! block it:
 //!
-//! What is said: [`line`](mod@line). The other end: [`client`].
+//! - No call of the thread blocks on a client.
+//! - Each client gets the requests of one read per turn.
+//! - A client that does not fetch its answers stops only its own requests.
+//! - The number of clients is limited. A new client replaces the one that has been silent for
+//!   longest.
+//!
+//! The protocol is in [`line`](mod@line), the other end in [`client`].
 
 pub(crate) mod client;
 mod line;
@@ -27,7 +31,7 @@ use crate::core::shared::Shared;
 use crate::platform::thread::mark_as_ours;
 use line::{Input, Line, Request};
 
-/// A socket that is served, until it is told to end.
+/// Thread that serves a control socket, until it is stopped.
 #[derive(Debug)]
 pub(crate) struct Serving {
     bell: Arc<Bell>,
@@ -35,7 +39,7 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Makes the socket and starts to serve it.
+    /// Creates the socket and starts the thread.
     pub(crate) fn start(path: &Path, shared: &Arc<Shared>) -> Result<Self> {
         let failed =
             |error| Error::new(ErrorKind::Io, "could not serve a control socket").because(error);
@@ -58,10 +62,10 @@ impl Serving {
 }
 
 impl engine::Serving for Serving {
-    /// Ends it, and takes the socket away.
+    /// Stops the thread and removes the socket.
     fn end(self: Box<Self>) {
         self.bell.ring();
-        // A panic of it has been reported, and concerns nobody else.
+        // The panic hook has reported a panic of this thread, and nothing else depends on it.
         let _ = self.thread.join();
     }
 }
@@ -122,20 +126,20 @@ fn no_socket(error: BindError) -> Error {
     Error::new(kind, format!("could not create the control socket: {error}")).remedy(remedy)
 }
 
-/// What the thread has.
+/// State of the thread.
 #[derive(Debug)]
 struct Served {
     shared: Arc<Shared>,
     bell: Arc<Bell>,
     listener: Listener,
     clients: Vec<Client>,
-    /// Turns that clients have had.
+    /// Number of turns that clients have had.
     turns: u64,
 }
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // Not where a fork has brought a copy along: the socket is the parent's.
+        // Not in a forked child: the socket belongs to the parent.
         if self.shared.is_parent() {
             self.listener.remove();
         }
@@ -149,7 +153,7 @@ impl Served {
             let ready = match wait(&self.bell, &self.listener, &streams) {
                 Ok(ready) => ready,
                 Err(error) => {
-                    tracing::error!(%error, "the control socket is not served any more");
+                    tracing::error!(%error, "stopped serving the control socket");
                     return;
                 }
             };
@@ -184,13 +188,14 @@ impl Served {
                 self.clients.push(Client::new(stream, self.turns));
             }
             Ok(Some((mut stream, peer))) => {
-                // It fits what a new socket holds; whoever does not read it does not hear it.
+                // The buffer of a new socket holds this line, so the write does not block.
                 let _ = stream.write_all(refusal(peer).as_bytes());
             }
             Ok(None) => {}
             Err(error) => {
                 tracing::warn!(%error, "could not accept on the control socket");
-                // Too many open files, most likely: one fewer, and not again at once.
+                // Most likely too many open files: close one connection, and pause before the next
+                // attempt.
                 self.clients.pop();
                 thread::sleep(Duration::from_millis(100));
             }
@@ -203,21 +208,22 @@ fn refusal(peer: Peer) -> String {
     Line::Error(Error::new(ErrorKind::NotPermitted, what)).to_string()
 }
 
-/// Whether a client is still there.
+/// Whether a client stays connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Going {
     Stays,
     Leaves,
 }
 
-/// Who is connected.
+/// Connected client.
 #[derive(Debug)]
 struct Client {
     stream: UnixStream,
     input: Input,
-    /// Said, and not fetched yet. Nothing is asked for before it is.
+    /// Answers that the client has not fetched. It is sent nothing else and read from only if this
+    /// is empty.
     output: Vec<u8>,
-    /// It leaves when that is fetched.
+    /// Whether the connection closes when `output` has been fetched.
     is_leaving: bool,
     last_turn: u64,
 }
@@ -231,7 +237,7 @@ impl Client {
         (&self.stream, if self.output.is_empty() { Interest::Read } else { Interest::Write })
     }
 
-    /// Answers what has been asked, and what one read more asks.
+    /// Answers pending requests, and those of one more read.
     fn go_on(&mut self, shared: &Arc<Shared>) -> io::Result<Going> {
         if self.answer(shared)? == Going::Leaves {
             return Ok(Going::Leaves);
@@ -249,7 +255,7 @@ impl Client {
         self.answer(shared)
     }
 
-    /// Answers what is here, until the client has to fetch some of it.
+    /// Answers received requests, until the client has to fetch an answer.
     fn answer(&mut self, shared: &Arc<Shared>) -> io::Result<Going> {
         loop {
             self.send()?;
@@ -264,7 +270,7 @@ impl Client {
                 Some(Ok(request)) => self.output = answer(shared, &request).into_bytes(),
                 Some(Err(error)) => {
                     self.output = Line::Error(error).to_string().into_bytes();
-                    // Where the next one begins cannot be told.
+                    // The start of the next line is unknown.
                     self.is_leaving = true;
                 }
             }
@@ -289,7 +295,7 @@ fn is_temporary(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// All lines that answer a request.
+/// Returns all lines of the answer to a request.
 fn answer(shared: &Arc<Shared>, request: &[u8]) -> String {
     match Request::parse(request).and_then(|request| perform(shared, &request)) {
         Ok(lines) => lines.iter().chain([&Line::Done]).map(Line::to_string).collect(),

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use forebay_uring::probe::mounted_at;
 
-/// Symbolic links that are followed at most, as the kernel does.
+/// Maximum of symbolic links to follow, as in the kernel.
 const LINKS: usize = 40;
 
-/// Returns which file a path names.
+/// Returns the identity of the file that a path names.
 pub(crate) fn identity_of(path: &Path) -> io::Result<forebay_uring::Identity> {
     forebay_uring::File::identity_of(path)
 }

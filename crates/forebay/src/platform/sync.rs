@@ -5,8 +5,8 @@ use std::time::Instant;
 
 pub(crate) use std::sync::{MutexGuard, OnceLock};
 
-/// A mutex that a panic does not poison: a panic under a file's lock poisons that file alone, and
-/// must not take the data and the errors of others along.
+/// Mutex that a panic does not poison. A panic under a file's lock poisons that file alone, and
+/// must not affect the data and errors of other files.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
 
@@ -16,13 +16,13 @@ impl<T> Mutex<T> {
         Self(std::sync::Mutex::new(value))
     }
 
-    /// Locks it. Blocks while another thread has it.
+    /// Locks the mutex. Blocks while another thread has it.
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks it, unless another thread has it.
+    /// Locks the mutex, unless another thread has it.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
@@ -33,7 +33,7 @@ impl<T> Mutex<T> {
     }
 }
 
-/// A condition that threads wait for under a [`Mutex`].
+/// Condition variable for a [`Mutex`].
 #[derive(Debug, Default)]
 pub(crate) struct Condvar(std::sync::Condvar);
 
@@ -47,8 +47,8 @@ impl Condvar {
         self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As [`Condvar::wait`], and until the deadline, if there is one. Returns whether the deadline
-    /// has passed.
+    /// As [`Condvar::wait`], but no longer than until the deadline, if given. Returns whether the
+    /// deadline has passed.
     pub(crate) fn wait_until<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,

@@ -1,5 +1,5 @@
-//! Memory for direct operations: owned, so that the device can have it while an operation is in
-//! flight.
+//! Memory for direct operations. It is owned, so that the device can use it while an operation is
+//! in flight.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -81,7 +81,7 @@ pub(crate) mod private {
     pub trait Owned: Sized {
         fn into_memory(self) -> Memory;
         fn from_memory(memory: Memory) -> Self;
-        /// Returned in place of memory that the device still has.
+        /// Returned instead of memory that the device still uses.
         fn nothing() -> Self;
         fn bytes(&self) -> &[u8];
         fn bytes_mut(&mut self) -> &mut [u8];
@@ -96,7 +96,7 @@ impl private::Owned for Vec<u8> {
     fn from_memory(memory: Memory) -> Self {
         match memory {
             Memory::Vector(vector) => vector,
-            other => unreachable!("a vector was lent, and {other:?} came back"),
+            other => unreachable!("an operation took a vector and returned {other:?}"),
         }
     }
 

@@ -1,5 +1,4 @@
-//! The end of an open direct file: closed beside the contexts, because the file system may block
-//! there.
+//! Closing of a direct file, on a thread outside the contexts, because the file system may block.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,7 +8,7 @@ use crate::core::direct::inode::DirectInode;
 use crate::core::shared::Shared;
 
 impl DirectInode {
-    /// Closes the file, which the context has detached, and wakes the callers that wait for that.
+    /// Closes the file after its context has detached it, and wakes the callers that wait for that.
     /// May block.
     pub(crate) fn finish_closing(&self, shared: &Shared) {
         if let Err(error) = self.file.ofd_unlock() {

@@ -1,4 +1,4 @@
-//! A handle for direct I/O, and its verbs.
+//! Handle for direct I/O.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -102,8 +102,8 @@ impl DirectFile {
     /// Submits a read as [`DirectFile::read_at`] and returns its future.
     ///
     /// # Errors
-    /// The future resolves to `InvalidInput` for more than 1 GiB or an offset beyond the largest
-    /// file, and to `Io` if the device could not be read.
+    /// The future resolves to `InvalidInput` for more than 1 GiB, or for an offset beyond the
+    /// largest file. It resolves to `Io` if the device could not be read.
     pub fn read_at_async<B: DirectBuffer>(&self, buffer: B, offset: u64) -> Transfer<B> {
         let mut length = buffer.bytes().len();
         if self.inode.is_device() {
@@ -135,9 +135,12 @@ impl DirectFile {
     /// dropped, the next sync or close of this handle reports the error.
     ///
     /// # Errors
-    /// The future resolves to `InvalidInput` for more than 1 GiB or an offset beyond the largest
-    /// file, to `NotPermitted` on a handle for reading, to `NoSpace` if the file system is full or
-    /// the block device ends before the write does, and to `Io` with the reason of the system.
+    /// The future resolves to one of these:
+    ///
+    /// - `InvalidInput` for more than 1 GiB, or for an offset beyond the largest file;
+    /// - `NotPermitted` on a handle for reading;
+    /// - `NoSpace` if the file system is full, or the block device ends before the write does;
+    /// - `Io` with the reason of the system.
     pub fn write_at_async<B: DirectBuffer>(&self, buffer: B, offset: u64) -> Transfer<B> {
         match self.may_write().and_then(|()| self.span_of_write(offset, buffer.bytes().len())) {
             Ok(span) => {
@@ -301,8 +304,8 @@ impl DirectFile {
             let bytes = Bytes { memory: Some(memory), ..Bytes::default() };
             return Transfer::asked(self.submit(verb, bytes), None);
         }
-        // A copy whose whole blocks start at whole pages. It is made on the caller's thread, so
-        // that it does not hold up the context.
+        // A copy whose whole blocks start at page boundaries. The caller's thread makes it, so that
+        // the context is not delayed.
         let skew = first_whole.map_or(0, |at| at.next_multiple_of(PAGE) - at);
         let mut copy = AlignedMemory::new(skew + memory.length());
         let manner = match verb {
@@ -369,7 +372,7 @@ impl DirectFile {
         let is_last = self.shared.table().drop_direct_handle(self.inode.identity);
         let leave = message::Message::Leave(Arc::clone(&self.inode), Arc::clone(&self.handle));
         self.shared.send(Message::Direct(leave));
-        // No context may be left to take the message.
+        // The contexts may have stopped, and then nothing takes the message.
         if self.shared.is_orphaned() {
             self.handle.leave();
         }

@@ -1,12 +1,12 @@
-//! A handle of a direct file, as the context sees it: the errors that it has to report.
+//! Errors that a handle of a direct file has to report, as the context sees the handle.
 
 use std::sync::{Arc, Weak};
 
 use crate::core::error::{Error, Result};
 use crate::platform::sync::{Mutex, MutexGuard};
 
-/// The engine, as its handles see it: it reports errors that no caller asks for. Called only for
-/// such errors, so a call through a table costs nothing.
+/// The engine as its handles see it: the reporter of errors that no caller asks for. It is called
+/// only for such errors, so dynamic dispatch costs nothing.
 pub(crate) trait LastResort: Send + Sync {
     /// Has the context call [`Handle::leave`]; calls it here if the contexts have stopped.
     fn ask(&self, handle: &Arc<Handle>);
@@ -18,8 +18,7 @@ pub(crate) trait LastResort: Send + Sync {
     fn is_parent(&self) -> bool;
 }
 
-/// Errors of a handle that were not reported yet: the first one of a write whose future was
-/// dropped.
+/// Unreported errors of a handle: the first error of a write whose future was dropped.
 #[derive(Debug)]
 pub(crate) struct Handle {
     engine: Weak<dyn LastResort>,
@@ -28,10 +27,10 @@ pub(crate) struct Handle {
 
 #[derive(Debug, Default)]
 struct Untold {
-    /// At most one while a sync may ask; after that all there are, until they are reported to the
-    /// engine's callback.
+    /// At most one error while a sync may still ask. After that all errors, until the engine's
+    /// callback gets them.
     errors: Vec<Error>,
-    /// No sync will ask: errors go to the engine's callback.
+    /// Whether errors go to the engine's callback, because no sync will ask.
     is_dropped: bool,
 }
 
@@ -54,13 +53,13 @@ impl Handle {
         }
     }
 
-    /// Takes the error that was not reported yet.
+    /// Removes and returns the unreported error.
     pub(crate) fn take(&self) -> Option<Error> {
         self.untold().errors.pop()
     }
 
-    /// Reports to the engine's callback the errors that were not reported yet, here: the handle
-    /// goes, or is gone.
+    /// Reports the unreported errors to the engine's callback on this thread, and does so for later
+    /// ones. Called when the handle is dropped.
     pub(crate) fn leave(&self) {
         let mut untold = self.untold();
         untold.is_dropped = true;
@@ -69,7 +68,7 @@ impl Handle {
         for error in errors {
             match self.engine.upgrade() {
                 Some(engine) => engine.report(&error),
-                None => tracing::error!(%error, "an error after the end of the engine"),
+                None => tracing::error!(%error, "an error occurred after the end of the engine"),
             }
         }
     }
@@ -79,18 +78,17 @@ impl Handle {
     }
 }
 
-/// The last resort, if neither a sync nor the context has asked for the errors.
+/// Reports errors that neither a sync nor the context has taken.
 impl Drop for Handle {
     fn drop(&mut self) {
-        // In a forked child they are the parent's to report.
+        // In a forked child the parent reports them.
         if self.engine.upgrade().is_none_or(|engine| engine.is_parent()) {
             self.leave();
         }
     }
 }
 
-/// An error taken from its handle by a caller that may be dropped before it reports it: then it
-/// goes back.
+/// Error taken from its handle. It goes back if its owner is dropped before reporting it.
 #[derive(Debug)]
 pub(crate) struct Taken {
     handle: Arc<Handle>,
@@ -102,7 +100,7 @@ impl Taken {
         Self { handle: Arc::clone(handle), error: handle.take() }
     }
 
-    /// Reports it.
+    /// Returns the error to the caller.
     pub(crate) fn tell(mut self) -> Result<()> {
         self.error.take().map_or(Ok(()), Err)
     }

@@ -1,5 +1,4 @@
-//! Operations that a plug holds back: a list that the thread which fills it shares with the
-//! context.
+//! Operations held back by a plug, in a list that the filling thread shares with the context.
 
 use std::time::Instant;
 
@@ -17,15 +16,15 @@ pub(crate) struct Held(Mutex<List>);
 struct List {
     operations: Vec<Operation>,
     bytes: u64,
-    /// When the first of them came.
+    /// When the first operation was added.
     since: Option<Instant>,
     is_released: bool,
 }
 
-/// Whether the context knows of what a list holds.
+/// Whether the context has a message about a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Told {
-    /// It knows.
+    /// A message is on its way.
     Already,
     /// The caller has to send it a message.
     NotYet,
@@ -34,7 +33,7 @@ pub(crate) enum Told {
 /// Whether the operations of a list are due.
 #[derive(Debug)]
 pub(crate) enum Due {
-    /// Start these now; none if they were taken before. The next one needs a new message.
+    /// Start these now; empty if they were taken before. The next operation needs a new message.
     Now(Vec<Operation>),
     /// Look again at the deadline.
     Later,

@@ -14,12 +14,12 @@ pub(crate) enum Message {
     Attach(Arc<DirectInode>),
     /// The descriptor of this file was replaced.
     Renew(Arc<DirectInode>),
-    /// Start this operation, when it may start.
+    /// Start this operation as soon as the order allows.
     Operation(Box<Operation>),
-    /// A thread holds operations, or submits them.
+    /// A thread holds operations back, or releases them.
     Plugged(Arc<Held>),
-    /// A handle is gone.
+    /// A handle was dropped.
     Leave(Arc<DirectInode>, Arc<Handle>),
-    /// A handle that is gone has an error that no caller will ask for.
+    /// A dropped handle has an error that no caller will ask for.
     Lost(Arc<Handle>),
 }

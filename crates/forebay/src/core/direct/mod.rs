@@ -1,23 +1,30 @@
-//! Files past the cache: reads and writes that go from the caller's own memory straight to the
-//! device.
+//! Direct files: reads and writes between the caller's own memory and the device, past the cache.
 //!
 //! ```text
-//! caller: verb --operation--> plug? --message--> context: gate --> bios --> queue --one doorbell--> ring
-//!    ^                                              (who must wait)                                  |
-//!    +---------- ticket: result and memory <------------ end <------------- reap <-------------------+
+//! caller --operation--> plug? --message--> context: lane --> bios --> queue --one doorbell--> ring
+//!    ^                                       (operations wait here)                             |
+//!    +---------- ticket: result and memory <------- end <------------ reap <--------------------+
 //! ```
 //!
-//! In order of an operation's life: [`buffer`] the memory it is for, [`file`] the verbs,
-//! [`operation`] what was asked and whom to tell, [`plug`] and [`held`] held with its neighbours,
-//! [`message`] the way to the context, [`flow`] the context's part, [`lane`] which operation of a
-//! file may start, [`active`] one that has started, [`shape`] which bytes of it go straight and
-//! which by way of whole blocks, [`turns`] bios that wait for room in the queue, [`transfer`] the
-//! future; and [`inode`] what the handles of a file share, [`handle`] the errors that each has to
-//! report.
+//! The modules, in the order of an operation's life:
 //!
-//! The operation belongs to the context from the moment it is submitted, and its memory to the
-//! device: a future only looks on. So a dropped one changes nothing, and what takes several steps
-//! (a block read, changed, written) goes on to its end.
+//! - [`buffer`]: its memory.
+//! - [`file`]: the calls.
+//! - [`operation`]: the operation and its ticket.
+//! - [`plug`] and [`held`]: operations held back to be submitted with their neighbours.
+//! - [`message`]: the way to the context.
+//! - [`flow`]: the part of the context.
+//! - [`lane`]: the order of starts in one file.
+//! - [`active`]: a started operation.
+//! - [`shape`]: the bytes that go straight, and those that need whole blocks.
+//! - [`turns`]: bios that wait for room in the queue.
+//! - [`transfer`]: the future.
+//! - [`inode`]: the state shared by all handles of a file.
+//! - [`handle`]: the errors that a handle has to report.
+//!
+//! From its submission, the operation belongs to the context and its memory to the device. A future
+//! only observes it, so dropping the future changes nothing. An operation of several steps (read a
+//! block, change it, write it) runs to its end.
 
 pub(crate) mod active;
 pub(crate) mod buffer;

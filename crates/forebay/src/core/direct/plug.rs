@@ -1,18 +1,23 @@
-//! The explicit plug: what one thread submits is held back and handed over together.
+//! The explicit plug: operations of one thread are held back and submitted together.
 //!
 //! ```text
 //! let _plug = engine.plug();
-//! submit --> held (first: the context is told) --submit--> held ... --released--> context takes all of it, one batch
+//! submit --> held --submit--> held ... --release--> context takes all, one batch
+//!             |first: message to the context
 //! ```
 //!
-//! Held operations lie in a list that the context shares, and the context hears of the list with
-//! the first of them: so no hold is without a deadline, whatever the thread does next. Released are
-//! they when the outermost guard goes, when there are as many as the device takes in one call, when
-//! the thread waits for this library, or when their time is over: then the context takes them by
-//! itself.
+//! Held operations are in a list that the context shares. The context gets a message about the list
+//! with its first operation, so every hold has a deadline in any case.
 //!
-//! The price is one message more per batch; both together wake the context once, unless it fell
-//! asleep between.
+//! The list is released when:
+//!
+//! - the outermost guard is dropped,
+//! - it holds as many operations as the device takes in one call,
+//! - the thread waits for this library, or
+//! - its time is over: then the context takes it by itself.
+//!
+//! The price is one more message per batch. Both messages wake the context once, unless it fell
+//! asleep in between.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -28,7 +33,7 @@ use crate::core::shared::Shared;
 use crate::platform::thread::task_local;
 
 task_local! {
-    /// The plugs of this thread, one for each engine.
+    /// Plugs of this thread, one per engine.
     static HERE: RefCell<Vec<Plugging>> = RefCell::new(Vec::new());
 }
 
@@ -42,9 +47,13 @@ struct Plugging {
 /// Guard that holds back the direct operations of this thread, to submit them together.
 ///
 /// [`Engine::plug`](crate::Engine::plug) creates it. Dropping it submits the operations; of nested
-/// guards, the outermost does. They are submitted earlier when there are 32 of them or 32 MiB, when
-/// the first is 50 us old, when this thread waits for the engine (by a blocking call, or by polling
-/// a future), or when it syncs or closes a file. Operations of other threads are not held back.
+/// guards, the outermost does. Operations of other threads are not held back. The operations are
+/// submitted earlier
+///
+/// - when there are 32 of them, or 32 MiB,
+/// - when the first is 50 us old,
+/// - when this thread waits for the engine, by a blocking call or by polling a future, or
+/// - when this thread syncs or closes a file.
 ///
 /// ```
 /// use forebay::{Engine, Open};
@@ -65,10 +74,10 @@ struct Plugging {
 /// # }
 /// ```
 #[derive(Debug)]
-#[must_use = "operations are held together only while the guard lives"]
+#[must_use = "operations are held together only until the guard is dropped"]
 pub struct Plug {
     shared: Arc<Shared>,
-    /// It is this thread's.
+    /// Keeps the guard on its thread.
     here: PhantomData<*const ()>,
 }
 
@@ -91,7 +100,8 @@ impl Plug {
 
 impl Drop for Plug {
     fn drop(&mut self) {
-        // The thread may be ending, its plugs gone: then the deadline hands over what is held.
+        // If the thread is ending, its plugs are already dropped. Then the deadline releases the
+        // list.
         let outermost = HERE.try_with(|here| {
             let mut here = here.borrow_mut();
             let at =
@@ -103,24 +113,24 @@ impl Drop for Plug {
             Ok(Some(plugging)) if plugging.shared.is_parent() => {
                 release(&plugging.shared, &plugging.held);
             }
-            // In a forked child: the context may have had the list's lock, and nobody here will
-            // ever let go of it.
+            // In a forked child the list may be locked by a context that does not exist here.
             Ok(Some(plugging)) => std::mem::forget(plugging),
             _ => {}
         }
     }
 }
 
-/// Submits an operation: held where this thread is plugged, else handed over.
+/// Submits an operation, or holds it back if this thread is plugged.
 pub(crate) fn submit(shared: &Arc<Shared>, operation: Operation) {
-    // A thread that is ending has no plugs any more.
+    // An ending thread has dropped its plugs.
     let held = HERE.try_with(|here| {
         let here = here.borrow();
         let plugging = here.iter().find(|plugging| Arc::ptr_eq(&plugging.shared, shared));
         plugging.map(|plugging| Arc::clone(&plugging.held))
     });
     match held.ok().flatten() {
-        // What waits for all before it goes after them, and nobody who waits is held.
+        // An operation that waits for all earlier ones follows them at once: its caller must not be
+        // held.
         Some(held) if operation.verb.closes() => {
             release(shared, &held);
             send(shared, operation);
@@ -136,7 +146,7 @@ pub(crate) fn submit(shared: &Arc<Shared>, operation: Operation) {
 fn hold(shared: &Shared, held: &Arc<Held>, operation: Operation) {
     if held.hold(operation) == Told::NotYet {
         tell(shared, held);
-        // The contexts have stopped, or stop before they get the message: it ends here.
+        // No context takes the list, or the contexts stop before they get the message: end it here.
         if shared.is_orphaned() {
             drop(held.take());
         }
@@ -157,7 +167,7 @@ fn send(shared: &Shared, operation: Operation) {
     shared.send(Message::Direct(message::Message::Operation(Box::new(operation))));
 }
 
-/// This thread is about to wait: what it holds goes.
+/// Releases the operations held by this thread, because it is about to wait.
 pub(crate) fn release_here() {
     let _ = HERE.try_with(|here| {
         let here = here.borrow();
@@ -166,7 +176,8 @@ pub(crate) fn release_here() {
     });
 }
 
-/// Submits what this thread's plugs hold if the caller is about to wait: it may wait for that.
+/// Releases the operations held by this thread if the caller is about to wait, maybe for one of
+/// them.
 pub(crate) fn plugged_no_more<T>(polled: Poll<T>) -> Poll<T> {
     if polled.is_pending() {
         release_here();

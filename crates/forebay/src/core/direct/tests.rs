@@ -1,5 +1,4 @@
-//! The context's part without a context: what it takes in and what comes of it, bio by bio, the
-//! device played by the test.
+//! Tests of the context's part without a context, bio by bio. The test acts as the device.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -35,7 +34,7 @@ use crate::platform::{
 
 const BLOCK: u64 = 512;
 
-/// A flow, and files for it.
+/// Flow under test, with its files.
 struct Bench {
     flow: Flow,
     backend: Backend,
@@ -68,13 +67,13 @@ impl Bench {
             keeper: None,
             fork: ForkGuard::new().unwrap(),
         };
-        // Without a thread: messages to the first context arrive in the test.
+        // There is no thread: messages to the first context arrive in the test.
         let shared = Arc::new(Shared::new(parts, Box::new(contexts)));
         shared.contexts.enter(0, sender);
         Self { flow: Flow::default(), backend, shared, messages, told, files: Vec::new() }
     }
 
-    /// Another open file.
+    /// Opens one more file.
     fn open(&mut self) -> Arc<DirectInode> {
         let named = NamedTempFile::new_in(".").unwrap();
         named.as_file().set_len(1 << 20).unwrap();
@@ -114,25 +113,25 @@ impl Bench {
         ticket
     }
 
-    /// Asks for what needs no memory.
+    /// Submits an operation without memory.
     fn ask(&mut self, inode: &Arc<DirectInode>, verb: Verb) -> Arc<Ticket> {
         let handle = self.handle();
         self.submit(Operation::new(inode, &handle, verb, Bytes::default()))
     }
 
-    /// All bios for the queue, none of which has ended.
+    /// Returns all bios for the queue; none has ended.
     fn bios(&mut self) -> Vec<Bio> {
         std::iter::from_fn(|| self.flow.next_bio()).collect()
     }
 
-    /// Takes in what was sent.
+    /// Takes in all messages.
     fn pump(&mut self) {
         while let Pop::Node(Message::Direct(message)) = self.messages.pop() {
             self.take(message);
         }
     }
 
-    /// The context ends, with messages that it has not taken in.
+    /// Ends the context, with messages that it has not taken in.
     fn die(self) -> (Arc<Shared>, mpsc::Receiver<ErrorKind>) {
         let Bench { flow, backend, shared, messages, told, .. } = self;
         drop(Writeback::new(0, Arc::clone(&shared), messages, backend, knobs()));
@@ -171,7 +170,7 @@ fn kind(ticket: &Ticket) -> Option<ErrorKind> {
 }
 
 #[test]
-fn contract_02_one_flush_of_a_file_at_a_time_and_all_hear_of_its_failure() {
+fn contract_02_one_flush_of_a_file_runs_at_a_time_and_fails_all_waiting_syncs() {
     let mut bench = Bench::new();
     let (inode, other) = (bench.open(), bench.open());
     let first = bench.ask(&inode, Verb::FlushData);
@@ -183,7 +182,7 @@ fn contract_02_one_flush_of_a_file_at_a_time_and_all_hear_of_its_failure() {
     bench.end(bios.remove(0), Ok(0));
     assert!(outcome(&first).unwrap().0.is_ok());
     let mut second = bench.bios();
-    assert_eq!(second.len(), 1, "one for all that waited");
+    assert_eq!(second.len(), 1, "one flush serves all that waited");
     assert_eq!(second[0].operation, Asked::FlushAll);
     let late = bench.ask(&inode, Verb::FlushData);
     assert!(bench.bios().is_empty());
@@ -197,7 +196,7 @@ fn contract_02_one_flush_of_a_file_at_a_time_and_all_hear_of_its_failure() {
     assert!(!inode.has_operations() && !other.has_operations());
 }
 
-/// The block at the head lies across the end of the file, the one at the tail could not be read.
+/// The block at the head contains the end of the file. The block at the tail cannot be read.
 #[test]
 fn contract_02_a_write_that_wrote_nothing_fails() {
     let mut bench = Bench::new();
@@ -213,7 +212,7 @@ fn contract_02_a_write_that_wrote_nothing_fails() {
 }
 
 #[test]
-fn contract_02_what_nobody_was_told_of_is_told_when_the_context_has_ended() {
+fn contract_02_unreported_errors_are_reported_when_the_context_has_ended() {
     let mut bench = Bench::new();
     let inode = bench.open();
     let error = |kind| Error::new(kind, "a write failed");
@@ -237,7 +236,7 @@ fn contract_02_what_nobody_was_told_of_is_told_when_the_context_has_ended() {
     assert_eq!(all(), []);
 }
 
-/// A write whose future was dropped fails, and so does the wait for the close.
+/// A write whose future was dropped fails. Then the wait for the close is dropped.
 #[test]
 fn contract_02_a_close_that_is_given_up_loses_no_error() {
     for is_taken_in in [false, true] {
@@ -264,7 +263,7 @@ fn contract_02_a_close_that_is_given_up_loses_no_error() {
 }
 
 #[test]
-fn contract_16_what_a_plug_holds_ends_with_the_context() {
+fn contract_16_held_operations_end_with_the_context() {
     for is_taken_in in [false, true] {
         let mut bench = Bench::new();
         let (inode, handle) = (bench.open(), bench.handle());
@@ -301,7 +300,7 @@ fn contract_18_operations_that_have_started_are_bounded_and_files_take_turns() {
     let (mut ended, mut of_few) = (Vec::new(), Vec::new());
     while ended.len() + of_few.len() < tickets.len() {
         let bios = bench.bios();
-        assert!(!bios.is_empty(), "it stands still");
+        assert!(!bios.is_empty(), "no bio is in flight, and operations are left");
         for bio in bios {
             if bio.target == few.target {
                 of_few.push((bio.offset / BLOCK, ended.len()));
@@ -316,7 +315,7 @@ fn contract_18_operations_that_have_started_are_bounded_and_files_take_turns() {
     assert!(of_few.iter().map(|(number, _)| *number).eq(0..5), "in order");
     assert!(
         of_few.iter().all(|(_, behind)| *behind < total as usize - 100),
-        "not behind all others: {of_few:?}"
+        "the file with few operations is served last: {of_few:?}"
     );
     for ticket in tickets {
         assert_eq!(outcome(&ticket).unwrap().0.unwrap(), BLOCK as usize);

@@ -45,17 +45,17 @@ enum Stage<B> {
     Over,
 }
 
-/// The caller's buffer, where a copy of it is at the device.
+/// The caller's buffer, if the device works on a copy of it.
 #[derive(Debug)]
 pub(crate) struct Aside<B> {
     pub(crate) buffer: B,
     pub(crate) manner: Copying,
 }
 
-/// What is copied back.
+/// Bytes to copy back to the caller's buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Copying {
-    /// What was read, after so many bytes of the copy.
+    /// The bytes read. They follow this number of bytes in the copy.
     After(usize),
     Nothing,
 }
@@ -87,7 +87,7 @@ impl<B: DirectBuffer> Transfer<B> {
     }
 }
 
-// No part of it is pinned: it hands out no address of its own.
+// No address of it is handed out, so nothing has to be pinned.
 impl<B: DirectBuffer> Unpin for Transfer<B> {}
 
 impl<B: DirectBuffer> Future for Transfer<B> {
@@ -110,7 +110,7 @@ impl<B: DirectBuffer> Future for Transfer<B> {
                     Poll::Pending
                 }
             },
-            Stage::Over => panic!("a future is not polled after its end"),
+            Stage::Over => panic!("a transfer was polled after its end"),
         }
     }
 }
@@ -124,7 +124,7 @@ impl<B: DirectBuffer> Aside<B> {
     }
 }
 
-/// An operation submitted, to be waited for; dropped, it goes on.
+/// Future of a submitted operation. Dropping it does not stop the operation.
 #[derive(Debug)]
 pub(crate) struct Asked {
     ticket: Arc<Ticket>,
@@ -153,7 +153,7 @@ impl Future for Asked {
         let polled = self.ticket.poll(context);
         if polled.is_pending() {
             plug::release_here();
-            // What was submitted when the context had gone is looked at by nobody.
+            // No context takes an operation that was submitted after the contexts stopped.
             if self.shared.is_orphaned() {
                 let ended = Error::new(
                     ErrorKind::Shutdown,
@@ -168,7 +168,7 @@ impl Future for Asked {
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        // Another thread of the parent may have held its lock when the child was forked.
+        // In a forked child, another thread of the parent may have held the lock at the fork.
         if self.shared.is_parent() {
             self.ticket.abandon();
         }

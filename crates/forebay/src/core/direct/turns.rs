@@ -1,34 +1,34 @@
-//! Bios of direct files that wait for room in the queue: files take turns, by bytes.
+//! Bios of direct files that wait for room in the queue. Files take turns, by bytes.
 //!
-//! Within a file first in, first out: what overlaps keeps its order. Between files a turn is one
-//! large request's worth of bytes, so who has thousands of bios waiting holds nobody up by more
-//! than that. Flushes, which cover what has ended and wait for nothing, go first. Pure: no time, no
-//! device.
+//! Bios of one file leave first in, first out, so overlapping ones keep their order. A turn has the
+//! bytes of one large request. So a file with thousands of waiting bios delays no other file by
+//! more than that. Flushes go first: they cover completed writes and wait for nothing. Pure: no
+//! time, no device.
 
 use std::collections::VecDeque;
 
 use forebay_block::Bio;
 use forebay_block::limits::{PAGE, REQUEST_BYTES};
 
-/// The bios that wait.
+/// Waiting bios.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     flushes: VecDeque<Bio>,
-    /// By target's number.
+    /// Lines by the number of their target.
     lines: Vec<Line>,
-    /// Lines with something in them, whose turn it is first.
+    /// Lines that are not empty, in the order of their turns.
     order: VecDeque<usize>,
 }
 
 #[derive(Debug, Default)]
 struct Line {
     bios: VecDeque<Bio>,
-    /// Bytes of its turn that are left.
+    /// Bytes left of its turn.
     left: u64,
 }
 
 impl Turns {
-    /// Puts a bio at the end of its file's line.
+    /// Appends a bio to the line of its file.
     pub(crate) fn push(&mut self, bio: Bio) {
         let number = bio.target.0 as usize;
         if self.lines.len() <= number {
@@ -42,20 +42,20 @@ impl Turns {
         line.bios.push_back(bio);
     }
 
-    /// Puts a flush before all else.
+    /// Appends a flush, which goes before all other bios.
     pub(crate) fn push_flush(&mut self, bio: Bio) {
         self.flushes.push_back(bio);
     }
 
-    /// The next one.
+    /// Removes and returns the next bio.
     pub(crate) fn pop(&mut self) -> Option<Bio> {
         if let Some(flush) = self.flushes.pop_front() {
             return Some(flush);
         }
         let number = *self.order.front()?;
         let line = &mut self.lines[number];
-        let bio = line.bios.pop_front().expect("a line in the order has something in it");
-        // One without bytes is not for nothing either.
+        let bio = line.bios.pop_front().expect("a line in the order is not empty");
+        // A bio without bytes uses up part of the turn, too.
         line.left = line.left.saturating_sub(bio.length.max(PAGE as u64));
         if line.bios.is_empty() || line.left == 0 {
             line.left = REQUEST_BYTES;

@@ -1,19 +1,20 @@
-//! Taking over what a keeper holds of a dead program: the talk with it, and what of it is whole.
+//! Adoption of the data and files that a keeper holds of a dead program: the protocol with the
+//! keeper, and the checks of its content.
 //!
 //! ```text
-//! new program --- adopt ------------------> keeper    (which has written all it could, and waits)
-//!             <-- arena, files, "that is all" ---
-//!             ... maps, looks ...
-//!             ... has a keeper of its own, on trial, which gets the files ...
-//!             --- room ----------------------> keeper    (no longer at its socket: the next one will be there)
-//!             ... its own keeper listens, and is on trial no more ...
+//! new program --- adopt ------------------> keeper    (has written all it could, and waits)
+//!             <-- arena, files, end -------------
+//!             ... maps and checks them ...
+//!             ... starts its own keeper, on trial, and gives it the files ...
+//!             --- room ----------------------> keeper    (leaves its socket to the next one)
+//!             ... confirms its own keeper, which listens now ...
 //!             --- taken --------------------->         ends
 //! ```
 //!
-//! Until the last word the keeper has everything, and everything that is done here may be done
-//! twice: whoever dies in the middle of it, or cannot go on, leaves it to the next. What comes is
-//! trusted in nothing: the memory is mapped only where all it says of itself is so, and a file
-//! counts only where it is the one the arena means.
+//! Until the last message the keeper has everything, and each step here can be repeated. If the new
+//! program dies or gives up in between, the next one can adopt. Nothing received is trusted. The
+//! memory is mapped only if its description of itself is valid, and a file counts only if the arena
+//! refers to it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -31,18 +32,18 @@ use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::{KEEPER_ANSWER, KEEPER_FINISHING, KEEPER_FIRST_WORD};
 use crate::core::recovery::inherited::{self, HandedFile, whole_files};
 
-/// What a keeper has handed over, and may still get back.
+/// Content handed over by a keeper. The keeper still has it until it is released.
 #[derive(Debug)]
 pub(crate) struct Handed {
     pub(crate) channel: Channel,
     pub(crate) arena: Arc<Arena>,
-    /// Of whom it was.
+    /// Process id of the dead program.
     pub(crate) process: u32,
     pub(crate) files: Vec<HandedFile>,
 }
 
 impl Handed {
-    /// Asks who listens there for what he holds. Blocks: he may be writing still.
+    /// Asks the keeper at a socket for its content. Blocks while the keeper is still writing.
     pub(crate) fn ask(socket: &Path) -> Result<Self> {
         let channel = connect(socket).map_err(|error| error.at_path(socket))?;
         Self::receive(channel).map_err(|error| error.at_path(socket))
@@ -50,7 +51,7 @@ impl Handed {
 
     fn receive(channel: Channel) -> Result<Self> {
         let sent = channel.send(&Message::Adopt { layout: LAYOUT_VERSION }.encode(), &[]);
-        // Whoever does not listen has perhaps said why.
+        // A keeper that does not read may have sent the reason.
         let (first, descriptors) = match channel.receive(Some(KEEPER_FINISHING)) {
             Ok(Received::Message(message)) => decode(message)?,
             Ok(Received::Nothing) => return Err(failed("the keeper does not answer")),
@@ -90,12 +91,12 @@ impl Handed {
         Ok(Self { channel, arena, process, files })
     }
 
-    /// A new keeper may listen where the old one did.
+    /// Lets a new keeper listen at the path of the old one.
     ///
     /// # Errors
-    /// `Keeper` if the old one does not answer, or has ended the adoption.
+    /// `Keeper` if the old keeper does not answer, or has ended the adoption.
     pub(crate) fn make_room(channel: &Channel) -> Result<()> {
-        // Whoever is gone needs no room.
+        // A keeper that has ended needs no message.
         let asked = channel
             .send(&Message::Room.encode(), &[])
             .and_then(|()| channel.receive(Some(KEEPER_ANSWER)));
@@ -106,13 +107,14 @@ impl Handed {
         }
     }
 
-    /// Says that everything is taken over, before anything of it is used. Returns when the keeper
-    /// has let go of it, or is gone; after a second at most.
+    /// Confirms that everything is taken over, before any of it is used. Returns when the keeper
+    /// has released it or has ended, after a second at most.
     ///
     /// # Errors
-    /// `Keeper` if that has ended the adoption because it took too long: others may have the files.
+    /// `Keeper` if the keeper has ended the adoption because it took too long: other programs may
+    /// have the files.
     pub(crate) fn tell_taken(channel: &Channel) -> Result<()> {
-        // A keeper that is gone has nothing that it could give to others. Its last message can
+        // A keeper that has ended cannot give anything to other programs. Its last message can
         // still be read.
         let sent = channel.send(&Message::Taken.encode(), &[]);
         match channel.receive(Some(KEEPER_ANSWER)) {
@@ -126,10 +128,10 @@ impl Handed {
     }
 }
 
-/// What to do where there is nothing to be taken over.
+/// Remedy if there is nothing to adopt.
 const OPEN_ANEW: &str = "accepted data is already written: build a new engine and open the files";
 
-/// The old keeper's answer, which may be that the adoption took too long.
+/// Checks the answer of the old keeper, which may refuse because the adoption took too long.
 fn unless_refused(message: passing::Message) -> Result<()> {
     match decode(message)?.0 {
         Message::Refused { reason } => {
@@ -173,7 +175,7 @@ fn decode(message: passing::Message) -> Result<(Message, Vec<OwnedFd>)> {
     Ok((decoded, message.descriptors))
 }
 
-/// What was announced is there, or comes at once.
+/// Receives the next announced message, which must come at once.
 fn next(channel: &Channel) -> Result<(Message, Vec<OwnedFd>)> {
     match channel.receive(Some(KEEPER_FIRST_WORD)) {
         Ok(Received::Message(message)) => decode(message),

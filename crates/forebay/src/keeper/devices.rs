@@ -1,5 +1,5 @@
-//! Finishing the files of a dead program, with a thread for each device: a device that hangs holds
-//! up no other.
+//! Writes out the files of a dead program, with one thread per device, so that a hung device delays
+//! no other.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use crate::core::recovery::finish::{Done, Job, Rings, finish_device};
 use crate::platform::Arena;
 use crate::platform::sync::Mutex;
 
-/// Does all of it, or as much as can be done before `patience` is over; by the files' numbers.
+/// Finishes all files, or as many as possible before `patience` is over. Returns the results by
+/// file number.
 pub(crate) fn finish(
     arena: &Arena,
     jobs: BTreeMap<u32, Job>,
@@ -27,7 +28,7 @@ pub(crate) fn finish(
     let others = devices.len().saturating_sub(1);
     let devices = Mutex::new(devices);
     let work = || {
-        // (Not locked meanwhile.)
+        // The lock is released before the work.
         let next = || devices.lock().pop_first();
         while let Some((device, jobs)) = next() {
             let done = finish_device(arena, jobs, rings, patience, &|| progress.came_back(device));
@@ -36,7 +37,7 @@ pub(crate) fn finish(
     };
     std::thread::scope(|scope| {
         for _ in 0..others {
-            // Without a thread of its own a device waits for others.
+            // Without its thread, a device waits for others.
             let _ =
                 std::thread::Builder::new().name("forebay-device".into()).spawn_scoped(scope, work);
         }

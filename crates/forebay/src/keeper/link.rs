@@ -1,8 +1,8 @@
-//! The engine's end: starts the keeper, has it told of each file, and notices when it is gone.
+//! The engine's side of the keeper: starts it, sends it each file, and notices its end.
 //!
-//! A caller waits for one answer of the keeper, a second at most: a keeper that does not answer in
-//! that time is killed, and counts as gone. While there is none nobody waits; what is open is
-//! remembered, and the next one gets it.
+//! A caller waits for one answer of the keeper, a second at most. A keeper that does not answer in
+//! time is killed, and counts as lost. While no keeper runs, no caller waits. The open files are
+//! remembered for the next keeper.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,13 +26,13 @@ use crate::core::shared::Shared;
 use crate::core::standby::KeeperState;
 use crate::platform::thread::mark_as_ours;
 
-/// The way to the keeper.
+/// Connection to the keeper process.
 #[derive(Debug)]
 pub(crate) struct Link {
     keeper: Keeper,
     arena: Arc<Arena>,
     gone: Gone,
-    /// The process that it is of: a forked child says nothing.
+    /// Process id of the engine. A forked child sends nothing.
     home: u32,
     state: Mutex<State>,
     changed: Condvar,
@@ -42,41 +42,41 @@ pub(crate) struct Link {
 struct State {
     line: Line,
     files: BTreeMap<u32, Held>,
-    /// What every ring has to hold; `None` once it is closed, so that the end of the rings is told
-    /// while this process lives.
+    /// Object that every ring has to hold. `None` once closed, so that the keeper sees the end of
+    /// the rings while this process lives.
     alive: Option<Arc<Alive>>,
     restarts: u64,
-    /// What there is to keep is another keeper's still.
+    /// Whether another keeper still has the content.
     on_trial: bool,
-    /// Nobody watches any more.
+    /// Whether the watching thread has ended.
     is_over: bool,
 }
 
-/// A file the keeper has, or will have.
+/// A file that the keeper holds, or that the next one will hold.
 #[derive(Clone, Debug)]
 struct Held {
     generation: u16,
     file: Arc<File>,
 }
 
-/// Whether there is a keeper.
+/// Connection to a keeper, if one runs.
 #[derive(Debug)]
 enum Line {
     Up(Up),
-    /// There is none.
+    /// No keeper runs now.
     Down,
-    /// There will be none.
+    /// No keeper runs, and none will be started.
     Closed,
 }
 
-/// One that is there.
+/// A keeper that runs.
 #[derive(Debug)]
 struct Up {
     channel: Channel,
     process: Process,
 }
 
-/// A keeper that was started.
+/// A keeper that was just started.
 #[derive(Debug)]
 pub(crate) struct Started {
     up: Up,
@@ -84,8 +84,8 @@ pub(crate) struct Started {
 }
 
 impl Link {
-    /// Starts a keeper for an arena: on trial until [`Link::confirm`], where another one has
-    /// everything still.
+    /// Starts a keeper for an arena. With `on_trial`, it is on trial until [`Link::confirm`],
+    /// because another keeper still has everything.
     pub(crate) fn start(
         keeper: Keeper,
         arena: Arc<Arena>,
@@ -119,17 +119,17 @@ impl Link {
         Ok((Arc::new(link), child))
     }
 
-    /// What every ring has to hold.
+    /// Returns the object that every ring has to hold.
     pub(crate) fn alive(&self) -> Option<Arc<Alive>> {
         self.lock().alive.clone()
     }
 
-    /// Whether there is a keeper at this moment.
+    /// Returns whether a keeper runs now.
     pub(crate) fn is_there(&self) -> bool {
         matches!(self.lock().line, Line::Up(_))
     }
 
-    /// Starts a process, and waits until it says that it is a keeper.
+    /// Starts a process, and waits until it reports that it is a keeper.
     fn start_one(&self) -> Result<Started> {
         let failed = |what: &str| Error::new(ErrorKind::Keeper, what).remedy(self.keeper.remedy());
         let (channel, theirs) = Channel::pair()
@@ -138,7 +138,7 @@ impl Link {
         let end =
             end.map_err(|error| failed("could not create a socket to the keeper").because(error))?;
         let child = self.keeper.command(end.into()).spawn();
-        // So that the keeper alone has it, and its end is told.
+        // The keeper alone must hold it, so that its end is noticed.
         drop(theirs);
         let mut child =
             child.map_err(|error| failed("could not start the keeper").because(error))?;
@@ -161,9 +161,10 @@ impl Link {
         let (layout, on_trial) = (LAYOUT_VERSION, self.lock().on_trial);
         let hello =
             Hello { layout, process: self.home, patience, linger, on_trial, socket, save_to, log };
-        let memfd = self.arena.memfd().expect("an arena that is kept is a shared one");
+        let memfd =
+            self.arena.memfd().expect("the arena of an engine with a keeper is shared memory");
         let sent = channel.send(&Message::Hello(hello).encode(), &[memfd, self.gone.as_fd()]);
-        // Whoever is gone already has perhaps said why.
+        // A program that has already ended may have sent the reason.
         match hear(channel, KEEPER_START) {
             Ok(Message::Welcome { .. }) => Ok(process),
             Ok(Message::Refused { reason }) => {
@@ -179,7 +180,7 @@ impl Link {
         }
     }
 
-    /// A file is opened: returns when the keeper has it, where there is one.
+    /// Sends an opened file, and returns when the keeper has it, if one runs.
     pub(crate) fn add(&self, number: u32, generation: u16, file: &Arc<File>) -> Result<()> {
         let mut state = self.lock();
         state.files.insert(number, Held { generation, file: Arc::clone(file) });
@@ -196,11 +197,11 @@ impl Link {
         }
     }
 
-    /// It has everything, and does its work from now on, should this process die; returns when it
-    /// listens.
+    /// Ends the trial of the keeper: it has everything, and acts from now on if this process dies.
+    /// Returns when the keeper listens.
     ///
     /// # Errors
-    /// `Keeper` where it cannot, or there is none: then it is on trial still.
+    /// `Keeper` if it refuses or has ended; then it is still on trial.
     pub(crate) fn confirm(&self) -> Result<()> {
         let mut state = self.lock();
         match state.ask(&Message::Taken, &[]) {
@@ -215,17 +216,17 @@ impl Link {
         }
     }
 
-    /// A file is closed: returns when the keeper has let go of it.
+    /// Removes a closed file, and returns when the keeper has closed it.
     pub(crate) fn remove(&self, number: u32, generation: u16) {
         let mut state = self.lock();
-        // The number may be another file's by now.
+        // The number may belong to another file by now.
         if state.files.get(&number).is_some_and(|held| held.generation == generation) {
             state.files.remove(&number);
             state.ask(&Message::Remove { number, generation }, &[]);
         }
     }
 
-    /// What there is.
+    /// Returns the state of the keeper.
     pub(crate) fn state(&self) -> KeeperState {
         let state = self.lock();
         let process = match &state.line {
@@ -235,7 +236,8 @@ impl Link {
         KeeperState { process, files: state.files.len(), restarts: state.restarts }
     }
 
-    /// All is written: the keeper may go. Waits until it has, a second at most.
+    /// Lets the keeper end, because everything is written. Waits until it has ended, a second at
+    /// most.
     pub(crate) fn say_goodbye(&self) {
         let Some(up) = self.close() else { return };
         let said = up.channel.send(&Message::Goodbye.encode(), &[]);
@@ -246,13 +248,12 @@ impl Link {
         self.wait_for_watcher();
     }
 
-    /// Not all is written, and this process does nothing more about it: the keeper does as if it
-    /// were dead.
+    /// Leaves unwritten data to the keeper, which acts as if this process were dead.
     pub(crate) fn leave_it(&self) {
         drop(self.close());
     }
 
-    /// Nobody uses it from now on.
+    /// Closes the connection, and returns the running keeper.
     fn close(&self) -> Option<Up> {
         if std::process::id() != self.home {
             return None;
@@ -292,7 +293,8 @@ impl Link {
         })
     }
 
-    /// Until there is no keeper any more, and will be none.
+    /// Waits for the end of the keeper and replaces it, until the engine ends or no other keeper is
+    /// wanted.
     fn stand_by(&self, shared: &Weak<Shared>, mut child: Child) {
         let mut pause = Duration::ZERO;
         loop {
@@ -322,7 +324,7 @@ impl Link {
         }
     }
 
-    /// Whether the keeper's end was not asked for; from now on there is none.
+    /// Returns whether the end of the keeper was unexpected. Then notes that no keeper runs.
     fn is_lost(&self) -> bool {
         let mut state = self.lock();
         let is_lost = !matches!(state.line, Line::Closed);
@@ -335,16 +337,16 @@ impl Link {
     fn lost(&self, ended: &io::Result<ExitStatus>) -> Error {
         let how = ended.as_ref().map_or("unseen".to_owned(), ToString::to_string);
         let then = match self.keeper.when_lost {
-            WhenLost::Restart => "another one is started; until it is there",
+            WhenLost::Restart => "another one is being started; until then",
             WhenLost::GoOn => "from now on",
         };
         let what = format!(
-            "the keeper has ended ({how}); {then} what is not synced lives in this process alone"
+            "the keeper has ended ({how}); {then} the death of this process loses unsynced data"
         );
         Error::new(ErrorKind::Keeper, what)
     }
 
-    /// False when the engine has ended meanwhile.
+    /// Waits for a pause. Returns false if the engine ends meanwhile.
     fn rest(&self, pause: Duration) -> bool {
         let is_open = |state: &mut State| !matches!(state.line, Line::Closed);
         let waited = self.changed.wait_timeout_while(self.lock(), pause, is_open);
@@ -352,7 +354,7 @@ impl Link {
         !matches!(state.line, Line::Closed)
     }
 
-    /// `None` when the engine has ended meanwhile.
+    /// Starts a new keeper with all files. Returns `None` if the engine ends meanwhile.
     fn start_again(&self) -> Result<Option<Child>> {
         let Started { up, mut child } = self.start_one()?;
         let mut state = self.lock();
@@ -379,7 +381,7 @@ impl Link {
     }
 }
 
-/// Whoever made an engine that never ran.
+/// Ends the keeper of an engine that never ran.
 impl Drop for Link {
     fn drop(&mut self) {
         self.say_goodbye();
@@ -387,8 +389,8 @@ impl Drop for Link {
 }
 
 impl State {
-    /// Asks, and waits for the answer. A keeper that gives none is ended, and whoever watches for
-    /// that goes on from there.
+    /// Sends a message and waits for the answer. A keeper without a valid answer is killed. The
+    /// watching thread then continues from there.
     fn ask(&mut self, message: &Message, descriptors: &[BorrowedFd<'_>]) -> Option<Message> {
         let Line::Up(up) = &self.line else { return None };
         let answer = up
@@ -398,7 +400,11 @@ impl State {
         match answer {
             Ok(answer) if is_answer(message, &answer) => Some(answer),
             other => {
-                tracing::warn!(?message, answer = ?other, "the keeper does not answer as it should: it is ended");
+                tracing::warn!(
+                    ?message,
+                    answer = ?other,
+                    "the keeper sent no valid answer; killing it"
+                );
                 let _ = up.process.kill();
                 self.line = Line::Down;
                 None
@@ -406,8 +412,8 @@ impl State {
         }
     }
 
-    /// Gives all files to a new keeper, a few at a time: more than the channel holds would keep
-    /// both ends waiting.
+    /// Sends all files to a new keeper, a few at a time: more than the channel holds would block
+    /// both ends.
     fn send_all(&self, channel: &Channel) -> Result<()> {
         let failed = |why: String| {
             Error::new(
@@ -435,7 +441,7 @@ impl State {
     }
 }
 
-/// Whether one is the answer to the other.
+/// Returns whether a message answers a request.
 fn is_answer(asked: &Message, answer: &Message) -> bool {
     match (asked, answer) {
         (
@@ -448,7 +454,7 @@ fn is_answer(asked: &Message, answer: &Message) -> bool {
     }
 }
 
-/// The next message.
+/// Receives the next message.
 fn hear(channel: &Channel, patience: Duration) -> io::Result<Message> {
     match channel.receive(Some(patience))? {
         Received::Message(message) => Message::decode(&message.bytes)
@@ -458,7 +464,7 @@ fn hear(channel: &Channel, patience: Duration) -> io::Result<Message> {
     }
 }
 
-/// Nobody waits for it.
+/// Logs and reports an error that no caller waits for.
 fn tell(shared: &Weak<Shared>, error: &Error) {
     tracing::error!(%error);
     if let Some(shared) = shared.upgrade() {

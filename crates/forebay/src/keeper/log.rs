@@ -1,9 +1,8 @@
-//! What a keeper says: a line for each thing, to the file that was given or to standard error. It
-//! says nothing while the program it stands by lives.
+//! The log of a keeper: one line per event, to a file or to standard error. A keeper logs nothing
+//! while its program lives.
 //!
-//! Whoever does not listen holds up nothing: a pipe may be full, and a file on a device that hangs.
-//! So a thread of its own writes the lines, from the first on, and at the end they are waited for,
-//! but not for long.
+//! A slow reader must not block the keeper: a pipe may be full, or a file may be on a hung device.
+//! So a separate thread writes the lines. At the end the keeper waits for it, for a bounded time.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,15 +17,15 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use crate::core::limits::{KEEPER_LOG_LINES, KEEPER_LOG_PATIENCE};
 use crate::platform::sync::{Condvar, Mutex};
 
-/// Where it goes.
+/// Log of a keeper.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    /// None: standard error.
+    /// Log file; if unset, standard error.
     file: Option<Arc<File>>,
     lines: Arc<Lines>,
 }
 
-/// What is said and not written yet.
+/// Lines that are not written yet.
 #[derive(Debug, Default)]
 struct Lines {
     state: Mutex<State>,
@@ -35,17 +34,17 @@ struct Lines {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The first is being written.
+    /// Lines in order; the first one is being written.
     lines: VecDeque<String>,
     has_writer: bool,
-    /// Lines written.
+    /// Number of lines written.
     written: u64,
-    /// So many were when the patience was last over.
+    /// Value of `written` when the last wait ran out of time.
     stuck_at: Option<u64>,
 }
 
 impl Log {
-    /// To a file, behind what is in it.
+    /// Creates a log that appends to a file, or writes to standard error.
     pub(crate) fn to(path: Option<&Path>) -> io::Result<Self> {
         let open = |path| {
             OpenOptions::new().append(true).create(true).mode(0o600).open(path).map(Arc::new)
@@ -53,7 +52,7 @@ impl Log {
         Ok(Self { file: path.map(open).transpose()?, lines: Arc::default() })
     }
 
-    /// Says one thing. Whoever does not let it be said does not stop anything.
+    /// Logs one line. Never fails: a line that cannot be logged is dropped.
     pub(crate) fn say(&self, what: fmt::Arguments<'_>) {
         let process = std::process::id();
         let line = match &self.file {
@@ -67,7 +66,7 @@ impl Log {
             }
             None => format!("forebay-keeper[{process}]: {what}\n"),
         };
-        // Of many lines none is left out where they are only written slowly.
+        // While lines are being written, however slowly, no line is dropped.
         if self.lines.wait_for_fewer_than(KEEPER_LOG_LINES) {
             let mut state = self.lines.state.lock();
             state.lines.push_back(line);
@@ -76,7 +75,7 @@ impl Log {
         }
     }
 
-    /// Waits until everything is written, or until for a while nothing was.
+    /// Waits until all lines are written, or none was written for a while.
     pub(crate) fn flush(&self) {
         let _ = self.lines.wait_for_fewer_than(1);
     }
@@ -84,7 +83,7 @@ impl Log {
     fn start_writer(&self) -> bool {
         let file = match &self.file {
             Some(file) => Ok(Arc::clone(file)),
-            // Not by way of its lock, which a panic wants too.
+            // Without the lock of standard error, which the panic handler needs too.
             None => io::stderr().as_fd().try_clone_to_owned().map(File::from).map(Arc::new),
         };
         let Ok(file) = file else { return false };
@@ -113,8 +112,8 @@ impl Lines {
         }
     }
 
-    /// Whether there are so few. While lines are written it waits; and once it has waited in vain,
-    /// not again before another was.
+    /// Returns whether fewer than `count` lines are left. Waits as long as lines are being written.
+    /// After a wait without progress, does not wait again before the next line is written.
     fn wait_for_fewer_than(&self, count: usize) -> bool {
         let mut state = self.state.lock();
         while state.lines.len() >= count && state.stuck_at != Some(state.written) {
@@ -137,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    /// A log to a pipe, and what is heard of it.
+    /// Returns a log to a pipe, and the reader.
     fn piped() -> (Log, BufReader<io::PipeReader>) {
         let (reader, writer) = io::pipe().unwrap();
         let file = Some(Arc::new(File::from(OwnedFd::from(writer))));
@@ -145,10 +144,10 @@ mod tests {
     }
 
     #[test]
-    fn nobody_who_listens_holds_it_up_and_who_does_late_hears_it() {
+    fn a_reader_that_is_late_blocks_nothing_and_gets_the_first_lines() {
         let (log, heard) = piped();
         let long = "x".repeat(4000);
-        // More than a pipe holds, and more than are kept.
+        // More than a pipe and the queue hold.
         for number in 0..2 * KEEPER_LOG_LINES {
             log.say(format_args!("{number} {long}"));
         }
@@ -160,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_hears_all() {
+    fn a_reader_gets_all_lines() {
         let (log, heard) = piped();
         let count = 4 * KEEPER_LOG_LINES;
         let listening =

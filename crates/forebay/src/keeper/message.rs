@@ -1,13 +1,12 @@
-//! What a program and its keeper say to each other, and what a program that adopts says to a
-//! keeper.
+//! Messages between a program and its keeper, and between an adopting program and a keeper.
 //!
-//! A message is one packet: a byte that says which it is, then its fields in their order, little
-//! endian. Descriptors go beside it; how many there have to be is the message's. Text and paths are
-//! bytes behind their number (16 bits). Nothing may be left over. Whatever was sent, reading it
-//! ends in a message or in a reason why it is none.
+//! A message is one packet. It has a byte for its kind, then its fields in order, little endian.
+//! Descriptors are sent beside it; each kind requires a fixed number. Text and paths are bytes
+//! after their length (16 bits). No bytes may be left over. Decoding any bytes returns a message or
+//! the reason why they are not one.
 //!
-//! The first message of a conversation (`Hello`, `Adopt`) begins with the sign and the version in
-//! every version there will be, so that another version is told from nonsense.
+//! The first message of a connection (`Hello`, `Adopt`) begins with the sign and the version, in
+//! every version of the protocol. So another version can be distinguished from invalid bytes.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -19,136 +18,136 @@ use forebay_uring::passing::MESSAGE_BYTES;
 
 use crate::core::limits::KEEPER_PATH_BYTES;
 
-/// The version of this protocol.
+/// Version of this protocol.
 pub(crate) const VERSION: u32 = 2;
 
-/// Bytes of a reason that are told.
+/// Maximum length of a reason in bytes; the rest is cut off.
 const REASON_BYTES: usize = 1000;
 
 const _: () =
     assert!(3 * KEEPER_PATH_BYTES + 64 <= MESSAGE_BYTES && REASON_BYTES + 64 <= MESSAGE_BYTES);
 
-/// What a conversation begins with.
+/// Start of the first message of a connection.
 const SIGN: [u8; 4] = *b"FBK\x01";
 
 /// One message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Message {
-    /// The owner's first word. With it: the arena's memory, and the end that tells when its rings
-    /// are gone.
+    /// First message of the owner. With it: the memory of the arena, and the descriptor that
+    /// reports the end of the rings.
     Hello(Hello),
     /// Keep this file. With it: the file.
     Add {
-        /// By which frames name it.
+        /// Number of the file in the headers of frames.
         number: u32,
-        /// That of its record.
+        /// Generation in the record of the file.
         generation: u16,
     },
-    /// Let go of this file.
+    /// Close this file.
     Remove {
-        /// As it was added.
+        /// As in `Add`.
         number: u32,
-        /// As it was added.
+        /// As in `Add`.
         generation: u16,
     },
-    /// All is written: there is nothing to keep.
+    /// All is written; the keeper ends.
     Goodbye,
     /// The keeper's answer to `Hello`.
     Welcome {
-        /// The keeper.
+        /// Process id of the keeper.
         process: u32,
     },
-    /// It will not.
+    /// The keeper refuses.
     Refused {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// It keeps the file.
+    /// The keeper holds the file.
     Added {
-        /// Which.
+        /// Number of the file.
         number: u32,
     },
-    /// It cannot.
+    /// The keeper cannot hold the file.
     NotAdded {
-        /// Which.
+        /// Number of the file.
         number: u32,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// It has let go of the file.
+    /// The keeper has closed the file.
     Removed {
-        /// Which.
+        /// Number of the file.
         number: u32,
     },
-    /// Another program asks for what the keeper holds of a dead one.
+    /// Another program asks for the content of a dead program.
     Adopt {
-        /// Of the arena's layout.
+        /// Version of the layout of the arena.
         layout: u64,
     },
-    /// It gets it. With it: the arena's memory.
+    /// The keeper hands it over. With it: the memory of the arena.
     Handed {
-        /// Whose it was.
+        /// Process id of the dead program.
         process: u32,
-        /// So many `File` messages follow, then `End`.
+        /// Number of `File` messages that follow, before `End`.
         files: u32,
     },
     /// One of the files. With it: the file.
     File {
-        /// By which frames name it.
+        /// Number of the file in the headers of frames.
         number: u32,
-        /// That of its record.
+        /// Generation in the record of the file.
         generation: u16,
     },
-    /// That was all.
+    /// End of the files.
     End,
-    /// The adopter has it all: the keeper may go. To a keeper on trial, and its answer: it is one,
-    /// and listens.
+    /// The adopting program has everything, and the keeper may end. To a keeper on trial: the trial
+    /// ends. As its answer: it listens.
     Taken,
-    /// The adopter's own keeper is about to listen at the path of this one, which stops that; and
-    /// the answer.
+    /// The keeper of the adopting program is about to listen at the path of this one, which stops
+    /// listening. Also the answer.
     Room,
 }
 
-/// What an owner tells its keeper first.
+/// Content of the first message of an owner.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Hello {
-    /// Of the arena's layout.
+    /// Version of the layout of the arena.
     pub(crate) layout: u64,
-    /// The owner.
+    /// Process id of the owner.
     pub(crate) process: u32,
-    /// How long it goes on trying to write.
+    /// Time that the keeper retries failed writes.
     pub(crate) patience: Duration,
-    /// How long it stays for who adopts.
+    /// Time that the keeper waits for an adopting program.
     pub(crate) linger: Duration,
-    /// What it keeps is another keeper's until it is told `Taken`: before that it writes nothing,
-    /// and does not listen.
+    /// Whether another keeper still has the content. Until `Taken`, this keeper writes nothing and
+    /// does not listen.
     pub(crate) on_trial: bool,
-    /// Where it listens for those.
+    /// Socket where the keeper waits for adopting programs.
     pub(crate) socket: Option<PathBuf>,
-    /// Where it saves what it could not write.
+    /// Directory for data that could not be written.
     pub(crate) save_to: Option<PathBuf>,
-    /// Where it says what it did.
+    /// Log file.
     pub(crate) log: Option<PathBuf>,
 }
 
-/// Why bytes are no message.
+/// Reason why bytes are not a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Malformed {
-    /// The other end is of another version.
+    /// The other end has another version.
     Version(u32),
-    /// There is not even a kind.
+    /// The packet is empty.
     Empty,
-    /// There is no such message.
+    /// The kind is unknown.
     Kind(u8),
-    /// It does not begin as a conversation does.
+    /// The first message of a connection lacks the sign.
     Sign,
-    /// It ends too early.
+    /// Bytes are missing.
     Short,
-    /// It goes on.
+    /// Bytes are left over.
     Long,
-    /// A text that is none, or a path that is not absolute.
+    /// A text is not UTF-8, or a path is not absolute.
     Text,
-    /// What is neither yes nor no.
+    /// A flag is neither 0 nor 1.
     Flag,
 }
 
@@ -158,22 +157,22 @@ impl fmt::Display for Malformed {
             Self::Version(other) => {
                 write!(
                     formatter,
-                    "version {other} of what keepers speak, and this is version {VERSION}"
+                    "version {other} of the keeper protocol, and this is version {VERSION}"
                 )
             }
-            Self::Empty => formatter.write_str("a message without a beginning"),
+            Self::Empty => formatter.write_str("an empty message"),
             Self::Kind(kind) => write!(formatter, "a message of no known kind ({kind})"),
-            Self::Sign => formatter.write_str("not what a program that knows keepers begins with"),
+            Self::Sign => formatter.write_str("a message without the sign of the keeper protocol"),
             Self::Short => formatter.write_str("a message that is cut off"),
             Self::Long => formatter.write_str("a message with bytes left over"),
-            Self::Text => formatter.write_str("a text or path that cannot be"),
-            Self::Flag => formatter.write_str("a yes or no that is neither"),
+            Self::Text => formatter.write_str("a message with an invalid text or path"),
+            Self::Flag => formatter.write_str("a message with an invalid flag"),
         }
     }
 }
 
 impl Message {
-    /// Its bytes.
+    /// Returns the message as bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Writer(vec![self.kind()]);
         match self {
@@ -234,7 +233,7 @@ impl Message {
         }
     }
 
-    /// Reads one; it is trusted in nothing.
+    /// Parses a message. The bytes are not trusted.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let (kind, rest) = bytes.split_first().ok_or(Malformed::Empty)?;
         let mut fields = Reader(rest);
@@ -263,7 +262,7 @@ impl Message {
     }
 }
 
-/// Puts fields behind each other.
+/// Appends fields to a message.
 struct Writer(Vec<u8>);
 
 impl Writer {
@@ -276,7 +275,7 @@ impl Writer {
         self.put(&VERSION.to_le_bytes());
     }
 
-    /// In milliseconds.
+    /// Appends a time in milliseconds.
     fn duration(&mut self, duration: Duration) {
         self.put(&u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).to_le_bytes());
     }
@@ -286,7 +285,7 @@ impl Writer {
     }
 
     fn text(&mut self, text: &str) {
-        // A reason is a line; whoever writes a longer one is not heard to its end.
+        // A reason is one line; a longer text is cut.
         let mut end = text.len().min(REASON_BYTES);
         while !text.is_char_boundary(end) {
             end -= 1;
@@ -295,14 +294,14 @@ impl Writer {
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
-        let length =
-            u16::try_from(bytes.len()).expect("the kernel's paths are shorter, and texts were cut");
+        let length = u16::try_from(bytes.len())
+            .expect("paths of the kernel are shorter, and texts were cut");
         self.put(&length.to_le_bytes());
         self.put(bytes);
     }
 }
 
-/// Takes fields off the front.
+/// Removes fields from the front of a message.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -313,7 +312,7 @@ impl<'a> Reader<'a> {
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        Ok(self.take(N)?.try_into().expect("as many were taken"))
+        Ok(self.take(N)?.try_into().expect("N bytes were taken"))
     }
 
     fn u16(&mut self) -> Result<u16, Malformed> {
@@ -360,7 +359,7 @@ impl<'a> Reader<'a> {
         Ok(text.to_owned())
     }
 
-    /// None is one of no bytes.
+    /// An empty path means `None`.
     fn path(&mut self) -> Result<Option<PathBuf>, Malformed> {
         let path = Path::new(OsStr::from_bytes(self.bytes()?));
         match path.as_os_str().as_bytes() {
@@ -425,14 +424,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_heard() {
+    fn messages_arrive_as_they_were_sent() {
         for message in some() {
             assert_eq!(Message::decode(&message.encode()), Ok(message));
         }
     }
 
     #[test]
-    fn cut_or_longer_it_is_no_message() {
+    fn a_cut_or_longer_message_is_refused() {
         for message in some() {
             let mut bytes = message.encode();
             for length in 0..bytes.len() {
@@ -447,10 +446,10 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_told_from_nonsense() {
+    fn another_version_is_distinguished_from_invalid_bytes() {
         let mut bytes = hello().encode();
         bytes[5] = 9;
-        // However the rest of it looks.
+        // The rest may have any form.
         bytes.truncate(9);
         assert_eq!(Message::decode(&bytes), Err(Malformed::Version(9)));
         bytes[1] = b'?';
@@ -475,14 +474,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_bytes_end_in_a_message_or_a_reason(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_a_message_or_are_refused(
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+        ) {
             if let Ok(message) = Message::decode(&bytes) {
                 prop_assert_eq!(message.encode(), bytes);
             }
         }
 
         #[test]
-        fn a_changed_message_ends_in_one_or_a_reason(which in 0..15_usize, at in 0..64_usize, to in any::<u8>()) {
+        fn a_changed_message_is_a_message_or_is_refused(
+            which in 0..15_usize,
+            at in 0..64_usize,
+            to in any::<u8>(),
+        ) {
             let mut bytes = some()[which].encode();
             let at = at % bytes.len();
             bytes[at] = to;

@@ -5,12 +5,12 @@
 //!
 //! Program and keeper share the memory of the cache, and the keeper holds duplicates of the open
 //! files. While the program lives, the keeper sleeps. If the program ends without closing its
-//! engine, the keeper waits until the kernel has finished the requests of the dead program, writes
-//! the dirty pages, syncs the files, gives back reserved space, and exits.
+//! engine, the keeper waits until the kernel has finished the requests of the dead program. Then it
+//! writes the dirty pages, syncs the files, gives back reserved space, and exits.
 //!
 //! ```text
-//! program ------ memory (memfd) ------ keeper            dead ------ memory ------ keeper: plan, write, sync, end
-//!    |---- files, one by one ---------->|                             files --------|
+//! program ------ memory (memfd) ------ keeper      dead ---- memory ---- keeper: plan, write, sync
+//!    |---- files, one by one ---------->|                     files ------|
 //!    |<--- "added" ---------------------|
 //!    |---- goodbye ------> ends
 //! ```
@@ -50,10 +50,13 @@
 //!   `KillMode=mixed`, or [`Keeper::descriptor_store`].
 //! - Space reserved for writes that never came, unless the lease of the file is still held.
 
-// `link` is the engine's end, `process` the keeper's, `message` the protocol between them.
-// `recover` plans what is to be written, `finish` writes it, `progress` watches for hung devices,
-// `report` logs the result. `adopt` hands over to a new program, `image` reads and writes a saved
-// arena, `store` uses the service manager instead of a keeper, `standby` is either of the two.
+// The modules:
+//
+// - `link`: the engine's side. `process`: the keeper's side. `message`: the protocol between them.
+// - `devices`: the writing of the files. `progress`: the watch for hung devices.
+// - `report`: the account of the result. `log`: the log of the keeper.
+// - `adopt`: the handover to a new program. `image`: saved arenas.
+// - `store`: the service manager as the keeper. `standby`: either kind of keeper.
 
 pub(crate) mod adopt;
 pub(crate) mod devices;
@@ -157,8 +160,8 @@ impl Keeper {
         Self::of(Program::Path(path.into()))
     }
 
-    /// Uses this program as the keeper, the second process that finishes the writing if this process
-    /// dies. Its `main` must call [`run_if_asked`] before anything else.
+    /// Uses this program as the keeper, the second process that finishes the writing if this
+    /// process dies. Its `main` must call [`run_if_asked`] before anything else.
     ///
     /// The keeper runs the executable that this process runs, even if its file was replaced.
     #[must_use]
@@ -203,8 +206,9 @@ impl Keeper {
         self
     }
 
-    /// Sets the path of a socket that the keeper serves. After this program has died, another program
-    /// takes over its cache and its open files there, with [`Builder::adopt`](crate::Builder::adopt).
+    /// Sets the path of a socket that the keeper serves. After this program has died, another
+    /// program takes over its cache and its open files there, with
+    /// [`Builder::adopt`](crate::Builder::adopt).
     ///
     /// The socket has mode 0600: only the same user and root can connect.
     #[must_use]

@@ -1,5 +1,5 @@
-//! How far a keeper has come with each device, to be looked at from another thread: where a device
-//! hangs, no call comes back that could tell.
+//! Progress of a keeper with each device, for another thread: on a hung device no call returns that
+//! could report it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,45 +8,45 @@ use std::time::{Duration, Instant};
 use crate::core::recovery::finish::Done;
 use crate::platform::sync::Mutex;
 
-/// How far.
+/// Progress by device.
 #[derive(Debug)]
 pub(crate) struct Progress(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    /// Devices with which it is not done. Under no device: what comes before any of them.
+    /// Devices that are not finished. The key `None` stands for the time before the first device.
     waiting: BTreeMap<Option<u64>, Waiting>,
-    /// What became of the files of the others.
+    /// Results for the files of finished devices, by number.
     done: BTreeMap<u32, Done>,
 }
 
-/// A device that is worked with.
+/// A device that is not finished.
 #[derive(Debug)]
 struct Waiting {
-    /// When a call last came back.
+    /// Time when a call last returned.
     last: Instant,
     files: Vec<PathBuf>,
 }
 
-/// What is known where nothing comes back any more.
+/// State of the work when no call has returned for too long.
 #[derive(Debug)]
 pub(crate) struct Hung<'a> {
-    /// For so long.
+    /// Time since a call last returned.
     pub(crate) time: Duration,
-    /// Files of devices that hang.
+    /// Files on hung devices.
     pub(crate) files: Vec<&'a PathBuf>,
-    /// What became of the others, by their numbers.
+    /// Results for the other files, by number.
     pub(crate) done: BTreeMap<u32, Done>,
 }
 
 impl Progress {
-    /// Nothing is begun.
+    /// Starts before the first device.
     pub(crate) fn new() -> Self {
         let begun = Waiting { last: Instant::now(), files: Vec::new() };
         Self(Mutex::new(State { waiting: BTreeMap::from([(None, begun)]), done: BTreeMap::new() }))
     }
 
-    /// From now on it is these devices, with these files, that are worked with.
+    /// Sets the devices to work on, with their files.
     pub(super) fn begin(&self, devices: impl Iterator<Item = (u64, Vec<PathBuf>)>) {
         let last = Instant::now();
         let waiting =
@@ -54,27 +54,27 @@ impl Progress {
         self.0.lock().waiting = waiting;
     }
 
-    /// A call has come back, well or not.
+    /// Notes that a call has returned, with or without success.
     pub(super) fn came_back(&self, device: u64) {
         if let Some(waiting) = self.0.lock().waiting.get_mut(&Some(device)) {
             waiting.last = Instant::now();
         }
     }
 
-    /// A device is done with, well or not.
+    /// Notes that a device is finished, with or without success.
     pub(super) fn end(&self, device: u64, done: BTreeMap<u32, Done>) {
         let mut state = self.0.lock();
         state.waiting.remove(&Some(device));
         state.done.extend(done);
     }
 
-    /// What became of all files.
+    /// Removes and returns the results of all files.
     pub(super) fn take_done(&self) -> BTreeMap<u32, Done> {
         std::mem::take(&mut self.0.lock().done)
     }
 
-    /// Does something where nothing came back for so long from any device that is left. Whatever
-    /// comes back meanwhile waits for the end of it.
+    /// Calls `act` if no call has returned from any unfinished device for longer than `patience`.
+    /// Calls that return meanwhile wait for its end.
     pub(crate) fn if_hung(&self, patience: Duration, act: impl FnOnce(Hung<'_>)) {
         let mut guard = self.0.lock();
         let state = &mut *guard;
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn it_hangs_when_all_that_is_left_does() {
+    fn a_hang_is_reported_if_all_unfinished_devices_hang() {
         let progress = Progress::new();
         pause();
         assert_eq!(hung(&progress), Some(vec![]), "before any device");

@@ -19,7 +19,7 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    /// Starts the keeper of an arena. With `on_trial`, another keeper still has everything, until
+    /// Starts the keeper of an arena. With `on_trial`, another keeper still has everything until
     /// [`Standby::confirm`].
     pub(crate) fn start(keeper: Keeper, arena: &Arc<Arena>, on_trial: bool) -> Result<Self> {
         if keeper.is_store() {
@@ -104,6 +104,6 @@ impl Standby for Store {
         Store::say_goodbye(self);
     }
 
-    /// As it is when the process dies: nothing has to be done.
+    /// The same as the death of the process: nothing has to be done.
     fn leave_it(&self) {}
 }

@@ -1,4 +1,4 @@
-//! Effects of changes of a file, collected under its lock and carried out without.
+//! Effects of changes of a file. They are collected under its lock and carried out after it.
 //!
 //! A change only records its effects, so a file does not have to know the contexts that act on
 //! them. `Shared::finish` carries them out once the lock is released.
@@ -22,7 +22,7 @@ pub(crate) enum Effect {
     Look,
     /// Look at this file: it is dirty now, or a caller waits for it.
     LookAt(Arc<Inode>),
-    /// Much of this file is dirty that does not stay in memory.
+    /// This file has many dirty pages that are dropped after their write.
     Uncached(Arc<Inode>),
     /// Submit this bio of a caller.
     Submit(Arc<Inode>, Bio),
@@ -33,10 +33,10 @@ pub(crate) enum Effect {
 pub(crate) struct After {
     pub(crate) wakers: Vec<Waker>,
     pub(super) effects: Vec<Effect>,
-    /// Only [`Changing`](super::change::Changing) fills it, and empties it as far as that needs
-    /// the lock.
+    /// [`Changing`](super::change::Changing) alone fills this, and empties the parts that need the
+    /// lock.
     pub(super) settled: Settled,
-    /// Pages to take off the level, by changes that have ended.
+    /// Pages by which completed changes lower the level.
     pub(super) uncharged: u64,
     /// Freed frames whose headers are already removed from the arena.
     pub(super) retired: FrameRuns,
@@ -44,8 +44,8 @@ pub(crate) struct After {
 }
 
 impl After {
-    /// Frees frames, lowers the level and counts latencies. The wakers of those that can go on
-    /// are appended. No file's lock may be held.
+    /// Frees frames, lowers the level and counts latencies. Adds the tasks to wake to the wakers.
+    /// No file may be locked.
     #[inline]
     pub(crate) fn settle(&mut self, base: &Base) {
         self.settled.freed.append(&mut self.retired);
@@ -58,7 +58,7 @@ impl After {
         }
     }
 
-    /// Takes over the effects of another step, after those that are here.
+    /// Appends the effects of another step.
     pub(crate) fn append(&mut self, other: &mut Self) {
         self.wakers.append(&mut other.wakers);
         self.effects.append(&mut other.effects);
@@ -69,16 +69,16 @@ impl After {
         self.told.durable.append(&mut other.told.durable);
     }
 
-    /// Drops the part of a step that a panic ended: its frames are leaked. They may be in use, and
-    /// bytes to be zeroed or patched may be in frames of other files by now. Wakers, effects and
-    /// pages counted by changes that have ended stay.
+    /// Drops the part of a step that a panic ended. Its frames are leaked: they may be in use, and
+    /// frames to be zeroed or patched may belong to other files by now. Wakers, effects and the
+    /// pages of completed changes stay.
     pub(crate) fn forget_frames(&mut self) {
         self.settled = Settled::default();
         self.retired = FrameRuns::default();
         self.told = Told::default();
     }
 
-    /// Takes the effects for contexts, in the order of their recording.
+    /// Removes and returns the effects for contexts, in the order of their recording.
     pub(crate) fn effects(&mut self) -> impl Iterator<Item = Effect> {
         self.effects.drain(..)
     }

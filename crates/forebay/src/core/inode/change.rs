@@ -92,7 +92,7 @@ impl Changing<'_> {
         self.inode
     }
 
-    /// Changes the cache, and does to memory what it asks for.
+    /// Changes the cache, and carries out the changes of memory that it reports.
     #[inline]
     pub(crate) fn apply<T>(
         &mut self,
@@ -137,7 +137,7 @@ impl Changing<'_> {
         self.looks_at_level = true;
     }
 
-    /// Has the context write out pages that do not stay in memory.
+    /// Has the context write out pages that are dropped after their write.
     pub(crate) fn write_uncached(&mut self) {
         self.after.effects.push(Effect::Uncached(Arc::clone(self.inode)));
     }
@@ -153,12 +153,12 @@ impl Changing<'_> {
         self.wakes = true;
     }
 
-    /// Wakers that are woken once the lock is released.
+    /// Returns the wakers to wake once the lock is released.
     pub(crate) fn wakers(&mut self) -> &mut Vec<Waker> {
         &mut self.after.wakers
     }
 
-    /// Latencies of writes that have ended.
+    /// Returns the latencies of completed writes.
     pub(crate) fn latencies(&mut self) -> (&mut State, &mut Told) {
         (self.state, &mut self.after.told)
     }
@@ -175,7 +175,7 @@ impl Changing<'_> {
         self.after.settled.freed.append(frames);
     }
 
-    /// Gives back frames and credit that wait in the file for its next write.
+    /// Gives back the frames and credit kept for the next write of the file.
     pub(crate) fn give_back_unused(&mut self) {
         self.after.settled.freed.append(&mut self.state.stash);
         self.after.settled.uncharged += std::mem::take(&mut self.state.credit);

@@ -16,14 +16,12 @@ impl Inode {
             .because(cause)
     }
 
-    /// Creates the error that a failed ticket is for the caller.
+    /// Returns the error for the caller of a failed ticket.
     pub(crate) fn failure(&self, failure: Failure) -> Error {
         match failure {
-            Failure::Write { offset, errno: DISCARDED } => self.io_error(
-                "what was written here was dropped by `discard_dirty`",
-                offset,
-                DISCARDED,
-            ),
+            Failure::Write { offset, errno: DISCARDED } => {
+                self.io_error("`discard_dirty` dropped the data written here", offset, DISCARDED)
+            }
             Failure::Write { offset, errno } => {
                 let error =
                     self.io_error("could not write a page out; it stays dirty", offset, errno);

@@ -1,4 +1,4 @@
-//! Caps for pages that cannot be written: a share for each device and each file.
+//! Limits for pages that cannot be written, per device and per file.
 
 use std::task::Waker;
 
@@ -11,8 +11,8 @@ use crate::core::failing::Failing;
 use crate::core::level::Level;
 use crate::core::limits::{FAILING_OF_DEVICE, FAILING_OF_FILE};
 
-/// Reports to the level how many failing pages are beyond the device's share; wakers of writers
-/// that can go on, or have to fail, are appended.
+/// Updates the level by the failing pages beyond the share of the device. Adds wakers of writers
+/// that can continue, or have to fail.
 pub(crate) fn look_again(failing: &Failing, level: &Level, wakers: &mut Vec<Waker>) {
     failing.look_again(device_share(level), |before, now| {
         level.change_beyond(before, now, wakers);
@@ -28,7 +28,7 @@ fn file_cap(level: &Level) -> u64 {
 }
 
 impl Inode {
-    /// Counts the file's failing pages anew: after everything that may have changed them.
+    /// Updates the count of the file's failing pages, after each step that may have changed it.
     #[inline]
     pub(super) fn count_failing(&self, base: &Base, state: &mut State, wakers: &mut Vec<Waker>) {
         let now = state.cache.unwritable_pages();
@@ -44,8 +44,8 @@ impl Inode {
         look_again(failing, &base.level, wakers);
     }
 
-    /// Returns the error of a write that cannot be accepted: a panic has interrupted a change of the
-    /// file, or too many pages cannot be written, and the write would add to them.
+    /// Returns the error for a write that cannot be accepted. Either a panic has interrupted a
+    /// change of the file, or too many pages cannot be written.
     #[inline]
     pub(crate) fn refusal(&self, base: &Base, state: &State) -> Option<Error> {
         if let Err(error) = self.check_whole(state) {

@@ -1,4 +1,4 @@
-//! The context's side of a file: bios that have ended, leases, the end of the file.
+//! The part of a file that its context uses: completed bios, leases, the close.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,12 +15,12 @@ use crate::core::base::Base;
 use crate::core::counters::Counters;
 use crate::platform::clock;
 
-/// Work that bios leave behind when they end.
+/// Work left after bios have ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Left {
-    /// The file is dirty, and was not listed so.
+    /// Whether the file became dirty and was not in the list of dirty files.
     pub(crate) is_dirty_again: bool,
-    /// It keeps pages for a flush.
+    /// Whether the file keeps pages for a flush.
     pub(crate) keeps: bool,
 }
 
@@ -30,7 +30,7 @@ impl Left {
 }
 
 impl Inode {
-    /// Settles bios of the file that have ended, in this order. Takes one lock for all bios of the
+    /// Settles completed bios of the file, in this order. Takes the lock once for all bios of the
     /// file in a run of completions.
     pub(crate) fn settle(
         self: &Arc<Self>,
@@ -59,7 +59,10 @@ impl Inode {
             }
             if file.cache.rewrites() > rewrites {
                 Counters::add(&base.counters.rewrites, 1);
-                tracing::info!(path = %self.path.display(), "another program has mapped what was written: once more");
+                tracing::info!(
+                    path = %self.path.display(),
+                    "another program has mapped the written pages; writing them again"
+                );
             }
             Left { is_dirty_again, keeps: file.cache.kept_pages() > 0 }
         })
@@ -71,7 +74,7 @@ fn settle_one(file: &mut Changing<'_>, base: &Base, Ended { bio, result }: &Ende
         Counters::add(&base.counters.given_back_bytes, file.cache.gives_back(bio));
     }
     file.apply(|cache, settled| cache.settle(bio, *result, Keep::Clean, settled));
-    // Before the next bio is settled, and before the cut of the file is over for the arena.
+    // Before the next bio is settled, and before the arena records the end of the cut.
     file.publish();
     file.tell_cut_ends(base, bio);
     if bio.operation == Operation::Allocate && result.is_ok() {
@@ -82,7 +85,7 @@ fn settle_one(file: &mut Changing<'_>, base: &Base, Ended { bio, result }: &Ende
 }
 
 impl Changing<'_> {
-    /// Drops everything: the context lets go of the file, which has no handle left.
+    /// Drops all pages, because the context closes the file, which has no handle left.
     pub(crate) fn close(&mut self, base: &Base) {
         self.apply(CachedFile::discard);
         self.give_back_unused();
@@ -96,13 +99,14 @@ impl Changing<'_> {
         self.wake();
     }
 
-    /// Takes the liberties that the file's lease allows. Returns false if the lease has to be
+    /// Uses the liberties that the lease of the file allows. Returns false if the lease has to be
     /// released instead.
     pub(crate) fn own(&mut self, disk_size: u64, look: Look) -> bool {
         self.apply(|cache, settled| cache.own(disk_size, look, settled))
     }
 
-    /// Takes no more liberties, because another program opens the file, and has the context look.
+    /// Stops using the liberties of the lease, because another program opens the file. Has the
+    /// context look at it.
     pub(crate) fn begin_break(&mut self, deadline: Instant) {
         self.apply(CachedFile::begin_break);
         self.break_deadline.get_or_insert(deadline);
@@ -111,7 +115,7 @@ impl Changing<'_> {
 }
 
 impl State {
-    /// Notes that the lease is gone.
+    /// Notes that the lease is released.
     pub(super) fn end_break(&mut self) {
         self.cache.end_break();
         self.break_deadline = None;

@@ -1,4 +1,4 @@
-//! Tickets: what callers ask of the context, and wait for.
+//! Tickets: requests of callers to the context, and the waits for them.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -15,8 +15,8 @@ use crate::core::error::Result;
 const NO_TICKET: TicketId = TicketId(u64::MAX);
 
 impl Inode {
-    /// Asks the context for something, and returns the ticket to wait for. The context hears of it
-    /// when `after` is finished.
+    /// Adds a request to the context and returns its ticket. The context gets the message when
+    /// `after` is finished.
     pub(crate) fn ask_with(
         self: &Arc<Self>,
         base: &Base,
@@ -26,8 +26,8 @@ impl Inode {
         self.change(base, after, |file| file.ask(request))
     }
 
-    /// As [`Inode::ask_with`], but no caller waits: a failure is reported to the engine's callback.
-    /// (A ticket that is abandoned later may have failed before, unheard.)
+    /// As [`Inode::ask_with`], but no caller waits, so the engine's callback gets a failure. (A
+    /// ticket that is abandoned later may already have failed unreported.)
     pub(crate) fn ask_unheard_with(
         self: &Arc<Self>,
         base: &Base,
@@ -62,7 +62,7 @@ impl Inode {
             return Poll::Ready(None);
         }
         match state.ticket_wakers.iter_mut().find(|(waiting, _)| *waiting == id) {
-            // The one before is dropped once the lock is released.
+            // The previous waker is dropped once the lock is released.
             Some((_, registered)) => std::mem::swap(registered, &mut waker),
             None => state.ticket_wakers.push((id, waker)),
         }
@@ -92,7 +92,7 @@ impl State {
         if self.told_tickets != self.cache.finished_tickets() {
             self.told_tickets = self.cache.finished_tickets();
             wakers.extend(self.ticket_wakers.drain(..).map(|(_, waker)| waker));
-            // The end of a change of length lets the calls go on that it held up.
+            // The end of a change of length lets waiting calls continue.
             self.page_wakers.drain_into(wakers);
         }
     }

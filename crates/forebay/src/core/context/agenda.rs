@@ -1,28 +1,28 @@
-//! The agenda of a context: files that something is to be done for, and why.
+//! The agenda of a context: files with work to do, by the reason for the work.
 //!
-//! For each reason it is a list in which a file is once, in the order in which the files came. To
-//! enter a file that is there costs one look at a bit, however long the list is.
+//! Each reason has a list in order of arrival. A file is in each list at most once. Entering a file
+//! that is already there costs one look at a bit, however long the list is.
 
 use std::sync::Arc;
 
 use crate::core::inode::Inode;
 
-/// Why a file is on the agenda.
+/// Reason why a file is on the agenda.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Why {
-    /// A caller waits for it.
+    /// A caller waits for this file.
     Waited,
-    /// It belongs to another context, or its descriptor was replaced.
+    /// The file moves to another context, or its descriptor was replaced.
     Moving,
-    /// It may have lost its last handle, or have errors that no caller waits for.
+    /// The file may have lost its last handle, or has errors that no caller waits for.
     Leaving,
-    /// Another program waits for its lease.
+    /// Another program waits for the lease of this file.
     Breaking,
-    /// It keeps written pages for a flush.
+    /// The file keeps written pages until a flush.
     Keeping,
-    /// Much of it is dirty that does not stay in memory.
+    /// The file has many dirty pages that are dropped after their write.
     Uncached,
-    /// It has pages that are dirty for too long.
+    /// The file has pages that have been dirty for too long.
     Overdue,
 }
 
@@ -42,9 +42,9 @@ impl Why {
     }
 }
 
-/// A file that has a small number of its own.
+/// A file with a small number.
 pub(super) trait Numbered {
-    /// Returns the number. Files on the agenda at the same time have different ones.
+    /// Returns the number. It is unique among files on the agenda.
     fn number(&self) -> usize;
 }
 
@@ -57,9 +57,9 @@ impl Numbered for Inode {
 /// The agenda.
 #[derive(Debug)]
 pub(super) struct Agenda<T = Inode> {
-    /// By reason.
+    /// Files by reason.
     lists: [Vec<Arc<T>>; Why::ALL.len()],
-    /// The reasons of each file, one bit each, by its number.
+    /// Reasons of each file as bits, by its number.
     whys: Vec<u8>,
 }
 
@@ -70,12 +70,12 @@ impl<T> Default for Agenda<T> {
 }
 
 impl<T: Numbered> Agenda<T> {
-    /// Returns whether there is no file for this reason.
+    /// Returns whether no file is here for this reason.
     pub(super) fn is_empty(&self, why: Why) -> bool {
         self.lists[why as usize].is_empty()
     }
 
-    /// Enters a file at the end, unless it is there for this reason.
+    /// Appends a file, unless it is already here for this reason.
     pub(super) fn push(&mut self, why: Why, file: &Arc<T>) {
         let number = file.number();
         if self.whys.len() <= number {
@@ -87,14 +87,14 @@ impl<T: Numbered> Agenda<T> {
         }
     }
 
-    /// Takes all files of a reason out.
+    /// Removes and returns all files of a reason.
     pub(super) fn take(&mut self, why: Why) -> Vec<Arc<T>> {
         let files = std::mem::take(&mut self.lists[why as usize]);
         files.iter().for_each(|file| self.whys[file.number()] &= !why.bit());
         files
     }
 
-    /// Puts files back that were taken out, before those that came meanwhile.
+    /// Puts removed files back, before those that came meanwhile.
     pub(super) fn put_back(&mut self, why: Why, files: Vec<Arc<T>>) {
         let new = self.take(why);
         files.iter().chain(&new).for_each(|file| self.push(why, file));
@@ -117,7 +117,7 @@ impl<T: Numbered> Agenda<T> {
         Why::ALL.into_iter().for_each(|why| self.retain(why, &stays));
     }
 
-    /// Takes one file out, for all reasons.
+    /// Removes one file, for all reasons.
     pub(super) fn remove(&mut self, file: &Arc<T>) {
         let whys = self.whys.get(file.number()).copied().unwrap_or_default();
         for why in Why::ALL.into_iter().filter(|why| whys & why.bit() != 0) {
@@ -143,11 +143,11 @@ mod tests {
         }
     }
 
-    /// A step, by the reason and a set of files.
+    /// A step of the test, by the reason and a set of files.
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Push(usize, usize),
-        /// Takes all out, enters one file meanwhile, and puts a part back.
+        /// Removes all, enters one file meanwhile, and puts a part back.
         Serve(usize, [bool; FILES], usize),
         Retain(usize, [bool; FILES]),
         RetainAll([bool; FILES]),
@@ -167,7 +167,7 @@ mod tests {
         ]
     }
 
-    /// The same as lists that are searched.
+    /// The same as plain lists that are searched.
     #[derive(Default)]
     struct Model([Vec<usize>; Why::ALL.len()]);
 
@@ -200,7 +200,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_one_ordered_list_for_each_reason(steps in prop::collection::vec(step(), 1..200)) {
+        fn each_reason_has_one_ordered_list(steps in prop::collection::vec(step(), 1..200)) {
             let files: Vec<_> = (0..FILES).map(|number| Arc::new(File(number))).collect();
             let (mut agenda, mut model) = (Agenda::default(), Model::default());
             for step in steps {

@@ -1,6 +1,6 @@
-//! The knob `contexts` at `auto`: watches how much is written, and finds the number of contexts.
+//! The knob `contexts` at `auto`: measures the throughput and finds the number of contexts.
 //!
-//! No thread of its own and no timer: whichever context ends a run looks whether a window is over.
+//! It has no thread and no timer: the context that ends a run checks whether a window has ended.
 //! `spread.rs` changes the number.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,16 +14,16 @@ use crate::core::limits::{CONTEXTS, CONTEXTS_WINDOW};
 use crate::platform::sync::Mutex;
 use crate::platform::thread;
 
-/// The watch.
+/// Measurement of the throughput by windows.
 #[derive(Debug)]
 pub(crate) struct Auto {
-    /// It decides.
+    /// Whether the knob is at `auto`.
     is_on: AtomicBool,
-    /// When the window ends, in nanoseconds of the clock.
+    /// End of the window, in nanoseconds of the clock.
     next: AtomicU64,
-    /// The writers had less than the device takes, in this window.
+    /// Whether, in this window, the writers brought less than the device takes.
     was_idle: AtomicBool,
-    /// A change is being made.
+    /// Whether a change of the number is in progress.
     is_changing: AtomicBool,
     window: Mutex<Window>,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Auto {
 struct Window {
     finder: Finder,
     since: Moment,
-    /// Bytes written until then.
+    /// Bytes written before `since`.
     written: u64,
 }
 
@@ -48,7 +48,8 @@ impl Auto {
         }
     }
 
-    /// With how many the engine goes on: as many as were told, or as found, which begins with one.
+    /// Applies the knob, and returns the number of contexts to use now. `auto` begins with one, or
+    /// continues with the number found so far.
     pub(crate) fn begin(&self, wanted: Wanted) -> usize {
         let was_on = self.is_on.swap(wanted == Wanted::Auto, Ordering::AcqRel);
         if let Wanted::Number(number) = wanted {
@@ -61,9 +62,9 @@ impl Auto {
         window.finder.interrupt()
     }
 
-    /// Looks whether a window is over at this moment, at which a run has ended. Returns the number
-    /// of contexts there are to be in the next one. `groups` returns the most allocation groups of
-    /// a file system.
+    /// Checks whether a window has ended at `now`, the end of a run. Returns the number of contexts
+    /// for the next window. `groups` returns the largest number of allocation groups of a file
+    /// system.
     pub(crate) fn look(
         &self,
         base: &Base,
@@ -80,7 +81,7 @@ impl Auto {
             return None;
         }
         let mut window = self.window.try_lock()?;
-        // Another context was here in between.
+        // Another context handled this window in between.
         if now < window.since + CONTEXTS_WINDOW {
             return None;
         }
@@ -89,7 +90,7 @@ impl Auto {
         let total = base.counters.written_bytes();
         let written = total - std::mem::replace(&mut window.written, total);
         let was_idle = self.was_idle.swap(false, Ordering::Relaxed);
-        // A window that was not looked at for long had nothing to end in it.
+        // A window noticed so late had no run ending in it for a long time: the writers were idle.
         if was_idle || u128::from(nanoseconds) > 2 * CONTEXTS_WINDOW.as_nanos() {
             return Some(window.finder.interrupt());
         }
@@ -97,7 +98,7 @@ impl Auto {
         Some(window.finder.window(written as f64 / nanoseconds.max(1) as f64, most))
     }
 
-    /// Begins a change of the number. Returns false if one is under way.
+    /// Begins a change of the number. Returns false if another change is in progress.
     pub(crate) fn begin_change(&self) -> bool {
         !self.is_changing.swap(true, Ordering::AcqRel)
     }
@@ -108,8 +109,8 @@ impl Auto {
     }
 }
 
-/// The least of processors, allocation groups where a file system tells, and the bound: never the
-/// groups alone, of which there may be a million.
+/// Returns the maximum number of contexts: the least of the processors, the allocation groups if
+/// known, and the bound. The groups alone are no bound: a file system may have a million.
 fn most(processors: usize, groups: usize) -> usize {
     processors.min(groups).clamp(1, CONTEXTS)
 }
@@ -119,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contract_18_a_million_groups_are_no_more_contexts_than_processors() {
+    fn contract_18_contexts_are_bounded_by_processors_despite_a_million_groups() {
         assert_eq!(most(2, 1_000_000), 2);
         assert_eq!(most(12, usize::MAX), 12);
         assert_eq!(most(12, 4), 4);

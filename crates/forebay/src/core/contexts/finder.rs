@@ -1,60 +1,61 @@
-//! How many contexts bring something: found by trying, while there is more to write than the device
-//! takes.
+//! Finds the number of contexts that raises the throughput, by trials while the writers bring more
+//! than the device takes.
 //!
-//! The time is cut into windows. Now and then one context more, or one less, is tried for a window,
-//! between two windows of what was before; what is tried is kept when it is better than both (one
-//! more), or as good as the better of them (one less): a device that just gets faster proves
-//! nothing, and a context that brings nothing is a thread too many. The window in which files are
-//! on their way to their new context does not count. What was tried in vain is tried again after
-//! twice as long.
+//! Time is divided into windows. At intervals, one context more or one less is tried for a window.
+//! The windows before and after the trial are measured with the previous number. One more is kept
+//! if it beats both. One less is kept if it is about as good as the better of both.
+//!
+//! This comparison is not misled by a device that becomes faster by itself, and drops a thread that
+//! gains nothing. The window does not count while files move to their new context. After a failed
+//! trial the pause before the next one doubles.
 
-/// One context more is worth this many times what was written before.
+/// Factor that one context more must gain in throughput.
 const WORTH: f64 = 1.05;
 
-/// One less may bring this part of it.
+/// Part of the throughput that one context less must still reach.
 const AS_GOOD: f64 = 0.97;
 
-/// Windows until the next trial, at first and at most.
+/// Windows until the next trial: the first and the longest pause.
 const FIRST_PAUSE: u32 = 4;
 const LONGEST_PAUSE: u32 = 256;
 
-/// What the next window is.
+/// Phase that the next window belongs to.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Phase {
-    /// As it is; so many until the next trial.
+    /// No trial; windows left until the next trial.
     Rest(u32),
-    /// Measured before a trial.
+    /// Measurement before a trial.
     Before,
-    /// Files are on their way to where they are tried; what was written before.
+    /// Files move to the contexts of the trial; the rate before it.
     Going(f64),
-    /// The trial.
+    /// Trial; the rate before it.
     Trial(f64),
-    /// They are on their way back; what was written before, and in the trial.
+    /// Files move back; the rates before and in the trial.
     Returning(f64, f64),
-    /// Measured after it.
+    /// Measurement after the trial; the rates before and in it.
     After(f64, f64),
 }
 
-/// The number, as found so far.
+/// Search for the number of contexts.
 #[derive(Debug)]
 pub(crate) struct Finder {
     best: usize,
-    /// Contexts there are in the trial.
+    /// Number of contexts in the trial.
     tried: usize,
     phase: Phase,
     pause: u32,
-    /// The last trial was of more.
+    /// Whether the last trial added a context.
     tried_more: bool,
 }
 
 impl Finder {
-    /// One, of which nothing is known.
+    /// Starts with one context.
     pub(crate) fn new() -> Self {
         Self { best: 1, tried: 1, phase: Phase::Rest(1), pause: FIRST_PAUSE, tried_more: false }
     }
 
-    /// A window is over in which there was more to write than was written, at this rate; `most` may
-    /// be there. How many there are to be in the next.
+    /// Ends a window that had more to write than the device took. Takes its rate and the maximum
+    /// number of contexts. Returns the number for the next window.
     pub(crate) fn window(&mut self, rate: f64, most: usize) -> usize {
         if self.best.max(self.tried) > most {
             self.best = self.best.min(most);
@@ -79,8 +80,8 @@ impl Finder {
         }
     }
 
-    /// There was less to write than the device takes: what is under way proves nothing. How many
-    /// there are to be.
+    /// Ends a window that had less to write than the device takes. This makes a trial void. Returns
+    /// the number for the next window.
     pub(crate) fn interrupt(&mut self) -> usize {
         if !matches!(self.phase, Phase::Rest(_)) {
             self.phase = Phase::Rest(FIRST_PAUSE);
@@ -88,7 +89,7 @@ impl Finder {
         self.best
     }
 
-    /// More and less take turns, where both are possible.
+    /// Begins a trial. If both are possible, more and less alternate.
     fn begin(&mut self, most: usize) -> Phase {
         let (can_more, can_less) = (self.best < most, self.best > 1);
         let more = can_more && !(self.tried_more && can_less);
@@ -105,7 +106,7 @@ impl Finder {
         if is_kept {
             self.best = self.tried;
             self.pause = FIRST_PAUSE;
-            // The way it pays is gone on.
+            // Continue in the direction that succeeded.
             self.tried_more = !self.tried_more;
         } else {
             self.pause = (self.pause * 2).min(LONGEST_PAUSE);
@@ -119,7 +120,8 @@ mod tests {
 
     use super::*;
 
-    /// Windows at a device of which so many contexts have the whole; how many there were in each.
+    /// Runs windows of a device with this rate by number of contexts. Returns the number used in
+    /// each.
     fn run(
         finder: &mut Finder,
         windows: usize,
@@ -135,28 +137,31 @@ mod tests {
         went
     }
 
-    /// The device takes what `knee` contexts bring; each more costs a little.
+    /// Rate of a device that gains up to `knee` contexts and loses a little with each one beyond.
     fn knee_at(knee: usize) -> impl Fn(usize, usize) -> f64 {
         move |active, _| active.min(knee) as f64 * 100.0 - active.saturating_sub(knee) as f64 * 5.0
     }
 
     #[test]
-    fn it_climbs_to_the_knee_and_stays() {
+    fn finder_climbs_to_the_knee_and_stays() {
         for knee in 1..=12 {
             let mut finder = Finder::new();
             run(&mut finder, 400, 16, knee_at(knee));
             assert_eq!(finder.best, knee);
             let went = run(&mut finder, 5000, 16, knee_at(knee));
             let elsewhere = went.iter().filter(|active| **active != knee).count();
-            assert!(elsewhere < 100, "{elsewhere} of 5000 windows elsewhere than {knee}");
+            assert!(
+                elsewhere < 100,
+                "{elsewhere} of 5000 windows ran with another number than {knee}"
+            );
         }
     }
 
     #[test]
-    fn where_more_bring_nothing_there_is_one() {
+    fn one_context_stays_alone_if_more_gain_nothing() {
         let mut finder = Finder::new();
         let went = run(&mut finder, 5000, 64, |_, _| 100.0);
-        assert!(went.iter().all(|active| *active <= 2), "never two steps without a reason");
+        assert!(went.iter().all(|active| *active <= 2), "the finder went two steps without a gain");
         assert_eq!(finder.best, 1);
     }
 
@@ -170,14 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_gets_faster_by_itself_is_no_reason() {
+    fn a_device_that_gets_faster_by_itself_adds_no_context() {
         let mut finder = Finder::new();
         run(&mut finder, 2000, 16, |_, window| 100.0 * 1.04_f64.powi(window as i32 % 40));
         assert!(finder.best <= 2, "{}", finder.best);
     }
 
     #[test]
-    fn fewer_allowed_are_fewer_at_once() {
+    fn a_lower_maximum_applies_at_once() {
         let mut finder = Finder::new();
         run(&mut finder, 400, 16, knee_at(8));
         assert_eq!(finder.window(800.0, 2), 2);
@@ -185,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_interrupted_proves_nothing() {
+    fn an_interrupted_trial_is_void() {
         let mut finder = Finder::new();
         while finder.window(100.0, 8) == 1 {}
         assert_eq!(finder.interrupt(), 1);
@@ -194,7 +199,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn there_are_always_one_at_least_and_no_more_than_may_be(
+        fn the_number_is_at_least_one_and_at_most_the_maximum(
             rates in prop::collection::vec((0.0..1e9_f64, 1..70_usize, any::<bool>()), 1..300)
         ) {
             let mut finder = Finder::new();

@@ -1,9 +1,7 @@
-//! The engine's part in block devices: who may have one, and what a device refuses that a file does
-//! not.
+//! Opening of block devices: exclusive access, and options that a device does not support.
 //!
-//! A device is opened exclusively, which is what the lease is for a file: who mounts it, and every
-//! other engine, is kept out as long as we have it. (A program that opens a device and does not ask
-//! whether it is held is not.)
+//! A device is opened exclusively, which replaces the lease of a file. Mounts and other engines are
+//! refused while it is open here. A program that opens the device without `O_EXCL` is not refused.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +11,7 @@ use crate::core::limits::DEVICE_TRIES;
 use crate::core::open::Open;
 use crate::platform::{File, How, Opened, files, thread};
 
-/// What a file can be asked when it is opened, and a device cannot.
+/// Refuses options that a block device does not support.
 pub(super) fn check(path: &Path, open: &Open) -> Result<(), Error> {
     let refuse = |what: &str, remedy: &str| {
         Err(Error::new(ErrorKind::Unsupported, what).at_path(path).remedy(remedy.to_owned()))
@@ -30,8 +28,8 @@ pub(super) fn check(path: &Path, open: &Open) -> Result<(), Error> {
     Ok(())
 }
 
-/// Opens, and asks again a few times where a device is held: its last descriptor may live a moment
-/// longer than the handle, or the program, it belonged to.
+/// Opens a file, and retries a few times if a device is busy. The kernel may close the last
+/// descriptor a moment after the handle, or the program, is gone.
 pub(super) fn open_patiently(path: &Path, how: &How) -> std::io::Result<Opened> {
     let mut left = DEVICE_TRIES;
     loop {
@@ -46,7 +44,7 @@ pub(super) fn open_patiently(path: &Path, how: &How) -> std::io::Result<Opened> 
     }
 }
 
-/// Somebody else has it.
+/// Creates the error for a device that is in use elsewhere.
 pub(super) fn held(path: &Path) -> Error {
     let error = |what: &str| Error::new(ErrorKind::Busy, what).at_path(path);
     match files::mounted_at(path) {

@@ -1,8 +1,8 @@
-//! The engine's part in direct I/O: files opened past the cache, buffers, plugs.
+//! Direct I/O of the engine: opening of direct files, buffers, plugs.
 //!
-//! A file is open in one engine either through the cache or past it. Why not both, with the cache
-//! told of every direct write: a page that is dirty, and a direct write of a part of it, have no
-//! order that both callers would call right.
+//! A file is open in one engine either through the cache or past it. Direct writes could inform the
+//! cache, but that would not be enough. A dirty page and a direct write of a part of it have no
+//! order that both callers would accept.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Engine {
             .remedy("open it with Open::create and write at DirectFile::len"));
         }
         let file = self.open_past(path, &open);
-        // Dropped if the engine was shut down meanwhile.
+        // The file is dropped if the engine was shut down meanwhile.
         self.owner.shared.check()?;
         file
     }
@@ -65,7 +65,7 @@ impl Engine {
         Ok(file)
     }
 
-    /// A second handle of a file that is open here past the cache already.
+    /// Returns a file that is already open here for direct I/O.
     fn share_direct(
         &self,
         sought: Sought<'_>,
@@ -98,7 +98,7 @@ impl Engine {
             false => Ok(()),
         };
         if let Err(error) = refused {
-            // Its other handles may have gone meanwhile, and this was the last.
+            // The other handles may have been closed meanwhile, so this drop may be the last.
             drop(DirectFile::new(
                 Arc::clone(&self.owner.shared),
                 inode,
@@ -107,13 +107,13 @@ impl Engine {
             ));
             return Err(error.at_path(path));
         }
-        // Somebody may be closing what was the last handle.
+        // Another thread may be waiting for the close of the previous last handle.
         inode.wake_all();
         Ok(Some(inode))
     }
 
-    /// Opens a file for writing that is open for reading only. The context gets the message before
-    /// any write of the new handle.
+    /// Replaces the descriptor of a file by a writable one. The context gets the message before any
+    /// write of the new handle.
     fn make_direct_writable(
         &self,
         inode: &Arc<DirectInode>,
@@ -152,7 +152,11 @@ impl Engine {
             lock_out_engines(&file).map_err(|error| error.at_path(path))?;
         }
         if let crate::platform::Direct::Refused(reason) = file.direct() {
-            tracing::warn!(path = %path.display(), reason, "no direct I/O; going through the kernel's cache");
+            tracing::warn!(
+                path = %path.display(),
+                reason,
+                "direct I/O is not possible; the file is accessed through the kernel's cache"
+            );
         }
         let length = file.length().map_err(|error| cannot_look(error).at_path(path))?;
         let identity = file.identity();
@@ -169,7 +173,7 @@ impl Engine {
             length,
             aside,
         }));
-        // Under the lock: no operation comes before it.
+        // Under the lock, so that no operation precedes it.
         self.send_direct(message::Message::Attach(Arc::clone(&inode)));
         table.insert_direct(Arc::clone(&inode));
         Ok(inode)
@@ -199,13 +203,14 @@ impl Engine {
 }
 
 impl Owner {
-    /// Waits for the operations of every direct file. How they end is told to who submitted them.
+    /// Waits for the operations of every direct file. Their errors are reported to the callers that
+    /// submitted them.
     pub(super) fn settle_direct(&self, deadline: Option<Instant>) -> Result<()> {
         let handle = Arc::new(Handle::new(&self.shared));
         let make = |inode| Operation::new(&inode, &handle, Verb::Settle, Bytes::default());
         let table = self.shared.table();
-        // Made under the table's lock: a file that is in the table with an operation is not let go
-        // of.
+        // Created under the lock of the table: a file in the table that has an operation stays
+        // there.
         let operations: Vec<Operation> = table.direct_inodes().into_iter().map(make).collect();
         drop(table);
         let submit = |operation: Operation| {

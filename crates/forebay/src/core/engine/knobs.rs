@@ -1,4 +1,4 @@
-//! The knobs of an engine that runs: what they stand at, and what a change of one does.
+//! The knobs of a running engine: their values, and the effect of a change.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -12,38 +12,38 @@ use crate::core::shared::Shared;
 use crate::core::user_code;
 
 impl Shared {
-    /// What a knob stands at.
+    /// Returns the value of a knob.
     pub(crate) fn get(&self, name: &str) -> Result<String> {
         knobs::get(&self.settings(), name)
     }
 
-    /// Every knob.
+    /// Returns every knob.
     pub(crate) fn knobs(&self) -> Vec<Knob> {
         knobs::list(&self.settings())
     }
 
-    /// Changes a knob: wholly, or not at all.
+    /// Changes a knob. After an error nothing has changed.
     pub(crate) fn set(self: &Arc<Self>, name: &str, value: &str) -> Result<()> {
         self.check()?;
         let mut settings = self.settings();
         let mut changed = settings.clone();
         knobs::change(&mut changed, name, value)?;
         knobs::check(&changed)?;
-        // First, for it may fail.
+        // This comes first because it may fail.
         if let Err(error) = self.spread(&changed) {
             self.auto.begin(settings.contexts);
             return Err(error);
         }
         *settings = changed;
         let mut wakers = Vec::new();
-        // Under the lock, so that everyone hears of changes in their order.
+        // Under the lock, so that all parts see changes in the same order.
         self.apply(&settings, &mut wakers);
         drop(settings);
         user_code::wake_all(wakers);
         Ok(())
     }
 
-    /// Tells everyone who acts on a knob; whom to wake is appended.
+    /// Passes the values on to the parts that use them. Adds the tasks to wake to `wakers`.
     fn apply(&self, settings: &Settings, wakers: &mut Vec<Waker>) {
         self.set_caching(settings.caching);
         if self.set_reserving(settings.reserving) {

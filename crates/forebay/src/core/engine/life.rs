@@ -1,12 +1,12 @@
-//! How far an engine has ended, and the control socket it serves until then. Neither lock is held
-//! while something blocks.
+//! Stage of an engine's shutdown, and the control socket it serves until then. No lock is held
+//! during a blocking call.
 
 use std::time::Instant;
 
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::platform::sync::{Condvar, Mutex};
 
-/// The stage of an engine. One caller shuts it down, and the others wait for that.
+/// Stage of an engine. One caller shuts it down, and other callers wait for that.
 #[derive(Debug, Default)]
 pub(super) struct Life {
     stage: Mutex<Stage>,
@@ -21,7 +21,7 @@ enum Stage {
     Over,
 }
 
-/// A shutdown under way; it is over when this is dropped.
+/// Shutdown in progress. It is complete when this is dropped.
 #[derive(Debug)]
 pub(super) struct Ending<'a>(&'a Life);
 
@@ -29,7 +29,7 @@ impl Life {
     /// Begins the shutdown; `None` if another caller has ended it already.
     ///
     /// # Errors
-    /// `TimedOut` if another caller is at it, and does not end in time.
+    /// `TimedOut` if another caller's shutdown does not end in time.
     pub(super) fn begin_to_end(&self, deadline: Option<Instant>) -> Result<Option<Ending<'_>>> {
         let mut stage = self.stage.lock();
         loop {
@@ -58,7 +58,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// What serves an engine beside its threads.
+/// Service that the engine stops when it ends.
 pub(crate) trait Serving: Send + std::fmt::Debug {
     /// Stops serving. Blocks until it has stopped.
     fn end(self: Box<Self>);
@@ -69,15 +69,15 @@ pub(crate) trait Serving: Send + std::fmt::Debug {
 pub(super) enum Control {
     #[default]
     None,
-    /// It is being made.
+    /// The socket is being created.
     Starting,
     Served(Box<dyn Serving>),
-    /// The engine ends: none is served from now on.
+    /// The engine ends, and serves no socket from now on.
     Over,
 }
 
 impl Control {
-    /// Reserves the one place there is.
+    /// Reserves the single place for a control socket.
     ///
     /// # Errors
     /// `Busy` if it is taken; `Shutdown` if the engine ends.
@@ -95,8 +95,8 @@ impl Control {
         }
     }
 
-    /// The socket was made, or could not be: puts it in its place. If the engine has ended
-    /// meanwhile the socket ends, too.
+    /// Stores the socket, or frees its place after an error. If the engine has ended meanwhile, the
+    /// socket is closed.
     pub(super) fn served(control: &Mutex<Self>, started: Result<Box<dyn Serving>>) -> Result<()> {
         let mut place = control.lock();
         let is_over = matches!(*place, Self::Over);
@@ -119,7 +119,7 @@ impl Control {
         }
     }
 
-    /// Ends the socket. Later ones are refused.
+    /// Closes the socket. Later ones are refused.
     pub(super) fn end(control: &Mutex<Self>) {
         let before = std::mem::replace(&mut *control.lock(), Self::Over);
         if let Self::Served(serving) = before {

@@ -1,8 +1,8 @@
-//! How an open finds the file, and the one open per file that may enter it into the table.
+//! Opening: how the file is found, and which of several opens enters it into the table.
 //!
-//! An open blocks: on a frozen file system, on another program's lease, on a slow device. So it
-//! holds no lock meanwhile, only the *turn* for its file: other opens of the same file wait, opens
-//! of other files do not, and neither does a shutdown.
+//! An open can block on a frozen file system, on the lease of another program, or on a slow device.
+//! So it holds no lock meanwhile, only the *turn* for its file. Other opens of the same file wait.
+//! Opens of other files and a shutdown do not.
 //!
 //! ```text
 //! stat -> turn of that file -> in the table?  yes: another handle
@@ -10,10 +10,10 @@
 //!   +------------ descriptor closed <------------------------- no
 //! ```
 //!
-//! A file has one descriptor: a second one would break our own lease, or have it refused. An open
-//! that ends with a descriptor of a file whose turn another open has therefore closes it and starts
-//! again. That happens when the path is renamed between stat and open, and to the open that created
-//! the file if another one has found it first.
+//! A file has one descriptor: a second one would break our own lease, or cause it to be refused. An
+//! open may end with a descriptor of a file whose turn another open has. Then it closes the
+//! descriptor and starts again. This happens if the path is renamed between stat and open, and to
+//! an open that created the file if another one found it first.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::core::open::Open;
 use crate::core::shared::Shared;
 use crate::platform::{Access, Create, How, Identity, Kind, Opened, Truncate, files};
 
-/// The right to open one file and to enter it into the table. Ends when dropped.
+/// Right to open one file and to enter it into the table, until dropped.
 #[derive(Debug)]
 pub(super) struct Turn {
     shared: Arc<Shared>,
@@ -33,7 +33,7 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Waits until no other open of the file is under way.
+    /// Waits until no other open of the file is in progress.
     ///
     /// # Errors
     /// `Shutdown` if the engine stops meanwhile.
@@ -97,7 +97,7 @@ pub(super) struct Found {
 pub(super) struct Sought<'a> {
     pub(super) path: &'a Path,
     pub(super) open: &'a Open,
-    /// This open created the file, and has closed its descriptor since.
+    /// Whether this open created the file in an earlier round and closed its descriptor again.
     pub(super) is_made: bool,
 }
 
@@ -140,7 +140,7 @@ impl Engine {
             };
             let creating = (create == Create::New).then(|| Creating::begin(shared));
             let opened = match open_file(&made_at, open, create) {
-                // Created, or removed, since the look at it.
+                // The file was created or removed after the look at the path.
                 Err(error)
                     if rounds > 0 && (open.create || is_made) && is_outdated(&error, create) =>
                 {
@@ -179,8 +179,8 @@ impl Engine {
         }
     }
 
-    /// A writable descriptor of a file that is in the table and open for reading alone. The caller
-    /// has its turn.
+    /// Returns a writable descriptor of a file in the table that is open only for reading. The
+    /// caller has the turn of the file.
     pub(super) fn open_for_writing(
         path: &Path,
         open: &Open,
@@ -199,8 +199,8 @@ impl Engine {
     }
 }
 
-/// Opens a file for what its handle does. A block device is opened for writing in any case, if that
-/// is permitted: it is held exclusively, so a later writer could not open it again.
+/// Opens a file with the access its handle needs. A block device is opened for writing if that is
+/// permitted, even for reading: it is held exclusively, so a later writer could not open it again.
 fn open_file(path: &Path, open: &Open, create: Create) -> std::io::Result<Opened> {
     let for_writing = open.write || files::is_device(path);
     let access = if for_writing { Access::ReadWrite } else { Access::Read };
@@ -217,14 +217,14 @@ fn open_file(path: &Path, open: &Open, create: Create) -> std::io::Result<Opened
     opened
 }
 
-/// Explains why a file could not be opened, and refuses what the engine does not serve.
+/// Adds the reason to a failed open, and refuses kinds of files that the engine does not serve.
 fn checked(path: &Path, open: &Open, opened: std::io::Result<Opened>) -> Result<Opened> {
     let failed = |error| Error::new(ErrorKind::Open, "could not open").at_path(path).because(error);
     let opened = match opened {
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
             return Err(device::held(path).because(error));
         }
-        // A directory, or a socket; or a node whose device is gone.
+        // A directory, a socket, or a node without a device.
         Err(error)
             if matches!(error.raw_os_error(), Some(libc::EISDIR | libc::ENXIO))
                 && !files::is_device(path) =>
@@ -241,7 +241,7 @@ fn checked(path: &Path, open: &Open, opened: std::io::Result<Opened>) -> Result<
     Ok(opened)
 }
 
-/// Whether an error means that the look at the path before the open is out of date.
+/// Returns whether an error means that the path changed after it was looked at.
 fn is_outdated(error: &std::io::Error, create: Create) -> bool {
     match create {
         Create::New => error.raw_os_error() == Some(libc::EEXIST),

@@ -17,8 +17,8 @@ pub(crate) mod collections {
 }
 
 pub(crate) use forebay_cache::limits::MIN_CACHE_PAGES;
-/// Pages of the least `dirty_bytes`: four large requests. The simulation has smaller limits, so
-/// that a short run reaches them.
+/// Minimum of `dirty_bytes`, in pages: four large requests. The simulation has a smaller limit, so
+/// that a short run reaches it.
 pub(crate) const MIN_DIRTY_PAGES: u64 = 4 * forebay_cache::limits::GATHER_PAGES;
 
 pub use forebay_uring::Choice;

@@ -1,4 +1,4 @@
-//! Adoption: pages that another program had in memory become this file's.
+//! Adoption: the file takes over pages that a dead program left in memory.
 
 use std::ops::{AddAssign, Range};
 use std::sync::Arc;
@@ -34,15 +34,15 @@ impl AddAssign for Pages {
 /// Whether clean pages are known to be equal to the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Trust {
-    /// They are: no other program can have had the file open.
+    /// No other program can have had the file open, so they are.
     Yes,
-    /// They may not be.
+    /// Another program may have changed the file.
     No,
 }
 
 impl Inode {
-    /// Adopts the pages of a file that was handed over, before any caller uses it. Their frames are
-    /// taken in the pool.
+    /// Adopts the pages of a file that was handed over, before any caller uses it. The pool must
+    /// already hold their frames as taken.
     pub(crate) fn adopt_pages(
         self: &Arc<Self>,
         shared: &Shared,
@@ -59,7 +59,7 @@ impl Inode {
                 pages.clean += adopt_page(file, shared, (*frame, header), trust);
             }
             pages.unwritten = file.cache.dirty_pages();
-            // Before the arena is updated, which has them as clean already.
+            // Before the arena is updated, where the pages are already marked clean.
             file.apply(|_, settled| shared.pool.enter_clean(self.target, &mut settled.clean));
             if pages.unwritten > 0 {
                 let _ = shared.level.add(pages.unwritten);
@@ -103,7 +103,7 @@ fn adopt_page(
         FrameState::Partial => {
             let written = written_of(shared, frame, inside);
             if is_whole(&written, inside) {
-                // Before a frame is taken for the rest: there may be none.
+                // Checked before a frame for the rest is taken, because no frame may be free.
                 file.cache.adopt_dirty(page, frame);
                 if shared.pool.is_survived() {
                     shared.pool.arena().add_to_mask(frame, 0..PAGE_BYTES);

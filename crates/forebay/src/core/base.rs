@@ -1,7 +1,7 @@
 //! The lower part of what all threads of an engine share: memory, limits, counters, flags.
 //!
-//! Nothing here knows an open file or a message to a context. So a file can use all of it, and
-//! [`Shared`](crate::core::shared::Shared), which knows both, is built on top of it.
+//! Nothing here refers to an open file or to a message for a context. So files can use all of it.
+//! [`Shared`](crate::core::shared::Shared) is built on top of it and knows both.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
@@ -39,11 +39,11 @@ pub(crate) struct Base {
     /// Generation of the file that is opened next.
     generation: AtomicU16,
     stopping: AtomicBool,
-    /// Pages leave memory once they are written or read, on handles that do not choose.
+    /// Whether pages leave memory once they are written or read, for handles that do not choose.
     uncached: AtomicBool,
     /// Reservation of space ahead of data.
     reserving: Mutex<Reserving>,
-    /// Pages brought in that wait for their reader.
+    /// Pages that readahead brought in and no reader has used yet.
     unread: AtomicU64,
     /// Set once the contexts have stopped; no I/O can complete after that.
     orphaned: AtomicBool,
@@ -60,7 +60,7 @@ impl std::fmt::Debug for Base {
 /// The parts that an engine is made from.
 pub(crate) struct Parts {
     pub(crate) arena: Arc<Arena>,
-    /// Whether another process can finish what is in the arena.
+    /// Whether another process can finish writing the data in the arena.
     pub(crate) is_survived: bool,
     pub(crate) buffers: Arc<Buffers>,
     pub(crate) settings: Settings,
@@ -153,7 +153,8 @@ impl Base {
         self.generation.store(generation.checked_add(1).unwrap_or(1), Ordering::Relaxed);
     }
 
-    /// Fills a file's stash with `wanted` frames, and with more while many are free.
+    /// Fills the stash of a file with `wanted` frames, and with up to 32 while many frames are
+    /// free.
     pub(crate) fn refill(&self, stash: &mut FrameRuns, wanted: usize) {
         let generous = (self.pool.free() as usize / 256).min(32);
         self.pool.take(wanted.max(generous), stash);
@@ -169,7 +170,7 @@ impl Base {
         u64::from(frames / UNREAD_ONE_IN).saturating_sub(unread).min(spare)
     }
 
-    /// Counts the pages of a file that wait for a reader anew: they were `before`, and are `now`.
+    /// Updates the number of unread pages by those of one file.
     pub(crate) fn count_unread(&self, before: u64, now: u64) {
         if before != now {
             self.unread.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! A large aligned write under pressure: past the cache, from the caller's memory to the device.
+//! Large aligned writes under memory pressure: from the caller's memory straight to the device.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl Inode {
         if let Err(error) = ended {
             return Some(Err(error.into()));
         }
-        // It moved nothing: the file system takes other memory, or other lengths, than it said.
+        // The write moved nothing: the file system requires another alignment than it reported.
         if written.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL)) {
             return None;
         }

@@ -1,4 +1,4 @@
-//! The end of an open file: closed beside the contexts, because the file system may block there.
+//! Closing of a file, on a thread outside the contexts, because the file system may block.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use crate::core::inode::Inode;
 use crate::core::shared::Shared;
 
 impl Inode {
-    /// Closes the file, which the context has detached, and ends every wait for that. May block.
+    /// Closes the file after its context has detached it, and wakes the callers that wait for that.
+    /// May block.
     pub(crate) fn finish_closing(&self, shared: &Shared, generation: Option<u16>) {
         // A mark that stays is removed when the file is next opened.
         let _ = self.catch(|| self.unmark());
@@ -17,8 +18,8 @@ impl Inode {
             tracing::debug!(path = %self.path.display(), %error, "could not unlock");
         }
         if let (Some(keeper), Some(generation)) = (&shared.keeper, generation) {
-            // Before it is closed here: the last close may block, and must not block the keeper.
-            // A caller that waits for the closing finds that the keeper has let go of it, too.
+            // The keeper closes its descriptor first. The last close may block, and must not block
+            // the keeper. A caller that waits for the closing then finds it closed there, too.
             keeper.remove(self.target.0, generation);
         }
         close(&self.path, &self.file);
@@ -43,10 +44,10 @@ impl Inode {
     }
 }
 
-/// Closes the descriptor of a file that no request names any longer, even if the file is still
-/// referred to. May block: it deletes a file without a name, and writes a block device out.
+/// Closes the descriptor of a file that no request uses any longer, even if the file is still
+/// referenced. May block: the kernel deletes an unlinked file, and writes back a block device.
 pub(crate) fn close(path: &Path, file: &crate::platform::File) {
     if let Err(error) = file.close() {
-        tracing::debug!(path = %path.display(), %error, "the file is open a moment longer");
+        tracing::debug!(path = %path.display(), %error, "could not close the file yet");
     }
 }

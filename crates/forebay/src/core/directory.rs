@@ -1,6 +1,6 @@
-//! The way to each context, and how files are spread among them.
+//! The senders of messages to each context, and how files are spread among the contexts.
 //!
-//! Contexts are started elsewhere (`contexts.rs`), and entered here.
+//! `contexts.rs` starts contexts, and enters them here.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -10,18 +10,18 @@ use crate::core::limits::{CONTEXTS, LENT};
 use crate::core::message::{Message, Sender};
 use crate::core::volume::Volume;
 
-/// The contexts, as those see them who send them messages.
+/// The contexts as senders of messages see them.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    /// The way to each context that was ever started, in order.
+    /// Sender for each context that was ever started, in order.
     senders: [OnceLock<Sender>; CONTEXTS],
-    /// Number of contexts that files are spread among; no more than are started.
+    /// Number of contexts that files are spread among; at most those started.
     active: AtomicUsize,
     affinity: AtomicU8,
-    /// Whether a context has no dirty file of its own, and the number of bios lent to it.
+    /// Whether each context has no dirty file of its own.
     idle: [AtomicBool; CONTEXTS],
     lent: [AtomicUsize; CONTEXTS],
-    /// One context could not continue.
+    /// Whether a context could not continue.
     is_broken: AtomicBool,
 }
 
@@ -37,9 +37,9 @@ impl Directory {
         }
     }
 
-    /// Enters a context that was started. One starts at a time.
+    /// Enters a started context. Contexts start one at a time.
     pub(crate) fn enter(&self, number: usize, sender: Sender) {
-        self.senders[number].set(sender).expect("one starts at a time");
+        self.senders[number].set(sender).expect("contexts start one at a time");
     }
 
     /// Returns the number of contexts that files are spread among.
@@ -56,7 +56,7 @@ impl Directory {
         Affinity::ALL[usize::from(self.affinity.load(Ordering::Acquire))]
     }
 
-    /// Spreads files among `active` contexts from now on, and tells the contexts.
+    /// Spreads files among `active` contexts from now on, and informs the contexts.
     pub(crate) fn spread(&self, active: usize, affinity: Affinity) {
         debug_assert!(self.started() >= active, "files go to contexts that run");
         if (active, affinity) != (self.active(), self.affinity()) {
@@ -87,9 +87,9 @@ impl Directory {
                 let context = inode.home.context();
                 self.send_to(context, message);
             }
-            Message::Lent(..) => unreachable!("a bio is lent to a chosen context"),
+            Message::Lent(..) => unreachable!("a lent bio is sent to a chosen context"),
             Message::Direct(_) => self.send_to(0, message),
-            // Contexts that stand by have no files to look at, once they have handed theirs over.
+            // Idle contexts have handed their files over and have none to look at.
             Message::Look => self.tell(self.active(), || Message::Look),
             Message::Place => self.tell_all(|| Message::Place),
             Message::Stop => self.tell_all(|| Message::Stop),
@@ -97,12 +97,9 @@ impl Directory {
         }
     }
 
-    /// Sends a message to one context, which is started.
+    /// Sends a message to one context, which must be started.
     pub(crate) fn send_to(&self, context: usize, message: Message) {
-        self.senders[context]
-            .get()
-            .expect("files are given to contexts that are started")
-            .send(message);
+        self.senders[context].get().expect("files belong to started contexts").send(message);
     }
 
     /// Notes whether a context has no dirty file of its own.
@@ -112,7 +109,7 @@ impl Directory {
         }
     }
 
-    /// Returns another context that is idle and can be lent another bio.
+    /// Returns another context that is idle and can take a lent bio.
     pub(crate) fn idle_beside(&self, context: usize) -> Option<usize> {
         (0..self.active()).find(|other| {
             *other != context
@@ -132,8 +129,8 @@ impl Directory {
         debug_assert!(was > 0, "a bio that was lent comes back once");
     }
 
-    /// Returns whether a context could not continue. Then the others end what they have begun, and
-    /// begin nothing.
+    /// Returns whether a context could not continue. Then the others only end the work they have
+    /// begun.
     pub(crate) fn is_broken(&self) -> bool {
         self.is_broken.load(Ordering::Acquire)
     }

@@ -1,6 +1,6 @@
-//! Drops the dirty pages of a file: the way out if its device refuses all writes.
+//! Drops the dirty pages of a file: the remedy if its device refuses all writes.
 //!
-//! The file is held first, so that reads and writes under way end and no new ones begin.
+//! The file is held first: reads and writes in progress end, and no new ones begin.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,8 +10,8 @@ use crate::core::inode::Inode;
 use crate::core::shared::Shared;
 
 impl Inode {
-    /// Drops the dirty pages once nothing is under way. Returns their number. The caller holds the
-    /// file.
+    /// Drops the dirty pages once no operation is in progress. Returns their number. The caller
+    /// holds the file.
     pub(crate) fn poll_discard(
         self: &Arc<Self>,
         shared: &Shared,
@@ -34,15 +34,15 @@ impl Inode {
                 return Poll::Pending;
             }
             drop(state);
-            // Nothing of ours changes it while the file is held.
+            // This engine does not change the size while the file is held.
             let disk_size = self.file.length().map_err(|error| {
                 Error::new(ErrorKind::Io, "could not examine the file")
                     .at_path(&self.path)
                     .because(error)
             })?;
             let dropped = shared.change(self, |file| {
-                // A reader or a writer that had begun before is not held up.
                 self.check_whole(file)?;
+                // An operation that began before the hold may still be running.
                 let can_discard = file.cache.can_discard();
                 Ok(can_discard
                     .then(|| file.apply(|cache, settled| cache.discard_dirty(disk_size, settled))))
@@ -54,7 +54,7 @@ impl Inode {
     }
 }
 
-/// Holds a file, so that reads and writes under way end and no new ones begin, until it is dropped.
+/// Hold of a file until dropped: operations in progress end, and no new ones begin.
 #[derive(Debug)]
 pub(crate) struct Hold<'a> {
     inode: &'a Arc<Inode>,
@@ -74,7 +74,7 @@ impl Drop for Hold<'_> {
             if !file.is_interrupted() {
                 file.cache.end_discard();
             }
-            // Callers that were held up go on, and so does the context.
+            // Waiting callers and the context continue.
             file.wake();
             file.look();
         });

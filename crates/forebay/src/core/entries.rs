@@ -1,31 +1,30 @@
-//! Directory entries that an engine made and that are not durable yet, of files it has closed
-//! since.
+//! Directory entries that the engine created, that are not durable yet, and whose files are closed.
 //!
-//! The first sync of a file we created also syncs its directory. Where the file is closed before
-//! that sync, the next open finds a file that is there, and would promise what no flush has
-//! covered: so the engine remembers.
+//! The first sync of a file we created also syncs its directory. If the file is closed before that,
+//! the next open finds an existing file, and its sync would not cover the directory. So the engine
+//! remembers such files.
 //!
-//! The memory is bounded. When it is full it forgets, and remembers that it has: from then on the
-//! first sync after any open syncs the directory too, which is never wrong and costs one flush. A
-//! file that was removed meanwhile leaves its identity here, and whoever gets that identity next
-//! pays the same.
+//! The memory is bounded. When it is full, it is cleared, and only that fact is kept. From then on
+//! the first sync after any open also syncs the directory, which is never wrong and costs one
+//! flush. A removed file leaves its identity here, and the next file with that identity costs the
+//! same flush.
 
 use crate::core::limits::UNSYNCED_ENTRIES;
 use crate::platform::Identity;
 use crate::platform::collections::HashSet;
 
-/// The memory.
+/// Identities of the closed files whose entries are not durable.
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
     unsynced: HashSet<Identity>,
     has_forgotten: bool,
-    /// Opens that are creating a file. Its identity is known, and remembered if need be, when they
-    /// have created it: another open may have found the file before.
+    /// Number of opens that may be creating a file. The identity of such a file is known, and
+    /// remembered if necessary, only after its creation. Another open may find the file before.
     creating: u32,
 }
 
 impl Entries {
-    /// A file we made is closed, and its directory was never synced.
+    /// Adds a file that this engine created, and closes without a sync of its directory.
     pub(crate) fn remember(&mut self, identity: Identity) {
         if self.unsynced.len() >= UNSYNCED_ENTRIES {
             self.forget();
@@ -33,24 +32,24 @@ impl Entries {
         self.unsynced.insert(identity);
     }
 
-    /// An open is about to create a file.
+    /// Notes that an open is about to create a file.
     pub(crate) fn begin_creating(&mut self) {
         self.creating += 1;
     }
 
-    /// That open has created it or not, and has entered or remembered it.
+    /// Notes that this open has ended: it has entered or remembered the file, if it created one.
     pub(crate) fn end_creating(&mut self) {
         self.creating -= 1;
     }
 
-    /// Others were made by a program that took its memory of them with it.
+    /// Clears the memory. Also called if a dead program, whose memory is lost, created files.
     pub(crate) fn forget(&mut self) {
         self.unsynced = HashSet::default();
         self.has_forgotten = true;
     }
 
-    /// A file that was there is opened: whether its directory entry may not be durable. Whoever
-    /// asks has it to see to from now on.
+    /// Returns whether the directory entry of an existing file may not be durable. From then on,
+    /// the caller is responsible for the sync of the directory.
     pub(crate) fn take(&mut self, identity: Identity) -> bool {
         self.unsynced.remove(&identity) || self.has_forgotten || self.creating > 0
     }
@@ -65,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn contract_01_what_is_remembered_is_taken_once() {
+    fn contract_01_an_unsynced_entry_is_taken_once() {
         let mut entries = Entries::default();
         entries.remember(identity(7));
         assert!(!entries.take(identity(8)));
@@ -74,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn contract_01_a_file_that_an_open_under_way_has_created_may_not_be_durable() {
+    fn contract_01_during_a_creation_any_entry_may_not_be_durable() {
         let mut entries = Entries::default();
         entries.begin_creating();
         assert!(entries.take(identity(7)) && entries.take(identity(7)));

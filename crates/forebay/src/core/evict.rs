@@ -1,4 +1,4 @@
-//! Clean pages that leave memory, so that others get their frames.
+//! Eviction of clean pages, which frees frames for others.
 
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -12,8 +12,8 @@ use crate::core::message::Message;
 use crate::core::shared::Shared;
 
 impl Shared {
-    /// Evicts pages in batches if few frames are free, a part of those needed; the next caller
-    /// evicts the next part. While one caller evicts, the others go on.
+    /// Evicts pages in batches if few frames are free. Each caller evicts a part of the pages
+    /// needed. While one caller evicts, others do not.
     pub(crate) fn make_room_ahead(&self) {
         let (free, frames) = (self.pool.free(), self.pool.arena().frames());
         if free >= frames / LOW_ONE_IN || self.evicting.swap(true, Ordering::Acquire) {
@@ -27,8 +27,8 @@ impl Shared {
     /// Evicts clean pages for a caller that needs frames. If that is not enough, has `waker` woken
     /// when frames come back. Returns true if there are frames to take now.
     pub(crate) fn reclaim_or_wait(&self, waker: &Waker) -> bool {
-        // A page that was used three times stays for as many rounds, one that nobody has read yet
-        // for one.
+        // A page that was used three times stays for as many rounds; a page without a reader yet
+        // stays for one.
         let all = self.pool.evictor().len();
         if self.evict(RECLAIM_FRAMES, 4 * all + EVICT_BATCH) < RECLAIM_FRAMES {
             self.collect_unused();
@@ -42,7 +42,7 @@ impl Shared {
         self.pool.free() >= STARVED_BELOW
     }
 
-    /// Asks files about clean pages, `looks` at most, until `wanted` are dropped. Returns the
+    /// Evicts clean pages until `wanted` are dropped or `looks` pages were examined. Returns the
     /// number of pages dropped.
     fn evict(&self, wanted: usize, looks: usize) -> usize {
         let mut batch = Vec::with_capacity(EVICT_BATCH.min(wanted));
@@ -65,7 +65,7 @@ impl Shared {
         dropped
     }
 
-    /// Has each candidate judged by its file, one file after the other.
+    /// Lets each file decide about its candidates, one file after the other.
     fn ask_files(&self, batch: &mut [Candidate], after: &mut After) {
         batch.sort_by_key(|candidate| candidate.target);
         for of_file in batch.chunk_by_mut(|one, next| one.target == next.target) {

@@ -1,8 +1,7 @@
-//! What a context has on its way to one file system, how much that may be, and which of its files
-//! are dirty.
+//! Requests of a context in flight to one file system, their limit, and the dirty files there.
 //!
-//! One for each file system (device number), so that a slow one holds up no other: each has a
-//! flight of its own, and a turn of its own among its files.
+//! Each file system (device number) has its own, so that a slow one delays no other: it has a
+//! flight of its own, and its files take turns among themselves.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -16,18 +15,18 @@ use crate::core::inode::Inode;
 use crate::core::limits::{DIRTIEST_OF, FLIGHT};
 use crate::core::volume::Volume;
 
-/// The way to one file system.
+/// Flight of a context to one file system.
 #[derive(Debug)]
 pub(crate) struct Flight {
-    /// Whose it is.
+    /// Number of the context.
     context: usize,
     pub(crate) volume: Arc<Volume>,
     pub(crate) pace: Pace,
-    /// Files with something dirty, the next one to write from first.
+    /// Dirty files; the first one is written next.
     pub(crate) dirty: VecDeque<Arc<Inode>>,
-    /// The first dirty file is in the middle of its sweep.
+    /// Whether the first dirty file is in the middle of its sweep.
     pub(crate) in_turn: bool,
-    /// The file system has been told that it is written from here.
+    /// Whether the file system counts this context as writing.
     is_told: bool,
 }
 
@@ -37,8 +36,9 @@ impl Flight {
         Self { context, volume, pace, dirty, in_turn: false, is_told: false }
     }
 
-    /// Who has most to write is swept first: it is densest, and what has little is left to gather
-    /// until its age. Of those who have about as much, it is who costs the file system least.
+    /// Moves the file to write next to the front. The file with the most dirty pages is the
+    /// densest, and files with few dirty pages continue to gather until their age. Among files with
+    /// about as many, the one that costs the file system least goes first.
     pub(crate) fn bring_dirtiest_forward(&mut self) {
         let in_place = self.volume.overwrites_in_place();
         let look = |inode: &Arc<Inode>| {
@@ -55,15 +55,15 @@ impl Flight {
         }
     }
 
-    /// A bio goes to the queue. What moves no bytes takes no part: a flush is not the device's
-    /// rate.
+    /// Counts a bio that goes to the queue. One that moves no bytes is not counted: a flush does
+    /// not show the rate of the device.
     pub(crate) fn sent(&mut self, bio: &Bio, now: impl FnOnce() -> Moment) {
         if bio.operation.moves_bytes() {
             self.pace.sent(bio.class, bio.length, now);
         }
     }
 
-    /// A run of completions is over: its rate may be known better.
+    /// Updates the rate after a run of completions.
     pub(crate) fn look(&mut self, now: Moment) {
         if self.pace.look(now)
             && let Some(rate) = self.pace.pages_per_second()
@@ -72,8 +72,8 @@ impl Flight {
         }
     }
 
-    /// Tells the file system whether something of it is dirty here, or on its way. Whether that is
-    /// new.
+    /// Updates whether this context writes to the file system: it has dirty files or requests
+    /// there. Returns whether that changed.
     pub(crate) fn tell_written(&mut self) -> bool {
         let is_written = !self.dirty.is_empty() || self.pace.requests() > 0;
         let is_new = std::mem::replace(&mut self.is_told, is_written) != is_written;
@@ -83,7 +83,7 @@ impl Flight {
         is_new
     }
 
-    /// A bio has come back.
+    /// Counts a completed bio.
     pub(crate) fn ended(&mut self, Ended { bio, result }: &Ended) {
         if bio.operation.moves_bytes() {
             let is_written = bio.operation != Operation::Read && result.is_ok();
@@ -92,16 +92,17 @@ impl Flight {
     }
 }
 
-/// How a file stands among those with something to write.
+/// Weight of a dirty file in the choice of the next one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Weight {
     pages: u64,
-    /// Where the file system tells such things apart.
+    /// Work that the write causes in the file system, if known.
     effort: Option<Effort>,
 }
 
-/// Whose turn it is: of those with half as much as the dirtiest and more, who costs least, and then
-/// the dirtiest. (A third of the effort is worth no more than twice the requests.)
+/// Returns the index of the file to write next. Among files with at least half as many pages as the
+/// dirtiest one, it is the cheapest, then the dirtiest. (A third of the effort is worth at most
+/// twice the requests.)
 fn next_of(weights: &[Weight]) -> Option<usize> {
     let most = weights.iter().map(|weight| weight.pages).max()?;
     let has_much = |(_, weight): &(usize, &Weight)| weight.pages >= most.div_ceil(2);
@@ -109,7 +110,7 @@ fn next_of(weights: &[Weight]) -> Option<usize> {
     weights.iter().enumerate().filter(has_much).max_by_key(rank).map(|(at, _)| at)
 }
 
-/// Slots of a class that no file system's flight holds.
+/// Returns the number of slots of a class that no flight uses.
 pub(crate) fn free_slots(flights: &[Flight], class: Class) -> usize {
     FLIGHT.saturating_sub(flights.iter().map(|flight| flight.pace.requests_of(class)).sum())
 }
@@ -130,7 +131,7 @@ mod tests {
         assert_eq!(
             next_of(&[weigh(9, hole), weigh(4, overwrite)]),
             Some(0),
-            "little is left to gather"
+            "a file with few pages continues to gather"
         );
         assert_eq!(next_of(&[weigh(7, overwrite), weigh(9, overwrite), weigh(9, hole)]), Some(1));
         assert_eq!(

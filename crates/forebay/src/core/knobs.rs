@@ -1,10 +1,10 @@
 //! Knobs of an engine in one table: name, values, default, meaning, and how a value is read and
 //! printed. The knobs of the request queue come first and are defined in `forebay_block::knobs`.
 //!
-//! A knob is a field of [`Settings`], its entry here, and one place that acts on it:
-//! `Shared::apply` if it can be changed while the engine runs, `Builder::build` if not. The page
-//! `knobs.md`, which is part of the documentation of `Engine::set`, is made from this table by a
-//! test.
+//! A knob consists of a field of [`Settings`], its entry here, and one place that applies it:
+//! `Shared::apply` if it can be changed while the engine runs, `Builder::build` if not. A test
+//! generates the page `knobs.md` from this table. The page is part of the documentation of
+//! `Engine::set`.
 
 use std::fmt;
 use std::time::Duration;
@@ -85,13 +85,13 @@ impl fmt::Display for Change {
     }
 }
 
-/// A knob that is not one of the request queue.
+/// Knob that does not belong to the request queue.
 struct Own {
     name: &'static str,
     choices: &'static str,
     default: &'static str,
     help: &'static str,
-    /// Why it cannot be changed while the engine runs, if it cannot.
+    /// The reason, if it cannot be changed while the engine runs.
     fixed: Option<&'static str>,
     get: fn(&Settings) -> String,
     /// Returns `None` if the value is invalid.
@@ -118,8 +118,9 @@ const OWN: [Own; 11] = [
         name: "affinity",
         choices: Affinity::CHOICES,
         default: "group",
-        help: "How files are assigned to writeback threads: all to the first, by a hash of the file, by \
-               directory, or by allocation group (by directory if the file system has none).",
+        help: "How files are assigned to writeback threads: all to the first, by a hash of the \
+               file, by directory, or by allocation group (by directory if the file system has \
+               none).",
         fixed: None,
         get: |settings| settings.affinity.name().to_owned(),
         set: |settings, value| {
@@ -130,8 +131,8 @@ const OWN: [Own; 11] = [
         name: "flight",
         choices: FLIGHTS,
         default: "time=2000",
-        help: "How much background writeback is in flight to a device: as much as it writes in a time, \
-               or a number of requests.",
+        help: "How much background writeback is in flight to a device: as much as it writes in a \
+               time, or a number of requests.",
         fixed: None,
         get: |settings| match settings.flight {
             Bound::Depth(depth) => depth.to_string(),
@@ -141,11 +142,13 @@ const OWN: [Own; 11] = [
     },
     Own {
         name: "prealloc",
-        choices: "off, adaptive, BYTES such as 64m, or extsize=BYTES (4096 to 1g, a multiple of 4096)",
+        choices: "off, adaptive, BYTES such as 64m, or extsize=BYTES (4096 to 1g, a multiple of \
+                  4096)",
         default: "adaptive",
-        help: "Space reserved ahead of data: none; for files that become dense; that, and BYTES beyond \
-               the end of growing files, at most 1 % of the free space; or an extent-size hint of BYTES \
-               on new XFS files. Reserved space is given back when the file is closed.",
+        help: "Space reserved ahead of data: none; for files that become dense; that, and BYTES \
+               beyond the end of growing files, at most 1 % of the free space; or an extent-size \
+               hint of BYTES on new XFS files. Reserved space is given back when the file is \
+               closed.",
         fixed: None,
         get: |settings| told_reserving(settings.reserving),
         set: |settings, value| reserving(value).map(|reserving| settings.reserving = reserving),
@@ -181,7 +184,8 @@ const OWN: [Own; 11] = [
         name: "dirty_age",
         choices: "a time with its unit, such as 500us, 500ms or 1s",
         default: "1s",
-        help: "Longest time that written data stays dirty before its writeback starts. From 1ms to 24h.",
+        help: "Longest time that written data stays dirty before its writeback starts. From 1ms to \
+               24h.",
         fixed: None,
         get: |settings| told_age(settings.dirty_age),
         set: |settings, value| age(value).map(|age| settings.dirty_age = age),
@@ -190,7 +194,8 @@ const OWN: [Own; 11] = [
         name: "uncached",
         choices: "off, on",
         default: "off",
-        help: "Whether pages leave memory once they are written or read, on handles that do not choose.",
+        help: "Whether pages leave memory once they are written or read, on handles that do not \
+               choose.",
         fixed: None,
         get: |settings| word(settings.caching == Caching::Uncached, "on", "off"),
         set: |settings, value| {
@@ -211,15 +216,15 @@ const OWN: [Own; 11] = [
         name: "engine",
         choices: Choice::CHOICES,
         default: "auto",
-        help: "System calls for I/O. `auto` takes io_uring, or a thread pool if io_uring is missing or \
-               forbidden.",
+        help: "System calls for I/O. `auto` takes io_uring, or a thread pool if io_uring is \
+               missing or forbidden.",
         fixed: Some("open files and requests in flight belong to the backend that was chosen"),
         get: |settings| settings.backend.name().to_owned(),
         set: |settings, value| Choice::by_name(value).map(|choice| settings.backend = choice),
     },
 ];
 
-/// The definition of a knob, of the queue or not.
+/// Definition of a knob.
 #[derive(Clone, Copy)]
 enum Definition {
     OfQueue(&'static OfQueue),
@@ -244,8 +249,8 @@ pub(crate) fn list(settings: &Settings) -> Vec<Knob> {
     all().map(|knob| knob.describe(knob.get(settings))).collect()
 }
 
-/// Returns the description of a knob whose values come from another process. A knob that this
-/// version does not have keeps what that process said.
+/// Returns the description of a knob whose values come from another process. If this version does
+/// not have the knob, default and help stay empty.
 pub(crate) fn described(name: &str, value: String, choices: &str, change: Change) -> Knob {
     let known = find(name).map(|knob| knob.describe(String::new()));
     let (default, help) = known.map(|knob| (knob.default, knob.help)).unwrap_or_default();
@@ -282,8 +287,8 @@ pub(crate) fn change(settings: &mut Settings, name: &str, value: &str) -> Result
     knob.set(settings, value)
 }
 
-/// Checks that every value is one that can also be set as text, because the typed methods of the
-/// builder take values of any size, and that the values fit together.
+/// Checks that every value is one that can also be set as text, and that the values fit together.
+/// The typed methods of the builder take values of any size.
 ///
 /// # Errors
 /// `InvalidInput` for the first value that is out of range; the message names it.
@@ -367,7 +372,7 @@ fn choose<T>(value: &str, first: (&str, T), other: (&str, T)) -> Option<T> {
     }
 }
 
-/// The knob `prealloc`: a word, a number of bytes, or `extsize=` and one.
+/// Parses the knob `prealloc`: a word, a number of bytes, or `extsize=BYTES`.
 fn reserving(value: &str) -> Option<Reserving> {
     match value {
         "adaptive" => Some(Reserving::Adaptive),
@@ -390,7 +395,7 @@ fn told_reserving(reserving: Reserving) -> String {
     }
 }
 
-/// A number of bytes, with k, m, g or t for powers of 1024.
+/// Parses a number of bytes, with k, m, g or t for powers of 1024.
 fn bytes(value: &str) -> Option<u64> {
     let lower = value.to_ascii_lowercase();
     let lower = lower.strip_suffix("ib").or(lower.strip_suffix('b')).unwrap_or(&lower);
@@ -405,7 +410,7 @@ fn bytes(value: &str) -> Option<u64> {
     number.checked_mul(1 << shift)
 }
 
-/// Reads the knob `flight`: a depth, or `time=MICROSECONDS`.
+/// Parses the knob `flight`: a depth, or `time=MICROSECONDS`.
 fn bound(value: &str) -> Option<Bound> {
     if let Some(micros) = value.strip_prefix("time=") {
         let time = Duration::from_micros(micros.parse().ok()?);
@@ -415,10 +420,10 @@ fn bound(value: &str) -> Option<Bound> {
     (1..=FLIGHT).contains(&depth).then_some(Bound::Depth(depth))
 }
 
-/// The units of a time, in microseconds, the smallest first.
+/// Units of a time in microseconds, in ascending order.
 const UNITS: [(&str, u64); 3] = [("us", 1), ("ms", 1000), ("s", 1_000_000)];
 
-/// A time with its unit.
+/// Parses a time with its unit.
 fn age(value: &str) -> Option<Duration> {
     UNITS.iter().find_map(|(unit, micros)| {
         let number: u64 = value.strip_suffix(unit)?.trim().parse().ok()?;
@@ -426,7 +431,7 @@ fn age(value: &str) -> Option<Duration> {
     })
 }
 
-/// The same, in the largest unit of which it is a whole number.
+/// Formats a time in the largest unit that divides it.
 fn told_age(age: Duration) -> String {
     let micros = age.as_micros();
     let fits = |(_, of_unit): &&(&str, u64)| micros.is_multiple_of(u128::from(*of_unit));
@@ -509,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_what_the_table_says() {
+    fn defaults_match_the_table() {
         let settings = Settings::default();
         for Knob { name, value, default, .. } in list(&settings) {
             // The defaults of three depend on the machine, or on another knob.
@@ -520,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_words_and_each_is_there_once() {
+    fn names_are_words_and_unique() {
         let settings = Settings::default();
         let knobs = list(&settings);
         for (at, knob) in knobs.iter().enumerate() {
@@ -536,12 +541,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_knob_stands_at_can_be_set_again() {
+    fn the_value_of_a_knob_can_be_set_again() {
         let mut settings = Settings::default();
         for Knob { name, value, choices, .. } in list(&settings) {
             set(&mut settings, &name, &value).unwrap();
             assert_eq!(get(&settings, &name).unwrap(), value);
-            // Where the choices are words, each of them is one.
+            // If the choices are words, each of them can be set.
             for choice in choices.split(", ").filter(|choice| !choice.contains([' ', '='])) {
                 set(&mut settings, &name, choice).unwrap();
                 assert_eq!(get(&settings, &name).unwrap(), choice);
@@ -550,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_what_can() {
+    fn an_invalid_value_is_refused_with_the_valid_ones() {
         let mut settings = Settings::default();
         for Knob { name, choices, change: may_change, .. } in list(&settings) {
             for value in ["", " ", "nothing", "-1", "0x10", "18446744073709551616", "time=", "1\n2"]

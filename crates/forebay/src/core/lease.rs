@@ -1,8 +1,8 @@
-//! The lease of an open file, as its callers and the lease watch see it.
+//! The lease of an open file, as callers and the lease watch see it.
 //!
-//! The watch's thread only takes the liberties away, so a hundred files broken at once wait for
-//! the device side by side and not for each other. The context, which sees what ends, lets each
-//! lease go ([`Inode::give_up_lease`]).
+//! The thread of the watch only stops the use of the lease. So the breaks of a hundred files wait
+//! for the device at the same time, not one after the other. The context, which sees requests end,
+//! releases each lease ([`Inode::give_up_lease`]).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,12 +15,12 @@ use crate::core::shared::Shared;
 use crate::platform::clock;
 
 impl Inode {
-    /// Takes no more liberties. The context gives the lease up when what was accepted is written,
-    /// or soon.
+    /// Stops using the liberties of the lease. The context releases the lease when accepted data is
+    /// written, or at the deadline.
     pub(crate) fn break_lease(self: &Arc<Self>, shared: &Shared) {
         let (is_closed, is_interrupted) = shared.change(self, |file| {
-            // The lease of a closed file went with it, and an interrupted file has nothing to write
-            // out first.
+            // The lease of a closed file is already released. An interrupted file has nothing to
+            // write out first.
             if !file.is_closed() && !file.is_interrupted() {
                 file.begin_break(clock::instant() + LEASE_BREAK);
             }
@@ -31,8 +31,8 @@ impl Inode {
         }
     }
 
-    /// Asks whether the lease is still held, if it has been a while, before a call uses clean pages
-    /// or known holes. In a process that was stopped the watch's thread may not have run yet.
+    /// Checks at intervals whether the lease is still held, before a call uses clean pages or known
+    /// holes. In a process that was stopped, the thread of the watch may not have run yet.
     pub(crate) fn check_lease(self: &Arc<Self>, shared: &Shared) {
         let now = clock::now().nanoseconds();
         let looked = self.lease_looked.load(Ordering::Relaxed);

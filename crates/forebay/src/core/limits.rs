@@ -1,5 +1,5 @@
-//! Every bound of an engine's own, derived and checked at compile time. Those of the parts are in
-//! their crates' `limits`.
+//! Limits of the engine, derived and checked at compile time. Those of the other crates are in
+//! their `limits`.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -9,275 +9,278 @@ use forebay_cache::limits::PAGE;
 
 use crate::platform::{MIN_CACHE_PAGES, MIN_DIRTY_PAGES};
 
-/// Messages a context takes before it looks at the device again.
+/// Messages that a context takes before it polls the device again.
 pub(crate) const MESSAGES_PER_PASS: usize = 256;
 
-/// Writeback contexts: as many as a large machine has use for. However many allocation groups a
-/// file system has.
+/// Maximum number of writeback contexts: enough for a large machine, however many allocation groups
+/// a file system has.
 pub(crate) const CONTEXTS: usize = 64;
 
-/// Bytes written of a file before it is looked again in which allocation group they are: one system
-/// call for as many large requests as make it nothing.
+/// Bytes written of a file before its allocation group is looked up again. The lookup is one system
+/// call, which is negligible against this many bytes.
 pub(crate) const GROUP_LOOK_BYTES: u64 = 64 << 20;
 
-/// How long the thread beside the contexts of a file system waits for its next job: long against
-/// the pause between two closings, short against an idle engine.
+/// Time that the aside of a file system waits for its next job: long against the pause between two
+/// closings, short against an idle engine.
 pub(crate) const ASIDE_LINGERS: Duration = Duration::from_millis(500);
 
-/// Bios of others' files that an idle context has at most: enough for a device to have work, and
-/// little for one whose own files become dirty to wait for.
+/// Maximum of bios lent to an idle context: enough to keep a device busy, and a short wait for its
+/// own files when they become dirty.
 pub(crate) const LENT: usize = 16;
 
 const _: () = assert!(LENT < PLUG_BIOS);
 
-/// How long it is watched what a number of contexts brings: long against a handover, short against
-/// a load.
+/// Time to measure the throughput of a number of contexts: long against a handover, short against a
+/// load.
 pub(crate) const CONTEXTS_WINDOW: Duration = Duration::from_millis(100);
 
-/// What an extent-size hint can be: the largest is XFS's own.
+/// Valid extent-size hints; the largest is that of XFS.
 pub(crate) const EXTENT_HINTS: RangeInclusive<u64> = PAGE..=1 << 30;
 
 const _: () = assert!(*EXTENT_HINTS.end() <= u32::MAX as u64, "the kernel takes 32 bits");
 
-/// Files among which the one with most dirty pages is swept next.
+/// Number of files among which the one with most dirty pages is written next.
 pub(crate) const DIRTIEST_OF: usize = 64;
 
-/// How long a device is kept busy by what is in flight, unless told: what a read beside it waits
-/// for. Long against what a context takes to hear of an end and send the next.
+/// Default time that requests in flight keep a device busy, which a read beside them waits for. It
+/// is long against the time a context takes to see a completion and to send the next request.
 pub(crate) const FLIGHT_TIME: Duration = Duration::from_millis(2);
 
-/// What can be told.
+/// Valid times of a flight.
 pub(crate) const FLIGHT_TIMES: RangeInclusive<Duration> =
     Duration::from_micros(100)..=Duration::from_secs(1);
 
-/// Requests of one class in flight, on all file systems together: small ones need depth to reach
-/// the device's rate.
+/// Maximum of requests of one class in flight, for all file systems together. Small requests need
+/// this depth to reach the rate of the device.
 pub(crate) const FLIGHT: usize = 112;
 
-/// Bios taken from one file before the next one has a turn, in one pass.
+/// Bios taken from one file per pass before the next file's turn.
 pub(crate) const RUN_PER_FILE: usize = 32;
 
-/// Frames collected when none is free: a step's worth.
+/// Frames to free when none is free: those of one step.
 pub(crate) const RECLAIM_FRAMES: usize = forebay_cache::limits::STEP_PAGES;
 
-/// Writes of this many bytes and more may go past the cache: what reaches the device's bandwidth
-/// one at a time.
+/// Minimum size of a write that may bypass the cache: a size that reaches the bandwidth of the
+/// device with one request at a time.
 pub(crate) const BYPASS_BYTES: usize = REQUEST_BYTES as usize;
 
-/// Bytes of one such write before it is looked again whether there is room.
+/// Bytes of such a write before the state of the cache is checked again.
 pub(crate) const BYPASS_BYTES_AT_ONCE: usize = 8 * BYPASS_BYTES;
 
-/// Pages a file has dirty or on their way when who writes what does not stay waits for some to end:
-/// enough for the device to have work while more is gathered.
+/// Dirty and in-flight pages of a file at which an uncached writer waits: enough to keep the device
+/// busy while more is gathered.
 pub(crate) const UNCACHED_DIRTY_PAGES: u64 = 4 * forebay_cache::limits::UNCACHED_PAGES;
 
-/// Clean pages asked about in one go when room is made.
+/// Clean pages examined per batch of eviction.
 pub(crate) const EVICT_BATCH: usize = 128;
 
-/// Room is made ahead of who wants it when fewer frames are free than one in so many ...
+/// Eviction starts below this share of free frames (one in N), before a caller needs them.
 pub(crate) const LOW_ONE_IN: u32 = 32;
 
-/// ... until these are: the room is made in batches, and writers and readers find frames in runs.
+/// Eviction ends at this share of free frames (one in N). Evicting in batches leaves runs of frames
+/// to readers and writers.
 pub(crate) const HIGH_ONE_IN: u32 = 16;
 
-/// Of the frames below which room is made, the part that nothing is read ahead into: that is for
-/// who waits.
+/// Share of the frames of [`LOW_ONE_IN`] that readahead leaves to callers that wait (one in N).
 pub(crate) const RESERVE_OF_LOW: u32 = 4;
 
-/// Frames that may hold what was brought in and not read yet, before nothing more is read ahead:
-/// one in so many.
+/// Share of frames that may hold unread pages before readahead stops (one in N).
 pub(crate) const UNREAD_ONE_IN: u32 = 4;
 
-/// Of a read that is larger than a request, requests that are on their way at a time.
+/// Requests in flight for one read that is larger than a request.
 pub(crate) const READ_REQUESTS: u64 = 4;
 
-/// Frames with which a caller can go on: a page of which a part is written takes two.
+/// Frames that a caller needs to continue: a partly written page takes two.
 pub(crate) const STARVED_BELOW: u32 = 2;
 
-/// How often, in a `dirty_age`, it is looked whether something is too old.
+/// Checks for pages that are too old, per `dirty_age`.
 pub(crate) const TICKS_PER_AGE: u32 = 4;
 
-/// The smallest cache.
+/// Minimum size of the cache.
 pub(crate) const MIN_CACHE_BYTES: u64 = MIN_CACHE_PAGES * PAGE;
 
-/// The cache unless told: this, or a sixteenth of memory if that is less.
+/// Default size of the cache; less if [`CACHE_OF_MEMORY`] allows less.
 pub(crate) const DEFAULT_CACHE_BYTES: u64 = 256 << 20;
 
-/// The part of memory the default cache may take.
+/// Share of memory that the default cache may take (one in N).
 pub(crate) const CACHE_OF_MEMORY: u64 = 16;
 
-/// The largest cache: frames are numbered by 32 bits, and one number says "none".
+/// Maximum size of the cache: a frame has a 32-bit number, and one number means "no frame".
 pub(crate) const MAX_CACHE_BYTES: u64 = (u32::MAX as u64 / 64 * 64 - 64) * PAGE;
 
-/// Files made here and closed without a sync, of which the engine remembers that their directory is
-/// to be synced: 16 bytes each, a megabyte and a half with the table's own.
+/// Maximum of files created and closed without a sync, whose directories have to be synced. Each
+/// takes 16 bytes; the table takes 1.5 MB in all.
 pub(crate) const UNSYNCED_ENTRIES: usize = 1 << 16;
 
-/// How often an open looks again at a path that has named another file meanwhile.
+/// Attempts of an open whose path names another file each time.
 pub(crate) const OPEN_ROUNDS: u32 = 100;
 
-/// How often an open looks whether the engine is shut down while it waits for a context.
+/// Interval at which an open that waits for a context checks for a shutdown.
 pub(crate) const RENEW_LOOKS: Duration = Duration::from_millis(50);
 
-/// How often a lease is asked for, a millisecond apart, while somebody has the file open.
+/// Attempts to get a lease, a millisecond apart, while another process has the file open.
 pub(crate) const LEASE_TRIES: u32 = 5;
 
-/// The same where a crash has left space to be given back.
+/// Attempts to get a lease if a crash has left reserved space to give back.
 pub(crate) const LEASE_TRIES_AFTER_CRASH: u32 = 200;
 
-/// How often a block device is asked for, a millisecond apart, while somebody holds it.
+/// Attempts to open a busy block device, a millisecond apart.
 pub(crate) const DEVICE_TRIES: u32 = 20;
 
-/// The part of the dirty limit that may be kept for flushes that nobody has asked for ...
+/// Share of the dirty limit that may be kept for flushes that no caller has asked for (one in N).
 pub(crate) const KEPT_OF_LIMIT: u64 = 4;
 
-/// ... and while somebody waits for memory: not every page is worth a flush.
+/// The same share while a caller waits for memory: not every page is worth a flush.
 pub(crate) const KEPT_OF_LIMIT_WHEN_SHORT: u64 = 16;
 
-/// How long `close` and a dropped engine wait for the device.
+/// Default time that `close` and the drop of an engine wait for the device.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long others may wait for a lease of ours while we write out.
+/// Time that other programs may wait for our lease while we write out.
 pub(crate) const LEASE_BREAK: Duration = Duration::from_millis(900);
 
-/// For how long a lease is taken to be held since it was last looked. The kernel takes none away
-/// before somebody has waited for it for a second (`lease-break-time` counts whole ones).
+/// Time that a lease is taken as held since the last check. The kernel takes a lease away only
+/// after another program has waited for at least a second (`lease-break-time` counts whole
+/// seconds).
 pub(crate) const LEASE_LOOK: Duration = Duration::from_millis(100);
 
-const _: () = assert!(FLIGHT < PLUG_BIOS, "background writeback leaves places for syncs and reads");
-const _: () = assert!(LEASE_LOOK.as_millis() < 1000, "a lease lost to a stop is missed");
-const _: () = assert!(2 * FLIGHT < TAGS, "both classes fit the tags");
+const _: () = assert!(FLIGHT < PLUG_BIOS, "background writeback leaves room for syncs and reads");
+const _: () =
+    assert!(LEASE_LOOK.as_millis() < 1000, "the loss of a lease while stopped is noticed");
+const _: () = assert!(2 * FLIGHT < TAGS, "requests of both classes have tags");
 
-/// Entries of the ring: every tag, and the read by which it is woken.
+/// Entries of the ring: one for each tag, and those of the read that wakes it.
 pub(crate) const RING_ENTRIES: u32 = 2 * TAGS as u32;
 
-/// Bios of direct files in the queue and at the device: half of the tags.
+/// Maximum of bios of direct files in the queue and at the device: half of the tags.
 pub(crate) const DIRECT_FLIGHT: usize = TAGS / 2;
 
-/// Places of the queue that direct bios leave to cached files.
+/// Places in the queue that direct bios leave to cached files.
 pub(crate) const DIRECT_LEAVES: usize = PLUG_BIOS / 4;
 
-/// Direct operations that have started and not ended. Each has memory lent to the device, in one
-/// piece or two, of which a million can be told apart; and as many times the tags as find
-/// neighbours to be merged with.
+/// Maximum of direct operations that have started and not ended. Each lends memory to the device in
+/// one or two pieces, and a million pieces can be numbered. This multiple of the tags finds
+/// neighbours to merge with.
 pub(crate) const DIRECT_OPERATIONS: usize = 16 * TAGS;
 
 const _: () = assert!(2 * DIRECT_OPERATIONS < 1 << 20 && DIRECT_OPERATIONS > DIRECT_FLIGHT);
 
-/// Bytes of one direct operation: below the 2 GiB at which the kernel cuts a request, and numbered
-/// by 32 bits.
+/// Maximum size of a direct operation: below the 2 GiB at which the kernel cuts a request, and
+/// within 32 bits.
 pub(crate) const DIRECT_BYTES: u64 = 1 << 30;
 
-/// Operations of one direct file that are looked through for one that may start. Those behind wait
-/// for their turn.
+/// Operations of one direct file that are searched for one that may start. Later ones wait for
+/// their turn.
 pub(crate) const GATE_WINDOW: usize = 128;
 
-/// Bytes of the pool of buffers unless told: sixteen large requests. Taken page by page, when first
-/// touched.
+/// Default size of the pool of buffers: sixteen large requests. Memory is allocated page by page at
+/// first use.
 pub(crate) const DEFAULT_BUFFER_BYTES: u64 = 16 * REQUEST_BYTES;
 
-/// The largest pool of buffers.
+/// Maximum size of the pool of buffers.
 pub(crate) const MAX_BUFFER_BYTES: u64 = 1 << 40;
 
 const _: () = assert!(DIRECT_LEAVES < PLUG_BIOS && DIRECT_FLIGHT < TAGS);
 
-/// Pages of one file that cannot be written: this part of the dirty limit. Who would add to them
-/// hears of it.
+/// Share of the dirty limit that failing pages of one file may take (one in N). Writes beyond it
+/// fail.
 pub(crate) const FAILING_OF_FILE: u64 = 16;
 
-/// The same of all files of one device, of which several may be bad before the device counts as
+/// The same share for all files of one device. Several files may fail before the device counts as
 /// dead.
 pub(crate) const FAILING_OF_DEVICE: u64 = 4;
 
 const _: () = assert!(FAILING_OF_DEVICE < FAILING_OF_FILE, "one file does not stop its device");
 
-/// What `dirty_age` can be: looking for what is old costs little at the one end, and is over some
-/// day at the other.
+/// Valid values of `dirty_age`. Checking for old pages costs little at the lower end, and the upper
+/// end is finite.
 pub(crate) const DIRTY_AGES: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(24 * 60 * 60);
 
-/// The least `dirty_bytes`.
+/// Minimum of `dirty_bytes`.
 pub(crate) const MIN_DIRTY_BYTES: u64 = MIN_DIRTY_PAGES * PAGE;
 
 const _: () =
-    assert!(MIN_DIRTY_BYTES <= MIN_CACHE_BYTES / 8 * 7, "the smallest cache may have some dirty");
+    assert!(MIN_DIRTY_BYTES <= MIN_CACHE_BYTES / 8 * 7, "the smallest cache can have dirty pages");
 
-/// Bytes of a request to a control socket, with what ends it: the longest there is has fewer than a
-/// hundred.
+/// Maximum length of a request to a control socket, with its newline; the longest valid one has
+/// fewer than 100 bytes.
 pub(crate) const CONTROL_LINE_BYTES: usize = 256;
 
-/// Bytes read from one client of a control socket before the next one has a turn.
+/// Bytes read from one client of a control socket before the next client's turn.
 pub(crate) const CONTROL_READ_BYTES: usize = 512;
 
-/// Clients of a control socket at a time; one more takes the place of whoever was silent longest.
+/// Maximum of clients of a control socket. A new one replaces the one that has been silent for
+/// longest.
 pub(crate) const CONTROL_CLIENTS: usize = 16;
 
-/// Bytes of an answer: many times all there is to say.
+/// Maximum length of an answer: many times the longest.
 pub(crate) const CONTROL_ANSWER_BYTES: u64 = 1 << 20;
 
-/// How long a client waits for an answer.
+/// Time that a client waits for an answer.
 pub(crate) const CONTROL_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long an engine waits for an answer of its keeper, which has nothing else to do.
+/// Time that an engine waits for an answer of its keeper, which has nothing else to do.
 pub(crate) const KEEPER_ANSWER: Duration = Duration::from_secs(1);
 
-/// How long a program may take to become a keeper ...
+/// Time that a started program may take to become a keeper.
 pub(crate) const KEEPER_START: Duration = Duration::from_secs(10);
 
-/// ... and how long that waits for the first word of whoever talks to it.
+/// Time that a new keeper waits for the first message of a program.
 pub(crate) const KEEPER_FIRST_WORD: Duration = Duration::from_secs(10);
 
-/// A keeper that lived so long is started again at once ...
+/// Lifetime after which a lost keeper is replaced at once.
 pub(crate) const KEEPER_STEADY: Duration = Duration::from_secs(5);
 
-/// ... and one that did not, or could not be started, after this, twice this, and so on ...
+/// First pause before a keeper that was lost earlier, or could not be started, is started again.
+/// The pause doubles each time.
 pub(crate) const KEEPER_PAUSE: Duration = Duration::from_millis(250);
 
-/// ... up to this.
+/// Longest pause before a keeper is started again.
 pub(crate) const KEEPER_PAUSE_MOST: Duration = Duration::from_secs(60);
 
-/// Files given to a new keeper before its answers are heard: a channel holds a few hundred
-/// messages.
+/// Files sent to a new keeper before its answers are read: a channel holds a few hundred messages.
 pub(crate) const KEEPER_BATCH: usize = 32;
 
-/// Bytes of a path that a keeper is told.
+/// Maximum length in bytes of a path sent to a keeper.
 pub(crate) const KEEPER_PATH_BYTES: usize = 1024;
 
-/// How long a keeper waits, once all is written, for who takes over.
+/// Time that a keeper waits for a program that takes over, once all is written.
 pub(crate) const KEEPER_LINGER: Duration = Duration::from_secs(30);
 
-/// How long a program that takes over may say nothing, once it has everything: it starts a keeper
-/// of its own between two messages.
+/// Time that a program that takes over may be silent once it has everything: it starts its own
+/// keeper between two messages.
 pub(crate) const KEEPER_ADOPTION: Duration = Duration::from_secs(20);
 
 const _: () = assert!(KEEPER_ADOPTION.as_secs() > KEEPER_START.as_secs() + KEEPER_ANSWER.as_secs());
 
-/// How often it looks meanwhile whether somebody else wants to open a file it holds.
+/// Interval at which a waiting keeper checks whether another process wants to open a file it holds.
 pub(crate) const KEEPER_LOOKS: Duration = Duration::from_millis(250);
 
-/// How long who takes over waits for a keeper that is still writing.
+/// Time that a program that takes over waits for a keeper that is still writing.
 pub(crate) const KEEPER_FINISHING: Duration = Duration::from_secs(600);
 
-/// How long a keeper waits for the requests of a dead program.
+/// Time that a keeper waits for the requests of a dead program.
 pub(crate) const KEEPER_RINGS: Duration = Duration::from_secs(10);
 
-/// Bytes it writes in one call: as much as a request.
+/// Bytes that a keeper writes in one call: as many as a request.
 pub(crate) const KEEPER_WRITE_BYTES: usize = REQUEST_BYTES as usize;
 
-/// Files of one file system that it syncs one by one; more are synced together first.
+/// Maximum of files of one file system that a keeper syncs one by one; more are synced together
+/// first.
 pub(crate) const KEEPER_SYNCS_ONE_BY_ONE: usize = 16;
 
-/// When it first tries again what failed.
+/// Pause of a keeper before its first retry of a failed call.
 pub(crate) const KEEPER_TRIES_AGAIN: Duration = Duration::from_millis(50);
 
-/// How long after its patience it takes a call that does not come back for one that never will.
+/// Time after its deadline at which a keeper gives up on a call that does not return.
 pub(crate) const KEEPER_WATCHDOG: Duration = Duration::from_secs(2);
 
-/// Lines of a keeper's log that are kept for somebody who is slow to take them ...
+/// Lines of a keeper's log that are kept for a slow reader.
 pub(crate) const KEEPER_LOG_LINES: usize = 1024;
 
-/// ... and how long it waits for him to take one, where it waits at all.
+/// Time that a keeper waits for the reader of its log to take a line, if it waits at all.
 pub(crate) const KEEPER_LOG_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long a saved arena is tried to be written.
+/// Time for attempts to write the data of a saved arena.
 pub(crate) const KEEPER_RECOVER_PATIENCE: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! Messages to a context, and the callers' end of the way to it.
+//! Messages to a context, and their senders.
 
 use std::sync::Arc;
 
@@ -19,21 +19,21 @@ pub(crate) enum Message {
     Attach(Arc<Inode>),
     /// The descriptor of this file was replaced.
     Renew(Arc<Inode>),
-    /// Look at this file: it is dirty now, or a caller waits for it, or its last handle is gone.
+    /// Look at this file: it became dirty, a caller waits for it, or its last handle was dropped.
     Inode(Arc<Inode>),
-    /// Much of this file is dirty that does not stay in memory.
+    /// This file has many dirty pages that are dropped after their write.
     Uncached(Arc<Inode>),
-    /// A bio of a caller, of this file.
+    /// A bio of a caller for this file.
     Submit(Arc<Inode>, Bio),
-    /// An overwrite of another context's file, which has no room for it.
+    /// A bio that overwrites part of another context's file; that context is too busy.
     Lent(Arc<Inode>, Bio),
-    /// A bio that was lent has ended.
+    /// A lent bio has ended.
     Returned(Arc<Inode>, Ended),
-    /// The aside has prepared this reservation, or found that it cannot be made.
+    /// The aside has prepared this reservation, or found that it is not possible.
     Prepared(Arc<Inode>, Bio, Result<(), Unreserved>),
-    /// The file's data was found to lie in another allocation group than was known.
+    /// The data of this file is in another allocation group than was known.
     Moved(Arc<Inode>),
-    /// A message about a file that is open past the cache.
+    /// A message about a direct file.
     Direct(Direct),
     /// New values of the knobs.
     Knobs(OfContext),
@@ -41,7 +41,7 @@ pub(crate) enum Message {
     Look,
     /// Look which files belong to other contexts now.
     Place,
-    /// End, when nothing is in flight.
+    /// End once nothing is in flight.
     Stop,
 }
 
@@ -56,7 +56,7 @@ impl From<Effect> for Message {
     }
 }
 
-/// The callers' end of the way to a context.
+/// Sender of messages to a context.
 #[derive(Debug)]
 pub(crate) struct Sender {
     messages: fifo::Sender<Message>,

@@ -1,20 +1,28 @@
-//! The engine, without the machine: it names files, rings, clocks, threads and locks only through
-//! [`crate::platform`]. It is compiled twice, once over the real machine and once over the
-//! simulated one (`crates/sim`).
+//! The engine without the machine. It uses files, rings, clocks, threads and locks only through
+//! [`crate::platform`]. It is compiled twice: over the real machine, and over the simulated one
+//! (`crates/sim`).
 
-// The layers are in ARCHITECTURE.md. In order of a write's life: `file` the handle, `write` the
-// steps of the write, `inode` the cache of one file under its lock, `level` the dirty limit and its
-// waiters, `pool` the memory of pages, `message` and `directory` the way to a context, `home` which
-// context a file belongs to, `context` the thread that submits everything to the device, `flight`
-// how much is in flight, `failing` pages that could not be written.
+// ARCHITECTURE.md describes the layers. The modules, in the order of a write's life:
 //
-// Around them: `engine`, `settings`, `knobs`, `policy`, `stats`; `read`, `bypass`, `ticket`,
-// `room`, `discard`, `lease`, `renew`, `closing`, `adopt`, `alarm` the other verbs; `base` and `shared`
-// state of all threads; `table` open inodes, `evict` clean pages that leave, `spread` and
-// `contexts` the number of contexts, `volume` free space of a file system, `share` its part of the
-// level, `entries` directory entries to sync, `layout` extents of a file, `wait` and `wakers`
-// blocking calls, `aside` calls that may block a context, `direct` files past the cache, `standby`
-// the keeper as the engine sees it, `user_code` wakers and callbacks.
+// - `file`: the handle. `write`: the steps of the write.
+// - `inode`: the cache of one file under its lock.
+// - `level`: the dirty limit and its waiters. `pool`: the memory of pages.
+// - `message` and `directory`: the messages to a context. `home`: the context of a file.
+// - `context`: the thread that submits to the device. `flight`: the requests in flight.
+// - `failing`: pages that could not be written.
+//
+// The other modules:
+//
+// - `engine`, `settings`, `knobs`, `policy`, `stats`: the engine and its options.
+// - `read`, `bypass`, `ticket`, `room`, `discard`, `lease`, `renew`, `closing`, `adopt`, `alarm`:
+//   the other operations.
+// - `base` and `shared`: the state of all threads. `table`: the open inodes.
+// - `evict`: eviction of clean pages. `entries`: the directory entries to sync.
+// - `spread` and `contexts`: the number of contexts.
+// - `volume`: the free space of a file system. `share`: its part of the level.
+// - `layout`: the extents of a file. `direct`: files past the cache.
+// - `wait` and `wakers`: blocking calls. `aside`: calls that may block a context.
+// - `standby`: the keeper as the engine sees it. `user_code`: wakers and callbacks.
 
 pub(crate) mod adopt;
 mod alarm;
@@ -46,7 +54,10 @@ pub(crate) mod limits;
 pub(crate) mod message;
 pub(crate) mod open;
 pub mod policy;
-#[allow(unsafe_code, reason = "where frame numbers become memory; the cache's rules make it sound")]
+#[allow(
+    unsafe_code,
+    reason = "frame numbers become memory here; the rules of the cache make it sound"
+)]
 pub(crate) mod pool;
 pub(crate) mod read;
 pub(crate) mod recovery;

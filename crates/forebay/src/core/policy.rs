@@ -121,7 +121,7 @@ pub use forebay_block::knobs::Ringing;
 #[doc(inline)]
 pub use forebay_block::knobs::Holding;
 
-/// In which order completed requests are ended (knob `order`).
+/// Order of the completed requests that end together (knob `order`).
 ///
 /// ```
 /// # fn main() -> forebay::Result<()> {

@@ -1,4 +1,4 @@
-//! A cached read, step by step: plan, fill, copy, release; and the size of a file.
+//! A cached read in steps (plan, fill, copy, release), and the size of a file.
 //!
 //! ```text
 //!  read(offset, length) --step by step--> copied from memory
@@ -29,7 +29,7 @@ use crate::core::slices::SlicesMut;
 pub(crate) struct Reading {
     bytes: Range<u64>,
     reader: Reader,
-    /// The cache was asked whether the call continues an earlier one.
+    /// Whether the cache was asked if the call continues an earlier one.
     advised: bool,
     /// Pages to read ahead of the call, until there is memory for them.
     ahead: Range<u64>,
@@ -41,21 +41,21 @@ impl Reading {
     }
 }
 
-/// Why a step of a read ended before it had copied anything.
+/// Reason why a step of a read ended before it copied anything.
 #[derive(Debug)]
 enum Stop {
-    /// The engine stops, or a panic has interrupted a change of the file. (Boxed, so that a step
-    /// that ends well returns little.)
+    /// The engine stops, or a panic has interrupted a change of the file. (Boxed, so that the usual
+    /// result is small.)
     Refused(Box<Error>),
     /// The file ends here.
     End,
     /// The device could not be read.
     Failed(Errno),
-    /// It has to wait for a page, and has no waker yet.
+    /// The read has to wait for a page, and has no waker yet.
     NoWaker,
-    /// It waits for a page.
+    /// The read waits for a page.
     Waits,
-    /// It needs frames.
+    /// The read needs frames.
     Starved,
 }
 
@@ -64,9 +64,10 @@ struct Step<'a> {
     shared: &'a Shared,
     reading: &'a mut Reading,
     offset: u64,
-    /// Bytes of the step, at most.
+    /// Maximum of bytes in the step.
     length: usize,
-    /// Cloned once the read has to wait, with no lock held; then it looks again.
+    /// Waker of the caller. It is cloned with no lock held once the read has to wait, and then the
+    /// page is checked again.
     waker: &'a mut Option<Waker>,
 }
 
@@ -167,7 +168,7 @@ impl Inode {
 }
 
 impl Step<'_> {
-    /// Plans the copies of this step. Their pages stay as they are until the step releases them.
+    /// Plans the copies of this step. Their pages do not change until the step releases them.
     fn plan(
         &mut self,
         file: &mut Changing<'_>,
@@ -180,8 +181,8 @@ impl Step<'_> {
         }
         advise(file, self.shared, self.reading);
         let State { cache, stash, .. } = &mut **file;
-        // Without frames at first: pages in memory need none, and pages to be read need as many as
-        // the step is long.
+        // Without frames at first: pages in memory need no frame. Pages to be read need frames for
+        // the length of the step.
         let (reader, none) = (self.reading.reader, &mut FrameRuns::default());
         let (mut planned, mut stop) =
             cache.begin_read(self.offset, self.length, reader, none, steps);
@@ -219,7 +220,7 @@ impl Step<'_> {
         }
     }
 
-    /// Brings in the rest of a large read, and pages ahead of it.
+    /// Starts to read the rest of a large read, and the pages ahead of it.
     fn fill(&mut self, file: &mut Changing<'_>, planned: &std::result::Result<usize, Stop>) {
         let (caching, base): (_, &Base) = (self.reading.reader.caching, self.shared);
         let next = self.offset + *planned.as_ref().unwrap_or(&0) as u64;
@@ -231,8 +232,7 @@ impl Step<'_> {
                 bring_in(file, base, rest, Class::Waited, caching);
             }
         }
-        // The pages of the call come first, and may leave too little memory; the last step takes
-        // what is left.
+        // The pages of the call come first and may use up the memory. The last step takes the rest.
         let ahead = &mut self.reading.ahead;
         let is_last = next >= self.reading.bytes.end.min(file.cache.size());
         if is_last || base.room_ahead() >= ahead.end - ahead.start {
@@ -250,7 +250,7 @@ fn advise(file: &mut Changing<'_>, base: &Base, reading: &mut Reading) {
     (reading.ahead, reading.reader.again) = file.cache.advise(bytes, base.room_ahead());
 }
 
-/// Submits reads of pages that are not in memory, as far as there is memory to spare.
+/// Submits reads of missing pages, as far as memory is to spare.
 fn bring_in(
     file: &mut Changing<'_>,
     base: &Base,
@@ -273,7 +273,7 @@ fn bring_in(
     file.submit(bios);
 }
 
-/// Lets others use the pages again that were copied.
+/// Releases the copied pages.
 fn release(file: &mut Changing<'_>, base: &Base, steps: &[ReadStep], caching: Caching) {
     file.apply(|cache, settled| cache.end_read(steps, caching, settled));
     file.wake();
@@ -283,8 +283,8 @@ fn release(file: &mut Changing<'_>, base: &Base, steps: &[ReadStep], caching: Ca
     }
 }
 
-/// Returns the pages of a large read to bring in beside the request that its first page is in:
-/// whole requests, so that each step asks for one more or for none.
+/// Returns the pages of a large read to read beside the request that contains its first page. They
+/// are whole requests, so each step adds one or none.
 fn rest_of(start: u64, end: u64) -> Range<u64> {
     let (first, end) = (start / PAGE, end.div_ceil(PAGE));
     let horizon = (first / FILL_PAGES + READ_REQUESTS) * FILL_PAGES;

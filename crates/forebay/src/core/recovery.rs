@@ -1,5 +1,6 @@
-//! Recovery after the death of a program: what its arena says, how that gets to its files, and what
-//! another engine can take over. The keeper, recovery from an image and adoption use it.
+//! Recovery after the death of a program: the content of its arena, the way of that data to its
+//! files, and the parts that another engine can take over. Used by the keeper, by recovery from an
+//! image, and by adoption.
 
 pub(crate) mod finish;
 pub(crate) mod inherited;

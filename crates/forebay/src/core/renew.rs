@@ -1,5 +1,5 @@
-//! A file that was open for reading alone is opened for writing: its descriptor has been replaced,
-//! and the context has the new one registered.
+//! Opens a file for writing that was open only for reading. Its descriptor has been replaced, and
+//! the context registers the new one.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use crate::platform::Access;
 use crate::platform::clock;
 
 impl Inode {
-    /// Whether writes can be accepted: the descriptor takes them and, in an engine that is to be
-    /// survived, the arena has the file.
+    /// Returns whether writes can be accepted. The descriptor must allow them, and in an engine
+    /// with a keeper the arena must have a record of the file.
     pub(crate) fn is_writable(&self, shared: &Shared) -> bool {
         self.file.access() == Access::ReadWrite
             && (!shared.pool.is_survived() || self.lock().generation().is_some())
     }
 
-    /// Has the context register the descriptor again once nothing is in flight, and waits for it.
+    /// Has the context register the descriptor once nothing is in flight, and waits for it.
     ///
     /// # Errors
-    /// `Shutdown` if the engine ends before.
+    /// `Shutdown` if the engine stops before.
     pub(crate) fn renew(self: &Arc<Self>, shared: &Shared) -> Result<()> {
         self.lock().is_renewing = true;
         shared.send(Message::Renew(Arc::clone(self)));
@@ -40,7 +40,7 @@ impl Inode {
                 Poll::Pending
             })
         };
-        // Requests at a device that hangs do not end, and a shutdown does not wake this thread.
+        // Requests at a hung device do not end, and a shutdown does not wake this thread.
         while wait::block_on_until(renewed(), Some(clock::instant() + RENEW_LOOKS)).is_none() {
             shared.check()?;
         }

@@ -1,4 +1,4 @@
-//! Room for a write on a file system that is nearly full.
+//! Space for a write on a nearly full file system.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use crate::core::inode::space::Promise;
 use crate::core::shared::Shared;
 use crate::core::ticket::Ticket;
 
-/// Finds room for a write where there is not plenty: writes out what others were promised space
-/// for, and then allocates. Before it refuses the write it gives back what is reserved and unused
-/// in the files of the file system.
+/// Allocates space for a write on a nearly full file system. First it writes out data that was
+/// accepted on a promise of space. Before it refuses the write, it gives back reserved and unused
+/// space of all files of the file system.
 pub(crate) async fn make_room<'a>(
     shared: &Arc<Shared>,
     inode: &'a Arc<Inode>,
@@ -20,10 +20,10 @@ pub(crate) async fn make_room<'a>(
     length: u64,
 ) -> Result<Promise<'a>> {
     if inode.volume.unredeemed().is_some() {
-        // First, so that accepted bytes have the space that is only reserved.
+        // This comes first, so that accepted bytes can use space that is only reserved.
         give_back(shared, inode).await;
         if !redeem(shared, inode).await {
-            // An allocation would take the space of bytes that were accepted before.
+            // An allocation would take the space of accepted bytes.
             return Err(inode.no_space(offset));
         }
         if let Some(_pledge) = inode.pledge(shared, length) {
@@ -35,7 +35,7 @@ pub(crate) async fn make_room<'a>(
     if !made.as_ref().is_err_and(is_full) {
         return made.map(Promise::Allocated);
     }
-    // The space that this one took before it failed is given back, too.
+    // This also gives back the space that this allocation took before it failed.
     give_back(shared, inode).await;
     let made = inode.make_room(shared, offset, length);
     if made.as_ref().is_err_and(is_full) {
@@ -44,15 +44,15 @@ pub(crate) async fn make_room<'a>(
     made.map(Promise::Allocated)
 }
 
-/// Writes out what was accepted on the strength of there being plenty of space. False if the file
-/// system has no space for it; then it is not redeemed.
+/// Writes out data that was accepted while there was plenty of space. Returns false if the file
+/// system is full; then the promises stay open.
 async fn redeem(shared: &Arc<Shared>, inode: &Arc<Inode>) -> bool {
     let volume = &inode.volume;
     let Some(pledged) = volume.unredeemed() else { return true };
     let mut has_space = true;
     let is_there = |inode: &Inode| Arc::ptr_eq(&inode.volume, volume);
     for ticket in Ticket::of_all(shared, TicketKind::WriteOut, is_there) {
-        // Other errors are reported to those who sync the file.
+        // Syncs of the file report other errors.
         has_space &= !ticket.await.is_err_and(|error| error.os_error() == Some(libc::ENOSPC));
     }
     if has_space {
@@ -61,8 +61,8 @@ async fn redeem(shared: &Arc<Shared>, inode: &Arc<Inode>) -> bool {
     has_space
 }
 
-/// Gives back what is reserved and unused in all files of a file system. A failure to write is
-/// reported to those who sync the file.
+/// Gives back reserved and unused space in all files of a file system. Syncs of a file report a
+/// failed write.
 async fn give_back(shared: &Arc<Shared>, inode: &Arc<Inode>) {
     let has_unused = |other: &Inode| {
         Arc::ptr_eq(&other.volume, &inode.volume) && other.lock().cache.give_back_all()

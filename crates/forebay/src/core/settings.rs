@@ -19,11 +19,11 @@ use crate::platform::{Choice, memory_limit};
 /// Values of all knobs.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// Memory of the cache; unset: a part of the machine's memory.
+    /// Memory of the cache; if unset, a share of the machine's memory.
     pub(crate) cache_bytes: Option<u64>,
-    /// Unset: a part of the cache.
+    /// If unset, a share of the cache.
     pub(crate) dirty_bytes: Option<u64>,
-    /// Unset: a part of `dirty_bytes`.
+    /// If unset, a share of `dirty_bytes`.
     pub(crate) background_bytes: Option<u64>,
     pub(crate) dirty_age: Duration,
     pub(crate) flight: Bound,
@@ -36,7 +36,7 @@ pub(crate) struct Settings {
     pub(crate) affinity: Affinity,
 }
 
-/// Values of the knobs that a context acts on.
+/// Values of the knobs that a context uses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OfContext {
     /// Longest time that a page stays dirty before its writeback starts.
@@ -84,7 +84,8 @@ impl Settings {
         self.background_bytes.unwrap_or_else(|| self.dirty_bytes() / 2)
     }
 
-    /// The rest of the cache is for pages that are being replaced, filled and read.
+    /// Returns the maximum of dirty bytes. The rest of the cache is for pages that are replaced,
+    /// filled and read.
     fn most_dirty_bytes(&self) -> u64 {
         self.cache_bytes() / PAGE * PAGE / 8 * 7
     }
@@ -94,7 +95,7 @@ impl Settings {
         Throttle::new(self.dirty_bytes() / PAGE, (self.background_bytes() / PAGE).max(1))
     }
 
-    /// Returns the values that a context acts on.
+    /// Returns the values that a context uses.
     pub(crate) fn of_context(&self) -> OfContext {
         OfContext { dirty_age: self.dirty_age, flight: self.flight, queue: self.queue }
     }
@@ -138,7 +139,7 @@ mod tests {
     use crate::core::knobs;
 
     #[test]
-    fn what_was_not_told_follows_what_was() {
+    fn unset_values_follow_from_set_ones() {
         let mut settings = Settings { cache_bytes: Some(64 << 20), ..Settings::default() };
         assert_eq!((settings.dirty_bytes(), settings.background_bytes()), (56 << 20, 28 << 20));
         settings.dirty_bytes = Some(16 << 20);

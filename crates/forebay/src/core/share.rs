@@ -1,7 +1,7 @@
-//! The part of the dirty level that the files of one file system have, and may have.
+//! The part of the dirty level that the files of one file system use, and may use.
 //!
-//! `level.rs` decides by it who may write; each context reports here which file systems it writes,
-//! and how fast.
+//! `level.rs` uses it to decide whether a file may be written. Each context reports here which file
+//! systems it writes to, and how fast.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,31 +12,31 @@ use crate::platform::sync::{Mutex, MutexGuard};
 /// Whether an addition to the level made writeback due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Crossed {
-    /// The background level was reached by this.
+    /// The addition reached the background level.
     Background,
-    /// It did not.
+    /// The addition did not reach it.
     Nothing,
 }
 
-/// The part of the dirty level that a file system's files have, and may have.
+/// The part of the dirty level that the files of a file system use, and may use.
 #[derive(Debug)]
 pub(crate) struct Share {
-    /// Pages dirty, being written, or granted to writers.
+    /// Pages that are dirty, being written, or granted to writers.
     dirty: AtomicU64,
-    /// The part of the limit and of the background level. `u64::MAX` while it is written alone:
-    /// then those of the engine hold.
+    /// Its part of the limit and of the background level. `u64::MAX` while no other file system is
+    /// written: then those of the engine apply.
     limit: AtomicU64,
     background: AtomicU64,
     /// Pages written per second; 0 while unknown.
     rate: AtomicU64,
-    /// The contexts that write it, by their numbers.
+    /// Contexts that write to it, by number.
     writers: Mutex<Vec<Writer>>,
 }
 
-/// Writing to a file system by one context.
+/// Writes of one context to a file system.
 #[derive(Clone, Copy, Default, Debug)]
 struct Writer {
-    /// It has dirty files there, or requests in flight.
+    /// Whether it has dirty files or requests in flight there.
     writes: bool,
     /// Pages per second.
     rate: u64,
@@ -55,8 +55,7 @@ impl Share {
         self.dirty.load(Ordering::Relaxed)
     }
 
-    /// Counts pages anew that were `before`, and are `now`. Returns whether writeback became due by
-    /// that.
+    /// Replaces a count of pages, `before`, by `now`. Returns whether this made writeback due.
     pub(crate) fn recount(&self, before: u64, now: u64) -> Crossed {
         if now <= before {
             let was = self.dirty.fetch_sub(before - now, Ordering::Relaxed);
@@ -78,7 +77,7 @@ impl Share {
         DevicePart { limit, background }
     }
 
-    /// Sets its part; `None` if it is written alone.
+    /// Sets its part, or `None` if no other file system is written.
     pub(crate) fn set_part(&self, part: Option<DevicePart>) {
         let part = part.unwrap_or(DevicePart { limit: u64::MAX, background: u64::MAX });
         self.limit.store(part.limit, Ordering::Relaxed);
@@ -94,17 +93,18 @@ impl Share {
         self.change(context, |writer| writer.rate = rate);
     }
 
-    /// Notes whether a context writes it.
+    /// Notes whether a context writes to it.
     pub(crate) fn set_written(&self, context: usize, writes: bool) {
         self.change(context, |writer| writer.writes = writes);
     }
 
-    /// Returns whether any context writes it.
+    /// Returns whether any context writes to it.
     pub(crate) fn is_written(&self) -> bool {
         self.writers().iter().any(|writer| writer.writes)
     }
 
-    /// The rate is the sum of all contexts that write. While none does, it stays what it was.
+    /// Changes the entry of a context and updates the rate: the sum of all contexts that write.
+    /// While none writes, the rate stays.
     fn change(&self, context: usize, change: impl FnOnce(&mut Writer)) {
         let mut writers = self.writers();
         if writers.len() <= context {

@@ -1,7 +1,6 @@
-//! How many contexts files are spread among: as the knobs say, or as `auto` finds.
+//! Sets the number of contexts that files are spread among: by the knob, or as `auto` finds.
 //!
-//! A caller that spreads files holds the lock of the settings, so that all contexts hear of changes
-//! in their order.
+//! Callers hold the lock of the settings, so that all contexts see changes in the same order.
 
 use std::sync::Arc;
 
@@ -18,22 +17,22 @@ impl Shared {
     /// Starts the first contexts. Returns the system calls that they use, in one line.
     ///
     /// # Errors
-    /// Why one could not be started.
+    /// If a context could not be started, with the reason.
     pub(crate) fn start(self: &Arc<Self>) -> Result<String> {
         let settings = self.settings.lock();
         Ok(self.spread(&settings)?.expect("nothing ran before"))
     }
 
-    /// Spreads the files among as many contexts as are wanted.
+    /// Spreads the files among the number of contexts set by the knob.
     ///
     /// # Errors
-    /// Why one could not be started.
+    /// If a context could not be started, with the reason.
     pub(crate) fn spread(self: &Arc<Self>, settings: &Settings) -> Result<Option<String>> {
         self.spread_among(self.auto.begin(settings.contexts), settings)
     }
 
-    /// Changes the number of contexts if a window is over at this moment. A change may start a
-    /// thread and a ring, so a thread that lives for it makes it.
+    /// Changes the number of contexts if a window has ended. A change may start a thread and a
+    /// ring, so a short-lived thread makes it.
     pub(crate) fn follow_load(self: &Arc<Self>, now: Moment) {
         let found = self.auto.look(self, now, || self.table().most_groups());
         let Some(active) = found else { return };
@@ -53,7 +52,7 @@ impl Shared {
         }
     }
 
-    /// Spreads the files among as many contexts as were found best, unless the knob was set to a
+    /// Spreads the files among the number of contexts found best, unless the knob was set to a
     /// number meanwhile.
     fn spread_found(self: &Arc<Self>, active: usize) -> Result<()> {
         let settings = self.settings.lock();
@@ -63,19 +62,21 @@ impl Shared {
         Ok(())
     }
 
-    /// Spreads the files among `active` contexts, and starts those that are missing. Returns when
-    /// each has its message, not when the files are where they belong. The result describes the
-    /// first context that this started.
+    /// Spreads the files among `active` contexts, and starts missing ones. Returns once each
+    /// context has its message, before the files have moved. The result describes the first context
+    /// started here.
     ///
     /// # Errors
-    /// Why one could not be started. Then files stay where they are; contexts that were started
-    /// stay.
+    /// If a context could not be started, with the reason.
     fn spread_among(
         self: &Arc<Self>,
         active: usize,
         settings: &Settings,
     ) -> Result<Option<String>> {
-        assert!((1..=CONTEXTS).contains(&active), "checked where it was asked for");
+        assert!(
+            (1..=CONTEXTS).contains(&active),
+            "the number of contexts is out of range: {active}"
+        );
         let mut first = None;
         while self.contexts.started() < active {
             let description = self.start_context(settings.of_context())?;

@@ -1,18 +1,18 @@
 //! The keeper of an engine, as the engine sees it: a second process, or the store of the service
-//! manager, that finishes the writing if this process dies.
+//! manager, that finishes writeback if this process dies.
 
 use std::sync::Arc;
 
 use crate::core::error::Result;
 use crate::platform::{Alive, File};
 
-/// What the engine asks of its keeper. The calls may block until the keeper answers; no lock of the
-/// engine is held.
+/// Calls of the engine to its keeper. They may block until the keeper answers, so the engine holds
+/// no lock meanwhile.
 pub(crate) trait Standby: Send + Sync + std::fmt::Debug {
-    /// Returns what every ring of the engine has to hold.
+    /// Returns the object that every ring of the engine has to hold.
     fn alive(&self) -> Option<Arc<Alive>>;
 
-    /// Returns whether a keeper is there at this moment.
+    /// Returns whether a keeper runs now.
     fn is_there(&self) -> bool;
 
     /// Confirms that the keeper is the only one that holds the data.
@@ -21,16 +21,16 @@ pub(crate) trait Standby: Send + Sync + std::fmt::Debug {
     /// Hands over a file that was opened, and returns when the keeper holds it.
     fn add(&self, number: u32, generation: u16, file: &Arc<File>) -> Result<()>;
 
-    /// Takes back a file that is closed, and returns when the keeper no longer holds it.
+    /// Removes a file that is closed, and returns when the keeper no longer holds it.
     fn remove(&self, number: u32, generation: u16);
 
     /// Returns the state, for the program.
     fn state(&self) -> KeeperState;
 
-    /// Ends the keeper: everything is written.
+    /// Ends the keeper, because everything is written.
     fn say_goodbye(&self);
 
-    /// Leaves to the keeper what is not written: this process does nothing more about it.
+    /// Leaves unwritten data to the keeper: this process does nothing more about it.
     fn leave_it(&self);
 }
 
@@ -52,8 +52,8 @@ pub(crate) trait Standby: Send + Sync + std::fmt::Debug {
 pub struct KeeperState {
     /// Process id of the keeper, or `None` while no keeper runs.
     pub process: Option<u32>,
-    /// Number of open files that the keeper process holds. While no keeper runs, the number of files
-    /// that the next one will hold.
+    /// Number of open files that the keeper process holds. While no keeper runs, the number of
+    /// files that the next one will hold.
     pub files: usize,
     /// Number of times that a lost keeper was replaced.
     pub restarts: u64,

@@ -1,5 +1,5 @@
-//! Counters and levels of an engine, in one table: the fields of [`Stats`], their names, and what
-//! the feature `metrics` exports are made from it.
+//! Counters and levels of an engine in one table. The fields of [`Stats`], their names and the
+//! metrics of the feature `metrics` are made from it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,8 +10,9 @@ use forebay_cache::limits::PAGE;
 use crate::core::counters::OfQueue;
 use crate::core::shared::Shared;
 
-/// Makes [`Stats`] from the table of numbers. Each has a kind (`counter` or `level`), a name that
-/// ends in its unit, and a meaning, which is its documentation and the help text of its metric.
+/// Makes [`Stats`] from the table of numbers. Each number has a kind (`counter` or `level`), a name
+/// that ends in its unit, and a meaning. The meaning is its documentation and the help text of its
+/// metric.
 macro_rules! numbers {
     ($($(#[doc = $doc:literal])+ $kind:ident $name:ident,)+) => {
         /// Numbers of an engine since it was made, read with
@@ -73,17 +74,17 @@ macro_rules! numbers {
 pub(crate) struct Number {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
-    /// Begins with a space, as a doc comment does.
+    /// Starts with a space, as a doc comment does.
     pub(crate) meaning: &'static str,
 }
 
-/// How a number changes.
+/// Kind of a number.
 #[cfg(feature = "metrics")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// It only grows.
+    /// A number that only grows.
     Counter,
-    /// It is a level, a maximum or a percentile.
+    /// A level, a maximum or a percentile.
     Level,
 }
 

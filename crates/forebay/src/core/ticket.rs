@@ -14,19 +14,19 @@ use crate::core::inode::after::After;
 use crate::core::shared::Shared;
 
 impl Inode {
-    /// Asks the context for something, and returns the ticket to wait for.
+    /// Sends a request to the context and returns its ticket.
     pub(crate) fn ask(self: &Arc<Self>, shared: &Shared, request: TicketKind) -> TicketId {
         shared.finishing(|after| self.ask_with(shared, request, after))
     }
 
-    /// As [`Inode::ask`], but no caller waits: a failure is reported to the engine's callback.
+    /// As [`Inode::ask`], but no caller waits, so the engine's callback gets a failure.
     pub(crate) fn ask_unheard(self: &Arc<Self>, shared: &Shared, request: TicketKind) {
         shared.finishing(|after| self.ask_unheard_with(shared, request, after));
     }
 }
 
-/// Future of a request to the context. If it is dropped, the request goes on and no caller gets its
-/// result.
+/// Future of a request to the context. If it is dropped, the request continues and its result is
+/// lost.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     inode: Arc<Inode>,
@@ -38,8 +38,8 @@ impl Ticket {
         Self { inode, id: Some(id) }
     }
 
-    /// Asks the same of several open files, without a handle of any. They are asked under the
-    /// table's lock: no context closes a file that is in the table and has a ticket.
+    /// Sends the same request for several open files, without handles of them. The table is locked
+    /// meanwhile: no context closes a file that is in the table and has a ticket.
     pub(crate) fn of_all(
         shared: &Shared,
         request: TicketKind,
@@ -67,7 +67,7 @@ impl Future for Ticket {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let id = self.id.expect("a ticket is not polled after its end");
+        let id = self.id.expect("a ticket was polled after its end");
         match self.inode.poll_ticket(context, id) {
             Poll::Pending => plugged_no_more(Poll::Pending),
             Poll::Ready(None) => {

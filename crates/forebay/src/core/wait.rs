@@ -1,8 +1,8 @@
-//! Waiting: blocking calls are the asynchronous ones, driven on the caller's thread.
+//! Blocking calls: asynchronous calls that are driven on the caller's thread.
 //!
-//! So there is one implementation of every verb, and a blocking call costs a future on the stack
-//! and, only where it really waits, a park. The engine's own threads must never wait for the
-//! engine; they are marked, and refused.
+//! So each operation has one implementation. A blocking call costs a future on the stack, and a
+//! park only if it waits. The engine's own threads must never wait for the engine; they are marked,
+//! and refused.
 
 use std::future::Future;
 use std::pin::pin;
@@ -14,7 +14,7 @@ use crate::core::error::{Error, ErrorKind, Result};
 use crate::platform::clock;
 use crate::platform::thread;
 
-/// Whether the calling thread may wait for the engine.
+/// Checks whether the calling thread may wait for the engine.
 pub(crate) fn may_block() -> Result<()> {
     if !thread::is_ours() {
         return Ok(());
@@ -44,10 +44,11 @@ pub(crate) fn drive<T>(future: impl Future<Output = T>) -> T {
 /// Runs a future to its end on this thread.
 pub(crate) fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
     block_on_until(future, None)
-        .unwrap_or_else(|| unreachable!("without a deadline there is an end"))
+        .unwrap_or_else(|| unreachable!("a wait without a deadline ends with the future"))
 }
 
-/// Runs a future to its end, or until the deadline: then `None`, and the future is dropped.
+/// Runs a future to its end or until the deadline. At the deadline, drops the future and returns
+/// `None`.
 pub(crate) fn block_on_until<T>(
     future: impl Future<Output = Result<T>>,
     deadline: Option<Instant>,

@@ -1,5 +1,5 @@
-//! Who waits for a change of a file's pages, and how many that are on a file system: while there
-//! are any, its completions are not held back.
+//! Wakers of tasks that wait for a change of a file's pages. Each file system counts them: while it
+//! has any, its completions are not held back.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -7,7 +7,7 @@ use std::task::Waker;
 use crate::core::user_code;
 use crate::core::volume::Volume;
 
-/// Those of one file.
+/// Wakers of one file.
 #[derive(Debug)]
 pub(crate) struct Wakers {
     waiting: Vec<Waker>,
@@ -24,7 +24,7 @@ impl Wakers {
         self.volume.waits(1);
     }
 
-    /// Hands all of them over, to be woken.
+    /// Moves all wakers to `wakers`, for the caller to wake.
     pub(crate) fn drain_into(&mut self, wakers: &mut Vec<Waker>) {
         if !self.waiting.is_empty() {
             self.volume.waits(-(self.waiting.len() as isize));
@@ -33,8 +33,8 @@ impl Wakers {
     }
 }
 
-/// A future that was dropped leaves its waker behind. It is woken rather than dropped: nothing ends
-/// that is not answered, and a panic is caught.
+/// A dropped future leaves its waker behind. Its waker is woken, not dropped, so that no waiting
+/// task is forgotten. A panic of it is caught.
 impl Drop for Wakers {
     fn drop(&mut self) {
         let mut wakers = Vec::new();

@@ -23,18 +23,18 @@ use crate::core::shared::Shared;
 use crate::core::slices::Slices;
 use crate::platform::clock;
 
-/// Why a step of a write ended before it had copied anything.
+/// Reason why a step of a write ended before it copied anything.
 #[derive(Debug)]
 enum Stop {
-    /// The write is in vain. (Boxed, so that a step that ends well returns little.)
+    /// The write fails. (Boxed, so that the usual result is small.)
     Refused(Box<Error>),
     /// The dirty limit is reached.
     Full,
-    /// It has to wait for a page, and has no waker yet.
+    /// The write has to wait for a page, and has no waker yet.
     NoWaker,
-    /// It waits for a page.
+    /// The write waits for a page.
     Waits,
-    /// It needs frames.
+    /// The write needs frames.
     Starved,
 }
 
@@ -46,7 +46,8 @@ struct Step<'a> {
     caching: Caching,
     /// Pages that the level has granted to the writer.
     granted: u64,
-    /// Cloned once the write has to wait, with no lock held; then it looks again.
+    /// Waker of the caller. It is cloned with no lock held once the write has to wait, and then the
+    /// page is checked again.
     waker: &'a mut Option<Waker>,
 }
 
@@ -77,8 +78,7 @@ impl Inode {
                 Err(Stop::Refused(error)) => return Poll::Ready(Err(*error)),
                 Err(Stop::Full) => {
                     *queued = Some(shared.level.queue(self.target, &self.volume));
-                    // If nothing is on its way to the device, the context finds the files that sit
-                    // on unused credit.
+                    // If no request is in flight, the context looks for files with unused credit.
                     shared.send(Message::Look);
                 }
                 Err(Stop::NoWaker) => waker = Some(context.waker().clone()),
@@ -108,11 +108,11 @@ impl Inode {
         })
     }
 
-    /// Checks whether a write that waits for room still has a reason to.
+    /// Checks whether a write that waits for room may still succeed.
     fn poll_queued(&self, shared: &Shared) -> Poll<Result<usize>> {
         shared.check()?;
         let state = self.lock();
-        // A device that takes nothing makes no room.
+        // A failing device makes no room.
         let failing = state.cache.failing();
         let failing = failing.map(|(offset, errno)| self.failure(Failure::Write { offset, errno }));
         match failing.or_else(|| self.refusal(shared, &state)) {
@@ -123,12 +123,12 @@ impl Inode {
 }
 
 impl Step<'_> {
-    /// Decides whether the write may go on now.
+    /// Decides whether the write may continue now.
     fn admit(&mut self, file: &mut Changing<'_>) -> std::result::Result<(), Stop> {
         let Self { shared, granted, caching, .. } = *self;
         file.credit += granted;
         file.count();
-        // Under the lock: a shutdown that looks at the file later writes out all that is accepted
+        // Under the lock: a shutdown looks at the file later, and writes out all bytes accepted
         // before.
         let refused = shared.check().err().or_else(|| file.inode().refusal(shared, &*file));
         if let Some(error) = refused {
@@ -139,7 +139,7 @@ impl Step<'_> {
         if file.credit == 0 && admission() == Admission::Wait {
             return Err(Stop::Full);
         }
-        // Of a shared file more is kept for its next flush than on its way.
+        // A shared file keeps pages for its next flush, so this limit does not apply to it.
         let passes_too_fast = caching == Caching::Uncached
             && file.cache.liberties() == Liberties::Exclusive
             && file.cache.dirty_pages() >= UNCACHED_DIRTY_PAGES
@@ -154,7 +154,7 @@ impl Step<'_> {
         file: &mut Changing<'_>,
         copies: &mut Vec<Copy>,
     ) -> std::result::Result<usize, Stop> {
-        // A page that is written in part takes two frames.
+        // A partly written page takes two frames.
         let wanted = self.data.len().div_ceil(PAGE as usize).clamp(2, STEP_PAGES);
         if file.stash.len() < wanted {
             self.shared.refill(&mut file.stash, wanted);
@@ -189,7 +189,7 @@ impl Step<'_> {
     }
 }
 
-/// Makes pages dirty that were copied.
+/// Makes the copied pages dirty.
 fn publish(file: &mut Changing<'_>, copies: &[Copy], caching: Caching) {
     let published = file.apply(|cache, settled| cache.publish(copies, caching, settled));
     file.copied(copies);

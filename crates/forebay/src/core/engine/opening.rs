@@ -67,8 +67,8 @@ impl Drop for Turn {
     }
 }
 
-/// An open that may create a file. While there is one, a file that another open finds may have no
-/// durable entry yet.
+/// Open that may create a file. While one is in progress, a file that another open finds may have
+/// no durable entry yet.
 struct Creating<'a>(&'a Shared);
 
 impl<'a> Creating<'a> {

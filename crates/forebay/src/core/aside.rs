@@ -15,14 +15,14 @@
 //! needs between its calls. The thread starts with the first job and ends after a while without
 //! jobs. A job that never returns keeps its thread, and everything it holds, for ever.
 
-use crate::platform::clock;
-use crate::platform::sync::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::core::limits::ASIDE_LINGERS;
+use crate::platform::clock;
+use crate::platform::sync::{Condvar, Mutex};
 use crate::platform::thread;
 
 type Job = Box<dyn FnOnce() + Send>;

@@ -25,8 +25,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::platform::Backend;
-use crate::platform::clock;
 use forebay_block::queue::Awaited;
 use forebay_block::{Bio, Errno, Wait};
 use forebay_block::{Ended, Queue};
@@ -42,6 +40,8 @@ use crate::core::limits::MESSAGES_PER_PASS;
 use crate::core::message::Message;
 use crate::core::settings::OfContext;
 use crate::core::shared::Shared;
+use crate::platform::Backend;
+use crate::platform::clock;
 use agenda::{Agenda, Why};
 use guest::Guests;
 use handover::Held;

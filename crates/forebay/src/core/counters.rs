@@ -1,12 +1,13 @@
 //! Counters that threads add to and [`Stats`](crate::Stats) reads.
 
-use crate::platform::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_block::Latency;
 use forebay_cache::ReservedFor;
 use forebay_cache::samples::Told;
+
+use crate::platform::sync::Mutex;
 
 /// Counters beside those of the queue, which its context publishes after each pass.
 #[derive(Debug, Default)]

@@ -8,14 +8,11 @@ pub(crate) mod lease;
 mod life;
 mod opening;
 
-use crate::platform::clock;
-use crate::platform::sync::Mutex;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::platform::{Access, Identity, Kind, LeaseWatch, thread};
 use forebay_block::Target;
 use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::limits::PAGE;
@@ -38,6 +35,8 @@ use crate::core::stats::Stats;
 use crate::core::table::Table;
 use crate::core::ticket::Ticket;
 use crate::core::wait;
+use crate::platform::sync::Mutex;
+use crate::platform::{Access, Identity, Kind, LeaseWatch, clock, files, thread};
 
 /// Cache for files, with its memory, threads and rings.
 ///

@@ -8,10 +8,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-use crate::platform::{File, Identity, Kind, files};
-
 use crate::core::limits::CONTEXTS;
 use crate::core::volume::Volume;
+use crate::platform::{File, Identity, Kind, files};
 
 /// How files are assigned to writeback contexts (knob `affinity`).
 ///

@@ -40,6 +40,7 @@ use crate::core::volume::Volume;
 use crate::core::wakers::Wakers;
 use crate::platform::sync::Mutex;
 use crate::platform::{Identity, Kind};
+pub(crate) use guard::{Heard, Locked};
 
 /// The end every file system's files can have.
 const SURE_REACH: u64 = 1 << 31;
@@ -70,8 +71,6 @@ pub(crate) struct Inode {
     #[cfg(test)]
     pub(crate) trap: AtomicU32,
 }
-
-pub(crate) use guard::{Heard, Locked};
 
 /// What the lock of an inode guards.
 #[derive(Debug)]

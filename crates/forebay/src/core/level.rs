@@ -5,20 +5,20 @@
 //! nobody overtakes on the same file system, a slow one holds up nobody else, and a wait costs two
 //! context switches per grant rather than per page.
 
-use crate::platform::sync::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::platform::clock;
 use forebay_block::{Moment, Target};
 use forebay_cache::{Admission, DevicePart, Dirty, Throttle};
 
 use crate::core::share::Crossed;
 use crate::core::user_code;
 use crate::core::volume::Volume;
+use crate::platform::clock;
+use crate::platform::sync::Mutex;
 
 /// The level.
 #[derive(Debug)]

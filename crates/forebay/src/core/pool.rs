@@ -4,18 +4,18 @@
 //! that a plan of copies names is, until the plan is published or ended, read and written by nobody
 //! else in a conflicting way.
 
-use crate::platform::sync::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::task::Waker;
 
-use crate::platform::Arena;
 use forebay_block::limits::PAGE;
 use forebay_block::{Frame, Target};
 use forebay_cache::{CleanRun, Copy, Evictor, FrameRuns, Frames, Patch, Prepare, ReadStep};
 
 use crate::core::slices::{Slices, SlicesMut};
 use crate::core::user_code;
+use crate::platform::Arena;
+use crate::platform::sync::{Mutex, MutexGuard};
 
 /// Frames, in which order the clean ones may go, and who waits for one.
 #[derive(Debug)]

@@ -4,8 +4,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::platform::collections::{HashMap, HashSet};
-use crate::platform::{Identity, Kind};
 use forebay_block::Target;
 
 use crate::core::aside::Aside;
@@ -13,6 +11,8 @@ use crate::core::direct::inode::DirectInode;
 use crate::core::entries::Entries;
 use crate::core::inode::Inode;
 use crate::core::volume::Volume;
+use crate::platform::collections::{HashMap, HashSet};
+use crate::platform::{Identity, Kind};
 
 /// The table.
 #[derive(Debug, Default)]

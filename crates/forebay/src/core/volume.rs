@@ -12,14 +12,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, Ordering};
 
-use crate::platform::sync::OnceLock;
-use crate::platform::{Extents, File, Geometry};
 use forebay_cache::limits::{MOST_GAP_PAGES, PAGE};
 use forebay_cache::{CachedFile, Gaps, space};
 
 use crate::core::aside::Aside;
 use crate::core::failing::Failing;
 use crate::core::share::Share;
+use crate::platform::sync::OnceLock;
+use crate::platform::{Extents, File, Geometry};
 
 /// Free space must be this many times what is not yet written.
 const TIMES: u64 = 4;

@@ -11,7 +11,6 @@
 //! and answers nothing, so how many descriptors it takes is not known here:
 //! `FileDescriptorStoreMax=` has to be enough.
 
-use crate::platform::sync::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -29,6 +28,7 @@ use super::report::note_done;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::{KEEPER_ANSWER, KEEPER_RINGS, PATIENCE};
 use crate::core::recovery::finish::{Done, Job, Rings, places};
+use crate::platform::sync::Mutex;
 
 const PREFIX: &str = "forebay.";
 

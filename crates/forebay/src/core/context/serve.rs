@@ -1,7 +1,6 @@
 //! What goes out, and in which order: callers' own bios, what somebody waits for, what is too old,
 //! the background.
 
-use crate::platform::clock;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +14,7 @@ use crate::core::counters::Counters;
 use crate::core::flight::free_slots;
 use crate::core::inode::{Inode, Locked, State};
 use crate::core::limits::{DIRECT_LEAVES, LEASE_BREAK, RUN_PER_FILE, TICKS_PER_AGE};
+use crate::platform::clock;
 
 impl Writeback {
     /// Bios that callers made themselves.

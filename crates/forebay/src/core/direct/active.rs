@@ -6,7 +6,6 @@
 
 use std::ops::Range;
 
-use crate::platform::{AlignedMemory, Memory};
 use forebay_block::{Bio, Buffer, Class, Errno, Operation as Asked, Segments, Source};
 
 use crate::core::counters::Counters;
@@ -15,6 +14,7 @@ use crate::core::direct::shape::{Body, Place, Shape, Span};
 use crate::core::direct::turns::Turns;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::platform::Backend;
+use crate::platform::{AlignedMemory, Memory};
 
 /// An operation that has started.
 #[derive(Debug)]

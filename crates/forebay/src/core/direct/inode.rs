@@ -1,17 +1,17 @@
 //! State that the handles of a direct file and the context share.
 
-use crate::platform::sync::{Mutex, MutexGuard};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use crate::platform::{Alignment, Identity, Kind};
 use forebay_block::{Errno, Target};
 
 use crate::core::aside::Aside;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::user_code;
+use crate::platform::sync::{Mutex, MutexGuard};
+use crate::platform::{Alignment, Identity, Kind};
 
 /// One file open direct: the one place where its end is known, for all handles and the context.
 #[derive(Debug)]

@@ -4,17 +4,16 @@
 //! before, as "the engine ended". The ticket outlives either side, the future that looks at it and
 //! the context that ends it.
 
-use crate::platform::sync::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-
-use crate::platform::Memory;
 
 use crate::core::direct::handle::Handle;
 use crate::core::direct::inode::DirectInode;
 use crate::core::direct::shape::Span;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::user_code;
+use crate::platform::Memory;
+use crate::platform::sync::{Mutex, MutexGuard};
 
 /// What is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use crate::platform::Kind;
 use forebay_block::Target;
 use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::{CachedFile, FrameRuns, Liberties, Origin};
@@ -17,6 +16,7 @@ use crate::core::inode::Inode;
 use crate::core::open::Open;
 use crate::core::recovery::inherited::{HandedFile, Inherited};
 use crate::core::standby::Standby;
+use crate::platform::Kind;
 
 /// Engine and files taken over from a dead program by [`Builder::adopt`](crate::Builder::adopt).
 ///

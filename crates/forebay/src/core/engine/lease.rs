@@ -8,7 +8,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::platform::Lock;
 use forebay_block::Target;
 use forebay_cache::{Liberties, TicketKind};
 
@@ -17,6 +16,7 @@ use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::inode::Inode;
 use crate::core::limits::{LEASE_TRIES, LEASE_TRIES_AFTER_CRASH};
 use crate::core::shared::Shared;
+use crate::platform::Lock;
 
 impl Engine {
     /// The first handle that may write an inode opened for reading takes its lock and lease; a

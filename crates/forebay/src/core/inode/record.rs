@@ -7,8 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use crate::platform::Arena;
-use crate::platform::{Access, FILE_RECORDS, FileRecord, FrameState, Header, Kind};
 use forebay_block::{Bio, Frame};
 use forebay_cache::account::{Account, Said};
 use forebay_cache::file::Entry;
@@ -19,6 +17,8 @@ use super::{Inode, State};
 use crate::core::base::Base;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::recovery::inherited::Inherited;
+use crate::platform::Arena;
+use crate::platform::{Access, FILE_RECORDS, FileRecord, FrameState, Header, Kind};
 
 /// What was said of a file.
 #[derive(Debug)]

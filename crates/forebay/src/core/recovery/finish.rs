@@ -15,10 +15,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::platform::{Arena, File, Kind, MOST_PARTS, Part, clock, thread};
-
 use super::plan::{Piece, Plan, ranges};
 use crate::core::limits::{KEEPER_SYNCS_ONE_BY_ONE, KEEPER_TRIES_AGAIN, KEEPER_WRITE_BYTES};
+use crate::platform::{Arena, File, Kind, MOST_PARTS, Part, clock, thread};
 
 /// Places that are told one by one.
 const LOST_TOLD: usize = 64;

@@ -200,9 +200,8 @@ fn failed(what: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use crate::platform::Identity;
-
     use super::*;
+    use crate::platform::Identity;
 
     fn file(number: u32, pages: Vec<(Frame, Header)>) -> HandedFile {
         let file = File::of_descriptor(tempfile::tempfile().unwrap().into()).unwrap();

@@ -12,9 +12,10 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::platform::{FrameState, Header};
 use forebay_block::Frame;
 use forebay_cache::limits::{MAX_OFFSET, PAGE};
+
+use crate::platform::{FrameState, Header};
 
 /// What is known of a file, beside its frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -119,7 +119,7 @@ pub fn recover(image: &Path, run: Run) -> Result<Vec<Recovered>> {
     }
     let done = finish(&arena, jobs, Rings::Gone, KEEPER_RECOVER_PATIENCE, &Progress::new());
     if done.values().any(|done| done.lost.is_some()) {
-        // The next try finds changed what this one has written, and that is as it should be.
+        // Otherwise the next try would see the files written by this one as changed by others.
         let _ = file.set_modified(SystemTime::now());
     }
     for (number, Done { plan, lost, .. }) in done {
@@ -136,7 +136,7 @@ fn of(record: &FileRecord, plan: &Plan, result: Result<()>) -> Recovered {
     Recovered { path: record.path.clone(), bytes: plan.bytes(), result }
 }
 
-/// Creates the error for a file whose change was interrupted by a panic. The image keeps its data.
+/// Returns the error for a file whose change was interrupted by a panic. The image keeps its data.
 fn interrupted(record: &FileRecord, plan: &Plan) -> Error {
     let cause = io::Error::other(format!("{INTERRUPTED}{}", places(&plan.ranges())));
     Error::new(ErrorKind::Poisoned, "not written; the image keeps the data")
@@ -196,7 +196,7 @@ fn claim(record: &FileRecord, since: Option<SystemTime>, watch: &LeaseWatch) -> 
         if file.try_ofd_lock().is_ok_and(|lock| lock == Lock::HeldElsewhere) {
             return Err(error(ErrorKind::Busy, "not written: another engine has the file open"));
         }
-        // Where there are no leases the lock alone counts.
+        // Without leases only the lock counts.
         match file.try_lease(watch, u64::from(record.generation)) {
             Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => {
                 return Err(error(

@@ -1,13 +1,12 @@
-//! The keeper's end: one thread that sleeps until it is told something, or until the program it
-//! stands by is gone.
+//! The keeper process: one thread that sleeps until a message comes, or until its program has died.
 //!
-//! A program is gone when its process has ended, or when nobody has its end of the channel any
-//! more, which an exec brings about. What it said before that is heard first. If the last of it was
-//! no goodbye, the files are finished ([`finish`](super::finish)).
+//! A program counts as dead when its process has ended, or when its end of the channel is closed,
+//! which an exec causes. Its earlier messages are read first. If the last one was not a goodbye,
+//! the files are finished (`devices`).
 //!
-//! It trusts nothing: what it was sent is read by [`message`](super::message), the memory is mapped
-//! only where all it says of itself is so, and of a file only that is written which the arena says,
-//! where the file is the one that was meant.
+//! Nothing received is trusted. [`message`](super::message) parses messages. The memory is mapped
+//! only if its description of itself is valid. Only data described in the arena is written, and
+//! only to a file that matches its record.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -56,7 +55,7 @@ pub fn run_if_asked() {
     }
 }
 
-/// Whether this process was started to be a keeper.
+/// Returns whether this process was started as a keeper.
 pub(crate) fn is_asked() -> bool {
     std::env::var_os(ASKED).is_some()
 }
@@ -73,23 +72,23 @@ pub(crate) fn is_asked() -> bool {
 #[must_use]
 pub fn run(channel: RawFd) -> i32 {
     let given = match channel {
-        // Nobody's in particular, so it can be borrowed.
+        // Standard input has no owner in particular, so it can be cloned.
         0 => io::stdin().as_fd().try_clone_to_owned().and_then(Channel::of_descriptor),
         number => Channel::inherited(number),
     };
     let Ok(channel) = given else {
         let log = Log::default();
-        log.say(format_args!("a keeper is started by the program it stands by, not by hand"));
+        log.say(format_args!("a keeper is started by its program, not by hand"));
         log.flush();
         return REFUSED;
     };
     if let Err(error) = detached::detach("forebay-keeper", &[channel.as_fd()]) {
-        return refuse(&channel, format!("it could not be a process of its own: {error}"));
+        return refuse(&channel, format!("could not detach from the program: {error}"));
     }
     match Keeping::begin(&channel) {
         Ok(mut keeping) => match keeping.keep(&channel) {
             Ended::Well => WRITTEN,
-            // The keeper that has been asked for it has everything still.
+            // The previous keeper still has everything.
             Ended::Died if keeping.hello.on_trial => WRITTEN,
             Ended::Died => {
                 drop(channel);
@@ -105,21 +104,21 @@ fn refuse(channel: &Channel, reason: String) -> i32 {
     REFUSED
 }
 
-/// Whoever is not there any more does not hear it.
+/// Sends a message. It is lost if the other end is closed.
 fn say(channel: &Channel, message: &Message, descriptors: &[BorrowedFd<'_>]) {
     let _ = channel.send(&message.encode(), descriptors);
 }
 
-/// How a program ends.
+/// End of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ended {
     /// With a goodbye.
     Well,
-    /// Without.
+    /// Without a goodbye.
     Died,
 }
 
-/// What came of listening once.
+/// Result of reading once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Heard {
     Something,
@@ -128,7 +127,7 @@ enum Heard {
     End,
 }
 
-/// What a keeper has.
+/// State of a keeper.
 #[derive(Debug)]
 struct Keeping {
     hello: Hello,
@@ -137,12 +136,12 @@ struct Keeping {
     gone: Gone,
     files: BTreeMap<u32, Kept>,
     listener: Option<Listener>,
-    /// How long a program that takes over may say nothing.
+    /// Time that an adopting program may be silent.
     adoption: Duration,
     log: Arc<Log>,
 }
 
-/// One file.
+/// A file of the program.
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) generation: u16,
@@ -159,17 +158,17 @@ impl Drop for Keeping {
 }
 
 impl Keeping {
-    /// Hears the first word, and answers it.
+    /// Receives the first message and answers it.
     fn begin(channel: &Channel) -> Result<Self, String> {
         let first = match channel.receive(Some(KEEPER_FIRST_WORD)) {
             Ok(Received::Message(message)) => message,
-            Ok(Received::Nothing) => return Err("nothing was said".into()),
-            Ok(Received::End) => return Err("the program is gone".into()),
-            Err(error) => return Err(format!("it could not listen: {error}")),
+            Ok(Received::Nothing) => return Err("no message came".into()),
+            Ok(Received::End) => return Err("the program has ended".into()),
+            Err(error) => return Err(format!("could not receive a message: {error}")),
         };
         let hello = match Message::decode(&first.bytes) {
             Ok(Message::Hello(hello)) => hello,
-            Ok(_) => return Err("the first word was no hello".into()),
+            Ok(_) => return Err("the first message was no hello".into()),
             Err(malformed) => {
                 return Err(format!("invalid message from the program: {malformed}"));
             }
@@ -180,14 +179,15 @@ impl Keeping {
                 hello.layout
             ));
         }
-        let [memfd, gone] = <[OwnedFd; 2]>::try_from(first.descriptors)
-            .map_err(|got| format!("{} descriptors came with the first word, not 2", got.len()))?;
+        let [memfd, gone] = <[OwnedFd; 2]>::try_from(first.descriptors).map_err(|got| {
+            format!("{} descriptors came with the first message, not 2", got.len())
+        })?;
         let arena =
-            Arena::of_memfd(memfd).map_err(|error| format!("the arena cannot be had: {error}"))?;
+            Arena::of_memfd(memfd).map_err(|error| format!("could not map the arena: {error}"))?;
         let owner = Process::of(hello.process)
-            .map_err(|error| format!("no sight of the program: {error}"))?;
+            .map_err(|error| format!("could not watch the program: {error}"))?;
         let log = Log::to(hello.log.as_deref())
-            .map_err(|error| format!("the log cannot be written: {error}"))?;
+            .map_err(|error| format!("could not open the log: {error}"))?;
         let listener = if hello.on_trial { None } else { listen(&hello)? };
         let keeping = Self {
             hello,
@@ -203,18 +203,18 @@ impl Keeping {
         Ok(keeping)
     }
 
-    /// Until the program ends.
+    /// Serves the program until it ends.
     fn keep(&mut self, channel: &Channel) -> Ended {
         loop {
             let mut awaited = vec![Awaited::Message(channel), Awaited::Death(&self.owner)];
             awaited.extend(self.listener.as_ref().map(Awaited::Connection));
             let Ok(ready) = wait(&awaited, None) else {
-                // Out of memory: a moment later there may be some.
+                // Out of memory: try again after a moment.
                 std::thread::sleep(Duration::from_millis(100));
                 continue;
             };
             if ready[0] || ready[1] {
-                // All it said, before its end counts.
+                // All earlier messages are read before its end counts.
                 match self.hear_all(channel) {
                     Heard::Goodbye => return Ended::Well,
                     Heard::End => return Ended::Died,
@@ -228,7 +228,7 @@ impl Keeping {
         }
     }
 
-    /// Until there is nothing more.
+    /// Reads messages until none is left.
     fn hear_all(&mut self, channel: &Channel) -> Heard {
         loop {
             let heard = self.hear(channel);
@@ -238,16 +238,16 @@ impl Keeping {
         }
     }
 
-    /// What is there to be heard now.
+    /// Reads the next message, if one is there.
     fn hear(&mut self, channel: &Channel) -> Heard {
         let message = match channel.receive(Some(Duration::ZERO)) {
             Ok(Received::Message(message)) => message,
             Ok(Received::Nothing) => return Heard::Nothing,
             Ok(Received::End) => return Heard::End,
-            // One that is too large is gone, and others may come.
+            // A message that is too large is lost; others may follow.
             Err(error) if error.kind() == io::ErrorKind::InvalidData => return Heard::Something,
             Err(error) => {
-                self.log.say(format_args!("the program is not heard any more: {error}"));
+                self.log.say(format_args!("could not receive from the program: {error}"));
                 return Heard::End;
             }
         };
@@ -268,7 +268,7 @@ impl Keeping {
             }
             Ok(Message::Goodbye) => return Heard::Goodbye,
             Ok(other) => {
-                self.log.say(format_args!("the program said what it should not: {other:?}"));
+                self.log.say(format_args!("unexpected message from the program: {other:?}"));
             }
             Err(malformed) => {
                 self.log.say(format_args!("invalid message from the program: {malformed}"));
@@ -277,7 +277,7 @@ impl Keeping {
         Heard::Something
     }
 
-    /// Everything is its own now.
+    /// Ends the trial.
     fn end_trial(&mut self) -> Message {
         match listen(&self.hello) {
             Ok(listener) => {
@@ -298,24 +298,24 @@ impl Keeping {
             Err(_) => {
                 let limit =
                     detached::descriptor_limit().map_or("many".into(), |limit| limit.to_string());
-                let reason = format!("it has as many open files as it may: {limit}");
+                let reason = format!("it has reached its limit of {limit} open files");
                 Message::NotAdded { number, reason }
             }
         }
     }
 
-    /// Nothing can be adopted while the program lives.
+    /// Refuses an adoption, because the program is alive.
     fn send_away(&self) {
-        let reason = format!("process {} is alive, and has its files itself", self.hello.process);
+        let reason = format!("process {} is alive and uses its files", self.hello.process);
         match self.listener.as_ref().map(Listener::accept) {
             Some(Ok(Some((channel, _)))) => say(&channel, &Message::Refused { reason }, &[]),
-            // Too many open files, most likely: not again at once.
+            // Most likely too many open files: pause before the next attempt.
             Some(Err(_)) => std::thread::sleep(Duration::from_millis(100)),
             _ => {}
         }
     }
 
-    /// Does what is left to do.
+    /// Finishes the files of the dead program. Returns the exit status.
     fn recover(mut self) -> i32 {
         let start = Instant::now();
         let rings = self.wait_for_rings();
@@ -357,23 +357,23 @@ impl Keeping {
             _ => {
                 let process = self.hello.process;
                 self.log.say(format_args!(
-                    "requests of process {process} may still be under way after {KEEPER_RINGS:?} (a child of its?); \
-                     each file is waited for"
+                    "requests of process {process} may still be under way after {KEEPER_RINGS:?} \
+                     (maybe of a child); waiting for each file"
                 ));
                 Rings::MayBeThere
             }
         }
     }
 
-    /// Waits for a program that takes over, where there is a socket for it.
+    /// Waits for an adopting program, if the keeper has a socket.
     fn stand_by(&mut self, files: Vec<(u32, u16, File)>) {
         let end = Instant::now().checked_add(self.hello.linger);
         while self.hello.socket.is_some() {
             let left =
                 end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
             let Some(listener) = &self.listener else {
-                // An adopter was given the place, and has gone away. Whoever has it now may go,
-                // too.
+                // An adopting program got the path of the socket, and then failed. Its keeper may
+                // end, too.
                 if left.is_zero() {
                     break;
                 }
@@ -389,7 +389,7 @@ impl Keeping {
                 if left.is_zero() {
                     break;
                 }
-                // Whoever opens a file waits while it is leased, and nobody else here is told of
+                // A program that opens a leased file waits, and this keeper gets no message about
                 // that.
                 files
                     .iter()
@@ -404,15 +404,18 @@ impl Keeping {
                             "{} files were taken over by a new program",
                             files.len()
                         ));
-                        // Lease and lock are that program's.
+                        // Lease and lock now belong to that program.
                         files.iter().for_each(|(_, _, file)| file.leave());
-                        // Then the channel, by the end of which that one knows.
+                        // The channel is closed after that: its end confirms the handover.
                         drop(files);
                         return;
                     }
                 }
                 Ok(Some((channel, peer))) => {
-                    let reason = format!("user {} may not: it is another user's", peer.user);
+                    let reason = format!(
+                        "user {} may not adopt: the keeper belongs to another user",
+                        peer.user
+                    );
                     say(&channel, &Message::Refused { reason }, &[]);
                 }
                 Ok(None) => {}
@@ -422,12 +425,12 @@ impl Keeping {
         files.into_iter().for_each(|(_, _, file)| let_go(&file));
     }
 
-    /// Gives everything to who asks for it; whether it was taken.
+    /// Hands everything over to a program that adopts. Returns whether it took everything.
     fn hand_over(&mut self, channel: &Channel, peer: Peer, files: &[(u32, u16, File)]) -> bool {
         let given = self.give(channel, files).ok();
         let mut word = given.and_then(|()| self.next_word(channel, peer));
         while word == Some(Message::Room) {
-            // The keeper of that program will listen there.
+            // The keeper of that program will listen at the path.
             self.listener.take().iter().for_each(Listener::remove);
             say(channel, &Message::Room, &[]);
             word = self.next_word(channel, peer);
@@ -436,18 +439,19 @@ impl Keeping {
         if !is_taken && self.listener.is_none() {
             let listening = listen(&self.hello);
             self.listener = listening.unwrap_or_else(|reason| {
-                self.log.say(format_args!("{reason}; tried again"));
+                self.log.say(format_args!("{reason}; trying again"));
                 None
             });
         }
         is_taken
     }
 
-    /// Returns the next message of the program that takes over; `None` if it dies, goes away, or
-    /// says nothing for too long.
+    /// Returns the next message of the adopting program. `None` if it dies, closes the channel, or
+    /// is silent for too long.
     ///
-    /// The program has all descriptors by now, and two must never use them. So the keeper sends it
-    /// a refusal, which the program reads when it says that it has taken over, before it uses any.
+    /// The program has all descriptors by now, and two processes must never use them. So a silent
+    /// program is sent a refusal. It reads that when it reports the adoption, before it uses any
+    /// descriptor.
     fn next_word(&self, channel: &Channel, peer: Peer) -> Option<Message> {
         let process = peer.process.and_then(|number| Process::of(number).ok());
         let mut awaited = vec![Awaited::Message(channel)];
@@ -456,16 +460,16 @@ impl Keeping {
         let ready = loop {
             match wait(&awaited, Some(deadline.saturating_duration_since(Instant::now()))) {
                 Ok(ready) => break ready,
-                // Out of memory: a moment later there may be some.
+                // Out of memory: try again after a moment.
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
             }
         };
         if !ready.contains(&true) {
             let silent = self.adoption;
             self.log.say(format_args!(
-                "the program that takes over has said nothing for {silent:?}; it gets nothing"
+                "the adopting program was silent for {silent:?}; the adoption is refused"
             ));
-            let reason = format!("the adoption took too long: nothing was said for {silent:?}");
+            let reason = format!("the adoption took too long: no message came for {silent:?}");
             say(channel, &Message::Refused { reason }, &[]);
             return None;
         }
@@ -476,7 +480,7 @@ impl Keeping {
     }
 
     fn give(&self, channel: &Channel, files: &[(u32, u16, File)]) -> io::Result<()> {
-        let memfd = self.arena.memfd().expect("it came as one");
+        let memfd = self.arena.memfd().expect("the arena of a keeper is a memfd");
         let handed = Message::Handed { process: self.hello.process, files: files.len() as u32 };
         channel.send(&handed.encode(), &[memfd])?;
         for (number, generation, file) in files {
@@ -487,23 +491,24 @@ impl Keeping {
     }
 }
 
-/// Where programs that adopt ask for it, if that is told.
+/// Listens for adopting programs, if a path is given.
 fn listen(hello: &Hello) -> Result<Option<Listener>, String> {
     let bind = |path: &PathBuf| {
-        Listener::bind(path).map_err(|error| format!("its socket at {}: {error}", path.display()))
+        Listener::bind(path)
+            .map_err(|error| format!("could not listen at the socket {}: {error}", path.display()))
     };
     hello.socket.as_ref().map(bind).transpose()
 }
 
-/// Others may have the file now, though somebody else still has the open file.
+/// Releases lease and lock of a file, although another process still has the open file.
 pub(crate) fn let_go(file: &File) {
     file.give_up_lease();
     if let Err(error) = file.ofd_unlock() {
-        tracing::debug!(%error, "no lock on this file system");
+        tracing::debug!(%error, "this file system has no locks");
     }
 }
 
-/// Whether somebody asks for what is here, and can read it. Who does not is told.
+/// Returns whether a program asks to adopt and knows the layout. Otherwise sends it the reason.
 fn wants_to_adopt(channel: &Channel) -> bool {
     let Ok(Received::Message(message)) = channel.receive(Some(KEEPER_FIRST_WORD)) else {
         return false;
@@ -515,29 +520,29 @@ fn wants_to_adopt(channel: &Channel) -> bool {
                 "the arena is of layout version {LAYOUT_VERSION}, and the program knows {layout}"
             )
         }
-        Ok(_) => "only adopting is possible here".to_owned(),
+        Ok(_) => "expected a request to adopt".to_owned(),
         Err(malformed) => malformed.to_string(),
     };
     say(channel, &Message::Refused { reason }, &[]);
     false
 }
 
-/// What there is to do.
+/// Work of a keeper.
 #[derive(Debug)]
 pub(crate) struct Work {
-    /// By the files' numbers, with their generations.
+    /// Jobs and generations, by file number.
     pub(crate) jobs: BTreeMap<u32, (u16, Job)>,
-    /// Files that are not the ones the arena means, or of which not even that can be seen.
+    /// Files that do not match their records, or could not be examined.
     pub(crate) refused: Vec<Refused>,
 }
 
-/// A file of which something is owed, and to which nothing is written.
+/// A file with unwritten data that must not be written.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) number: u32,
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
-    /// Where they are.
+    /// Ranges of these bytes.
     pub(crate) ranges: Vec<Range<u64>>,
     pub(crate) error: io::Error,
 }
@@ -548,13 +553,14 @@ impl Refused {
     }
 }
 
-/// What there is to do for these files.
+/// Returns the work for these files.
 pub(crate) fn work_of(arena: &Arena, kept: BTreeMap<u32, Kept>) -> Work {
     let mut known = BTreeMap::new();
     let mut files = BTreeMap::new();
     for (number, Kept { generation, file }) in kept {
         let path = path_of(&file);
-        // None: nothing of it was ever published, or all of it is written and it was being closed.
+        // `None` if no frame of it was ever published, or all of it is written and it was being
+        // closed.
         if let Some(record) = arena.file(number).filter(|record| record.generation == generation) {
             let file = File::of_descriptor(file).and_then(|file| match is_meant(&file, &record) {
                 true => Ok(file),
@@ -569,7 +575,7 @@ pub(crate) fn work_of(arena: &Arena, kept: BTreeMap<u32, Kept>) -> Work {
     for (number, (generation, path, file, is_interrupted)) in files {
         let plan = plans.remove(&number).expect("every known file has a plan");
         if is_interrupted {
-            // Even if nothing is owed: some accepted bytes may not be published.
+            // Even without published data: some accepted bytes may not be published.
             let error = io::Error::other(INTERRUPTED);
             work.refused.push(Refused::new(number, path, &plan, error));
             continue;
@@ -585,25 +591,25 @@ pub(crate) fn work_of(arena: &Arena, kept: BTreeMap<u32, Kept>) -> Work {
     work
 }
 
-/// A file that is to be written, if nobody has locked it meanwhile. Its lock came with it; where
-/// that was given up, whoever has one now may have written what is newer.
+/// Returns a file to write, unless another program has locked it meanwhile. Its lock came with it.
+/// If that was released, the present owner may have written newer data.
 fn still_locked(file: File) -> io::Result<File> {
-    // Of a device nobody else can have become the owner.
+    // A block device cannot have another owner.
     if file.kind() == Kind::Regular && matches!(file.try_ofd_lock(), Ok(Lock::HeldElsewhere)) {
         return Err(io::Error::other(
-            "another program has locked it, and may have written what is newer",
+            "another program has locked it and may have written newer data",
         ));
     }
     Ok(file)
 }
 
-/// Where a file is now, as the kernel says.
+/// Returns the present path of a file, as the kernel reports it.
 pub(crate) fn path_of(file: &OwnedFd) -> PathBuf {
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
     std::fs::read_link(link).unwrap_or_else(|_| PathBuf::from("a file"))
 }
 
-/// Ends the process where a device hangs, which no call comes back from. Not once it is dropped.
+/// Ends the process if a call on a hung device does not return; stopped by its drop.
 struct Watchdog {
     is_over: Arc<AtomicBool>,
 }
@@ -618,7 +624,8 @@ impl Watchdog {
                 progress.if_hung(patience.saturating_add(KEEPER_WATCHDOG), |hung| {
                     report.tell_hung(&hung);
                     report.conclude(&hung.done);
-                    // With their leases and locks: a process with a call that hangs does not end.
+                    // The file descriptors stay open, with their leases and locks: a process with a
+                    // hung call does not end.
                     drop(hung);
                     report.save();
                     report.log.flush();
@@ -629,7 +636,7 @@ impl Watchdog {
         };
         if let Err(error) = std::thread::Builder::new().name("forebay-watchdog".into()).spawn(watch)
         {
-            log.say(format_args!("no watchdog: {error}"));
+            log.say(format_args!("could not start the watchdog: {error}"));
         }
         Self { is_over }
     }
@@ -660,7 +667,7 @@ mod tests {
         }
     }
 
-    /// What a keeper answers to these bytes, with the right descriptors or without.
+    /// Returns the answer of a keeper to these bytes, sent with or without the right descriptors.
     fn answer(bytes: &[u8], arena: Option<&Arena>) -> Result<Keeping, String> {
         let (ours, theirs) = Channel::pair().unwrap();
         let (_alive, gone) = Alive::pair().unwrap();
@@ -671,7 +678,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_of_another_version_is_refused_with_a_clear_word() {
+    fn a_program_of_another_version_is_refused_with_the_versions() {
         let arena = Arena::shared(64).unwrap();
         assert!(answer(&Message::Hello(hello()).encode(), Some(&arena)).is_ok());
         let mut other = Message::Hello(hello()).encode();
@@ -687,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn contract_21_a_program_that_adopts_hears_of_both_versions() {
+    fn contract_21_a_refused_adopter_gets_both_versions() {
         let (program, keeper) = Channel::pair().unwrap();
         for (layout, is_known) in [(LAYOUT_VERSION, true), (2, false), (4, false)] {
             program.send(&Message::Adopt { layout }.encode(), &[]).unwrap();
@@ -706,12 +713,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_hello_is_refused() {
+    fn an_invalid_first_message_is_refused() {
         let arena = Arena::shared(64).unwrap();
         for (bytes, why) in [
             (Message::Goodbye.encode(), "no hello"),
             (b"GET / HTTP/1.1".to_vec(), "no known kind"),
-            (Message::Hello(Hello { process: u32::MAX, ..hello() }).encode(), "no sight"),
+            (Message::Hello(Hello { process: u32::MAX, ..hello() }).encode(), "could not watch"),
             (Message::Hello(Hello { log: Some("/no/such/log".into()), ..hello() }).encode(), "log"),
             (
                 Message::Hello(Hello { socket: Some("/no/such/socket".into()), ..hello() })
@@ -738,7 +745,7 @@ mod tests {
 
     /// A program that is stopped in the middle of an adoption.
     #[test]
-    fn contract_06_an_adopter_that_says_nothing_does_not_keep_the_leases() {
+    fn contract_06_a_silent_adopter_does_not_keep_the_leases() {
         use forebay_uring::{Access, Create, How, LeaseWatch, Truncate};
 
         let directory = tempfile::tempdir_in(".").unwrap();
@@ -769,7 +776,7 @@ mod tests {
         println!("lease: {has_lease}, lock: {has_lock}");
         let mut options = std::fs::OpenOptions::new();
         std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
-        options.read(true).write(true).open(&path).expect("nobody has a lease on it");
+        options.read(true).write(true).open(&path).expect("no process has a lease on it");
         let other = File::open(&path, &How { create: Create::No, ..how }).unwrap().file;
         assert!(matches!(other.try_ofd_lock(), Ok(Lock::Taken)) || !has_lock);
         let late = crate::keeper::adopt::Handed::tell_taken(&adopter).unwrap_err();
@@ -778,8 +785,11 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn nothing_that_is_said_ends_a_keeper_but_a_goodbye(
-            said in proptest::collection::vec(proptest::collection::vec(proptest::num::u8::ANY, 1..40), 0..12),
+        fn only_a_goodbye_ends_a_keeper(
+            said in proptest::collection::vec(
+                proptest::collection::vec(proptest::num::u8::ANY, 1..40),
+                0..12,
+            ),
         ) {
             let arena = Arena::shared(64).unwrap();
             let mut keeping = answer(&Message::Hello(hello()).encode(), Some(&arena)).unwrap();

@@ -1,5 +1,5 @@
-//! What a keeper leaves behind: in the arena, for who takes it over; in its log; and in a file,
-//! where something is not written.
+//! Result of a keeper: in the arena for an adopting program, in its log, and in a file if data is
+//! not written.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,21 +15,21 @@ use super::progress::Hung;
 use crate::core::recovery::finish::{Done, places};
 use crate::core::recovery::plan::Plan;
 
-/// What it is made of, and where it goes.
+/// Sources and destinations of the result.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) arena: Arc<Arena>,
     pub(crate) log: Arc<Log>,
-    /// The program that is gone.
+    /// Process id of the dead program.
     pub(crate) process: u32,
-    /// The directory for what is not written.
+    /// Directory for unwritten data.
     pub(crate) save_to: Option<PathBuf>,
-    /// When that began.
+    /// Start of the work.
     pub(crate) start: Instant,
 }
 
 impl Report {
-    /// Says which files were not touched.
+    /// Logs the files that were not touched.
     pub(crate) fn tell_refused(&self, refused: &[Refused]) {
         for Refused { path, bytes, ranges, error, .. } in refused {
             let (path, places) = (path.display(), places(ranges));
@@ -37,15 +37,16 @@ impl Report {
         }
     }
 
-    /// Says that the rest cannot be waited for.
+    /// Logs the files on hung devices.
     pub(crate) fn tell_hung(&self, hung: &Hung<'_>) {
-        self.log.say(format_args!("a device hangs: nothing came back for {:?}", hung.time));
+        self.log.say(format_args!("a device hangs: no call has returned for {:?}", hung.time));
         for path in &hung.files {
-            self.log.say(format_args!("{}: what of it is written is not known", path.display()));
+            self.log
+                .say(format_args!("{}: it is unknown how much of it is written", path.display()));
         }
     }
 
-    /// Says what became of files, here and in the arena.
+    /// Logs the results of files, and marks finished ones in the arena.
     pub(crate) fn conclude(&self, done: &BTreeMap<u32, Done>) {
         for (number, Done { path, plan, lost, .. }) in done {
             match lost {
@@ -61,13 +62,14 @@ impl Report {
             self.log.say(format_args!("process {process} is gone; wrote nothing"));
         } else {
             self.log.say(format_args!(
-                "process {process} is gone; wrote {bytes} bytes to {files} files, and synced them, in {} ms",
+                "process {process} is gone; wrote {bytes} bytes to {files} files, \
+                 and synced them, in {} ms",
                 self.start.elapsed().as_millis()
             ));
         }
     }
 
-    /// Saves the arena where that is wanted, and says so.
+    /// Saves the arena if a directory is given, and logs that.
     pub(crate) fn save(&self) {
         let Some(directory) = &self.save_to else { return };
         match image::save(&self.arena, directory, self.process) {
@@ -81,10 +83,13 @@ impl Report {
     }
 }
 
-/// Says in the arena what is done now: who takes it over, or a saved copy of it, finds nothing owed
-/// for the file.
+/// Marks a finished file in the arena. An adopting program, or a saved copy of the arena, then has
+/// no unwritten data of it.
 pub(crate) fn note_done(arena: &Arena, number: u32, plan: &Plan) {
-    debug_assert!(plan.clean.iter().all(|(_, header)| header.file == number), "of one file");
+    debug_assert!(
+        plan.clean.iter().all(|(_, header)| header.file == number),
+        "the plan has pages of another file"
+    );
     plan.spent.iter().for_each(|frame| arena.retire(*frame));
     plan.clean.iter().for_each(|(frame, header)| arena.publish(*frame, *header));
     if let Some(length) = plan.cut {

@@ -1,15 +1,15 @@
-//! The service manager in the place of a keeper: it stores the arena and the files while the
-//! program is not running, and the program itself, started again, finishes what was left.
+//! The service manager as the keeper. It stores the arena and the files while the program is not
+//! running. The program itself finishes the files when it is started again.
 //!
 //! ```text
 //! forebay.ID.arena       the memory
-//! forebay.ID.gone        the end that tells when the rings are gone
+//! forebay.ID.gone        the descriptor that reports the end of the rings
 //! forebay.ID.NUMBER.GENERATION    a file
 //! ```
 //!
-//! The ID is the process's number and one that counts its engines. The manager is asked for nothing
-//! and answers nothing, so how many descriptors it takes is not known here:
-//! `FileDescriptorStoreMax=` has to be enough.
+//! The ID is the process id and the number of the engine in the process. The manager sends no
+//! answers, so the number of descriptors that it accepts is unknown here: `FileDescriptorStoreMax=`
+//! has to be large enough.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -34,7 +34,7 @@ const PREFIX: &str = "forebay.";
 
 static ENGINES: AtomicU32 = AtomicU32::new(0);
 
-/// An engine's descriptors with the manager.
+/// Descriptors of an engine that the manager stores.
 #[derive(Debug)]
 pub(crate) struct Store {
     manager: Manager,
@@ -50,25 +50,31 @@ impl Store {
         let manager = Manager::of_this_process()
             .map_err(|error| failed("could not connect to the service manager").because(error))?
             .ok_or_else(|| {
-                failed("no service manager stores descriptors for this process: NOTIFY_SOCKET is not set")
-                    .remedy("run it as a service of Type=notify with FileDescriptorStoreMax=, or use another keeper")
+                failed(
+                    "no service manager stores descriptors for this process: \
+                     NOTIFY_SOCKET is not set",
+                )
+                .remedy(
+                    "run it as a service of Type=notify with FileDescriptorStoreMax=, \
+                     or use another keeper",
+                )
             })?;
         let (alive, gone) =
             Alive::pair().map_err(|error| failed("could not create a pipe").because(error))?;
         let id = format!("{}-{}", std::process::id(), ENGINES.fetch_add(1, Ordering::Relaxed));
         let store = Self { manager, id, alive: Arc::new(alive), files: Mutex::default() };
-        let memfd = arena.memfd().expect("an arena that is kept is a shared one");
+        let memfd = arena.memfd().expect("the arena of an engine with a keeper is shared memory");
         let stored = store.put("arena", memfd).and_then(|()| store.put("gone", gone.as_fd()));
         stored.and_then(|()| store.catch_up())?;
         Ok(store)
     }
 
-    /// What every ring has to hold.
+    /// Returns the object that every ring has to hold.
     pub(crate) fn alive(&self) -> &Arc<Alive> {
         &self.alive
     }
 
-    /// A file is opened: returns when the manager has it.
+    /// Stores an opened file, and returns when the manager has it.
     pub(crate) fn add(&self, number: u32, generation: u16, file: &File) -> Result<()> {
         self.put(&format!("{number}.{generation}"), file.as_fd())?;
         self.catch_up()?;
@@ -76,7 +82,7 @@ impl Store {
         Ok(())
     }
 
-    /// A file is closed: returns when the manager has let go of it.
+    /// Removes a closed file, and returns when the manager has closed it.
     pub(crate) fn remove(&self, number: u32, generation: u16) {
         let mut files = self.files.lock();
         if files.get(&number) == Some(&generation) {
@@ -87,12 +93,12 @@ impl Store {
         let _ = self.catch_up();
     }
 
-    /// How many files are stored.
+    /// Returns the number of stored files.
     pub(crate) fn files(&self) -> usize {
         self.files.lock().len()
     }
 
-    /// All is written.
+    /// Removes everything, because all is written.
     pub(crate) fn say_goodbye(&self) {
         for (number, generation) in std::mem::take(&mut *self.files.lock()) {
             self.give_up(&format!("{number}.{generation}"));
@@ -126,30 +132,30 @@ impl Store {
 
 fn give_up(manager: &Manager, name: &str) {
     if let Err(error) = manager.send(&format!("FDSTOREREMOVE=1\nFDNAME={name}"), &[]) {
-        tracing::warn!(%error, name, "the service manager was not told that it may let go of it");
+        tracing::warn!(%error, name, "could not ask the service manager to close a descriptor");
     }
 }
 
-/// What was stored of one engine.
+/// Stored descriptors of one engine.
 #[derive(Debug, Default)]
 struct Stored {
-    /// The names of the arena and what belongs to it, and those of files by their numbers.
+    /// Names of the descriptors, with the file numbers of files.
     names: Vec<(Option<u32>, String)>,
     arena: Option<OwnedFd>,
     gone: Option<OwnedFd>,
     files: BTreeMap<u32, Kept>,
 }
 
-/// What was done for one engine.
+/// Results for one engine.
 #[derive(Debug, Default)]
 struct Finished {
     recovered: Vec<Recovered>,
-    /// The files for which not all was.
+    /// Files that are not finished.
     left: BTreeSet<u32>,
 }
 
 impl Stored {
-    /// One descriptor, by what of its name comes behind the engine's.
+    /// Adds a descriptor, by the part of its name after the engine's.
     fn take(&mut self, name: String, what: &str, descriptor: OwnedFd) {
         let mut number_of_file = None;
         match what {
@@ -166,7 +172,7 @@ impl Stored {
                         self.files.insert(number, Kept { generation, file: descriptor });
                     }
                     None => {
-                        tracing::warn!(what, "the service manager stored what has no meaning here");
+                        tracing::warn!(what, "the service manager stored an unknown descriptor");
                     }
                 }
             }
@@ -191,12 +197,12 @@ impl Stored {
         let mut finished = Finished::default();
         for (number, done) in done {
             if done.lost.is_none() {
-                // Not once more at the next start, whatever becomes of the others: the file may be
+                // It must not be written again at the next start, in any case: the file may be
                 // newer by then.
                 note_done(&arena, number, &done.plan);
                 let_go(&done.file);
             } else {
-                // Its lock stays with what the manager has.
+                // Its lock stays with the descriptor that the manager has.
                 done.file.leave();
                 finished.left.insert(number);
             }
@@ -265,7 +271,7 @@ pub fn stored() -> Result<Vec<Recovered>> {
         recovered.extend(of_engine);
     }
     if let Some(Err(error)) = manager.map(|manager| manager.catch_up(KEEPER_ANSWER)) {
-        tracing::warn!(%error, "the service manager may hold a moment longer what is done");
+        tracing::warn!(%error, "the service manager may keep finished descriptors for a moment");
     }
     first_error.map_or(Ok(recovered), Err)
 }

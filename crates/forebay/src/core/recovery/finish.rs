@@ -1,12 +1,13 @@
-//! Doing what a plan says: what a dead program had accepted gets to its files, is synced, and what
-//! was reserved ahead of it is given back.
+//! Execution of a plan: data that a dead program had accepted is written to its files and synced,
+//! and reserved space is given back.
 //!
-//! A file that cannot be written holds up no other, and a device that hangs no other device: each
-//! has a thread of its own. What failed is tried again while there is patience: space may be freed,
-//! a device may come back. Patience counts from the end of the last try by which less was left to
-//! do than ever before, so a slow device is not taken for a dead one. That a call went well does
-//! not count: a full file system takes a part of a write each time, and a device that cannot be
-//! synced takes all of it.
+//! A file that cannot be written delays no other file, and a hung device no other device: each
+//! device has its own thread. Failed calls are retried while patience lasts, because space may be
+//! freed or a device may come back.
+//!
+//! Patience counts from the end of the last try that left less to do than all before. So a slow
+//! device is not taken for a dead one. A successful call alone does not count: a full file system
+//! accepts a part of a write each time, and a device that cannot be synced accepts every write.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,45 +20,45 @@ use super::plan::{Piece, Plan, ranges};
 use crate::core::limits::{KEEPER_SYNCS_ONE_BY_ONE, KEEPER_TRIES_AGAIN, KEEPER_WRITE_BYTES};
 use crate::platform::{Arena, File, Kind, MOST_PARTS, Part, clock, thread};
 
-/// Places that are told one by one.
+/// Maximum of places that are listed.
 const LOST_TOLD: usize = 64;
 
-/// A file, and what is to be done for it.
+/// A file and the work to do for it.
 #[derive(Debug)]
 pub(crate) struct Job {
     file: File,
-    /// As it is told to people.
+    /// Path for messages.
     path: PathBuf,
     plan: Plan,
-    /// What is not written yet.
+    /// Pieces that are not written yet.
     left: Vec<Piece>,
     is_cut: bool,
     is_done: bool,
-    /// The least that was ever left to do.
+    /// Smallest amount of work left so far.
     least_left: u64,
-    /// Why not, the last time.
+    /// Error of the last try.
     error: Option<io::Error>,
 }
 
-/// What became of a file.
+/// Result for a file.
 #[derive(Debug)]
 pub(crate) struct Done {
-    /// It.
+    /// The file.
     pub(crate) file: File,
-    /// As it is told to people.
+    /// Path for messages.
     pub(crate) path: PathBuf,
-    /// What was done, or was to be.
+    /// The plan.
     pub(crate) plan: Plan,
-    /// What could not be.
+    /// Data that could not be written.
     pub(crate) lost: Option<Lost>,
 }
 
-/// What did not get to its file.
+/// Data that could not be written to its file.
 #[derive(Debug)]
 pub(crate) struct Lost {
-    /// Which bytes; none where the length alone could not be set, or nothing was to be written.
+    /// Ranges of the file; empty if only the length could not be set, or nothing had to be written.
     pub(crate) ranges: Vec<Range<u64>>,
-    /// Why.
+    /// The reason.
     pub(crate) error: io::Error,
 }
 
@@ -72,7 +73,8 @@ impl fmt::Display for Lost {
     }
 }
 
-/// Where the bytes are that did not get to their file: `; they are at 0..10 20..30`. Empty for none.
+/// Formats the ranges that could not be written: `; they are at 0..10 20..30`. Empty if there are
+/// none.
 pub(crate) fn places(ranges: &[Range<u64>]) -> String {
     if ranges.is_empty() {
         return String::new();
@@ -88,14 +90,14 @@ pub(crate) fn places(ranges: &[Range<u64>]) -> String {
 /// Whether direct requests of the dead program are known to have ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rings {
-    /// They have.
+    /// They have ended.
     Gone,
-    /// They may be under way: each file is waited for.
+    /// They may be in flight: each file is waited for.
     MayBeThere,
 }
 
 impl Job {
-    /// Nothing of it is done yet.
+    /// Creates a job with everything left to do.
     pub(crate) fn new(file: File, path: PathBuf, plan: Plan) -> Self {
         let left = plan.pieces.clone();
         Self {
@@ -110,17 +112,17 @@ impl Job {
         }
     }
 
-    /// The device of its file.
+    /// Returns the device of its file.
     pub(crate) fn device(&self) -> u64 {
         self.file.identity().device
     }
 
-    /// The path of its file, for messages.
+    /// Returns the path of its file, for messages.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes what is left; a sync comes later.
+    /// Writes the pieces that are left; the sync follows later.
     fn write(&mut self, arena: &Arena, came_back: &impl Fn()) {
         self.error = self.cut().err();
         came_back();
@@ -152,22 +154,22 @@ impl Job {
         if self.is_done || self.error.is_some() {
             return;
         }
-        // Where nothing was written there is nothing of ours to sync.
+        // If nothing was written there is nothing to sync.
         let synced = if self.plan.is_empty() { Ok(()) } else { self.file.sync() };
         let ended = synced.and_then(|()| self.give_back());
         came_back();
         match ended {
             Ok(()) => self.is_done = true,
             Err(error) => {
-                // What the kernel had of it may be gone.
+                // The kernel may have dropped data of it.
                 self.left = self.plan.pieces.clone();
                 self.error = Some(error);
             }
         }
     }
 
-    /// Space that was reserved beyond the end. Only under the lease: otherwise it may be another
-    /// program's by now, and the mark is left for the next open.
+    /// Gives back space reserved beyond the end, but only under the lease. Otherwise another
+    /// program may own it by now, and the mark is left for the next open.
     fn give_back(&self) -> io::Result<()> {
         let is_marked = matches!(self.file.reservation_mark(), Ok(Some(_)));
         if self.file.kind() == Kind::Regular && is_marked && self.file.is_leased() {
@@ -177,10 +179,10 @@ impl Job {
         Ok(())
     }
 
-    /// Whether less is left to do than ever before.
+    /// Returns whether less is left to do than ever before.
     fn has_come_on(&mut self) -> bool {
         let bytes: u64 = self.left.iter().map(|piece| piece.length as u64).sum();
-        // With all of it written there is the sync.
+        // After all writes the sync is left.
         let left = if self.is_done { 0 } else { bytes + 1 };
         let has_come_on = left < self.least_left;
         self.least_left = left.min(self.least_left);
@@ -189,14 +191,14 @@ impl Job {
 
     fn end(self) -> Done {
         let lost = (!self.is_done).then(|| {
-            let unknown = || io::Error::other("it was not come to");
+            let unknown = || io::Error::other("the keeper ended before this file was tried");
             Lost { ranges: ranges(self.left), error: self.error.unwrap_or_else(unknown) }
         });
         Done { file: self.file, path: self.path, plan: self.plan, lost }
     }
 }
 
-/// What is to be done on one device.
+/// Does all jobs on one device. Returns the results by file number.
 pub(crate) fn finish_device(
     arena: &Arena,
     jobs: BTreeMap<u32, Job>,
@@ -209,7 +211,7 @@ pub(crate) fn finish_device(
         if rings == Rings::MayBeThere {
             wait_for_requests(&job.file);
         }
-        // The kernel's cache takes bytes anywhere.
+        // The kernel's cache accepts bytes at any offset.
         job.error = job.file.go_buffered().err();
         came_back();
     }
@@ -218,7 +220,7 @@ pub(crate) fn finish_device(
     loop {
         jobs.iter_mut().filter(|job| !job.is_done).for_each(|job| job.write(arena, came_back));
         sync_all(&mut jobs, came_back);
-        // Each is asked: it remembers.
+        // All are called, because each updates its state.
         if jobs.iter_mut().filter_map(|job| job.has_come_on().then_some(())).count() > 0 {
             came_on = clock::instant();
         }
@@ -233,8 +235,8 @@ pub(crate) fn finish_device(
     numbers.into_iter().zip(jobs.into_iter().map(Job::end)).collect()
 }
 
-/// A device or a file system that is full, or does not answer well, may do so later; one that is
-/// read-only stays so.
+/// Returns whether a retry may succeed: a full file system or a failing device may recover, a
+/// read-only one does not.
 fn is_temporary(error: &io::Error) -> bool {
     !matches!(
         error.raw_os_error(),
@@ -242,31 +244,32 @@ fn is_temporary(error: &io::Error) -> bool {
     )
 }
 
-/// Allocating space waits for direct requests to the file, whoever sent them: a byte that is there,
-/// as a rule. (Setting the length would, too, and would take away what its user has reserved. For a
-/// device nothing waits.)
+/// Waits for direct requests to a file, from any process. Allocating space does: here one byte,
+/// which usually exists already. (Setting the length would wait, too, but take away reserved space
+/// of its user. On a device no call waits.)
 fn wait_for_requests(file: &File) {
     if file.kind() == Kind::Regular
         && file.length().is_ok_and(|length| length > 0)
         && let Err(error) = file.allocate(0, 1)
     {
-        tracing::debug!(%error, "direct requests may be under way");
+        tracing::debug!(%error, "direct requests may still be in flight");
     }
 }
 
-/// Many files of one device are synced together first, which takes the time of a few.
+/// Syncs all written files. Many files of one device are synced together first, which takes the
+/// time of a few.
 fn sync_all(jobs: &mut [Job], came_back: &impl Fn()) {
     let mut to_sync = jobs.iter().filter(|job| !job.is_done && job.error.is_none());
     let first = to_sync.next();
     if let Some(first) = first.filter(|_| to_sync.count() >= KEEPER_SYNCS_ONE_BY_ONE) {
-        // How it went for each, its own sync tells.
+        // The sync of each file reports its own result.
         let _ = first.file.sync_file_system();
         came_back();
     }
     jobs.iter_mut().for_each(|job| job.sync(came_back));
 }
 
-/// Pieces that go in one call: each begins where the last one ends.
+/// Returns the runs of adjacent pieces that are written in one call each.
 fn runs(pieces: &[Piece]) -> impl Iterator<Item = &[Piece]> {
     let mut rest = pieces;
     std::iter::from_fn(move || {
@@ -286,7 +289,7 @@ fn runs(pieces: &[Piece]) -> impl Iterator<Item = &[Piece]> {
     })
 }
 
-/// Where it fails, what is not written is left in the run.
+/// Writes a run. After an error, the unwritten pieces are left in it.
 fn write_run(
     file: &File,
     arena: &Arena,
@@ -308,7 +311,7 @@ fn write_run(
     Ok(())
 }
 
-/// Takes so many bytes off the beginning of a run.
+/// Removes bytes from the beginning of a run.
 fn take_off(run: &mut Vec<Piece>, mut bytes: u64) {
     let is_whole = |piece: &&Piece| {
         let length = piece.length as u64;
@@ -318,7 +321,7 @@ fn take_off(run: &mut Vec<Piece>, mut bytes: u64) {
     };
     let whole = run.iter().take_while(is_whole).count();
     run.drain(..whole);
-    debug_assert!(bytes == 0 || !run.is_empty(), "more was written than was asked for");
+    debug_assert!(bytes == 0 || !run.is_empty(), "more bytes were written than the run has");
     if let Some(first) = run.first_mut() {
         first.offset += bytes;
         first.at += bytes as usize;
@@ -333,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_follows_on_goes_in_one_call() {
+    fn adjacent_pieces_are_written_in_one_call() {
         let piece = |offset: u64, length| Piece {
             offset,
             frame: Frame(0),
@@ -359,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_of_a_run_is_not_left() {
+    fn written_bytes_are_removed_from_a_run() {
         let run = [(0, 4096), (4096, 100), (4196, 3000)].map(|(offset, length)| Piece {
             offset,
             frame: Frame(0),

@@ -1,4 +1,4 @@
-//! What the arena of a dead program says of its files, and what of that can be taken over.
+//! Content of a dead program's arena, and the part that can be adopted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -12,16 +12,16 @@ use super::plan::{Known, frames_of};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::platform::{Access, Arena, File, FileRecord, FrameState, Header, files};
 
-/// One file of it.
+/// A file of a dead program.
 #[derive(Debug)]
 pub(crate) struct HandedFile {
     pub(crate) file: File,
-    /// Where it is.
+    /// Path of the file.
     pub(crate) path: PathBuf,
     pub(crate) inherited: Inherited,
 }
 
-/// A file as it came from the keeper.
+/// File received from the keeper.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) generation: u16,
@@ -30,21 +30,20 @@ pub(crate) struct Received {
     pub(crate) file: io::Result<File>,
 }
 
-/// What the arena says of a file.
+/// Content of the arena for a file.
 #[derive(Debug)]
 pub(crate) struct Inherited {
-    /// By which frames name it.
+    /// Number of the file in the headers of frames.
     pub(crate) number: u32,
-    /// Nothing of its length is under way any more.
+    /// Record; no change of length is in progress.
     pub(crate) record: FileRecord,
-    /// The pages that are here: of each its youngest frame, in the order of the file, all within
-    /// its size.
+    /// Pages in memory: the youngest frame of each, in the order of the file, within its size.
     pub(crate) pages: Vec<(Frame, Header)>,
-    /// No header of it has a larger one.
+    /// Largest sequence number of its headers.
     pub(crate) sequence: u64,
 }
 
-/// What of a record the plan needs.
+/// Returns the part of a record that a plan needs.
 pub(crate) fn known_of(record: &FileRecord) -> Known {
     Known { generation: record.generation, size: record.size, cut: record.cut }
 }
@@ -53,18 +52,18 @@ pub(crate) fn known_of(record: &FileRecord) -> Known {
 pub(crate) const INTERRUPTED: &str =
     "the program panicked while it changed this file's state, so its data may be half changed";
 
-/// All that is published.
+/// Returns all published headers.
 pub(crate) fn headers(arena: &Arena) -> impl Iterator<Item = (Frame, Header)> {
     (0..arena.frames()).map(Frame).filter_map(|frame| Some((frame, arena.header(frame)?)))
 }
 
-/// Whether a file is the one a record speaks of, and may be written.
+/// Returns whether a file is the one of a record, and may be written.
 pub(crate) fn is_meant(file: &File, record: &FileRecord) -> bool {
     file.identity() == record.identity && record.writable && file.access() == Access::ReadWrite
 }
 
-/// The files that the arena means, with what is in it of them; of everything else it says nothing
-/// any more.
+/// Returns the files that the arena has records of, with their frames. Removes everything else from
+/// the arena.
 pub(crate) fn whole_files(
     arena: &Arena,
     handed: BTreeMap<u32, Received>,
@@ -88,7 +87,10 @@ pub(crate) fn whole_files(
             }
             // Its last handle was being closed.
             _ => {
-                tracing::info!(path = %found.display(), "not taken over: the arena does not mean it");
+                tracing::info!(
+                    path = %found.display(),
+                    "not taken over: the arena has no record of it"
+                );
             }
         }
     }
@@ -99,10 +101,8 @@ pub(crate) fn whole_files(
         frames.chunk_by(|(_, one), (_, next)| (one.file, one.page) == (next.file, next.page))
     {
         let (frame, header) = of_page.last().expect("a chunk is not empty");
-        let inherited = &mut files
-            .get_mut(&header.file)
-            .expect("frames of other files were left out")
-            .inherited;
+        let inherited =
+            &mut files.get_mut(&header.file).expect("frames of other files are left out").inherited;
         inherited.sequence = inherited.sequence.max(header.sequence);
         if header.page * PAGE < inherited.record.size {
             inherited.pages.push((*frame, *header));
@@ -116,7 +116,7 @@ pub(crate) fn whole_files(
     Ok(files)
 }
 
-/// A length that was being set is set, where the keeper could not.
+/// Sets a length that was being set, because the keeper could not.
 fn finish_cut(arena: &Arena, number: u32, file: &File, record: &mut FileRecord) -> Result<()> {
     let Some(length) = record.cut else { return Ok(()) };
     file.truncate(length)
@@ -127,8 +127,8 @@ fn finish_cut(arena: &Arena, number: u32, file: &File, record: &mut FileRecord) 
     Ok(())
 }
 
-/// Where a file is: at the path by which it was opened, if it still is there, else where the kernel
-/// says.
+/// Returns the path of a file: the path of its open if that still names it, otherwise the path that
+/// the kernel reports.
 fn path_now(file: &File, record: &FileRecord, found: PathBuf) -> PathBuf {
     let names_it =
         |path: &Path| files::identity_of(path).is_ok_and(|identity| identity == file.identity());
@@ -140,16 +140,15 @@ fn path_now(file: &File, record: &FileRecord, found: PathBuf) -> PathBuf {
     }
 }
 
-/// Whether nothing is missing of a page that was written in parts, up to this byte of it.
+/// Returns whether a page that was written in parts is complete up to this byte.
 pub(crate) fn is_whole(written: &[Range<usize>], inside: usize) -> bool {
     matches!(written, [bytes] if bytes.start == 0 && bytes.end >= inside)
 }
 
-/// What was written of a page in part needs a frame for the rest of it, if there is one: clean
-/// pages make room.
+/// Makes room for the frames that partly written pages need in addition, by dropping clean pages.
 ///
 /// # Errors
-/// `Keeper` where they cannot make enough of it, which no program leaves behind.
+/// `Keeper` if they are not enough, a state that no program leaves behind.
 fn leave_spares(
     frames: u32,
     files: &mut [HandedFile],
@@ -176,7 +175,7 @@ fn leave_spares(
     Ok(())
 }
 
-/// The arena says nothing of others from now on.
+/// Removes all other files from the arena.
 pub(crate) fn forget_all_but(arena: &Arena, files: &[HandedFile]) {
     let kept: BTreeSet<Frame> =
         files.iter().flat_map(|file| &file.inherited.pages).map(|(frame, _)| *frame).collect();
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn clean_pages_make_room_for_what_is_missing_of_others() {
+    fn clean_pages_make_room_for_partly_written_ones() {
         use FrameState::{Clean, Dirty, Partial};
         let of = |states: &[FrameState]| {
             (0..).zip(states).map(|(frame, state)| page(frame, *state)).collect()
@@ -254,7 +253,7 @@ mod tests {
         );
         leave_spares(100, &mut files, never).unwrap();
         assert_eq!([files[0].inherited.pages.len(), files[1].inherited.pages.len()], [2, 4]);
-        // Where nothing is missing no room is needed for it, and none is made that there cannot be.
+        // Complete pages need no room, so a full memory is enough.
         leave_spares(6, &mut files, |_| true).unwrap();
         assert_eq!([files[0].inherited.pages.len(), files[1].inherited.pages.len()], [2, 4]);
         assert_eq!(leave_spares(6, &mut files, never).unwrap_err().kind(), ErrorKind::Keeper);
@@ -280,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_taken_over_is_not_in_the_arena_any_more() {
+    fn files_that_are_not_taken_over_leave_the_arena() {
         let arena = Arena::shared(16).unwrap();
         let kept = file(3, vec![page(5, FrameState::Clean)]);
         for number in [3, 4] {

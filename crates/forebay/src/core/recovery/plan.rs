@@ -1,12 +1,11 @@
-//! What a dead program had accepted, and how it gets to its files.
+//! The data that a dead program had accepted, and the way to its files.
 //!
-//! The plan is made of what checks out in the arena, and of nothing else; it is a function of that
-//! alone. Of several frames of one page the youngest counts: what it says is what the program had
-//! accepted of that page, whatever older ones say. Then the pages of a file go in the order of
-//! their offsets, not in that in which they were written: no two pieces of a plan touch, so no
-//! order of them can be told afterwards, and this one makes long requests.
+//! The plan depends only on valid content of the arena. Of several frames of one page, the youngest
+//! counts: it has what the program had accepted of that page. The pages of a file are written in
+//! the order of their offsets, not in that of their writes. No two pieces of a plan overlap, so
+//! their order cannot be observed afterwards, and this order makes long requests.
 //!
-//! Everything here may be done twice: whoever dies in the middle of it leaves the same plan to the
+//! Everything here can be repeated: a process that dies in the middle leaves the same plan to the
 //! next.
 
 use std::collections::BTreeMap;
@@ -17,48 +16,47 @@ use forebay_cache::limits::{MAX_OFFSET, PAGE};
 
 use crate::platform::{FrameState, Header};
 
-/// What is known of a file, beside its frames.
+/// Properties of a file, beside its frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Known {
-    /// Which of the files that had this number; frames of others do not count.
+    /// Generation of the file; frames of other generations do not count.
     pub(crate) generation: u16,
-    /// As far as the program had accepted.
+    /// Size that the program had accepted.
     pub(crate) size: u64,
-    /// What its length was being set to.
+    /// Length that was being set.
     pub(crate) cut: Option<u64>,
 }
 
-/// What is to be done for a file.
+/// Work to do for a file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Plan {
-    /// Its length is set to this, before anything.
+    /// Length to set before anything else.
     pub(crate) cut: Option<u64>,
-    /// It is so long in the end, at least.
+    /// Minimum length in the end.
     pub(crate) size: u64,
-    /// What is written, in the order of offsets; none touches the bytes of another.
+    /// Pieces to write, in the order of offsets, without overlap.
     pub(crate) pieces: Vec<Piece>,
-    /// Frames that say nothing any more once all that is done, for a younger one does or it was
-    /// part of a page ...
+    /// Frames that are of no use after the work: a younger one counts, or they are part of a page.
     pub(crate) spent: Vec<Frame>,
-    /// ... and those that hold what is in the file then.
+    /// Frames that equal the file after the work.
     pub(crate) clean: Vec<(Frame, Header)>,
 }
 
-/// Some bytes of a frame, and where they go.
+/// Bytes of a frame, and their place in the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Piece {
-    /// In the file.
+    /// Offset in the file.
     pub(crate) offset: u64,
-    /// Where they are ...
+    /// Frame with the bytes.
     pub(crate) frame: Frame,
-    /// ... from this byte of it on ...
+    /// First byte in the frame.
     pub(crate) at: usize,
-    /// ... so many, one at least.
+    /// Number of bytes, at least one.
     pub(crate) length: usize,
 }
 
 impl Piece {
-    /// The first byte behind it, in the file.
+    /// Returns the end in the file.
     pub(crate) fn end(&self) -> u64 {
         self.offset + self.length as u64
     }
@@ -69,24 +67,24 @@ impl Piece {
 }
 
 impl Plan {
-    /// Bytes that are written.
+    /// Returns the number of bytes to write.
     pub(crate) fn bytes(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.length as u64).sum()
     }
 
-    /// The bytes that are written, joined where they touch.
+    /// Returns the ranges to write; adjacent ones are joined.
     pub(crate) fn ranges(&self) -> Vec<Range<u64>> {
         ranges(self.pieces.iter().copied())
     }
 
-    /// Whether there is nothing to be written.
+    /// Returns whether there is nothing to do.
     pub(crate) fn is_empty(&self) -> bool {
         self.pieces.is_empty() && self.cut.is_none()
     }
 }
 
-/// The frames of these files, in the order of files and of pages, the youngest of each page last.
-/// Those that name no such file do not count.
+/// Returns the frames of these files in the order of files and pages, with the youngest frame of
+/// each page last. Leaves out frames of other files.
 pub(crate) fn frames_of(
     files: &BTreeMap<u32, Known>,
     headers: impl IntoIterator<Item = (Frame, Header)>,
@@ -97,14 +95,14 @@ pub(crate) fn frames_of(
             && header.page <= MAX_OFFSET / PAGE
     };
     let mut frames: Vec<(Frame, Header)> = headers.into_iter().filter(is_known).collect();
-    // (The number decides only where there is nothing to decide.)
+    // The number only decides between equal sequences, which do not occur.
     frames.sort_unstable_by_key(|(frame, header)| {
         (header.file, header.page, header.sequence, frame.0)
     });
     frames
 }
 
-/// What is to be done for each of the files. Frames that name no such file do not count.
+/// Returns the plan for each file. Leaves out frames of other files.
 pub(crate) fn plan(
     files: &BTreeMap<u32, Known>,
     headers: impl IntoIterator<Item = (Frame, Header)>,
@@ -122,7 +120,7 @@ pub(crate) fn plan(
         frames.chunk_by(|(_, one), (_, next)| (one.file, one.page) == (next.file, next.page))
     {
         let ((frame, header), older) = of_page.split_last().expect("a chunk is not empty");
-        let plan = plans.get_mut(&header.file).expect("frames of other files were left out");
+        let plan = plans.get_mut(&header.file).expect("frames of other files are left out");
         plan.spent.extend(older.iter().map(|(frame, _)| *frame));
         plan.take_page(*frame, *header, &written_of);
     }
@@ -130,7 +128,7 @@ pub(crate) fn plan(
 }
 
 impl Plan {
-    /// The youngest frame of a page, in the order of pages.
+    /// Adds the youngest frame of a page. Called in the order of pages.
     fn take_page(
         &mut self,
         frame: Frame,
@@ -138,7 +136,7 @@ impl Plan {
         written_of: impl Fn(Frame) -> Vec<Range<usize>>,
     ) {
         let start = header.page * PAGE;
-        // As much of the page as is in the file.
+        // The part of the page that is in the file.
         let inside = self.size.saturating_sub(start).min(PAGE) as usize;
         let valid = inside.min(usize::from(header.length));
         match header.state {
@@ -163,7 +161,7 @@ impl Plan {
             return;
         }
         debug_assert!(bytes.end <= PAGE as usize, "{bytes:?} of one page");
-        debug_assert!(start + bytes.end as u64 <= self.size, "nothing is written beyond the end");
+        debug_assert!(start + bytes.end as u64 <= self.size, "a piece ends beyond the file");
         let offset = start + bytes.start as u64;
         let piece = Piece { offset, frame, at: bytes.start, length: bytes.len() };
         let last = self.pieces.last();
@@ -172,7 +170,7 @@ impl Plan {
     }
 }
 
-/// The bytes of a file that some pieces are, joined where they touch.
+/// Returns the ranges of some pieces; adjacent ones are joined.
 pub(crate) fn ranges(pieces: impl IntoIterator<Item = Piece>) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> = Vec::new();
     for piece in pieces {
@@ -233,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_younger_clean_frame_says_that_the_older_one_is_written() {
+    fn a_younger_clean_frame_means_that_the_older_one_is_written() {
         let frames = [
             (1, header(0, 4, FrameState::Dirty, 4096)),
             (0, header(0, 5, FrameState::Clean, 4096)),
@@ -242,19 +240,19 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_beyond_a_cut_is_dropped_and_the_rest_clamped() {
+    fn pages_beyond_a_cut_are_dropped_and_the_rest_is_clamped() {
         let frames = [0, 1, 2].map(|page| (page as u32, header(page, 1, FrameState::Dirty, 4096)));
         let cut = Known { cut: Some(5000), ..known(12_288) };
         let plan = plan_of(cut, &frames, whole);
         assert_eq!((plan.cut, plan.size), (Some(5000), 5000));
         assert_eq!(ranges(plan.pieces), std::slice::from_ref(&(0..5000)));
-        // To more than there was, too.
+        // Also to a larger length.
         let plan = plan_of(Known { cut: Some(1 << 20), ..known(12_288) }, &frames, whole);
         assert_eq!((plan.cut, plan.size, plan.pieces.len()), (Some(1 << 20), 1 << 20, 3));
     }
 
     #[test]
-    fn of_a_part_of_a_page_what_was_written_goes() {
+    fn only_the_written_parts_of_a_page_are_written() {
         let frames = [(4, header(2, 1, FrameState::Partial, 4096))];
         let masks = |_| vec![10..20, 4000..4096];
         let plan = plan_of(known(8192 + 4050), &frames, masks);
@@ -273,7 +271,7 @@ mod tests {
         assert!(plan_of(known(1 << 40), &frames, whole).is_empty());
     }
 
-    /// A few frames of a few pages of three files, anyhow.
+    /// A few random frames of a few pages of three files.
     fn frames() -> impl Strategy<Value = Vec<(u32, Header, Vec<Range<usize>>)>> {
         let state = prop_oneof![
             4 => Just(FrameState::Dirty),
@@ -286,7 +284,7 @@ mod tests {
             all.into_iter()
                 .enumerate()
                 .map(|(frame, (file, generation, page, sequence, length, state, mask))| {
-                    // Sequences of an engine are different.
+                    // An engine uses each sequence number once.
                     let sequence = sequence * 64 + frame as u64;
                     (frame as u32, Header { file, generation, page, sequence, length, state }, mask)
                 })
@@ -304,7 +302,7 @@ mod tests {
         })
     }
 
-    /// Which frame's byte each byte of a file gets, told one by one.
+    /// Returns the frame that each byte of a file comes from, byte by byte.
     fn naive(
         known: Known,
         frames: &[(u32, Header, Vec<Range<usize>>)],
@@ -331,7 +329,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_a_naive_model_says(
+        fn plans_match_a_naive_model(
             frames in frames(),
             sizes in prop::array::uniform3((0..6 * PAGE, prop::option::weighted(0.2, 0..6 * PAGE))),
         ) {

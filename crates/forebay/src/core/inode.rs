@@ -1,14 +1,18 @@
-//! An open inode: the one cache of a file, which all handles of an engine share, also those opened
-//! by another name.
+//! An open inode: the single cache of a file, which all handles of an engine share, also those
+//! opened by another name.
 //!
-//! The files of this directory are what a file can do with [`Base`](crate::core::base::Base)
-//! alone: `change` is the one way to change the cache, `after` what follows from it, `settle` ends
-//! bios, `tickets` serves syncs, `record` keeps the arena's account, `guard` ends the service of a
-//! file after a panic, `space`, `failing` and `lease` are what they are named after. The verbs of callers are above: `core/write.rs`,
-//! `core/read.rs` and others.
+//! The modules in this directory need only [`Base`](crate::core::base::Base):
 //!
-//! Two locks are never held together here but the file's state and then the pool's, and no lock is
-//! held across a copy, a system call or a wake.
+//! - `change`: the one way to change the cache. `after`: the effects of changes.
+//! - `settle`: completed bios. `tickets`: syncs.
+//! - `record`: the file's account in the arena.
+//! - `guard`: the end of a file's service after a panic.
+//! - `space`: space for writes. `failing`: pages that cannot be written. `lease`: the lease.
+//!
+//! The calls of users are above: `core/write.rs`, `core/read.rs` and others.
+//!
+//! No two locks are held together here, except the file's state and then the pool's. No lock is
+//! held during a copy, a system call or a wake.
 
 pub(crate) mod after;
 pub(crate) mod change;
@@ -42,7 +46,7 @@ use crate::platform::sync::Mutex;
 use crate::platform::{Identity, Kind};
 pub(crate) use guard::{Heard, Locked};
 
-/// The end every file system's files can have.
+/// File end that every file system supports.
 const SURE_REACH: u64 = 1 << 31;
 
 /// One inode in the cache.
@@ -54,17 +58,17 @@ pub(crate) struct Inode {
     pub(crate) file: Arc<crate::platform::File>,
     pub(crate) volume: Arc<Volume>,
     pub(crate) home: Home,
-    /// Bytes of a device, which has no other size.
+    /// Size of a block device in bytes, which never changes.
     pub(crate) fixed_size: Option<u64>,
     /// Largest file end that its file system is known to accept.
     reach: AtomicU64,
-    /// When the lease was last seen to be held, in nanoseconds of the clock.
+    /// Time when the lease was last seen to be held, in nanoseconds of the clock.
     pub(crate) lease_looked: AtomicU64,
     /// Whether the file has the reservation mark. Locked while the file system changes it, which
     /// may block: no context locks it. Taken before the state's lock.
     marked: Mutex<bool>,
     state: Mutex<State>,
-    /// Panics under the state's lock.
+    /// Number of panics under the state's lock.
     interruptions: AtomicU32,
     alarm: guard::Alarm,
     /// Counts locks by the engine's own threads down; the last one panics.
@@ -72,22 +76,22 @@ pub(crate) struct Inode {
     pub(crate) trap: AtomicU32,
 }
 
-/// What the lock of an inode guards.
+/// State of an inode, under its lock.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) cache: CachedFile,
-    /// The file's record in the arena, if the engine is to be survived.
+    /// Record of the file in the arena, if the engine has a keeper.
     record: Option<record::Record>,
-    /// The same, once a panic has interrupted a change of the file: another process reads it as it
-    /// was then.
+    /// The same record once a panic has interrupted a change of the file: another process reads it
+    /// as it was then.
     marked_record: Option<record::Record>,
     /// Frames taken from the pool and not used yet.
     pub(crate) stash: FrameRuns,
-    /// Pages brought in and not read, as counted in `Base`.
+    /// Unread pages, as counted in `Base`.
     told_unread: u64,
-    /// Pages written that do not stay, since the context was last asked to write them out.
+    /// Uncached pages written since the context was last asked to write them out.
     pub(crate) passing: u64,
-    /// Pages charged to the level, and not used yet.
+    /// Pages charged to the level and not used yet.
     pub(crate) credit: u64,
     /// Pages counted in the share of its file system.
     counted: u64,
@@ -95,33 +99,33 @@ pub(crate) struct State {
     page_wakers: Wakers,
     ticket_wakers: Vec<(TicketId, Waker)>,
     told_tickets: u64,
-    /// The context was asked to look at this file, and has not looked yet.
+    /// Whether the context was asked to look at this file and has not done so.
     kicked: bool,
-    /// The context has it in its list of dirty files.
+    /// Whether the context has it in its list of dirty files.
     pub(crate) listed: bool,
     /// Writes whose latency is measured.
     pub(crate) samples: Samples,
     /// When the oldest dirty page of this file became dirty.
     pub(crate) dirty_since: Option<Instant>,
-    /// An append is under way, from the look at the end on.
+    /// Whether an append is in progress, from its look at the end on.
     appending: bool,
-    /// Appends that wait for it.
+    /// Appends that wait.
     append_wakers: Vec<Waker>,
-    /// Latest moment at which the lease goes, while it is being given up.
+    /// Deadline for the release of the lease, while another program waits for it.
     pub(crate) break_deadline: Option<Instant>,
-    /// The descriptor was replaced, and the context has not registered the new one yet.
+    /// Whether the descriptor was replaced, and the context has not registered the new one.
     pub(crate) is_renewing: bool,
-    /// Its file is closed.
+    /// Whether the file is closed.
     is_closed: bool,
     /// Set once the contexts have stopped; no I/O can complete after that.
     is_orphan: bool,
-    /// Pages that cannot be written, as counted against the device.
+    /// Failing pages, as counted against the device.
     unwritable: u64,
-    /// A panic has interrupted a change of this state; `cache` is an empty one since.
+    /// Whether a panic has interrupted a change of this state. `cache` is an empty one since then.
     is_interrupted: bool,
-    /// Pages that the level still counts for the file since then.
+    /// Pages that the level still counts for the file after a panic.
     owed: u64,
-    /// Everything that the engine counted for the file is taken off.
+    /// Whether all counts of the file were taken back.
     is_given_up: bool,
 }
 
@@ -195,9 +199,9 @@ impl Inode {
         reach.is_some()
     }
 
-    /// Takes the exclusive right to append, or to set the length: an append looks up the end and
-    /// writes there before another moves it. Also waits for a change of length whose caller is
-    /// gone.
+    /// Takes the exclusive right to append, or to set the length. An append looks up the end and
+    /// writes there before another one moves it. Also waits for a change of length whose caller was
+    /// dropped.
     pub(crate) fn poll_append(&self, context: &Context<'_>) -> Poll<()> {
         let waker = context.waker().clone();
         let mut state = self.lock();
@@ -213,8 +217,8 @@ impl Inode {
         Poll::Ready(())
     }
 
-    /// Gives up the right to append. Wakes only those that wait for it: an append that gives the
-    /// turn up because it has to wait for a page would otherwise wake itself, and others like it.
+    /// Gives up the right to append. Wakes only other appends. Otherwise an append that gives up
+    /// its turn to wait for a page would wake itself, and others like it.
     pub(crate) fn end_append(&self) {
         let mut state = self.lock();
         state.appending = false;
@@ -248,14 +252,14 @@ impl Inode {
         noted
     }
 
-    /// Wakes callers that wait for a change that is no change of a page.
+    /// Wakes callers that wait for a change other than of a page.
     pub(crate) fn wake_all(&self) {
         let mut wakers = Vec::new();
         self.lock().page_wakers.drain_into(&mut wakers);
         user_code::wake_all(wakers);
     }
 
-    /// Locks the file for the look of the context that was asked for.
+    /// Locks the file for the look that its context was asked for.
     pub(crate) fn looked_at(&self) -> Locked<'_> {
         let mut state = self.lock();
         state.kicked = false;
@@ -274,12 +278,12 @@ impl State {
         self.is_orphan
     }
 
-    /// Returns whether a caller waits for the file, or something of it is at the device.
+    /// Returns whether a caller waits for the file, or a request of it is in flight.
     pub(crate) fn is_busy(&self) -> bool {
         !self.is_interrupted && (self.cache.has_tickets() || self.cache.in_flight())
     }
 
-    /// Wakes a caller when a page of the file, or its size, has changed.
+    /// Registers a caller to wake when a page of the file, or its size, has changed.
     pub(crate) fn wait_for_pages(&mut self, waker: Waker) {
         self.page_wakers.push(waker);
     }
@@ -307,8 +311,8 @@ impl State {
         }
     }
 
-    /// Counts the file's part of its file system's share of the level anew. The count does not
-    /// depend on earlier ones, so it is right after any change.
+    /// Updates the file's part of its file system's share of the level. The count does not depend
+    /// on earlier ones, so it is right after any change.
     #[inline]
     fn recount(&mut self) -> Crossed {
         let now = self.cache.dirty_pages() + self.credit;
@@ -316,7 +320,7 @@ impl State {
         if now == before { Crossed::Nothing } else { self.volume.share.recount(before, now) }
     }
 
-    /// Counts the pages that wait for a reader anew.
+    /// Updates the count of unread pages.
     #[inline]
     fn tell_unread(&mut self, base: &Base) {
         let unread = self.cache.unread_pages();

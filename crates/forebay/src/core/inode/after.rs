@@ -36,7 +36,7 @@ pub(crate) struct After {
     /// [`Changing`](super::change::Changing) alone fills this, and empties the parts that need the
     /// lock.
     pub(super) settled: Settled,
-    /// Pages by which completed changes lower the level.
+    /// Number of pages to subtract from the level, for completed changes.
     pub(super) uncharged: u64,
     /// Freed frames whose headers are already removed from the arena.
     pub(super) retired: FrameRuns,

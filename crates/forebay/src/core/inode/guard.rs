@@ -1,9 +1,9 @@
 //! The lock of a file's state, and the end of the file's service if a panic passes through it
 //! (contract 21).
 //!
-//! A panic under the lock leaves a state that is half changed: an assertion of ours failed, and
-//! nobody knows which numbers are wrong. Writing from such a state writes wrong bytes, so nothing
-//! is written from it again:
+//! A panic under the lock leaves a state that is half changed. One of our assertions failed, and it
+//! is unknown which numbers are wrong. A write from such a state would write wrong bytes, so
+//! nothing is written from it again:
 //!
 //! ```text
 //! panic under the lock -> drop of the guard, still under the lock:
@@ -13,19 +13,20 @@
 //! -> the lock opens -> every sync, write and read of the file fails until all handles are closed
 //! ```
 //!
-//! Everything that runs later finds an empty cache that is whole. So it cannot fail over the broken
-//! one, and gathers no bio of the file. Only what was begun before the panic and ends after
-//! it must look at [`State::is_interrupted`], because the empty cache does not know it: a bio in
-//! flight, a copy, an allocation.
+//! Everything that runs later finds an empty cache that is consistent. So it cannot fail because of
+//! the broken one, and gathers no bio of the file. The empty cache does not know of work that began
+//! before the panic and ends after it: a bio in flight, a copy, an allocation. Only such work must
+//! check [`State::is_interrupted`].
 //!
-//! Frames are leaked rather than freed: the device may read a frame, or a caller may copy into it,
-//! while the state that would say so is broken. The memory comes back with the end of the engine.
+//! Frames are leaked rather than freed. The device may read a frame, or a caller may copy into it,
+//! and the state that would show this is broken. The memory comes back with the end of the engine.
 //!
 //! A copy runs between two changes, without the lock. A panic in it counts as one under the lock,
 //! because its pages would stay busy for ever.
 //!
-//! Absent here: any other panic outside of a file's lock. On a context it ends the engine, as before. With
-//! `panic = "abort"` there is no unwinding and no mark; the keeper finishes as after any death.
+//! Absent here: any other panic outside of a file's lock. On a context it ends the engine, as
+//! before. With `panic = "abort"` there is no unwinding and no mark; the keeper finishes as after
+//! any death.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -45,12 +46,13 @@ use crate::core::user_code;
 use crate::platform::sync::MutexGuard;
 use crate::platform::thread;
 
-/// The state of a file, locked.
+/// State of a file, locked.
 #[derive(Debug)]
 pub(crate) struct Locked<'a> {
     inode: &'a Inode,
     state: MutexGuard<'a, State>,
-    /// The thread was unwinding when it took the lock: the panic is not of this section.
+    /// Whether the thread was already unwinding when it took the lock: then the panic is not from
+    /// this section.
     was_panicking: bool,
 }
 
@@ -100,7 +102,7 @@ impl Locked<'_> {
     }
 }
 
-/// A copy between two changes of a file.
+/// Copy between two changes of a file.
 struct Copying<'a> {
     inode: &'a Inode,
     was_panicking: bool,
@@ -116,12 +118,13 @@ impl Drop for Copying<'_> {
     }
 }
 
-/// Tells the context of a file that a panic has interrupted a change of it.
+/// Function that informs the context of a file of an interrupted change.
 #[derive(Default)]
 pub(super) struct Alarm(OnceLock<Box<dyn Fn() + Send + Sync>>);
 
 impl Alarm {
-    /// Called under the file's lock, on a thread that is unwinding: it takes no lock.
+    /// Calls the function. Runs under the file's lock on a thread that is unwinding, so it takes no
+    /// lock.
     fn ring(&self) {
         if let Some(ring) = self.0.get() {
             ring();
@@ -135,18 +138,18 @@ impl fmt::Debug for Alarm {
     }
 }
 
-/// Whether a caller waits for a ticket of a file, and so hears of its end.
+/// Whether a caller waits for a ticket of a file, and so gets the error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Heard {
-    /// One does.
+    /// A caller waits.
     Yes,
-    /// None does: the engine's callback must be called.
+    /// No caller waits, so the engine's callback must be called.
     No,
 }
 
 impl Inode {
-    /// Locks the file, to look at it or to gather what is to be written. [`Inode::change`] locks
-    /// it for changes from which something follows.
+    /// Locks the file, to look at it or to gather pages for writing. [`Inode::change`] locks it for
+    /// changes with effects.
     #[inline]
     pub(crate) fn lock(&self) -> Locked<'_> {
         let state = self.state.lock();
@@ -173,19 +176,19 @@ impl Inode {
         copy()
     }
 
-    /// Sets the function that tells the context of a panic under the lock. Called once, when the
+    /// Sets the function that informs the context of a panic under the lock. Called once, when the
     /// file is opened.
     pub(crate) fn set_alarm(&self, ring: impl Fn() + Send + Sync + 'static) {
         let armed = self.alarm.0.set(Box::new(ring));
         assert!(armed.is_ok(), "a file is opened once");
     }
 
-    /// Whether a panic has interrupted a change of the file's state. Exact under its lock.
+    /// Returns whether a panic has interrupted a change of the state. Exact under the lock.
     pub(crate) fn is_interrupted(&self) -> bool {
         self.interruptions.load(Ordering::Acquire) > 0
     }
 
-    /// Creates the error of every call for a file whose change was interrupted.
+    /// Creates the error for all calls for a file whose change was interrupted.
     #[cold]
     pub(crate) fn interrupted(&self) -> Error {
         Error::interrupted(&self.path)
@@ -201,25 +204,28 @@ impl Inode {
     }
 
     /// Runs a step of this file. Returns `None` if a panic under the file's lock ended the step.
-    /// Any other panic goes on.
+    /// Any other panic continues.
     pub(crate) fn catch<T>(&self, step: impl FnOnce() -> T) -> Option<T> {
         let before = self.interruptions.load(Ordering::Acquire);
-        // The state that the panic has seen is gone: the guard has put an empty one in its place.
+        // The broken state is gone: the guard has replaced it by an empty one.
         match catch_unwind(AssertUnwindSafe(step)) {
             Ok(done) => Some(done),
             Err(panic) if self.interruptions.load(Ordering::Acquire) == before => {
                 resume_unwind(panic)
             }
             Err(panic) => {
-                tracing::error!(path = %self.path.display(), "a panic interrupted a change of the file; the engine goes on without it");
+                tracing::error!(
+                    path = %self.path.display(),
+                    "a panic interrupted a change of the file; the engine continues without it"
+                );
                 user_code::discard(panic);
                 None
             }
         }
     }
 
-    /// Gives up what an interrupted file counts for, and wakes all that wait for it. `None` if that
-    /// was done before.
+    /// Takes back all counts of an interrupted file, and wakes all its waiters. Returns `None` if
+    /// that was done before.
     pub(crate) fn give_up(self: &Arc<Self>, base: &Base, after: &mut After) -> Option<Heard> {
         let mut state = self.lock();
         if !state.is_interrupted || std::mem::replace(&mut state.is_given_up, true) {
@@ -239,20 +245,20 @@ impl Inode {
 }
 
 impl State {
-    /// Whether a panic has interrupted a change of this state.
+    /// Returns whether a panic has interrupted a change of the state. Exact under the lock.
     pub(crate) fn is_interrupted(&self) -> bool {
         self.is_interrupted
     }
 
-    /// Whether the level counts as many pages for the file as it has.
+    /// Returns whether the level counts exactly the pages of the file.
     fn is_counted(&self) -> bool {
         self.counted == self.cache.dirty_pages() + self.credit
     }
 
-    /// Puts an empty state in the place of a broken one. Reads as little as possible of that: plain
-    /// numbers, which a panic leaves as they were or as they should be.
+    /// Replaces a broken state by an empty one. Reads as little as possible of the broken one:
+    /// plain numbers, which a panic leaves either unchanged or as intended.
     fn interrupt(&mut self, fixed_size: Option<u64>) {
-        // First: from here on the keeper writes nothing of the file.
+        // First: from now on the keeper writes nothing of the file.
         if let Some(record) = self.record.take() {
             record.interrupt();
             // Nothing of the empty cache is entered in it, above all not its size.
@@ -267,10 +273,10 @@ impl State {
         let mut empty = CachedFile::new(self.cache.target(), origin, liberties);
         empty.set_entry(entry);
         self.cache = empty;
-        // The frames that it names are leaked.
+        // Its frames are leaked.
         self.stash = FrameRuns::default();
-        // The level counts as much as was counted at the end of the last change: a change counts
-        // itself at its end, and the pages that this one has cleaned are not taken off.
+        // The level has the count from the end of the last change. A change counts itself at its
+        // end, and the pages that this one has cleaned are not taken off.
         if !self.is_interrupted {
             self.owed = self.counted;
         }

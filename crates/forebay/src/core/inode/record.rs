@@ -1,6 +1,6 @@
-//! The account of a file in the arena, so that another process can finish its writing where this
-//! one dies. Only where the engine is to be survived; everywhere else nothing is said. What is said
-//! when, the cache decides (`account.rs` there).
+//! The account of a file in the arena, so that another process can finish its writing if this one
+//! dies. Without a keeper nothing is recorded. The cache decides what is recorded when
+//! (`account.rs` there).
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -20,25 +20,25 @@ use crate::core::recovery::inherited::Inherited;
 use crate::platform::Arena;
 use crate::platform::{Access, FILE_RECORDS, FileRecord, FrameState, Header, Kind};
 
-/// What was said of a file.
+/// Record of a file in the arena.
 #[derive(Debug)]
 pub(super) struct Record {
-    /// By itself, because a panic leaves nothing else to reach it by.
+    /// Its own reference, because after a panic there is no other way to the arena.
     arena: Arc<Arena>,
-    /// By which number, and which of those that had it.
+    /// Number of the file in the arena.
     file: u32,
     generation: u16,
-    /// Of the headers published last.
+    /// Sequence number of the headers published last.
     sequence: u64,
     size: u64,
 }
 
 impl Inode {
-    /// Enters the file, before anything of it can be published. One that is never written is not
+    /// Enters the file before any of its frames is published. A file open only for reading is not
     /// entered.
     ///
     /// # Errors
-    /// `NoMemory` where there are as many files as there is room for.
+    /// `NoMemory` if the arena has no room for another file.
     pub(crate) fn enter_arena(&self, base: &Base) -> Result<()> {
         if !base.pool.is_survived() || self.file.access() == Access::Read {
             return Ok(());
@@ -73,9 +73,9 @@ impl Inode {
 }
 
 impl Inode {
-    /// The path with the current directory before it, as another process needs it. As it is if the
-    /// current directory was removed, or was changed since the file was opened: then the file
-    /// cannot be recovered from a saved image.
+    /// Returns the path with the current directory before it, as another process needs it. If the
+    /// current directory was removed, or changed since the file was opened, returns the path
+    /// unchanged: then the file cannot be recovered from a saved image.
     fn absolute_path(&self) -> PathBuf {
         if self.path.is_absolute() {
             return self.path.clone();
@@ -87,13 +87,16 @@ impl Inode {
         match crate::platform::files::absolute(&self.path) {
             Ok(path) if names_it(&path) => path,
             _ => {
-                tracing::warn!(path = %self.path.display(), "a relative path that no longer names the file; not recoverable from a saved image");
+                tracing::warn!(
+                    path = %self.path.display(),
+                    "the relative path no longer names the file; it cannot be recovered from a saved image"
+                );
                 self.path.clone()
             }
         }
     }
 
-    /// What another program said of the file, under the same number, goes on as what is said here.
+    /// Continues the record of a dead program, under the same number.
     pub(crate) fn go_on_in_arena(&self, base: &Base, inherited: &Inherited) {
         if base.pool.is_survived() {
             let Inherited { number: file, record, sequence, .. } = inherited;
@@ -104,10 +107,10 @@ impl Inode {
         }
     }
 
-    /// Has the keeper hold the file, once it is entered and before anything of it is published.
+    /// Has the keeper hold the file, after it is entered and before any of its frames is published.
     ///
     /// # Errors
-    /// `Keeper` where it cannot.
+    /// `Keeper` if it cannot hold the file.
     pub(crate) fn have_kept(&self, base: &Base) -> Result<()> {
         let Some(keeper) = &base.keeper else { return Ok(()) };
         let Some(generation) = self.lock().generation() else { return Ok(()) };
@@ -116,38 +119,39 @@ impl Inode {
 }
 
 impl State {
-    /// Which of the files that had its number it is; `None` where nothing is said of it.
+    /// Returns the generation, which distinguishes it from other files with its number. `None` if
+    /// it has no record.
     pub(crate) fn generation(&self) -> Option<u16> {
         let record = self.record.as_ref().or(self.marked_record.as_ref());
         record.map(|record| record.generation)
     }
 
-    /// A write is about to be copied into frames, of which some may be clean.
+    /// Records that a write is about to be copied into frames, including clean ones.
     pub(super) fn tell_touched(&mut self, base: &Base, copies: &[Copy]) {
         if let Some(record) = &mut self.record {
             CachedFile::tell_touched(copies, &mut record.account(base));
-            // No byte of the copies before this: the processor does all in order, as seen by who
-            // looks afterwards.
+            // No byte of the copies may come before this. The processor keeps the order as seen by
+            // a process that looks after the death.
             compiler_fence(Ordering::SeqCst);
         }
     }
 
-    /// It is copied, and what the cache told to be zeroed or patched is.
+    /// Records that it is copied. Zeroing and patching that the cache asked for is done.
     pub(super) fn tell_copied(&mut self, base: &Base, copies: &[Copy]) {
         if let Some(record) = &mut self.record {
             self.cache.tell_copied(copies, &mut record.account(base));
         }
     }
 
-    /// A page of which bytes were missing has them.
+    /// Records that the missing bytes of a page are filled in.
     pub(super) fn tell_filled(&mut self, base: &Base, page: u64, frame: Frame) {
         if let Some(record) = &mut self.record {
             self.cache.tell_filled(page, frame, &mut record.account(base));
         }
     }
 
-    /// What the cache has told of frames, and the size. Under the lock under which it did; what was
-    /// zeroed or patched is finished.
+    /// Records the states of frames that the cache reports, and the size. Runs under the same lock
+    /// as the change; zeroing and patching is done.
     #[inline]
     pub(super) fn tell_arena(
         &mut self,
@@ -167,21 +171,21 @@ impl State {
         }
     }
 
-    /// A bio is sent that may cut the file.
+    /// Records a bio that may cut the file, before it is sent.
     pub(crate) fn tell_cut_begins(&self, base: &Base, bio: &Bio) {
         if let (Some(record), Some(length)) = (&self.record, CachedFile::cuts_to(bio)) {
             base.pool.arena().set_file_cut(record.file, Some(length));
         }
     }
 
-    /// It has ended, and the size is told.
+    /// Records that it has ended and that the size is published.
     pub(super) fn tell_cut_ends(&self, base: &Base, bio: &Bio) {
         if let (Some(record), Some(_)) = (&self.record, CachedFile::cuts_to(bio)) {
             base.pool.arena().set_file_cut(record.file, None);
         }
     }
 
-    /// Nothing of the file is published any more, and nothing will be.
+    /// Removes the record. No frame of the file is published now or later.
     pub(crate) fn leave_arena(&mut self, base: &Base) {
         if let Some(record) = self.record.take() {
             base.pool.arena().leave_file(record.file);
@@ -194,14 +198,14 @@ impl State {
 }
 
 impl Record {
-    /// Marks the file: a panic interrupted a change of its state.
+    /// Marks the file as interrupted by a panic.
     pub(super) fn interrupt(&self) {
         self.arena.interrupt_file(self.file);
     }
 
     /// Retires every frame of the file. Looks at all headers, because the cache that knew the
-    /// file's frames is gone. Otherwise a later file of the same number and generation, which are
-    /// used again, would own frames that are leaked.
+    /// file's frames is gone. Numbers and generations are used again: otherwise a later file with
+    /// the same ones would own leaked frames.
     fn retire_all(&self) {
         for frame in (0..self.arena.frames()).map(Frame) {
             let is_own =
@@ -212,14 +216,14 @@ impl Record {
         }
     }
 
-    /// To say something under the file's lock.
+    /// Returns access to the arena for one step under the file's lock.
     fn account<'a>(&'a mut self, base: &'a Base) -> Published<'a> {
         self.sequence += 1;
         Published { record: self, arena: base.pool.arena() }
     }
 }
 
-/// What the arena says of a file.
+/// Access to a file's account in the arena.
 struct Published<'a> {
     record: &'a mut Record,
     arena: &'a Arena,
@@ -241,7 +245,7 @@ impl Account for Published<'_> {
             Said::Clean => FrameState::Clean,
         };
         let Record { file, generation, sequence, .. } = *self.record;
-        // How many bytes of it are the file's, its size says.
+        // The size of the file limits how many bytes of it count.
         let length = PAGE as u16;
         self.arena.publish(frame, Header { file, generation, page, sequence, length, state });
     }

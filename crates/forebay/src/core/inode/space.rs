@@ -1,8 +1,7 @@
-//! Space for a file: the promise to a write that there is some, the mark of what is reserved, and the
-//! look at what is left.
+//! Space for a file: promises of space for writes, the reservation mark, and the free space of the
+//! file system.
 //!
-//! Calls of the file system here may block, so no context makes them: a caller does, or the thread
-//! beside the contexts.
+//! Calls of the file system may block, so no context makes them. Callers or the aside do.
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use crate::core::counters::Counters;
 use crate::core::error::{Error, ErrorKind, Result, is_full};
 use crate::core::volume::{Pledge, Room};
 
-/// A write under way whose space was allocated before.
+/// A write in progress, with space allocated before.
 #[derive(Debug)]
 pub(crate) struct Allocated(Arc<Inode>);
 
@@ -29,19 +28,19 @@ impl Drop for Allocated {
     }
 }
 
-/// Why there is room for a write, held while it is under way.
+/// Reason why there is room for a write, held while it is in progress.
 #[derive(Debug)]
 pub(crate) enum Promise<'a> {
-    /// There is plenty.
+    /// The file system has plenty of space.
     Plenty { _pledge: Pledge<'a> },
-    /// Its space was allocated.
+    /// The space was allocated.
     Allocated(#[allow(dead_code, reason = "held until it is dropped")] Allocated),
 }
 
-/// Why no space is reserved ahead.
+/// Reason why no space is reserved ahead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unreserved {
-    /// There is little left.
+    /// The file system has little space left.
     Scarce,
     /// The file cannot be marked.
     Unmarked,
@@ -50,42 +49,46 @@ pub(crate) enum Unreserved {
 }
 
 impl Inode {
-    /// The mark that stands on a file which was just opened.
+    /// Sets whether a just opened file has the reservation mark.
     pub(crate) fn set_marked(&self, is_marked: bool) {
         *self.marked.lock() = is_marked;
     }
 
-    /// Takes the reservation mark off if nothing is reserved beyond the end. May block.
+    /// Removes the reservation mark if nothing is reserved beyond the end. May block.
     pub(crate) fn unmark(&self) {
         let mut marked = self.marked.lock();
         let state = self.lock();
-        // An interrupted file does not know what is reserved: the next open gives that back.
+        // The reservation of an interrupted file is unknown; the next open gives it back.
         let is_clear = !state.is_interrupted() && !state.cache.leaves_space();
         drop(state);
         if *marked && is_clear {
             match self.file.remove_reservation_mark() {
                 Ok(()) => *marked = false,
                 Err(error) => {
-                    tracing::warn!(path = %self.path.display(), %error, "could not remove the reservation mark");
+                    tracing::warn!(
+                        path = %self.path.display(),
+                        %error,
+                        "could not remove the reservation mark"
+                    );
                 }
             }
         }
     }
 
-    /// Whether a write of so many bytes would have to wait for room, at its beginning or on its
-    /// way.
+    /// Returns whether a write of `length` bytes would have to wait for room, at its beginning or
+    /// later.
     pub(crate) fn admission(&self, base: &Base, length: usize) -> Admission {
         base.level.admit_all(&self.volume, length as u64 / PAGE)
     }
 
-    /// Accepts a write without space of its own, if there is plenty.
+    /// Accepts a write without an allocation, if there is plenty of space.
     pub(crate) fn pledge(&self, base: &Base, length: u64) -> Option<Pledge<'_>> {
         let unwritten = (base.level.dirty() + 1) * PAGE;
         self.volume.pledge(&self.file, length, unwritten)
     }
 
-    /// Allocates space for a write that is not accepted yet: "no space" is reported there rather
-    /// than at the writeback.
+    /// Allocates space for a write before it is accepted, so that the write reports "no space", not
+    /// the writeback.
     pub(crate) fn make_room(
         self: &Arc<Self>,
         base: &Base,
@@ -94,7 +97,7 @@ impl Inode {
     ) -> Result<Allocated> {
         let bytes = offset / PAGE * PAGE..(offset + length).next_multiple_of(PAGE);
         let mut state = self.lock();
-        // Before anything else: a release that looks from here on leaves the space alone.
+        // Before anything else: from here on a release leaves the space alone.
         state.cache.begin_allocated_write();
         let allocated = Allocated(Arc::clone(self));
         if state.cache.is_allocated(&bytes) {
@@ -114,7 +117,7 @@ impl Inode {
                 self.lock().cache.note_litter(bytes.end);
                 Err(self.no_space(offset).because(error))
             }
-            // A file system without allocation ahead; whether there is room, the write will tell.
+            // The file system cannot allocate ahead; the write will show whether there is space.
             Err(_) => Ok(allocated),
         }
     }
@@ -127,8 +130,8 @@ impl Inode {
             .remedy("free space on the file system and write again")
     }
 
-    /// Leaves the mark by which the next open after a crash knows that space beyond the end is
-    /// ours; false if it is needed and cannot be set. May block.
+    /// Sets the mark that shows the next open after a crash that space beyond the end is ours.
+    /// Returns false if it is needed and cannot be set. May block.
     fn mark_reserved(&self, end: u64) -> bool {
         let mut marked = self.marked.lock();
         if !*marked && end > self.lock().cache.disk_size() {
@@ -138,14 +141,13 @@ impl Inode {
         true
     }
 
-    /// Prepares for space to be allocated ahead: looks whether there is room and sets the mark. May
-    /// block.
+    /// Prepares an allocation ahead of data: checks the free space and sets the mark. May block.
     pub(crate) fn prepare_reservation(
         &self,
         base: &Base,
         bio: &Bio,
     ) -> std::result::Result<(), Unreserved> {
-        // First: `end_reserving` follows on every way out, a panic too.
+        // First: `end_reserving` follows on every path, also after a panic.
         self.volume.begin_reserving(bio.length);
         let state = self.lock();
         if state.is_interrupted() {
@@ -158,12 +160,12 @@ impl Inode {
         if self.volume.room_ahead(&self.file, whole, unwritten) == Room::Scarce {
             return Err(Unreserved::Scarce);
         }
-        // Without a mark nobody would give the space back after a crash.
+        // Without a mark the space would not be given back after a crash.
         self.mark_reserved(bio.end()).then_some(()).ok_or(Unreserved::Unmarked)
     }
 
-    /// After allocations: has the aside look at how much space is left, and in how many pieces the
-    /// allocated space lies.
+    /// After allocations, has the aside look up the free space and the number of extents of the
+    /// allocated range.
     pub(super) fn look_at_space(&self, base: &Base, ended: &[Ended]) {
         for Ended { bio, result } in
             ended.iter().filter(|ended| ended.bio.operation == Operation::Allocate)
@@ -186,7 +188,7 @@ impl Inode {
                     None => {}
                     Some(Ok(found)) => volume.note_pieces(found),
                     Some(Err(error)) => {
-                        tracing::debug!(%error, "the file system does not tell where a file lies");
+                        tracing::debug!(%error, "could not look up the extents of the file");
                     }
                 }
             });

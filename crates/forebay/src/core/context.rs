@@ -1,5 +1,5 @@
-//! A writeback context: one thread, one backend, one set of files. Everything that reaches the
-//! device passes here.
+//! A writeback context: one thread, one backend, one set of files. All requests to the device pass
+//! through a context.
 //!
 //! ```text
 //! callers --messages--> look at files --> next bios --> queue --one doorbell--> backend
@@ -7,9 +7,9 @@
 //!    +---- woken once per run <---- settle in order <---- run <---- reap <---------+
 //! ```
 //!
-//! A pass is bounded: what somebody waits for first, then what is too old, then the background,
-//! file by file in turn. The thread sleeps in the doorbell and nowhere else, and without a timer
-//! when nothing is dirty.
+//! A pass is bounded. It serves first the callers that wait, then pages that are too old, then
+//! background writeback, one file after the other. The thread sleeps only in the doorbell, and
+//! without a timer while nothing is dirty.
 
 mod agenda;
 mod ends;
@@ -47,45 +47,45 @@ use guest::Guests;
 use handover::Held;
 use reserve::Reservations;
 
-/// The context's own state.
+/// State of a context.
 #[derive(Debug)]
 pub(crate) struct Writeback {
-    /// Which one of the engine's it is.
+    /// Its number in the engine.
     number: usize,
     shared: Arc<Shared>,
     messages: fifo::Receiver<Message>,
     backend: Backend,
     queue: Queue,
     knobs: OfContext,
-    /// The files it has, by target's number.
+    /// Its files, by the number of their target.
     files: Vec<Option<Held>>,
-    /// Bios of callers that the queue has had no room for yet.
+    /// Bios of callers that wait for room in the queue.
     pending: VecDeque<(Arc<Inode>, Bio)>,
-    /// What it does for other contexts, and they for it.
+    /// Bios lent to other contexts, and by them.
     guests: Guests,
     reservations: Reservations,
-    /// Files open past the cache: the first context has them.
+    /// Direct files: the first context serves all of them.
     direct: Flow,
-    /// Files with something to do.
+    /// Files with work to do.
     agenda: Agenda,
-    /// What is on its way to each file system, by its number, and its dirty files.
+    /// Requests in flight and dirty files of each file system, by its number.
     flights: Vec<Flight>,
-    /// The first moment at which a lease that is given up has waited long enough.
+    /// Earliest deadline of a lease that another program waits for.
     next_break: Option<Instant>,
     next_tick: Option<Instant>,
     ended: Vec<Ended>,
     after: After,
-    /// Work that other files have left, during a step of one file.
+    /// Effects of the steps of other files, during a step of one file.
     after_others: After,
-    /// A request is being handed to the queue.
+    /// Whether a request is being passed to the queue.
     is_submitting: bool,
     stop: bool,
 }
 
-/// How a context ends.
+/// Reason for the end of a context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
-    /// It stopped as asked, with nothing of its files in flight.
+    /// It was stopped, with no request of its files in flight.
     Stopped,
     /// It cannot continue.
     Broken,
@@ -159,14 +159,14 @@ impl Writeback {
         }
     }
 
-    /// Takes a pass's worth of messages; whether there are more.
+    /// Takes the messages of one pass. Returns whether more may be left.
     fn take_messages(&mut self) -> bool {
         for _ in 0..MESSAGES_PER_PASS {
             let message = match self.messages.pop() {
                 Pop::Node(message) => message,
                 Pop::Empty => return false,
-                // Somebody is in the middle of a push, whose wake may be behind us: no sleep before
-                // it is through.
+                // A sender is in the middle of a push, and its wake may have come before. Do not
+                // sleep until the push has ended.
                 Pop::Busy => return true,
             };
             match message {
@@ -200,8 +200,7 @@ impl Writeback {
     fn serve_files(&mut self) {
         self.serve_waited();
         self.give_leases_up();
-        // Before anything ages: what is left of a file without handles is dropped, not tried again
-        // for ever.
+        // Before pages age: the rest of a file without handles is dropped, not retried for ever.
         self.let_go();
         self.tick();
         self.serve_uncached();
@@ -216,7 +215,7 @@ impl Writeback {
         if before.dirty_age != knobs.dirty_age {
             self.next_tick = None;
         }
-        // The level that they share may be another.
+        // The shared level may have changed.
         self.share_out();
     }
 
@@ -225,8 +224,8 @@ impl Writeback {
         self.flights.iter_mut().for_each(|flight| flight.pace.set_bound(bound));
     }
 
-    /// How much of what may be on its way to a file system may be from here. A time is of the
-    /// device's work that this context sees, which is its part; a depth is shared out.
+    /// Returns the part of the bound that applies to this context. A time counts the device's work
+    /// for this context, which is its part already. A depth is divided among the contexts.
     fn bound(&self) -> Bound {
         match self.knobs.flight {
             Bound::Time(time) => Bound::Time(time),
@@ -260,7 +259,7 @@ impl Writeback {
         }
     }
 
-    /// Says what part of the level each file system has that is being written.
+    /// Updates the parts of the level if the set of written file systems has changed.
     fn share_out(&mut self) {
         let told = self
             .flights
@@ -272,8 +271,8 @@ impl Writeback {
         }
     }
 
-    /// Whether somebody waits for what is in flight, beside those whose bios say so: a throttled
-    /// writer, or who needs a frame, or a page that is being written or read.
+    /// Returns whether tasks wait for completions, beside those whose bios say so: throttled
+    /// writers, and tasks that need a frame or a page that is in flight.
     fn is_awaited(&self) -> Awaited {
         let waits_for_pages = || self.flights.iter().any(|flight| flight.volume.has_waiting());
         let is_awaited =
@@ -281,7 +280,7 @@ impl Writeback {
         if is_awaited { Awaited::Yes } else { Awaited::No }
     }
 
-    /// How long to sleep, at most.
+    /// Returns the longest time to sleep.
     fn sleep(&self) -> Option<Duration> {
         if !self.ended.is_empty() {
             return Some(Duration::ZERO);
@@ -299,8 +298,8 @@ impl Writeback {
     }
 }
 
-/// Whoever waits for a direct operation hears that there is no context for it any more: those that
-/// never started, here; the others when what the context owns is dropped after this.
+/// Ends direct operations, because no context serves them from now on. Those that have not started
+/// end here. The others end when the fields of the context are dropped after this.
 impl Drop for Writeback {
     fn drop(&mut self) {
         if self.number == 0 {
@@ -311,7 +310,7 @@ impl Drop for Writeback {
                 Pop::Node(Message::Direct(message)) => Flow::refuse(message),
                 Pop::Node(message) => drop(message),
                 Pop::Empty => return,
-                // In the middle of a push. Who pushes later looks at the mark.
+                // A push is in progress. Senders that push later check the mark.
                 Pop::Busy => crate::platform::thread::yield_now(),
             }
         }

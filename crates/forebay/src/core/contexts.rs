@@ -1,11 +1,10 @@
-//! The writeback contexts of an engine: how they start, and how the last one ends.
+//! The writeback contexts of an engine: their start, and the end of the last one.
 //!
-//! The first one is there from the beginning, and has the files that are open past the cache. The
-//! others are started when they are first wanted, and stand by once they are not: without files
-//! they sleep, and cost no processor.
+//! The first context runs from the beginning, and serves the direct files. Others start when they
+//! are first needed. When they are not needed, they have no files, sleep, and use no CPU.
 //!
-//! `directory.rs` is the way to each of them. Each context looks whether the files that it has
-//! belong to it, and hands over those that do not (`context/handover.rs`).
+//! `directory.rs` sends messages to them. Each context checks whether its files still belong to it,
+//! and hands over those that do not (`context/handover.rs`).
 
 pub(crate) mod auto;
 mod finder;
@@ -29,7 +28,7 @@ use crate::platform::{Alive, Arena, Backend, BackendError, Choice, thread};
 /// Starts the contexts of an engine, one after the other.
 #[derive(Debug)]
 pub(crate) struct Contexts {
-    /// Threads that have not ended.
+    /// Number of threads that have not ended.
     living: Arc<AtomicUsize>,
     state: Mutex<State>,
 }
@@ -39,15 +38,15 @@ pub(crate) struct Contexts {
 struct State {
     choice: Choice,
     arena: Arc<Arena>,
-    /// Each context holds it, so that another process knows when all are gone; `None` once no more
-    /// may start.
+    /// Each context holds it, so that another process sees the end of all. `None` once no more may
+    /// start.
     alive: Option<Arc<Alive>>,
-    /// Goes with the last thread; `None` once no more may start.
+    /// Dropped with the last thread. `None` once no more may start.
     ended: Option<Running>,
 }
 
 impl Contexts {
-    /// Starts none. The second value tells when the last one has ended.
+    /// Creates the set without a context. The second value reports the end of the last one.
     pub(crate) fn new(
         choice: Choice,
         arena: Arc<Arena>,
@@ -69,11 +68,11 @@ impl Start for Contexts {
         let mut backend = Backend::chosen(state.choice, Arc::clone(&state.arena), RING_ENTRIES)
             .map_err(no_backend)?;
         if let Some(alive) = &state.alive {
-            // Where it cannot, that has been logged: the keeper waits for this process alone then.
+            // A failure has been logged. The keeper then waits only for this process.
             let _ = backend.set_alive(alive);
         }
         let description = backend.describe();
-        // All run on what the first one got.
+        // All contexts use the backend that the first one got.
         state.choice = match backend {
             Backend::Ring(_) => Choice::IoUring,
             Backend::Threads(_) => Choice::Threads,
@@ -86,13 +85,12 @@ impl Start for Contexts {
         self.living.fetch_add(1, Ordering::AcqRel);
         let run = move || {
             thread::mark_as_ours();
-            // A bug of ours must not leave callers waiting for ever; the panic itself has been
-            // reported.
+            // After a bug, callers must not wait for ever. The panic hook has reported the panic.
             let run = std::panic::AssertUnwindSafe(|| context.run());
             let how = std::panic::catch_unwind(run).unwrap_or(End::Broken);
             end(&orphans, &living, how);
             drop(alive);
-            // Tells by being dropped that the thread is done.
+            // Its drop reports the end of the thread.
             drop(ended);
         };
         thread::spawn(&format!("forebay-{number}"), run).map_err(|error| {
@@ -109,8 +107,7 @@ impl Start for Contexts {
     }
 }
 
-/// Ends a context. With the last one, or when one is broken, no caller may wait for the engine any
-/// more.
+/// Ends a context. After the last one, or if one is broken, callers no longer wait for the engine.
 fn end(shared: &Shared, living: &AtomicUsize, how: End) {
     let were_living = living.fetch_sub(1, Ordering::AcqRel);
     debug_assert!(were_living > 0, "a context ends once");

@@ -1,5 +1,4 @@
-//! What has ended: completions, told to their files in runs, and files without handles, which are
-//! let go of.
+//! Completions, which files settle in runs, and the closing of files without handles.
 
 use std::sync::Arc;
 
@@ -12,9 +11,9 @@ use crate::core::inode::Inode;
 use crate::core::inode::settle::Left;
 
 impl Writeback {
-    /// Ends what has completed, in order, and wakes once.
+    /// Ends completed bios in order, and wakes their callers once.
     pub(super) fn end_run(&mut self) {
-        // Once more: it has slept, and was perhaps woken by who waits now.
+        // Updated after the sleep: a task that waits now may have woken this thread.
         self.queue.set_awaited(self.is_awaited());
         self.queue.run(&mut self.backend, &mut self.ended);
         if self.ended.is_empty() {
@@ -50,10 +49,13 @@ impl Writeback {
         self.shared.finish(&mut self.after);
     }
 
-    /// Bios of a file of this context have ended, wherever they were sent from.
+    /// Settles completed bios of a file of this context, also those sent by another context.
     pub(super) fn settle(&mut self, of_file: &[Ended], now: Moment) -> Arc<Inode> {
         let target = of_file[0].bio.target;
-        debug_assert!(of_file.iter().all(|ended| ended.bio.target == target), "of one file");
+        debug_assert!(
+            of_file.iter().all(|ended| ended.bio.target == target),
+            "bios of several files"
+        );
         let held = self.files[target.0 as usize].as_mut().expect("a file in flight is attached");
         held.end(of_file);
         let inode = Arc::clone(&held.inode);
@@ -65,7 +67,7 @@ impl Writeback {
         inode
     }
 
-    /// Tells of failures nobody waits for, and lets go of files without handles.
+    /// Reports failures that no caller waits for, and closes files without handles.
     pub(super) fn let_go(&mut self) {
         for inode in self.agenda.take(Why::Leaving) {
             let looked = inode.catch(|| {
@@ -83,17 +85,17 @@ impl Writeback {
         }
     }
 
-    /// Lets go of a file without handles, and has it closed. That is done beside the context,
-    /// because a file system may block there; meanwhile the table says that it is being closed,
-    /// and who opens the same file waits.
+    /// Detaches a file without handles and has it closed by the aside, because a file system may
+    /// block there. Meanwhile the table marks the file as being closed, and opens of the same file
+    /// wait.
     fn close_unused(&mut self, inode: &Arc<Inode>) {
         if self.is_leaving(inode) {
-            // The next one looks.
+            // Its next context checks it.
             return;
         }
         let mut table = self.shared.table();
         if self.shared.is_left() {
-            // What is not written of it is not lost: the keeper writes it.
+            // Its unwritten data is not lost: the keeper writes it.
             return;
         }
         // What the last handle asked for with its going is on its way; it was not there yet at the
@@ -122,7 +124,7 @@ impl Writeback {
             shared.pool.evictor().forget(inode.target);
         });
         if inode.is_interrupted() {
-            // No context gets the alarm: the file is detached.
+            // The file is detached, so no context gets the alarm.
             self.abandon_closed(inode);
         }
         self.unlist(inode, is_listed);

@@ -1,17 +1,17 @@
-//! Idle contexts take ranges of others' files: overwrites only.
+//! Lending: an idle context submits overwrites of another context's file.
 //!
-//! One file has one context, and a file that is overwritten as fast as its device takes it may be
-//! more than one thread can submit. What needs no allocation has no group and no fragments to mind,
-//! so an overwrite that its own context has no room for may go through another one's ring, where
-//! that has nothing to do.
+//! One file has one context. A file that is overwritten at the full rate of its device may be more
+//! than one thread can submit. An overwrite needs no allocation, so it has no allocation group to
+//! respect and causes no fragments. If its own context has no room for it, it may go through the
+//! ring of an idle context.
 //!
 //! ```text
-//! the file's context: gathers under the file's lock -> lends --Lent--> the idle one: its ring, its device's pace
-//!                     settles, in order, as its own  <-----Returned--- when it has ended
+//! the file's context: gathers under the file's lock --Lent--> the idle one: its ring, its pace
+//!                     settles in order, as its own  <---Returned-- when it has ended
 //! ```
 //!
-//! It stays a bio of the file's own context, which counts it as in flight: the file is neither
-//! handed over nor closed before it is back. By then the guest has taken the file from its ring.
+//! The file's own context counts the bio as in flight, so the file is neither handed over nor
+//! closed before the bio is back. By then the guest has removed the file from its ring.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,23 +25,24 @@ use crate::core::inode::{Inode, State};
 use crate::core::limits::DIRECT_LEAVES;
 use crate::core::message::Message;
 
-/// A file of another context that this one has something of.
+/// File of another context with bios in this one.
 #[derive(Debug)]
 pub(super) struct Guest {
     inode: Arc<Inode>,
     in_flight: u32,
 }
 
-/// What a context does for others.
+/// Lent bios of a context.
 #[derive(Debug, Default)]
 pub(super) struct Guests {
-    /// By target's number.
+    /// Files of other contexts, by the number of their target.
     files: Vec<Option<Guest>>,
-    /// Bios that the queue has had no room for yet.
+    /// Bios of other contexts that wait for room in the queue.
     pending: VecDeque<(Arc<Inode>, Bio)>,
-    /// What is lent in this pass, and to whom: sent when no file's lock is held.
+    /// Bios lent in this pass, by the number of the borrowing context. They are sent when no file
+    /// is locked.
     to_lend: Vec<(usize, Message)>,
-    /// Own bios that have come back.
+    /// Own bios that have ended elsewhere.
     returned: Vec<Ended>,
 }
 
@@ -60,8 +61,8 @@ impl Guests {
 }
 
 impl Writeback {
-    /// What this context has no room for goes to idle ones, as far as it is overwritten. How many
-    /// bios.
+    /// Lends overwrites of a file to idle contexts, because this one has no room. Returns the
+    /// number of lent bios.
     pub(super) fn lend(&mut self, inode: &Arc<Inode>, state: &mut State, most: usize) -> usize {
         let mut sent = 0;
         while sent < most
@@ -72,8 +73,8 @@ impl Writeback {
             let Some(guest) = self.shared.contexts.idle_beside(self.number) else { break };
             let Some(bio) = state.cache.next_bio(Reason::Background) else { break };
             if !state.cache.is_overwrite(&bio) || bio.zero_bytes() > 0 {
-                // A page to be filled first, or the end: it goes the usual way, one beyond what
-                // there is room for.
+                // It fills a page first, or writes the end of the file. It is sent here, one beyond
+                // the room.
                 self.send(inode, state, bio);
                 break;
             }
@@ -86,7 +87,7 @@ impl Writeback {
         sent
     }
 
-    /// Sends what is lent, and says whether others may lend it something.
+    /// Sends lent bios, and publishes whether this context can take lent bios.
     pub(super) fn end_lending(&mut self) {
         for (guest, message) in self.guests.to_lend.drain(..) {
             self.shared.contexts.send_to(guest, message);
@@ -95,7 +96,7 @@ impl Writeback {
         self.shared.contexts.set_idle(self.number, is_idle);
     }
 
-    /// Others' bios: no more at a time than this context would have in flight of its own.
+    /// Submits lent bios of other contexts, within the same limits as its own.
     pub(super) fn serve_lent(&mut self) {
         while let Some((inode, bio)) = self.guests.pending.pop_front() {
             let volume = self.know_volume(&inode);
@@ -116,7 +117,7 @@ impl Writeback {
         }
     }
 
-    /// Whether these have ended for another context, and go back to it.
+    /// Returns whether these bios are lent ones. If so, sends them back to their context.
     pub(super) fn give_back(&mut self, ended: &[Ended]) -> bool {
         let target = ended[0].bio.target;
         let Some(place) = self.guests.files.get_mut(target.0 as usize) else { return false };
@@ -128,8 +129,8 @@ impl Writeback {
         ended.iter().for_each(|ended| flight.ended(ended));
         if guest.in_flight == 0 {
             *place = None;
-            // Before it is told: its own context may let go of the file then, or hand it over to
-            // this one.
+            // Before the messages: afterwards its own context may close the file, or hand it over
+            // to this one.
             drop(self.backend.detach(target));
         }
         for Ended { bio, result } in ended {
@@ -141,7 +142,7 @@ impl Writeback {
         true
     }
 
-    /// Settles what has come back.
+    /// Settles own bios that were lent and have ended.
     pub(super) fn settle_returned(&mut self) {
         if self.guests.returned.is_empty() {
             return;

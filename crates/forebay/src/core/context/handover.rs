@@ -1,19 +1,19 @@
-//! The files a context has, and how one goes to another context: with writes in flight, and nothing
-//! lost.
+//! Files of a context, and their handover to another context. No write in flight is lost.
 //!
 //! ```text
-//! the old one:  belongs elsewhere -> sends nothing more of it -> all it sent has ended -> Attach -> sends on what comes late
-//! the new one:                                                                           Attach -> looks what there is to do
+//! old context: stops sending its bios -> all have ended -> Attach -> forwards late messages
+//! new context:                                            Attach -> looks at the file
 //! ```
 //!
-//! A file whose descriptor was replaced goes to its own context in the same way: the ring lets go
-//! of the old descriptor when nothing is in flight by it, and registers the new one.
+//! A file with a replaced descriptor is handed over to its own context in the same way. The ring
+//! removes the old descriptor when no request uses it, and registers the new one.
 //!
-//! The file's lock is held while the Attach is sent and the file's home changes (it is the one
-//! message that is sent, and may wake, under a file's lock). So who reads the new home sends behind
-//! the Attach; and the new one, which takes the lock to look, finds the home changed. Messages say
-//! only where to look, and bios of callers are independent of each other (of a page one is on its
-//! way at a time), so it does no harm that what is sent on comes behind what was sent later.
+//! The file is locked while `Attach` is sent and its home changes. (This is the only message that
+//! is sent, and may wake a thread, under a file's lock.) So a sender that reads the new home sends
+//! after the `Attach`. The new context takes the lock to look at the file, and finds the new home.
+//!
+//! Messages only name files to look at, and bios of callers are independent of each other: a page
+//! has one bio in flight at a time. So a forwarded message may arrive after later ones.
 
 use std::sync::Arc;
 
@@ -27,27 +27,27 @@ use crate::core::inode::Inode;
 use crate::core::limits::{GROUP_LOOK_BYTES, MESSAGES_PER_PASS};
 use crate::core::message::Message;
 
-/// A file that a context has.
+/// File that belongs to a context.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) inode: Arc<Inode>,
-    /// Bios that have been sent, and have not ended.
+    /// Bios in flight.
     pub(super) in_flight: u32,
-    /// Bytes written since it was looked where they go; and where the last of them began.
+    /// Bytes written since the allocation group was last looked up.
     unlooked: u64,
     written_at: u64,
-    /// The context it belongs to, where that is another.
+    /// The context that it moves to, if it belongs to another one.
     leaves_to: Option<usize>,
-    /// Its descriptor was replaced: it goes, if to the same context.
+    /// Whether its descriptor was replaced, so that it is handed over even to the same context.
     is_renewing: bool,
-    /// Bios of callers that came since.
+    /// Bios of callers that arrived since then.
     waiting: Vec<Bio>,
 }
 
 impl Held {
     fn new(inode: Arc<Inode>) -> Self {
-        // The first write is looked at where there were no blocks to tell before. Not the first
-        // after each handover: a file that lies in two groups would go to and fro with every run.
+        // The first write of a file without known blocks is looked up. The first after each
+        // handover is not: a file in two groups would move with every run.
         let unlooked = if inode.home.is_seen() { 0 } else { GROUP_LOOK_BYTES };
         Self {
             inode,
@@ -60,14 +60,14 @@ impl Held {
         }
     }
 
-    /// The context it goes to once nothing of it is in flight.
+    /// Returns the context that gets the file once nothing of it is in flight.
     fn goes_to(&self, here: usize) -> Option<usize> {
         self.leaves_to.or(self.is_renewing.then_some(here))
     }
 
-    /// So many have ended.
+    /// Counts completed bios.
     pub(super) fn end(&mut self, ended: &[Ended]) {
-        let count = u32::try_from(ended.len()).expect("no more than were sent");
+        let count = u32::try_from(ended.len()).expect("a file has fewer bios in flight than that");
         debug_assert!(self.in_flight >= count, "a bio ends once");
         self.in_flight -= count;
         for Ended { bio, result } in ended {
@@ -82,7 +82,7 @@ impl Held {
 }
 
 impl Writeback {
-    /// A file is there from now on.
+    /// Adds a file to this context.
     pub(super) fn attach(&mut self, inode: Arc<Inode>) {
         let number = inode.target.0 as usize;
         if self.files.len() <= number {
@@ -125,37 +125,38 @@ impl Writeback {
         while self.flights.len() <= volume {
             self.flights.push(Flight::new(self.number, Arc::clone(&inode.volume), self.bound()));
         }
-        // They may come in another order than they are numbered in.
+        // File systems may appear in another order than their numbers.
         self.flights[volume].volume = Arc::clone(&inode.volume);
         volume
     }
 
-    /// Whether it has this file.
+    /// Returns whether this context has the file.
     pub(super) fn has(&self, inode: &Arc<Inode>) -> bool {
         has(&self.files, inode)
     }
 
-    /// Whether the file is to go to another context, and nothing more of it is sent here.
+    /// Returns whether the file is to be handed over, so that nothing more of it is sent here.
     pub(super) fn is_leaving(&self, inode: &Inode) -> bool {
         let held = self.files.get(inode.target.0 as usize).and_then(Option::as_ref);
         held.is_some_and(|held| held.goes_to(self.number).is_some())
     }
 
-    /// A bio of a file is on its way.
+    /// Counts a bio of a file as in flight.
     pub(super) fn begin_bio(&mut self, target: Target) {
         let held =
             self.files[target.0 as usize].as_mut().expect("a file is attached while it is served");
         held.in_flight += 1;
     }
 
-    /// A bio of a caller is served here, waits for the handover, or goes where the file has gone.
+    /// Submits a bio of a caller. It waits if its file is being handed over, and is forwarded if
+    /// the file has moved.
     pub(super) fn submit_or_hold(&mut self, inode: Arc<Inode>, bio: Bio) {
         if inode.is_interrupted() {
-            // No caller waits for it, and its file may be closed with such bios on their way.
+            // No caller waits for it, and its file may be closed with such bios pending.
             drop(bio);
         } else if !self.has(&inode) {
-            // Also where it has come back, and its Attach is among the messages that were not taken
-            // yet: behind that.
+            // Also if the file has come back and its `Attach` is still among the messages: then the
+            // bio goes behind that.
             self.shared.send(Message::Submit(inode, bio));
         } else if self.is_leaving(&inode) {
             let held = self.files[inode.target.0 as usize].as_mut().expect("it has it");
@@ -166,8 +167,8 @@ impl Writeback {
         }
     }
 
-    /// A message about a file that is not here: it is closed, or somewhere else, or has come back
-    /// and is looked at anyway when its Attach is taken.
+    /// Forwards a message about a file that is not here. The file may be closed, or belong to
+    /// another context. Or it has come back, and its `Attach` will have it looked at.
     pub(super) fn send_on(&self, inode: Arc<Inode>, message: impl FnOnce(Arc<Inode>) -> Message) {
         let context = inode.home.context();
         if context != self.number {
@@ -175,14 +176,14 @@ impl Writeback {
         }
     }
 
-    /// The descriptor of a file was replaced.
+    /// Notes that the descriptor of a file was replaced.
     pub(super) fn renew(&mut self, inode: &Arc<Inode>) {
         let held = self.files[inode.target.0 as usize].as_mut().expect("it has it");
         held.is_renewing = true;
         self.agenda.push(Why::Moving, inode);
     }
 
-    /// Files are spread anew.
+    /// Finds the context of each file again, because files are spread anew.
     pub(super) fn place_all(&mut self) {
         self.set_bound();
         let inodes: Vec<_> =
@@ -190,7 +191,7 @@ impl Writeback {
         inodes.iter().for_each(|inode| self.place(inode));
     }
 
-    /// Looks where a file belongs.
+    /// Finds the context that a file belongs to.
     pub(super) fn place(&mut self, inode: &Arc<Inode>) {
         let to = self.shared.contexts.place(&inode.home, &inode.volume);
         let held = self.files[inode.target.0 as usize]
@@ -202,7 +203,7 @@ impl Writeback {
         }
     }
 
-    /// Much was written of a file: has it looked whether it still goes where it is thought to.
+    /// Has the allocation group of a file looked up again, once enough was written.
     pub(super) fn look_where_it_goes(&mut self, inode: &Arc<Inode>) {
         let contexts = &self.shared.contexts;
         let held = self.files[inode.target.0 as usize]
@@ -225,10 +226,10 @@ impl Writeback {
         });
     }
 
-    /// Hands over what belongs elsewhere and has nothing in flight; whether there is more to be
-    /// done at once.
+    /// Hands over files that belong elsewhere and have nothing in flight. Returns whether more is
+    /// to be done at once.
     pub(super) fn hand_over(&mut self) -> bool {
-        // Who is told to end has nobody to give to any more.
+        // While stopping, no other context may be left to take a file.
         if self.agenda.is_empty(Why::Moving) || self.stop {
             return false;
         }
@@ -237,7 +238,7 @@ impl Writeback {
         moving.retain(|inode| {
             let held = self.files[inode.target.0 as usize]
                 .as_mut()
-                .expect("what leaves is not closed here");
+                .expect("a file that moves is not closed here");
             match held.goes_to(self.number) {
                 None => {
                     let waiting = held.waiting.drain(..).map(|bio| (Arc::clone(inode), bio));
@@ -287,7 +288,7 @@ impl Writeback {
         more
     }
 
-    /// Takes a file off the agenda, and off the dirty files if `is_listed`.
+    /// Removes a file from the agenda, and from the dirty files if `is_listed`.
     pub(super) fn unlist(&mut self, inode: &Arc<Inode>, is_listed: bool) {
         if is_listed {
             self.flights[inode.volume.number()].dirty.retain(|listed| !Arc::ptr_eq(listed, inode));
@@ -295,7 +296,7 @@ impl Writeback {
         self.agenda.remove(inode);
     }
 
-    /// Takes files that this context does not have off the agenda and the dirty files.
+    /// Removes files that this context does not have from the agenda and from the dirty files.
     pub(super) fn unlist_strangers(&mut self) {
         let Self { files, flights, agenda, .. } = self;
         let has = |inode: &Arc<Inode>| has(files, inode);

@@ -1,5 +1,5 @@
-//! What shared files keep for a flush: where nobody syncs them, and it becomes much or memory
-//! short, the context does.
+//! Pages that shared files keep for a flush. If no caller syncs them, the context does so when they
+//! become many or memory is short.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::core::inode::settle::Left;
 use crate::core::limits::{KEPT_OF_LIMIT, KEPT_OF_LIMIT_WHEN_SHORT};
 
 impl Writeback {
-    /// A bio of a file has ended: what it keeps may have to be flushed, what could not be flushed
-    /// written again.
+    /// Notes the work that completed bios have left: pages kept for a flush, and pages to write
+    /// again after a failed flush.
     pub(super) fn note_left(&mut self, inode: &Arc<Inode>, left: Left) {
         if left.keeps {
             self.agenda.push(Why::Keeping, inode);
@@ -23,7 +23,7 @@ impl Writeback {
         }
     }
 
-    /// Flushes files that keep much.
+    /// Flushes files that keep many pages.
     pub(super) fn reclaim_kept(&mut self) {
         if self.agenda.is_empty(Why::Keeping) {
             return;
@@ -38,9 +38,10 @@ impl Writeback {
         let is_short = self.shared.level.has_waiters() || self.shared.pool.has_waiting();
         let is_idle = self.queue.in_flight() + self.queue.staged() == 0;
         let part = if is_short { KEPT_OF_LIMIT_WHEN_SHORT } else { KEPT_OF_LIMIT };
-        // Each context has a part of it.
+        // Each context has an equal part.
         let most = self.shared.level.limit() / part / self.shared.contexts.active() as u64;
-        // Who waits while nothing is on its way waits for this, however little it brings.
+        // If callers wait and nothing is in flight, they wait for this flush, however little it
+        // frees.
         if total < most && !(is_short && is_idle) {
             return;
         }

@@ -1,4 +1,5 @@
-//! Leases that other programs wait for: each goes when what has to be done before is done, or soon.
+//! Leases that other programs wait for. Each is released when the work before that is done, or soon
+//! after its deadline.
 
 use super::Writeback;
 use super::agenda::Why;
@@ -6,8 +7,7 @@ use crate::core::inode::lease::GivingUp;
 use crate::platform::clock;
 
 impl Writeback {
-    /// Lets go of leases as far as that is possible by now, and sees to it that it is looked again
-    /// in time.
+    /// Releases leases as far as possible now, and sets the time of the next attempt.
     pub(super) fn give_leases_up(&mut self) {
         // A file that was closed or handed over has left the list, and its moment with it: a moment
         // that has passed would keep the context from ever sleeping.

@@ -1,12 +1,12 @@
-//! Space reserved ahead. The file system is asked for room and for a mark first; the aside asks,
+//! Reservation of space ahead of data. The aside first checks the free space and sets a mark,
 //! because a file system may block there.
 //!
 //! ```text
-//! the cache makes an Allocate --> aside: is there room? set the mark --Prepared--> queue --> backend
-//!                                                                  \--> refused: ends here
+//! cache: Allocate --> aside: enough space? set the mark --Prepared--> queue --> backend
+//!                                                   \--> refused: ends here
 //! ```
 //!
-//! The bio counts as in flight all the while, so its file is neither closed nor handed over.
+//! The bio counts as in flight meanwhile, so its file is neither closed nor handed over.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use crate::core::inode::Inode;
 use crate::core::inode::space::Unreserved;
 use crate::core::message::Message;
 
-/// Reservations on their way to the queue.
+/// Reservations that are being prepared.
 #[derive(Debug, Default)]
 pub(super) struct Reservations {
-    /// Made under a file's lock in this pass; handed over once no lock is held.
+    /// Made under a file's lock in this pass; passed to the aside once no lock is held.
     made: Vec<(Arc<Inode>, Bio)>,
-    /// Handed over, and not back.
+    /// Number of reservations at the aside.
     aside: usize,
-    /// Ready for the queue, which has had no room for them yet.
+    /// Prepared, and waiting for room in the queue.
     prepared: VecDeque<(Arc<Inode>, Bio)>,
 }
 
@@ -56,7 +56,7 @@ impl Writeback {
         }
     }
 
-    /// The file system was asked for a reservation.
+    /// Takes a reservation back from the aside.
     pub(super) fn prepared(
         &mut self,
         inode: Arc<Inode>,
@@ -76,7 +76,7 @@ impl Writeback {
         self.ended.push(Ended { bio, result: Err(errno) });
     }
 
-    /// Submits reservations that may be made.
+    /// Submits prepared reservations.
     pub(super) fn serve_reservations(&mut self) {
         while self.queue.room() > 0
             && let Some((inode, bio)) = self.reservations.prepared.pop_front()

@@ -1,5 +1,5 @@
-//! What goes out, and in which order: callers' own bios, what somebody waits for, what is too old,
-//! the background.
+//! Order of the bios that a context sends: callers' own bios, syncs and other waits, pages that are
+//! too old, background writeback.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::core::limits::{DIRECT_LEAVES, LEASE_BREAK, RUN_PER_FILE, TICKS_PER_AG
 use crate::platform::clock;
 
 impl Writeback {
-    /// Bios that callers made themselves.
+    /// Submits bios made by callers.
     pub(super) fn serve_callers(&mut self) {
         while self.queue.room() > 0
             && let Some((inode, bio)) = self.pending.pop_front()
@@ -31,8 +31,8 @@ impl Writeback {
         }
     }
 
-    /// What somebody waits for: who has least to write first, so that a small sync beside a bulk
-    /// one stays small.
+    /// Serves files with waiting callers. The file with the fewest dirty pages comes first, so that
+    /// a small sync beside a bulk one stays short.
     pub(super) fn serve_waited(&mut self) {
         let mut waited = self.agenda.take(Why::Waited);
         waited.sort_by_cached_key(|inode| inode.catch(|| inode.lock().cache.dirty_pages()));
@@ -52,7 +52,7 @@ impl Writeback {
     fn serve_sync(&mut self, inode: &Arc<Inode>) -> bool {
         let is_leaving = self.is_leaving(inode);
         let mut state = self.lock_to_serve(inode);
-        // However much others have to write, each has something on its way.
+        // Each file has at least one bio in flight, however much the others have to write.
         let volume = inode.volume.number();
         while !is_leaving
             && self.queue.room() > 0
@@ -66,7 +66,7 @@ impl Writeback {
         state.cache.has_tickets()
     }
 
-    /// What is too old, looked for a few times per `dirty_age`.
+    /// Writes pages that are too old. Checks for them a few times per `dirty_age`.
     pub(super) fn tick(&mut self) {
         if self.flights.iter().all(|flight| flight.dirty.is_empty()) {
             self.next_tick = None;
@@ -93,7 +93,7 @@ impl Writeback {
         self.agenda.put_back(Why::Overdue, overdue);
     }
 
-    /// What does not stay goes out whatever the level, so that it takes little memory.
+    /// Writes uncached pages at any level, so that they take little memory.
     pub(super) fn serve_uncached(&mut self) {
         let mut uncached = self.agenda.take(Why::Uncached);
         uncached.retain(|inode| {
@@ -102,7 +102,7 @@ impl Writeback {
                 while state.cache.unsent_pages() >= UNCACHED_PAGES / 2
                     && context.serve(inode, &mut state, Reason::Uncached, 1) > 0
                 {}
-                // While something of it is on its way it is looked at again when that has ended.
+                // With requests in flight, the file is looked at again when they have ended.
                 state.cache.unsent_pages() >= UNCACHED_PAGES / 2 && state.cache.in_flight()
             })
         });
@@ -149,17 +149,17 @@ impl Writeback {
         }
         let awaited = self.shared.level.has_waiters() || self.shared.pool.has_waiting();
         if awaited && self.queue.in_flight() + self.queue.staged() == 0 {
-            // Nothing to write, and yet the level is up: files that went quiet sit on it, or all
-            // that is dirty are the ends of files, which otherwise wait for their age.
+            // Nothing is in flight, and yet callers wait. Either idle files hold unused credit, or
+            // all dirty pages are ends of files, which otherwise wait for their age.
             self.shared.collect_unused();
             self.age(clock::instant(), Duration::ZERO);
             self.serve_overdue();
         }
     }
 
-    /// The same for one file system, from one file after the other.
+    /// Writes pages of one file system, from one file after the other.
     fn serve_volume(&mut self, volume: usize) {
-        // A file answers `None` once at the end of a sweep, so each is asked twice before all count
+        // A file returns `None` once at the end of a sweep, so each is asked twice before all count
         // as idle.
         let mut idle = 0;
         while idle < 2 * self.flights[volume].dirty.len()
@@ -180,7 +180,7 @@ impl Writeback {
                 (sent, is_dirty)
             });
             idle = if sent > 0 { 0 } else { idle + 1 };
-            // Its turn goes on: a file swept in one go is as dense as it gets.
+            // Its turn continues: a file swept in one go is as dense as possible.
             let in_turn =
                 is_dirty && (sent == RUN_PER_FILE || !self.has_room(volume, Class::Background));
             let flight = &mut self.flights[volume];
@@ -193,7 +193,7 @@ impl Writeback {
         }
     }
 
-    /// Sends what may be sent of a file, so many bios at most, and returns how many.
+    /// Sends up to `most` bios of a file, as far as there is room. Returns their number.
     fn serve(
         &mut self,
         inode: &Arc<Inode>,
@@ -220,9 +220,9 @@ impl Writeback {
         }
     }
 
-    /// The lock of a file of which something is to be sent, and its cache told what it is asked
-    /// with. Zeroes over holes take space, which on a nearly full file system others were promised;
-    /// and how long gaps are worth it, the device tells.
+    /// Locks a file to send bios of it, and sets the limits of its cache. Zeroes over holes take
+    /// space, which may be promised to others on a nearly full file system. The device decides how
+    /// long a gap is worth filling.
     fn lock_to_serve<'a>(&self, inode: &'a Inode) -> Locked<'a> {
         let longest = self.flights[inode.volume.number()].pace.gap_pages();
         let gaps = inode.volume.gaps(&inode.file, self.shared.level.dirty() * PAGE, longest);
@@ -232,18 +232,18 @@ impl Writeback {
         state
     }
 
-    /// Whether more of a class may be on its way to a file system.
+    /// Returns whether more requests of a class may be in flight to a file system.
     pub(super) fn has_room(&mut self, volume: usize, class: Class) -> bool {
         let free = free_slots(&self.flights, class);
         self.queue.room() > 0 && self.flights[volume].pace.has_room(class, free)
     }
 
-    /// Sends a bio that a file's cache has made.
+    /// Sends a bio that the cache of a file has made.
     pub(super) fn send(&mut self, inode: &Arc<Inode>, state: &mut State, bio: Bio) {
-        // In every build: another file's bytes would be overwritten.
+        // Checked in every build: otherwise bytes of another file would be overwritten.
         assert_eq!(bio.target, inode.target, "a bio goes to the file that made it");
         if bio.zero_bytes() > 0 && !inode.holds_lease(state) {
-            // Another program may have written where the zeroes would go.
+            // Another program may have written there.
             inode.change_locked(&self.shared, state, &mut self.after, |file| {
                 file.apply(|cache, settled| cache.take_back(&bio, settled));
                 file.begin_break(clock::instant() + LEASE_BREAK);

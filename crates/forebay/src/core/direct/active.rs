@@ -1,8 +1,8 @@
-//! A direct operation that has started: its bios, its lent memory, and what its end says.
+//! A started direct operation: its bios, its lent memory, and its result.
 //!
-//! A write of part of a block takes two stages: the block is read into memory beside the caller's,
-//! changed there, and written with the rest in one request. A read of part of a block reads it
-//! whole, and the part is copied.
+//! A write of part of a block takes two stages. The block is read into memory beside the caller's
+//! and changed there. Then it is written together with the rest in one request. A read of part of a
+//! block reads the whole block, and the part is copied.
 
 use std::ops::Range;
 
@@ -16,31 +16,31 @@ use crate::core::error::{Error, ErrorKind, Result};
 use crate::platform::Backend;
 use crate::platform::{AlignedMemory, Memory};
 
-/// An operation that has started.
+/// A started operation.
 #[derive(Debug)]
 pub(crate) struct Active {
     operation: Operation,
     stage: Stage,
-    /// Its number, by which its bios are known.
+    /// Number that identifies its bios.
     owner: u64,
-    /// Bios that have not ended.
+    /// Number of bios that have not ended.
     left: usize,
-    /// Lent: the bytes asked for, and whole blocks beside them.
+    /// Lent memory: the caller's bytes, and whole blocks beside them.
     memory: Option<Buffer>,
     beside: Option<Buffer>,
-    /// It moves the end of the file.
+    /// Whether it moves the end of the file.
     extends: bool,
-    /// Where the file ends, as a read found it.
+    /// End of the file, as a read found it.
     ends_at: u64,
-    /// The first byte that could not be moved.
+    /// Lowest offset that failed, and its error.
     failed: Option<(u64, Errno)>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Stage {
-    /// A write's blocks that it has a part of are read.
+    /// Reads the blocks that a write changes in part.
     Edges(Shape),
-    /// A read's blocks are read.
+    /// Reads the blocks of a read.
     Reading(Body),
     Writing,
     Setting,
@@ -48,12 +48,12 @@ enum Stage {
     FlushingDirectory,
 }
 
-/// What follows the end of a stage.
+/// Result of the end of a stage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
-    /// More bios were made.
+    /// More bios were submitted.
     Moving,
-    /// It is to be ended.
+    /// The operation has to be ended.
     Over,
 }
 
@@ -93,9 +93,9 @@ impl Active {
         self.failed.is_some()
     }
 
-    /// Why no later sync of the file can be trusted: a flush of it or of its directory failed. The
-    /// kernel reports a failed flush once; the next one succeeds although data, or the entry, may
-    /// be lost.
+    /// Returns the error of a failed flush of the file or its directory. Then no later sync can be
+    /// trusted: the kernel reports a failed flush once, and the next one succeeds although data, or
+    /// the entry, may be lost.
     pub(crate) fn flush_failure(&self) -> Option<Errno> {
         let flushes = matches!(self.stage, Stage::Flushing | Stage::FlushingDirectory);
         self.failed.filter(|_| flushes).map(|(_, errno)| errno)
@@ -149,8 +149,8 @@ impl Active {
         }
     }
 
-    /// Blocks that nobody else may touch now: all of a write whose bios are not made yet, its
-    /// buffered tail included.
+    /// Returns the blocks that no other operation may touch now: all of a write whose bios are not
+    /// made yet, with its buffered tail.
     pub(crate) fn holds(&self) -> Option<Range<u64>> {
         match (&self.stage, self.operation.verb) {
             (Stage::Edges(_), Verb::Write(span)) => Some(span.blocks()),
@@ -159,7 +159,7 @@ impl Active {
         }
     }
 
-    /// A bio has ended; true for the last of its stage.
+    /// Ends a bio. Returns true for the last one of its stage.
     pub(crate) fn end_bio(&mut self, bio: &Bio, result: std::result::Result<u64, Errno>) -> bool {
         match result {
             Err(errno) => {
@@ -179,7 +179,7 @@ impl Active {
         self.left == 0
     }
 
-    /// Goes on to the next stage, or says that there is none.
+    /// Starts the next stage, if any.
     pub(crate) fn advance(
         &mut self,
         backend: &mut Backend,
@@ -204,9 +204,9 @@ impl Active {
         }
     }
 
-    /// Takes the memory back and says how it went.
+    /// Takes the memory back and returns the result.
     pub(crate) fn end(mut self, backend: &mut Backend) -> (Operation, Result<usize>) {
-        debug_assert_eq!(self.left, 0, "memory comes back when the device has let go of it");
+        debug_assert_eq!(self.left, 0, "memory is taken back while the device uses it");
         let beside = self.beside.take().map(|buffer| backend.take_back(buffer));
         if let Some(buffer) = self.memory.take() {
             self.operation.memory = Some(backend.take_back(buffer));
@@ -225,11 +225,11 @@ impl Active {
         (self.operation, result)
     }
 
-    /// How it went, once its last stage has ended.
+    /// Returns the result after the last stage.
     pub(crate) fn result(&self) -> Result<usize> {
         let inode = &self.operation.inode;
-        // Beyond the end of the file there is nothing to be read; what is to be written there is
-        // lost all the same.
+        // A failed read beyond the end of the file lost nothing. A failed write there lost its
+        // data.
         let is_behind_end =
             |offset| matches!(self.operation.verb, Verb::Read(_)) && offset >= self.ends_at;
         if let Some((offset, errno)) = self.failed.filter(|(offset, _)| !is_behind_end(*offset)) {
@@ -257,10 +257,10 @@ impl Active {
         }
     }
 
-    /// The caller's bytes go over what was read of the blocks.
+    /// Copies the caller's bytes over the blocks that were read.
     fn change_edges(&mut self, shape: &Shape, span: Span, backend: &mut Backend) {
         let (Some(body), Some(buffer)) = (&shape.body, self.beside.take()) else { return };
-        // What the file has not is zeroes: the memory was.
+        // The part beyond the end of the file is zero, as the memory was.
         self.ends_at = u64::MAX;
         let mut beside = backend.take_back(buffer);
         let from = self.operation.memory.as_ref().expect("not lent yet").bytes();
@@ -307,7 +307,7 @@ impl Active {
         }
     }
 
-    /// A bio that moves no bytes.
+    /// Adds a bio that moves no bytes.
     fn push_still(&mut self, bios: &mut Turns, operation: Asked, offset: u64) {
         let target = self.operation.inode.target;
         let (class, source, owner, segments) =
@@ -321,7 +321,7 @@ impl Active {
     }
 }
 
-/// The blocks beside, each with the block of the file it is.
+/// Returns the memory of each block that is read beside, with its range in the file.
 fn edges_beside<'a>(
     body: &Body,
     beside: &'a Memory,
@@ -341,14 +341,14 @@ fn edges_beside_mut<'a>(
     [edges.head.zip(Some(head)), edges.tail.zip(Some(tail))].into_iter().flatten()
 }
 
-/// What two ranges share; empty where they share nothing.
+/// Returns the intersection of two ranges, which may be empty.
 fn overlap(one: &Range<u64>, other: &Range<u64>) -> Range<u64> {
     let start = one.start.max(other.start);
     start..one.end.min(other.end).max(start)
 }
 
-/// Where bytes of the file are in memory that begins, after `skew`, with the byte `first`. An empty
-/// range may lie before or behind it.
+/// Returns the place of a range in memory that begins, after `skew`, with the byte `first`. An
+/// empty range may lie outside.
 fn at(range: &Range<u64>, first: u64, skew: usize) -> Range<usize> {
     if range.is_empty() {
         return 0..0;

@@ -1,13 +1,13 @@
-//! The context's part in direct operations: who may start, when, and what follows an end.
+//! The context's part in direct operations: which operation starts when, and what follows its end.
 //!
 //! ```text
-//! message --> lane --may start--> [edges read --changed-->] moved ------------> ended: memory back, ticket told
-//!                                 held: nobody between      bios in the queue
+//! message --> lane --may start--> [edges read and changed] --> bytes moved --> memory back, ticket
+//!                                 blocks are held             bios in the queue
 //! ```
 //!
-//! Everything here belongs to the context's thread. Bios wait in a list of their own for room in
-//! the queue, and may take half of the tags: writeback and syncs of cached files go on beside any
-//! number of direct operations. What an operation does once it has started is in
+//! Everything here belongs to the thread of the context. Bios wait for room in the queue in their
+//! own list, and may take half of the tags. So writeback and syncs of cached files continue beside
+//! any number of direct operations. The stages of a started operation are in
 //! [`active`](crate::core::direct::active).
 
 use std::collections::VecDeque;
@@ -33,12 +33,13 @@ use crate::platform::Backend;
 /// The direct files of a context.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
-    /// By target's number.
+    /// Files by the number of their target.
     files: Vec<Option<File>>,
-    /// By owner's number.
+    /// Started operations by the number of their owner.
     active: Vec<Option<Active>>,
     free: Vec<usize>,
-    /// Files with something that may be able to start once there is room, whose turn it is first.
+    /// Files with operations that may be able to start once there is room, in the order of their
+    /// turns.
     lined_up: VecDeque<Target>,
     pending: Turns,
     /// Bios in the queue or at the device.
@@ -48,14 +49,16 @@ pub(crate) struct Flow {
     wakers: Vec<Waker>,
 }
 
-/// Flushes of one file: one at a time, for the kernel tells an error of its own writing back once
-/// per open file. Of two at once one would hear of it, and the other say that all is well.
+/// Flushes of one file. One runs at a time, because the kernel reports an error of its own
+/// writeback once per open file. Of two concurrent flushes one would report it, and the other would
+/// succeed.
 #[derive(Debug, Default)]
 struct Flushing {
     is_on_its_way: bool,
-    /// Told what the one on its way is told: all before them had ended when it started.
+    /// Syncs that get the result of the flush in progress: all changes before them had ended when
+    /// it started.
     joined: Vec<Operation>,
-    /// Came since; the next flush is for all of them.
+    /// Later syncs; the next flush serves all of them.
     waiting: Vec<Operation>,
 }
 
@@ -63,12 +66,12 @@ struct Flushing {
 struct File {
     inode: Arc<DirectInode>,
     lane: Lane<Operation>,
-    /// A flush failed.
+    /// Error of a failed flush.
     poisoned: Option<Errno>,
     flushing: Flushing,
-    /// The directory is to be made durable with the next sync.
+    /// Whether the next sync also has to make the directory durable.
     is_new: bool,
-    /// A handle has gone; it may have been the last.
+    /// Whether a handle was dropped, maybe the last one.
     is_leaving: bool,
     is_lined_up: bool,
 }
@@ -79,7 +82,7 @@ impl Flow {
         match message {
             Message::Attach(inode) => self.attach(inode, backend),
             Message::Renew(inode) if self.owns(inode.target) => backend.renew(inode.target),
-            // A handle of the file was open when this was sent, so it is gone with its context.
+            // The sender had a handle of the file, so the file and its context have ended since.
             Message::Renew(_) => {}
             Message::Operation(operation) => self.submit(*operation, backend, shared),
             Message::Plugged(held) => {
@@ -99,11 +102,11 @@ impl Flow {
         }
     }
 
-    /// Ends a message that there is no context for any more: who waits hears of it, and errors are
-    /// told.
+    /// Ends a message that no context will take: waiting callers get an error, and unreported
+    /// errors are reported.
     pub(crate) fn refuse(message: Message) {
         match message {
-            // The thread that filled it keeps the list.
+            // The thread that fills the list keeps it.
             Message::Plugged(held) => drop(held.take()),
             Message::Leave(_, handle) | Message::Lost(handle) => handle.leave(),
             Message::Operation(operation) => drop(operation),
@@ -111,7 +114,7 @@ impl Flow {
         }
     }
 
-    /// Starts what threads have held for long enough.
+    /// Starts operations that threads have held for long enough.
     pub(crate) fn take_held(&mut self, backend: &mut Backend, shared: &Arc<Shared>) {
         if self.held.is_empty() {
             return;
@@ -129,12 +132,12 @@ impl Flow {
         self.held = held;
     }
 
-    /// When the first of what threads hold is due.
+    /// Returns when the first held operation is due.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.held.iter().filter_map(|held| held.deadline()).min()
     }
 
-    /// The next bio for the queue, while there are few enough in it.
+    /// Removes and returns the next bio for the queue, unless too many are in it.
     pub(crate) fn next_bio(&mut self) -> Option<Bio> {
         let bio =
             if self.on_their_way < DIRECT_FLIGHT { self.pending.pop()? } else { return None };
@@ -142,33 +145,34 @@ impl Flow {
         Some(bio)
     }
 
-    /// Whether nothing is on its way to the queue.
+    /// Returns whether no bio waits for the queue and no operation is held.
     pub(crate) fn is_idle(&self) -> bool {
         self.pending.is_empty() && self.held.is_empty()
     }
 
-    /// A batch is handed over: what comes from now on is in the next.
+    /// Notes that a batch was dispatched; later operations are in the next one.
     pub(crate) fn end_pass(&mut self) {
         self.pass += 1;
     }
 
-    /// Whether a bio is of a direct file.
+    /// Returns whether a target is a direct file.
     pub(crate) fn owns(&self, target: Target) -> bool {
         self.files.get(target.0 as usize).is_some_and(Option::is_some)
     }
 
-    /// A bio of a direct file has ended.
+    /// Ends a bio of a direct file.
     pub(crate) fn end(&mut self, ended: &Ended, backend: &mut Backend, shared: &Arc<Shared>) {
         debug_assert!(self.on_their_way > 0, "a bio ends once");
         self.on_their_way -= 1;
-        let index = usize::try_from(ended.bio.owner).expect("a place in the table");
+        let index = usize::try_from(ended.bio.owner)
+            .expect("the owner of a direct bio is an index of the table");
         let active = self.active[index].as_mut().expect("a bio's operation is active");
         if active.end_bio(&ended.bio, ended.result) {
             self.advance(index, backend, shared);
         }
     }
 
-    /// Wakes those whose operations have ended.
+    /// Wakes callers whose operations have ended.
     pub(crate) fn wake(&mut self) {
         user_code::wake_all(self.wakers.drain(..));
     }
@@ -190,11 +194,11 @@ impl Flow {
         self.files[target.0 as usize].as_mut().expect("a file with operations is attached")
     }
 
-    /// An operation has come.
+    /// Takes an operation.
     fn submit(&mut self, mut operation: Operation, backend: &mut Backend, shared: &Arc<Shared>) {
         let (target, pass) = (operation.inode.target, self.pass);
         if operation.verb.closes() {
-            // What other threads hold in their plugs was submitted before, as they see it.
+            // Other threads may have submitted operations before, which their plugs still hold.
             for held in std::mem::take(&mut self.held) {
                 held.take().into_iter().for_each(|held| self.submit(held, backend, shared));
             }
@@ -217,7 +221,7 @@ impl Flow {
         }
     }
 
-    /// Everything before a sync has ended.
+    /// Starts a sync, once everything before it has ended.
     fn start_closer(&mut self, operation: Operation, backend: &mut Backend, shared: &Arc<Shared>) {
         let file = self.file(operation.inode.target);
         match (operation.verb, file.poisoned) {
@@ -234,7 +238,7 @@ impl Flow {
         }
     }
 
-    /// A flush has ended: those that joined it have too, and the next one is for all that waited.
+    /// Ends a flush, and the syncs that joined it. The next flush serves all that waited.
     fn end_flush(&mut self, active: &Active, backend: &mut Backend, shared: &Arc<Shared>) {
         let file = self.file(active.operation().inode.target);
         if active.failed() {
@@ -244,7 +248,7 @@ impl Flow {
         }
         let Flushing { joined, mut waiting, .. } = std::mem::take(&mut file.flushing);
         if file.poisoned.is_none() && !waiting.is_empty() {
-            // One that covers the metadata covers the rest.
+            // A flush of the metadata serves the other syncs, too.
             let first =
                 waiting.iter().position(|operation| operation.verb == Verb::FlushAll).unwrap_or(0);
             let first = waiting.swap_remove(first);
@@ -272,14 +276,14 @@ impl Flow {
         self.active[index] = Some(active);
     }
 
-    /// All bios of a stage have ended.
+    /// Starts the next stage of an operation, or ends it, once all bios of a stage have ended.
     fn advance(&mut self, index: usize, backend: &mut Backend, shared: &Arc<Shared>) {
-        let active = self.active[index].as_mut().expect("looked at by the caller");
+        let active = self.active[index].as_mut().expect("the caller has found it");
         let target = active.operation().inode.target;
         let file =
             self.files[target.0 as usize].as_mut().expect("a file with operations is attached");
         let next = active.advance(backend, &mut self.pending, file.is_new);
-        // Its write is behind its reads in the queue, and who comes next behind both.
+        // In the queue, its write is behind its reads. The next operation is behind both.
         file.lane.release(index as u64);
         match next {
             Next::Moving => self.start_waiting(target, backend, shared),
@@ -288,7 +292,7 @@ impl Flow {
     }
 
     fn finish(&mut self, index: usize, backend: &mut Backend, shared: &Arc<Shared>) {
-        let active = self.active[index].take().expect("looked at by the caller");
+        let active = self.active[index].take().expect("the caller has found it");
         debug_assert!(!self.free.contains(&index), "an operation ends once");
         self.free.push(index);
         let file = self.file(active.operation().inode.target);
@@ -311,7 +315,7 @@ impl Flow {
         self.tell(operation, result, backend, shared);
     }
 
-    /// Ends an operation, and starts what waited for that.
+    /// Ends an operation, and starts operations that waited for that.
     fn tell(
         &mut self,
         operation: Operation,
@@ -320,7 +324,7 @@ impl Flow {
         shared: &Arc<Shared>,
     ) {
         let (target, epoch) = (operation.inode.target, operation.epoch);
-        // Told before who waits for it is: a sync that covers it has its error to tell.
+        // Ended before a sync that covers it: the sync has to report its error.
         operation.end(result, &mut self.wakers);
         let mut ready = Vec::new();
         if let Some(epoch) = epoch {
@@ -331,20 +335,20 @@ impl Flow {
         self.let_go(target, backend, shared);
     }
 
-    /// Operations that have started and not ended.
+    /// Returns the number of operations that have started and not ended.
     pub(crate) fn started(&self) -> usize {
         debug_assert!(self.free.len() <= self.active.len());
         self.active.len() - self.free.len()
     }
 
-    /// Whether another may start. Flushes do not ask: there is one of a file, and it is over
-    /// without others.
+    /// Returns whether another operation may start. Flushes do not ask: each file has at most one,
+    /// and it ends without other operations.
     fn has_room(&self) -> bool {
         self.started() < DIRECT_OPERATIONS
     }
 
-    /// Something has ended: what waits may start, of this file or, where there was no room, of
-    /// those before it.
+    /// Starts waiting operations after one has ended: of this file, or of files that waited for
+    /// room before it.
     fn start_waiting(&mut self, target: Target, backend: &mut Backend, shared: &Arc<Shared>) {
         self.line_up(target);
         let pass = self.pass;
@@ -367,32 +371,34 @@ impl Flow {
         }
     }
 
-    /// Lets go of a file without handles and operations.
+    /// Detaches a file without handles and operations, and has it closed.
     fn let_go(&mut self, target: Target, backend: &mut Backend, shared: &Arc<Shared>) {
         let Some(file) = self.files.get(target.0 as usize).and_then(Option::as_ref) else { return };
         if !file.is_leaving || file.inode.has_operations() {
             return;
         }
         let mut table = shared.table();
-        // What a handle asked for before it went, under this lock, was perhaps not there yet at the
-        // first look.
+        // A handle may have submitted an operation between the first check and its drop, which
+        // takes this lock.
         if file.inode.has_operations() || !table.begin_closing_direct(&file.inode) {
             return;
         }
         let File { inode, is_new, .. } =
-            self.files[target.0 as usize].take().expect("just looked at");
+            self.files[target.0 as usize].take().expect("the file was found above");
         if is_new {
             table.unsynced.remember(inode.identity);
         }
         drop(table);
         drop(backend.detach(target));
-        // A file system may block there; meanwhile who opens the same file waits.
+        // The aside closes it, because a file system may block. Opens of the same file wait
+        // meanwhile.
         let (shared, aside) = (Arc::clone(shared), Arc::clone(&inode.aside));
         aside.run(move || inode.finish_closing(&shared));
     }
 }
 
-/// Ends what threads hold: the lists are theirs, and would keep it for as long as the plugs live.
+/// Ends held operations. The lists belong to their threads, and would keep the operations as long
+/// as the plugs live.
 impl Drop for Flow {
     fn drop(&mut self) {
         self.held.iter().for_each(|held| drop(held.take()));

@@ -1,4 +1,4 @@
-//! State that the handles of a direct file and the context share.
+//! State of a direct file that its handles and the context share.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::core::user_code;
 use crate::platform::sync::{Mutex, MutexGuard};
 use crate::platform::{Alignment, Identity, Kind};
 
-/// One file open direct: the one place where its end is known, for all handles and the context.
+/// A direct file. Its length is stored only here, for all handles and the context.
 #[derive(Debug)]
 pub(crate) struct DirectInode {
     pub(crate) target: Target,
@@ -23,12 +23,12 @@ pub(crate) struct DirectInode {
     /// The thread for calls that may block on its file system.
     pub(crate) aside: Arc<Aside>,
     pub(crate) alignment: Alignment,
-    /// This engine made it, now or at an earlier open, and its directory is to be made durable with
-    /// it.
+    /// Whether this engine created it, now or at an earlier open, so that its directory has to be
+    /// synced with it.
     pub(crate) created: bool,
-    /// Bytes, with every write that has ended. The context's to change.
+    /// Length in bytes, with every write that has ended. Only the context changes it.
     length: AtomicU64,
-    /// Operations made and not ended, those still held in a plug among them.
+    /// Number of operations that have not ended, including those held by plugs.
     operations: AtomicU64,
     closing: Mutex<Closing>,
 }
@@ -39,7 +39,7 @@ struct Closing {
     wakers: Vec<Waker>,
 }
 
-/// What is known of a file when it is opened.
+/// Properties of a file when it is opened.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) target: Target,
@@ -68,12 +68,12 @@ impl DirectInode {
         }
     }
 
-    /// Bytes in a block: what is not whole ones is read, changed and written.
+    /// Returns the block size in bytes. Parts of blocks are read, changed and written.
     pub(crate) fn block(&self) -> u64 {
         u64::from(self.alignment.offset.max(self.alignment.memory))
     }
 
-    /// Whether it is a block device, which keeps its length.
+    /// Returns whether it is a block device, which has a fixed length.
     pub(crate) fn is_device(&self) -> bool {
         self.file.kind() == Kind::Block
     }
@@ -95,7 +95,7 @@ impl DirectInode {
         debug_assert!(was > 0, "an operation ends once");
     }
 
-    /// Whether operations are on their way, wherever.
+    /// Returns whether operations of the file have not ended, wherever they are.
     pub(crate) fn has_operations(&self) -> bool {
         self.operations.load(Ordering::Acquire) > 0
     }

@@ -1,14 +1,16 @@
-//! A lane: the operations of one direct file, and which of them may start.
+//! A lane: the operations of one direct file, and the order of their starts.
 //!
-//! The queue keeps bios that overlap in the order they came. What it cannot know is that a write of
-//! part of a block is two of them, a read and a write, and nothing may come between: so the blocks
-//! of such a write are held until its write is in the queue, and who overlaps them waits here, in
-//! order. Held, too, is everything while the length is set, and the end of the file while a request
-//! moves it: there the file system serves one at a time, and more of them would only stand in its
-//! way. What touches in one pass moves the end together.
+//! The queue keeps the order of overlapping bios. But a write of part of a block is a read and a
+//! write, and nothing may come between them. So three things are held:
 //!
-//! A sync covers what came before it and waits for nothing that comes after: operations are counted
-//! in epochs, which a sync closes. Pure: no time, no device.
+//! - The blocks of such a write, until its write is in the queue. Overlapping operations wait here,
+//!   in order.
+//! - The whole file, while the length is set.
+//! - The end of the file, while a request moves it. The file system serves one such request at a
+//!   time, and more of them would only delay it. Adjacent writes of one pass move the end together.
+//!
+//! A sync covers earlier operations and does not wait for later ones. Operations are counted in
+//! epochs, and a sync closes an epoch. Pure: no time, no device.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -18,7 +20,7 @@ use forebay_block::limits::REQUEST_BYTES;
 use crate::core::direct::shape::Span;
 use crate::core::limits::GATE_WINDOW;
 
-/// What an operation does to its file.
+/// Access of an operation to its file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Step {
     /// Whole blocks.
@@ -29,9 +31,9 @@ pub(crate) struct Step {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Manner {
     Reads,
-    /// Bytes, whole blocks or not.
+    /// Writes these bytes, whole blocks or not.
     Writes(Span),
-    /// The length, and so everything.
+    /// Sets the length, which affects the whole file.
     Sets,
 }
 
@@ -44,7 +46,7 @@ impl Step {
         overlap(&self.blocks, &other.blocks) && (self.changes() || other.changes())
     }
 
-    /// Where it moves the end of a file of `size` bytes to.
+    /// Returns the new end if it moves the end of a file of `size` bytes.
     fn end_beyond(&self, size: u64) -> Option<u64> {
         match self.manner {
             Manner::Writes(span) => Some(span.end()).filter(|end| *end > size),
@@ -53,16 +55,20 @@ impl Step {
     }
 
     fn is_whole(&self) -> bool {
-        matches!(self.manner, Manner::Writes(span) if span.offset == self.blocks.start && span.end() == self.blocks.end)
+        matches!(
+            self.manner,
+            Manner::Writes(span)
+                if span.offset == self.blocks.start && span.end() == self.blocks.end
+        )
     }
 }
 
-/// The operations of one file; `T` is what stands for one.
+/// Operations of one file. `T` represents an operation.
 #[derive(Debug)]
 pub(crate) struct Lane<T> {
     size: u64,
     waiting: VecDeque<(Step, T)>,
-    /// Blocks that nobody else may touch, and by whom they are held.
+    /// Held blocks, with the number of their holder.
     held: Vec<(u64, Range<u64>)>,
     extension: Option<Extension>,
     epochs: VecDeque<Epoch<T>>,
@@ -70,7 +76,7 @@ pub(crate) struct Lane<T> {
     first_epoch: u64,
 }
 
-/// Writes on their way that move the end of the file.
+/// Writes in progress that move the end of the file.
 #[derive(Clone, Copy, Debug)]
 struct Extension {
     pass: u64,
@@ -81,9 +87,9 @@ struct Extension {
 
 #[derive(Debug)]
 struct Epoch<T> {
-    /// Changes of it that have not ended.
+    /// Number of its changes that have not ended.
     open: u64,
-    /// Who waits for them.
+    /// Operations that wait for them.
     closers: Vec<T>,
 }
 
@@ -106,23 +112,23 @@ impl<T> Lane<T> {
         }
     }
 
-    /// Bytes in the file, as far as writes have ended.
+    /// Returns the length of the file in bytes, with the writes that have ended.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
-    /// The size is another.
+    /// Sets the length of the file.
     pub(crate) fn set_size(&mut self, size: u64) {
         self.size = size;
     }
 
-    /// A change has come; says the epoch to end it in.
+    /// Counts a new change. Returns its epoch, for [`Lane::close`].
     pub(crate) fn open(&mut self) -> u64 {
-        self.epochs.back_mut().expect("there is always one").open += 1;
+        self.epochs.back_mut().expect("a lane has an epoch").open += 1;
         self.first_epoch + self.epochs.len() as u64 - 1
     }
 
-    /// A change has ended; who waited for it alone is appended.
+    /// Ends a change. Appends the operations that now have nothing to wait for.
     pub(crate) fn close(&mut self, epoch: u64, ready: &mut Vec<T>) {
         debug_assert!(epoch >= self.first_epoch, "an epoch ends once");
         let index = usize::try_from(epoch - self.first_epoch).expect("few epochs are open");
@@ -131,21 +137,21 @@ impl<T> Lane<T> {
         self.tell(ready);
     }
 
-    /// Somebody waits for every change that came before.
+    /// Adds an operation that waits for every earlier change.
     pub(crate) fn wait_for_all(&mut self, closer: T, ready: &mut Vec<T>) {
-        self.epochs.back_mut().expect("there is always one").closers.push(closer);
+        self.epochs.back_mut().expect("a lane has an epoch").closers.push(closer);
         self.epochs.push_back(Epoch::new());
         self.tell(ready);
     }
 
     fn tell(&mut self, ready: &mut Vec<T>) {
         while self.epochs.len() > 1 && self.epochs[0].open == 0 {
-            ready.append(&mut self.epochs.pop_front().expect("more than one").closers);
+            ready.append(&mut self.epochs.pop_front().expect("the lane has two epochs").closers);
             self.first_epoch += 1;
         }
     }
 
-    /// An operation has come: given back where it may start now.
+    /// Takes an operation. Returns it if it may start now.
     pub(crate) fn admit(&mut self, step: Step, operation: T, pass: u64) -> Option<T> {
         let is_behind = self.waiting.len() >= GATE_WINDOW
             || self.waiting.iter().any(|(first, _)| first.conflicts(&step));
@@ -157,12 +163,12 @@ impl<T> Lane<T> {
         Some(operation)
     }
 
-    /// An operation has come that may not start now, whatever else is on its way.
+    /// Takes an operation that may not start now in any case.
     pub(crate) fn wait(&mut self, step: Step, operation: T) {
         self.waiting.push_back((step, operation));
     }
 
-    /// The first of those that wait, in order, that may start now.
+    /// Removes and returns the first waiting operation, in order, that may start now.
     pub(crate) fn next(&mut self, pass: u64) -> Option<T> {
         let window = self.waiting.len().min(GATE_WINDOW);
         let place = (0..window).find(|&place| {
@@ -170,12 +176,12 @@ impl<T> Lane<T> {
             self.may_start(step, pass)
                 && !self.waiting.range(..place).any(|(first, _)| first.conflicts(step))
         })?;
-        let (step, operation) = self.waiting.remove(place).expect("just found there");
+        let (step, operation) = self.waiting.remove(place).expect("the place was found above");
         self.note_start(&step, pass);
         Some(operation)
     }
 
-    /// Nobody touches these blocks until they are released.
+    /// Holds blocks until they are released.
     pub(crate) fn hold(&mut self, holder: u64, blocks: Range<u64>) {
         let is_free = !self.held.iter().any(|(_, held)| overlap(held, &blocks));
         debug_assert!(is_free, "blocks are held by one write at a time");
@@ -186,10 +192,10 @@ impl<T> Lane<T> {
         self.held.retain(|(by, _)| *by != holder);
     }
 
-    /// A write that moved the end has ended, well or not; true for the last of those that did so
-    /// together.
+    /// Ends a write that moved the end, successful or not. Returns true for the last of the writes
+    /// that did so together.
     pub(crate) fn end_extension(&mut self) -> bool {
-        let extension = self.extension.as_mut().expect("what moves the end is counted");
+        let extension = self.extension.as_mut().expect("a write that moves the end is counted");
         debug_assert!(extension.writes > 0, "a write ends once");
         extension.writes -= 1;
         let is_last = extension.writes == 0;
@@ -243,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn contract_15_who_overlaps_a_held_block_waits_in_order() {
+    fn contract_15_operations_that_overlap_a_held_block_wait_in_order() {
         let mut lane = Lane::new(1 << 20);
         assert_eq!(lane.admit(write(100, 50), 'a', 0), Some('a'));
         lane.hold(1, 0..512);
@@ -264,9 +270,9 @@ mod tests {
     fn contract_08_one_request_moves_the_end() {
         let mut lane = Lane::new(0);
         assert_eq!(lane.admit(write(0, 512), 'a', 7), Some('a'));
-        assert_eq!(lane.admit(write(512, 512), 'b', 7), Some('b'), "touches, in the same pass");
-        assert_eq!(lane.admit(write(4096, 512), 'c', 7), None, "does not touch");
-        assert_eq!(lane.admit(write(1024, 512), 'd', 8), None, "the others are on their way");
+        assert_eq!(lane.admit(write(512, 512), 'b', 7), Some('b'), "adjacent, in the same pass");
+        assert_eq!(lane.admit(write(4096, 512), 'c', 7), None, "not adjacent");
+        assert_eq!(lane.admit(write(1024, 512), 'd', 8), None, "the others have not ended");
         assert!(!lane.end_extension() && lane.next(9).is_none());
         assert!(lane.end_extension());
         lane.set_size(1024);
@@ -274,11 +280,11 @@ mod tests {
         assert_eq!((lane.next(9), lane.next(9)), (Some('c'), None));
         assert!(lane.end_extension());
         lane.set_size(4608);
-        assert_eq!(lane.next(10), Some('d'), "not beyond the end any more");
+        assert_eq!(lane.next(10), Some('d'), "no longer beyond the end");
     }
 
     #[test]
-    fn contract_01_a_sync_waits_for_what_came_before_and_no_more() {
+    fn contract_01_a_sync_waits_only_for_earlier_operations() {
         let (mut lane, mut ready) = (Lane::<char>::new(0), Vec::new());
         lane.wait_for_all('a', &mut ready);
         assert_eq!(ready, ['a'], "nothing to wait for");
@@ -289,7 +295,7 @@ mod tests {
         lane.wait_for_all('d', &mut ready);
         let third = lane.open();
         lane.close(second, &mut ready);
-        assert_eq!(ready, ['a'], "the first is still on its way");
+        assert_eq!(ready, ['a'], "the first has not ended");
         lane.close(first, &mut ready);
         assert_eq!(ready, ['a', 'b', 'c', 'd']);
         lane.close(third, &mut ready);

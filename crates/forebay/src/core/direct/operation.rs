@@ -1,8 +1,8 @@
-//! What was asked of a direct file, and whom to tell.
+//! Operations of a direct file, and their tickets.
 //!
-//! An operation has one ticket, and ends it exactly once: with its result, or, where it is dropped
-//! before, as "the engine ended". The ticket outlives either side, the future that looks at it and
-//! the context that ends it.
+//! An operation has one ticket and ends it exactly once: with its result, or, if it is dropped
+//! before, with an error that the engine has stopped. The ticket outlives both sides: the future
+//! that polls it and the context that ends it.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -15,50 +15,51 @@ use crate::core::user_code;
 use crate::platform::Memory;
 use crate::platform::sync::{Mutex, MutexGuard};
 
-/// What is asked.
+/// Kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verb {
     Read(Span),
     Write(Span),
     SetLength(u64),
-    /// Everything submitted before is durable.
+    /// Makes everything submitted before durable.
     FlushData,
-    /// The same with all metadata.
+    /// The same, with all metadata.
     FlushAll,
-    /// Everything submitted before has ended.
+    /// Waits for everything submitted before.
     Settle,
 }
 
 impl Verb {
-    /// Whether it changes the file, so that a sync must cover it and its error must not be lost.
+    /// Returns whether it changes the file, so that a sync must cover it and its error must not be
+    /// lost.
     pub(crate) fn changes(self) -> bool {
         matches!(self, Verb::Write(_) | Verb::SetLength(_))
     }
 
-    /// Whether it waits for what was submitted before, rather than having a range of its own.
+    /// Returns whether it waits for earlier operations, instead of having a range.
     pub(crate) fn closes(self) -> bool {
         matches!(self, Verb::FlushData | Verb::FlushAll | Verb::Settle)
     }
 }
 
-/// Something asked, on its way.
+/// Submitted operation.
 #[derive(Debug)]
 pub(crate) struct Operation {
     pub(crate) inode: Arc<DirectInode>,
     pub(crate) verb: Verb,
-    /// The bytes of a read or write, until they are lent.
+    /// Memory of a read or write, until it is lent.
     pub(crate) memory: Option<Memory>,
-    /// Bytes of the memory before the first one that is meant.
+    /// Number of bytes in the memory before the first one of the operation.
     pub(crate) skew: usize,
-    /// The memory is a copy, because the caller's was not aligned.
+    /// Whether the memory is a copy, because the caller's was not aligned.
     pub(crate) is_copy: bool,
-    /// The epoch of its lane that a change is counted in.
+    /// Epoch of its lane that counts it, if it is a change.
     pub(crate) epoch: Option<u64>,
     ticket: Arc<Ticket>,
     has_ended: bool,
 }
 
-/// The bytes an operation is for.
+/// Memory of an operation.
 #[derive(Debug, Default)]
 pub(crate) struct Bytes {
     pub(crate) memory: Option<Memory>,
@@ -84,14 +85,14 @@ impl Operation {
         Arc::clone(&self.ticket)
     }
 
-    /// Ends it, for good; who waits is appended to be woken.
+    /// Ends the operation. Adds the waker of its future to `wakers`.
     pub(crate) fn end(mut self, result: Result<usize>, wakers: &mut Vec<Waker>) {
         debug_assert!(!self.has_ended, "an operation ends once");
         self.has_ended = true;
         wakers.extend(self.ticket.end(result, self.memory.take()));
     }
 
-    /// Bytes that a plug counts.
+    /// Returns the bytes that a plug counts for it.
     pub(crate) fn bytes(&self) -> u64 {
         match self.verb {
             Verb::Read(span) | Verb::Write(span) => span.length,
@@ -113,7 +114,7 @@ impl Drop for Operation {
     }
 }
 
-/// What a future looks at.
+/// Result of an operation, as its future sees it.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     handle: Arc<Handle>,
@@ -121,19 +122,19 @@ pub(crate) struct Ticket {
     state: Mutex<State>,
 }
 
-/// A result, and the memory that was lent; none where the device still has it.
+/// A result, and the memory that was lent; `None` if the device still uses it.
 pub(crate) type Outcome = (Result<usize>, Option<Memory>);
 
 #[derive(Debug, Default)]
 enum State {
-    /// Nobody has looked.
+    /// Not polled yet.
     #[default]
     Asked,
     Awaited(Waker),
-    /// Nobody will look.
+    /// The future was dropped.
     Abandoned,
     Ended(Outcome),
-    /// Told, or given to the handle to tell.
+    /// The outcome was returned, or its error was given to the handle.
     Told,
 }
 
@@ -158,7 +159,7 @@ impl Ticket {
         }
     }
 
-    /// The outcome, once; `Pending` makes the context's waker be woken.
+    /// Returns the outcome, once. `Pending` registers the waker of the task.
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<Outcome> {
         let waker = context.waker().clone();
         let mut state = self.lock();
@@ -174,11 +175,11 @@ impl Ticket {
                 drop(replaced);
                 Poll::Pending
             }
-            State::Abandoned | State::Told => panic!("a future is not polled after its end"),
+            State::Abandoned | State::Told => panic!("an operation was polled after its end"),
         }
     }
 
-    /// Nobody looks any more: what went wrong is told at the handle's next sync.
+    /// Notes that the future was dropped. The next sync of the handle reports an error.
     pub(crate) fn abandon(&self) {
         let mut state = self.lock();
         match std::mem::replace(&mut *state, State::Told) {

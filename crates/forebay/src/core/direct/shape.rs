@@ -1,30 +1,30 @@
-//! The shape of a direct operation: which of its bytes go straight, and which by way of whole
-//! blocks.
+//! The shape of a direct operation: the bytes that go straight to the device, and those that need
+//! whole blocks.
 //!
 //! ```text
 //! file      |....block....|....block....|....block....|....block....|
 //! asked            [------------------------------------------)
-//! body      |--head edge--|--- the caller's own memory ---|tail edge|     one range of whole blocks
-//! tail                                                  [-----)           or, at the end of the file: exact bytes,
-//!                                                                         through the kernel's page cache
+//! body      |-head edge-|--- the caller's memory ---|-tail edge-|   one range of whole blocks
+//! tail                                                  [-----)   or, at the end of the file:
+//!                                                                 exact bytes, page cache
 //! ```
 //!
-//! A block that is written in part is read, changed and written whole, in memory of its own beside
-//! the caller's. But a block that would then reach beyond the end of the file is not: the file
-//! would grow to the block's end. Its exact bytes go buffered, which is right wherever the end is
-//! by then. Pure: numbers in, numbers out.
+//! A partly written block is read, changed and written whole, in separate memory beside the
+//! caller's. A block that would then reach beyond the end of the file is an exception: the file
+//! would grow to its end. Its exact bytes go buffered, which is right wherever the end is by then.
+//! Pure: numbers in, numbers out.
 
 use std::ops::Range;
 
 use forebay_block::limits::REQUEST_BYTES;
 use forebay_block::{Buffer, Segment, Segments};
 
-/// What is asked: bytes of the file, and its blocks.
+/// Range of bytes of a file, with the block size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Span {
     pub(crate) offset: u64,
     pub(crate) length: u64,
-    /// Bytes in a block: what offsets and lengths of direct requests are multiples of.
+    /// Block size in bytes: offsets and lengths of direct requests are multiples of it.
     pub(crate) block: u64,
 }
 
@@ -33,40 +33,39 @@ impl Span {
         self.offset + self.length
     }
 
-    /// The whole blocks it lies in.
+    /// Returns the range of whole blocks that contains it.
     pub(crate) fn blocks(self) -> Range<u64> {
         floor(self.offset, self.block)..self.end().next_multiple_of(self.block)
     }
 
-    /// The bytes of the first whole block in it, counted from its start; `None` where there is no
-    /// whole block.
+    /// Returns where the first whole block in it begins, counted from its start, if it has one.
     pub(crate) fn first_whole(self) -> Option<u64> {
         let start = self.offset.next_multiple_of(self.block);
         (start + self.block <= self.end()).then(|| start - self.offset)
     }
 }
 
-/// A range of whole blocks to be moved, the ones at its edges perhaps for a part only.
+/// Range of whole blocks to move. Only a part of the first and last block may be the caller's.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Body {
-    /// Whole blocks.
+    /// Range in whole blocks.
     pub(crate) blocks: Range<u64>,
     /// The caller's bytes in them.
     pub(crate) bytes: Range<u64>,
     block: u64,
 }
 
-/// What a write comes to.
+/// Parts of a write.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Shape {
-    /// Goes direct.
+    /// Part that goes direct.
     pub(crate) body: Option<Body>,
-    /// Goes buffered: the part in the block that contains the end of the file.
+    /// Part that goes buffered: in the block that contains the end of the file.
     pub(crate) tail: Option<Range<u64>>,
 }
 
 impl Shape {
-    /// Of a write into a file of `size` bytes.
+    /// Splits a write into a file of `size` bytes.
     pub(crate) fn of_write(span: Span, size: u64) -> Self {
         let (start, end) = (span.offset, span.end());
         let reaches_beyond =
@@ -80,14 +79,15 @@ impl Shape {
 }
 
 impl Body {
-    /// Of bytes, at least one.
+    /// Creates the body of at least one byte.
     pub(crate) fn new(bytes: Range<u64>, block: u64) -> Self {
         debug_assert!(bytes.start <= bytes.end && block > 0, "{bytes:?} in blocks of {block}");
         let blocks = floor(bytes.start, block)..bytes.end.next_multiple_of(block);
         Self { blocks, bytes, block }
     }
 
-    /// Blocks that are touched in part: the first, the last, none, or one that is both.
+    /// Returns the blocks that contain only a part of the bytes: the first, the last, none, or one
+    /// that is both.
     pub(crate) fn edges(&self) -> Edges {
         let head = self.bytes.start > self.blocks.start;
         let tail = self.bytes.end < self.blocks.end;
@@ -100,9 +100,9 @@ impl Body {
         }
     }
 
-    /// The bios' ranges with their segments. Edges are in the memory beside: the head at its start,
-    /// the tail one block on. The rest is in the caller's, whose byte `skew` is the first one asked
-    /// for.
+    /// Returns the offsets and segments of its bios. Edges are in the memory beside: the head at
+    /// its start, the tail one block later. The rest is in the caller's memory, where byte `skew`
+    /// is the first one of the operation.
     pub(crate) fn pieces(&self, memory: Place, beside: Option<Buffer>) -> Vec<(u64, Segments)> {
         let edges = self.edges();
         let beside = |offset: u64| Segment::Lent {
@@ -122,7 +122,7 @@ impl Body {
     }
 }
 
-/// Blocks touched in part.
+/// Blocks that contain only a part of the bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Edges {
     pub(crate) head: Option<Range<u64>>,
@@ -135,13 +135,13 @@ impl Edges {
     }
 }
 
-/// Where an operation's bytes are in lent memory.
+/// Place of an operation's bytes in lent memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     pub(crate) buffer: Buffer,
-    /// The byte of the file that is at `skew`.
+    /// Offset in the file of the byte at `skew`.
     pub(crate) offset: u64,
-    /// Bytes before it.
+    /// Number of bytes before it.
     pub(crate) skew: usize,
 }
 
@@ -152,7 +152,7 @@ impl Place {
     }
 }
 
-/// Ranges of at most one request's bytes.
+/// Cuts segments into ranges of at most one request each.
 fn cut(mut offset: u64, segments: &[Segment]) -> Vec<(u64, Segments)> {
     let mut pieces = Vec::with_capacity(1);
     let (mut piece, mut room) = (Segments::new(), REQUEST_BYTES as u32);
@@ -179,7 +179,7 @@ fn cut(mut offset: u64, segments: &[Segment]) -> Vec<(u64, Segments)> {
 fn shortened(segment: Segment, length: u32) -> Segment {
     match segment {
         Segment::Lent { buffer, offset, .. } => Segment::Lent { buffer, offset, length },
-        other => unreachable!("direct operations are made of lent memory, not of {other:?}"),
+        other => unreachable!("direct operations use lent memory, not {other:?}"),
     }
 }
 
@@ -188,7 +188,7 @@ pub(crate) fn floor(offset: u64, block: u64) -> u64 {
 }
 
 fn narrow(bytes: u64) -> u32 {
-    u32::try_from(bytes).expect("an operation's bytes are bounded by 32 bits")
+    u32::try_from(bytes).expect("the bytes of an operation fit 32 bits")
 }
 
 #[cfg(test)]
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn contract_08_only_what_ends_inside_a_block_at_the_end_goes_buffered() {
+    fn contract_08_only_the_part_in_the_last_block_goes_buffered() {
         let size = 1000;
         let shape = |offset, length| Shape::of_write(span(offset, length), size);
         let parts = |offset, length| {

@@ -222,7 +222,7 @@ impl Engine {
         self.owner.shared.knobs()
     }
 
-    /// Whether a file may be opened like this, from here.
+    /// Checks whether a file may be opened with these options on this thread.
     fn may_open(&self, path: &Path, open: &Open) -> Result<()> {
         self.owner.shared.check()?;
         if thread::is_ours() {
@@ -242,7 +242,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A second handle of a file that is open here already.
+    /// Returns a file that is already open here, for one more handle.
     fn share(&self, sought: Sought<'_>, identity: Identity) -> Result<Option<Arc<Inode>>> {
         let Sought { path, open, is_made } = sought;
         let mut table = self.owner.shared.table_unless_closing(identity);
@@ -270,7 +270,7 @@ impl Engine {
         };
         match refused {
             None => {
-                // Somebody may be closing what was the last handle.
+                // Another thread may be waiting for the close of the previous last handle.
                 inode.wake_all();
                 Ok(Some(inode))
             }
@@ -294,8 +294,8 @@ impl Engine {
             let file = Self::open_for_writing(path, open, &inode.file)?;
             inode.file.make_writable(file).map_err(cannot_look)?;
         }
-        // The context registers the new descriptor when nothing is in flight by the old one. The
-        // old one is closed then, and does not stand in the way of the lease.
+        // The context registers the new descriptor once no request uses the old one. Then the old
+        // one is closed, and does not prevent a lease.
         inode.renew(shared)?;
         inode.enter_arena(shared)?;
         inode.have_kept(shared).inspect_err(|_| inode.lock().leave_arena(shared))
@@ -314,8 +314,8 @@ impl Engine {
         entered
     }
 
-    /// Whether the directory entry of a file just opened still has to be made durable. If so, the
-    /// file holds the directory to flush from now on, and the caller must flush it or hand the
+    /// Returns whether the directory entry of a just opened file still has to be made durable. If
+    /// so, from now on the file holds the directory to flush. The caller must flush it or hand the
     /// entry back to [`Engine::keep_entry`].
     fn take_entry(&self, path: &Path, file: &mut crate::platform::File, created: bool) -> Entry {
         if created {
@@ -358,7 +358,11 @@ impl Engine {
             give_back_after_crash(path, &file, length);
         }
         if let crate::platform::Direct::Refused(reason) = file.direct() {
-            tracing::warn!(path = %path.display(), reason, "no direct I/O; going through the kernel's cache");
+            tracing::warn!(
+                path = %path.display(),
+                reason,
+                "direct I/O is not possible; the file is accessed through the kernel's cache"
+            );
         }
         let origin = match (created, length) {
             _ if is_device => Origin::Device(length),
@@ -375,7 +379,7 @@ impl Engine {
             (false, false) => self.reserving(&file, length),
         });
         let volume = self.owner.shared.table().volume(file.identity().device, file.kind());
-        // Without the table's lock: it looks at the file system.
+        // Without the lock of the table: this accesses the file system.
         let inode = Arc::new(Inode::new(cache, file, volume, path.to_owned()));
         inode.arm(&self.owner.shared);
         inode.enter_arena(&self.owner.shared).map_err(at_path)?;
@@ -397,8 +401,8 @@ impl Engine {
     /// Enters a file with one handle into the table, and gives it to a context.
     ///
     /// # Errors
-    /// `Shutdown` once the engine stops: a shutdown lists the table after it has said so, and what
-    /// is entered later would not be written out.
+    /// `Shutdown` once the engine stops. A shutdown lists the table after setting that state, and
+    /// would not write out a file entered later.
     fn insert(&self, inode: &Arc<Inode>, is_marked: bool) -> Result<()> {
         let mut table = self.owner.shared.table();
         self.owner.shared.check()?;
@@ -409,7 +413,7 @@ impl Engine {
     fn insert_into(&self, table: &mut Table, inode: &Arc<Inode>, is_marked: bool) {
         inode.set_marked(is_marked);
         let mut state = inode.lock();
-        // Once more: it may have been changed for all files that were in the table meanwhile.
+        // Set again: it may have changed meanwhile for all files in the table.
         state.cache.change_reserving(self.owner.shared.reserving());
         drop(state);
         inode.home.set_context(self.owner.shared.contexts.place(&inode.home, &inode.volume));
@@ -417,7 +421,7 @@ impl Engine {
         table.insert(Arc::clone(inode));
     }
 
-    /// Undoes what was said of a file that is not entered after all.
+    /// Removes a file from the arena and the keeper, because it is not entered after all.
     fn take_back(&self, inode: &Inode) {
         let mut state = inode.lock();
         let generation = state.generation();
@@ -428,9 +432,9 @@ impl Engine {
         }
     }
 
-    /// Has the file system allocate large stretches for a file that was made just now, where that
-    /// is wanted; of so many bytes. What it allocates beyond the end is ours, so the file is marked
-    /// as for any reservation.
+    /// Sets an extent-size hint on a just created file, if the knob asks for it. Returns the hint
+    /// in bytes. The space that it allocates beyond the end belongs to the engine, so the file is
+    /// marked as for any reservation.
     fn hint(&self, path: &Path, file: &crate::platform::File, liberties: Liberties) -> Option<u64> {
         let Reserving::Hint(bytes) = self.owner.shared.reserving() else { return None };
         if liberties != Liberties::Exclusive || file.set_reservation_mark(bytes).is_err() {
@@ -439,17 +443,25 @@ impl Engine {
         match file.set_extent_hint(u32::try_from(bytes).expect("the limit of the hint fits")) {
             Ok(()) => Some(bytes),
             Err(error) => {
-                tracing::debug!(path = %path.display(), %error, "no extent-size hint");
+                tracing::debug!(
+                    path = %path.display(),
+                    %error,
+                    "could not set the extent-size hint"
+                );
                 if let Err(error) = file.remove_reservation_mark() {
-                    tracing::warn!(path = %path.display(), %error, "could not remove the reservation mark");
+                    tracing::warn!(
+                        path = %path.display(),
+                        %error,
+                        "could not remove the reservation mark"
+                    );
                 }
                 None
             }
         }
     }
 
-    /// Whether space may be reserved in a file that was there. Space beyond its end is the user's,
-    /// and could not be told from ours when that is given back.
+    /// Returns how space may be reserved in an existing file. Space beyond its end belongs to the
+    /// user, and could not be distinguished from ours when that is given back.
     fn reserving(&self, file: &crate::platform::File, length: u64) -> Reserving {
         let beyond = length.next_multiple_of(PAGE);
         match file.has_space_from(beyond) {
@@ -482,11 +494,11 @@ impl Engine {
         self.owner.shared.keeper.as_ref().map(|keeper| keeper.state())
     }
 
-    /// Starts something that serves this engine until it ends, such as a control socket. There is
-    /// one place for it.
+    /// Starts a service that runs until the engine ends, such as a control socket. An engine has
+    /// one at most.
     ///
     /// # Errors
-    /// `Busy` if the place is taken, and why it could not be started.
+    /// `Busy` if the engine has one already; otherwise the error of the start.
     pub(crate) fn serve(
         &self,
         start: impl FnOnce(&Arc<Shared>) -> Result<Box<dyn Serving>>,
@@ -495,7 +507,7 @@ impl Engine {
         wait::may_block()?;
         owner.shared.check()?;
         Control::begin(&owner.control)?;
-        // Without the lock: it looks at the file system.
+        // Without the lock: this accesses the file system.
         let started = start(&owner.shared);
         Control::served(&owner.control, started)
     }
@@ -528,7 +540,7 @@ impl Engine {
 }
 
 impl Owner {
-    /// Shuts down and reports how that failed.
+    /// Shuts down, and reports an error.
     fn end(&self) {
         if let Err(error) = self.shutdown(self.patience) {
             self.shared.report(&error);
@@ -549,12 +561,12 @@ impl Owner {
                 "cannot shut down the engine on one of its own threads",
             ));
         }
-        // None where there is no such moment: it waits without end.
+        // `None` if the time is out of range: then the wait has no end.
         let deadline = clock::instant().checked_add(timeout);
         let Some(_ending) = self.life.begin_to_end(deadline)? else { return Ok(()) };
         shared.stop();
         let mut result = self.release_all(deadline).and(self.settle_direct(deadline));
-        // A write that was being copied when we looked is accepted, and comes after.
+        // A write may have been copied during the first pass. It is accepted, and comes after.
         while result.is_ok() && shared.level.dirty() > 0 {
             if deadline.is_some_and(|deadline| deadline <= clock::instant()) {
                 let late = Error::new(
@@ -568,17 +580,17 @@ impl Owner {
             result = self.release_all(deadline);
         }
         if shared.is_orphaned() {
-            // Nobody was there who could have done what was asked: what counts is whether there was
-            // anything to do.
+            // The contexts had stopped, so the requests could not be served. The result depends on
+            // whether dirty data is left.
             result = self.owed();
         }
         if result.is_err() {
-            // Before anything is given up.
+            // Before anything is released.
             shared.leave_files();
         }
         self.leases.0.shutdown();
         shared.stop_contexts();
-        // A thread that has not ended by then waits for the device, with the memory.
+        // A thread that has not ended by then waits for the device, and keeps the memory.
         let least = clock::instant() + Duration::from_millis(100);
         let has_ended = self.ended.wait(deadline.map(|deadline| deadline.max(least)));
         Control::end(&self.control);
@@ -592,34 +604,34 @@ impl Owner {
         let asides = shared.table().asides();
         if !asides.iter().all(|aside| aside.settle(deadline)) {
             let late = Error::new(ErrorKind::TimedOut, "files are still being closed")
-                .remedy("a file system blocks; the closing goes on when it does no longer");
+                .remedy("a file system blocks; the files are closed once it continues");
             result = result.and(Err(late));
         }
         if let Some(keeper) = &shared.keeper {
             match &result {
                 Ok(()) => keeper.say_goodbye(),
-                // What could not be written it may be able to, once the device has let go of what
-                // is in flight.
+                // The keeper may be able to write the rest, once the device has finished the
+                // requests in flight.
                 Err(_) => keeper.leave_it(),
             }
         }
         result
     }
 
-    /// What an engine of which a context could not go on has accepted, and not written.
+    /// Returns an error if an engine with a broken context has accepted data that is not written.
     fn owed(&self) -> Result<()> {
         let bytes = self.shared.level.dirty() * PAGE;
         if bytes == 0 {
             return Ok(());
         }
         let then = if self.shared.keeper.is_some() { "left to the keeper" } else { "lost" };
-        let what = format!("the engine broke, and {bytes} bytes that it had accepted are {then}");
+        let what = format!("a context of the engine failed; {bytes} accepted bytes are {then}");
         Err(Error::new(ErrorKind::Io, what))
     }
 }
 
 impl Owner {
-    /// Writes out, and gives back what is reserved, of every file.
+    /// Writes out every file, and gives back its reserved space.
     fn release_all(&self, deadline: Option<Instant>) -> Result<()> {
         let mut result = Ok(());
         for ticket in Ticket::of_all(&self.shared, TicketKind::Release, |_| true) {
@@ -644,10 +656,10 @@ impl Drop for Last {
         if !thread::is_ours() {
             return self.0.end();
         }
-        // A callback or a waker has dropped it, on a thread that the end waits for.
+        // A callback or a waker has dropped it, on a thread that the shutdown waits for.
         let owner = Arc::clone(&self.0);
         if let Err(error) = thread::spawn("forebay-end", move || owner.end()) {
-            let what = "could not start a thread to end the engine; its contexts go on writing";
+            let what = "could not start a thread to end the engine; its contexts continue to write";
             self.shared.report(&Error::new(ErrorKind::Io, what).because(error));
         }
     }
@@ -669,7 +681,7 @@ fn open_otherwise(path: &Path, how: &str) -> Error {
         .remedy("close its handles first; a file is open either cached or direct")
 }
 
-/// A crash left space reserved beyond the end: the mark says that it was ours.
+/// Gives back space beyond the end that a crash left reserved. The mark says that it was ours.
 fn give_back_after_crash(path: &Path, file: &crate::platform::File, length: u64) {
     if !matches!(file.reservation_mark(), Ok(Some(_))) {
         return;

@@ -1,5 +1,5 @@
-//! An engine that goes on where a dead program's stopped: its files, each as an open makes it, and
-//! with the pages that were in memory.
+//! Adoption by an engine: the files of a dead program are opened again, with the pages that were in
+//! memory.
 
 use std::sync::Arc;
 
@@ -55,8 +55,8 @@ impl Adopted {
     }
 }
 
-/// A file that can be taken over, and is not in use yet. Dropped so, it leaves lease and lock to
-/// the old keeper, which has the same open file.
+/// A file that can be adopted, and is not in use yet. If it is dropped then, lease and lock stay
+/// with the old keeper, which has the same open file.
 struct Taken {
     inode: Arc<Inode>,
     inherited: Inherited,
@@ -73,8 +73,8 @@ impl Drop for Taken {
 }
 
 impl Engine {
-    /// Takes files over, before anybody else has this engine. `confirm` is called when everything
-    /// that can fail is done, and before any of it is used.
+    /// Adopts files before any other caller has this engine. `confirm` is called after all steps
+    /// that can fail, and before anything is used.
     pub(crate) fn take_over(
         &self,
         handed: Vec<HandedFile>,
@@ -83,7 +83,7 @@ impl Engine {
         let shared = &self.owner.shared;
         let mut table = shared.table();
         table.take_targets(&handed.iter().map(|file| file.inherited.number).collect());
-        // What the dead program remembered of files it had closed went with it.
+        // The dead program's memory of closed files is lost.
         table.unsynced.forget();
         drop(table);
         shared.pass_generation(
@@ -93,8 +93,8 @@ impl Engine {
         frames
             .extend(handed.iter().flat_map(|file| &file.inherited.pages).map(|(frame, _)| *frame));
         shared.pool.take_these(&frames);
-        // What can fail comes first, for all of them: a file that is in use here is in the arena as
-        // this engine's, and would be taken out of it when it is closed.
+        // Steps that can fail come first, for all files. A file in use here is in the arena as a
+        // file of this engine, and its close would remove it there.
         let mut taken = Vec::with_capacity(handed.len());
         for file in handed {
             let path = file.path.clone();
@@ -111,13 +111,13 @@ impl Engine {
         Ok((files, pages))
     }
 
-    /// Everything that may be refused.
+    /// Carries out all steps that may fail.
     fn take_over_file(&self, handed: HandedFile) -> Result<Taken> {
         let shared = &self.owner.shared;
         let HandedFile { mut file, path, inherited } = handed;
         let target = Target(inherited.number);
         let is_device = file.kind() == Kind::Block;
-        // Its keeper wrote through the kernel's cache.
+        // The keeper wrote through the kernel's cache.
         file.go_direct().map_err(cannot_look)?;
         if inherited.record.created {
             file.made_at(&path);
@@ -145,7 +145,7 @@ impl Engine {
         let volume = shared.table().volume(file.identity().device, file.kind());
         let inode = Arc::new(Inode::new(cache, file, volume, path));
         inode.arm(shared);
-        // (A file that we had alone is no longer than its program was told.)
+        // A file that we had alone is at most as long as its record says.
         let is_trusted = was_ours && (is_device || length <= inherited.record.size);
         let trust = if is_trusted { Trust::Yes } else { Trust::No };
         inode.go_on_in_arena(shared, &inherited);
@@ -154,7 +154,7 @@ impl Engine {
         Ok(taken)
     }
 
-    /// It is in use from now on.
+    /// Puts an adopted file into use.
     fn begin_with(&self, mut taken: Taken) -> (Arc<Inode>, Pages) {
         let shared = &self.owner.shared;
         taken.is_in_use = true;
@@ -171,8 +171,9 @@ impl Engine {
         (inode, pages)
     }
 
-    /// The lock came with the file. The lease did, if it was had and nobody has asked for it since;
-    /// else it is asked for as at an open. Whether it was ours all the time.
+    /// Takes over lock and lease of a file. The lock came with the descriptor. The lease did, too,
+    /// if the dead program held it and no other program has asked for it since; otherwise it is
+    /// requested as at an open. Also returns whether the lease was ours all the time.
     fn take_over_lease(
         &self,
         file: &crate::platform::File,
@@ -181,12 +182,12 @@ impl Engine {
         lock_out_engines(file)?;
         let was_ours = file.is_leased();
         if let Err(error) = file.adopt_lease(&self.owner.leases.0, u64::from(target.0)) {
-            tracing::debug!(%error, "no lease: the file counts as shared");
+            tracing::debug!(%error, "no lease; the file counts as shared");
         }
         if file.has_lease() {
             return Ok((Liberties::Exclusive, was_ours));
         }
-        // Whoever waits for it goes on.
+        // A program that waits for it continues.
         file.release_lease();
         Ok((Liberties::Shared, false))
     }

@@ -1,9 +1,9 @@
-//! The lease of a file that is open here: taken when it is opened for writing and nobody else has
-//! it open, given up when somebody does.
+//! The lease of an open file. It is taken when the file is opened for writing and no other program
+//! has it open. It is released when another program opens the file.
 //!
-//! A lease that was given up is asked for again when the file is next opened for writing here, if
-//! by then nobody else has it open and nothing of it is in use or unwritten. Not before: an idle
-//! file would be asked about for ever.
+//! A released lease is requested again when the file is next opened for writing here. The request
+//! is made only if no other program has it open and nothing of it is in use or unwritten. There are
+//! no other attempts, because they would never end for an idle file.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +19,8 @@ use crate::core::shared::Shared;
 use crate::platform::Lock;
 
 impl Engine {
-    /// The first handle that may write an inode opened for reading takes its lock and lease; a
-    /// later one the lease, where that was given up and can be had again.
+    /// Takes the lock and lease for the first writing handle of a file that was opened for reading.
+    /// For a later handle, takes a released lease again if possible.
     pub(super) fn claim_shared(&self, inode: &Arc<Inode>) -> Result<()> {
         let state = inode.lock();
         let is_ours = state.cache.liberties() == Liberties::Exclusive || state.cache.is_breaking();
@@ -42,7 +42,7 @@ impl Engine {
             let is_owned = file.own(length, look);
             if is_owned {
                 file.cache.set_reserving(reserving);
-                // It may have been changed for all files meanwhile.
+                // It may have changed for all files meanwhile.
                 file.cache.change_reserving(shared.reserving());
             }
             (is_owned, file.cache.is_breaking())
@@ -55,21 +55,23 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes the lock that keeps other engines off, and the lease if nobody else has the file open.
+    /// Takes the lock that excludes other engines, and the lease if no other program has the file
+    /// open.
     pub(super) fn claim(&self, file: &crate::platform::File, target: Target) -> Result<Liberties> {
         lock_out_engines(file)?;
         match self.try_lease(file, target) {
             Ok(()) => Ok(Liberties::Exclusive),
             Err(error) => {
-                tracing::debug!(%error, "no lease: the file counts as shared");
+                tracing::debug!(%error, "no lease; the file counts as shared");
                 Ok(Liberties::Shared)
             }
         }
     }
 
-    /// A descriptor lives a moment longer than its program where that was killed, or was passing
-    /// through a child between fork and exec: then the file should not count as shared for good.
-    /// Where a crash left its mark there is space to be given back, and more patience.
+    /// Tries several times to take the lease, so that the file does not count as shared for good. A
+    /// descriptor lives a moment longer than its program if that was killed, or if a child has it
+    /// between fork and exec. If a crash left a mark, space has to be given back, and there are
+    /// more attempts.
     fn try_lease(&self, file: &crate::platform::File, target: Target) -> std::io::Result<()> {
         let tries = if matches!(file.reservation_mark(), Ok(Some(_))) {
             LEASE_TRIES_AFTER_CRASH
@@ -89,8 +91,8 @@ impl Engine {
         }
     }
 
-    /// What was written to a shared file before is not kept here. Once it is flushed, all that is
-    /// not flushed is; a flush that fails can be got over then.
+    /// Flushes data of a shared file that was written before this engine could keep it. Afterwards
+    /// all unflushed data is kept here, so a failed flush can be repaired.
     pub(super) fn flush_what_was_there(&self, inode: &Arc<Inode>) {
         let state = inode.lock();
         let wants_flush =
@@ -101,8 +103,8 @@ impl Engine {
         }
     }
 
-    /// A lease that was broken between its taking and the inode's entering the table, or its
-    /// counting as ours, was heard of too early: whoever waits is served now.
+    /// Handles a break of the lease that came before the inode was in the table, or before the
+    /// lease counted as ours. Then nothing acted on it, and a program waits for it.
     pub(super) fn look_at_lease(&self, inode: &Arc<Inode>) {
         if inode.lock().cache.liberties() == Liberties::Exclusive && !inode.file.has_lease() {
             inode.break_lease(&self.owner.shared);
@@ -110,17 +112,19 @@ impl Engine {
     }
 }
 
-/// Somebody else opens a file we hold the lease of. On the watch's thread.
+/// Handles a break: another program opens a file with a lease of ours. Runs on the thread of the
+/// watch.
 pub(super) fn on_break(shared: &Shared, target: Target) {
-    // None: it is being closed, which gives the lease up, or being opened, which looks.
+    // `None` if it is being closed, which releases the lease, or being opened, which checks the
+    // lease.
     let inode = shared.table().by_target(target);
     if let Some(inode) = inode {
-        // The watch serves the other files, too.
+        // The watch has to serve the other files, too.
         let _ = inode.catch(|| inode.break_lease(shared));
     }
 }
 
-/// Takes the lock that keeps other engines off.
+/// Takes the lock that excludes other engines.
 pub(super) fn lock_out_engines(file: &crate::platform::File) -> Result<()> {
     match file.try_ofd_lock() {
         Ok(Lock::HeldElsewhere) => {
@@ -129,7 +133,7 @@ pub(super) fn lock_out_engines(file: &crate::platform::File) -> Result<()> {
             return Err(error.remedy("close it there, or open it for reading"));
         }
         Ok(Lock::Taken) => {}
-        Err(error) => tracing::debug!(%error, "no lock on this file system"),
+        Err(error) => tracing::debug!(%error, "this file system has no locks"),
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! The alarm of an open file: its context hears of a panic under the file's lock (contract 21).
+//! The alarm of an open file: it informs the file's context of a panic under the file's lock
+//! (contract 21).
 
 use std::sync::Arc;
 

@@ -1,19 +1,19 @@
-//! A thread beside the contexts, one for each file system. It makes the calls that may block there:
-//! marks, looks at free space, and the closing of files.
+//! The aside: one thread per file system for calls that may block. It sets marks, examines free
+//! space, and closes files.
 //!
-//! A context serves many file systems, and a file system that is frozen, or whose device hangs,
-//! blocks every call that changes it, for as long as that lasts. So a context makes no such call
-//! itself: its backend makes those that io_uring knows, and this thread the others.
+//! A context serves many file systems. On a frozen file system, or a hung device, every call that
+//! changes it blocks for as long as that lasts. So a context makes no such call itself: its backend
+//! makes those that io_uring supports, and this thread makes the others.
 //!
 //! ```text
 //! context --job--> queue of one file system --> its thread: the calls --message--> context
 //!                                                            \--> closed: wakes the waiters
 //! ```
 //!
-//! Jobs of one file system run in the order they came, so a file is closed after all that was
-//! asked about it before. No lock of the engine is held while a job runs; a job takes those it
-//! needs between its calls. The thread starts with the first job and ends after a while without
-//! jobs. A job that never returns keeps its thread, and everything it holds, for ever.
+//! Jobs of one file system run in order of arrival, so a file is closed after all earlier jobs
+//! about it. No lock of the engine is held while a job starts; a job takes the locks it needs
+//! between its calls. The thread starts with the first job and ends after a while without jobs. A
+//! job that never returns keeps its thread, and everything it holds, for ever.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,11 +27,11 @@ use crate::platform::thread;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The thread of one file system, and its jobs.
+/// Thread of one file system, and its jobs.
 #[derive(Default)]
 pub(crate) struct Aside {
     state: Mutex<State>,
-    /// A job was added, or the last one has ended.
+    /// Notified when a job is added, and when the last one has ended.
     changed: Condvar,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Aside {
 struct State {
     jobs: VecDeque<Job>,
     has_thread: bool,
-    /// The thread is inside a job.
+    /// Whether a job is running.
     is_busy: bool,
 }
 
@@ -55,8 +55,8 @@ impl std::fmt::Debug for Aside {
 }
 
 impl Aside {
-    /// Has the thread do a job, after those it was given before. Does not wait for it. The caller
-    /// holds no lock: if no thread can be started, the job runs here.
+    /// Has the thread run a job after the earlier ones. Does not wait for it. The caller holds no
+    /// lock: if no thread can be started, the job runs here.
     pub(crate) fn run(self: &Arc<Self>, job: impl FnOnce() + Send + 'static) {
         let mut state = self.state.lock();
         state.jobs.push_back(Box::new(job));
@@ -75,13 +75,16 @@ impl Aside {
             }
         });
         if let Err(error) = started {
-            tracing::warn!(%error, "no thread for calls that may block: a context makes them");
+            tracing::warn!(
+                %error,
+                "could not start a thread for calls that may block; the caller makes them"
+            );
             self.state.lock().has_thread = false;
             while self.run_next() {}
         }
     }
 
-    /// Waits until no job is left; false if that is not so at the deadline.
+    /// Waits until no job is left. Returns false if one is left at the deadline.
     pub(crate) fn settle(&self, deadline: Option<Instant>) -> bool {
         let mut state = self.state.lock();
         while state.is_busy || !state.jobs.is_empty() {
@@ -94,7 +97,7 @@ impl Aside {
         true
     }
 
-    /// Waits for a job; false if none came for a while, and the thread is to end.
+    /// Waits for a job. Returns false if none came for a while; then the thread ends.
     fn wait_for_job(&self) -> bool {
         let mut state = self.state.lock();
         let deadline = clock::instant() + ASIDE_LINGERS;
@@ -106,14 +109,14 @@ impl Aside {
         state.has_thread
     }
 
-    /// Runs the first job; false if the queue is empty.
+    /// Runs the first job. Returns false if the queue is empty.
     fn run_next(&self) -> bool {
         let mut state = self.state.lock();
         let Some(job) = state.jobs.pop_front() else { return false };
         debug_assert!(!state.is_busy, "jobs of one file system run one by one");
         state.is_busy = true;
         drop(state);
-        // A panic has been reported where it happened, and the other files are to be closed.
+        // The panic hook has reported a panic, and other files have to be closed.
         let _ = catch_unwind(AssertUnwindSafe(job));
         let mut state = self.state.lock();
         state.is_busy = false;
@@ -133,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contract_15_jobs_run_in_order_and_beside_whoever_gives_them() {
+    fn contract_15_jobs_run_in_order_on_another_thread() {
         let aside = Arc::new(Aside::default());
         let (go_on, wait) = mpsc::channel::<()>();
         let (told, tell) = mpsc::channel();
@@ -150,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn contract_16_the_thread_ends_when_there_is_nothing_to_do() {
+    fn contract_16_the_thread_ends_without_jobs() {
         let aside = Arc::new(Aside::default());
         for _ in 0..2 {
             aside.run(|| panic!("a job that fails; the next one runs all the same"));
@@ -159,7 +162,7 @@ mod tests {
             assert!(aside.state.lock().has_thread);
             let deadline = clock::instant() + Duration::from_secs(20);
             while Arc::strong_count(&aside) > 1 {
-                assert!(clock::instant() < deadline, "the thread stays");
+                assert!(clock::instant() < deadline, "the thread did not end");
                 thread::sleep(Duration::from_millis(20));
             }
             assert!(!aside.state.lock().has_thread);

@@ -33,11 +33,11 @@ pub(crate) struct Counters {
     pub(crate) handovers: AtomicU64,
     pub(crate) lent: AtomicU64,
     latencies: Mutex<Latencies>,
-    /// By the number of the context.
+    /// Queues by the number of their context.
     queues: Mutex<Vec<OfQueue>>,
 }
 
-/// How long sampled writes took.
+/// Latencies of sampled writes.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Latencies {
     /// From acceptance until the device had written them.
@@ -46,11 +46,11 @@ pub(crate) struct Latencies {
     pub(crate) durable: Latency,
 }
 
-/// What the queue counts.
+/// Counters of a queue.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct OfQueue {
     pub(crate) counters: forebay_block::Counters,
-    /// How long completions were held.
+    /// Times that completions were held.
     pub(crate) holds: Latency,
 }
 
@@ -59,7 +59,7 @@ impl Counters {
         counter.fetch_add(by, Ordering::Relaxed);
     }
 
-    /// Space is asked for ahead of data.
+    /// Counts bytes reserved ahead of data.
     pub(crate) fn add_reserved(&self, purpose: ReservedFor, bytes: u64) {
         let counter = match purpose {
             ReservedFor::Dense => &self.reserved_dense_bytes,
@@ -69,15 +69,16 @@ impl Counters {
         Self::add(counter, bytes);
     }
 
-    /// So many requests of background writeback are in flight to a file system. Only the context
-    /// says so.
+    /// Notes the number of requests of background writeback in flight to a file system. Only
+    /// contexts call this.
     pub(crate) fn note_flight(&self, requests: usize) {
         if requests as u64 > self.peak_flight.load(Ordering::Relaxed) {
             self.peak_flight.store(requests as u64, Ordering::Relaxed);
         }
     }
 
-    /// What the queue of a context has counted, and how long what it ended last was held.
+    /// Sets the counters of a context's queue. `held` is the time that its last completions were
+    /// held.
     pub(crate) fn set_queue(
         &self,
         context: usize,
@@ -95,12 +96,12 @@ impl Counters {
         queue.counters = counters;
     }
 
-    /// Bytes the device has written for all contexts together.
+    /// Returns the bytes written by all contexts.
     pub(crate) fn written_bytes(&self) -> u64 {
         self.queues.lock().iter().map(|queue| queue.counters.written_bytes).sum()
     }
 
-    /// Of all contexts together.
+    /// Returns the counters of all contexts together.
     pub(crate) fn queue(&self) -> OfQueue {
         let mut all = OfQueue::default();
         for queue in self.queues.lock().iter() {

@@ -1,18 +1,18 @@
-//! Whether all threads of an engine's contexts have ended: a count of guards, and a wait for zero.
+//! End of all threads of an engine's contexts: a count of guards, and a wait for zero.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::platform::sync::{Condvar, Mutex};
 
-/// The count.
+/// Count of guards.
 #[derive(Debug, Default)]
 pub(crate) struct Ended {
     running: Mutex<usize>,
     changed: Condvar,
 }
 
-/// Guard of something that has not ended: a thread, or the permission to start one.
+/// Guard of a thread that has not ended, or of the permission to start one.
 #[derive(Debug)]
 pub(crate) struct Running(Arc<Ended>);
 
@@ -23,7 +23,7 @@ impl Ended {
         (Arc::clone(&ended), Running(ended))
     }
 
-    /// Waits until the last guard is dropped; returns false if the deadline is first.
+    /// Waits until the last guard is dropped. Returns false if the deadline comes first.
     pub(crate) fn wait(&self, deadline: Option<Instant>) -> bool {
         let mut running = self.running.lock();
         while *running > 0 {
@@ -64,7 +64,7 @@ mod tests {
     use crate::platform::{clock, thread};
 
     #[test]
-    fn it_waits_for_the_last_guard_and_not_beyond_a_deadline() {
+    fn a_wait_ends_with_the_last_guard_or_at_the_deadline() {
         let (ended, running) = Ended::new();
         let other = running.clone();
         drop(running);

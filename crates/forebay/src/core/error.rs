@@ -111,7 +111,7 @@ pub struct Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// Creates an error of a kind; `what` says what failed.
+    /// Creates an error of a kind; `what` names the failure.
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
         Self { kind, what: what.into(), path: None, offset: None, remedy: None, source: None }
     }

@@ -1,10 +1,10 @@
-//! Pages that cannot be written: how many there may be, and the way out.
+//! Pages that cannot be written: their limits.
 //!
-//! A page that could not be written stays dirty and keeps its memory, for as long as its device
-//! takes nothing. So that one bad file or one dead device does not hold the memory of all: a file
-//! may have so many of them, and a device, and who would write more hears at the write why that is
-//! in vain. Those on the device beyond its share (they became dirty before anybody knew) are not
-//! held against who writes elsewhere.
+//! A page that could not be written stays dirty and keeps its memory, until its device accepts the
+//! write. One bad file or dead device must not take the memory of all. So each file and each device
+//! has a limit for such pages, and writes beyond it fail with the reason. Pages beyond the share of
+//! a device, which became dirty before the failure was known, do not count against writers of other
+//! devices.
 
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
@@ -12,13 +12,13 @@ use forebay_block::Errno;
 
 use crate::platform::sync::Mutex;
 
-/// Of one device, the pages that cannot be written.
+/// Pages of one device that cannot be written.
 #[derive(Debug, Default)]
 pub(crate) struct Failing {
     pages: AtomicU64,
-    /// Of these, beyond the device's share when it was last looked.
+    /// Pages beyond the device's share, at the last update.
     beyond: Mutex<u64>,
-    /// Why, the last time.
+    /// Error of the last failed write.
     errno: AtomicI32,
 }
 
@@ -38,7 +38,7 @@ impl Failing {
         self.errno.store(errno.0, Ordering::Relaxed);
     }
 
-    /// Counts the pages of a file anew: they were `before`, and are `now`.
+    /// Replaces a file's count, `before`, by `now`.
     pub(crate) fn change(&self, before: u64, now: u64) {
         if now >= before {
             self.pages.fetch_add(now - before, Ordering::AcqRel);
@@ -48,9 +48,9 @@ impl Failing {
         }
     }
 
-    /// Counts the pages beyond the device's share anew: the pages have changed, or the share. If
-    /// the count has changed, calls `tell` with the count before and now. Calls do not overlap, so
-    /// the level hears of one change after the other.
+    /// Updates the count of pages beyond the device's share, after a change of the pages or the
+    /// share. If the count has changed, calls `tell` with the count before and now. Calls do not
+    /// overlap, so the level sees changes in order.
     pub(crate) fn look_again(&self, share: u64, tell: impl FnOnce(u64, u64)) {
         let mut beyond = self.beyond.lock();
         let now = self.pages().saturating_sub(share);

@@ -1,4 +1,4 @@
-//! A handle of a file, and its verbs.
+//! Handle of a cached file.
 
 use std::future::poll_fn;
 use std::io::{IoSlice, IoSliceMut};
@@ -67,7 +67,7 @@ pub struct File {
     pub(crate) inode: Arc<Inode>,
     pub(crate) open: Open,
     patience: Duration,
-    /// The last error of a page write this handle was told of.
+    /// Number of the last page error that this handle has reported.
     seen: AtomicU64,
     closed: bool,
 }
@@ -86,8 +86,8 @@ impl File {
     /// asked only at the end of the file. Blocks if a page is not in memory.
     ///
     /// # Errors
-    /// `Io` if the device could not be read; `Poisoned` after a panic has interrupted a change of the
-    /// file's state, until all handles of the file are closed.
+    /// `Io` if the device could not be read; `Poisoned` after a panic has interrupted a change of
+    /// the file's state, until all handles of the file are closed.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         wait::block_on(self.read_at_async(buffer, offset))
     }
@@ -132,7 +132,7 @@ impl File {
     /// Blocks while the dirty limit is reached.
     ///
     /// While the dirty limit is reached, a write of 1 MiB or more goes straight from `data` to the
-    /// device, if its offset and memory are aligned and it lies below the end of the file.
+    /// device. Its offset and memory must be aligned, and it must lie below the end of the file.
     ///
     /// # Errors
     /// - `InvalidInput` if the write ends beyond the largest file size.
@@ -141,8 +141,8 @@ impl File {
     /// - `Io` or `NoSpace`, with the reason of the device, if too many earlier pages could not be
     ///   written: 1/16 of `dirty_bytes` for this file, or 1/4 for its device. `Io` also if the
     ///   write would wait for the dirty limit while pages of the file cannot be written.
-    /// - `Poisoned` after a panic has interrupted a change of the file's state, until all handles of
-    ///   the file are closed.
+    /// - `Poisoned` after a panic has interrupted a change of the file's state, until all handles
+    ///   of the file are closed.
     ///
     /// After an error a prefix may have been accepted.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
@@ -153,8 +153,8 @@ impl File {
         wait::block_on(self.write_at_async(&data[past..], offset + past as u64))
     }
 
-    /// Under pressure the front of a large aligned write goes from the caller's buffer to the
-    /// device. Returns how much.
+    /// Writes the front of a large aligned write from the caller's buffer straight to the device,
+    /// if the dirty limit is reached. Returns its length.
     pub(crate) fn write_past(&self, data: &[u8], offset: u64) -> Result<usize> {
         if data.len() < BYPASS_BYTES {
             return Ok(0);
@@ -226,7 +226,7 @@ impl File {
         result.map(|()| offset)
     }
 
-    /// Where it was, and how much of it was accepted.
+    /// Returns the offset of the append, the number of accepted bytes, and the result.
     pub(crate) async fn append_all(&self, data: Slices<'_>) -> (u64, usize, Result<()>) {
         if let Err(error) = self.may_append() {
             return (0, 0, Err(error));
@@ -237,12 +237,12 @@ impl File {
         (offset, accepted, result)
     }
 
-    /// The exclusive right to append, once nobody else has it.
+    /// Waits for the exclusive right to append.
     pub(crate) fn poll_append(&self, context: &Context<'_>) -> Poll<AppendTurn<'_>> {
         plugged_no_more(self.inode.poll_append(context)).map(|()| AppendTurn(&self.inode))
     }
 
-    /// Whether what it writes and reads stays in memory.
+    /// Returns whether pages that it writes and reads stay in memory.
     pub(crate) fn caching(&self) -> Caching {
         match self.open.uncached {
             Some(true) => Caching::Uncached,
@@ -251,7 +251,7 @@ impl File {
         }
     }
 
-    /// How much of it was accepted, and why no more.
+    /// Returns the number of accepted bytes, and the result.
     pub(crate) async fn write_all(&self, mut data: Slices<'_>, offset: u64) -> (usize, Result<()>) {
         let length = data.len() as u64;
         if let Err(error) = self.check_end(offset.checked_add(length), offset) {
@@ -286,7 +286,8 @@ impl File {
         (done, result)
     }
 
-    /// Makes sure that there will be space: a pledge while there is plenty, else an allocation now.
+    /// Makes sure that there will be space: by a pledge if there is plenty, otherwise by an
+    /// allocation now.
     async fn make_room(&self, offset: u64, length: u64) -> Result<Promise<'_>> {
         match self.pledge(length) {
             Some(_pledge) => Ok(Promise::Plenty { _pledge }),
@@ -382,7 +383,7 @@ impl File {
         wait::block_on(self.set_len_in_turn(length))
     }
 
-    /// Between appends: one that has found out where the end is has written there before.
+    /// Waits for appends: one that has looked up the end writes there before the length changes.
     async fn set_len_in_turn(&self, length: u64) -> Result<()> {
         let _turn = poll_fn(|context| self.poll_append(context)).await;
         self.ask(TicketKind::SetLength(length)).await
@@ -478,9 +479,9 @@ impl File {
     /// Drops all data that was accepted but not written, and returns the number of bytes dropped,
     /// in whole pages. Blocks.
     ///
-    /// This is the way out if a device accepts no writes any more. Afterwards the file has the
-    /// content and size that its file system has. Data that an earlier successful sync covered is
-    /// not affected.
+    /// This is the remedy if a device no longer accepts writes. Afterwards the file has the content
+    /// and size that its file system has. Data that an earlier successful sync covered is not
+    /// affected.
     ///
     /// Writes in flight are waited for, so this blocks on a device that hangs. Callers that wait
     /// for a sync of dropped data get `Io` with `ECANCELED`, and every other handle gets that error
@@ -499,7 +500,7 @@ impl File {
     /// As [`File::discard_dirty`].
     pub async fn discard_dirty_async(&self) -> Result<u64> {
         self.may_write()?;
-        // The end may move: not in the midst of an append.
+        // The end may move, so no append may be in progress.
         let turn = poll_fn(|context| self.poll_append(context)).await;
         let hold = Hold::new(&self.inode, &self.shared);
         let dropped =
@@ -521,13 +522,13 @@ impl File {
     ///
     /// # Errors
     /// As [`File::sync_data`]; `TimedOut` if the device did not finish in time. The writing then
-    /// goes on, and [`Builder::on_error`](crate::Builder::on_error) reports its errors.
+    /// continues, and [`Builder::on_error`](crate::Builder::on_error) reports its errors.
     pub fn close(self) -> Result<()> {
         let (patience, path) = (self.patience, self.inode.path.clone());
         let deadline = clock::instant().checked_add(patience);
         wait::block_on_until(self.close_async(), deadline).unwrap_or_else(|| {
             Err(Error::late(&path)
-                .remedy("the writing goes on; Builder::on_error reports its errors"))
+                .remedy("the writing continues; Builder::on_error reports its errors"))
         })
     }
 
@@ -539,8 +540,8 @@ impl File {
         self.shared.check()?;
         let (id, last) = self.let_go(Inode::ask_with);
         let result = Ticket::new(Arc::clone(&self.inode), id).await;
-        // Read before the file is let go of; whoever has not synced hears of a failed flush here or
-        // never.
+        // Read before the file is closed. A caller that has not synced gets the error of a failed
+        // flush here or never.
         let poisoned = self.inode.lock().cache.poisoned();
         if last == Last::Yes {
             poll_fn(|context| self.inode.poll_closed(&self.shared, context)).await;
@@ -550,8 +551,8 @@ impl File {
         self.and_untold(result.and(flushed))
     }
 
-    /// Asks for everything to be written and gives up the handle. Wakers run once the table's lock
-    /// is released: one may drop another handle.
+    /// Requests the writing of everything and drops the handle. Wakers run once the table is
+    /// unlocked: one may drop another handle.
     fn let_go<T>(
         &mut self,
         ask: impl Fn(&Arc<Inode>, &Base, TicketKind, &mut After) -> T,
@@ -572,8 +573,8 @@ impl File {
         Ticket::new(Arc::clone(&self.inode), self.inode.ask(&self.shared, request))
     }
 
-    /// An error of an earlier page write is told once to each handle, even when it has been got
-    /// over.
+    /// Adds the error of an earlier page write, which is reported once to each handle, even if the
+    /// page has been written since.
     pub(crate) fn and_untold(&self, result: Result<()>) -> Result<()> {
         let mut seen = self.seen.load(Ordering::Relaxed);
         let untold = self.inode.lock().cache.untold_error(&mut seen);
@@ -613,7 +614,7 @@ impl File {
         Err(Error::for_reading(&self.inode.path))
     }
 
-    /// Whether the end can be moved: that of a file.
+    /// Checks that the end can be moved: not on a block device.
     fn may_move_end(&self, what: &str, remedy: &str) -> Result<()> {
         match self.inode.fixed_size {
             None => Ok(()),
@@ -651,7 +652,7 @@ impl Drop for File {
     }
 }
 
-/// Whether what is to be changed ends on a device; offset and end as the caller has them.
+/// Checks that a range ends on the device.
 pub(crate) fn check_device_end(
     path: &Path,
     size: u64,
@@ -670,7 +671,7 @@ pub(crate) fn check_device_end(
     .remedy("nothing was changed"))
 }
 
-/// The exclusive right to append; ends with the append, however that ends.
+/// Exclusive right to append, until dropped.
 pub(crate) struct AppendTurn<'a>(&'a Inode);
 
 impl Drop for AppendTurn<'_> {

@@ -1,8 +1,8 @@
-//! Where a file belongs: which writeback context has it, and by what that is decided.
+//! The writeback context of a file, and how it is chosen.
 //!
-//! The context that has a file is the only one that sends anything of it, so a file's order needs
-//! no lock between contexts. It changes by a handover (`context/handover.rs`), under the file's
-//! lock; whoever sends a message reads it without, and a message that comes too late is sent on.
+//! Only the context that has a file sends its bios, so their order needs no lock between contexts.
+//! A handover (`context/handover.rs`) changes the context under the file's lock. Senders of
+//! messages read it without the lock, and a late message is forwarded.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
@@ -38,18 +38,18 @@ pub enum Affinity {
 }
 
 impl Affinity {
-    /// What the knob takes.
+    /// Values of the knob.
     pub(crate) const CHOICES: &str = "single, hash, directory, group";
 
-    /// All of them.
+    /// All values.
     pub(crate) const ALL: [Self; 4] = [Self::Single, Self::Hash, Self::Directory, Self::Group];
 
-    /// The affinity of a name.
+    /// Returns the affinity with this name.
     pub(crate) fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|affinity| affinity.name() == name)
     }
 
-    /// Its name.
+    /// Returns the name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Single => "single",
@@ -60,23 +60,23 @@ impl Affinity {
     }
 }
 
-/// The group of a file that is in none.
+/// Stands for a file without a group.
 const NO_GROUP: u32 = u32::MAX;
 
-/// Where one file belongs.
+/// Context of a file, and the keys that decide it.
 #[derive(Debug)]
 pub(crate) struct Home {
-    /// The context that has it.
+    /// Number of its context.
     context: AtomicUsize,
     own: u64,
     directory: u64,
     group: AtomicU32,
-    /// It is the group of data, seen where it lies; else it is the inode's, or none.
+    /// Whether the group is that of data blocks. Otherwise it is that of the inode, or unknown.
     is_seen: AtomicBool,
 }
 
 impl Home {
-    /// Looks at the file system: the directory a file was opened in, and the group it is in.
+    /// Looks up the directory that the file was opened in, and its allocation group.
     pub(crate) fn new(file: &File, path: &Path, volume: &Volume) -> Self {
         let own = hashed(file.identity());
         let directory = match file.kind() {
@@ -88,7 +88,7 @@ impl Home {
             }
         };
         let seen = group_of_data(file, volume, file.length().unwrap_or(0).saturating_sub(1));
-        // What has no blocks yet will have them beside its inode, as a rule.
+        // A file without blocks usually gets them near its inode.
         let group = seen.or_else(|| volume.geometry(file)?.group_of_inode(file.identity().inode));
         Self {
             context: AtomicUsize::new(0),
@@ -99,42 +99,42 @@ impl Home {
         }
     }
 
-    /// Whether it was ever seen where its data lies.
+    /// Returns whether the group of its data was ever looked up.
     pub(crate) fn is_seen(&self) -> bool {
         self.is_seen.load(Ordering::Relaxed)
     }
 
-    /// The context that has the file.
+    /// Returns the number of the context that has the file.
     pub(crate) fn context(&self) -> usize {
         self.context.load(Ordering::Acquire)
     }
 
-    /// Another context has the file from now on: whoever reads it sends to that one, which has
-    /// heard of the file before.
+    /// Gives the file to another context, which has the `Attach` message by now. Later messages go
+    /// to that context.
     pub(crate) fn set_context(&self, context: usize) {
         debug_assert!(context < CONTEXTS, "context {context}");
         self.context.store(context, Ordering::Release);
     }
 
-    /// Looks again where the file's blocks are, at the offset of the last write. A system call,
-    /// which may block. Returns whether the group has changed.
+    /// Looks up the group of the file's blocks again, at the offset of the last write. Makes a
+    /// system call, which may block. Returns whether the group has changed.
     pub(crate) fn look(&self, file: &File, volume: &Volume, offset: u64) -> bool {
         let Some(group) = group_of_data(file, volume, offset) else { return false };
         self.is_seen.store(true, Ordering::Relaxed);
         self.group.swap(group, Ordering::Relaxed) != group
     }
 
-    /// The context it belongs to, among so many.
+    /// Returns the context that the file belongs to, among `active`.
     pub(crate) fn place(&self, affinity: Affinity, active: usize, volume: &Volume) -> usize {
-        debug_assert!(active > 0, "a file belongs to one of no contexts");
+        debug_assert!(active > 0, "no context is active");
         let key = match affinity {
             Affinity::Single => return 0,
             Affinity::Hash => self.own,
             Affinity::Directory => self.directory,
             Affinity::Group => match self.group.load(Ordering::Relaxed) {
                 NO_GROUP => self.directory,
-                // In turn, so that neighbouring groups do not meet; file systems begin at different
-                // contexts.
+                // Groups are distributed in turn, so that neighbouring groups differ. Each file
+                // system begins at another context.
                 group => u64::from(group) + volume.number() as u64,
             },
         };
@@ -148,7 +148,7 @@ fn group_of_data(file: &File, volume: &Volume, offset: u64) -> Option<u32> {
 }
 
 fn hashed(identity: Identity) -> u64 {
-    // The same in every run: which files share a context can be repeated.
+    // Equal in every run, so that a placement can be repeated.
     let mut hasher = DefaultHasher::new();
     identity.hash(&mut hasher);
     hasher.finish()
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_found_and_told() {
+    fn names_are_parsed_and_printed() {
         for name in Affinity::CHOICES.split(", ") {
             assert_eq!(Affinity::by_name(name).unwrap().name(), name);
         }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn each_affinity_goes_by_its_own_key() {
+    fn each_affinity_uses_its_own_key() {
         let volume = numbered(0);
         let file = home(5, 6, Some(3));
         let place = |affinity| file.place(affinity, 4, &volume);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_always_one_of_those_there_are() {
+    fn a_place_is_always_an_active_context() {
         for active in 1..70 {
             for affinity in Affinity::ALL {
                 let file = home(u64::MAX, u64::MAX - 1, Some(u32::MAX - 1));

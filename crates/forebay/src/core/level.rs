@@ -1,9 +1,9 @@
 //! The level of dirty pages of an engine, and the writers that wait for it to fall.
 //!
-//! Freed room goes to whoever waits longest, among those whose file system may have more: a waiter
-//! is granted so many pages at once, charged already, and runs on them without asking again. So
-//! nobody overtakes on the same file system, a slow one holds up nobody else, and a wait costs two
-//! context switches per grant rather than per page.
+//! Freed room goes to the waiter that has waited longest, among those whose file system may have
+//! more. A waiter is granted several pages at once, already charged, and uses them without asking
+//! again. So waiters of one file system stay in order, and a slow file system delays no other. A
+//! wait costs two context switches per grant, not per page.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,34 +20,34 @@ use crate::core::volume::Volume;
 use crate::platform::clock;
 use crate::platform::sync::Mutex;
 
-/// The level.
+/// Level of dirty pages.
 #[derive(Debug)]
 pub(crate) struct Level {
-    /// Pages from which on writers wait, and background writeback works. Changed one after the
-    /// other; between the two the lower one still holds.
+    /// Pages at which writers wait, and at which background writeback starts. They are changed one
+    /// after the other; in between, the lower one applies.
     limit: AtomicU64,
     background: AtomicU64,
     dirty: AtomicU64,
-    /// Of these, pages that cannot be written, beyond the share of their device.
+    /// Pages among them that cannot be written, beyond the share of their device.
     beyond: AtomicU64,
     peak: AtomicU64,
     waits: AtomicU64,
-    /// The longest a writer has waited, in nanoseconds.
+    /// Longest wait of a writer, in nanoseconds.
     longest_wait: AtomicU64,
     waiting: Mutex<Waiting>,
     queued: AtomicU64,
 }
 
-/// Who waits.
+/// Waiting writers.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Of each file system somebody waits for.
+    /// One line for each file system with waiters.
     lines: Vec<Line>,
-    /// How many ever came: the next one's number.
+    /// Number of waiters so far, which is the number of the next one.
     came: u64,
 }
 
-/// Who waits to write to one file system, in the order they came.
+/// Writers that wait for one file system, in order of arrival.
 #[derive(Debug)]
 struct Line {
     volume: Arc<Volume>,
@@ -72,7 +72,7 @@ impl Waiting {
         waiter
     }
 
-    /// Takes one out; false where it is not there any more.
+    /// Removes a waiter. Returns false if it is not there.
     fn remove(&mut self, waiter: &Arc<Waiter>) -> bool {
         for line in &mut self.lines {
             if let Some(at) = line.waiters.iter().position(|other| Arc::ptr_eq(other, waiter)) {
@@ -91,13 +91,13 @@ impl Waiting {
 
 #[derive(Debug)]
 struct Waiter {
-    /// In the order they came.
+    /// Number in order of arrival.
     number: u64,
-    /// Where that file lies.
+    /// File system of the file.
     volume: Arc<Volume>,
-    /// The file it wants to write.
+    /// File to write.
     target: Target,
-    /// Pages granted; and who to tell.
+    /// Granted pages, and the waker.
     granted: Mutex<(u64, Option<Waker>)>,
 }
 
@@ -120,7 +120,7 @@ impl Level {
         self.dirty.load(Ordering::Relaxed)
     }
 
-    /// Pages from which on writers wait.
+    /// Returns the pages at which writers wait.
     pub(crate) fn limit(&self) -> u64 {
         self.limit.load(Ordering::Relaxed)
     }
@@ -133,23 +133,23 @@ impl Level {
         Throttle::new(self.limit(), self.background())
     }
 
-    /// Changes where writers wait and writeback works; whom to wake is appended. Whether the limit
-    /// was another.
+    /// Changes the levels. Adds the tasks to wake to `wakers`. Returns whether the limit was
+    /// different before.
     pub(crate) fn set_throttle(&self, throttle: Throttle, wakers: &mut Vec<Waker>) -> bool {
         self.background.store(throttle.background, Ordering::Relaxed);
         let before = self.limit.swap(throttle.limit, Ordering::AcqRel);
-        // Who waits may have room now.
+        // Waiters may have room now.
         self.remove(0, wakers);
         before != throttle.limit
     }
 
-    /// Pages that are held against a writer.
+    /// Returns the pages that count against a writer.
     fn counted(&self) -> u64 {
         self.dirty().saturating_sub(self.beyond.load(Ordering::Acquire))
     }
 
-    /// So many pages of a device were beyond its share, and are now; whom to wake is appended. Who
-    /// waits to write to that device hears why, and who waits for room elsewhere may have it.
+    /// Replaces a device's count of pages beyond its share. Adds the tasks to wake to `wakers`:
+    /// writers to that device fail, and other waiters may have room.
     pub(crate) fn change_beyond(&self, before: u64, now: u64, wakers: &mut Vec<Waker>) {
         if before < now {
             self.beyond.fetch_add(now - before, Ordering::AcqRel);
@@ -159,7 +159,7 @@ impl Level {
             self.remove(0, wakers);
         } else {
             let was = self.beyond.fetch_sub(before - now, Ordering::AcqRel);
-            debug_assert!(was >= before - now, "fewer pages beyond than were counted");
+            debug_assert!(was >= before - now, "more pages beyond the share removed than counted");
         }
     }
 
@@ -175,34 +175,34 @@ impl Level {
         Duration::from_nanos(self.longest_wait.load(Ordering::Relaxed))
     }
 
-    /// Whether there is more to be written than writeback keeps up with.
+    /// Returns whether writers bring more than writeback keeps up with.
     pub(crate) fn is_behind(&self) -> bool {
         self.dirty() >= self.background()
     }
 
-    /// Whether writers wait.
+    /// Returns whether writers wait.
     pub(crate) fn has_waiters(&self) -> bool {
         self.queued.load(Ordering::Acquire) > 0
     }
 
-    /// Whether background writeback to a file system has work.
+    /// Returns whether background writeback to a file system has work.
     pub(crate) fn wants_writeback(&self, volume: &Volume) -> bool {
         self.dirty() >= self.background() || volume.share.dirty() >= self.part(volume).background
     }
 
-    /// May a writer of a file with `of_file` dirty pages go on?
+    /// Decides whether a writer of a file with `of_file` dirty pages may continue.
     pub(crate) fn admit(&self, volume: &Volume, of_file: u64) -> Admission {
         self.throttle().admit(self.dirty_of(volume, of_file), self.part(volume))
     }
 
-    /// May a writer of so many pages go on with all of them?
+    /// Decides whether a writer of `pages` pages may continue with all of them.
     pub(crate) fn admit_all(&self, volume: &Volume, pages: u64) -> Admission {
         let Dirty { all, of_device, .. } = self.dirty_of(volume, 0);
         let dirty = Dirty { all: all + pages, of_device: of_device + pages, of_file: u64::MAX };
         self.throttle().admit(dirty, self.part(volume))
     }
 
-    /// Says what part of the level each file system that is written may have from now on.
+    /// Sets the part of the level for each file system that is written.
     pub(crate) fn share_out(&self, volumes: &[&Volume]) {
         let rates: Vec<_> = volumes.iter().map(|volume| volume.share.rate()).collect();
         let is_alone = volumes.len() < 2;
@@ -223,7 +223,7 @@ impl Level {
         }
     }
 
-    /// Pages became dirty.
+    /// Counts pages that became dirty.
     pub(crate) fn add(&self, pages: u64) -> Crossed {
         if pages == 0 {
             return Crossed::Nothing;
@@ -241,7 +241,7 @@ impl Level {
         }
     }
 
-    /// Pages are dirty no more; whom to wake is appended.
+    /// Counts pages that are no longer dirty. Adds the tasks to wake to `wakers`.
     pub(crate) fn remove(&self, pages: u64, wakers: &mut Vec<Waker>) {
         if pages > 0 {
             let before = self.dirty.fetch_sub(pages, Ordering::AcqRel);
@@ -255,10 +255,10 @@ impl Level {
             let Some(waiter) = waiting.lines[at].waiters.pop_front() else { break };
             waiting.tidy();
             let queued = self.queued.fetch_sub(1, Ordering::Release);
-            debug_assert!(queued > 0, "a waiter that nobody counted");
-            debug_assert!(grant > 0, "a grant of nothing wakes nobody");
+            debug_assert!(queued > 0, "a waiter was not counted");
+            debug_assert!(grant > 0, "a grant has at least one page");
             let _ = self.add(grant);
-            // Until it is taken and counted as the file's.
+            // Counted here until it is taken and counted for the file.
             let _ = waiter.volume.share.recount(0, grant);
             let mut granted = waiter.granted.lock();
             granted.0 = grant;
@@ -266,7 +266,7 @@ impl Level {
         }
     }
 
-    /// The line of which the first has waited longest of those that have room, and how much for.
+    /// Returns the line with the longest waiting writer that has room, and its grant.
     fn next_grant(&self, waiting: &Waiting) -> Option<(usize, u64)> {
         let lines = waiting.lines.iter().enumerate().filter_map(|(at, line)| {
             let grant = self.throttle().grant(line.volume.share.rate(), line.waiters.len() as u64);
@@ -279,8 +279,8 @@ impl Level {
         lines.min().map(|(_, at, grant)| (at, grant))
     }
 
-    /// A page of a file could not be written: who waits to write more of it has to look, and keeps
-    /// its place.
+    /// Wakes the writers of a file after a failed write of a page. They check the error, and keep
+    /// their places.
     pub(crate) fn look_again(&self, target: Target, wakers: &mut Vec<Waker>) {
         if self.queued.load(Ordering::Acquire) == 0 {
             return;
@@ -290,22 +290,21 @@ impl Level {
         }
     }
 
-    /// Wakes whoever waits for room, with or without.
+    /// Wakes all waiting writers, with or without room.
     pub(crate) fn wake_all(&self) {
         let waiting: Vec<_> = self.lock().iter().map(Arc::clone).collect();
         let wakers = waiting.iter().filter_map(|waiter| waiter.granted.lock().1.take());
         user_code::wake_all(wakers.collect::<Vec<_>>());
     }
 
-    /// Waits for a grant, to write a file; drop it to stop waiting.
+    /// Queues a writer of a file for a grant. Dropping the result stops the wait.
     pub(crate) fn queue(self: &Arc<Self>, target: Target, volume: &Arc<Volume>) -> Queued {
         self.waits.fetch_add(1, Ordering::Relaxed);
         let mut waiting = self.lock();
         let waiter = waiting.push(target, volume);
         self.queued.fetch_add(1, Ordering::Release);
         drop(waiting);
-        // The level may have fallen between the look and the queueing, with nobody there to be
-        // told.
+        // The level may have fallen before this waiter was in the queue.
         let mut wakers = Vec::new();
         self.remove(0, &mut wakers);
         user_code::wake_all(wakers);
@@ -317,7 +316,7 @@ impl Level {
     }
 }
 
-/// A place in the queue for room.
+/// Place in the queue for room.
 #[derive(Debug)]
 pub(crate) struct Queued {
     level: Arc<Level>,
@@ -333,7 +332,7 @@ enum Taken {
 }
 
 impl Queued {
-    /// The pages granted, charged already.
+    /// Waits for the granted pages, which are already charged.
     pub(crate) fn poll(&mut self, context: &Context<'_>) -> Poll<u64> {
         let waker = context.waker().clone();
         let mut granted = self.waiter.granted.lock();
@@ -394,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn contract_15_room_goes_to_who_waits_longest() {
+    fn contract_15_room_goes_to_the_longest_waiter() {
         let (level, volume) = (level(), Arc::new(Volume::new(0, Arc::default())));
         assert_eq!(add(&level, &volume, 1024), Crossed::Background);
         assert_eq!(level.admit(&volume, 900), Admission::Wait);
@@ -412,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn contract_02_who_waits_hears_of_a_failure_of_its_file() {
+    fn contract_02_a_waiter_is_woken_by_a_failure_of_its_file() {
         let (level, volume) = (level(), Arc::new(Volume::new(0, Arc::default())));
         add(&level, &volume, 1024);
         let (mut mine, mut other) =
@@ -426,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn contract_02_what_a_dead_device_holds_is_not_held_against_others() {
+    fn contract_02_pages_of_a_dead_device_do_not_count_against_others() {
         let (level, volume, dead) =
             (level(), Arc::new(Volume::new(0, Arc::default())), Volume::new(1, Arc::default()));
         add(&level, &dead, 960);
@@ -435,7 +434,7 @@ mod tests {
         assert!(poll(&mut elsewhere).is_pending());
         let mut wakers = Vec::new();
         level.change_beyond(0, 768, &mut wakers);
-        assert_eq!(wakers.len(), 1, "who waits looks again");
+        assert_eq!(wakers.len(), 1, "the waiter looks again");
         assert_eq!(poll(&mut elsewhere), Poll::Ready(16), "and has room");
         assert_eq!(level.admit(&volume, 900), Admission::Granted);
         level.change_beyond(768, 0, &mut wakers);
@@ -456,20 +455,20 @@ mod tests {
     }
 
     #[test]
-    fn contract_15_a_slow_file_system_holds_up_no_other() {
+    fn contract_15_a_slow_file_system_delays_no_other() {
         let level = level();
         let [slow, fast] = [0, 1].map(|number| Arc::new(Volume::new(number, Arc::default())));
         slow.share.set_rate(0, 10);
         fast.share.set_rate(0, 100_000);
         level.share_out(&[&slow, &fast]);
-        // The slow one has its part, 32 pages, and a writer who waits for more.
+        // The slow one has its part, 32 pages, and a writer that waits for more.
         level.add(32);
         let _ = slow.share.recount(0, 32);
         assert_eq!(level.admit(&slow, 32), Admission::Wait);
         let mut first = level.queue(Target(0), &slow);
-        assert!(poll(&mut first).is_pending(), "there is room, and not for it");
-        // The fast one fills the rest; its writer came later, and goes on as soon as it has written
-        // something.
+        assert!(poll(&mut first).is_pending(), "the free room is not for this file system");
+        // The fast one fills the rest. Its writer came later, and continues as soon as some pages
+        // are written.
         level.add(992);
         let _ = fast.share.recount(0, 992);
         let mut second = level.queue(Target(1), &fast);
@@ -479,11 +478,11 @@ mod tests {
         level.remove(64, &mut wakers);
         assert_eq!(poll(&mut second), Poll::Ready(16), "a 64th of the limit");
         assert!(poll(&mut first).is_pending());
-        // A page that the slow one has written is its writer's.
+        // A page that the slow one has written is granted to its own writer.
         let _ = slow.share.recount(1, 0);
         level.remove(1, &mut wakers);
         assert_eq!(poll(&mut first), Poll::Ready(1));
-        // Alone it has all that is free.
+        // A single file system may use all free room.
         let third = level.queue(Target(0), &slow);
         drop(second);
         level.share_out(&[&slow]);
@@ -492,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_granted_and_not_taken_is_nobodys() {
+    fn a_grant_that_is_not_taken_is_given_back() {
         let (level, volume) = (level(), Arc::new(Volume::new(0, Arc::default())));
         volume.share.set_rate(0, 100_000);
         add(&level, &volume, 1024);

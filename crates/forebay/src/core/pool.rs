@@ -1,8 +1,7 @@
-//! The arena and its free frames, shared by callers and context.
+//! The arena and its free frames, shared by callers and contexts.
 //!
-//! This is where frame numbers become memory. The rule that makes it sound is the cache's: a frame
-//! that a plan of copies names is, until the plan is published or ended, read and written by nobody
-//! else in a conflicting way.
+//! Frame numbers become memory here. The rule of the cache makes this sound: until a plan of copies
+//! is published or ended, no other code reads or writes its frames in a conflicting way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -17,18 +16,19 @@ use crate::core::user_code;
 use crate::platform::Arena;
 use crate::platform::sync::{Mutex, MutexGuard};
 
-/// Frames, in which order the clean ones may go, and who waits for one.
+/// Frames, the eviction order of clean ones, and the tasks that wait for one.
 #[derive(Debug)]
 pub(crate) struct Pool {
     arena: Arc<Arena>,
-    /// Another process can finish what is in the arena: it is to be told what that is.
+    /// Whether another process can finish the writing, so that the arena has to describe its
+    /// content.
     is_survived: bool,
     frames: Mutex<Frames>,
-    /// How many are free, to be looked at without the lock.
+    /// Number of free frames, readable without the lock.
     free: AtomicU32,
     evictor: Mutex<Evictor>,
     waiting: Mutex<Vec<Waker>>,
-    /// How many those are, to be looked at without the lock: every read does.
+    /// Number of waiting tasks, readable without the lock: every read checks it.
     waiters: AtomicUsize,
 }
 
@@ -45,7 +45,7 @@ impl Pool {
         &self.arena
     }
 
-    /// Whether the arena is to say what is in it.
+    /// Returns whether the arena has to describe its content.
     pub(crate) fn is_survived(&self) -> bool {
         self.is_survived
     }
@@ -63,23 +63,23 @@ impl Pool {
         taken
     }
 
-    /// Takes these frames: what is in them is known.
+    /// Takes these frames, whose content is known.
     pub(crate) fn take_these(&self, runs: &FrameRuns) {
         let mut frames = self.frames();
         runs.runs().iter().for_each(|run| frames.take_these(*run));
         self.free.store(frames.free(), Ordering::SeqCst);
     }
 
-    /// Gives frames back; whom to wake is appended.
+    /// Gives frames back. Adds the tasks to wake to `wakers`.
     pub(crate) fn give(&self, freed: &mut FrameRuns, wakers: &mut Vec<Waker>) {
         if freed.is_empty() {
             return;
         }
         debug_assert!(
             !self.is_survived || freed.frames().all(|frame| self.arena.published(frame).is_none()),
-            "nothing is said of a frame that is free"
+            "a free frame has no header"
         );
-        // Before anybody else can have them.
+        // Before others can take them.
         let mut evictor = self.evictor();
         freed.frames().for_each(|frame| evictor.leave(frame));
         drop(evictor);
@@ -92,7 +92,7 @@ impl Pool {
         self.take_waiting(wakers);
     }
 
-    /// Pages of a file have become clean; under its lock.
+    /// Enters clean pages of a file with the evictor. Called under the file's lock.
     pub(crate) fn enter_clean(&self, target: Target, clean: &mut Vec<CleanRun>) {
         if clean.is_empty() {
             return;
@@ -105,26 +105,28 @@ impl Pool {
         }
     }
 
-    /// In which order clean pages may go. No other lock is taken while this one is held.
+    /// Returns the eviction order of clean pages. No other lock is taken while this one is held.
     pub(crate) fn evictor(&self) -> MutexGuard<'_, Evictor> {
         self.evictor.lock()
     }
 
-    /// Wakes `waker` when frames are given back. Look again after this, before waiting.
+    /// Registers a waker for freed frames. The caller must look again after this, before it waits.
     pub(crate) fn wait(&self, waker: &Waker) {
         let waker = waker.clone();
         let mut waiting = self.waiting.lock();
         waiting.push(waker);
-        // Before that look: who gives frames back says so, and looks here after that.
+        // Before that look: a thread that frees frames updates their number first, and reads this
+        // one afterwards.
         self.waiters.store(waiting.len(), Ordering::SeqCst);
     }
 
-    /// Whether anybody waits for frames.
+    /// Returns whether a task waits for frames.
     pub(crate) fn has_waiting(&self) -> bool {
         self.waiters.load(Ordering::SeqCst) > 0
     }
 
-    /// Whoever waits for frames, to be woken: pages have become clean, and can be evicted.
+    /// Removes the wakers of tasks that wait for frames: pages have become clean and can be
+    /// evicted.
     pub(crate) fn take_waiting(&self, wakers: &mut Vec<Waker>) {
         if self.has_waiting() {
             let mut waiting = self.waiting.lock();
@@ -133,7 +135,7 @@ impl Pool {
         }
     }
 
-    /// Wakes whoever waits for frames.
+    /// Wakes all tasks that wait for frames.
     pub(crate) fn wake_all(&self) {
         let mut waiting = Vec::new();
         self.take_waiting(&mut waiting);
@@ -150,23 +152,23 @@ impl Pool {
                     self.zero(copy.frame, 0..copy.at);
                     self.zero(copy.frame, copy.at + copy.length..PAGE);
                 }
-                // SAFETY: `copy.frame` is planned for us alone; the old frame is in flight as the
-                // source of a write, so nobody changes it, and it is not freed before the page is
-                // published: its page is busy.
+                // SAFETY: `copy.frame` is planned for this copy alone. The old frame is in flight
+                // as the source of a write, so no code changes it. It is not freed before the page
+                // is published, because the page is busy.
                 Prepare::From(old) => unsafe { self.arena.copy_frame(old, copy.frame) },
             }
             let mut done = 0;
             while done < copy.length {
                 let part = from.take(copy.length - done);
-                // SAFETY: the page is busy: until it is published nobody else reads, sends or drops
-                // its frame.
+                // SAFETY: the page is busy: until it is published, no other code reads, sends or
+                // drops its frame.
                 unsafe { self.arena.copy_in(copy.frame, copy.at + done, part) };
                 done += part.len();
             }
         }
     }
 
-    /// Makes the copies of a plan, into the caller's memory, which is left behind.
+    /// Makes the copies of a plan into the caller's memory, and advances that.
     pub(crate) fn copy_out(&self, steps: &[ReadStep], into: &mut SlicesMut<'_, '_>) {
         debug_assert!(steps.iter().map(|step| step.length).sum::<usize>() <= into.len());
         for step in steps {
@@ -184,24 +186,24 @@ impl Pool {
         }
     }
 
-    /// Zeroes a part of a frame of which the caller has the only use: a planned copy, or a page
-    /// under the file's lock that nobody has pinned.
+    /// Zeroes a part of a frame that only the caller uses. It is in a planned copy, or in a page
+    /// under the file's lock that no reader has pinned.
     pub(crate) fn zero(&self, frame: Frame, range: std::ops::Range<usize>) {
         if !range.is_empty() {
-            debug_assert!(range.end <= PAGE, "a part of one frame");
-            // SAFETY: the only use, as said above.
+            debug_assert!(range.end <= PAGE, "a range beyond the frame");
+            // SAFETY: only the caller uses the frame, as described above.
             unsafe { self.arena.zero(frame, range) };
         }
     }
 
-    /// Copies what was missing of a page to where it is missing. Under the file's lock: the bytes
-    /// that are missing are nobody's yet, and the frame they come from is the caller's alone.
+    /// Copies the missing bytes of a page into its frame. Called under the file's lock. No code
+    /// uses the missing bytes yet, and only the caller uses the frame that they come from.
     pub(crate) fn patch(&self, patch: &Patch) {
         for bytes in &patch.bytes {
-            debug_assert!(bytes.end <= PAGE, "a part of one frame");
+            debug_assert!(bytes.end <= PAGE, "a range beyond the frame");
             let filled = patch.filled.clamp(bytes.start, bytes.end);
-            // SAFETY: nobody reads or writes the missing bytes of a page, and nobody else knows the
-            // frame they are in.
+            // SAFETY: no code reads or writes the missing bytes of a page, and only the caller
+            // knows the frame that they come from.
             unsafe { self.arena.copy_part(patch.from, patch.to, bytes.start..filled) };
             self.zero(patch.to, filled..bytes.end);
         }

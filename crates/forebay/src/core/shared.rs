@@ -1,5 +1,5 @@
-//! The upper part of what all threads of an engine share: the table of open inodes, and the way to
-//! the contexts.
+//! The upper part of the state that all threads of an engine share: the table of open inodes, and
+//! the messages to the contexts.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -29,22 +29,22 @@ use crate::platform::thread;
 pub(crate) struct Shared {
     base: Base,
     pub(crate) table: Mutex<Table>,
-    /// Signalled when an open or the closing of a file ends, and when the engine stops.
+    /// Notified when an open or the close of a file ends, and when the engine stops.
     opening_ended: Condvar,
     pub(crate) contexts: Directory,
-    /// Finds how many contexts there should be.
+    /// Finds the number of contexts.
     pub(crate) auto: Auto,
     starter: Box<dyn Start>,
-    /// A caller evicts pages ahead of need.
+    /// Whether a caller evicts pages ahead of need.
     pub(crate) evicting: AtomicBool,
 }
 
-/// Starts contexts. They hold a [`Shared`], so it knows them only by this.
+/// Starts contexts. They hold a [`Shared`], which knows them only by this trait.
 pub(crate) trait Start: Send + Sync {
     /// Starts the next context and enters it. Returns the system calls that it uses, in one line.
     ///
     /// # Errors
-    /// Why it could not be started; `Shutdown` once no more may start.
+    /// If it could not be started, with the reason; `Shutdown` once no more may start.
     fn start(&self, shared: &Arc<Shared>, knobs: OfContext) -> Result<String>;
 
     /// Lets no more contexts start.
@@ -83,7 +83,7 @@ impl Shared {
         self.contexts.send(message);
     }
 
-    /// Changes a file under its lock, and carries out what follows once the lock is released.
+    /// Changes a file under its lock, and carries out the effects once it is unlocked.
     #[inline]
     pub(crate) fn change<T>(
         &self,
@@ -93,7 +93,7 @@ impl Shared {
         self.finishing(|after| inode.change(self, after, change))
     }
 
-    /// Runs several changes, and carries out what follows from all of them. No lock may be held.
+    /// Runs several changes, and then carries out all effects. No lock may be held.
     #[inline]
     pub(crate) fn finishing<T>(&self, changes: impl FnOnce(&mut After) -> T) -> T {
         let was_panicking = thread::panicking();
@@ -101,7 +101,7 @@ impl Shared {
         changes(&mut finishing.after)
     }
 
-    /// Carries out what follows from changes. No lock may be held.
+    /// Carries out effects of changes. No lock may be held.
     #[inline]
     pub(crate) fn finish(&self, after: &mut After) {
         after.settle(self);
@@ -116,7 +116,7 @@ impl Shared {
         self.starter.start(self, knobs)
     }
 
-    /// Has all contexts end when they have nothing in flight. No more can be started.
+    /// Stops all contexts once they have nothing in flight. No more can be started.
     pub(crate) fn stop_contexts(&self) {
         self.starter.stop();
         self.send(Message::Stop);
@@ -125,17 +125,17 @@ impl Shared {
     /// Stops serving calls. Returns true for the first caller.
     pub(crate) fn stop(&self) -> bool {
         let is_first = self.refuse_calls();
-        // An open that has looked before, under the lock, sleeps by now.
+        // An open that checked before, under the lock, is waiting by now.
         drop(self.table());
         self.wake_opening();
         is_first
     }
 
-    /// Ends every wait for a context: the last one has ended, by request or by a bug of ours.
+    /// Ends every wait for a context: the last one has ended, on request or because of a bug.
     pub(crate) fn orphan(&self) {
         self.stop();
         self.mark_orphaned();
-        // Not under the table's lock: a waker is the caller's code, and may come back here.
+        // Without the lock of the table: a waker is the caller's code, and may call the engine.
         let table = self.table();
         let (direct, mut cached) = (table.direct_inodes(), table.inodes());
         cached.extend(table.closing_inodes());
@@ -146,16 +146,16 @@ impl Shared {
         self.level.wake_all();
     }
 
-    /// Releases every lease: no context is left that would give one up when another program asks
-    /// for it, or write under it.
+    /// Releases every lease. No context is left that would release one on request, or write under
+    /// it.
     pub(crate) fn release_leases(&self) {
         let inodes = self.table().inodes();
         inodes.iter().for_each(|inode| inode.file.release_lease());
     }
 
-    /// Leaves unwritten data to the keeper, if there is one. Locks and leases stay with the open
-    /// files, which the keeper has too: no other program gets in before it is done, and no context
-    /// closes a file.
+    /// Leaves unwritten data to the keeper, if one runs. Locks and leases stay with the open files,
+    /// which the keeper has, too. So no other program gets the files before it is done, and no
+    /// context closes a file.
     pub(crate) fn leave_files(&self) {
         if !self.keeper.as_ref().is_some_and(|keeper| keeper.is_there()) {
             return;
@@ -165,8 +165,7 @@ impl Shared {
         inodes.iter().for_each(|inode| inode.file.leave());
     }
 
-    /// Does nothing more about unwritten data in this process: the keeper, if there is one, writes
-    /// it now.
+    /// Gives up unwritten data in this process. The keeper, if one runs, writes it now.
     pub(crate) fn leave_to_keeper(&self) {
         self.leave_files();
         if let Some(keeper) = &self.keeper {
@@ -199,14 +198,13 @@ impl Shared {
         self.opening_ended.wait(table)
     }
 
-    /// Wakes the opens that wait for another one.
+    /// Wakes opens that wait for another one.
     pub(crate) fn wake_opening(&self) {
         self.opening_ended.notify_all();
     }
 
-    /// Returns the table once a file is not being closed, so that an open of it finds it gone
-    /// altogether or there altogether. Waits as long as the closing takes, or until the engine
-    /// stops; no context calls this.
+    /// Returns the table once a file is not being closed, so that an open finds it either closed or
+    /// open. Waits as long as the closing takes, or until the engine stops; no context calls this.
     pub(crate) fn table_unless_closing(&self, identity: Identity) -> MutexGuard<'_, Table> {
         let mut table = self.table();
         while table.is_closing(identity) && self.check().is_ok() {
@@ -222,7 +220,7 @@ impl Shared {
     }
 }
 
-/// Effects of changes, carried out when it is dropped.
+/// Effects of changes, carried out when this is dropped.
 struct Finishing<'a> {
     shared: &'a Shared,
     after: After,
@@ -232,7 +230,7 @@ struct Finishing<'a> {
 impl Drop for Finishing<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Changes that ended before a panic count, and other files may be among them.
+        // Changes that ended before a panic count. They may belong to other files.
         if thread::panicking() && !self.was_panicking {
             self.after.forget_frames();
         }
@@ -243,8 +241,8 @@ impl Drop for Finishing<'_> {
 impl LastResort for Shared {
     fn ask(&self, handle: &Arc<Handle>) {
         self.send(Message::Direct(Direct::Lost(Arc::clone(handle))));
-        // Otherwise there was a context after it had been sent, which takes it in, if only at its
-        // end.
+        // Otherwise a context was left after the message was sent. It takes the message, at its end
+        // at the latest.
         if self.is_orphaned() {
             handle.leave();
         }

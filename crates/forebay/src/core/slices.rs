@@ -1,34 +1,34 @@
-//! A caller's memory in one piece or several, taken as one stretch of bytes.
+//! Memory of a caller in one or several slices, used as one range of bytes.
 
 use std::io::{IoSlice, IoSliceMut};
 
-/// Bytes to be written.
+/// Bytes to write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slices<'a> {
     slices: &'a [IoSlice<'a>],
-    /// Bytes of the first slice that are behind.
+    /// Bytes of the first slice that are already used.
     at: usize,
     length: usize,
 }
 
 impl<'a> Slices<'a> {
     pub(crate) fn new(slices: &'a [IoSlice<'a>]) -> Self {
-        // The same memory may be named more than once, so that the sum is bounded by nothing.
+        // Slices may overlap, so their sum has no bound.
         let length = slices.iter().fold(0, |sum: usize, slice| sum.saturating_add(slice.len()));
         Self { slices, at: 0, length }
     }
 
-    /// Bytes left.
+    /// Returns the number of bytes left.
     pub(crate) fn len(&self) -> usize {
         self.length
     }
 
-    /// The first `most` bytes.
+    /// Returns the first `most` bytes.
     pub(crate) fn cut(self, most: usize) -> Self {
         Self { length: self.length.min(most), ..self }
     }
 
-    /// Leaves bytes behind.
+    /// Skips bytes.
     pub(crate) fn advance(&mut self, mut bytes: usize) {
         debug_assert!(bytes <= self.length, "{bytes} of {} bytes", self.length);
         while bytes > 0 {
@@ -36,7 +36,7 @@ impl<'a> Slices<'a> {
         }
     }
 
-    /// The next bytes in one piece: at least one of them, at most `most`, which must be there.
+    /// Takes the next bytes of one slice: at least one and at most `most`, which must be left.
     pub(crate) fn take(&mut self, most: usize) -> &'a [u8] {
         assert!(0 < most && most <= self.length, "{most} of {} bytes", self.length);
         while self.at == self.slices[0].len() {
@@ -51,7 +51,7 @@ impl<'a> Slices<'a> {
     }
 }
 
-/// Memory to be read into.
+/// Memory to read into.
 #[derive(Debug)]
 pub(crate) struct SlicesMut<'a, 'b> {
     slices: &'a mut [IoSliceMut<'b>],
@@ -66,7 +66,7 @@ impl<'a, 'b> SlicesMut<'a, 'b> {
         Self { slices, first: 0, at: 0, length }
     }
 
-    /// Bytes left.
+    /// Returns the number of bytes left.
     pub(crate) fn len(&self) -> usize {
         self.length
     }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_one_stretch_whatever_their_borders() {
+    fn slices_are_one_range_of_bytes() {
         let (one, two, three) = (*b"one", *b"twothree", *b"four");
         let slices = [&[][..], &one, &[], &two, &[], &three, &[]].map(IoSlice::new);
         for step in 1..20 {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_filled_one_after_the_other() {
+    fn slices_are_filled_in_order() {
         let (mut one, mut two) = ([0; 3], [0; 5]);
         let mut slices =
             [IoSliceMut::new(&mut []), IoSliceMut::new(&mut one), IoSliceMut::new(&mut two)];

@@ -1,4 +1,4 @@
-//! The open inodes of an engine: by identity, for a second handle or a hard link; by number, for
+//! The open inodes of an engine: by identity for another handle or a hard link, and by number for
 //! the device.
 
 use std::collections::BTreeSet;
@@ -14,18 +14,18 @@ use crate::core::volume::Volume;
 use crate::platform::collections::{HashMap, HashSet};
 use crate::platform::{Identity, Kind};
 
-/// The table.
+/// Table of open inodes.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     by_identity: HashMap<Identity, Entry>,
     by_target: HashMap<Target, Arc<Inode>>,
-    /// Those open past the cache.
+    /// Direct files.
     direct: HashMap<Identity, DirectEntry>,
-    /// Those without handles whose files are being closed, with the inodes that have a cache.
+    /// Files without handles that are being closed, with the inodes that have a cache.
     closing: HashMap<Identity, Option<Arc<Inode>>>,
-    /// Files that somebody is opening: each by one open at a time.
+    /// Files that are being opened, each by one open at a time.
     opening: HashSet<Identity>,
-    /// Of files that are not open any more.
+    /// Unsynced entries of files that are no longer open.
     pub(crate) unsynced: Entries,
     free_targets: Vec<u32>,
     next_target: u32,
@@ -48,14 +48,14 @@ struct DirectEntry {
 /// Whether a handle was the last of its inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Last {
-    /// It was.
+    /// It was the last.
     Yes,
-    /// There are others.
+    /// Other handles are left.
     No,
 }
 
 impl Table {
-    /// An open of a file begins; false while another one is under way.
+    /// Begins an open of a file. Returns false while another one is in progress.
     pub(crate) fn begin_opening(&mut self, identity: Identity) -> bool {
         self.opening.insert(identity)
     }
@@ -64,24 +64,24 @@ impl Table {
         assert!(self.opening.remove(&identity), "an open ends once");
     }
 
-    /// A handle of an inode that is open already.
+    /// Adds a handle to an inode that is already open.
     pub(crate) fn share(&mut self, identity: Identity) -> Option<Arc<Inode>> {
         let entry = self.by_identity.get_mut(&identity)?;
         entry.handles += 1;
         Some(Arc::clone(&entry.inode))
     }
 
-    /// The first handle of an inode.
+    /// Enters an inode with its first handle.
     pub(crate) fn insert(&mut self, inode: Arc<Inode>) {
         let before = self.by_target.insert(inode.target, Arc::clone(&inode));
-        // In every build: bios of one file would go to the other.
-        assert!(before.is_none(), "a number is one inode's");
+        // Checked in every build: otherwise bios of one file would go to another.
+        assert!(before.is_none(), "a number belongs to one inode");
         let before = self.by_identity.insert(inode.identity, Entry { inode, handles: 1 });
         assert!(before.is_none(), "an inode has one cache");
     }
 
-    /// A handle goes; whether it is the last is told before it has gone, so that what is asked for
-    /// with it is asked while the inode is still held.
+    /// Returns whether a handle about to be dropped is the last. Its requests are made before the
+    /// drop, while the inode is still held.
     pub(crate) fn is_last(&self, identity: Identity) -> Last {
         match self.by_identity.get(&identity) {
             Some(entry) if entry.handles > 1 => Last::No,
@@ -92,13 +92,13 @@ impl Table {
     pub(crate) fn drop_handle(&mut self, identity: Identity) {
         let entry =
             self.by_identity.get_mut(&identity).expect("an open handle's inode is in the table");
-        // In every build: a count that is wrong closes a file that somebody writes.
+        // Checked in every build: with a wrong count, a file that is being written could be closed.
         assert!(entry.handles > 0, "a handle goes once");
         entry.handles -= 1;
     }
 
-    /// If an inode has no handle, takes it out; until [`Table::end_closing`] its file is being
-    /// closed, and an open of it waits.
+    /// Removes an inode without handles. Until [`Table::end_closing`] its file is being closed, and
+    /// opens of it wait.
     pub(crate) fn begin_closing(&mut self, inode: &Arc<Inode>) -> bool {
         let entry = self.by_identity.get(&inode.identity);
         let unused =
@@ -111,56 +111,56 @@ impl Table {
         unused
     }
 
-    /// A file is closed, and its target's number free.
+    /// Notes that a file is closed, and frees the number of its target.
     pub(crate) fn end_closing(&mut self, identity: Identity, target: Target) {
         let was_closing = self.closing.remove(&identity).is_some();
         debug_assert!(was_closing, "a file is closed once");
         self.free_target(target);
     }
 
-    /// Whether a file is being closed.
+    /// Returns whether a file is being closed.
     pub(crate) fn is_closing(&self, identity: Identity) -> bool {
         self.closing.contains_key(&identity)
     }
 
-    /// Whether an inode has handles: it may have been opened again while it was being let go of.
+    /// Returns whether an inode has handles: it may have been opened again before its close began.
     pub(crate) fn is_held(&self, inode: &Arc<Inode>) -> bool {
         let entry = self.by_identity.get(&inode.identity);
         entry.is_some_and(|entry| entry.handles > 0 && Arc::ptr_eq(&entry.inode, inode))
     }
 
-    /// Whether an inode is open through the cache.
+    /// Returns whether an inode is open through the cache.
     pub(crate) fn is_cached(&self, identity: Identity) -> bool {
         self.by_identity.contains_key(&identity)
     }
 
-    /// Whether an inode is open past the cache.
+    /// Returns whether an inode is open as a direct file.
     pub(crate) fn is_direct(&self, identity: Identity) -> bool {
         self.direct.contains_key(&identity)
     }
 
-    /// A handle of an inode that is open past the cache already.
+    /// Adds a handle to an open direct file.
     pub(crate) fn share_direct(&mut self, identity: Identity) -> Option<Arc<DirectInode>> {
         let entry = self.direct.get_mut(&identity)?;
         entry.handles += 1;
         Some(Arc::clone(&entry.inode))
     }
 
-    /// The first handle past the cache.
+    /// Enters a direct file with its first handle.
     pub(crate) fn insert_direct(&mut self, inode: Arc<DirectInode>) {
         let before = self.direct.insert(inode.identity, DirectEntry { inode, handles: 1 });
         assert!(before.is_none(), "an inode has one lane");
     }
 
-    /// A handle past the cache goes; true for the last.
+    /// Drops a handle of a direct file. Returns true for the last.
     pub(crate) fn drop_direct_handle(&mut self, identity: Identity) -> bool {
-        let entry = self.direct.get_mut(&identity).expect("an open handle's inode is in the table");
+        let entry = self.direct.get_mut(&identity).expect("the inode of a handle is in the table");
         assert!(entry.handles > 0, "a handle goes once");
         entry.handles -= 1;
         entry.handles == 0
     }
 
-    /// As [`Table::begin_closing`], past the cache.
+    /// As [`Table::begin_closing`], for direct files.
     pub(crate) fn begin_closing_direct(&mut self, inode: &Arc<DirectInode>) -> bool {
         let entry = self.direct.get(&inode.identity);
         let unused =
@@ -172,7 +172,7 @@ impl Table {
         unused
     }
 
-    /// As [`Table::is_held`], past the cache.
+    /// As [`Table::is_held`], for direct files.
     pub(crate) fn is_held_direct(&self, inode: &Arc<DirectInode>) -> bool {
         let entry = self.direct.get(&inode.identity);
         entry.is_some_and(|entry| entry.handles > 0 && Arc::ptr_eq(&entry.inode, inode))
@@ -186,7 +186,7 @@ impl Table {
         self.by_identity.values().map(|entry| Arc::clone(&entry.inode)).collect()
     }
 
-    /// Those whose files are being closed.
+    /// Returns the inodes whose files are being closed.
     pub(crate) fn closing_inodes(&self) -> Vec<Arc<Inode>> {
         self.closing.values().flatten().map(Arc::clone).collect()
     }
@@ -195,7 +195,7 @@ impl Table {
         self.by_target.get(&target).map(Arc::clone)
     }
 
-    /// A number for the device that no open inode has.
+    /// Returns a number that no open inode has.
     pub(crate) fn new_target(&mut self) -> Target {
         Target(self.free_targets.pop().unwrap_or_else(|| {
             self.next_target += 1;
@@ -203,7 +203,7 @@ impl Table {
         }))
     }
 
-    /// These numbers are taken, and no others.
+    /// Marks exactly these numbers as taken.
     pub(crate) fn take_targets(&mut self, taken: &BTreeSet<u32>) {
         self.next_target = taken.last().map_or(0, |last| last + 1);
         self.free_targets =
@@ -216,29 +216,30 @@ impl Table {
         self.free_targets.push(target.0);
     }
 
-    /// The file system of a device number, or the device itself.
+    /// Returns the file system with a device number, or the block device itself.
     pub(crate) fn volume(&mut self, device: u64, kind: Kind) -> Arc<Volume> {
         let (number, aside) = (self.volumes.len(), self.aside(device, kind));
         let volume = self.volumes.entry((device, kind));
         Arc::clone(volume.or_insert_with(|| Arc::new(Volume::new(number, aside))))
     }
 
-    /// The thread for calls that may block on a file system or device.
+    /// Returns the aside of a file system or device.
     pub(crate) fn aside(&mut self, device: u64, kind: Kind) -> Arc<Aside> {
         Arc::clone(self.asides.entry((device, kind)).or_default())
     }
 
-    /// All such threads.
+    /// Returns all asides.
     pub(crate) fn asides(&self) -> Vec<Arc<Aside>> {
         self.asides.values().map(Arc::clone).collect()
     }
 
-    /// The most allocation groups of a file system here; as many as can be where one does not tell.
+    /// Returns the largest number of allocation groups of a file system here; unbounded if one does
+    /// not report them.
     pub(crate) fn most_groups(&self) -> usize {
         self.volumes.values().map(|volume| volume.groups()).max().unwrap_or(1)
     }
 
-    /// All there ever were, where that is several.
+    /// Returns all file systems used so far, if there are several.
     pub(crate) fn volumes(&self) -> Option<Vec<Arc<Volume>>> {
         (self.volumes.len() > 1).then(|| self.volumes.values().map(Arc::clone).collect())
     }
@@ -249,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_are_taken_are_given_to_nobody() {
+    fn taken_numbers_are_not_given_again() {
         let mut table = Table::default();
         table.take_targets(&BTreeSet::from([1, 4]));
         let given: Vec<u32> = (0..5).map(|_| table.new_target().0).collect();
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn contract_15_a_device_is_no_file_systems_volume() {
+    fn contract_15_a_device_and_a_file_system_have_different_volumes() {
         let mut table = Table::default();
         let asked = [
             (7, Kind::Regular),

@@ -5,10 +5,10 @@
 //!
 //! - No lock of ours is held. The caller of a function here has released all of them; wakers that
 //!   become due under a lock are collected (`After`) and woken later.
-//! - A panic ends here. It is reported and the engine goes on, because the thread it would unwind
-//!   has other files' data and other tasks' wakes to deal with.
+//! - A panic ends here. It is reported and the engine continues: the thread it would unwind has to
+//!   serve data of other files and wakes of other tasks.
 //!
-//! Wakers are cloned on the caller's thread alone, without a lock: a panic there is the caller's.
+//! Wakers are cloned only on the caller's thread, without a lock: a panic there is the caller's.
 //!
 //! [`Builder::on_error`]: crate::Builder::on_error
 
@@ -18,21 +18,21 @@ use std::task::Waker;
 
 /// Runs user code, and reports a panic of it. `what` names the code in the report.
 pub(crate) fn run(what: &str, code: impl FnOnce()) {
-    // Nothing of ours is reachable from a closure that was unwound: it owns what it was given.
+    // The closure owns its arguments, so no state of ours is reachable after an unwind.
     let Err(panic) = catch_unwind(AssertUnwindSafe(code)) else { return };
-    tracing::error!(panic = message(&*panic), "{what} panicked; the engine goes on");
+    tracing::error!(panic = message(&*panic), "{what} panicked; the engine continues");
     discard(panic);
 }
 
-/// Drops the value of a panic that was caught.
+/// Drops the value of a caught panic.
 pub(crate) fn discard(panic: Box<dyn Any + Send>) {
-    // The value that was panicked with is the program's too, and may panic when it is dropped.
+    // The value belongs to the program, too, and its drop may panic.
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(again);
     }
 }
 
-/// Wakes every waker, in order. A waker that panics does not keep the next one from being woken.
+/// Wakes every waker in order, even if one of them panics.
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     for waker in wakers {
         run("a waker", || waker.wake());
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waker_that_panics_keeps_no_other_from_being_woken() {
+    fn wakers_after_one_that_panics_are_woken() {
         let counts = Arc::new(Counts::default());
         let panics = || Waker::from(Arc::new(Panics));
         wake_all([panics(), Arc::clone(&counts).into(), panics(), Arc::clone(&counts).into()]);

@@ -1,13 +1,12 @@
-//! A file system that files of an engine lie on: how much room it has.
+//! The free space and other properties of a file system that has files of the engine.
 //!
-//! A cache accepts bytes before it has space for them. While there is plenty that is sound; near
-//! the end space is allocated before a write is accepted. Asking the file system each time would
-//! cost a system call per write, so what was accepted since the last look is taken off what was
-//! seen then.
+//! A cache accepts bytes before they have space. That is sound while there is plenty. Near the end,
+//! space is allocated before a write is accepted. A query per write would cost a system call each
+//! time. So the bytes accepted since the last query are subtracted from its result.
 //!
-//! What was accepted while there was plenty is a pledge: its space is not allocated yet. Before the
-//! first allocation near the end, pledges are redeemed by writing them out; else the allocations
-//! would take their space away.
+//! A write accepted while there was plenty is a pledge: its space is not allocated yet. Before the
+//! first allocation near the end, pledges are redeemed by writing them out. Otherwise allocations
+//! would take their space.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, Ordering};
@@ -21,67 +20,69 @@ use crate::core::share::Share;
 use crate::platform::sync::OnceLock;
 use crate::platform::{Extents, File, Geometry};
 
-/// Free space must be this many times what is not yet written.
+/// Factor between free space and unwritten bytes.
 const TIMES: u64 = 4;
 
-/// Free bytes beside that for a write without space of its own: a file system holds space back for
-/// its metadata while it allocates. XFS takes up to 8 blocks per request until the request has
-/// ended, and refuses requests that find less, though there is space for their data.
+/// Additional free bytes for a write without allocated space: a file system reserves space for
+/// metadata while it allocates. XFS takes up to 8 blocks per request until the request has ended.
+/// It refuses requests that find less, although there is space for their data.
 const SLACK: u64 = forebay_block::limits::TAGS as u64 * 8 * PAGE;
 
-/// The same where each page may bring a gap of so many along.
+/// The same factor if each page may add a gap of `longest` pages.
 const fn times_with_gaps(longest: u64) -> u64 {
     TIMES + longest
 }
 
-const _: () =
-    assert!(times_with_gaps(MOST_GAP_PAGES) <= 20, "gaps are for file systems with room for them");
+const _: () = assert!(
+    times_with_gaps(MOST_GAP_PAGES) <= 20,
+    "gaps need a bounded multiple of the free space"
+);
 
-/// The file system is looked at again after this part of its free space was accepted.
+/// Part of the free space that may be accepted before the next query (one in N).
 const LOOK_AFTER: u64 = 64;
 
-/// Whether a write can be accepted without more ado.
+/// Whether a write can be accepted without an allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Room {
-    /// It can.
+    /// There is plenty of space.
     Plenty,
-    /// Space for it has to be allocated first.
+    /// Space has to be allocated first.
     Scarce,
 }
 
-/// One file system.
+/// A file system.
 #[derive(Debug, Default)]
 pub(crate) struct Volume {
     number: usize,
-    /// The thread for calls that may block on it.
+    /// Thread for calls that may block on it.
     pub(crate) aside: Arc<Aside>,
-    /// A context has asked for a look at the free space, and it was not made yet.
+    /// Whether a context has requested a query of the free space that has not been made yet.
     is_look_due: AtomicBool,
-    /// Callers that wait for a change of a page of its files.
+    /// Number of callers that wait for a change of a page of its files.
     waiting: AtomicIsize,
     pub(crate) share: Share,
     free: AtomicU64,
     accepted: AtomicU64,
-    /// Bytes of reservations from the check of their room to the look at the space that is left.
+    /// Bytes of reservations, from the check of their room to the next query of the free space.
     reserving: AtomicU64,
-    /// Bytes of pledged writes under way. Some count as dirty already; the others would be
-    /// forgotten whenever the file system is looked at.
+    /// Bytes of pledged writes in progress. A part of them counts as dirty already. A query of the
+    /// file system would forget the rest.
     promised: AtomicU64,
-    /// Pledges given, and up to which of them everything is written out.
+    /// Number of pledges given, and the last one up to which everything is written out.
     pledged: AtomicU64,
     redeemed: AtomicU64,
-    /// What cannot be written there.
+    /// Pages that cannot be written there.
     pub(crate) failing: Failing,
-    /// How it divides its space, once somebody has looked.
+    /// Its allocation groups, once looked up.
     geometry: OnceLock<Option<Geometry>>,
-    /// Whether it overwrites in place, in the same way.
+    /// Whether it overwrites in place, once looked up.
     in_place: OnceLock<bool>,
-    /// Bytes of the pieces that its free space comes in; zero where it was not found to be in
-    /// pieces.
+    /// Typical size in bytes of the pieces of its free space; zero if it is not known to be
+    /// fragmented.
     piece: AtomicU64,
 }
 
-/// A write accepted without space of its own, while it is under way.
+/// Write in progress that was accepted without allocated space.
 #[derive(Debug)]
 pub(crate) struct Pledge<'a> {
     volume: &'a Volume,
@@ -92,13 +93,13 @@ impl Drop for Pledge<'_> {
     fn drop(&mut self) {
         let was = self.volume.promised.fetch_sub(self.bytes, Ordering::AcqRel);
         debug_assert!(was >= self.bytes, "a pledge ends once");
-        // Once more: who wrote out meanwhile wrote a part of it.
+        // Counted again: a write-out meanwhile covered only a part of it.
         self.volume.pledged.fetch_add(1, Ordering::Release);
     }
 }
 
 impl Volume {
-    /// A file system; its number is its own within an engine, counted from zero.
+    /// Creates a file system. Its number is unique in the engine, counted from zero.
     pub(crate) fn new(number: usize, aside: Arc<Aside>) -> Self {
         Self { number, aside, ..Self::default() }
     }
@@ -107,8 +108,8 @@ impl Volume {
         self.number
     }
 
-    /// How many places there are to write to at a time without a fight for a lock; no bound where
-    /// that is not told.
+    /// Returns the number of places for parallel writes without contention for a lock; unbounded if
+    /// unknown.
     pub(crate) fn groups(&self) -> usize {
         self.geometry
             .get()
@@ -117,31 +118,31 @@ impl Volume {
             .map_or(usize::MAX, |geometry| geometry.groups as usize)
     }
 
-    /// Its allocation groups, where it has some; asked once, by a file on it.
+    /// Returns its allocation groups, if it has some. Looked up once, by a file on it.
     pub(crate) fn geometry(&self, file: &File) -> Option<Geometry> {
         *self.geometry.get_or_init(|| file.geometry())
     }
 
-    /// Asks the file system what never changes, by a file on it. For the thread that opens a file:
-    /// a context finds it known, and never asks.
+    /// Looks up constant properties of the file system, by a file on it. The thread that opens a
+    /// file calls this, so that contexts never have to.
     pub(crate) fn learn(&self, file: &File) {
         let _ = self.geometry(file);
         self.in_place.get_or_init(|| file.overwrites_in_place());
     }
 
-    /// Whether it is known to overwrite in place.
+    /// Returns whether it is known to overwrite in place.
     pub(crate) fn overwrites_in_place(&self) -> bool {
         self.in_place.get().copied().unwrap_or(false)
     }
 
-    /// Space was reserved in it, which lies in these pieces.
+    /// Notes the extents of newly reserved space.
     pub(crate) fn note_pieces(&self, found: Extents) {
         let before = self.piece_bytes();
         let now = space::piece_bytes(before, found.count, found.bytes);
-        // Of two contexts that note at once, either is right.
+        // If two contexts note at once, either result is right.
         self.piece.store(now.unwrap_or(0), Ordering::Relaxed);
         if before.is_none() && now.is_some() {
-            tracing::debug!(?found, "free space is in pieces: it is reserved in parts");
+            tracing::debug!(?found, "free space is fragmented; space is reserved in smaller parts");
         }
     }
 
@@ -149,49 +150,50 @@ impl Volume {
         Some(self.piece.load(Ordering::Relaxed)).filter(|bytes| *bytes > 0)
     }
 
-    /// Tells a file of it what its reservations depend on.
+    /// Sets the limits of reservations in the cache of a file.
     pub(crate) fn tell(&self, cache: &mut CachedFile) {
         cache.set_free_bytes(self.free_bytes());
         cache.set_reserve_most(space::at_most(self.piece_bytes()));
     }
 
-    /// So many callers more wait for a change of a page of its files, or fewer.
+    /// Changes the number of callers that wait for a change of a page of its files.
     pub(crate) fn waits(&self, more: isize) {
         let was = self.waiting.fetch_add(more, Ordering::Relaxed);
-        debug_assert!(was + more >= 0, "more callers stop waiting than wait");
+        debug_assert!(was + more >= 0, "more callers stopped waiting than waited");
     }
 
-    /// Whether callers wait for a change of a page of its files.
+    /// Returns whether callers wait for a change of a page of its files.
     pub(crate) fn has_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Bytes free, as last seen, without those that were accepted or are being reserved since.
+    /// Returns the free bytes of the last query, without those accepted or being reserved since
+    /// then.
     pub(crate) fn free_bytes(&self) -> u64 {
         let taken = [&self.accepted, &self.reserving].map(|bytes| bytes.load(Ordering::Acquire));
         self.free.load(Ordering::Relaxed).saturating_sub(taken.iter().sum())
     }
 
-    /// A reservation is asked for. Its bytes count as taken until [`Volume::end_reserving`],
-    /// because the file system may have them before it is looked at again.
+    /// Begins a reservation. Its bytes count as taken until [`Volume::end_reserving`], because the
+    /// file system may have allocated them before the next query.
     pub(crate) fn begin_reserving(&self, bytes: u64) {
         self.reserving.fetch_add(bytes, Ordering::AcqRel);
     }
 
-    /// A reservation was refused, or the space that is left was looked at after it.
+    /// Ends a reservation, after its refusal or the next query.
     pub(crate) fn end_reserving(&self, bytes: u64) {
         let was = self.reserving.fetch_sub(bytes, Ordering::AcqRel);
         debug_assert!(was >= bytes, "a reservation ends once");
     }
 
-    /// Accepts a write of `length` bytes without space of its own, if there is plenty beside the
+    /// Accepts a write of `length` bytes without an allocation, if there is plenty beside the
     /// `unwritten` bytes accepted before.
     pub(crate) fn pledge(&self, file: &File, length: u64, unwritten: u64) -> Option<Pledge<'_>> {
         let accepted = self.accepted.fetch_add(length, Ordering::Relaxed) + length;
         if accepted >= self.free.load(Ordering::Relaxed) / LOOK_AFTER {
             self.look(file);
         }
-        // Promised before it is looked at: of two writes that ask at once, one counts the other.
+        // Promised before the check: of two concurrent writes, one counts the other.
         self.promised.fetch_add(length, Ordering::AcqRel);
         if self.room_beside(SLACK / TIMES, unwritten) == Room::Scarce {
             self.promised.fetch_sub(length, Ordering::AcqRel);
@@ -201,39 +203,40 @@ impl Volume {
         Some(Pledge { volume: self, bytes: length })
     }
 
-    /// Is there room for reserving `length` bytes, some of which may never be written, beside the
-    /// `unwritten` bytes accepted before?
+    /// Decides whether `length` bytes can be reserved beside the `unwritten` bytes accepted before.
+    /// A part of the reservation may never be written.
     pub(crate) fn room_ahead(&self, file: &File, length: u64, unwritten: u64) -> Room {
         self.look(file);
         self.room_beside(length, unwritten)
     }
 
-    /// Whether free space is [`TIMES`] what is promised, unwritten, and asked for.
+    /// Returns whether free space is at least [`TIMES`] the promised, unwritten and requested
+    /// bytes.
     fn room_beside(&self, length: u64, unwritten: u64) -> Room {
         let promised = self.promised.load(Ordering::Acquire);
         let needed = unwritten.saturating_add(promised).saturating_add(length);
         if self.free_bytes() >= needed.saturating_mul(TIMES) { Room::Plenty } else { Room::Scarce }
     }
 
-    /// The last pledge that may not be written out, if there is one.
+    /// Returns the last pledge that may not be written out, if any.
     pub(crate) fn unredeemed(&self) -> Option<u64> {
         let pledged = self.pledged.load(Ordering::Acquire);
         (pledged > self.redeemed.load(Ordering::Acquire)).then_some(pledged)
     }
 
-    /// Everything pledged up to this one is written out.
+    /// Notes that everything up to this pledge is written out.
     pub(crate) fn redeem(&self, file: &File, pledged: u64) {
         debug_assert!(
             pledged <= self.pledged.load(Ordering::Acquire),
-            "redeemed before it is given"
+            "a pledge is redeemed before it was given"
         );
         self.redeemed.fetch_max(pledged, Ordering::AcqRel);
         self.look(file);
     }
 
-    /// Where gaps of so many pages between dirty ones may be written along: only over reserved
-    /// space, unless all that is dirty has room with its gaps too. Decided by the last look
-    /// at the free space. If that was close, the aside looks again, for the next decision.
+    /// Decides where gaps of `longest` pages between dirty ones may be written, too: only over
+    /// reserved space, unless all dirty pages have room with their gaps. Uses the last query of the
+    /// free space. If that was close, the aside repeats the query for the next decision.
     pub(crate) fn gaps(self: &Arc<Self>, file: &Arc<File>, unwritten: u64, longest: u64) -> Gaps {
         let needed = unwritten.saturating_mul(times_with_gaps(longest));
         if self.free_bytes() < needed.saturating_mul(2)
@@ -248,10 +251,10 @@ impl Volume {
         if self.free_bytes() >= needed { Gaps::OverHoles } else { Gaps::OverReserved }
     }
 
-    /// Asks the file system anew: space was allocated, or enough was accepted since. It may block;
-    /// no context calls this.
+    /// Queries the free space again, after an allocation or enough accepted bytes. It may block; no
+    /// context calls this.
     pub(crate) fn look(&self, file: &File) {
-        // A file system that does not tell counts as full: the allocation will tell.
+        // Without an answer the file system counts as full: the allocation will show whether it is.
         let free = file.free_bytes().unwrap_or(0);
         self.accepted.store(0, Ordering::Relaxed);
         self.free.store(free, Ordering::Relaxed);

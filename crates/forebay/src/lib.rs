@@ -59,10 +59,10 @@
 //! - [`Engine::open`], [`Engine::shutdown`], [`File::layout`], [`Builder::build`] and
 //!   [`Builder::adopt`] make blocking system calls. They have no asynchronous form.
 //!
-//! All other verbs of [`File`] and [`DirectFile`] that wait have an asynchronous form, such as
-//! [`File::sync_data_async`]. Its future runs on any executor. A blocking verb drives that future
-//! on the calling thread. On a thread of the engine, such as in [`Builder::on_error`], a verb that
-//! would wait fails with [`ErrorKind::WouldDeadlock`].
+//! All other methods of [`File`] and [`DirectFile`] that wait have an asynchronous form, such as
+//! [`File::sync_data_async`]. Its future runs on any executor. A blocking method drives that future
+//! on the calling thread. On a thread of the engine, such as in [`Builder::on_error`], a method
+//! that would wait fails with [`ErrorKind::WouldDeadlock`].
 //!
 //! # Dropped futures, panics and forks
 //!
@@ -128,9 +128,10 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("forebay needs Linux 5.15 or newer on a 64-bit processor");
 
-// `core` is the engine and names the machine only through `platform`; its `mod.rs` lists the way of
-// a write. Around it: `builder` makes an engine, `adapters` standard traits, `control` the control
-// socket, `keeper` survival of the process, `metrics` counters for a registry.
+// `core` is the engine, and uses the machine only through `platform`; its `mod.rs` lists the
+// modules of a write. Around it: `builder` makes an engine, `adapters` has standard traits,
+// `control` the control socket, `keeper` the survival of the process, `metrics` counters for a
+// registry.
 
 mod adapters;
 mod builder;

@@ -1,7 +1,7 @@
 //! Panics under a file's lock: that file ends, and nothing else (contract 21).
 //!
-//! An assertion that fails is a bug of ours, so no call of the public interface brings one about.
-//! The tests lock the file and panic, or break its cache so that the context's own code does.
+//! A failed assertion is a bug of ours, so no call of the public interface causes one. The tests
+//! lock the file and panic, or break its cache so that code of the context panics.
 
 use std::fs::{File as StdFile, OpenOptions};
 use std::future::Future as _;
@@ -25,7 +25,7 @@ use crate::{Builder, Engine, ErrorKind, File, Keeper, Open, Result};
 const SOON: Duration = Duration::from_secs(60);
 const LENGTH: usize = 1_000_003;
 
-/// Bytes that say where they belong.
+/// Bytes that depend on their place.
 fn pattern(salt: usize, length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 31 + at / 4096 * 7 + salt) as u8).collect()
 }
@@ -43,7 +43,7 @@ fn eventually(mut is_so: impl FnMut() -> bool) -> bool {
 
 type Told = Arc<Mutex<Vec<String>>>;
 
-/// An engine that writes nothing by itself, and what its callback was called with.
+/// Returns a builder of an engine that writes nothing by itself, and the errors of its callback.
 fn builder() -> (Builder, Told) {
     let told = Told::default();
     let tell = Arc::clone(&told);
@@ -134,7 +134,7 @@ fn contract_21_a_panic_under_a_files_lock_ends_that_file_alone() {
     engine.shutdown(SOON).unwrap();
 }
 
-/// Counts how often it is woken.
+/// Counts its wakes.
 #[derive(Default)]
 struct Counts(AtomicUsize);
 
@@ -144,8 +144,8 @@ impl Wake for Counts {
     }
 }
 
-/// Exchanges the cache of a file for one that does not know what is at the device. Returns false if
-/// nothing is.
+/// Replaces the cache of a file by one that does not know of requests at the device. Returns false
+/// if none is there.
 fn break_cache(file: &File) -> bool {
     let mut state = file.inode.lock();
     if !state.cache.in_flight() {
@@ -153,7 +153,7 @@ fn break_cache(file: &File) -> bool {
     }
     let (target, size) = (state.cache.target(), state.cache.size());
     let mut other = CachedFile::new(target, Origin::Existing(size), Liberties::Exclusive);
-    // It counts for as many pages.
+    // It counts as many pages.
     (0..state.cache.dirty_pages()).for_each(|page| other.adopt_dirty(page, Frame(0)));
     state.cache = other;
     true
@@ -172,7 +172,7 @@ fn contract_21_a_panic_on_a_context_ends_that_file_alone() {
         let file = engine.open(&path, Open::create()).unwrap();
         let counts = Arc::new(Counts::default());
         let waker = Waker::from(Arc::clone(&counts));
-        // A sync that has ended before its requests were seen is no test of this.
+        // A sync that ended before its requests were seen tests nothing.
         let (mut tries, mut is_broken) = (0, false);
         while !is_broken {
             tries += 1;
@@ -199,7 +199,7 @@ fn contract_21_a_panic_on_a_context_ends_that_file_alone() {
         }
         assert_interrupted(file.write_at(b"more", 0), &path);
         assert!(eventually(|| dirty(&engine) == others), "{} of {others}", dirty(&engine));
-        // The context that met the panic has both files.
+        // Both files belong to the context that had the panic.
         other.append(b"goes on").unwrap();
         let written = 5 * 4096;
         other.write_at(&pattern(round, written), 0).unwrap();
@@ -217,7 +217,7 @@ fn contract_21_a_panic_on_a_context_ends_that_file_alone() {
     engine.shutdown(SOON).unwrap();
 }
 
-/// The pages of a copy that panics would stay busy for ever.
+/// After a panic in a copy, its pages would stay busy for ever.
 #[test]
 fn contract_21_a_panic_between_the_plan_of_a_write_and_its_end_ends_the_file() {
     let directory = tempfile::tempdir_in(".").unwrap();
@@ -323,7 +323,7 @@ fn child_that_panics() {
     }
     panic_under_lock(&closed);
     panic_under_lock(&file);
-    // Its handles are closed, and it is opened anew: nothing of the mark is left.
+    // Its handles are closed and it is opened again: nothing of the mark is left.
     assert_interrupted(closed.close(), &directory.join("closed"));
     let closed = open("closed");
     closed.write_at(&pattern(4, LENGTH), 0).unwrap();
@@ -375,7 +375,7 @@ fn contract_21_a_keeper_writes_nothing_of_an_interrupted_file() {
     an_image_of_the_version_before_is_written(&image, &path);
 }
 
-/// An image of version 2 is one without marks: what this one keeps of the file is written from it.
+/// An image of version 2 has no marks: data of the file in this one is written from it.
 fn an_image_of_the_version_before_is_written(image: &Path, path: &Path) {
     let file = OpenOptions::new().read(true).write(true).open(image).unwrap();
     let word = |at: u64| {

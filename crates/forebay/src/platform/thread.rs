@@ -26,7 +26,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Declares a value that each thread has for itself. `try_with` fails once the thread is ending.
+/// Declares a value per thread. `try_with` fails once the thread is ending.
 macro_rules! task_local {
     ($(#[$meta:meta])* static $name:ident: $type:ty = $initial:expr;) => {
         thread_local! { $(#[$meta])* static $name: $type = const { $initial }; }
@@ -34,7 +34,7 @@ macro_rules! task_local {
 }
 pub(crate) use task_local;
 
-/// Starts a thread that nobody joins.
+/// Starts a thread that is never joined.
 pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
 }
@@ -44,7 +44,7 @@ pub(crate) fn park_until(deadline: Instant) {
     thread::park_timeout(deadline.saturating_duration_since(Instant::now()));
 }
 
-/// Returns how many threads can run at a time.
+/// Returns the number of threads that can run at a time.
 pub(crate) fn processors() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
@@ -68,5 +68,5 @@ pub(crate) fn with_waker<T>(run: impl FnOnce(&Waker) -> T) -> T {
     let done = UNPARK
         .try_with(|waker| once(waker))
         .unwrap_or_else(|_| once(&Waker::from(Arc::new(Unpark(thread::current())))));
-    done.expect("it runs once")
+    done.expect("the closure runs once")
 }

@@ -43,8 +43,9 @@ use crate::platform::{Access, Identity, Kind, LeaseWatch, clock, files, thread};
 /// A program normally has one engine and opens all its files with it. Clones share the same engine.
 ///
 /// Dropping the last clone writes everything out and waits for that, up to
-/// [`Builder::close_timeout`]; errors go to [`Builder::on_error`]. [`Engine::shutdown`] does the
-/// same and returns the error. Remaining handles then fail with `Shutdown`.
+/// [`Builder::close_timeout`](crate::Builder::close_timeout). Errors go to
+/// [`Builder::on_error`](crate::Builder::on_error). [`Engine::shutdown`] does the same and returns
+/// the error. Remaining handles then fail with `Shutdown`.
 ///
 /// A callback or a waker may drop the last clone on a thread of the engine. That drop returns at
 /// once, and a new thread does the rest. If the program exits before that thread has ended, it
@@ -488,7 +489,8 @@ impl Engine {
     }
 
     /// Returns the state of the keeper, or `None` if the engine was built without one
-    /// ([`Builder::survive`]). Blocks at most while the keeper answers another call.
+    /// ([`Builder::survive`](crate::Builder::survive)). Blocks at most while the keeper answers
+    /// another call.
     #[must_use]
     pub fn keeper(&self) -> Option<KeeperState> {
         self.owner.shared.keeper.as_ref().map(|keeper| keeper.state())

@@ -1,7 +1,7 @@
 //! An open inode: the single cache of a file, which all handles of an engine share, also those
 //! opened by another name.
 //!
-//! The modules in this directory need only [`Base`](crate::core::base::Base):
+//! The modules in this directory need only [`Base`]:
 //!
 //! - `change`: the one way to change the cache. `after`: the effects of changes.
 //! - `settle`: completed bios. `tickets`: syncs.

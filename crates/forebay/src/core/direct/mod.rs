@@ -9,7 +9,7 @@
 //! The modules, in the order of an operation's life:
 //!
 //! - [`buffer`]: its memory.
-//! - [`file`]: the calls.
+//! - [`file`](mod@file): the calls.
 //! - [`operation`]: the operation and its ticket.
 //! - [`plug`] and [`held`]: operations held back to be submitted with their neighbours.
 //! - [`message`]: the way to the context.

@@ -313,7 +313,7 @@ impl Builder {
     /// `socket` is the path where that keeper listens ([`Keeper::socket`]). The cache keeps the
     /// size of the dead program's cache; all other options are those of this builder. With
     /// [`Builder::survive`] the new engine gets a keeper of its own, which may use the same path.
-    /// It takes over before the old keeper lets go, so the data is never without one. Pages that
+    /// It takes over before the old keeper ends, so the data is never without one. Pages that
     /// the old keeper could not write are dirty in the new engine.
     ///
     /// [`Adopted::files`] holds one handle for each file that the dead program had open for

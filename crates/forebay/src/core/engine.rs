@@ -534,7 +534,7 @@ impl Engine {
     ///   second call only waits for the first, and reports `TimedOut` if that takes too long.
     /// - `WouldDeadlock` on a thread of the engine, and `Forked` in a forked child.
     ///
-    /// Unwritten data is lost without a keeper. A keeper goes on writing it, and keeps the files
+    /// Unwritten data is lost without a keeper. A keeper continues to write it, and keeps the files
     /// locked until it is done.
     pub fn shutdown(&self, timeout: Duration) -> Result<()> {
         self.owner.shutdown(timeout)

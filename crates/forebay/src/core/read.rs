@@ -3,8 +3,8 @@
 //! ```text
 //!  read(offset, length) --step by step--> copied from memory
 //!        |                    | not here: a fill, waited for
-//!        |                    | much is asked for: more fills, on their way together
-//!        + goes on where a read ended: a window beyond it, in the background
+//!        |                    | a large read: more fills at the same time
+//!        + continues an earlier read: readahead beyond it, in the background
 //! ```
 
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! A cached write, step by step: admit, plan, copy, publish.
 //!
 //! ```text
-//! under the file's lock   admit: may the write go on?  plan: which bytes go into which frames
+//! under the file's lock   admit: may the write continue?  plan: which bytes go into which frames
 //! without a lock          copy: the caller's memory may fault into a file that we serve
 //! under the file's lock   publish: the pages are dirty from here on
 //! ```

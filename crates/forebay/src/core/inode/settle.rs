@@ -42,7 +42,7 @@ impl Inode {
         self.look_at_space(base, ended);
         self.change(base, after, |file| {
             if file.is_interrupted() {
-                // The cache that sent them is gone, and with it all that waited for them.
+                // The cache that sent them is gone, with all that waited for them.
                 return Left::NOTHING;
             }
             let rewrites = file.cache.rewrites();

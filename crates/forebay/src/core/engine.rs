@@ -36,7 +36,7 @@ use crate::core::table::Table;
 use crate::core::ticket::Ticket;
 use crate::core::wait;
 use crate::platform::sync::Mutex;
-use crate::platform::{Access, Identity, Kind, LeaseWatch, clock, files, thread};
+use crate::platform::{Access, Identity, Kind, LeaseWatch, clock, thread};
 
 /// Cache for files, with its memory, threads and rings.
 ///

@@ -98,8 +98,7 @@ impl Writeback {
             // Its unwritten data is not lost: the keeper writes it.
             return;
         }
-        // What the last handle asked for with its going is on its way; it was not there yet at the
-        // first look.
+        // The last handle may have asked for something between the first check and the drop.
         let is_busy = inode.catch(|| inode.lock().is_busy());
         if is_busy.unwrap_or(true) || !table.begin_closing(inode) {
             return;

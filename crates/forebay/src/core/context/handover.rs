@@ -119,7 +119,7 @@ impl Writeback {
         self.files[inode.target.0 as usize] = Some(Held::new(Arc::clone(inode)));
     }
 
-    /// The number of a file's file system, of which there is a flight from now on.
+    /// Returns the number of a file's file system, and makes sure that it has a flight.
     pub(super) fn know_volume(&mut self, inode: &Inode) -> usize {
         let volume = inode.volume.number();
         while self.flights.len() <= volume {

@@ -142,7 +142,7 @@ impl Writeback {
         true
     }
 
-    /// What is more than the background level.
+    /// Writes pages out while there are more than the background level.
     pub(super) fn serve_background(&mut self) {
         for volume in 0..self.flights.len() {
             self.serve_volume(volume);

@@ -60,6 +60,7 @@ impl Caller {
         }
         // The device is well from here on, so that everything can end.
         self.stage.get_well();
+        self.stage.wait_for_visitors();
         if let Some(handle) = self.handle.take() {
             if self.random.below(2) == 0 {
                 self.sync(&handle, Operation::SyncData);

@@ -52,6 +52,7 @@ impl Stage {
             _ => End::Killed,
         };
         self.lives.set(self.lives.get() + 1);
+        self.waiting_visitors.set(0);
         world::trace(format_args!("the process ends: {end:?}"));
         let arena = shared.pool.arena().snapshot().expect("memory");
         drop(shared);

@@ -81,6 +81,8 @@ struct Stage {
     lives: Cell<u64>,
     /// Processes of other programs.
     visitors: RefCell<Vec<Process>>,
+    /// Other programs that wait for a lease of this life of the engine.
+    waiting_visitors: Cell<usize>,
     heard: Heard,
     /// Callers that have not ended.
     callers: Cell<usize>,
@@ -115,6 +117,7 @@ impl Stage {
             deaths_left: Cell::new(plan.deaths),
             lives: Cell::new(0),
             visitors: RefCell::default(),
+            waiting_visitors: Cell::new(0),
             heard: Heard::default(),
             callers: Cell::new(plan.callers),
             is_well: Cell::new(false),

@@ -4,14 +4,32 @@
 //! An open of a leased file waits until the engine has written out everything that it had accepted,
 //! so the program finds all of it. From then on the file is shared.
 
+use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 
+use crate::platform::thread;
 use crate::random::Random;
 use crate::run::Stage;
 use crate::world::others::Visit;
 use crate::world::{self, machine};
 
+/// Longest time that another program waits for a lease: the engine gives it up within a second, and
+/// the device needs its time.
+const RELEASED_WITHIN: Duration = Duration::from_secs(20);
+
+/// Time between two looks for programs that wait.
+const LOOK: Duration = Duration::from_millis(10);
+
 impl Stage {
+    /// Waits until other programs have opened their files. The close of the last handle would
+    /// release the lease. Called by a task of the engine's process.
+    pub(super) fn wait_for_visitors(&self) {
+        while self.waiting_visitors.get() > 0 {
+            thread::sleep(LOOK);
+        }
+    }
+
     /// Another program visits a file.
     pub(super) fn send_visitor(self: &Rc<Self>, random: &mut Random) {
         let number = random.below(u64::from(self.plan.files)) as usize;
@@ -33,7 +51,21 @@ impl Stage {
         self.model.borrow_mut().files[number].ledger.share();
         let (asked, life) = (self.begin_sync(number), self.lives.get());
         world::trace(format_args!("visits file {number}: {visit:?}"));
+        let begin = world::now();
+        self.waiting_visitors.set(self.waiting_visitors.get() + 1);
+        let is_waiting = Cell::new(true);
+        let end_wait = || {
+            let ended = usize::from(is_waiting.replace(false) && self.lives.get() == life);
+            self.waiting_visitors.set(self.waiting_visitors.get() - ended);
+        };
         let opened = visit.make(&path, |found| {
+            end_wait();
+            let waited = Duration::from_nanos(world::now().nanoseconds_since(begin));
+            assert!(
+                waited < RELEASED_WITHIN,
+                "contract 6: the lease of file {number} is not released: another program waited \
+                 {waited:?}"
+            );
             let is_same_life = self.lives.get() == life;
             if was_leased
                 && is_same_life
@@ -49,6 +81,7 @@ impl Stage {
                 self.hit("seen by others");
             }
         });
+        end_wait();
         match opened {
             Ok(true) if was_leased => self.hit("lease broken"),
             Ok(true) => self.hit("visited"),

@@ -1,0 +1,18 @@
+//! Other programs open the files of the engine while it writes them.
+
+mod common;
+
+use common::{assert_marks, swarm};
+use forebay_sim::plan::Disturbance;
+use forebay_sim::{PerMille, Plan};
+
+/// The engine gives up the lease in time, and the other program finds what was accepted.
+#[test]
+fn contract_06_a_lease_is_released_to_other_programs() {
+    let marks = swarm("contract_06_a_lease", 150, |seed| {
+        let plan = Plan::passing(seed);
+        let disturbance = Disturbance { programs: PerMille(200), ..plan.disturbance };
+        Plan { disturbance, ..plan }
+    });
+    assert_marks(&marks, &["lease broken", "seen by others", "visited", "visitor refused"]);
+}

@@ -51,9 +51,9 @@ impl Job {
         let file: &File = &self.file;
         match self.operation {
             Operation::Read => {
-                return self.transfer(0).or_else(|error| {
+                return self.transfer(0).map_err(|error| {
                     let again = error.raw_os_error() == Some(libc::EIO) && file.ends_reads();
-                    Err(if again { io::Error::from_raw_os_error(libc::EAGAIN) } else { error })
+                    if again { io::Error::from_raw_os_error(libc::EAGAIN) } else { error }
                 });
             }
             Operation::Write => return self.transfer(0),

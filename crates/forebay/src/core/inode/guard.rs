@@ -161,11 +161,12 @@ impl Inode {
 
     #[cfg(test)]
     fn spring_trap(&self) {
-        if thread::is_ours() && self.trap.load(Ordering::SeqCst) > 0 {
-            if self.trap.fetch_sub(1, Ordering::SeqCst) == 1 {
-                // As a panic, without its message, which takes long to print.
-                resume_unwind(Box::new("a test panics at a lock of the file"));
-            }
+        if thread::is_ours()
+            && self.trap.load(Ordering::SeqCst) > 0
+            && self.trap.fetch_sub(1, Ordering::SeqCst) == 1
+        {
+            // As a panic, without its message, which takes long to print.
+            resume_unwind(Box::new("a test panics at a lock of the file"));
         }
     }
 
@@ -236,6 +237,10 @@ impl Inode {
         after.wakers.append(&mut state.append_wakers);
         after.wakers.extend(state.ticket_wakers.drain(..).map(|(_, waker)| waker));
         // Counts the empty cache.
+        #[expect(
+            clippy::redundant_closure_for_method_calls,
+            reason = "the method itself is not general enough in its lifetime"
+        )]
         self.change_locked(base, &mut state, after, |file| file.wake());
         drop(state);
         base.level.look_again(self.target, &mut after.wakers);

@@ -16,7 +16,7 @@
 //! A page that is being read when it is written becomes partial, too: the frame being read into
 //! becomes the one that it is filled from.
 //!
-//! The masks of [`Exact`] pages are here, too: the bytes of a page of a shared file that are ours.
+//! The masks of `Exact` pages are here, too: the bytes of a page of a shared file that are ours.
 
 use std::ops::Range;
 

@@ -77,7 +77,7 @@ impl CachedFile {
         has_some
     }
 
-    /// Sets the maximum of bytes per reservation; see [`at_most`].
+    /// Sets the maximum of bytes per reservation; see `space::at_most`.
     pub fn set_reserve_most(&mut self, bytes: u64) {
         self.ahead.set_most(bytes);
     }

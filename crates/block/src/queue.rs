@@ -558,6 +558,12 @@ impl<W: Walk> Queue<W> {
         Some(due - now)
     }
 
+    /// Returns the counters, and counts from zero again. Nothing may be in flight.
+    #[must_use]
+    pub fn take_counters(&mut self) -> Counters {
+        core::mem::take(&mut self.counters)
+    }
+
     /// Returns the counters since the queue was created.
     #[must_use]
     pub fn counters(&self) -> Counters {

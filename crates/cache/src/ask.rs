@@ -34,6 +34,18 @@ impl CachedFile {
         self.tickets.abandon(id);
     }
 
+    /// Returns whether this ticket is being served.
+    #[must_use]
+    pub fn is_waiting(&self, id: TicketId) -> bool {
+        self.tickets.is_waiting(id)
+    }
+
+    /// Returns whether all tickets that are being served are for flushes.
+    #[must_use]
+    pub fn awaits_only_flushes(&self) -> bool {
+        self.tickets.are_flushes()
+    }
+
     /// Returns whether a ticket of this file is being served.
     #[must_use]
     pub fn has_tickets(&self) -> bool {

@@ -95,7 +95,9 @@ impl CachedFile {
 
     /// Returns the next discard whose range is quiet.
     pub(crate) fn next_discard(&mut self) -> Option<Bio> {
-        let is_quiet = |pages: &Range<u64>| self.index.is_quiet_in(pages);
+        // A fill may be in flight for a page that was overwritten since.
+        let is_quiet =
+            |pages: &Range<u64>| self.index.is_quiet_in(pages) && !self.flights.fill_some_of(pages);
         let (ticket, pages) = self.fences.send_next(is_quiet)?;
         for (_, mask, chunk) in self.index.chunks_in(&pages) {
             // Like pages being written: dirty pages are not sent.

@@ -201,7 +201,7 @@ impl CachedFile {
             self.index.tidy(wanted.start);
             return ReadStop::Failed(errno);
         }
-        if self.sweep.is_draining() {
+        if !self.may_fill() {
             return ReadStop::Busy;
         }
         match self.send_fill(wanted.clone(), Class::Waited, reader.caching, stash) {
@@ -254,7 +254,7 @@ impl CachedFile {
     ) {
         let end = pages.end.min(pages.start.saturating_add(self.fences.unfenced_from(pages.start)));
         let mut page = pages.start;
-        while page < end && !self.sweep.is_draining() && !self.is_frozen() {
+        while page < end && self.may_fill() && !self.is_frozen() {
             if !self.is_absent(page) || self.absent_is_zero(page) {
                 page += 1;
                 continue;
@@ -270,6 +270,12 @@ impl CachedFile {
         if page < pages.end && class == Class::Background {
             self.streams.cut(&pages, page);
         }
+    }
+
+    /// Returns whether a read may be sent: no request waits to be alone at the device, or is. The
+    /// request path keeps such requests apart, but a caller's own requests do not pass through it.
+    fn may_fill(&self) -> bool {
+        !self.sweep.is_draining() && !self.flights.are_alone()
     }
 
     /// Sends one fill of absent pages, from the first wanted one on, or returns `None` without
@@ -315,7 +321,7 @@ impl CachedFile {
         if let Some(errno) = self.errors.take_unreadable(page) {
             return ReadStop::Failed(errno);
         }
-        if self.sweep.is_draining() {
+        if !self.may_fill() {
             return ReadStop::Busy;
         }
         self.send_fill_of_partial(page, Class::Waited).map_or(ReadStop::Busy, ReadStop::Fill)

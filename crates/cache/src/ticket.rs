@@ -148,6 +148,11 @@ impl Tickets {
         self.waiting.iter().any(|ticket| ticket.id == id)
     }
 
+    /// Returns whether all tickets that wait are for flushes.
+    pub(crate) fn are_flushes(&self) -> bool {
+        self.waiting.iter().all(|ticket| ticket.request.flushes())
+    }
+
     /// Returns whether a flush that was requested before this ticket is being served.
     pub(crate) fn has_flush_before(&self, id: TicketId) -> bool {
         self.waiting.iter().any(|ticket| ticket.request.flushes() && ticket.id < id)

@@ -27,5 +27,5 @@ pub(crate) use forebay_uring::probe::memory_limit;
 pub(crate) use forebay_uring::{
     Access, AlignedMemory, Alignment, Alive, Arena, Backend, BackendError, Buffers, Create, Direct,
     Extents, FILE_RECORDS, File, FileRecord, ForkGuard, FrameState, Geometry, Header, How,
-    Identity, Kind, LeaseWatch, Lock, Memory, Opened, Piece, Truncate, Waker,
+    Identity, Inline, Kind, LeaseWatch, Lock, Memory, Opened, Piece, Truncate, Waker,
 };

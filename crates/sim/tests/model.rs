@@ -4,6 +4,7 @@
 mod common;
 
 use common::{assert_marks, run_one, seeds_of, swarm};
+use forebay_cache::writeback::pace::Bound;
 use forebay_sim::plan::{Disturbance, Mix};
 use forebay_sim::run::run;
 use forebay_sim::trace::Tracing;
@@ -111,7 +112,15 @@ fn contract_15_overwrites_lent_to_idle_contexts_keep_the_file_whole() {
         let plan = Plan::large(seed);
         let disturbance = Disturbance { programs: PerMille(0), ..plan.disturbance };
         let mix = Mix { write: 40, append: 0, set_length: 1, sync: 2, close: 1, ..plan.mix };
-        let plan = Plan { files: 1, callers: 3, contexts: 4, mix, disturbance, ..plan };
+        let plan = Plan {
+            files: 1,
+            callers: 3,
+            contexts: 4,
+            mix,
+            disturbance,
+            flight: Bound::Depth(4),
+            ..plan
+        };
         plan.with_space(u64::MAX / 2)
     });
     assert_marks(&marks, &["lent to an idle context"]);

@@ -42,6 +42,7 @@ use crate::arena::Arena;
 use crate::clock;
 use crate::file::File;
 use crate::fork::Home;
+use crate::job::{Ended, Job};
 use crate::lent::{Lent, Memory};
 use crate::setup::SetupError;
 use crate::targets::Targets;
@@ -49,12 +50,10 @@ use crate::vectors::Shape;
 use crate::waker::Waker;
 
 mod bell;
-mod job;
 mod pool;
 mod signals;
 
 use bell::Rung;
-use job::{Ended, Job};
 use pool::Pool;
 
 /// Number of threads of a pool, and the most that the requests of one device have, so that a whole

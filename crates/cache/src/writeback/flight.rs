@@ -94,6 +94,9 @@ pub(crate) struct Flights {
     free: Vec<u32>,
     /// Flights during which nothing else of the file may be sent.
     holding: usize,
+    /// Of these, flights during which nothing of the file may be read either: they change the mode
+    /// of the descriptor, or the length.
+    alone: usize,
     extending: usize,
     flushing: usize,
     /// Pages of the exact flight. It sends them from the frames that they have.
@@ -150,6 +153,14 @@ impl Flights {
             .map(|(slot, _)| slot as u32)
     }
 
+    /// Returns whether a page of a range is being read.
+    pub(crate) fn fill_some_of(&self, range: &Range<u64>) -> bool {
+        self.all().any(|flight| {
+            matches!(flight, Flight::Fill { pages, .. }
+                if pages.start < range.end && range.start < pages.end)
+        })
+    }
+
     /// Returns the number of pages from `page` on that are not being sent from the frames that they
     /// have: 0 if `page` is.
     pub(crate) fn unsent_from(&self, page: u64) -> u64 {
@@ -171,6 +182,7 @@ impl Flights {
             self.slots.len() - self.free.len(),
             "a slot is free or used"
         );
+        assert!(self.alone <= self.holding, "a flight that is alone holds the file");
         assert!(self.holding <= 1, "a flight that holds the file is not alone");
         assert!(self.extending <= 1, "two requests move the end of the file");
         assert_eq!(self.flushing, count(|flight| matches!(flight, Flight::Flush { .. })));
@@ -184,6 +196,10 @@ impl Flights {
 
     pub(crate) fn is_held(&self) -> bool {
         self.holding > 0
+    }
+
+    pub(crate) fn are_alone(&self) -> bool {
+        self.alone > 0
     }
 
     pub(crate) fn is_extending(&self) -> bool {
@@ -205,6 +221,16 @@ impl Flights {
     }
 
     fn count(&mut self, flight: &Flight, by: isize) {
+        let is_alone = matches!(
+            flight,
+            Flight::Tail { .. }
+                | Flight::Exact { .. }
+                | Flight::GiveBack { .. }
+                | Flight::SetLength { .. }
+        );
+        if is_alone {
+            self.alone = self.alone.checked_add_signed(by).expect("a flight is counted once");
+        }
         let counter = match flight {
             Flight::Tail { .. }
             | Flight::Exact { .. }

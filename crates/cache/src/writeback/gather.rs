@@ -84,6 +84,12 @@ impl CachedFile {
         self.sweep.overdue().is_some()
     }
 
+    /// Returns whether something waits to be sent until requests in flight have ended.
+    #[must_use]
+    pub fn holds_back(&self) -> bool {
+        self.sweep.is_draining() || self.sweep.overdue().is_some() || self.is_frozen()
+    }
+
     /// Returns whether the file waits to become quiet, for a change of length or for dropping dirty
     /// pages: no caller may start anything.
     pub(crate) fn is_frozen(&self) -> bool {

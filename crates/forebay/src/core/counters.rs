@@ -35,6 +35,8 @@ pub(crate) struct Counters {
     latencies: Mutex<Latencies>,
     /// Queues by the number of their context.
     queues: Mutex<Vec<OfQueue>>,
+    /// Of the requests that callers have made themselves.
+    of_callers: Mutex<forebay_block::Counters>,
 }
 
 /// Latencies of sampled writes.
@@ -96,14 +98,21 @@ impl Counters {
         queue.counters = counters;
     }
 
-    /// Returns the bytes written by all contexts.
-    pub(crate) fn written_bytes(&self) -> u64 {
-        self.queues.lock().iter().map(|queue| queue.counters.written_bytes).sum()
+    /// Adds the counters of requests that a caller has made itself.
+    pub(crate) fn add_of_caller(&self, counters: forebay_block::Counters) {
+        *self.of_callers.lock() += counters;
     }
 
-    /// Returns the counters of all contexts together.
+    /// Returns the bytes written by all contexts and callers.
+    pub(crate) fn written_bytes(&self) -> u64 {
+        let of_contexts: u64 =
+            self.queues.lock().iter().map(|queue| queue.counters.written_bytes).sum();
+        of_contexts + self.of_callers.lock().written_bytes
+    }
+
+    /// Returns the counters of all contexts and callers together.
     pub(crate) fn queue(&self) -> OfQueue {
-        let mut all = OfQueue::default();
+        let mut all = OfQueue { counters: *self.of_callers.lock(), ..OfQueue::default() };
         for queue in self.queues.lock().iter() {
             all.counters += queue.counters;
             all.holds += &queue.holds;

@@ -126,6 +126,12 @@ impl Error {
         Self::new(ErrorKind::Shutdown, "the engine has been shut down")
     }
 
+    /// Creates the error for a request that no context will serve.
+    pub(crate) fn unserved() -> Self {
+        let what = "the engine stopped, or closed the file, before the operation ended";
+        Self::new(ErrorKind::Shutdown, what)
+    }
+
     /// Creates the error for a change through a handle opened for reading.
     pub(crate) fn for_reading(path: &Path) -> Self {
         Self::new(ErrorKind::NotPermitted, "cannot change the file through a handle for reading")

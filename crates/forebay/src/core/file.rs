@@ -20,6 +20,7 @@ use crate::core::inode::Inode;
 use crate::core::inode::after::After;
 use crate::core::inode::space::Promise;
 use crate::core::layout::Layout;
+use crate::core::leader::Syncing;
 use crate::core::limits::{BYPASS_BYTES, BYPASS_BYTES_AT_ONCE};
 use crate::core::open::Open;
 use crate::core::read::Reading;
@@ -472,7 +473,7 @@ impl File {
     async fn sync(&self, request: TicketKind) -> Result<()> {
         self.shared.check()?;
         Counters::add(&self.shared.counters.syncs, 1);
-        let result = self.ask(request).await;
+        let result = Syncing::new(&self.inode, &self.shared, request).await;
         self.and_untold(result)
     }
 

@@ -19,11 +19,12 @@ pub(crate) mod change;
 mod errors;
 pub(crate) mod failing;
 mod guard;
+pub(crate) mod lead;
 pub(crate) mod lease;
 mod record;
 pub(crate) mod settle;
 pub(crate) mod space;
-mod tickets;
+pub(crate) mod tickets;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ use std::time::Instant;
 use forebay_block::Target;
 use forebay_cache::limits::{MAX_OFFSET, PAGE};
 use forebay_cache::samples::Samples;
-use forebay_cache::{CachedFile, FrameRuns, Patch, TicketId};
+use forebay_cache::{CachedFile, FrameRuns, Patch};
 
 use crate::core::base::Base;
 use crate::core::home::Home;
@@ -45,6 +46,7 @@ use crate::core::wakers::Wakers;
 use crate::platform::sync::Mutex;
 use crate::platform::{Identity, Kind};
 pub(crate) use guard::{Heard, Locked};
+use lead::Lead;
 
 /// File end that every file system supports.
 const SURE_REACH: u64 = 1 << 31;
@@ -97,7 +99,9 @@ pub(crate) struct State {
     counted: u64,
     volume: Arc<Volume>,
     page_wakers: Wakers,
-    ticket_wakers: Vec<(TicketId, Waker)>,
+    ticket_wakers: Vec<tickets::Waiter>,
+    /// The thread that serves the tickets.
+    lead: Lead,
     told_tickets: u64,
     /// Whether the context was asked to look at this file and has not done so.
     kicked: bool,
@@ -148,6 +152,7 @@ impl Inode {
             volume: Arc::clone(&volume),
             page_wakers: Wakers::new(Arc::clone(&volume)),
             ticket_wakers: Vec::new(),
+            lead: Lead::Context,
             told_tickets: 0,
             kicked: false,
             listed: false,
@@ -246,7 +251,7 @@ impl Inode {
         let mut state = self.lock();
         let noted = note(&mut state);
         state.page_wakers.drain_into(&mut wakers);
-        wakers.extend(state.ticket_wakers.drain(..).map(|(_, waker)| waker));
+        wakers.extend(state.ticket_wakers.drain(..).map(|waiter| waiter.waker));
         drop(state);
         user_code::wake_all(wakers);
         noted

@@ -54,6 +54,16 @@ pub(crate) const FLIGHT_TIMES: RangeInclusive<Duration> =
 /// this depth to reach the rate of the device.
 pub(crate) const FLIGHT: usize = 112;
 
+/// Maximum of dirty pages of a file whose sync is made by its caller. The context writes more of
+/// them sooner, because it has many requests in flight.
+pub(crate) const LEAD_PAGES: u64 = 64;
+
+/// Maximum of bios that a caller makes between two looks at the file.
+pub(crate) const LEAD_BIOS: usize = 16;
+
+/// Maximum of queues kept for callers that make their requests themselves.
+pub(crate) const KITS: usize = 8;
+
 /// Bios taken from one file per pass before the next file's turn.
 pub(crate) const RUN_PER_FILE: usize = 32;
 

@@ -14,6 +14,7 @@
 // The other modules:
 //
 // - `engine`, `settings`, `knobs`, `policy`, `stats`: the engine and its options.
+// - `leader` and `kits`: syncs that their callers make themselves.
 // - `read`, `bypass`, `ticket`, `room`, `discard`, `lease`, `renew`, `closing`, `adopt`, `alarm`:
 //   the other operations.
 // - `base` and `shared`: the state of all threads. `table`: the open inodes.
@@ -46,8 +47,10 @@ pub(crate) mod file;
 pub(crate) mod flight;
 pub(crate) mod home;
 pub(crate) mod inode;
+mod kits;
 pub(crate) mod knobs;
 pub(crate) mod layout;
+mod leader;
 mod lease;
 pub(crate) mod level;
 pub(crate) mod limits;

@@ -19,6 +19,7 @@ use crate::core::base::Base;
 use crate::core::counters::Counters;
 use crate::core::error::{Error, Result};
 use crate::core::inode::change::Changing;
+use crate::core::inode::lead::Leads;
 use crate::core::inode::{Inode, State};
 use crate::core::limits::READ_REQUESTS;
 use crate::core::shared::Shared;
@@ -55,6 +56,8 @@ enum Stop {
     NoWaker,
     /// The read waits for a page.
     Waits,
+    /// The caller, which blocks anyway, reads the pages itself.
+    Fills(Box<Bio>),
     /// The read needs frames.
     Starved,
 }
@@ -66,6 +69,7 @@ struct Step<'a> {
     offset: u64,
     /// Maximum of bytes in the step.
     length: usize,
+    leads: Leads,
     /// Waker of the caller. It is cloned with no lock held once the read has to wait, and then the
     /// page is checked again.
     waker: &'a mut Option<Waker>,
@@ -95,10 +99,11 @@ impl Inode {
         reading: &mut Reading,
         (buffer, offset): (&mut SlicesMut<'_, '_>, u64),
     ) -> Poll<Result<usize>> {
-        let mut waker = None;
+        let (mut waker, leads) = (None, Leads::of(context));
         loop {
             let length = buffer.len();
-            let step = Step { shared, reading: &mut *reading, offset, length, waker: &mut waker };
+            let reading = &mut *reading;
+            let step = Step { shared, reading, offset, length, leads, waker: &mut waker };
             let read = self.read_step(step, buffer);
             if !matches!(read, Err(Stop::End | Stop::Refused(_))) {
                 shared.make_room_ahead();
@@ -112,6 +117,7 @@ impl Inode {
                 }
                 Err(Stop::NoWaker) => waker = Some(context.waker().clone()),
                 Err(Stop::Waits) => return Poll::Pending,
+                Err(Stop::Fills(bio)) => self.make_here(shared, vec![*bio]),
                 Err(Stop::Starved) => {
                     if !shared.reclaim_or_wait(context.waker()) {
                         return Poll::Pending;
@@ -194,6 +200,9 @@ impl Step<'_> {
             (planned, stop) = cache.begin_read(self.offset, self.length, reader, stash, steps);
         }
         let stop = match stop {
+            ReadStop::Fill(bio) if planned == 0 && self.leads == Leads::May => {
+                return Err(Stop::Fills(Box::new(bio)));
+            }
             ReadStop::Fill(bio) => {
                 file.submit([bio]);
                 ReadStop::Busy
@@ -227,7 +236,7 @@ impl Step<'_> {
         match planned {
             Err(Stop::End | Stop::Refused(_)) => return,
             Err(Stop::Failed(_) | Stop::Starved) => {}
-            Ok(_) | Err(Stop::NoWaker | Stop::Waits) => {
+            Ok(_) | Err(Stop::NoWaker | Stop::Waits | Stop::Fills(_)) => {
                 let rest = rest_of(next, self.offset + self.length as u64);
                 bring_in(file, base, rest, Class::Waited, caching);
             }

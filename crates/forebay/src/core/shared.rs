@@ -17,6 +17,7 @@ use crate::core::error::{Error, Result};
 use crate::core::inode::Inode;
 use crate::core::inode::after::After;
 use crate::core::inode::change::Changing;
+use crate::core::kits::Kits;
 use crate::core::message::Message;
 use crate::core::settings::OfContext;
 use crate::core::table::Table;
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     starter: Box<dyn Start>,
     /// Whether a caller evicts pages ahead of need.
     pub(crate) evicting: AtomicBool,
+    /// For callers that make their requests themselves.
+    pub(crate) kits: Kits,
 }
 
 /// Starts contexts. They hold a [`Shared`], which knows them only by this trait.
@@ -75,6 +78,7 @@ impl Shared {
             auto: Auto::new(),
             starter,
             evicting: AtomicBool::new(false),
+            kits: Kits::default(),
         }
     }
 

@@ -211,7 +211,8 @@ fn publish(file: &mut Changing<'_>, copies: &[Copy], caching: Caching) {
     {
         file.samples.accepted(page, clock::now());
     }
-    if published.first || published.awaited {
+    // A file that was clean for a moment is still in the context's list.
+    if published.first && !file.listed || published.awaited {
         file.look();
     }
     file.wake();

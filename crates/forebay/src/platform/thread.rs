@@ -70,3 +70,9 @@ pub(crate) fn with_waker<T>(run: impl FnOnce(&Waker) -> T) -> T {
         .unwrap_or_else(|_| once(&Waker::from(Arc::new(Unpark(thread::current())))));
     done.expect("the closure runs once")
 }
+
+/// Returns whether a waker unparks the calling thread and does nothing else: the caller of the poll
+/// is a blocking call.
+pub(crate) fn is_own_waker(waker: &Waker) -> bool {
+    UNPARK.try_with(|own| own.will_wake(waker)).unwrap_or(false)
+}

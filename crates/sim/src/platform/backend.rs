@@ -216,10 +216,10 @@ impl Backend {
             if is_enough || is_woken || is_late || world::is_dead() {
                 break;
             }
-            let until = match (in_batch, plan.more, plan.first) {
-                (true, Some(more), first) => Some(first.map_or(more, |first| first.min(more))),
-                (_, _, first) => first,
-            };
+            // The first time matters only while nothing has completed.
+            let first = plan.first.filter(|_| completed == 0);
+            let more = plan.more.filter(|_| in_batch);
+            let until = first.into_iter().chain(more).min();
             world::block(Reason { what: DOORBELL, number: port }, until);
         }
         machine::with(|machine| machine.was_rung(port));
@@ -325,6 +325,57 @@ impl Drop for Backend {
             world::block(Reason { what: DOORBELL, number: port }, Some(until));
         }
         machine::with(|machine| machine.drop_port(port));
+    }
+}
+
+/// The device for a caller that waits: its doorbell returns when all requests have ended.
+#[derive(Debug)]
+pub struct Inline(Backend);
+
+impl Inline {
+    /// Makes a device for `entries` requests before each doorbell.
+    ///
+    /// # Panics
+    /// If the task is dead and holds a lock. Otherwise a dead task ends here.
+    #[must_use]
+    pub fn new(arena: Arc<Arena>, entries: u32) -> Self {
+        Self(Backend::chosen(Choice::Threads, arena, entries).expect("a dead task has ended"))
+    }
+
+    /// Attaches a file under the number of a target.
+    ///
+    /// # Panics
+    /// If the number is taken.
+    pub fn attach(&mut self, target: Target, file: Arc<File>) {
+        self.0.attach(target, file);
+    }
+
+    /// Detaches and returns the file of a target.
+    pub fn detach(&mut self, target: Target) -> Arc<File> {
+        self.0.detach(target)
+    }
+}
+
+impl Device for Inline {
+    fn now(&mut self) -> Moment {
+        self.0.now()
+    }
+
+    fn prepare(&mut self, tag: Tag, request: &Bio) -> Result<(), Refused> {
+        self.0.prepare(tag, request)
+    }
+
+    fn doorbell(&mut self, _: Wait) -> Result<(), Errno> {
+        self.0.doorbell(Wait::Not)?;
+        let port = self.0.port();
+        while !world::is_dead() && machine::with(|machine| machine.flying_of(port) > 0) {
+            world::block(Reason { what: DOORBELL, number: port }, None);
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        self.0.reap(completions);
     }
 }
 

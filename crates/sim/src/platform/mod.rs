@@ -12,7 +12,7 @@ pub mod lease;
 pub mod sync;
 pub mod thread;
 
-pub use backend::{Backend, Waker};
+pub use backend::{Backend, Inline, Waker};
 pub use file::{File, Opened};
 pub use forebay_uring::frames::{MOST_PARTS, Part};
 pub use forebay_uring::{

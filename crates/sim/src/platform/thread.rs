@@ -67,6 +67,12 @@ pub fn with_waker<T>(run: impl FnOnce(&Waker) -> T) -> T {
     run(&waker)
 }
 
+/// Returns whether a waker unparks the calling thread and does nothing else.
+#[must_use]
+pub fn is_own_waker(waker: &Waker) -> bool {
+    world::task().is_some() && with_waker(|own| own.will_wake(waker))
+}
+
 /// Blocks the calling thread until its waker is woken. Returns at once if that happened since the
 /// last call.
 pub fn park() {

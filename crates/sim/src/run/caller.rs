@@ -8,7 +8,8 @@ use std::cell::Cell;
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use crate::core::engine::Engine;
@@ -17,7 +18,7 @@ use crate::core::open::Open;
 use crate::core::slices::Slices;
 use crate::core::wait;
 use crate::platform::{clock, thread};
-use crate::random::Random;
+use crate::random::{PerMille, Random};
 use crate::run::Stage;
 use crate::run::model::Kind;
 use crate::run::operation::{self, Operation};
@@ -270,24 +271,42 @@ impl Caller {
         stage.check_closed(number, Some(&result), &asked);
     }
 
-    /// Runs a future to its end, or drops it after some polls.
+    /// Runs a future to its end, as a blocking call or as a task of an executor, or drops it after
+    /// some polls.
     fn drive<T>(&mut self, future: impl Future<Output = T>) -> Option<T> {
-        if !self.random.happens(self.stage.plan.abandoned) {
+        let is_dropped = self.random.happens(self.stage.plan.abandoned);
+        if !is_dropped && self.random.happens(PerMille(500)) {
             return Some(wait::drive(future));
         }
-        let polls = self.random.below(4);
+        let polls = is_dropped.then(|| self.random.below(4));
         let mut future = pin!(future);
-        thread::with_waker(|waker| {
-            let mut context = Context::from_waker(waker);
-            for _ in 0..=polls {
-                if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
-                    return Some(done);
-                }
-                let patience = Duration::from_micros(self.random.below(200));
-                thread::park_until(clock::instant() + patience);
+        let waker = thread::with_waker(|waker| Waker::from(Arc::new(Task(waker.clone()))));
+        let mut context = Context::from_waker(&waker);
+        let mut polled = 0;
+        loop {
+            if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
+                return Some(done);
             }
-            self.stage.hit("future dropped");
-            None
-        })
+            if polls.is_none() {
+                thread::park();
+                continue;
+            }
+            let patience = Duration::from_micros(self.random.below(200));
+            thread::park_until(clock::instant() + patience);
+            polled += 1;
+            if polls.is_some_and(|polls| polled > polls) {
+                self.stage.hit("future dropped");
+                return None;
+            }
+        }
+    }
+}
+
+/// Waker of a task of an executor. The engine makes no request on the thread that polls it.
+struct Task(Waker);
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.0.wake_by_ref();
     }
 }

@@ -23,9 +23,9 @@ use forebay_lists::fifo;
 
 use super::WORKERS;
 use super::bell::Bell;
-use super::job::{Ended, Job};
 use super::signals;
 use crate::arena::Arena;
+use crate::job::{Ended, Job};
 
 /// After so many that somebody waits for, one that nobody does.
 const TURN: u32 = 8;

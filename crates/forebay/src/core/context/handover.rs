@@ -163,6 +163,9 @@ impl Writeback {
             held.waiting.push(bio);
         } else {
             self.begin_bio(inode.target);
+            if bio.operation == Operation::Allocate {
+                return self.reservations.make(&inode, bio);
+            }
             self.submit(inode.volume.number(), bio);
         }
     }

@@ -52,6 +52,10 @@ impl Writeback {
     fn serve_sync(&mut self, inode: &Arc<Inode>) -> bool {
         let is_leaving = self.is_leaving(inode);
         let mut state = self.lock_to_serve(inode);
+        if state.is_led() {
+            // The leader sends a message if the context has to do the rest.
+            return false;
+        }
         // Each file has at least one bio in flight, however much the others have to write.
         let volume = inode.volume.number();
         while !is_leaving

@@ -39,6 +39,7 @@ use forebay_cache::samples::Samples;
 use forebay_cache::{CachedFile, FrameRuns, Liberties, Origin};
 
 use super::after::After;
+use super::lead::Lead;
 use super::{Inode, State};
 use crate::core::base::Base;
 use crate::core::error::{Error, Result};
@@ -235,7 +236,7 @@ impl Inode {
         let heard = if state.ticket_wakers.is_empty() { Heard::No } else { Heard::Yes };
         after.uncharged += std::mem::take(&mut state.owed);
         after.wakers.append(&mut state.append_wakers);
-        after.wakers.extend(state.ticket_wakers.drain(..).map(|(_, waker)| waker));
+        after.wakers.extend(state.ticket_wakers.drain(..).map(|waiter| waiter.waker));
         // Counts the empty cache.
         #[expect(
             clippy::redundant_closure_for_method_calls,
@@ -292,6 +293,7 @@ impl State {
         self.break_deadline = None;
         self.is_renewing = false;
         self.kicked = false;
+        self.lead = Lead::Context;
         self.is_interrupted = true;
     }
 }

@@ -22,11 +22,14 @@ pub(crate) struct Left {
     pub(crate) is_dirty_again: bool,
     /// Whether the file keeps pages for a flush.
     pub(crate) keeps: bool,
+    /// Whether the context may have waited for the end of these bios.
+    pub(crate) is_awaited: bool,
 }
 
 impl Left {
     /// Nothing is dirty, or kept, of an interrupted file.
-    pub(crate) const NOTHING: Self = Self { is_dirty_again: false, keeps: false };
+    pub(crate) const NOTHING: Self =
+        Self { is_dirty_again: false, keeps: false, is_awaited: false };
 }
 
 impl Inode {
@@ -64,7 +67,12 @@ impl Inode {
                     "another program has mapped the written pages; writing them again"
                 );
             }
-            Left { is_dirty_again, keeps: file.cache.kept_pages() > 0 }
+            let is_awaited = file.cache.holds_back()
+                || file.cache.has_tickets() && !file.is_led()
+                || file.break_deadline.is_some()
+                || base.level.has_waiters()
+                || base.pool.has_waiting();
+            Left { is_dirty_again, keeps: file.cache.kept_pages() > 0, is_awaited }
         })
     }
 }

@@ -1,18 +1,43 @@
 //! Tickets: requests of callers to the context, and the waits for them.
+//!
+//! The context of a file serves its tickets, except while a caller leads: a blocking sync serves
+//! the tickets itself (`core/leader.rs`). [`Lead`] says who does.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use forebay_cache::{TicketId, TicketKind};
+use forebay_cache::{Liberties, TicketId, TicketKind};
 
 use super::after::After;
 use super::change::Changing;
+use super::lead::{Lead, Leads};
 use super::{Inode, State};
 use crate::core::base::Base;
 use crate::core::error::Result;
+use crate::core::limits::LEAD_PAGES;
 
 /// The ticket of an interrupted file, which no context serves.
 const NO_TICKET: TicketId = TicketId(u64::MAX);
+
+/// Caller that waits for a ticket.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    id: TicketId,
+    leads: Leads,
+    pub(super) waker: Waker,
+}
+
+/// State of a ticket, for the caller that waits for it.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    /// It has ended; `None` if no context will serve it, because the file is closed or the engine
+    /// has ended.
+    Ended(Option<Result<()>>),
+    /// It is being served. The caller is woken at its end, or to take the lead.
+    Waits,
+    /// The caller has the lead.
+    Leads,
+}
 
 impl Inode {
     /// Adds a request to the context and returns its ticket. The context gets the message when
@@ -40,58 +65,159 @@ impl Inode {
         });
     }
 
-    /// Returns the result of a ticket; `None` if no context will serve it, because the file is
-    /// closed or the engine has ended.
+    /// Adds a sync and returns its ticket. The caller takes the lead if it may, nobody has it, and
+    /// there is little to write. Otherwise it is registered as waiting.
+    pub(crate) fn ask_to_lead(
+        self: &Arc<Self>,
+        base: &Base,
+        request: TicketKind,
+        (waker, leads): (&Waker, Leads),
+        after: &mut After,
+    ) -> TicketId {
+        let waker = waker.clone();
+        self.change(base, after, |file| {
+            let id = file.ask_quietly(request);
+            match file.lead {
+                Lead::Context if leads == Leads::May && file.can_be_led() => {
+                    file.lead = Lead::Caller(id);
+                    return id;
+                }
+                Lead::Context => file.look(),
+                // The present leader passes the lead on at its end.
+                Lead::Caller(_) | Lead::Offered(_) => {}
+            }
+            // The poll of an interrupted file returns the error: its caller does not wait.
+            if !file.is_interrupted {
+                file.ticket_wakers.push(Waiter { id, leads, waker });
+            }
+            id
+        })
+    }
+
+    /// Returns the state of a ticket. Registers the caller if it has to wait.
     ///
     /// # Errors
     /// Of the ticket; `Poisoned` if a panic has interrupted a change of the file.
+    pub(crate) fn poll_turn(&self, context: &Context<'_>, id: TicketId, leads: Leads) -> Turn {
+        let mut waker = context.waker().clone();
+        let mut state = self.lock();
+        if let Err(error) = self.check_whole(&state) {
+            return Turn::Ended(Some(Err(error)));
+        }
+        // First, because the lead has to be passed on even if the ticket has ended.
+        if state.is_led_by(id) {
+            state.lead = Lead::Caller(id);
+            return Turn::Leads;
+        }
+        if let Some(result) = state.cache.fetch(id) {
+            return Turn::Ended(Some(result.map_err(|failure| self.failure(failure))));
+        }
+        if state.is_closed || state.is_orphan {
+            return Turn::Ended(None);
+        }
+        match state.ticket_wakers.iter_mut().find(|waiter| waiter.id == id) {
+            // The previous waker is dropped once the lock is released.
+            Some(waiter) => std::mem::swap(&mut waiter.waker, &mut waker),
+            None => state.ticket_wakers.push(Waiter { id, leads, waker }),
+        }
+        Turn::Waits
+    }
+
+    /// Returns the result of a ticket that its caller never serves; `None` as in [`Turn::Ended`].
     pub(crate) fn poll_ticket(
         &self,
         context: &Context<'_>,
         id: TicketId,
     ) -> Poll<Option<Result<()>>> {
-        let mut waker = context.waker().clone();
-        let mut state = self.lock();
-        if let Err(error) = self.check_whole(&state) {
-            return Poll::Ready(Some(Err(error)));
+        match self.poll_turn(context, id, Leads::Never) {
+            Turn::Ended(result) => Poll::Ready(result),
+            Turn::Waits => Poll::Pending,
+            Turn::Leads => unreachable!("the lead is offered only to callers that may take it"),
         }
-        if let Some(result) = state.cache.fetch(id) {
-            return Poll::Ready(Some(result.map_err(|failure| self.failure(failure))));
-        }
-        if state.is_closed || state.is_orphan {
-            return Poll::Ready(None);
-        }
-        match state.ticket_wakers.iter_mut().find(|(waiting, _)| *waiting == id) {
-            // The previous waker is dropped once the lock is released.
-            Some((_, registered)) => std::mem::swap(registered, &mut waker),
-            None => state.ticket_wakers.push((id, waker)),
-        }
-        Poll::Pending
     }
 
     /// Declares that no caller will fetch the result of a ticket.
     pub(crate) fn abandon(&self, id: TicketId) {
-        self.lock().cache.abandon(id);
+        self.lock().abandon(id);
     }
 }
 
 impl Changing<'_> {
     fn ask(&mut self, request: TicketKind) -> TicketId {
+        let id = self.ask_quietly(request);
+        self.look();
+        id
+    }
+
+    /// Takes a ticket that the context is not told about.
+    fn ask_quietly(&mut self, request: TicketKind) -> TicketId {
         // A poll of the ticket of an interrupted file returns the error.
         let id = if self.is_interrupted { NO_TICKET } else { self.cache.ask(request) };
         self.give_back_unused();
-        self.look();
         id
+    }
+
+    /// Ends the lead of a caller: offers it to the caller that has waited longest, or gives it back
+    /// to the context.
+    pub(crate) fn pass_lead_on(&mut self) {
+        self.lead = Lead::Context;
+        if !self.cache.has_tickets() {
+            return;
+        }
+        let may_lead = |waiter: &Waiter| waiter.leads == Leads::May;
+        let next = self.ticket_wakers.iter().position(|waiter| {
+            may_lead(waiter) && self.cache.is_waiting(waiter.id) && self.can_be_led()
+        });
+        let Some(next) = next else { return self.look() };
+        let Waiter { id, waker, .. } = self.ticket_wakers.remove(next);
+        self.lead = Lead::Offered(id);
+        self.wakers().push(waker);
+    }
+
+    /// Gives the lead back to the context, because there is more to do than a caller should.
+    pub(crate) fn leave_lead(&mut self) {
+        self.lead = Lead::Context;
+        self.look();
     }
 }
 
 impl State {
+    /// Returns whether a caller may make the requests of the file itself: there are few, nothing is
+    /// in flight that it would wait for, and the file stays what and where it is.
+    fn can_be_led(&self) -> bool {
+        !self.is_interrupted
+            && !self.is_renewing
+            && self.break_deadline.is_none()
+            && self.cache.liberties() == Liberties::Exclusive
+            && self.cache.dirty_pages() <= LEAD_PAGES
+            && !self.cache.in_flight()
+            && self.cache.awaits_only_flushes()
+    }
+
+    /// Declares that no caller will fetch the result of a ticket, or take the lead for it.
+    pub(crate) fn abandon(&mut self, id: TicketId) {
+        self.cache.abandon(id);
+        self.ticket_wakers.retain(|waiter| waiter.id != id);
+    }
+
+    /// Returns whether the caller of this ticket has the lead, or was offered it.
+    pub(crate) fn is_led_by(&self, id: TicketId) -> bool {
+        self.lead == Lead::Caller(id) || self.lead == Lead::Offered(id)
+    }
+
+    /// Returns whether a caller serves the tickets, or is about to.
+    pub(crate) fn is_led(&self) -> bool {
+        self.lead != Lead::Context
+    }
+
     /// Wakes callers whose tickets have ended.
     #[inline]
     pub(super) fn tell_tickets(&mut self, wakers: &mut Vec<Waker>) {
         if self.told_tickets != self.cache.finished_tickets() {
             self.told_tickets = self.cache.finished_tickets();
-            wakers.extend(self.ticket_wakers.drain(..).map(|(_, waker)| waker));
+            let Self { ticket_wakers, cache, .. } = self;
+            let ended = ticket_wakers.extract_if(.., |waiter| !cache.is_waiting(waiter.id));
+            wakers.extend(ended.map(|waiter| waiter.waker));
             // The end of a change of length lets waiting calls continue.
             self.page_wakers.drain_into(wakers);
         }

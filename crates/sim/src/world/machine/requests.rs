@@ -192,6 +192,7 @@ impl Machine {
     ///
     /// A read and a write by different ports may overlap: a page that is being filled can be
     /// overwritten as a whole, and another context writes it. The fill of that page is dropped.
+    /// Allocation of space changes no byte.
     fn check_overlap(&self, process: Process, node: Node, bio: &Bio, port: Option<u64>) {
         let mine = || {
             let all = self.of_process(process).filter(|(_, other, _)| *other == node);
@@ -213,15 +214,15 @@ impl Machine {
         };
         let touches =
             |other: &Bio| bio.length > 0 && other.offset < bio.end() && bio.offset < other.end();
-        let is_fill_beside = |source: Source, other: &Bio| {
+        let may_overlap = |source: Source, other: &Bio| {
             let is_other_port =
                 matches!(source, Source::Port { port: theirs, .. } if Some(theirs) != port);
-            let reads = [bio, other].iter().any(|bio| bio.operation == Operation::Read);
-            let writes = [bio, other].iter().any(|bio| bio.operation == Operation::Write);
-            is_cached && is_other_port && port.is_some() && reads && writes
+            let is = |operation| [bio, other].iter().any(|bio| bio.operation == operation);
+            let is_fill = is(Operation::Read) && is(Operation::Write);
+            is_cached && is_other_port && port.is_some() && (is_fill || is(Operation::Allocate))
         };
         let conflicts = |(source, other): &(Source, &Bio)| {
-            touches(other) && (changes(bio) || changes(other)) && !is_fill_beside(*source, other)
+            touches(other) && (changes(bio) || changes(other)) && !may_overlap(*source, other)
         };
         if let Some((_, other)) = mine().find(conflicts) {
             panic!("contract 15: {bio:?} is in flight together with {other:?}");

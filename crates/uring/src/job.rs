@@ -1,7 +1,8 @@
-//! A job: one request as a thread does it, with everything that must live until it is done.
+//! A job: one request as a thread makes it by a system call, with everything that must live until
+//! the call has returned.
 //!
-//! Each operation is the system call the ring would have made. What it said is the result: a short
-//! count and an interruption go up as they are, for the way above asks again.
+//! Each operation is the system call that a ring would make. Its result is returned as it is: after
+//! a short count or an interruption the request path asks again.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -18,29 +19,29 @@ use crate::vectors::Shape;
 
 /// One request.
 #[derive(Debug)]
-pub(super) struct Job {
-    pub(super) tag: Tag,
-    pub(super) operation: Operation,
-    pub(super) offset: u64,
-    pub(super) length: u64,
-    pub(super) class: Class,
-    pub(super) file: Arc<File>,
+pub(crate) struct Job {
+    pub(crate) tag: Tag,
+    pub(crate) operation: Operation,
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+    pub(crate) class: Class,
+    pub(crate) file: Arc<File>,
     /// Into the arena that the pool holds.
-    pub(super) shape: Shape,
+    pub(crate) shape: Shape,
 }
 
 /// What is left of it.
 #[derive(Debug)]
-pub(super) struct Ended {
-    pub(super) tag: Tag,
-    pub(super) result: Result<u64, Errno>,
+pub(crate) struct Ended {
+    pub(crate) tag: Tag,
+    pub(crate) result: Result<u64, Errno>,
     /// For the next use.
-    pub(super) shape: Shape,
+    pub(crate) shape: Shape,
 }
 
 impl Job {
     /// Does it. The file is let go of before anybody can hear of the end: who hears may close it.
-    pub(super) fn run(self) -> Ended {
+    pub(crate) fn run(self) -> Ended {
         let result = self.serve().map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)));
         let Self { tag, shape, .. } = self;
         Ended { tag, result, shape }

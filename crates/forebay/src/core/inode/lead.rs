@@ -1,0 +1,34 @@
+//! The lead of a file: the right to serve its tickets.
+
+use std::task::Context;
+
+use forebay_cache::TicketId;
+
+use crate::platform::thread;
+
+/// The thread that serves the tickets of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lead {
+    /// Its context.
+    Context,
+    /// The caller that waits for this ticket.
+    Caller(TicketId),
+    /// Nobody until the caller that waits for this ticket, which was woken for it, takes the lead.
+    Offered(TicketId),
+}
+
+/// Whether a caller may make requests on its own thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Leads {
+    /// It blocks until its request has ended.
+    May,
+    /// It is a task of an executor.
+    Never,
+}
+
+impl Leads {
+    /// Returns whether the caller of a poll is a blocking call of this library.
+    pub(crate) fn of(context: &Context<'_>) -> Self {
+        if thread::is_own_waker(context.waker()) { Self::May } else { Self::Never }
+    }
+}

@@ -11,8 +11,9 @@
 //!    +--> ledger: accepted and synced bytes  <--compare-+
 //! ```
 //!
-//! The tests run some thousand seeds. `FOREBAY_SIM_SEEDS=N` runs N times as many, and
-//! `FOREBAY_SIM_SEED=2:S` the seed S alone, with its trace if it fails.
+//! The tests run some thousand seeds. `FOREBAY_SIM_SEEDS=N` runs N times as many,
+//! `FOREBAY_SIM_SEEDS=A..B` the seeds from A up to B, and `FOREBAY_SIM_SEED=2:S` the seed S alone,
+//! with its trace if it fails.
 //!
 //! In order: [`random`] and [`seed`], [`world`] tasks and time, [`world::machine`] files and
 //! devices, [`platform`] the names that the engine uses, [`faults`], [`stored`] a file as a device

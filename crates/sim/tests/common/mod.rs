@@ -1,8 +1,8 @@
 //! Runs of many seeds, with the seed to replay printed if one fails.
 //!
 //! `FOREBAY_SIM_SEEDS=N` runs N times as many seeds as the default: the long mode (20 takes some
-//! minutes in the release profile). `FOREBAY_SIM_SEED=2:S` runs the seed S alone, with its trace
-//! printed if it fails.
+//! minutes in the release profile). `FOREBAY_SIM_SEEDS=A..B` runs the seeds from A up to B, without
+//! B. `FOREBAY_SIM_SEED=2:S` runs the seed S alone, with its trace printed if it fails.
 #![allow(dead_code, reason = "each test uses its own part")]
 
 pub(crate) mod single;
@@ -33,16 +33,18 @@ pub(crate) fn run_one(name: &str, seed: u64, plan: Plan) -> Report {
 
 /// The seeds to run.
 pub(crate) fn seeds_of(default: u64) -> Vec<u64> {
-    match seed() {
-        Some(Seed(seed)) => vec![seed],
-        None => (0..default * factor()).collect(),
+    if let Some(Seed(seed)) = seed() {
+        return vec![seed];
     }
-}
-
-/// Returns how many times the default is to be run.
-pub(crate) fn factor() -> u64 {
-    let Ok(text) = std::env::var("FOREBAY_SIM_SEEDS") else { return 1 };
-    text.parse().unwrap_or_else(|_| panic!("FOREBAY_SIM_SEEDS must be a number, and is {text:?}"))
+    let Ok(text) = std::env::var("FOREBAY_SIM_SEEDS") else { return (0..default).collect() };
+    let seeds = match text.split_once("..") {
+        Some((first, end)) => first.parse::<u64>().and_then(|first| Ok(first..end.parse()?)),
+        None => text.parse::<u64>().map(|factor| 0..default * factor),
+    };
+    let seeds = seeds.unwrap_or_else(|_| {
+        panic!("FOREBAY_SIM_SEEDS must be a number or a range A..B, and is {text:?}")
+    });
+    seeds.collect()
 }
 
 fn seed() -> Option<Seed> {

@@ -7,7 +7,7 @@ use forebay_cache::{Candidate, Verdict};
 
 use crate::core::counters::Counters;
 use crate::core::inode::after::After;
-use crate::core::limits::{EVICT_BATCH, HIGH_ONE_IN, LOW_ONE_IN, RECLAIM_FRAMES, STARVED_BELOW};
+use crate::core::limits::{EVICT_BATCH, HIGH_ONE_IN, LOW_ONE_IN, RECLAIM_FRAMES};
 use crate::core::message::Message;
 use crate::core::shared::Shared;
 
@@ -24,22 +24,22 @@ impl Shared {
         self.evicting.store(false, Ordering::Release);
     }
 
-    /// Evicts clean pages for a caller that needs frames. If that is not enough, has `waker` woken
-    /// when frames come back. Returns true if there are frames to take now.
-    pub(crate) fn reclaim_or_wait(&self, waker: &Waker) -> bool {
+    /// Evicts clean pages for a caller that needs this many frames. If that is not enough, has
+    /// `waker` woken when they are free. Returns true if there are enough to take now.
+    pub(crate) fn reclaim_or_wait(&self, waker: &Waker, needed: u32) -> bool {
         // A page that was used three times stays for as many rounds; a page without a reader yet
         // stays for one.
         let all = self.pool.evictor().len();
         if self.evict(RECLAIM_FRAMES, 4 * all + EVICT_BATCH) < RECLAIM_FRAMES {
             self.collect_unused();
         }
-        if self.pool.free() >= STARVED_BELOW {
+        if self.pool.free() >= needed {
             return true;
         }
-        self.pool.wait(waker);
+        self.pool.wait(waker, needed);
         self.send(Message::Look);
         // Frames may have come back between the look and the registering.
-        self.pool.free() >= STARVED_BELOW
+        self.pool.free() >= needed
     }
 
     /// Evicts clean pages until `wanted` are dropped or `looks` pages were examined. Returns the

@@ -100,9 +100,6 @@ pub(crate) const UNREAD_ONE_IN: u32 = 4;
 /// Requests in flight for one read that is larger than a request.
 pub(crate) const READ_REQUESTS: u64 = 4;
 
-/// Frames that a caller needs to continue: a partly written page takes two.
-pub(crate) const STARVED_BELOW: u32 = 2;
-
 /// Checks for pages that are too old, per `dirty_age`.
 pub(crate) const TICKS_PER_AGE: u32 = 4;
 

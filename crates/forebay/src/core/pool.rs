@@ -27,9 +27,17 @@ pub(crate) struct Pool {
     /// Number of free frames, readable without the lock.
     free: AtomicU32,
     evictor: Mutex<Evictor>,
-    waiting: Mutex<Vec<Waker>>,
+    waiting: Mutex<Vec<Waiting>>,
     /// Number of waiting tasks, readable without the lock: every read checks it.
     waiters: AtomicUsize,
+}
+
+/// A task that waits for free frames.
+#[derive(Debug)]
+struct Waiting {
+    waker: Waker,
+    /// Number of frames without which it cannot continue.
+    needed: u32,
 }
 
 impl Pool {
@@ -70,7 +78,7 @@ impl Pool {
         self.free.store(frames.free(), Ordering::SeqCst);
     }
 
-    /// Gives frames back. Adds the tasks to wake to `wakers`.
+    /// Gives frames back. Adds to `wakers` the tasks that have enough frames now.
     pub(crate) fn give(&self, freed: &mut FrameRuns, wakers: &mut Vec<Waker>) {
         if freed.is_empty() {
             return;
@@ -89,7 +97,7 @@ impl Pool {
         }
         self.free.store(frames.free(), Ordering::SeqCst);
         drop(frames);
-        self.take_waiting(wakers);
+        self.take_served(wakers);
     }
 
     /// Enters clean pages of a file with the evictor. Called under the file's lock.
@@ -110,11 +118,12 @@ impl Pool {
         self.evictor.lock()
     }
 
-    /// Registers a waker for freed frames. The caller must look again after this, before it waits.
-    pub(crate) fn wait(&self, waker: &Waker) {
+    /// Registers a waker for the time when this many frames are free. The caller must look again
+    /// after this, before it waits.
+    pub(crate) fn wait(&self, waker: &Waker, needed: u32) {
         let waker = waker.clone();
         let mut waiting = self.waiting.lock();
-        waiting.push(waker);
+        waiting.push(Waiting { waker, needed });
         // Before that look: a thread that frees frames updates their number first, and reads this
         // one afterwards.
         self.waiters.store(waiting.len(), Ordering::SeqCst);
@@ -130,8 +139,20 @@ impl Pool {
     pub(crate) fn take_waiting(&self, wakers: &mut Vec<Waker>) {
         if self.has_waiting() {
             let mut waiting = self.waiting.lock();
-            wakers.append(&mut waiting);
+            wakers.extend(waiting.drain(..).map(|waiting| waiting.waker));
             self.waiters.store(0, Ordering::SeqCst);
+        }
+    }
+
+    /// Removes the wakers of tasks for which enough frames are free. A task that needs more would
+    /// take the free ones, give them back, and so wake itself again and again.
+    fn take_served(&self, wakers: &mut Vec<Waker>) {
+        if self.has_waiting() {
+            let mut waiting = self.waiting.lock();
+            let free = self.free();
+            let served = waiting.extract_if(.., |waiting| waiting.needed <= free);
+            wakers.extend(served.map(|waiting| waiting.waker));
+            self.waiters.store(waiting.len(), Ordering::SeqCst);
         }
     }
 
@@ -211,5 +232,36 @@ impl Pool {
 
     fn frames(&self) -> MutexGuard<'_, Frames> {
         self.frames.lock()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use forebay_cache::FrameRuns;
+
+    use super::*;
+
+    #[test]
+    fn frames_given_back_wake_only_tasks_for_which_they_are_enough() {
+        let pool = Pool::new(Arc::new(Arena::shared(64).unwrap()), false);
+        let (mut all, mut one, mut woken) =
+            (FrameRuns::default(), FrameRuns::default(), Vec::new());
+        pool.take(64, &mut all);
+        pool.wait(Waker::noop(), 2);
+        pool.wait(Waker::noop(), 1);
+        one.push(all.take().unwrap());
+        pool.give(&mut one, &mut woken);
+        assert_eq!((woken.len(), pool.has_waiting()), (1, true));
+        // The task that needs two tries again, and gives back the frame that it got.
+        for _ in 0..3 {
+            assert_eq!(pool.take(2, &mut one), 1);
+            pool.wait(Waker::noop(), 2);
+            pool.give(&mut one, &mut woken);
+        }
+        assert_eq!(woken.len(), 1);
+        pool.give(&mut all, &mut woken);
+        assert_eq!((woken.len(), pool.has_waiting()), (5, false));
     }
 }

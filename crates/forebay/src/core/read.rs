@@ -119,7 +119,8 @@ impl Inode {
                 Err(Stop::Waits) => return Poll::Pending,
                 Err(Stop::Fills(bio)) => self.make_here(shared, vec![*bio]),
                 Err(Stop::Starved) => {
-                    if !shared.reclaim_or_wait(context.waker()) {
+                    // A read of any length begins with one frame.
+                    if !shared.reclaim_or_wait(context.waker(), 1) {
                         return Poll::Pending;
                     }
                 }

@@ -34,8 +34,8 @@ enum Stop {
     NoWaker,
     /// The write waits for a page.
     Waits,
-    /// The write needs frames.
-    Starved,
+    /// The write needs this many frames.
+    Starved(u32),
 }
 
 /// One step of a write.
@@ -83,8 +83,8 @@ impl Inode {
                 }
                 Err(Stop::NoWaker) => waker = Some(context.waker().clone()),
                 Err(Stop::Waits) => return Poll::Pending,
-                Err(Stop::Starved) => {
-                    if !shared.reclaim_or_wait(context.waker()) {
+                Err(Stop::Starved(needed)) => {
+                    if !shared.reclaim_or_wait(context.waker(), needed) {
                         return Poll::Pending;
                     }
                 }
@@ -172,7 +172,8 @@ impl Step<'_> {
         match stop {
             _ if planned > 0 => Ok(planned),
             WriteStop::Busy => Err(self.wait(file)),
-            WriteStop::NoFrames => Err(Stop::Starved),
+            // One more than there was: the frames that are left did not suffice.
+            WriteStop::NoFrames => Err(Stop::Starved(file.stash.len() as u32 + 1)),
             WriteStop::Done => Err(Stop::Waits),
         }
     }

@@ -253,7 +253,12 @@ pub(crate) fn serial() -> u64 {
 /// Lets the next [`park`] of a task return at once. Does nothing if its world has ended.
 pub(crate) fn unpark(serial: u64, task: TaskId) {
     if let Some(world) = current().filter(|world| world.serial() == serial) {
-        world.state().task(task).token = true;
+        let is_own = world.running() == Some(task);
+        let mut state = world.state();
+        let unparked = state.task(task);
+        unparked.token = true;
+        unparked.is_woken_by_others |= !is_own;
+        drop(state);
         wake(park_of(task));
     }
 }
@@ -262,12 +267,14 @@ pub(crate) fn unpark(serial: u64, task: TaskId) {
 pub(crate) fn park(until: Option<Moment>) {
     let world = world();
     let id = world.running().expect("only a task can park");
-    if std::mem::take(&mut world.state().task(id).token) {
+    if world.take_unpark(id) {
         // Two tasks that wake each other, or one that wakes itself, must not keep the others off.
         return world.yield_now();
     }
     Rc::clone(&world).block(park_of(id), until);
-    world.state().task(id).token = false;
+    let mut state = world.state();
+    let parked = state.task(id);
+    (parked.token, parked.is_woken_by_others) = (false, false);
 }
 
 fn park_of(task: TaskId) -> Reason {

@@ -23,6 +23,9 @@ const MOST_WAITS_AFTER_DEATH: u32 = 10_000;
 /// Calls that a task may make before it waits, or is preempted: far more than any operation makes.
 const MOST_CALLS_OF_TURN: u64 = 1_000_000;
 
+/// Times in a row that a task may wake itself: on a machine it would use a processor without end.
+const MOST_OWN_WAKES: u32 = 50;
+
 /// The next step of the scheduler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Next {
@@ -90,6 +93,23 @@ impl World {
             let name = self.state().task(id).name.clone();
             panic!("task {} ({name}) goes on without waiting", id.0);
         }
+    }
+
+    /// Takes the token of a task that was unparked. Returns whether there was one. Fails the run if
+    /// the task wakes itself again and again.
+    pub(super) fn take_unpark(&self, id: TaskId) -> bool {
+        let mut state = self.state();
+        let is_dead = state.is_dead(id);
+        let task = state.task(id);
+        let was_unparked = std::mem::take(&mut task.token);
+        let is_own = was_unparked && !std::mem::take(&mut task.is_woken_by_others);
+        task.own_wakes = if is_own { task.own_wakes + 1 } else { 0 };
+        if task.own_wakes >= MOST_OWN_WAKES && !is_dead {
+            let name = task.name.clone();
+            drop(state);
+            panic!("task {} ({name}) wakes itself again and again", id.0);
+        }
+        was_unparked
     }
 
     /// Lets another task run if one can.

@@ -22,6 +22,10 @@ pub(super) struct Task {
     pub(super) ended: Ended,
     /// Whether `unpark` was called since the last `park`.
     pub(super) token: bool,
+    /// Whether another task, or an event, did so.
+    pub(super) is_woken_by_others: bool,
+    /// Times in a row that it parked after it had unparked itself.
+    pub(super) own_wakes: u32,
     /// Simulated mutexes it holds.
     pub(super) holds: u32,
     /// Whether the engine marked it as one of its own threads.
@@ -92,6 +96,8 @@ impl State {
             status: Status::Runnable,
             ended: Ended::Woken,
             token: false,
+            is_woken_by_others: false,
+            own_wakes: 0,
             holds: 0,
             is_ours: false,
             waits_after_death: 0,

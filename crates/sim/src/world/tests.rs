@@ -168,6 +168,23 @@ fn a_deadline_passes_in_virtual_time() {
 }
 
 #[test]
+fn a_task_that_wakes_itself_without_end_fails_the_run() {
+    let spin = |wakes: u32| {
+        thread::with_waker(|waker| {
+            for _ in 0..wakes {
+                waker.wake_by_ref();
+                thread::park();
+            }
+        });
+    };
+    for rate in RATES {
+        run(settings(1, rate), move || spin(10)).unwrap();
+        let failure = failure_of(1, rate, move || spin(1000));
+        assert!(failure.to_string().contains("wakes itself again and again"), "{failure}");
+    }
+}
+
+#[test]
 fn a_park_returns_at_once_after_a_wake_and_waits_else() {
     under_all_rates(|| {
         let waker = thread::with_waker(Clone::clone);

@@ -4,8 +4,10 @@
 //! that is already there costs one look at a bit, however long the list is.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::core::inode::Inode;
+use crate::core::inode::lease::GivingUp;
 
 /// Reason why a file is on the agenda.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,6 +114,24 @@ impl<T: Numbered> Agenda<T> {
         });
     }
 
+    /// Keeps only the files of a reason that `look` is not done with. Returns the earliest time at
+    /// which one of them needs another look.
+    pub(super) fn look(
+        &mut self,
+        why: Why,
+        mut look: impl FnMut(&Arc<T>) -> GivingUp,
+    ) -> Option<Instant> {
+        let mut next = None;
+        self.retain(why, |file| match look(file) {
+            GivingUp::Done => false,
+            GivingUp::NotBefore(time) => {
+                next = [next, time].into_iter().flatten().min();
+                true
+            }
+        });
+        next
+    }
+
     /// Keeps only files that `stays` accepts, for all reasons.
     pub(super) fn retain_all(&mut self, stays: impl Fn(&Arc<T>) -> bool) {
         Why::ALL.into_iter().for_each(|why| self.retain(why, &stays));
@@ -128,6 +148,8 @@ impl<T: Numbered> Agenda<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -196,6 +218,25 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_file_that_left_leaves_no_time_of_a_look() {
+        let mut agenda = Agenda::default();
+        let files: Vec<_> = (0..3).map(|number| Arc::new(File(number))).collect();
+        files.iter().for_each(|file| agenda.push(Why::Breaking, file));
+        let now = Instant::now();
+        let later = |file: usize| now + Duration::from_millis(file as u64);
+        let look = |file: &Arc<File>| GivingUp::NotBefore((file.0 > 0).then(|| later(file.0)));
+        assert_eq!(agenda.look(Why::Breaking, look), Some(later(1)));
+        agenda.remove(&files[1]);
+        assert_eq!(agenda.look(Why::Breaking, look), Some(later(2)));
+        agenda.remove(&files[2]);
+        assert_eq!(agenda.look(Why::Breaking, look), None);
+        assert!(!agenda.is_empty(Why::Breaking), "a file without a time stays");
+        assert_eq!(agenda.look(Why::Breaking, |_| GivingUp::Done), None);
+        assert!(agenda.is_empty(Why::Breaking));
+        assert_eq!(agenda.look(Why::Breaking, look), None);
     }
 
     proptest! {

@@ -54,7 +54,8 @@ impl Stage {
         self.lives.set(self.lives.get() + 1);
         self.waiting_visitors.set(0);
         world::trace(format_args!("the process ends: {end:?}"));
-        let arena = shared.pool.arena().snapshot().expect("memory");
+        let snapshot = || shared.pool.arena().snapshot().expect("memory");
+        let arena = (end == End::Kept).then(snapshot);
         drop(shared);
         let survivors = (end == End::PowerCut).then(|| {
             let keep = *random.pick(&[Keep::Nothing, Keep::Everything, Keep::Some, Keep::Some]);
@@ -70,7 +71,7 @@ impl Stage {
             }
             None => {
                 self.wait_for_requests();
-                if end == End::Kept {
+                if let Some(arena) = arena {
                     self.hit("kept");
                     self.run_keeper(arena);
                     self.check_kept();

@@ -176,6 +176,7 @@ impl CachedFile {
             // No written byte is left.
             self.drop_page(page, settled);
         } else if is_dirty && exact.dirty().is_empty() {
+            self.end_failure(page);
             self.end_dirty(page, settled);
         }
     }

@@ -398,14 +398,11 @@ impl CachedFile {
         let (chunk, slot) = self.index.get_mut(page).expect("a page that is here has a chunk");
         let bit = 1 << slot;
         let (was_dirty, epoch) = (chunk.dirty & bit != 0, chunk.epoch(slot));
-        self.counts.end_failing(u32::from(chunk.failing & bit != 0));
-        self.counts.end_unwritable(u32::from(chunk.unwritable & bit != 0));
         chunk.present &= !bit;
         chunk.partial &= !bit;
-        chunk.failing &= !bit;
-        chunk.unwritable &= !bit;
         self.counts.end_unread(chunk.uses.forget(bit));
         settled.freed.extend(chunk.take_frame(slot));
+        self.end_failure(page);
         self.disown(page);
         if was_dirty {
             self.index.clear_dirty(page);

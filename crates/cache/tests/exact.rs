@@ -283,6 +283,26 @@ fn a_page_without_written_bytes_is_not_dirty() {
     assert!(model.pending.iter().all(Option::is_none) && model.disk.len() == 4900);
 }
 
+/// The bytes that could not be written are cut off; written ones of the page are kept.
+#[test]
+fn contract_02_a_page_whose_failed_bytes_were_cut_off_has_not_failed() {
+    let mut model = Model::new(Liberties::Shared);
+    model.write(4200, 50);
+    model.ask(TicketKind::WriteOut);
+    model.write(6000, 50);
+    let ticket = model.file.ask(TicketKind::WriteOut);
+    let bio = model.file.next_bio(Reason::Sync).expect("a part of the page is dirty");
+    model.file.settle(&bio, Err(Errno::IO), Keep::Clean, &mut model.settled);
+    model.finish();
+    assert!(model.file.next_bio(Reason::Sync).is_none());
+    assert!(matches!(model.file.fetch(ticket), Some(Err(_))));
+    assert_eq!((model.file.unwritable_pages(), model.file.kept_pages()), (1, 1));
+    model.ask(TicketKind::SetLength(5000));
+    assert_eq!((model.file.unwritable_pages(), model.file.kept_pages()), (0, 1));
+    assert_eq!((model.file.failing(), model.file.dirty_pages()), (None, 1), "charged as kept");
+    model.end();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 

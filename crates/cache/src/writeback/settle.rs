@@ -300,6 +300,16 @@ impl CachedFile {
         chunk.unwritable |= bit;
     }
 
+    /// Nothing of a page has to be written any more.
+    pub(crate) fn end_failure(&mut self, page: u64) {
+        let (chunk, slot) = self.index.get_mut(page).expect("a page that failed has a chunk");
+        let bit = 1 << slot;
+        self.counts.end_failing(u32::from(chunk.failing & bit != 0));
+        self.counts.end_unwritable(u32::from(chunk.unwritable & bit != 0));
+        chunk.failing &= !bit;
+        chunk.unwritable &= !bit;
+    }
+
     /// A copy from the old frame may be under way; then it stays until that is published.
     fn free_displaced(&mut self, page: u64, frame: Frame, is_busy: bool, settled: &mut Settled) {
         if is_busy {

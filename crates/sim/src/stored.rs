@@ -11,7 +11,8 @@
 //!
 //! After a failed flush the versions that it should have covered are *forsaken*: reads see them and
 //! they may survive, but no later flush makes them durable. Linux does the same: it reports the
-//! error once and marks the pages clean.
+//! error once and marks the pages clean. A forsaken cut becomes durable with a later size, as
+//! metadata survives in order.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -80,14 +81,23 @@ impl<T> Versions<T> {
         self.later.push(Version { sequence, value, cause, fate: Fate::Open });
     }
 
-    /// Makes the value at `sequence` durable, unless it is forsaken.
-    fn flush(&mut self, sequence: u64) {
+    /// Makes the last value up to `sequence` durable that is not forsaken. Returns its sequence
+    /// number.
+    fn flush(&mut self, sequence: u64) -> Option<u64> {
         let covered = self.later.partition_point(|version| version.sequence <= sequence);
-        if covered == 0 || self.later[covered - 1].fate == Fate::Forsaken {
-            return;
-        }
-        if let Some(last) = self.later.drain(..covered).next_back() {
-            self.durable = last.value;
+        let is_open = |version: &Version<T>| version.fate == Fate::Open;
+        let last = self.later[..covered].iter().rposition(is_open)?;
+        let last = self.later.drain(..=last).next_back()?;
+        self.durable = last.value;
+        Some(last.sequence)
+    }
+
+    /// Metadata up to `sequence` is durable, as later metadata is.
+    fn save_metadata(&mut self, sequence: u64) {
+        for version in self.later.iter_mut().filter(|version| version.sequence <= sequence) {
+            if version.cause == Cause::Metadata {
+                version.fate = Fate::Open;
+            }
         }
     }
 
@@ -293,9 +303,10 @@ impl StoredFile {
 
     /// Makes all changes up to `sequence` durable.
     pub fn flush(&mut self, sequence: u64) {
-        self.sizes.flush(sequence);
+        let metadata = self.sizes.flush(sequence);
         let sectors = &mut self.sectors;
         self.volatile.retain(|&sector| {
+            metadata.inspect(|metadata| sectors[sector].save_metadata(*metadata));
             sectors[sector].flush(sequence);
             !sectors[sector].later.is_empty()
         });
@@ -501,6 +512,35 @@ mod tests {
         file.write(0, &[2; 600], 3);
         file.flush(3);
         assert_eq!(survivor(&file, Keep::Nothing).1[..600], [2; 600]);
+    }
+
+    #[test]
+    fn a_later_size_that_is_durable_makes_an_earlier_cut_durable() {
+        let mut file = StoredFile::new();
+        file.write(0, &[1; 512], 1);
+        file.flush(1);
+        file.set_size(0, 2);
+        assert!(file.forsake(2));
+        assert_eq!(survivor(&file, Keep::Nothing), (512, vec![1; 512]));
+        file.set_size(1, 3);
+        file.flush(3);
+        for keep in [Keep::Nothing, Keep::Everything] {
+            assert_eq!(survivor(&file, keep), (1, vec![0; 512]));
+        }
+    }
+
+    #[test]
+    fn a_forsaken_write_after_a_cut_stays_forsaken() {
+        let mut file = StoredFile::new();
+        file.write(0, &[1; 512], 1);
+        file.flush(1);
+        file.set_size(0, 2);
+        file.write(0, &[2; 512], 3);
+        file.forsake(3);
+        file.set_size(600, 4);
+        file.flush(4);
+        assert_eq!(survivor(&file, Keep::Nothing).1[..512], [0; 512]);
+        assert_eq!(survivor(&file, Keep::Everything).1[..512], [2; 512]);
     }
 
     #[test]

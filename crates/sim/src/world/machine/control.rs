@@ -164,6 +164,13 @@ pub fn has_failed(path: impl AsRef<Path>) -> bool {
     look_at(path.as_ref(), |inode| !inode.failed.is_empty())
 }
 
+/// Returns whether the journal did not take the size of a file: every flush of it fails until it is
+/// closed everywhere.
+#[must_use]
+pub fn is_aborted(path: impl AsRef<Path>) -> bool {
+    look_at(path.as_ref(), |inode| inode.is_aborted)
+}
+
 /// Returns the pages of a file of which a write has failed.
 #[must_use]
 pub fn failed_pages(path: impl AsRef<Path>) -> BTreeSet<u64> {

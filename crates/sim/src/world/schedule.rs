@@ -156,9 +156,18 @@ impl World {
 }
 
 impl State {
-    /// While a process dies nothing else runs: first the tasks that hold a mutex, until none does,
-    /// then one task after the other to its end.
+    /// Returns a task that unwinds because its process was killed, and can run.
+    pub(super) fn unwinding(&self) -> Option<TaskId> {
+        self.runnable.iter().copied().find(|id| self.tasks[id.0 as usize].is_unwinding)
+    }
+
+    /// While a process dies nothing else runs: first a task that unwinds, then the tasks that hold a
+    /// mutex, until none does, then one task after the other to its end.
     fn next_of_dying(&mut self) -> Next {
+        if let Some(first) = self.unwinding() {
+            let at = self.runnable.iter().position(|id| *id == first);
+            return Next::Task(self.take_runnable(at.expect("it can run")));
+        }
         let of_dead = |state: &State, holds: bool| -> Vec<usize> {
             let can_run = state.runnable.iter().enumerate();
             can_run

@@ -26,6 +26,8 @@ pub(super) struct Task {
     pub(super) is_woken_by_others: bool,
     /// Times in a row that it parked after it had unparked itself.
     pub(super) own_wakes: u32,
+    /// Whether it unwinds because its process was killed.
+    pub(super) is_unwinding: bool,
     /// Simulated mutexes it holds.
     pub(super) holds: u32,
     /// Whether the engine marked it as one of its own threads.
@@ -98,6 +100,7 @@ impl State {
             token: false,
             is_woken_by_others: false,
             own_wakes: 0,
+            is_unwinding: false,
             holds: 0,
             is_ours: false,
             waits_after_death: 0,

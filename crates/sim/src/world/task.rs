@@ -78,8 +78,7 @@ fn coroutine(id: TaskId) -> Coroutine {
 pub(super) fn switch(world: Rc<World>) {
     // The stack may never be resumed, and would keep the world alive.
     drop(world);
-    #[expect(deprecated, reason = "the scoped form cannot be called from deep in the stack")]
-    generator::yield_with(());
+    leave();
     let world = super::world();
     die_if_due(&world);
 }
@@ -87,14 +86,33 @@ pub(super) fn switch(world: Rc<World>) {
 /// Unwinds a task whose process was killed, unless it holds a mutex or unwinds already.
 pub(super) fn die_if_due(world: &World) {
     let Some(id) = world.running() else { return };
-    let is_due = {
+    let is_due = || {
         let state = world.state_ref();
         state.is_dead(id) && state.tasks[id.0 as usize].holds == 0
     };
-    if is_due && !std::thread::panicking() {
-        // Not a panic: the hook would print it.
-        resume_unwind(Box::new(Died));
+    while is_due() {
+        if !std::thread::panicking() {
+            world.state().task(id).is_unwinding = true;
+            // Not a panic: the hook would print it.
+            resume_unwind(Box::new(Died));
+        }
+        // All tasks have one count of panics. Another task unwinds, and waited for a mutex of this
+        // one: it goes first.
+        let goes_first = {
+            let state = world.state_ref();
+            !state.tasks[id.0 as usize].is_unwinding && state.unwinding().is_some()
+        };
+        if !goes_first {
+            return;
+        }
+        world.state().set_runnable(id);
+        leave();
     }
+}
+
+fn leave() {
+    #[expect(deprecated, reason = "the scoped form cannot be called from deep in the stack")]
+    generator::yield_with(());
 }
 
 /// The text of a panic.

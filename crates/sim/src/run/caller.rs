@@ -42,6 +42,8 @@ struct Handle {
     file: File,
     /// Number of the file in the model.
     number: usize,
+    /// Number of its open.
+    opened: u64,
     /// Failed page writes that it need not report.
     reported: Cell<u64>,
 }
@@ -86,8 +88,8 @@ impl Caller {
                 Err(error) => stage.check_open_failure(number, &error),
             }
         };
-        stage.check_opened(number, &file, first);
-        Handle { file, number, reported: Cell::new(stage.begin_reporting(number)) }
+        let opened = stage.check_opened(number, &file, first);
+        Handle { file, number, opened, reported: Cell::new(stage.begin_reporting(number)) }
     }
 
     /// Makes one call. Returns the handle unless the call closed it.
@@ -238,7 +240,7 @@ impl Caller {
         match result {
             Some(result) => {
                 stage.check_reported(number, &asked, &handle.reported, &result);
-                stage.check_sync(number, &asked, &result);
+                stage.check_sync(number, handle.opened, &asked, &result);
             }
             None => stage.hit("abandoned"),
         }
@@ -258,8 +260,8 @@ impl Caller {
 
     fn close(&mut self, handle: Handle) {
         let stage = Rc::clone(&self.stage);
-        let Handle { file, number, .. } = handle;
-        let asked = stage.begin_close(number);
+        let Handle { file, number, opened, .. } = handle;
+        let asked = stage.begin_close(number, opened);
         if self.random.happens(stage.plan.abandoned) {
             drop(file);
             stage.hit("abandoned");

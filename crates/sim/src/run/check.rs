@@ -22,7 +22,7 @@ pub(super) struct Asked {
     change: u64,
     covered: u64,
     generation: u64,
-    was_poisoned: bool,
+    poisoned_until: u64,
     was_quiet: bool,
     transitions: u64,
     failed_writes: u64,
@@ -61,10 +61,7 @@ impl Stage {
         file.handles += 1;
         let is_first = file.handles == 1;
         if is_first {
-            file.generation += 1;
-            file.is_poisoned = false;
-            file.closed_well = true;
-            file.is_verifying = true;
+            file.begin_generation();
         }
         drop(model);
         is_first.then(|| self.claim(number, Kind::Change, |_| 0..u64::MAX))
@@ -81,12 +78,35 @@ impl Stage {
     }
 
     /// A file was opened, by the first handle of several perhaps. If page writes have failed, the
-    /// data may have been dropped with the handles before.
-    pub(super) fn check_opened(&self, number: usize, file: &File, first: Option<Claimed>) {
-        let Some(claimed) = first else { return };
+    /// data may have been dropped with the handles before. Returns the number of the open.
+    pub(super) fn check_opened(
+        self: &Rc<Self>,
+        number: usize,
+        file: &File,
+        first: Option<Claimed>,
+    ) -> u64 {
+        let mut model = self.model.borrow_mut();
+        let of_file = &mut model.files[number];
+        // Every other handle may have been closed while this one was being opened.
+        let is_late = of_file.open.is_empty() && !of_file.is_verifying;
+        let opened = of_file.opened();
+        if is_late {
+            of_file.begin_generation();
+        }
+        drop(model);
+        let claim = || self.claim(number, Kind::Change, |_| 0..u64::MAX);
+        if let Some(claimed) = first.or_else(|| is_late.then(claim)) {
+            self.check_found(number, file, claimed);
+        }
+        opened
+    }
+
+    fn check_found(&self, number: usize, file: &File, claimed: Claimed) {
         self.note_failed_flushes(number);
         let path = self.plan.path(number);
-        if machine::has_failed(&path) {
+        // A flush has failed because of the undone ones.
+        let undone = machine::undone(&path);
+        if machine::has_failed(&path) || !undone.is_empty() {
             self.begin_change(number, 0);
             let mut found = vec![0; file.len() as usize];
             let mut reads = (0..READS).map(|_| file.read_at(&mut found, 0));
@@ -97,7 +117,8 @@ impl Stage {
             let of_file = &mut model.files[number];
             let differing = of_file.ledger.reread(&found);
             let failed = machine::failed_pages(&path);
-            let wrong = differing.iter().find(|page| !failed.contains(page));
+            let wrong =
+                differing.iter().find(|page| !failed.contains(page) && !undone.contains(page));
             assert_eq!(
                 wrong, None,
                 "contract 5: a page of file {number} that could be written is lost"
@@ -244,7 +265,7 @@ impl Stage {
             change: file.ledger.change(),
             covered: if file.is_verifying { 0 } else { file.ledger.covered() },
             generation: file.generation,
-            was_poisoned: file.is_poisoned,
+            poisoned_until: file.poisoned_until,
             was_quiet: file.is_quiet(),
             transitions: machine::transitions(),
             failed_writes: self.failed_writes(number),
@@ -284,10 +305,11 @@ impl Stage {
     }
 
     /// A handle is about to be closed or dropped.
-    pub(super) fn begin_close(&self, number: usize) -> Asked {
+    pub(super) fn begin_close(&self, number: usize, opened: u64) -> Asked {
         let asked = self.begin_sync(number);
         let mut model = self.model.borrow_mut();
         let file = &mut model.files[number];
+        file.open.remove(&opened);
         file.handles -= 1;
         file.closing += 1;
         asked
@@ -318,8 +340,14 @@ impl Stage {
             && file.ledger.change() == asked.change
     }
 
-    /// How a sync ended.
-    pub(super) fn check_sync(&self, number: usize, asked: &Asked, result: &Result<()>) {
+    /// How a sync of the handle with this number ended.
+    pub(super) fn check_sync(
+        &self,
+        number: usize,
+        opened: u64,
+        asked: &Asked,
+        result: &Result<()>,
+    ) {
         let waited = machine::transitions() - asked.transitions;
         self.longest_sync.set(self.longest_sync.get().max(waited));
         if let Err(error) = result {
@@ -327,7 +355,10 @@ impl Stage {
             self.hit("sync failed");
             return;
         }
-        assert!(!asked.was_poisoned, "contract 2: a sync ends well on a poisoned file {number}");
+        assert!(
+            opened > asked.poisoned_until,
+            "contract 2: a sync ends well on a poisoned file {number}"
+        );
         let mut model = self.model.borrow_mut();
         let file = &mut model.files[number];
         file.ledger.synced(asked.covered);
@@ -347,8 +378,9 @@ impl Stage {
         self.check_failure(number, error);
         let mut model = self.model.borrow_mut();
         let file = &mut model.files[number];
-        if error.kind() == ErrorKind::Poisoned && asked.generation == file.generation {
-            file.is_poisoned = true;
+        if error.kind() == ErrorKind::Poisoned {
+            file.is_poisoned |= asked.generation == file.generation;
+            file.poisoned_until = file.opens;
         }
     }
 

@@ -4,6 +4,7 @@
 //! caller claims the bytes that it is about to change. Everything else happens at the same time:
 //! writes of one page side by side, appends, reads under writes, syncs.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -39,6 +40,13 @@ pub(super) struct FileModel {
     pub(super) is_verifying: bool,
     /// A sync has failed since then, because a flush failed.
     pub(super) is_poisoned: bool,
+    /// Opens that have ended.
+    pub(super) opens: u64,
+    /// Open handles, by the number of their open. Those that are open at the same time have the
+    /// same file of the engine, which is not sure of handles that are being opened or closed.
+    pub(super) open: BTreeSet<u64>,
+    /// A handle up to this number that is still open has a poisoned file.
+    pub(super) poisoned_until: u64,
     /// Failed flushes that the ledger knows of.
     pub(super) failed_flushes: u64,
     /// The engine of this life creates it, and owes the flush of its directory.
@@ -84,6 +92,9 @@ impl Model {
             generation: 0,
             is_verifying: false,
             is_poisoned: false,
+            opens: 0,
+            open: BTreeSet::new(),
+            poisoned_until: 0,
             failed_flushes: 0,
             is_created: !plan.are_devices,
             is_changing: 0,
@@ -115,6 +126,22 @@ impl FileModel {
         self.ledger.begin(offset, Rc::clone(data))
     }
 
+    /// The engine may have closed the file: what is there has to be looked at.
+    pub(super) fn begin_generation(&mut self) {
+        self.generation += 1;
+        (self.is_poisoned, self.closed_well, self.is_verifying) = (false, true, true);
+    }
+
+    /// An open has ended. Returns its number.
+    pub(super) fn opened(&mut self) -> u64 {
+        self.opens += 1;
+        if self.open.first().is_some_and(|first| *first <= self.poisoned_until) {
+            self.poisoned_until = self.opens;
+        }
+        self.open.insert(self.opens);
+        self.opens
+    }
+
     /// Something else than a write changes the file from a byte on.
     pub(super) fn change_from(&mut self, from: u64) {
         self.readings.iter().for_each(|reading| reading.add_change(from));
@@ -125,6 +152,7 @@ impl FileModel {
         self.is_created = !is_there;
         self.claims.clear();
         self.readings.clear();
+        self.open.clear();
         (self.handles, self.closing, self.is_changing) = (0, 0, 0);
         (self.is_verifying, self.is_poisoned, self.closed_well) = (false, false, true);
         self.failed_flushes = failed_flushes;

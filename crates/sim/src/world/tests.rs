@@ -296,6 +296,35 @@ fn a_killed_process_runs_on_until_it_holds_no_mutex_and_is_unwound() {
 }
 
 #[test]
+fn a_killed_task_that_unwinds_and_waits_for_a_mutex_is_let_past_the_others() {
+    struct LocksAtItsEnd(Arc<Mutex<()>>);
+    impl Drop for LocksAtItsEnd {
+        fn drop(&mut self) {
+            drop(self.0.lock());
+        }
+    }
+    under_all_rates(|| {
+        let [first, second] = [0; 2].map(|_| Arc::new(Mutex::new(())));
+        let engine = new_process("engine");
+        for (own, others) in [(&first, &second), (&second, &first)] {
+            let (own, others) = (Arc::clone(own), LocksAtItsEnd(Arc::clone(others)));
+            spawn(engine, "context", move || {
+                let _others = others;
+                loop {
+                    let guard = own.lock();
+                    sleep(millis(1));
+                    drop(guard);
+                    sleep(millis(draw(|random| random.below(2))));
+                }
+            });
+        }
+        sleep(millis(draw(|random| random.below(5))));
+        kill(engine);
+        drop((first.lock(), second.lock()));
+    });
+}
+
+#[test]
 fn a_task_that_kills_its_own_process_does_not_return() {
     under_all_rates(|| {
         let engine = new_process("engine");

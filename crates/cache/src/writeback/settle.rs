@@ -300,7 +300,7 @@ impl CachedFile {
         chunk.unwritable |= bit;
     }
 
-    /// Nothing of a page has to be written any more.
+    /// Records that no dirty byte of a page is left that could not be written.
     pub(crate) fn end_failure(&mut self, page: u64) {
         let (chunk, slot) = self.index.get_mut(page).expect("a page that failed has a chunk");
         let bit = 1 << slot;

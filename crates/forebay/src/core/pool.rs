@@ -144,8 +144,8 @@ impl Pool {
         }
     }
 
-    /// Removes the wakers of tasks for which enough frames are free. A task that needs more would
-    /// take the free ones, give them back, and so wake itself again and again.
+    /// Removes the wakers of tasks that need no more frames than are free. A task that needs more
+    /// would take the free ones, give them back, and so wake itself again and again.
     fn take_served(&self, wakers: &mut Vec<Waker>) {
         if self.has_waiting() {
             let mut waiting = self.waiting.lock();

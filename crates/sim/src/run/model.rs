@@ -126,7 +126,7 @@ impl FileModel {
         self.ledger.begin(offset, Rc::clone(data))
     }
 
-    /// The engine may have closed the file: what is there has to be looked at.
+    /// The engine may have closed the file: the next check reads its content.
     pub(super) fn begin_generation(&mut self) {
         self.generation += 1;
         (self.is_poisoned, self.closed_well, self.is_verifying) = (false, true, true);

@@ -30,7 +30,7 @@ fn a_file_that_cannot_be_made_says_why() {
         let error = engine.open(&missing, open).unwrap_err();
         assert_eq!(
             (error.kind(), error.os_error()),
-            (ErrorKind::Open, Some(libc::ENOENT)),
+            (ErrorKind::NotFound, Some(libc::ENOENT)),
             "{error}"
         );
         assert!(error.to_string().contains("missing/file"), "{error}");
@@ -56,7 +56,11 @@ fn a_directory_without_permission_says_so() {
     let directory = tempfile::tempdir().unwrap();
     process::shell("chmod 555 \"$1\"", directory.path()).unwrap();
     let error = small_engine().open(directory.path().join("file"), Open::create()).unwrap_err();
-    assert_eq!((error.kind(), error.os_error()), (ErrorKind::Open, Some(libc::EACCES)), "{error}");
+    assert_eq!(
+        (error.kind(), error.os_error()),
+        (ErrorKind::PermissionDenied, Some(libc::EACCES)),
+        "{error}"
+    );
 }
 
 /// Root has every permission: runs one test of this program again as somebody who has none.
@@ -327,4 +331,22 @@ fn contract_01_direct_io_refused_by_a_file_system_without_it() {
     if let Some(memory) = Memory::new("refused_by_ramfs", "ramfs") {
         within(Duration::from_secs(30), "buffered", move || works_buffered(memory.path()));
     }
+}
+
+#[test]
+fn the_kind_says_why_a_file_was_not_opened() {
+    let (engine, directory) = (small_engine(), support::directory());
+    let path = directory.path().join("file");
+    let kind = |opened: forebay::Result<forebay::File>| {
+        let error = opened.unwrap_err();
+        assert_eq!(error.path(), Some(&*path), "{error}");
+        (error.kind(), std::io::Error::from(error).kind())
+    };
+    let missing = kind(engine.open(&path, Open::write()));
+    assert_eq!(missing, (ErrorKind::NotFound, std::io::ErrorKind::NotFound));
+    let file = engine.open(&path, Open::create_new()).unwrap();
+    let exists = (ErrorKind::AlreadyExists, std::io::ErrorKind::AlreadyExists);
+    assert_eq!(kind(engine.open(&path, Open::create_new())), exists, "open in this engine");
+    file.close().unwrap();
+    assert_eq!(kind(engine.open(&path, Open::create_new())), exists, "closed");
 }

@@ -339,7 +339,7 @@ fn a_path_that_is_taken_is_refused_and_stays() {
     std::fs::write(&file, "data").unwrap();
     assert_eq!(kind_of(other.serve_control(&file)), ErrorKind::InvalidInput);
     assert_eq!(std::fs::read(&file).unwrap(), b"data");
-    assert_eq!(kind_of(other.serve_control(directory.path().join("no/such"))), ErrorKind::Open);
+    assert_eq!(kind_of(other.serve_control(directory.path().join("no/such"))), ErrorKind::NotFound);
     assert_eq!(
         kind_of(other.serve_control(directory.path().join("x".repeat(200)))),
         ErrorKind::Open
@@ -369,7 +369,7 @@ fn another_user_is_refused_with_the_reason() {
         Control::connect(socket).and_then(|mut control| control.get("plug")).unwrap_err()
     };
     let error = std::thread::scope(|scope| scope.spawn(|| as_nobody(&socket)).join().unwrap());
-    assert_eq!(error.kind(), ErrorKind::Open, "the mode keeps it out: {error}");
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "the mode keeps it out: {error}");
     std::fs::set_permissions(&socket, PermissionsExt::from_mode(0o666)).unwrap();
     let error = std::thread::scope(|scope| scope.spawn(|| as_nobody(&socket)).join().unwrap());
     assert_eq!(error.kind(), ErrorKind::NotPermitted);

@@ -178,7 +178,7 @@ fn what_a_handle_may_not_is_refused_and_the_buffer_comes_back() {
     std::fs::write(&path, b"ten bytes.").unwrap();
     let engine = engine();
     assert_eq!(kind_of(engine.open_direct(&path, Open::append())), ErrorKind::InvalidInput);
-    assert_eq!(kind_of(engine.open_direct(&path, Open::create_new())), ErrorKind::Open);
+    assert_eq!(kind_of(engine.open_direct(&path, Open::create_new())), ErrorKind::AlreadyExists);
     assert_eq!(kind_of(engine.open_direct(directory.path(), Open::read())), ErrorKind::Unsupported);
     assert_eq!(
         kind_of(engine.open_direct(&path, Open::read().truncate(true))),

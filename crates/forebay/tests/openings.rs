@@ -265,7 +265,7 @@ fn a_file_that_others_protect_is_read_and_not_written() {
         support::set_immutable(&file, true);
         let refused = kind_of(engine.open(&path, Open::write()));
         support::set_immutable(&file, false);
-        assert_eq!(refused, ErrorKind::Open);
+        assert_eq!(refused, ErrorKind::PermissionDenied);
         assert_reads(&reader, b"as it is");
         drop(file);
         engine.open(&path, Open::write()).unwrap().write_at(b"at", 0).unwrap();

@@ -91,7 +91,11 @@ fn contract_06_whatever_the_name_it_is_one_cache() {
         assert_eq!(other.len(), file.len(), "{name:?}");
         other.close().unwrap();
     }
-    assert_eq!(kind_of(engine.open(&path, Open::write())), ErrorKind::Open, "the old name is free");
+    assert_eq!(
+        kind_of(engine.open(&path, Open::write())),
+        ErrorKind::NotFound,
+        "the old name is free"
+    );
     let anew = engine.open(&path, Open::create_new()).unwrap();
     assert_eq!(anew.len(), 0);
     anew.close().unwrap();

@@ -46,7 +46,7 @@ impl Control {
     /// Connects to the control socket at `path`.
     ///
     /// # Errors
-    /// `Open` with the reason of the system.
+    /// `NotFound`, `PermissionDenied`, or for any other reason of the system `Open`.
     pub fn connect(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let connected = UnixStream::connect(path).and_then(|stream| {
@@ -63,7 +63,7 @@ impl Control {
                 io::ErrorKind::PermissionDenied => "connect as the user of the engine, or as root",
                 _ => "pass the path of the control socket of an engine",
             };
-            Error::new(ErrorKind::Open, "could not connect to the control socket")
+            Error::new(ErrorKind::at_open(&error), "could not connect to the control socket")
                 .at_path(path)
                 .because(error)
                 .remedy(remedy)

@@ -100,7 +100,7 @@ impl Engine {
     /// # Errors
     /// - `Busy` if a process serves a socket at `path`, or this engine already serves one.
     /// - `InvalidInput` if anything else exists at `path`, or a socket of another user.
-    /// - `Open` with the reason of the system.
+    /// - `NotFound`, `PermissionDenied`, or for any other reason of the system `Open`.
     /// - `WouldDeadlock` on a thread of the engine.
     pub fn serve_control(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
@@ -118,7 +118,7 @@ fn no_socket(error: BindError) -> Error {
             (ErrorKind::InvalidInput, "use another path; nothing was changed")
         }
         BindError::System(error) => {
-            return Error::new(ErrorKind::Open, "could not create the control socket")
+            return Error::new(ErrorKind::at_open(&error), "could not create the control socket")
                 .because(error);
         }
         _ => (ErrorKind::Open, "use another path"),

@@ -148,7 +148,8 @@ impl Engine {
     /// open it exclusively, until all handles are closed. Its size stays what it was when opened.
     ///
     /// # Errors
-    /// - `Open` with the reason of the system.
+    /// - `NotFound`, `AlreadyExists`, `PermissionDenied`, or for any other reason of the system
+    ///   `Open`.
     /// - `Busy` if another engine has the file open for writing, if this engine has it open by
     ///   [`Engine::open_direct`], or if a block device is mounted or in use.
     /// - `Unsupported` for anything but a regular file or block device, and for appending to or
@@ -669,7 +670,7 @@ impl Drop for Last {
 
 fn already_there() -> Error {
     let there = std::io::Error::from_raw_os_error(libc::EEXIST);
-    Error::new(ErrorKind::Open, "could not create the file").because(there)
+    Error::new(ErrorKind::AlreadyExists, "could not create the file").because(there)
 }
 
 fn only_for_reading() -> Error {
@@ -704,7 +705,7 @@ fn not_served(path: &Path) -> Error {
 }
 
 fn cannot_look(error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Open, "could not examine the file").because(error)
+    Error::new(ErrorKind::at_open(&error), "could not examine the file").because(error)
 }
 
 fn add_open_remedy(error: Error, cause: &std::io::Error) -> Error {

@@ -14,7 +14,7 @@ use forebay_block::Errno;
 /// # fn main() -> forebay::Result<()> {
 /// let engine = Engine::new()?;
 /// match engine.open("no/such/file", Open::read()) {
-///     Err(error) if error.kind() == ErrorKind::Open => println!("skipped: {error}"),
+///     Err(error) if error.kind() == ErrorKind::NotFound => println!("skipped: {error}"),
 ///     other => drop(other?),
 /// }
 /// # Ok(())
@@ -26,7 +26,14 @@ pub enum ErrorKind {
     /// An argument is invalid: an offset beyond the largest file, a value out of range, an unknown
     /// name.
     InvalidInput,
-    /// The file could not be opened or examined.
+    /// The file, or a directory of its path, does not exist.
+    NotFound,
+    /// The file exists, and the call was to create it, such as with
+    /// [`Open::create_new`](crate::Open::create_new).
+    AlreadyExists,
+    /// The system denies access to the file: by its permission bits, its owner or an attribute.
+    PermissionDenied,
+    /// The file could not be opened or examined for another reason.
     Open,
     /// The handle was opened without the right for this call, such as writing.
     NotPermitted,
@@ -63,6 +70,16 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// Returns the kind of a failure to open or examine a file.
+    pub(crate) fn at_open(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound => Self::NotFound,
+            io::ErrorKind::AlreadyExists => Self::AlreadyExists,
+            io::ErrorKind::PermissionDenied => Self::PermissionDenied,
+            _ => Self::Open,
+        }
+    }
+
     /// Returns the kind of a failure at the device.
     pub(crate) fn at_device(error: &io::Error) -> Self {
         if is_full(error) { Self::NoSpace } else { Self::Io }
@@ -254,6 +271,9 @@ impl From<Error> for io::Error {
             ErrorKind::TimedOut => io::ErrorKind::TimedOut,
             ErrorKind::Busy => io::ErrorKind::ResourceBusy,
             ErrorKind::WouldDeadlock => io::ErrorKind::Deadlock,
+            ErrorKind::NotFound => io::ErrorKind::NotFound,
+            ErrorKind::AlreadyExists => io::ErrorKind::AlreadyExists,
+            ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
             ErrorKind::Open | ErrorKind::Io => {
                 error.source.as_ref().map_or(io::ErrorKind::Other, io::Error::kind)
             }

@@ -29,7 +29,7 @@ use crate::core::recovery::plan::{Plan, plan};
 ///
 /// match recover(Path::new("no/such.image"), Run::Dry) {
 ///     Ok(files) => println!("{} files have unwritten data", files.len()),
-///     Err(error) => assert_eq!(error.kind(), ErrorKind::Open),
+///     Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound),
 /// }
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -86,12 +86,13 @@ pub(crate) fn save(arena: &Arena, directory: &Path, process: u32) -> io::Result<
 /// then its data may be half changed, and stays in the image. Returns one result for each file.
 ///
 /// # Errors
-/// `Open` if the image cannot be read; `InvalidInput` if it is damaged or of another version. The
-/// errors of single files are in the list.
+/// `NotFound`, `PermissionDenied` or `Open` if the image cannot be read; `InvalidInput` if it is
+/// damaged or of another version. The errors of single files are in the list.
 pub fn recover(image: &Path, run: Run) -> Result<Vec<Recovered>> {
     let failed = |kind, what: &str| Error::new(kind, what).at_path(image);
-    let file = fs::File::open(image)
-        .map_err(|error| failed(ErrorKind::Open, "could not open the image").because(error))?;
+    let file = fs::File::open(image).map_err(|error| {
+        failed(ErrorKind::at_open(&error), "could not open the image").because(error)
+    })?;
     let arena = Arena::of_image(&file)
         .map_err(|error| failed(ErrorKind::InvalidInput, &error.to_string()))?;
     let records: BTreeMap<u32, FileRecord> = arena.files().collect();
@@ -164,7 +165,9 @@ fn look(record: &FileRecord, since: Option<SystemTime>) -> Result<()> {
         return refuse("not written: the saved path of the file is relative");
     }
     let identity = File::identity_of(path).map_err(|error| {
-        Error::new(ErrorKind::Open, "could not examine the file").at_path(path).because(error)
+        Error::new(ErrorKind::at_open(&error), "could not examine the file")
+            .at_path(path)
+            .because(error)
     })?;
     if identity != record.identity {
         return refuse("not written: the path names another file now");
@@ -187,8 +190,9 @@ fn claim(record: &FileRecord, since: Option<SystemTime>, watch: &LeaseWatch) -> 
     let how =
         How { access: Access::ReadWrite, create: Create::No, truncate: Truncate::Keep, mode: 0 };
     let opened = File::open(path, &how);
-    let file =
-        opened.map_err(|cause| error(ErrorKind::Open, "could not open").because(cause))?.file;
+    let file = opened
+        .map_err(|cause| error(ErrorKind::at_open(&cause), "could not open").because(cause))?
+        .file;
     if !is_meant(&file, record) {
         return Err(error(ErrorKind::NotPermitted, "not written: the path names another file now"));
     }

@@ -65,13 +65,20 @@ use crate::platform::{Access, Identity, Kind, LeaseWatch, clock, thread};
 /// engine.shutdown(Duration::from_secs(10))
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Engine {
     owner: Arc<Last>,
 }
 
+/// Takes no lock, so it can be used anywhere.
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let description = &self.owner.description;
+        formatter.debug_struct("Engine").field("description", description).finish_non_exhaustive()
+    }
+}
+
 /// The state that clones of an engine share. Dropping it ends the engine.
-#[derive(Debug)]
 struct Last(Arc<Owner>);
 
 impl Deref for Last {
@@ -82,23 +89,14 @@ impl Deref for Last {
     }
 }
 
-#[derive(Debug)]
 struct Owner {
     shared: Arc<Shared>,
-    leases: Leases,
+    leases: LeaseWatch,
     ended: Arc<Ended>,
     description: String,
     patience: Duration,
     life: Life,
     control: Mutex<Control>,
-}
-
-struct Leases(LeaseWatch);
-
-impl std::fmt::Debug for Leases {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Leases")
-    }
 }
 
 impl Engine {
@@ -124,7 +122,7 @@ impl Engine {
             .map_err(|error| Error::new(ErrorKind::Io, "could not watch leases").because(error))?;
         let owner = Owner {
             shared,
-            leases: Leases(watch),
+            leases: watch,
             ended,
             description,
             patience,
@@ -591,7 +589,7 @@ impl Owner {
             // Before anything is released.
             shared.leave_files();
         }
-        self.leases.0.shutdown();
+        self.leases.shutdown();
         shared.stop_contexts();
         // A thread that has not ended by then waits for the device, and keeps the memory.
         let least = clock::instant() + Duration::from_millis(100);

@@ -62,7 +62,6 @@ use crate::platform::clock;
 /// file.close()
 /// # }
 /// ```
-#[derive(Debug)]
 pub struct File {
     pub(crate) shared: Arc<Shared>,
     pub(crate) inode: Arc<Inode>,
@@ -71,6 +70,15 @@ pub struct File {
     /// Number of the last page error that this handle has reported.
     seen: AtomicU64,
     closed: bool,
+}
+
+/// Takes no lock, so it can be used anywhere.
+impl std::fmt::Debug for File {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (path, is_writable) = (&self.inode.path, self.open.write);
+        let mut shown = formatter.debug_struct("File");
+        shown.field("path", path).field("is_writable", &is_writable).finish_non_exhaustive()
+    }
 }
 
 impl File {

@@ -181,7 +181,7 @@ impl Engine {
     ) -> Result<(Liberties, bool)> {
         lock_out_engines(file)?;
         let was_ours = file.is_leased();
-        if let Err(error) = file.adopt_lease(&self.owner.leases.0, u64::from(target.0)) {
+        if let Err(error) = file.adopt_lease(&self.owner.leases, u64::from(target.0)) {
             tracing::debug!(%error, "no lease; the file counts as shared");
         }
         if file.has_lease() {

@@ -80,7 +80,7 @@ impl Engine {
         };
         let mut left = tries;
         loop {
-            let taken = file.try_lease(&self.owner.leases.0, u64::from(target.0));
+            let taken = file.try_lease(&self.owner.leases, u64::from(target.0));
             left -= 1;
             match taken {
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && left > 0 => {

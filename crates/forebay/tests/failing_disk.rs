@@ -95,6 +95,32 @@ fn contract_02_writes_fail_for_a_while_on_xfs() {
     writes_fail_for_a_while(FileSystem::Xfs);
 }
 
+/// Writing out without a flush, and ending without closing, report the same errors as a sync.
+#[test]
+fn contract_02_a_finish_reports_a_failed_page() {
+    let name = "a_finish_reports_a_failed_page";
+    let Some(disk) = Disk::new(name, FileSystem::Ext4, 128 * MIB, Fails::Writes) else { return };
+    let path = disk.path().join("file");
+    durable(&path);
+    let engine = engine();
+    let (file, other) =
+        (engine.open(&path, Open::write()).unwrap(), engine.open(&path, Open::read()).unwrap());
+    let new = pattern(2, LENGTH);
+    file.write_at(&new, 0).unwrap();
+    disk.fail();
+    for _ in 0..2 {
+        assert!(is_io(&file.write_out().unwrap_err()), "the page is still not written");
+        assert!(is_io(&file.finish().unwrap_err()), "the page is still not written");
+    }
+    disk.heal();
+    file.finish().expect("this handle has reported the error");
+    assert_on_disk(&path, &new, "after the device came back");
+    assert!(is_io(&other.finish().unwrap_err()), "once to each handle");
+    other.finish().expect("and once");
+    other.close().unwrap();
+    file.close().unwrap();
+}
+
 /// Pages that fail in the background, with nobody waiting: the next sync tries again, and tells.
 #[test]
 fn contract_02_an_error_in_the_background_is_told_by_the_next_sync() {

@@ -44,6 +44,8 @@ pub enum ErrorKind {
     /// A read or write failed at the device. Cached data that could not be written stays in memory
     /// and is tried again by the next sync.
     Io,
+    /// The file ended before a read that must be complete did.
+    EndOfFile,
     /// A flush failed, or a panic interrupted a change of the file's state, so data written since
     /// the last successful sync may be lost. Every sync fails until all handles of the file are
     /// closed; after a panic, every read and write fails too.
@@ -267,6 +269,7 @@ impl From<Error> for io::Error {
             ErrorKind::NotPermitted => io::ErrorKind::PermissionDenied,
             ErrorKind::NoSpace => io::ErrorKind::StorageFull,
             ErrorKind::NoMemory => io::ErrorKind::OutOfMemory,
+            ErrorKind::EndOfFile => io::ErrorKind::UnexpectedEof,
             ErrorKind::Unsupported => io::ErrorKind::Unsupported,
             ErrorKind::TimedOut => io::ErrorKind::TimedOut,
             ErrorKind::Busy => io::ErrorKind::ResourceBusy,

@@ -1,4 +1,8 @@
-//! Handle of a cached file.
+//! Handle of a cached file: reads, writes, syncs and closing.
+//!
+//! `finish` has its writing out without a flush.
+
+mod finish;
 
 use std::future::poll_fn;
 use std::io::{IoSlice, IoSliceMut};
@@ -107,6 +111,29 @@ impl File {
     /// As [`File::read_at`].
     pub async fn read_at_async(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         self.read_into(SlicesMut::new(&mut [IoSliceMut::new(buffer)]), offset).await
+    }
+
+    /// Reads exactly `buffer.len()` bytes from `offset` on. Blocks as [`File::read_at`].
+    ///
+    /// # Errors
+    /// `EndOfFile` if the file ends before the range does; the content of `buffer` is then
+    /// unspecified. Otherwise as [`File::read_at`].
+    pub fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        wait::block_on(self.read_exact_at_async(buffer, offset))
+    }
+
+    /// Asynchronous form of [`File::read_exact_at`].
+    ///
+    /// # Errors
+    /// As [`File::read_exact_at`].
+    pub async fn read_exact_at_async(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        let wanted = buffer.len();
+        let read = self.read_at_async(buffer, offset).await?;
+        if read == wanted {
+            return Ok(());
+        }
+        let what = format!("the file ended after {read} of {wanted} bytes to read");
+        Err(Error::new(ErrorKind::EndOfFile, what).at_path(&self.inode.path).at_offset(offset))
     }
 
     pub(crate) async fn read_into(
@@ -551,13 +578,17 @@ impl File {
         let result = Ticket::new(Arc::clone(&self.inode), id).await;
         // Read before the file is closed. A caller that has not synced gets the error of a failed
         // flush here or never.
-        let poisoned = self.inode.lock().cache.poisoned();
+        let flushed = self.flushed();
         if last == Last::Yes {
             poll_fn(|context| self.inode.poll_closed(&self.shared, context)).await;
         }
-        let flushed =
-            poisoned.map_or(Ok(()), |errno| Err(self.inode.failure(Failure::Flush(errno))));
         self.and_untold(result.and(flushed))
+    }
+
+    /// Returns the error of a failed flush of the file.
+    fn flushed(&self) -> Result<()> {
+        let poisoned = self.inode.lock().cache.poisoned();
+        poisoned.map_or(Ok(()), |errno| Err(self.inode.failure(Failure::Flush(errno))))
     }
 
     /// Requests the writing of everything and drops the handle. Wakers run once the table is

@@ -57,7 +57,8 @@
 //! - [`File::read_at`] waits for the device unless the pages are in memory.
 //! - Syncs, [`File::set_len`], [`File::discard`] and [`File::close`] wait for the device.
 //! - [`Engine::open`], [`Engine::shutdown`], [`File::layout`], [`Builder::build`] and
-//!   [`Builder::adopt`] make blocking system calls. They have no asynchronous form.
+//!   [`Builder::adopt`] make blocking system calls. Of these, `open` and `shutdown` have an
+//!   asynchronous form, which makes them on a thread of the library.
 //!
 //! All other methods of [`File`] and [`DirectFile`] that wait have an asynchronous form, such as
 //! [`File::sync_data_async`]. Its future runs on any executor. A blocking method drives that future

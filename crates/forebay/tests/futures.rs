@@ -5,11 +5,12 @@ mod support;
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use forebay::{Engine, File, Open};
+use forebay::{Engine, ErrorKind, File, Open};
 use support::{MIB, Random, pattern, within};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -172,4 +173,89 @@ fn contract_13_a_dropped_append_gives_its_turn_back() {
         assert!(dropped > 0);
         file.close().unwrap();
     });
+}
+
+/// An executor's thread goes on while opens wait for a file system or for each other.
+#[test]
+fn contract_12_opens_and_a_shutdown_do_not_block_the_executor() {
+    within(Duration::from_secs(30), "one executor", || {
+        let directory = support::directory();
+        let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+        let open = |at: usize| {
+            let path = directory.path().join(format!("{}", at % 20));
+            let engine = engine.clone();
+            async move {
+                let file = engine.open_async(&path, Open::create()).await?;
+                file.append_async(&[at as u8; 1000]).await?;
+                file.close_async().await
+            }
+        };
+        let futures = (0..100)
+            .map(|at| Box::pin(open(at)) as Pin<Box<dyn Future<Output = forebay::Result<()>>>>);
+        let results = run_all(futures.collect());
+        assert!(results.into_iter().all(|result| result.is_ok()));
+        for at in 0..20 {
+            let length = std::fs::metadata(directory.path().join(at.to_string())).unwrap().len();
+            assert_eq!(length, 5000);
+        }
+        let missing = directory.path().join("no/such");
+        let refused = run_all(vec![Box::pin(engine.open_async(&missing, Open::read()))]);
+        assert_eq!(refused[0].as_ref().unwrap_err().kind(), ErrorKind::NotFound);
+        let file = engine.open(directory.path().join("last"), Open::create()).unwrap();
+        file.write_at(b"last", 0).unwrap();
+        let ended = run_all(vec![Box::pin(engine.shutdown_async(SOON))]);
+        assert!(ended[0].is_ok());
+        assert_eq!(std::fs::read(directory.path().join("last")).unwrap(), b"last");
+        let late = run_all(vec![Box::pin(engine.open_async(&missing, Open::read()))]);
+        assert_eq!(late[0].as_ref().unwrap_err().kind(), ErrorKind::Shutdown);
+    });
+}
+
+/// A task that is polled by a thread of the engine may open a file, because that does not block.
+#[test]
+fn contract_12_an_open_from_the_callback_of_the_engine_is_served() {
+    within(Duration::from_secs(30), "an open from a waker", || {
+        let directory = support::directory();
+        let path = directory.path().join("file");
+        let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
+        let file = engine.open(&path, Open::create()).unwrap();
+        file.write_at(&pattern(1, 100_000), 0).unwrap();
+        // The executor of this task is the thread that wakes it, which is a context.
+        let (told, tell) = std::sync::mpsc::channel();
+        let other = directory.path().join("other");
+        let task = async move {
+            file.sync_data_async().await?;
+            let opened = engine.open_async(&other, Open::create()).await?;
+            opened.close_async().await?;
+            file.close_async().await
+        };
+        Task::start(async move { told.send(task.await).unwrap() });
+        tell.recv().unwrap().unwrap();
+    });
+}
+
+/// A task that runs on the thread that wakes it.
+struct Task(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>, AtomicBool);
+
+impl Task {
+    fn start(future: impl Future<Output = ()> + Send + 'static) {
+        Arc::new(Self(Mutex::new(Some(Box::pin(future))), AtomicBool::new(false))).wake();
+    }
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.1.store(true, Ordering::SeqCst);
+        while self.1.load(Ordering::SeqCst) {
+            // Another thread polls, and looks at the flag afterwards.
+            let Ok(mut slot) = self.0.try_lock() else { return };
+            self.1.store(false, Ordering::SeqCst);
+            let waker = Waker::from(Arc::clone(&self));
+            if let Some(future) = slot.as_mut()
+                && future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
+            {
+                *slot = None;
+            }
+        }
+    }
 }

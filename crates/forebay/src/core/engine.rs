@@ -6,6 +6,7 @@ mod direct;
 mod knobs;
 pub(crate) mod lease;
 mod life;
+mod offloaded;
 mod opening;
 
 use std::ops::Deref;
@@ -548,14 +549,19 @@ impl Owner {
         }
     }
 
+    fn check_parent(&self) -> Result<()> {
+        if self.shared.is_parent() {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Forked,
+            "cannot shut down the engine of the parent process in a forked child",
+        ))
+    }
+
     fn shutdown(&self, timeout: Duration) -> Result<()> {
         let shared = &self.shared;
-        if !shared.is_parent() {
-            return Err(Error::new(
-                ErrorKind::Forked,
-                "cannot shut down the engine of the parent process in a forked child",
-            ));
-        }
+        self.check_parent()?;
         if thread::is_ours() {
             return Err(Error::new(
                 ErrorKind::WouldDeadlock,

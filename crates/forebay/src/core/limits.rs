@@ -24,6 +24,10 @@ pub(crate) const GROUP_LOOK_BYTES: u64 = 64 << 20;
 /// closings, short against an idle engine.
 pub(crate) const ASIDE_LINGERS: Duration = Duration::from_millis(500);
 
+/// Maximum of threads for blocking calls of the program: more than file systems that hang at once,
+/// and few enough that a burst of opens does not start hundreds.
+pub(crate) const OFFLOAD_THREADS: usize = 16;
+
 /// Maximum of bios lent to an idle context: enough to keep a device busy, and a short wait for its
 /// own files when they become dirty.
 pub(crate) const LENT: usize = 16;

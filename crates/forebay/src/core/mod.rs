@@ -22,7 +22,8 @@
 // - `spread` and `contexts`: the number of contexts.
 // - `volume`: the free space of a file system. `share`: its part of the level.
 // - `layout`: the extents of a file. `direct`: files past the cache.
-// - `wait` and `wakers`: blocking calls. `aside`: calls that may block a context.
+// - `wait` and `wakers`: blocking calls. `aside`: calls that may block a context. `offload`: calls
+//   that may block an executor.
 // - `standby`: the keeper as the engine sees it. `user_code`: wakers and callbacks.
 
 pub(crate) mod adopt;
@@ -55,6 +56,7 @@ mod lease;
 pub(crate) mod level;
 pub(crate) mod limits;
 pub(crate) mod message;
+pub(crate) mod offload;
 pub(crate) mod open;
 pub mod policy;
 #[allow(

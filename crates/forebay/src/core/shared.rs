@@ -19,6 +19,7 @@ use crate::core::inode::after::After;
 use crate::core::inode::change::Changing;
 use crate::core::kits::Kits;
 use crate::core::message::Message;
+use crate::core::offload::Offload;
 use crate::core::settings::OfContext;
 use crate::core::table::Table;
 use crate::core::user_code;
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     /// Finds the number of contexts.
     pub(crate) auto: Auto,
     starter: Box<dyn Start>,
+    /// Makes blocking calls of the program for their asynchronous forms.
+    pub(crate) offload: Arc<Offload>,
     /// Whether a caller evicts pages ahead of need.
     pub(crate) evicting: AtomicBool,
     /// For callers that make their requests themselves.
@@ -77,6 +80,7 @@ impl Shared {
             contexts: Directory::new(),
             auto: Auto::new(),
             starter,
+            offload: Arc::default(),
             evicting: AtomicBool::new(false),
             kits: Kits::default(),
         }

@@ -1,16 +1,18 @@
-//! Blocking calls: asynchronous calls that are driven on the caller's thread.
+//! Blocking calls: asynchronous calls that are driven on the caller's thread. And the other way
+//! round: asynchronous forms of calls that block in the kernel, made on another thread.
 //!
 //! So each operation has one implementation. A blocking call costs a future on the stack, and a
 //! park only if it waits. The engine's own threads must never wait for the engine; they are marked,
 //! and refused.
 
-use std::future::Future;
-use std::pin::pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use crate::core::direct::plug;
 use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::shared::Shared;
 use crate::platform::clock;
 use crate::platform::thread;
 
@@ -77,9 +79,18 @@ pub(crate) fn block_on_until<T>(
     })
 }
 
+/// Makes a blocking call on a thread for such calls. The call starts with the first poll, and is
+/// made even if the future is dropped then.
+pub(crate) async fn offload<T: Send + 'static>(
+    shared: &Shared,
+    call: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let mut called = shared.offload.call(call);
+    poll_fn(|context| plug::plugged_no_more(Pin::new(&mut called).poll(context))).await
+}
+
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
     use std::time::Duration;
 
     use super::*;

@@ -153,6 +153,7 @@ pub use crate::core::engine::Engine;
 pub use crate::core::engine::adopt::Adopted;
 pub use crate::core::error::{Error, ErrorKind, Result};
 pub use crate::core::file::File;
+pub use crate::core::file::attributes::Metadata;
 pub use crate::core::knobs::{Change, Knob};
 pub use crate::core::layout::Layout;
 pub use crate::core::open::Open;
@@ -165,3 +166,4 @@ pub use control::client::Control;
 pub use keeper::{Keeper, WhenLost};
 #[cfg(feature = "metrics")]
 pub use metrics::Metrics;
+pub use platform::Times;

@@ -21,7 +21,6 @@ pub(crate) use forebay_cache::limits::MIN_CACHE_PAGES;
 /// that a short run reaches it.
 pub(crate) const MIN_DIRTY_PAGES: u64 = 4 * forebay_cache::limits::GATHER_PAGES;
 
-pub use forebay_uring::Choice;
 pub(crate) use forebay_uring::frames::{MOST_PARTS, Part};
 pub(crate) use forebay_uring::probe::memory_limit;
 pub(crate) use forebay_uring::{
@@ -29,3 +28,4 @@ pub(crate) use forebay_uring::{
     Extents, FILE_RECORDS, File, FileRecord, ForkGuard, FrameState, Geometry, Header, How,
     Identity, Inline, Kind, LeaseWatch, Lock, Memory, Opened, Piece, Truncate, Waker,
 };
+pub use forebay_uring::{Choice, Times};

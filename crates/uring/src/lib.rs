@@ -12,7 +12,7 @@
 // Modules in order of a page's life. Memory: `arena`, its `layout`, `header` which page a frame
 // holds, `masks` its written bytes, `records` its file; `lent`, `aligned` and `buffers` the
 // memory of callers. Files: `open`, `file`, `direct` alignment, `lease`, `lock`, `extents`,
-// `geometry` allocation groups, `free_space`, `hint` extent sizes. I/O: `ring`, `setup`, `fixed`
+// `geometry` allocation groups, `status` attributes, `free_space`, `hint` extent sizes. I/O: `ring`, `setup`, `fixed`
 // registered resources, `waker`, `offer` features, `threads`, `backend` either of the two, `net`
 // sockets. Devices without files: `null`, `memory`, `modelled`. Other processes: `fork`, `local`
 // and `passing` sockets, `alive` whether the rings of a process are gone, `detached` a process that
@@ -65,6 +65,7 @@ pub mod ring;
 mod saving;
 pub mod setup;
 mod slot;
+pub mod status;
 mod targets;
 pub mod threads;
 mod vectors;
@@ -98,5 +99,6 @@ pub use passing::{Channel, Process};
 pub use records::{FILE_RECORDS, FileRecord};
 pub use ring::Ring;
 pub use setup::SetupError;
+pub use status::{Status, Times};
 pub use threads::Threads;
 pub use waker::Waker;

@@ -1,7 +1,8 @@
 //! Handle of a cached file: reads, writes, syncs and closing.
 //!
-//! `finish` has its writing out without a flush.
+//! `finish` has its writing out without a flush, `attributes` its metadata.
 
+pub(crate) mod attributes;
 mod finish;
 
 use std::future::poll_fn;

@@ -6,13 +6,14 @@
 use std::io;
 use std::ops::Range;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use forebay_block::limits::PAGE;
 use forebay_block::{Errno, Operation};
 use forebay_uring::frames::{MOST_PARTS, Part};
 use forebay_uring::{
-    Access, Alignment, Arena, Direct, Geometry, How, Identity, Kind, LEASE_PATIENCE, Mode, Truncate,
+    Access, Alignment, Arena, Direct, Geometry, How, Identity, Kind, LEASE_PATIENCE, Mode, Status,
+    Times, Truncate,
 };
 
 use crate::world::machine::{self, Content, Machine, Work, call, wait_for};
@@ -198,6 +199,29 @@ impl File {
         let pages =
             self.look(|machine, node| Ok(machine.inode(node).stored.allocated().len() as u64))?;
         Ok(pages * page)
+    }
+
+    /// Returns the attributes of the file. The machine has one user and keeps no times.
+    ///
+    /// # Errors
+    /// If the descriptor is closed.
+    pub fn status(&self) -> io::Result<Status> {
+        let allocated_bytes = self.allocated_bytes()?;
+        let mode = match self.kind {
+            Kind::Block => libc::S_IFBLK | 0o600,
+            Kind::Regular | Kind::Other => libc::S_IFREG | 0o600,
+        };
+        let (accessed, modified, changed) = (UNIX_EPOCH, UNIX_EPOCH, UNIX_EPOCH);
+        let (user, group, links) = (0, 0, 1);
+        Ok(Status { mode, user, group, links, allocated_bytes, accessed, modified, changed })
+    }
+
+    /// Sets times of the file, which the machine does not keep.
+    ///
+    /// # Errors
+    /// If the descriptor is closed.
+    pub fn set_times(&self, _times: Times) -> io::Result<()> {
+        self.look(|_, _| Ok(()))
     }
 
     /// Returns whether a file of this file system can have `end` bytes.

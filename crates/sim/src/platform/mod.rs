@@ -18,7 +18,7 @@ pub use forebay_uring::frames::{MOST_PARTS, Part};
 pub use forebay_uring::{
     Access, AlignedMemory, Alignment, Alive, Arena, BackendError, Buffers, Choice, Create, Direct,
     Extents, FILE_RECORDS, FileRecord, ForkGuard, FrameState, Geometry, Header, How, Identity,
-    Kind, Lock, Memory, Piece, Truncate,
+    Kind, Lock, Memory, Piece, Status, Times, Truncate,
 };
 pub use lease::LeaseWatch;
 

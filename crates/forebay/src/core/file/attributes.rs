@@ -1,0 +1,146 @@
+//! Attributes of a file: size, owner, permission bits and times.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use forebay_cache::TicketKind;
+
+use super::File;
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::wait;
+use crate::platform::Times;
+
+/// Attributes of a file, as [`File::metadata`] returns them.
+///
+/// ```
+/// use forebay::{Engine, Open};
+///
+/// # fn main() -> forebay::Result<()> {
+/// # let directory = tempfile::tempdir_in(".").unwrap();
+/// # let path = directory.path().join("file");
+/// # let engine = Engine::new()?;
+/// let file = engine.open(&path, Open::create().mode(0o600))?;
+/// file.write_at(b"hello", 0)?;
+/// let metadata = file.metadata()?;
+/// assert_eq!((metadata.len, metadata.permissions(), metadata.links), (5, 0o600, 1));
+/// # file.close()
+/// # }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Metadata {
+    /// Size in bytes, including accepted data that is not written yet.
+    pub len: u64,
+    /// Bytes of allocated space, including space that the engine has reserved.
+    pub allocated_bytes: u64,
+    /// Type and permission bits (`st_mode`).
+    pub mode: u32,
+    /// User that owns the file.
+    pub user: u32,
+    /// Group that owns the file.
+    pub group: u32,
+    /// Number of names.
+    pub links: u64,
+    /// Device number of the file system (`st_dev`), or of the block device itself.
+    pub device: u64,
+    /// Inode number. For a block device, a number that no file has.
+    pub inode: u64,
+    /// Time of the last read that reached the file system. Reads from memory do not count.
+    pub accessed: SystemTime,
+    /// Time of the last write that reached the file system. Accepted data that is not written yet
+    /// does not count.
+    pub modified: SystemTime,
+    /// Time of the last change of an attribute in the file system.
+    pub changed: SystemTime,
+}
+
+impl Metadata {
+    /// Returns the permission bits.
+    #[must_use]
+    pub fn permissions(&self) -> u32 {
+        self.mode & 0o7777
+    }
+}
+
+impl File {
+    /// Returns the attributes of the file. Does not wait for the device; it makes one system call.
+    ///
+    /// The size is exact. The times are those of the file system, so they change when data is
+    /// written back, not when it is accepted.
+    ///
+    /// # Errors
+    /// `Shutdown` and `Forked`; otherwise the error of the system.
+    pub fn metadata(&self) -> Result<Metadata> {
+        self.shared.check()?;
+        let status = self.inode.file.status().map_err(|error| {
+            Error::new(ErrorKind::at_open(&error), "could not examine the file")
+                .at_path(&self.inode.path)
+                .because(error)
+        })?;
+        Ok(Metadata {
+            len: self.len(),
+            allocated_bytes: status.allocated_bytes,
+            mode: status.mode,
+            user: status.user,
+            group: status.group,
+            links: status.links,
+            device: self.inode.identity.device,
+            inode: self.inode.identity.inode,
+            accessed: status.accessed,
+            modified: status.modified,
+            changed: status.changed,
+        })
+    }
+
+    /// Sets times of the file. Blocks until all data accepted before is written, because the
+    /// writing would set the time of the last write again. Later writes do.
+    ///
+    /// The times are durable after the next [`File::sync_all`].
+    ///
+    /// # Errors
+    /// As [`File::write_out`]; `NotPermitted` on a handle for reading; `PermissionDenied` for a file
+    /// of another user; `Io` with the reason of the system.
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// use forebay::{Engine, Open, Times};
+    ///
+    /// # fn main() -> forebay::Result<()> {
+    /// # let directory = tempfile::tempdir_in(".").unwrap();
+    /// # let path = directory.path().join("file");
+    /// # let engine = Engine::new()?;
+    /// let file = engine.open(&path, Open::create())?;
+    /// let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    /// file.set_times(Times { modified: Some(then), ..Times::default() })?;
+    /// assert_eq!(file.metadata()?.modified, then);
+    /// # file.close()
+    /// # }
+    /// ```
+    pub fn set_times(&self, times: Times) -> Result<()> {
+        wait::block_on(self.set_times_async(times))
+    }
+
+    /// Asynchronous form of [`File::set_times`]. If the future is dropped, the times may be set.
+    ///
+    /// # Errors
+    /// As [`File::set_times`]; `Io` if no thread could be started.
+    pub async fn set_times_async(&self, times: Times) -> Result<()> {
+        self.may_write()?;
+        // Reserved space is given back, too: that would set the time when the file is closed.
+        let written = self.ask(TicketKind::Release).await;
+        self.and_untold(written)?;
+        let inode = Arc::clone(&self.inode);
+        let set = move || {
+            inode.file.set_times(times).map_err(|error| {
+                let kind = match ErrorKind::at_open(&error) {
+                    ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
+                    _ => ErrorKind::Io,
+                };
+                Error::new(kind, "could not set the times of the file")
+                    .at_path(&inode.path)
+                    .because(error)
+            })
+        };
+        wait::offload(&self.shared, set).await
+    }
+}

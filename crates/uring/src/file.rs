@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::EventfdFlags;
 use rustix::fs::{FallocateFlags, FileType, OFlags, SeekFrom, XattrFlags};
-use rustix::io::{DupFlags, Errno, retry_on_intr};
+use rustix::io::{DupFlags, Errno, FdFlags, retry_on_intr};
 
 use crate::block_device;
 use crate::direct::{self, Alignment, Direct, Mode};
@@ -174,6 +174,22 @@ impl File {
             directory: Directory::NotNeeded,
             ends_reads: AtomicBool::new(false),
         })
+    }
+
+    /// Takes over a file that the program opened, as [`File::open`] opens it: direct if the file
+    /// system supports that, with reads and writes that wait and that have an offset each, and
+    /// closed in programs that this one starts. Duplicates of the descriptor share its mode.
+    ///
+    /// # Errors
+    /// As [`File::of_descriptor`].
+    pub fn given(descriptor: OwnedFd) -> io::Result<Self> {
+        let mut file = Self::of_descriptor(descriptor)?;
+        rustix::io::fcntl_setfd(&file.descriptor, FdFlags::CLOEXEC)?;
+        direct::clear_flags(file.as_fd(), OFlags::NONBLOCK | OFlags::APPEND)?;
+        if file.kind == Kind::Regular {
+            file.go_direct()?;
+        }
+        Ok(file)
     }
 
     /// Switches a file that was taken over to direct I/O, if the file system supports it.

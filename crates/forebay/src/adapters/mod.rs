@@ -1,9 +1,10 @@
 //! Traits and buffers of other libraries: `std::io` and its vectors, and with features of the same
-//! names `bytes` and `tokio`.
+//! names `bytes` and `tokio`; and descriptors.
 
 #[cfg(feature = "bytes")]
 mod bytes;
 pub(crate) mod cursor;
+mod descriptor;
 #[cfg(feature = "tokio")]
 mod tokio;
 mod vectored;

@@ -3,6 +3,7 @@
 pub(crate) mod adopt;
 mod device;
 mod direct;
+pub(crate) mod given;
 mod knobs;
 pub(crate) mod lease;
 mod life;
@@ -173,9 +174,14 @@ impl Engine {
             |sought, identity| self.share(sought, identity),
             |found| self.open_new(path, open, found),
         )?;
-        let shared = Arc::clone(&self.owner.shared);
-        let file = File::new(shared, inode, open.clone(), self.owner.patience);
-        if open.truncate && !file.is_empty() {
+        self.handle(inode, open.clone())
+    }
+
+    /// Returns a handle of a file that is counted in the table.
+    fn handle(&self, inode: Arc<Inode>, open: Open) -> Result<File> {
+        let (shared, is_cut) = (Arc::clone(&self.owner.shared), open.truncate);
+        let file = File::new(shared, inode, open, self.owner.patience);
+        if is_cut && !file.is_empty() {
             file.set_len_unchecked(0)?;
         }
         Ok(file)

@@ -37,7 +37,7 @@ impl Turn {
     ///
     /// # Errors
     /// `Shutdown` if the engine stops meanwhile.
-    fn wait(shared: &Arc<Shared>, identity: Identity) -> Result<Self> {
+    pub(super) fn wait(shared: &Arc<Shared>, identity: Identity) -> Result<Self> {
         let mut table = shared.table();
         loop {
             shared.check()?;

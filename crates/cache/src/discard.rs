@@ -11,6 +11,7 @@
 //! when all I/O has ended ([`CachedFile::can_discard`]).
 //!
 //! # Ranges
+//! A range of a block device, or of a file, whose space is freed and which then reads as zeroes.
 //! From the request on nobody starts to read or write in the range. I/O in flight there ends first.
 //! Then the device is asked. Dirty pages of the range stay unsent meanwhile. If the device has
 //! discarded the range, its pages are dropped; otherwise they are as before.
@@ -108,6 +109,21 @@ impl CachedFile {
         Some(self.bio(Operation::Discard, offset, length, Vec::new(), Class::Waited, flight))
     }
 
+    /// Space of the file from this byte on was freed at the caller's request. Records of space there
+    /// are no longer right: a later write may need new space. Space beyond the end is not forgotten.
+    fn forget_space(&mut self, start: u64) {
+        if self.sizes.is_device() {
+            return;
+        }
+        self.holes.forget();
+        self.reserved.keep_litter();
+        self.reserved.punch(start);
+        if self.lease.is_shared() && self.flushes.kept_pages() > 0 {
+            // Kept pages of the range were dropped.
+            self.flushes.note_unkept();
+        }
+    }
+
     pub(crate) fn settle_discard(
         &mut self,
         ticket: TicketId,
@@ -122,6 +138,7 @@ impl CachedFile {
         if result.is_ok() {
             self.flushes.note_change();
             self.drop_pages(pages.clone(), settled);
+            self.forget_space(pages.start * PAGE);
         }
         self.index.tidy_in(&pages);
         self.tickets.finish(ticket, result.map(|_| ()).map_err(Failure::Discard));

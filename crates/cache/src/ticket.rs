@@ -23,11 +23,12 @@ pub enum TicketKind {
     /// Write everything accepted before, and give back reserved space. Also flush a shared file:
     /// pages kept for a flush cannot be dropped before it.
     Release,
-    /// Drop a range of pages of a block device, and tell the device that it is not needed.
+    /// Drop a range of pages of a block device, and tell the device that it is not needed; or free
+    /// the space of a range of a file.
     Discard {
         /// First page.
         first: u64,
-        /// Number of pages, not beyond the end of the device.
+        /// Number of pages, not beyond the end of the device, or of the file in its file system.
         pages: u64,
     },
 }

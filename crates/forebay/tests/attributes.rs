@@ -6,7 +6,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, SystemTime};
 
 use forebay::{Engine, ErrorKind, Open, Times};
-use support::{MIB, kind_of, pattern};
+use support::mount::{FileSystem, Mount};
+use support::{MIB, Random, assert_on_disk, kind_of, pattern};
 
 /// A bound for everything here.
 const SOON: Duration = Duration::from_secs(20);
@@ -66,4 +67,190 @@ fn times_stay_as_they_were_set_until_the_next_write() {
     assert!(file.metadata().unwrap().modified > day(12_000));
     let reader = engine.open(&path, Open::read()).unwrap();
     assert_eq!(kind_of(reader.set_times(Times::default())), ErrorKind::NotPermitted);
+}
+
+#[test]
+fn contract_09_allocated_space_belongs_to_the_file() {
+    let (engine, directory) = (engine(), support::directory());
+    let path = directory.path().join("file");
+    let file = engine.open(&path, Open::create()).unwrap();
+    file.write_at(b"start", 0).unwrap();
+    match file.allocate(10_000, 4 * MIB) {
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            return support::skip("allocated space", &error.to_string());
+        }
+        result => result.unwrap(),
+    }
+    assert_eq!((file.len(), file.metadata().unwrap().len), (10_000 + 4 * MIB, 10_000 + 4 * MIB));
+    file.allocate(0, MIB).unwrap();
+    file.allocate(77, 0).unwrap();
+    assert_eq!(file.len(), 10_000 + 4 * MIB, "the size does not shrink");
+    file.write_at(&pattern(1, 100), 2 * MIB).unwrap();
+    file.close().unwrap();
+    assert!(support::allocated(&path) >= 4 * MIB, "closing gave the space back");
+    let mut expected = vec![0; 10_000 + (4 << 20)];
+    expected[..5].copy_from_slice(b"start");
+    expected[2 << 20..][..100].copy_from_slice(&pattern(1, 100));
+    assert_on_disk(&path, &expected, "allocated");
+    let reader = engine.open(&path, Open::read()).unwrap();
+    assert_eq!(kind_of(reader.allocate(0, 1)), ErrorKind::NotPermitted);
+    assert_eq!(kind_of(reader.punch_hole(0, 1)), ErrorKind::NotPermitted);
+    let writer = engine.open(&path, Open::write()).unwrap();
+    assert_eq!(kind_of(writer.allocate(u64::MAX, 1)), ErrorKind::InvalidInput);
+}
+
+/// An allocation that does not fit changes nothing, and one that fits leaves room for the data that
+/// was accepted before.
+#[test]
+fn contract_09_an_allocation_takes_no_space_of_accepted_data() {
+    let name = "an_allocation_takes_no_space";
+    let Some(mount) = Mount::new(name, FileSystem::Ext4, 64 * MIB) else { return };
+    let engine = engine();
+    let open = |name: &str| engine.open(mount.path().join(name), Open::create()).unwrap();
+    let (data, space) = (open("data"), open("space"));
+    assert_eq!(kind_of(space.allocate(0, 100 * MIB)), ErrorKind::NoSpace);
+    assert_eq!(space.len(), 0);
+    let bytes = pattern(1, 6 << 20);
+    data.write_at(&bytes, 0).unwrap();
+    // Whatever is left, in ever smaller parts.
+    let mut length = 32 * MIB;
+    while length >= MIB {
+        match space.allocate(space.len(), length) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::NoSpace => length /= 2,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    data.sync_data().expect("accepted data has space");
+    let allocated = space.len();
+    assert!(allocated >= 30 * MIB, "only {allocated} bytes were allocated");
+    for at in (0..allocated).step_by(1 << 20) {
+        space.write_at(&bytes[..1 << 20], at).expect("the space is there");
+    }
+    space.sync_data().expect("the space is there");
+    assert_on_disk(&mount.path().join("data"), &bytes, "beside an allocation");
+    data.close().unwrap();
+    space.close().unwrap();
+}
+
+#[test]
+fn a_hole_reads_as_zeroes_and_frees_its_space() {
+    let (engine, directory) = (engine(), support::directory());
+    let path = directory.path().join("file");
+    let file = engine.open(&path, Open::create()).unwrap();
+    let mut expected = pattern(1, 8 << 20);
+    file.write_at(&expected, 0).unwrap();
+    file.sync_data().unwrap();
+    let before = file.metadata().unwrap().allocated_bytes;
+    let mut punch = |offset: u64, length: u64| {
+        let end = offset.saturating_add(length).min(expected.len() as u64);
+        expected[offset as usize..end as usize].fill(0);
+        file.punch_hole(offset, length)
+    };
+    match punch(MIB + 5, 4 * MIB) {
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            return support::skip("a hole", &error.to_string());
+        }
+        result => result.unwrap(),
+    }
+    // Within a page, over the end, and nothing.
+    punch(100, 50).unwrap();
+    punch(7 * MIB + 1, u64::MAX).unwrap();
+    file.punch_hole(9 * MIB, 5).unwrap();
+    assert_eq!(file.len(), 8 * MIB);
+    let mut found = vec![1; 8 << 20];
+    file.read_exact_at(&mut found, 0).unwrap();
+    assert!(found == expected, "before the sync");
+    file.sync_all().unwrap();
+    let freed = before - file.metadata().unwrap().allocated_bytes;
+    assert!(freed >= 4 * MIB - 8192, "only {freed} bytes were freed");
+    file.close().unwrap();
+    assert_on_disk(&path, &expected, "with holes");
+}
+
+/// Holes among writes, cuts and syncs, cached and uncached, alone and shared: the file is always as
+/// a vector is.
+#[test]
+fn contract_08_a_file_with_holes_is_as_a_vector() {
+    let seed = support::seed();
+    for round in 0..4 {
+        let (directory, mut random) = (support::directory(), Random(seed + round));
+        let path = directory.path().join("file");
+        let engine = Engine::builder().cache_bytes(8 * MIB).dirty_bytes(4 * MIB);
+        let engine = engine.close_timeout(SOON).build().unwrap();
+        let open = Open::create().uncached(round % 2 == 1);
+        let file = engine.open(&path, open).unwrap();
+        // Another program that has it open makes it shared.
+        let other = (round >= 2).then(|| std::fs::File::open(&path).unwrap());
+        if file.punch_hole(0, 0).is_err() {
+            return;
+        }
+        let mut model: Vec<u8> = Vec::new();
+        for step in 0..support::operations(400) {
+            let offset = random.below(3 * MIB);
+            let length = [random.below(300), random.below(20_000), random.below(MIB)]
+                [random.below(3) as usize];
+            let range = offset as usize..(offset + length) as usize;
+            match random.below(10) {
+                0..4 => {
+                    let data = pattern(step, length as usize);
+                    file.write_at(&data, offset).unwrap();
+                    if length > 0 {
+                        model.resize(model.len().max(range.end), 0);
+                        model[range].copy_from_slice(&data);
+                    }
+                }
+                4..7 => {
+                    match file.punch_hole(offset, length) {
+                        Err(error) if error.kind() == ErrorKind::Unsupported => {
+                            return support::skip("holes", &error.to_string());
+                        }
+                        result => result.unwrap(),
+                    }
+                    let end = range.end.min(model.len());
+                    model[range.start.min(end)..end].fill(0);
+                }
+                7 => {
+                    file.set_len(offset).unwrap();
+                    model.resize(offset as usize, 0);
+                }
+                8 => file.sync_data().unwrap(),
+                _ => {
+                    let mut found = vec![1; length as usize];
+                    let read = file.read_at(&mut found, offset).unwrap();
+                    let end = range.end.min(model.len());
+                    assert!(found[..read] == model[range.start.min(end)..end], "step {step}");
+                }
+            }
+            assert_eq!(file.len(), model.len() as u64, "step {step}");
+        }
+        file.sync_data().unwrap();
+        assert_on_disk(&path, &model, "after the steps");
+        drop(other);
+        file.close().unwrap();
+        assert_on_disk(&path, &model, "closed");
+    }
+}
+
+/// Space that was freed by a hole is not promised to a later write there.
+#[test]
+fn contract_09_a_write_into_a_hole_finds_out_that_its_space_is_gone() {
+    let name = "a_write_into_a_hole";
+    let Some(mount) = Mount::new(name, FileSystem::Ext4, 64 * MIB) else { return };
+    let engine = engine();
+    let open = |name: &str| engine.open(mount.path().join(name), Open::create()).unwrap();
+    let (file, other) = (open("file"), open("other"));
+    let data = pattern(1, 8 << 20);
+    file.allocate(0, 16 * MIB).unwrap();
+    file.write_at(&data, 0).unwrap();
+    file.sync_data().unwrap();
+    file.punch_hole(0, 16 * MIB).unwrap();
+    while other.append(&data[..1 << 16]).is_ok() {}
+    other.sync_data().unwrap();
+    let mut accepted = 0;
+    while accepted < 16 * MIB && file.write_at(&data[..4096], accepted).is_ok() {
+        accepted += 4096;
+    }
+    assert!(accepted < 8 * MIB, "{accepted} bytes of freed space were promised");
+    file.sync_data().expect("what was accepted has its place");
 }

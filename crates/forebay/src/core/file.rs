@@ -1,9 +1,11 @@
 //! Handle of a cached file: reads, writes, syncs and closing.
 //!
-//! `finish` has its writing out without a flush, `attributes` its metadata.
+//! `finish` has its writing out without a flush, `attributes` its metadata, `space` allocations and
+//! holes.
 
 pub(crate) mod attributes;
 mod finish;
+mod space;
 
 use std::future::poll_fn;
 use std::io::{IoSlice, IoSliceMut};
@@ -454,9 +456,7 @@ impl File {
                 "cannot discard a range of a regular file",
             )
             .at_path(&self.inode.path)
-            .remedy(
-                "use File::set_len to free space at the end, or fallocate(1) to punch a hole",
-            ));
+            .remedy("use File::punch_hole, or File::set_len to free space at the end"));
         };
         let end = offset.checked_add(length);
         check_device_end(&self.inode.path, size, end, offset)?;

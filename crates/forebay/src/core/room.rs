@@ -1,14 +1,17 @@
-//! Space for a write on a nearly full file system.
+//! Space for a write on a nearly full file system, and space that a caller asks for.
 
 use std::sync::Arc;
 
 use forebay_cache::TicketKind;
+use forebay_cache::limits::PAGE;
 
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::inode::Inode;
-use crate::core::inode::space::Promise;
+use crate::core::inode::space::{Allocated, Promise};
 use crate::core::shared::Shared;
 use crate::core::ticket::Ticket;
+use crate::core::volume::{Room, Volume};
+use crate::core::wait;
 
 /// Allocates space for a write on a nearly full file system. First it writes out data that was
 /// accepted on a promise of space. Before it refuses the write, it gives back reserved and unused
@@ -20,12 +23,7 @@ pub(crate) async fn make_room<'a>(
     length: u64,
 ) -> Result<Promise<'a>> {
     if inode.volume.unredeemed().is_some() {
-        // This comes first, so that accepted bytes can use space that is only reserved.
-        give_back(shared, inode).await;
-        if !redeem(shared, inode).await {
-            // An allocation would take the space of accepted bytes.
-            return Err(inode.no_space(offset));
-        }
+        keep_promises(shared, inode, offset).await?;
         if let Some(_pledge) = inode.pledge(shared, length) {
             return Ok(Promise::Plenty { _pledge });
         }
@@ -42,6 +40,50 @@ pub(crate) async fn make_room<'a>(
         let _ = Ticket::new(Arc::clone(inode), inode.ask(shared, TicketKind::Release)).await;
     }
     made.map(Promise::Allocated)
+}
+
+/// Allocates space that belongs to the file from then on, and leaves enough for the data that was
+/// accepted before. Until the result is dropped, no release gives back the part beyond the end.
+pub(crate) async fn allocate(
+    shared: &Arc<Shared>,
+    inode: &Arc<Inode>,
+    offset: u64,
+    length: u64,
+) -> Result<Allocated> {
+    // Writes from here on find the space taken. Those before have a promise that is kept first.
+    let _taking = Taking::new(&inode.volume, length);
+    let unwritten = shared.level.dirty() * PAGE;
+    if inode.volume.room_ahead(&inode.file, 0, unwritten) == Room::Scarce {
+        keep_promises(shared, inode, offset).await?;
+    }
+    let inode = Arc::clone(inode);
+    wait::offload(shared, move || inode.allocate(offset, length)).await
+}
+
+/// Bytes that count as taken while they are being allocated.
+struct Taking<'a>(&'a Volume, u64);
+
+impl<'a> Taking<'a> {
+    fn new(volume: &'a Volume, bytes: u64) -> Self {
+        volume.begin_reserving(bytes);
+        Self(volume, bytes)
+    }
+}
+
+impl Drop for Taking<'_> {
+    fn drop(&mut self) {
+        self.0.end_reserving(self.1);
+    }
+}
+
+/// Writes out all data that was accepted on a promise of space.
+///
+/// # Errors
+/// `NoSpace` if the file system is full: an allocation would take the space of accepted bytes.
+async fn keep_promises(shared: &Arc<Shared>, inode: &Arc<Inode>, offset: u64) -> Result<()> {
+    // This comes first, so that accepted bytes can use space that is only reserved.
+    give_back(shared, inode).await;
+    if redeem(shared, inode).await { Ok(()) } else { Err(inode.no_space(offset)) }
 }
 
 /// Writes out data that was accepted while there was plenty of space. Returns false if the file

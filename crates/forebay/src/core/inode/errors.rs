@@ -37,7 +37,11 @@ impl Inode {
                     libc::EOPNOTSUPP => ErrorKind::Unsupported,
                     _ => ErrorKind::Io,
                 };
-                Error::new(kind, "the device did not discard the range; its data is unchanged")
+                let what = match self.fixed_size {
+                    Some(_) => "the device did not discard the range; its data is unchanged",
+                    None => "the file system did not free the range; its whole pages are unchanged",
+                };
+                Error::new(kind, what)
                     .at_path(&self.path)
                     .because(std::io::Error::from_raw_os_error(errno.0))
             }

@@ -3,6 +3,7 @@
 //!
 //! Calls of the file system may block, so no context makes them. Callers or the aside do.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use forebay_block::{Bio, Ended, Errno, Operation};
@@ -95,31 +96,60 @@ impl Inode {
         offset: u64,
         length: u64,
     ) -> Result<Allocated> {
-        let bytes = offset / PAGE * PAGE..(offset + length).next_multiple_of(PAGE);
+        let bytes = whole_pages(offset, length);
+        let allocated = self.begin_allocated();
         let mut state = self.lock();
-        // Before anything else: from here on a release leaves the space alone.
-        state.cache.begin_allocated_write();
-        let allocated = Allocated(Arc::clone(self));
         if state.cache.is_allocated(&bytes) {
             state.cache.note_allocated(bytes);
             return Ok(allocated);
         }
         drop(state);
-        self.mark_reserved(bytes.end);
-        match self.file.allocate(bytes.start, bytes.end - bytes.start) {
+        match self.allocate_now(&bytes) {
             Ok(()) => {
-                self.volume.look(&self.file);
                 Counters::add(&base.counters.reserved_scarce_bytes, bytes.end - bytes.start);
-                self.lock().cache.note_allocated(bytes);
                 Ok(allocated)
             }
-            Err(error) if is_full(&error) => {
-                self.lock().cache.note_litter(bytes.end);
-                Err(self.no_space(offset).because(error))
-            }
+            Err(error) if is_full(&error) => Err(self.no_space(offset).because(error)),
             // The file system cannot allocate ahead; the write will show whether there is space.
             Err(_) => Ok(allocated),
         }
+    }
+
+    /// Allocates space that belongs to the file from then on. May block. Until the result is
+    /// dropped, no release gives back the part beyond the end.
+    pub(crate) fn allocate(self: &Arc<Self>, offset: u64, length: u64) -> Result<Allocated> {
+        let bytes = whole_pages(offset, length);
+        let allocated = self.begin_allocated();
+        self.allocate_now(&bytes).map_err(|error| {
+            let what = "could not allocate space for the file";
+            let kind = match error.kind() {
+                std::io::ErrorKind::Unsupported => ErrorKind::Unsupported,
+                _ => ErrorKind::at_device(&error),
+            };
+            Error::new(kind, what).at_path(&self.path).at_offset(offset).because(error)
+        })?;
+        Ok(allocated)
+    }
+
+    /// Makes releases leave space alone that is allocated from here on.
+    fn begin_allocated(self: &Arc<Self>) -> Allocated {
+        self.lock().cache.begin_allocated_write();
+        Allocated(Arc::clone(self))
+    }
+
+    /// Has the file system allocate a range of whole pages, and records the result.
+    fn allocate_now(&self, bytes: &Range<u64>) -> std::io::Result<()> {
+        self.mark_reserved(bytes.end);
+        let result = self.file.allocate(bytes.start, bytes.end - bytes.start);
+        match &result {
+            Ok(()) => {
+                self.volume.look(&self.file);
+                self.lock().cache.note_allocated(bytes.clone());
+            }
+            Err(error) if is_full(error) => self.lock().cache.note_litter(bytes.end),
+            Err(_) => {}
+        }
+        result
     }
 
     /// Creates the error for a write that is refused because the file system is full.
@@ -194,4 +224,9 @@ impl Inode {
             });
         }
     }
+}
+
+/// Returns the bytes of the pages that contain a range.
+fn whole_pages(offset: u64, length: u64) -> Range<u64> {
+    offset / PAGE * PAGE..(offset + length).next_multiple_of(PAGE)
 }

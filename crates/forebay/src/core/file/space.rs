@@ -1,0 +1,129 @@
+//! Space of a file: allocated before it is written, and freed below the end.
+
+use std::future::poll_fn;
+use std::io::IoSlice;
+use std::ops::Range;
+
+use forebay_cache::TicketKind;
+use forebay_cache::limits::PAGE;
+
+use super::File;
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::room;
+use crate::core::slices::Slices;
+use crate::core::wait;
+
+/// Zeroes to write over parts of pages.
+static ZEROES: [u8; PAGE as usize] = [0; PAGE as usize];
+
+impl File {
+    /// Allocates space for a range, so that writes there cannot run out of space. Extends the file
+    /// to the end of the range if that is larger. Blocks while the file system allocates.
+    ///
+    /// Bytes of the range that were never written read as zeroes. The space belongs to the file: a
+    /// close does not give it back. The new size is durable after the next sync. Other programs
+    /// that write to the same file system cannot take the space.
+    ///
+    /// A file system that copies on write (btrfs, or XFS with reflinked extents) may need more
+    /// space for a second write of the same range.
+    ///
+    /// # Errors
+    /// - `NoSpace` if the file system or quota is full. The size is unchanged. A part of the space
+    ///   may be allocated below the end; space beyond it is given back.
+    /// - `Unsupported` on a block device, or if the file system does not allocate ahead.
+    /// - `InvalidInput` if the range ends beyond the largest file size.
+    /// - `NotPermitted` on a handle for reading; `Io` with the reason of the system.
+    pub fn allocate(&self, offset: u64, length: u64) -> Result<()> {
+        wait::block_on(self.allocate_async(offset, length))
+    }
+
+    /// Asynchronous form of [`File::allocate`]. Dropping the future does not stop the allocation,
+    /// but may leave the size as it was; space beyond the end is then given back at the close.
+    ///
+    /// # Errors
+    /// As [`File::allocate`]; `Io` if no thread could be started.
+    pub async fn allocate_async(&self, offset: u64, length: u64) -> Result<()> {
+        self.may_write()?;
+        self.may_move_end("cannot allocate space on a block device", "all of its space is there")?;
+        let end = offset.checked_add(length);
+        self.check_end(end, offset)?;
+        if length == 0 {
+            return Ok(());
+        }
+        // No append looks up the end before the size changes.
+        let _turn = poll_fn(|context| self.poll_append(context)).await;
+        match room::allocate(&self.shared, &self.inode, offset, length).await {
+            Ok(_allocated) => match end.filter(|end| *end > self.len()) {
+                Some(end) => self.ask(TicketKind::SetLength(end)).await,
+                None => Ok(()),
+            },
+            Err(error) => {
+                // Gives back what was allocated beyond the end. A sync reports a failure of it.
+                let _ = self.ask(TicketKind::Release).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Frees the space of a range below the end of the file, which then reads as zeroes. The size
+    /// does not change. Blocks until the file system has done it.
+    ///
+    /// Whole pages of 4 KiB are freed, and dirty pages among them are dropped. At the edges of the
+    /// range, zeroes are written into parts of pages. Reads and writes of the range that started
+    /// before end first, and later ones wait. The hole is durable after the next sync.
+    ///
+    /// # Errors
+    /// - `Unsupported` on a block device ([`File::discard`] is for those), or if the file system has
+    ///   no holes.
+    /// - `NotPermitted` on a handle for reading.
+    /// - As [`File::write_at`] for the edges, and as [`File::write_out`] if the end of the range has
+    ///   not been written yet.
+    /// - `Io` or `NoSpace` with the reason of the system. The edges may then be zero, and the rest is
+    ///   unchanged.
+    pub fn punch_hole(&self, offset: u64, length: u64) -> Result<()> {
+        wait::block_on(self.punch_hole_async(offset, length))
+    }
+
+    /// Asynchronous form of [`File::punch_hole`]. If the future is dropped, any part of the range
+    /// may be zero.
+    ///
+    /// # Errors
+    /// As [`File::punch_hole`].
+    pub async fn punch_hole_async(&self, offset: u64, length: u64) -> Result<()> {
+        self.may_write()?;
+        if self.inode.fixed_size.is_some() {
+            let what = "cannot punch a hole into a block device";
+            return Err(Error::new(ErrorKind::Unsupported, what)
+                .at_path(&self.inode.path)
+                .remedy("use File::discard, or write zeroes"));
+        }
+        // The end is not moved back meanwhile.
+        let _turn = poll_fn(|context| self.poll_append(context)).await;
+        let end = offset.saturating_add(length).min(self.len());
+        let whole = offset.next_multiple_of(PAGE)..end / PAGE * PAGE;
+        if whole.is_empty() {
+            return self.write_zeroes(offset..end).await;
+        }
+        self.write_zeroes(offset..whole.start).await?;
+        self.write_zeroes(whole.end..end).await?;
+        if whole.end > self.inode.lock().cache.disk_size() {
+            // A dirty page that is dropped would not move the end any more.
+            let written = self.ask(TicketKind::WriteOut).await;
+            self.and_untold(written)?;
+        }
+        let (first, pages) = (whole.start / PAGE, (whole.end - whole.start) / PAGE);
+        self.ask(TicketKind::Discard { first, pages }).await
+    }
+
+    /// Writes zeroes over parts of one or two pages.
+    async fn write_zeroes(&self, bytes: Range<u64>) -> Result<()> {
+        let mut offset = bytes.start;
+        while offset < bytes.end {
+            let length = (bytes.end - offset).min(PAGE - offset % PAGE);
+            let zeroes = [IoSlice::new(&ZEROES[..length as usize])];
+            self.write_all(Slices::new(&zeroes), offset).await.1?;
+            offset += length;
+        }
+        Ok(())
+    }
+}

@@ -1,6 +1,7 @@
 //! The engine: opens files, and writes everything out at the end.
 
 pub(crate) mod adopt;
+mod copying;
 mod device;
 mod direct;
 pub(crate) mod given;

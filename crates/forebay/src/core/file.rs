@@ -1,9 +1,10 @@
 //! Handle of a cached file: reads, writes, syncs and closing.
 //!
 //! `finish` has its writing out without a flush, `attributes` its metadata, `space` allocations and
-//! holes.
+//! holes, `copy` copies.
 
 pub(crate) mod attributes;
+mod copy;
 mod finish;
 mod space;
 

@@ -28,6 +28,18 @@ pub(crate) const ASIDE_LINGERS: Duration = Duration::from_millis(500);
 /// and few enough that a burst of opens does not start hundreds.
 pub(crate) const OFFLOAD_THREADS: usize = 16;
 
+/// Bytes that a cursor reads ahead of small sequential reads, at first and at most: one request.
+pub(crate) const CURSOR_AHEAD: RangeInclusive<usize> = 64 << 10..=REQUEST_BYTES as usize;
+
+/// Time that bytes read ahead by a cursor are used. Other programs may change the file meanwhile.
+pub(crate) const CURSOR_AHEAD_FRESH: Duration = Duration::from_millis(100);
+
+/// Bytes that a copy between files reads at once: one request.
+pub(crate) const COPY_PIECE_BYTES: usize = REQUEST_BYTES as usize;
+
+/// Pieces of a copy in memory: one is written while the others are read.
+pub(crate) const COPY_PIECES: usize = 4;
+
 /// Maximum of bios lent to an idle context: enough to keep a device busy, and a short wait for its
 /// own files when they become dirty.
 pub(crate) const LENT: usize = 16;

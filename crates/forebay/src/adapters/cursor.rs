@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 
+use crate::adapters::ahead::Ahead;
 #[cfg(feature = "tokio")]
 use crate::adapters::tokio::Polled;
 use crate::core::error::{Error, ErrorKind, Result};
@@ -15,8 +16,13 @@ use crate::core::wait;
 /// `tokio` for its `AsyncRead`, `AsyncWrite` and `AsyncSeek`.
 ///
 /// `F` is `&File` (from [`File::cursor`]), `Arc<File>` or `File`. A file can have any number of
-/// cursors, each with its own position. A cursor has no buffer and needs no `BufWriter` around it:
-/// a small write is a copy into the cache, without a system call.
+/// cursors, each with its own position. A cursor needs no `BufWriter` or `BufReader` around it: a
+/// small write or read is a copy into or from the cache, without a system call.
+///
+/// A file that the engine has open for reading only is not cached, because other programs may write
+/// it. Small sequential reads of such a file read ahead into a buffer of the cursor, of at most 1
+/// MiB. Its bytes are used for a tenth of a second, so a reader may see changes of another program
+/// that much later.
 ///
 /// On a handle for appending ([`Open::append`](crate::Open::append)) every write goes to the end of
 /// the file and moves the position there. On a block device a write stops at the end of the device.
@@ -54,6 +60,7 @@ use crate::core::wait;
 pub struct Cursor<F> {
     pub(super) file: F,
     pub(super) position: u64,
+    pub(super) ahead: Ahead,
     #[cfg(feature = "tokio")]
     pub(super) polled: Polled,
 }
@@ -73,6 +80,7 @@ impl<F: Borrow<File>> Cursor<F> {
         Self {
             file,
             position: 0,
+            ahead: Ahead::default(),
             #[cfg(feature = "tokio")]
             polled: Polled::default(),
         }
@@ -125,9 +133,31 @@ impl<F: Borrow<File>> Cursor<F> {
         })
     }
 
+    fn read_ahead(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let Self { file, position, ahead, .. } = self;
+        let file: &File = (*file).borrow();
+        file.shared.check()?;
+        let taken = ahead.take(file, *position, buffer);
+        if taken > 0 {
+            *position += taken as u64;
+            return Ok(taken);
+        }
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        if ahead.begin(file, *position, buffer.len()) {
+            let read = file.read_at(ahead.memory(), *position)?;
+            let taken = ahead.end(read, *position, buffer);
+            *position += taken as u64;
+            return Ok(taken);
+        }
+        self.read_slices(&mut [IoSliceMut::new(buffer)])
+    }
+
     fn read_slices(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let read = wait::block_on(self.file().read_into(SlicesMut::new(buffers), self.position))?;
         self.position += read as u64;
+        self.ahead.note(self.position);
         Ok(read)
     }
 
@@ -167,7 +197,7 @@ impl<F: Borrow<File>> Cursor<F> {
 
 impl<F: Borrow<File>> Read for Cursor<F> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.read_slices(&mut [IoSliceMut::new(buffer)])
+        self.read_ahead(buffer)
     }
 
     fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {

@@ -1,6 +1,7 @@
 //! Traits and buffers of other libraries: `std::io` and its vectors, and with features of the same
 //! names `bytes` and `tokio`; and descriptors.
 
+mod ahead;
 #[cfg(feature = "bytes")]
 mod bytes;
 pub(crate) mod cursor;

@@ -13,6 +13,7 @@ use std::task::{Context, Poll, ready};
 use forebay_cache::TicketKind;
 use tokio::io::{AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
 
+use crate::adapters::ahead::Ahead;
 use crate::adapters::cursor::Cursor;
 use crate::core::counters::Counters;
 use crate::core::direct::plug::plugged_no_more;
@@ -38,10 +39,46 @@ pub(super) struct Polled {
     making: Option<(Range<u64>, Making)>,
     /// Range that space was allocated for, and whose bytes are not accepted yet.
     made: Option<(Range<u64>, Allocated)>,
-    /// Start of the read in progress, and the read.
-    reading: Option<(u64, Reading)>,
+    reading: Option<Started>,
     /// Write-out that a shutdown of the stream waits for.
     writing_out: Option<Ticket>,
+}
+
+/// A read in progress.
+struct Started {
+    position: u64,
+    /// Whether it reads into the memory of the cursor.
+    is_ahead: bool,
+    /// Bytes read so far.
+    done: usize,
+    reading: Reading,
+}
+
+impl Started {
+    /// Reads ahead as much as there is memory for, or makes one step of a read into `wanted`.
+    fn poll(
+        &mut self,
+        file: &File,
+        context: &mut Context<'_>,
+        ahead: &mut Ahead,
+        wanted: &mut [u8],
+    ) -> Poll<Result<usize>> {
+        loop {
+            let into = if self.is_ahead { &mut ahead.memory()[self.done..] } else { &mut *wanted };
+            if self.is_ahead && into.is_empty() {
+                return Poll::Ready(Ok(self.done));
+            }
+            let into = &mut [IoSliceMut::new(into)];
+            let (into, position) = (&mut SlicesMut::new(into), self.position + self.done as u64);
+            let (shared, reading) = (&file.shared, &mut self.reading);
+            let step = file.inode.poll_read(shared, context, reading, (into, position));
+            let read = ready!(plugged_no_more(step))?;
+            self.done += read;
+            if !self.is_ahead || read == 0 {
+                return Poll::Ready(Ok(self.done));
+            }
+        }
+    }
 }
 
 /// Allocation in progress. Its result is `None` if the file system has plenty of space again.
@@ -131,7 +168,7 @@ impl<F: Borrow<File>> Cursor<F> {
     ) -> Poll<Result<usize>> {
         let data = Slices::new(data).cut(POLL_BYTES);
         let fitting = self.fitting(data.len());
-        let Self { file, position, polled } = self;
+        let Self { file, position, polled, .. } = self;
         let file = (*file).borrow();
         if !file.open.append {
             file.may_write_at()?;
@@ -164,31 +201,36 @@ impl<F: Borrow<File> + Unpin> AsyncRead for Cursor<F> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Self { file, position, polled } = self.get_mut();
+        let Self { file, position, polled, ahead } = self.get_mut();
         let file = (*file).borrow();
         file.shared.check()?;
         let length = buffer.remaining().min(POLL_BYTES);
         if length == 0 {
             return Poll::Ready(Ok(()));
         }
+        let wanted = buffer.initialize_unfilled_to(length);
         // Once per read: for a shared file this drops the clean pages of the range.
-        if polled.reading.as_ref().is_none_or(|(started, _)| started != position) {
+        if polled.reading.as_ref().is_none_or(|started| started.position != *position) {
+            let taken = ahead.take(file, *position, wanted);
+            if taken > 0 {
+                buffer.advance(taken);
+                *position += taken as u64;
+                return Poll::Ready(Ok(()));
+            }
+            let is_ahead = ahead.begin(file, *position, length);
+            let length = if is_ahead { ahead.memory().len() } else { length };
             file.inode.start_read(&file.shared, *position, length);
             let bytes = *position..position.saturating_add(length as u64);
-            polled.reading = Some((*position, Reading::new(bytes, file.caching())));
+            let reading = Reading::new(bytes, file.caching());
+            polled.reading = Some(Started { position: *position, is_ahead, done: 0, reading });
         }
-        let (_, reading) = polled.reading.as_mut().expect("it has started");
-        let into = &mut [IoSliceMut::new(buffer.initialize_unfilled_to(length))];
-        let into = &mut SlicesMut::new(into);
-        let read = plugged_no_more(file.inode.poll_read(
-            &file.shared,
-            context,
-            reading,
-            (into, *position),
-        ));
-        let read = ready!(read);
+        let started = polled.reading.as_mut().expect("it has started");
+        let read = ready!(started.poll(file, context, ahead, wanted));
+        let is_ahead = started.is_ahead;
         polled.reading = None;
         let read = read?;
+        let read = if is_ahead { ahead.end(read, *position, wanted) } else { read };
+        ahead.note(*position + read as u64);
         buffer.advance(read);
         *position += read as u64;
         Poll::Ready(Ok(()))

@@ -4,12 +4,12 @@
 //!
 //! The engine holds at most 16 MiB of data. Both handles are `uncached`: a page leaves memory once
 //! it has been read or written, so a large copy evicts nothing else. Reading runs ahead of the
-//! writer, and the writer waits when the dirty limit is reached.
+//! writer, and the writer waits when the dirty limit is reached. The copy gets the times of the
+//! original.
 
-use std::io::Read as _;
 use std::time::Instant;
 
-use forebay::{Engine, Open};
+use forebay::{Engine, Open, Times};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -19,19 +19,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let engine = Engine::builder().cache_bytes(16 << 20).build()?;
     let source = engine.open(from, Open::read().uncached(true))?;
     let target = engine.open(to, Open::create().truncate(true).uncached(true))?;
-    target.set_len(source.len())?;
-
-    let (mut reader, mut buffer, mut copied) = (source.cursor(), vec![0; 1 << 20], 0);
-    loop {
-        let read = reader.read(&mut buffer)?;
-        if read == 0 {
-            break;
-        }
-        target.write_at(&buffer[..read], copied)?;
-        copied += read as u64;
-    }
-    // Reports every write error, and makes the copy durable.
-    target.sync_data()?;
+    let copied = engine.copy(&source, &target)?;
+    let metadata = source.metadata()?;
+    target.set_times(Times {
+        accessed: Some(metadata.accessed),
+        modified: Some(metadata.modified),
+    })?;
+    // Reports every write error, and makes the copy and its times durable.
+    target.sync_all()?;
     target.close()?;
     source.close()?;
 

@@ -1,4 +1,4 @@
-//! Attributes and space of files: what they report, and what changes them.
+//! Attributes and space of files.
 
 mod support;
 
@@ -112,7 +112,7 @@ fn contract_09_an_allocation_takes_no_space_of_accepted_data() {
     assert_eq!(space.len(), 0);
     let bytes = pattern(1, 6 << 20);
     data.write_at(&bytes, 0).unwrap();
-    // Whatever is left, in ever smaller parts.
+    // All space that is left, in ever smaller parts.
     let mut length = 32 * MIB;
     while length >= MIB {
         match space.allocate(space.len(), length) {

@@ -100,7 +100,7 @@ async fn tokio_copies_a_file_for_reading() {
     assert_on_disk(&path("to"), &data, "by tokio::io::copy");
 }
 
-/// A cursor that reads ahead is as one over a vector, whatever is read, and sought.
+/// A cursor that reads ahead is as one over a vector, for all reads and seeks.
 #[test]
 fn a_cursor_that_reads_ahead_returns_the_bytes_of_the_file() {
     let (engine, directory) = (engine(), support::directory());

@@ -33,8 +33,8 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// Copies bytes that were read ahead to a reader at `position`. Returns their number; 0 if there
-    /// are none for it.
+    /// Copies bytes that were read ahead to a reader at `position`. Returns their number, which
+    /// is 0 for a reader elsewhere.
     pub(super) fn take(&mut self, file: &File, position: u64, into: &mut [u8]) -> usize {
         let is_fresh =
             |since| clock::instant().saturating_duration_since(since) < CURSOR_AHEAD_FRESH;

@@ -107,7 +107,7 @@ impl File {
         self.write_zeroes(offset..whole.start).await?;
         self.write_zeroes(whole.end..end).await?;
         if whole.end > self.inode.lock().cache.disk_size() {
-            // A dirty page that is dropped would not move the end any more.
+            // The write of the last page moves the end, so that page must not be dropped before it.
             let written = self.ask(TicketKind::WriteOut).await;
             self.and_untold(written)?;
         }

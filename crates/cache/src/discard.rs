@@ -109,8 +109,9 @@ impl CachedFile {
         Some(self.bio(Operation::Discard, offset, length, Vec::new(), Class::Waited, flight))
     }
 
-    /// Space of the file from this byte on was freed at the caller's request. Records of space there
-    /// are no longer right: a later write may need new space. Space beyond the end is not forgotten.
+    /// Space of the file from this byte on was freed at the caller's request. Records of space
+    /// there are no longer right: a later write may need new space. Space beyond the end is not
+    /// forgotten.
     fn forget_space(&mut self, start: u64) {
         if self.sizes.is_device() {
             return;

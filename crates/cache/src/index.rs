@@ -209,8 +209,8 @@ impl Chunk {
         self.kept | self.covered
     }
 
-    /// Those of `mask` that are held for nothing else. A clean page whose range is being discarded is
-    /// among them: it is at the device, but not sent.
+    /// Those of `mask` that are held for nothing else. A clean page whose range is being discarded
+    /// is among them: it is at the device, but not sent.
     pub(crate) fn only_held(&self, mask: u64) -> u64 {
         mask & !(self.dirty | self.busy | self.sending)
     }

@@ -28,4 +28,7 @@ pub(crate) use forebay_uring::{
     Extents, FILE_RECORDS, File, FileRecord, ForkGuard, FrameState, Geometry, Header, How,
     Identity, Inline, Kind, LeaseWatch, Lock, Memory, Opened, Piece, Truncate, Waker,
 };
+/// Time in an attribute of a file.
+pub(crate) use std::time::SystemTime as FileTime;
+
 pub use forebay_uring::{Choice, Times};

@@ -107,7 +107,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_time_is_as_it_was_set(seconds in -1_i64 << 40..1 << 40, nanoseconds in 0..1_000_000_000_u32) {
+        fn a_time_is_as_it_was_set(
+            seconds in -1_i64 << 40..1 << 40, nanoseconds in 0..1_000_000_000_u32
+        ) {
             let set = timespec(Some(time(seconds, nanoseconds))).unwrap();
             prop_assert_eq!((set.tv_sec, set.tv_nsec), (seconds, i64::from(nanoseconds)));
         }

@@ -1,5 +1,5 @@
-//! Bytes that a cursor has read ahead of a sequential reader, for files that the engine has open for
-//! reading only.
+//! Bytes that a cursor has read ahead of a sequential reader, for files that the engine has open
+//! for reading only.
 //!
 //! Other programs may write such a file at any time, so the engine keeps none of its pages and each
 //! read asks the device. `std::io::copy` reads 8 KiB at a time: without a buffer that is a device

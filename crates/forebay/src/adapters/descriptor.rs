@@ -34,7 +34,8 @@ impl Engine {
     /// without the notice of a lease, so close them.
     ///
     /// [`File::path`] is the path that the system reports for the descriptor. Whether the program
-    /// has just created the file is not known, so the first sync does not cover its directory entry.
+    /// has just created the file is not known, so the first sync does not cover its directory
+    /// entry.
     ///
     /// # Errors
     /// As [`Engine::open`]; also

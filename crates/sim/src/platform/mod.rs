@@ -21,6 +21,7 @@ pub use forebay_uring::{
     Kind, Lock, Memory, Piece, Status, Times, Truncate,
 };
 pub use lease::LeaseWatch;
+pub use std::time::SystemTime as FileTime;
 
 pub use crate::world::Gone;
 

@@ -14,8 +14,8 @@ impl Engine {
     /// MiB of memory beside the cache. If the handles are [uncached](crate::Open::uncached), the
     /// copied pages leave the cache at once, so a large copy evicts nothing else.
     ///
-    /// Writes to either file during the copy may be missing from it. Holes become zeroes. Permission
-    /// bits and times are not copied; [`File::set_times`] sets times.
+    /// Writes to either file during the copy may be missing from it. Holes become zeroes.
+    /// Permission bits and times are not copied; [`File::set_times`] sets times.
     ///
     /// # Errors
     /// As [`File::read_at`] for `from`, and as [`File::write_at`] and [`File::set_len`] for `to`;

@@ -1,14 +1,13 @@
 //! Attributes of a file: size, owner, permission bits and times.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use forebay_cache::TicketKind;
 
 use super::File;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::wait;
-use crate::platform::Times;
+use crate::platform::{FileTime, Times};
 
 /// Attributes of a file, as [`File::metadata`] returns them.
 ///
@@ -46,12 +45,12 @@ pub struct Metadata {
     /// Inode number. For a block device, a number that no file has.
     pub inode: u64,
     /// Time of the last read that reached the file system. Reads from memory do not count.
-    pub accessed: SystemTime,
+    pub accessed: FileTime,
     /// Time of the last write that reached the file system. Accepted data that is not written yet
     /// does not count.
-    pub modified: SystemTime,
+    pub modified: FileTime,
     /// Time of the last change of an attribute in the file system.
-    pub changed: SystemTime,
+    pub changed: FileTime,
 }
 
 impl Metadata {
@@ -98,8 +97,8 @@ impl File {
     /// The times are durable after the next [`File::sync_all`].
     ///
     /// # Errors
-    /// As [`File::write_out`]; `NotPermitted` on a handle for reading; `PermissionDenied` for a file
-    /// of another user; `Io` with the reason of the system.
+    /// As [`File::write_out`]; `NotPermitted` on a handle for reading; `PermissionDenied` for a
+    /// file of another user; `Io` with the reason of the system.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};

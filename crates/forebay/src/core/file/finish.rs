@@ -19,8 +19,8 @@ impl File {
     ///
     /// # Errors
     /// `Io`, or `NoSpace` if space or quota is missing, while a page cannot be written. The page
-    /// stays dirty. An error that was overcome meanwhile is reported once to each handle. `Poisoned`
-    /// after a panic has interrupted a change of the file's state.
+    /// stays dirty. An error that was overcome meanwhile is reported once to each handle.
+    /// `Poisoned` after a panic has interrupted a change of the file's state.
     pub fn write_out(&self) -> Result<()> {
         wait::block_on(self.write_out_async())
     }

@@ -73,13 +73,13 @@ impl File {
     /// before end first, and later ones wait. The hole is durable after the next sync.
     ///
     /// # Errors
-    /// - `Unsupported` on a block device ([`File::discard`] is for those), or if the file system has
-    ///   no holes.
+    /// - `Unsupported` on a block device ([`File::discard`] is for those), or if the file system
+    ///   has no holes.
     /// - `NotPermitted` on a handle for reading.
-    /// - As [`File::write_at`] for the edges, and as [`File::write_out`] if the end of the range has
-    ///   not been written yet.
-    /// - `Io` or `NoSpace` with the reason of the system. The edges may then be zero, and the rest is
-    ///   unchanged.
+    /// - As [`File::write_at`] for the edges, and as [`File::write_out`] if the end of the range
+    ///   has not been written yet.
+    /// - `Io` or `NoSpace` with the reason of the system. The edges may then be zero, and the rest
+    ///   is unchanged.
     pub fn punch_hole(&self, offset: u64, length: u64) -> Result<()> {
         wait::block_on(self.punch_hole_async(offset, length))
     }

@@ -89,6 +89,46 @@ pub(crate) fn begin(path: &Path, ring: Ring) -> Vec<String> {
     }
 }
 
+/// System calls of this process, if they are counted.
+static CALLS: OnceLock<Counting> = OnceLock::new();
+
+/// Counts the system calls of this process from now on, for as long as it lives.
+pub(crate) fn begin_calls() -> Result<(), String> {
+    let counting = attach_calls()?;
+    // A second one would count the same again.
+    let _ = CALLS.set(counting);
+    Ok(())
+}
+
+/// System calls of this process since [`begin_calls`].
+pub(crate) fn calls() -> Option<u64> {
+    let values = CALLS.get()?.counters.read().ok()?;
+    Some(values.chunks_exact(COUNTERS).map(|of| of[Counter::SystemCalls as usize]).sum())
+}
+
+fn attach_calls() -> Result<Counting, String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err("not counted (needs root)".to_owned());
+    }
+    let refused = |error: io::Error| format!("not counted: this kernel lets nobody count: {error}");
+    let counters = PerProcessor::new(COUNTERS).map_err(refused)?;
+    let btf = Btf::of_kernel().map_err(|reason| format!("not counted: {reason}"))?;
+    let means = Means {
+        counters: counters.descriptor(),
+        disk: None,
+        file_system: FileSystem::of(Path::new("/")),
+        process: std::process::id(),
+        namespace: Namespace::here().map_err(refused)?,
+        workers: &[],
+        ring: Ring::Unused,
+    };
+    let program =
+        programs::system_calls(&btf, &means).ok_or("not counted: this kernel has other events")?;
+    let link = kernel::attach(&program.instructions, program.to)
+        .map_err(|reason| format!("not counted: {reason}"))?;
+    Ok(Counting { counters, _links: vec![link] })
+}
+
 /// What was counted so far; none where nothing is.
 pub(crate) fn now() -> Option<Batched> {
     let values = COUNTING.get()?.counters.read().ok()?;

@@ -13,6 +13,7 @@ use crate::detail::Detail;
 use crate::echo::EchoCell;
 use crate::job::{Devices, IoEngine, Workload};
 use crate::load::is_block_device;
+use crate::programs::spec::{ProgramCell, ProgramWay};
 use crate::through::{CopyCell, CopyWay, RequestCell, Way};
 
 /// What one cell has to do, of any kind.
@@ -28,6 +29,8 @@ pub enum Cell {
     Echo(EchoCell),
     /// A job file through fio.
     Fio(FioCell),
+    /// A small program.
+    Program(ProgramCell),
 }
 
 /// What fio has to do: a job file of one group, as it stands.
@@ -53,6 +56,7 @@ impl Cell {
             Cell::Requests(cell) => cell.spec.device.is_file().then(|| cell.place()),
             Cell::Copies(cell) => Some(&cell.directory),
             Cell::Fio(cell) => Some(outside(&cell.workload).unwrap_or(&cell.directory)),
+            Cell::Program(cell) => Some(&cell.directory),
             Cell::Echo(_) => None,
         }
     }
@@ -69,6 +73,7 @@ impl Cell {
             Cell::Requests(cell) => matches!(cell.way, Way::Queue | Way::Uring),
             Cell::Copies(cell) => cell.way == CopyWay::Forebay,
             Cell::Fio(cell) => cell.workload.jobs.iter().any(|job| job.io_engine == IoEngine::Ring),
+            Cell::Program(cell) => cell.way != ProgramWay::Std,
             Cell::Echo(_) => true,
         }
     }

@@ -24,6 +24,7 @@ use crate::load::{CellError, CellReport, report};
 use crate::nomerges::{self, Held};
 use crate::processors;
 use crate::profile::Profile;
+use crate::programs;
 use crate::through::KernelMerges;
 
 /// The hidden first argument of a program that is to run one cell.
@@ -143,9 +144,12 @@ fn hold(program: &Path, cell: &Cell) -> Result<Option<Held>, CellError> {
         Cell::Requests(cell) if cell.kernel_merges == KernelMerges::Off => {
             nomerges::hold(program, cell.place()).map(Some).map_err(CellError::unavailable)
         }
-        Cell::Requests(_) | Cell::Jobs(_) | Cell::Copies(_) | Cell::Echo(_) | Cell::Fio(_) => {
-            Ok(None)
-        }
+        Cell::Requests(_)
+        | Cell::Jobs(_)
+        | Cell::Copies(_)
+        | Cell::Echo(_)
+        | Cell::Fio(_)
+        | Cell::Program(_) => Ok(None),
     }
 }
 
@@ -240,7 +244,10 @@ fn perform(told: &Told<Cell>) -> Result<CellReport, CellError> {
     };
     let ring = if told.cell.may_use_ring() { Ring::Used } else { Ring::Unused };
     let missing = counted_on.map(|path| batching::begin(path, ring)).unwrap_or_default();
-    let mut report = report(&told.cell)?;
+    let mut report = match &told.cell {
+        Cell::Program(cell) => CellReport { total: programs::run(cell)?, jobs: Vec::new() },
+        cell => report(cell)?,
+    };
     report.total.notes.extend(missing.into_iter().map(|what| format!("batching: {what}")));
     Ok(report)
 }

@@ -25,6 +25,7 @@ pub mod nomerges;
 pub mod plan;
 pub mod processors;
 pub mod profile;
+pub mod programs;
 pub mod progress;
 pub mod report;
 pub mod request;

@@ -31,6 +31,7 @@ macro_rules! metrics {
 
 metrics! {
     "iops", "1/s", Higher;
+    "operations_per_s", "1/s", Higher;
     "read_iops", "1/s", Higher;
     "read_bytes_per_s", "B/s", Higher;
     "read_latency_p50_us", "us", Lower;
@@ -49,6 +50,8 @@ metrics! {
     "system_context_switches_per_io", "1", Lower;
     "system_context_switches_per_gib", "1", Lower;
     "cpu_us_per_io", "us", Lower;
+    "cpu_us_per_operation", "us", Lower;
+    "system_calls_per_operation", "1", Lower;
     "sync_probe_p50_us", "us", Lower;
     "sync_probe_p99_us", "us", Lower;
     "extents_per_file", "1", Lower;
@@ -56,6 +59,7 @@ metrics! {
     "written_per_asked", "1", Lower;
     "peak_memory_bytes", "B", Lower;
     "peak_dirty_bytes", "B", Lower;
+    "resident_bytes", "B", Lower;
     "doorbells_per_io", "1", Lower;
     "requests_per_doorbell", "1", Higher;
     "bios_per_run", "1", Higher;

@@ -30,7 +30,7 @@ use planner::Planner;
 pub use size::{FILE_STEP_BYTES, LENGTH_STEP_BYTES, Room, Size, WRITER_STEP_BYTES};
 use size::{GIB, MIB};
 use work::warm_up;
-pub use work::{JobFileWork, JobsWork, Work, WritersWork};
+pub use work::{JobFileWork, JobsWork, ProgramWork, Work, WritersWork};
 
 /// Rounds that can be asked for.
 pub const MOST_ROUNDS: u32 = 1000;
@@ -207,6 +207,7 @@ impl Plan {
             TableKind::Copies => planner.copies(),
             TableKind::Writers | TableKind::Contexts | TableKind::Factors => planner.writers()?,
             TableKind::Echo => planner.echoes(),
+            TableKind::Programs => planner.programs()?,
             TableKind::Arms | TableKind::Ladder | TableKind::Worth | TableKind::Policies => {
                 planner.requests(suite)?
             }
@@ -355,9 +356,11 @@ impl Plan {
         let writing = self.most_written_bytes() as f64 / speed;
         let rest = |work: &Work| {
             let pause = match work {
-                Work::NewFiles { .. } | Work::Jobs(_) | Work::JobFile(_) | Work::Writers(_) => {
-                    ASSUMED_PAUSE
-                }
+                Work::NewFiles { .. }
+                | Work::Jobs(_)
+                | Work::JobFile(_)
+                | Work::Writers(_)
+                | Work::Program(_) => ASSUMED_PAUSE,
                 Work::Requests { .. } | Work::Copies { .. } | Work::Echo { .. } => {
                     ASSUMED_REQUEST_PAUSE
                 }

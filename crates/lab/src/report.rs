@@ -14,6 +14,7 @@ mod files;
 mod fio;
 mod html;
 mod pair;
+mod programs;
 mod reading;
 mod requests;
 mod run;
@@ -98,6 +99,7 @@ fn blocks_of(document: &Document) -> Vec<Block> {
             TableKind::Contexts => writers::contexts(document, part),
             TableKind::Factors => writers::factors(document, part),
             TableKind::Echo => echo::echo(document, part),
+            TableKind::Programs => programs::programs(document, part),
         });
         blocks.extend(batching::batching(document, part));
     }

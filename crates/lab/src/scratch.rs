@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, IFlags, flock, ioctl_getflags, ioctl_setflags};
 use rustix::io::Errno;
 
 use crate::file_system::{FileSystem, FileSystemError, Made, Spec};
@@ -41,11 +41,14 @@ const CELLS: &str = "cells";
 /// Where is what all cells of a comparison share.
 const SHARED: &str = "shared";
 
+/// Where the directories of cells are that stay until the end.
+const KEPT: &str = "kept";
+
 /// Where a file system of its own is made and mounted.
 const FILE_SYSTEM: &str = "file-system";
 
 /// All that is in a directory of ours.
-const ENTRIES: [&str; 5] = [OWNER_FILE, CELLS, SHARED, FILE_SYSTEM, tuning::JOURNAL_FILE];
+const ENTRIES: [&str; 6] = [OWNER_FILE, CELLS, SHARED, KEPT, FILE_SYSTEM, tuning::JOURNAL_FILE];
 
 /// Signals that end a comparison.
 const STOPPING_SIGNALS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
@@ -205,6 +208,25 @@ impl Scratch {
         let path = self.path.join(CELLS).join(name);
         fs::create_dir(&path)?;
         Ok(path)
+    }
+
+    /// Makes a new, empty directory for a cell whose files stay until the end. It has a random name
+    /// and a parent with the top directory flag, so that ext4 puts each in another block group. On
+    /// a file system of the cells' own it is an ordinary one.
+    pub fn kept_directory(&self, name: &str) -> io::Result<PathBuf> {
+        if self.file_system.borrow().is_some() {
+            return self.cell_directory(name);
+        }
+        self.clear()?;
+        let kept = self.path.join(KEPT);
+        if !kept.exists() {
+            fs::create_dir(&kept)?;
+            let directory = File::open(&kept)?;
+            // Only ext4 has this flag.
+            let _ = ioctl_getflags(&directory)
+                .and_then(|flags| ioctl_setflags(&directory, flags | IFlags::TOPDIR));
+        }
+        Ok(tempfile::Builder::new().prefix(name).rand_bytes(8).tempdir_in(kept)?.keep())
     }
 
     /// The directory of what all cells share: it stays until the end.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::arm::Arm;
 use crate::cell::Verify;
 use crate::echo::EchoWay;
+use crate::programs::spec::{PROGRAMS, ProgramWay};
 use crate::request::RequestSpec;
 
 /// Through what.
@@ -23,6 +24,8 @@ pub enum Through {
     Copies(CopyWay),
     /// Messages to a server that sends them back.
     Echo(EchoWay),
+    /// Small programs.
+    Program(ProgramWay),
 }
 
 /// Through what requests go.
@@ -129,7 +132,7 @@ pub const FILES: [Arm; 15] = [
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "{word}: no such way of I/O (for requests: {requests}; for files: {files}; for copies: {copies}; for echoes: \
-     {echoes})"
+     {echoes}; for programs: {programs})"
 )]
 pub struct NoSuchWay {
     word: String,
@@ -137,6 +140,7 @@ pub struct NoSuchWay {
     files: String,
     copies: String,
     echoes: String,
+    programs: String,
 }
 
 impl Through {
@@ -146,6 +150,7 @@ impl Through {
         match self {
             Through::Files(arm) => arm.is_forebay(),
             Through::Copies(way) => way == CopyWay::Forebay,
+            Through::Program(way) => way.is_forebay(),
             Through::Requests(_) | Through::Echo(_) => false,
         }
     }
@@ -159,12 +164,15 @@ impl std::str::FromStr for Through {
         let files = || FILES.into_iter().find(|arm| arm.name() == word).map(Through::Files);
         let copies = || COPIES.into_iter().find(|way| way.name() == word).map(Through::Copies);
         let echoes = || ECHOES.into_iter().find(|way| way.name() == word).map(Through::Echo);
-        way.or_else(files).or_else(copies).or_else(echoes).ok_or_else(|| NoSuchWay {
+        let programs = || PROGRAMS.into_iter().find(|way| way.name() == word).map(Through::Program);
+        let found = way.or_else(files).or_else(copies).or_else(echoes).or_else(programs);
+        found.ok_or_else(|| NoSuchWay {
             word: word.to_owned(),
             requests: WAYS.map(Way::name).join(", "),
             files: FILES.map(Arm::name).join(", "),
             copies: COPIES.map(CopyWay::name).join(", "),
             echoes: ECHOES.map(EchoWay::name).join(", "),
+            programs: PROGRAMS.map(ProgramWay::name).join(", "),
         })
     }
 }

@@ -35,6 +35,7 @@ Suites:
   completion  six jobs by the policy of ending completions; an hour in full
   writeback   gain of writing back from several contexts, and its causes
   order       an echo server by the order of its work
+  programs    small programs: puts, logs, commits, copies, against std::fs
   all         every suite; FILE.toml, JOB.fio: your own
 Without a suite: a short form of the first three, with a summary. Every round
 runs every arm once in random order; ratios are paired by round.

@@ -53,6 +53,7 @@ pub(super) enum Counter {
     Enters,
     WritebackRuns,
     WritebackPages,
+    SystemCalls,
     /// Requests in the plug that the last one of this processor went into; 0 if into none.
     Plugged,
     /// Whether this processor is in an interrupt, and how many it has had; the last that completed
@@ -129,6 +130,16 @@ pub(super) fn groups(btf: &Btf, means: &Means<'_>) -> Vec<Group> {
         groups.push(Group { what: "io_uring completions", programs: writer.ring() });
     }
     groups
+}
+
+/// The system calls of one process.
+pub(super) fn system_calls(btf: &Btf, means: &Means<'_>) -> Option<Program> {
+    let writer = Writer { btf, means };
+    let mut code = begun();
+    writer.only_this_process(&mut code);
+    writer.find_counters(&mut code);
+    count(&mut code, Counter::SystemCalls);
+    writer.at("sys_enter", None, code)
 }
 
 fn one(program: Program) -> Vec<Program> {

@@ -9,6 +9,7 @@ use crate::cell::{Cell, CellSpec, FioCell, SyncProbe, Verify};
 use crate::echo::EchoCell;
 use crate::job::{Declared, Workload};
 use crate::plan::{JobFileWork, Work};
+use crate::programs::spec::{CountCalls, ProgramCell};
 use crate::request::RequestSpec;
 use crate::suite::job_file::MEMORY_BYTES;
 use crate::through::{CopyCell, RequestCell, Through};
@@ -33,6 +34,7 @@ pub(super) fn directory_of(cell: &Cell) -> Option<&Path> {
         Cell::Requests(cell) => Some(&cell.directory),
         Cell::Copies(cell) => Some(&cell.directory),
         Cell::Fio(cell) => Some(&cell.directory),
+        Cell::Program(cell) => Some(&cell.directory),
         Cell::Echo(_) => None,
     }
 }
@@ -136,6 +138,28 @@ pub(super) fn cell(setting: &Setting<'_>, work: &Work, turned: Turned<'_>) -> io
             directory: scratch.cell_directory(name)?,
             processors: setting.processors.to_vec(),
         }),
+        Work::Program(work) => {
+            let directory = match work.load.keeps_files() {
+                true => scratch.kept_directory(name)?,
+                false => scratch.cell_directory(name)?,
+            };
+            // A file system of the cells' own may be another for each cell.
+            let shared = work.load.reads_source() && scratch.made().is_none();
+            Cell::Program(ProgramCell {
+                way: work.way,
+                load: work.load,
+                seconds: work.seconds,
+                settings: work.settings.clone(),
+                seed,
+                source: if shared { scratch.shared_directory()? } else { directory.clone() },
+                directory,
+                // In one round: they hardly differ from one to the next.
+                count_calls: match verify {
+                    Verify::After => CountCalls::On,
+                    Verify::Off => CountCalls::Off,
+                },
+            })
+        }
         Work::Copies { way, block_bytes, file_bytes, seconds, settings } => {
             Cell::Copies(CopyCell {
                 way: *way,

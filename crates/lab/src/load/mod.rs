@@ -24,18 +24,18 @@ mod guard;
 mod kernel;
 mod lane;
 mod layout;
-mod library;
-mod memory;
+pub(crate) mod library;
+pub(crate) mod memory;
 mod pace;
 mod probe;
 pub mod raw;
 pub mod request;
 mod ring;
 mod sequence;
-mod shuffle;
-mod usage;
+pub(crate) mod shuffle;
+pub(crate) mod usage;
 mod verify;
-mod window;
+pub(crate) mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -80,6 +80,7 @@ pub fn report(cell: &Cell) -> Result<CellReport, CellError> {
         Cell::Copies(cell) => copy::run(cell).map(|total| CellReport { total, jobs: Vec::new() }),
         Cell::Echo(cell) => echo::run(cell).map(|total| CellReport { total, jobs: Vec::new() }),
         Cell::Fio(cell) => fio_file::run(cell).map(|total| CellReport { total, jobs: Vec::new() }),
+        Cell::Program(_) => Err(CellError::invalid("a program needs a process of its own")),
     }
 }
 

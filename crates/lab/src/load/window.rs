@@ -45,7 +45,7 @@ impl Window {
 }
 
 /// Waits for what is being written and starts what is dirty.
-fn write_behind(file: &File) -> io::Result<()> {
+pub(crate) fn write_behind(file: &File) -> io::Result<()> {
     let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE;
     // SAFETY: no memory is passed; the descriptor is open for as long as `file` lives.
     match unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) } {

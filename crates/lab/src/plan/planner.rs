@@ -1,7 +1,9 @@
 //! From a form of a part to its jobs, and from its arms to what each does in each job.
 
 use super::size::{self, Cells, GIB, Shape, Size};
-use super::{Job, JobFileWork, JobsWork, PlanError, PlannedArm, Wish, Work, WritersWork, again};
+use super::{
+    Job, JobFileWork, JobsWork, PlanError, PlannedArm, ProgramWork, Wish, Work, WritersWork, again,
+};
 use crate::echo::WorkOrder;
 use crate::load::is_held;
 use crate::request::{Operation, RequestDevice, RequestSpec, Switch};
@@ -221,6 +223,34 @@ impl<'a> Planner<'a> {
             jobs.push(self.job(workload, arms));
         }
         jobs
+    }
+
+    /// A job for each workload of programs, with the arms that can run it.
+    pub(super) fn programs(&mut self) -> Result<Vec<Job>, PlanError> {
+        self.overridden(self.wish.engine_settings);
+        let mut jobs = Vec::new();
+        for workload in &self.cut.workloads {
+            let WorkloadKind::Program(load) = workload.kind else {
+                unreachable!("the suite was checked")
+            };
+            let load = load.scaled(self.wish.scale(self.cut));
+            if load.space_bytes() > self.wish.room.of(self.wish.free_bytes) {
+                let needed = self.wish.room.asks(load.space_bytes()).div_ceil(size::MIB);
+                return Err(PlanError::NoSpace { free: self.wish.free_bytes / size::MIB, needed });
+            }
+            let arms = self.cut.arms.iter().filter_map(|arm| {
+                let Through::Program(way) = arm.through else {
+                    unreachable!("the suite was checked")
+                };
+                let knobs = self.wish.engine_settings.iter().chain(&arm.knobs);
+                let settings = if way.is_forebay() { knobs.cloned().collect() } else { Vec::new() };
+                let work = ProgramWork { way, load, seconds: self.seconds(), settings };
+                way.suits(load.probe).then(|| self.arm(arm, Work::Program(Box::new(work))))
+            });
+            let arms = self.with_again(arms.collect());
+            jobs.push(self.job(workload, arms));
+        }
+        Ok(jobs)
     }
 
     /// A job for each group of a job file.

@@ -3,6 +3,7 @@
 use crate::arm::Arm;
 use crate::cell::outside;
 use crate::echo::{EchoLoad, EchoWay, WorkOrder};
+use crate::programs::spec::{Probe, ProgramLoad, ProgramWay};
 use crate::request::{Operation, RequestSpec};
 use crate::shape::{Extent, Ground, JobShape, ReadWrite};
 use crate::suite::job_file::{self, JobFile};
@@ -57,6 +58,8 @@ pub enum Work {
         /// How long.
         seconds: f64,
     },
+    /// A small program.
+    Program(Box<ProgramWork>),
     /// Copies for a time.
     Copies {
         /// Where they go.
@@ -81,6 +84,19 @@ pub struct JobsWork {
     pub shape: JobShape,
     /// How long they are.
     pub extent: Extent,
+    /// Knobs of the engine.
+    pub settings: Vec<(String, String)>,
+}
+
+/// A small program, through an arm.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ProgramWork {
+    /// Through what.
+    pub way: ProgramWay,
+    /// The program.
+    pub load: ProgramLoad,
+    /// How long it runs, or should take.
+    pub seconds: f64,
     /// Knobs of the engine.
     pub settings: Vec<(String, String)>,
 }
@@ -126,7 +142,11 @@ impl Work {
     #[must_use]
     pub fn on_disk(&self) -> bool {
         match self {
-            Work::NewFiles { .. } | Work::Jobs(_) | Work::Writers(_) | Work::JobFile(_) => true,
+            Work::NewFiles { .. }
+            | Work::Jobs(_)
+            | Work::Writers(_)
+            | Work::JobFile(_)
+            | Work::Program(_) => true,
             Work::Requests { spec, .. } => spec.device.is_file(),
             Work::Copies { way, .. } => *way != CopyWay::Memcpy,
             Work::Echo { .. } => false,
@@ -149,6 +169,7 @@ impl Work {
             | Work::JobFile(_)
             | Work::Requests { .. }
             | Work::Copies { .. }
+            | Work::Program(_)
             | Work::Echo { .. } => false,
         }
     }
@@ -163,6 +184,7 @@ impl Work {
             | Work::JobFile(_)
             | Work::Requests { .. }
             | Work::Copies { .. }
+            | Work::Program(_)
             | Work::Echo { .. } => return None,
         };
         self.wants_device().then_some(bytes)
@@ -175,6 +197,7 @@ impl Work {
             Work::NewFiles { size, .. } => size.data_bytes(),
             Work::Writers(work) => work.data_bytes(),
             Work::JobFile(work) => work.file.written_bytes(),
+            Work::Program(work) => work.load.written_bytes(),
             Work::Requests { .. } | Work::Jobs(_) | Work::Copies { .. } | Work::Echo { .. } => 0,
         }
     }
@@ -195,6 +218,10 @@ impl Work {
                 let file_bytes = (work.file_bytes / WARM_UP_SHARE).next_multiple_of(least);
                 Work::Writers(Box::new(WritersWork { file_bytes, ..(**work).clone() }))
             }
+            Work::Program(work) => {
+                let (seconds, load) = (work.seconds / 10.0, work.load.scaled(0.01));
+                Work::Program(Box::new(ProgramWork { seconds, load, ..(**work).clone() }))
+            }
             work => work.clone(),
         }
     }
@@ -205,6 +232,7 @@ impl Work {
         match self {
             Work::Jobs(_) => true,
             Work::JobFile(work) => work.file.writes_for_a_time(),
+            Work::Program(work) => work.load.writes_for_a_time(),
             Work::Requests { spec, .. } => {
                 spec.device.is_file() && spec.operation == Operation::Write
             }
@@ -240,6 +268,7 @@ impl Work {
             Work::Jobs(work) => Some(work.shape.cache_bytes),
             Work::Writers(work) => Some(work.budget_bytes),
             Work::JobFile(_) => Some(job_file::MEMORY_BYTES),
+            Work::Program(work) => work.load.memory_bytes(),
             Work::Requests { .. } | Work::Copies { .. } | Work::Echo { .. } => None,
         }
     }
@@ -251,6 +280,8 @@ impl Work {
             Work::JobFile(work) => work.file.seconds(),
             Work::Requests { spec, .. } => Some(spec.seconds),
             Work::Jobs(work) => Some(work.extent.seconds),
+            Work::Program(work) if work.load.probe == Probe::Copy => None,
+            Work::Program(work) => Some(work.seconds),
             Work::Copies { seconds, .. } | Work::Echo { seconds, .. } => Some(*seconds),
         }
     }
@@ -265,6 +296,7 @@ pub(super) fn warm_up(jobs: &[Job]) -> Work {
         Work::Jobs(work) => work.arm.is_bounded_kernel() && work.shape.on == Ground::File,
         Work::Writers(work) => work.arm.is_bounded_kernel(),
         Work::JobFile(work) => work.through == Through::Files(Arm::Kernel),
+        Work::Program(work) => work.way == ProgramWay::Std,
         Work::Requests { .. } | Work::Copies { .. } | Work::Echo { .. } => false,
     };
     let found = arms().find(bounded).or_else(|| arms().next()).expect("a plan has arms");

@@ -31,7 +31,8 @@ pub(super) fn reading(document: &Document, part: &Part) -> Vec<String> {
         | TableKind::Writers
         | TableKind::Contexts
         | TableKind::Factors
-        | TableKind::Echo => Vec::new(),
+        | TableKind::Echo
+        | TableKind::Programs => Vec::new(),
     };
     if let Some(first) = paragraphs.first_mut() {
         // The others say of which job.

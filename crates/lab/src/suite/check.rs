@@ -177,6 +177,7 @@ impl Checker<'_> {
                 self.of_writers(part, arms, workloads, &cut)?;
             }
             TableKind::Echo => self.of_echoes(arms, workloads, &cut)?,
+            TableKind::Programs => self.of_programs(arms, workloads, &cut)?,
             TableKind::Arms | TableKind::Ladder | TableKind::Worth | TableKind::Policies => {
                 self.of_requests(part, arms, workloads, devices, &cut)?;
             }

@@ -26,6 +26,7 @@ use check::rounds_of;
 
 use crate::echo::EchoLoad;
 use crate::nearest;
+use crate::programs::spec::ProgramLoad;
 use crate::request::{Operation, Pattern, Switch};
 use crate::shape::JobShape;
 pub use crate::suite::text::Bytes;
@@ -36,11 +37,12 @@ use cross::{Contrast, Crossed};
 use job_file::JobFile;
 
 /// Those inside the program, by name.
-pub const SHIPPED: [(&str, &str); 5] = [
+pub const SHIPPED: [(&str, &str); 6] = [
     ("completion", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/completion.toml"))),
     ("layout", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/layout.toml"))),
     ("order", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/order.toml"))),
     ("plug", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/plug.toml"))),
+    ("programs", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/programs.toml"))),
     ("writeback", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/writeback.toml"))),
 ];
 
@@ -180,6 +182,8 @@ pub enum TableKind {
     /// Of echoes: a line for each arm, a table for each job; then the arm that runs twice against
     /// each other.
     Echo,
+    /// Of programs: a line for each arm, a table for each job; then the ratios to the base.
+    Programs,
 }
 
 /// What arms are compared with.
@@ -266,6 +270,8 @@ pub enum WorkloadKind {
     Writers(Writers),
     /// Messages to a server that sends them back.
     Echo(EchoLoad),
+    /// A small program.
+    Program(ProgramLoad),
     /// A group of a fio job file.
     JobFile(Box<JobFile>),
 }

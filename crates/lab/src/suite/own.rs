@@ -16,6 +16,7 @@ use crate::arm::Arm as FilesArm;
 use crate::echo::WorkOrder;
 use crate::nearest::nearest;
 use crate::plan::{again, queue_knobs};
+use crate::programs::spec::{PROGRAMS, ProgramWay};
 use crate::through::{COPIES, CopyWay, ECHOES, FILES, Through, WAYS, Way};
 use crate::tuning::{Knob, QUEUE, SYSCTL, Tuning};
 
@@ -223,6 +224,7 @@ enum Family {
     Requests,
     Copies,
     Echoes,
+    Programs,
     JobFiles,
 }
 
@@ -244,8 +246,14 @@ const COPIES_TOO: [(&str, CopyWay); 2] =
     [("forebay", CopyWay::Forebay), ("kernel-buffered", CopyWay::Pwrite)];
 
 impl Family {
-    const ALL: [Self; 5] =
-        [Family::Files, Family::Requests, Family::Copies, Family::Echoes, Family::JobFiles];
+    const ALL: [Self; 6] = [
+        Family::Files,
+        Family::Requests,
+        Family::Copies,
+        Family::Echoes,
+        Family::Programs,
+        Family::JobFiles,
+    ];
 
     fn of(part: &Part, form: Form) -> Self {
         match part.table {
@@ -261,6 +269,7 @@ impl Family {
             }
             TableKind::Copies => Family::Copies,
             TableKind::Echo => Family::Echoes,
+            TableKind::Programs => Family::Programs,
         }
     }
 
@@ -281,6 +290,7 @@ impl Family {
                 .map(own)
                 .collect(),
             Family::Echoes => ECHOES.map(|way| own(way.name())).into(),
+            Family::Programs => PROGRAMS.map(ProgramWay::name).map(own).into(),
             Family::JobFiles => {
                 let on_files = FILES.into_iter().filter(|arm| !arm.is_raw()).map(FilesArm::name);
                 on_files.chain(["kernel", "fio"]).map(own).collect()
@@ -307,6 +317,9 @@ impl Family {
             }
             Family::Echoes => {
                 ECHOES.into_iter().find(|way| way.name() == engine).map(Through::Echo)
+            }
+            Family::Programs => {
+                PROGRAMS.into_iter().find(|way| way.name() == engine).map(Through::Program)
             }
             Family::JobFiles => through_of_job_file(engine),
         }
@@ -355,7 +368,7 @@ fn take(arm: &mut Arm, key: &str, value: &str) -> Result<(), String> {
             return Err(format!("allowed: {}", WorkOrder::CHOICES));
         }
         Through::Echo(_) => {}
-        Through::Files(_) | Through::Copies(_) => {
+        Through::Files(_) | Through::Copies(_) | Through::Program(_) => {
             forebay::Engine::builder().set(key, value).map_err(|refused| refused.to_string())?;
         }
     }

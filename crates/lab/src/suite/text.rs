@@ -10,6 +10,7 @@ use toml::Spanned;
 use super::{FileBytes, Pair, TableKind};
 use crate::echo::{Pace, Transport};
 use crate::job::Order;
+use crate::programs::spec::ProgramLoad;
 use crate::request::{Operation, Pattern, RequestDevice, Submitter, Switch};
 use crate::shape::{Ground, ReadWrite, ShapeEngine};
 use crate::through::{KernelMerges, Poll};
@@ -37,7 +38,7 @@ pub(super) struct SuiteText {
 pub(super) struct WorkloadText {
     pub(super) name: Word,
     pub(super) title: Option<String>,
-    /// Of all but echoes, whose messages have their own.
+    /// Of all but echoes and programs, which have their own.
     pub(super) block: Option<Spanned<Bytes>>,
     pub(super) new_files: Option<Spanned<u32>>,
     pub(super) pattern: Option<Pattern>,
@@ -46,6 +47,7 @@ pub(super) struct WorkloadText {
     pub(super) copy: Option<Spanned<Bytes>>,
     pub(super) writers: Option<Spanned<WritersText>>,
     pub(super) echo: Option<Spanned<EchoText>>,
+    pub(super) program: Option<Spanned<ProgramLoad>>,
 }
 
 /// Threads that write files of their own once, in the words of a fio job file where it has them.

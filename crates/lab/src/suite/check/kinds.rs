@@ -136,6 +136,15 @@ impl Checker<'_> {
         )
     }
 
+    /// And one about programs.
+    pub(super) fn of_programs(&self, arms: &[Word], workloads: &[Word], cut: &Cut) -> Checked<()> {
+        let through = |arm: &Arm| matches!(arm.through, Through::Program(_));
+        self.all(arms, &cut.arms, through, "a table of programs needs arms for programs")?;
+        let programs = |workload: &Workload| matches!(workload.kind, WorkloadKind::Program(_));
+        let what = "a table of programs needs workloads with a program";
+        self.all(workloads, &cut.workloads, programs, what)
+    }
+
     /// A part about requests has devices and depths, and the kernel's arms only where there is a
     /// file.
     pub(super) fn of_requests(
@@ -159,6 +168,7 @@ impl Checker<'_> {
                     "writers need table = \"writers\", \"contexts\" or \"factors\""
                 }
                 WorkloadKind::Echo(_) => "echoes need table = \"echo\"",
+                WorkloadKind::Program(_) => "programs need table = \"programs\"",
                 WorkloadKind::JobFile(_) => unreachable!("no suite's file has a job file"),
             };
             return Err(self.at(word, table));

@@ -6,6 +6,7 @@ use toml::Spanned;
 use super::{Checked, Checker, DEPTHS};
 use crate::cell::SyncProbe;
 use crate::echo::{EchoLoad, EchoWay, WorkOrder};
+use crate::programs::spec::ProgramLoad;
 use crate::shape::{Ground, JobShape, ShapeEngine};
 use crate::suite::text::{
     ArmText, Beside, Bytes, EchoText, JobText, Word, WorkloadText, WritersText,
@@ -116,8 +117,12 @@ impl Checker<'_> {
             copy,
             writers,
             echo,
+            program,
             ..
         } = written;
+        if let Some(program) = program {
+            return self.program(written, program);
+        }
         if let Some(echo) = echo {
             let others = block.is_some()
                 || new_files.is_some()
@@ -166,11 +171,30 @@ impl Checker<'_> {
                 WorkloadKind::Copies(length_bytes)
             }
             _ => {
-                let what = "give one of new_files, pattern and operation, job, copy, writers, echo";
+                let what = "give one of new_files, pattern and operation, job, copy, writers, echo, \
+                            program";
                 return Err(self.at(&written.name, what));
             }
         };
         Ok(Workload { name: name.get_ref().clone(), title: title.clone(), block_bytes, kind })
+    }
+
+    fn program(&self, written: &WorkloadText, program: &Spanned<ProgramLoad>) -> Checked<Workload> {
+        let WorkloadText { block, new_files, pattern, operation, job, copy, writers, echo, .. } =
+            written;
+        let files = block.is_some() || new_files.is_some() || writers.is_some();
+        let others = pattern.is_some() || operation.is_some() || job.is_some() || copy.is_some();
+        if files || others || echo.is_some() {
+            return Err(self.at(&written.name, "a program needs no other key (leave the rest out)"));
+        }
+        let load = *program.get_ref();
+        load.check().map_err(|refused| self.at(program, refused))?;
+        Ok(Workload {
+            name: written.name.get_ref().clone(),
+            title: written.title.clone(),
+            block_bytes: 4096,
+            kind: WorkloadKind::Program(load),
+        })
     }
 
     fn writers(&self, writers: &Spanned<WritersText>, block_bytes: u32) -> Checked<Writers> {

@@ -1,0 +1,136 @@
+//! Program cells: what small programs do, and what it costs them.
+//!
+//! ```text
+//! source, group --> engine --> files --> threads ready  [ operations ... last sync ]  --> close
+//! ```
+//!
+//! Each probe is a closure for one operation; [`clock`] runs it on its threads and measures what is
+//! in brackets. The standard library's arm uses the form that suits the program best: a group
+//! commit for the log, a thread for each task, writeback behind a bulk writer.
+//!
+//! A cell changes its process: it joins a control group and counts system calls. So it runs in a
+//! process of its own. The page cache and the kernel's own threads are in no figure of a process.
+
+mod beside;
+mod clock;
+mod group_sync;
+mod memory_group;
+mod probes;
+pub mod spec;
+mod store;
+mod tasks;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+
+use crate::batching;
+use crate::cell::CellResult;
+use crate::load::CellError;
+use crate::load::memory::resident_bytes;
+use crate::load::raw::data;
+use crate::request::DATA_FILE;
+use crate::scratch::Stop;
+use clock::Measured;
+use memory_group::MemoryGroup;
+use spec::{Beside, CountCalls, Probe, ProgramCell, ProgramWay};
+use store::Store;
+
+/// A cell that is about to run.
+struct Stage<'a> {
+    cell: &'a ProgramCell,
+    store: Store,
+    /// Bytes of this process before it had an engine.
+    baseline_bytes: u64,
+}
+
+/// Runs one cell in this process.
+///
+/// # Errors
+/// A load that cannot run, and a call that fails.
+pub fn run(cell: &ProgramCell) -> Result<CellResult, CellError> {
+    let load = &cell.load;
+    load.check().map_err(CellError::invalid)?;
+    if !(cell.seconds.is_finite() && cell.seconds > 0.0) {
+        return Err(CellError::invalid(format!("seconds={}: not a time", cell.seconds)));
+    }
+    if load.reads_source() {
+        lay_out(cell)?;
+    }
+    let mut notes = Vec::new();
+    let limit = load.memory_bytes().filter(|_| cell.way == ProgramWay::Std);
+    let group = match limit.map(MemoryGroup::join) {
+        Some(Err(reason)) => {
+            notes.push(format!("the page cache has no limit: {reason}"));
+            None
+        }
+        joined => joined.and_then(Result::ok),
+    };
+    if cell.count_calls == CountCalls::On
+        && let Err(reason) = batching::begin_calls()
+    {
+        notes.push(format!("system calls are {reason}"));
+    }
+    let baseline_bytes = resident_bytes();
+    let stage = Stage { cell, store: Store::new(cell)?, baseline_bytes };
+    let measured = match load.probe {
+        Probe::Put => probes::put(&stage),
+        Probe::Log => probes::log(&stage),
+        Probe::Tasks => tasks::run(&stage),
+        Probe::SmallSync => probes::small_sync(&stage),
+        Probe::Copy => probes::copy(&stage),
+        Probe::Create => probes::create(&stage),
+        Probe::Resident => probes::resident(&stage),
+        Probe::Commit => probes::commit(&stage),
+        Probe::ReadMiss => probes::read_miss(&stage),
+    }?;
+    notes.extend(stage.store.shutdown()?);
+    drop(group);
+    Ok(CellResult { metrics: figures(cell, &measured), notes, detail: None })
+}
+
+/// Makes the file that the cell reads, if no cell before has, and drops it from the page cache.
+fn lay_out(cell: &ProgramCell) -> Result<(), CellError> {
+    let path = cell.source.join(DATA_FILE);
+    data::lay_out(&cell.source, cell.load.file_bytes(), cell.seed, &Stop::default())
+        .map_err(|error| CellError::io("cannot write the file to read", &path, &error))?;
+    drop_from_cache(&path)
+}
+
+/// Drops the pages of a synced file from the page cache of the kernel.
+fn drop_from_cache(path: &Path) -> Result<(), CellError> {
+    let failed = |error| CellError::io("cannot drop it from the page cache", path, &error);
+    let file = File::open(path).map_err(failed)?;
+    let dropped = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+    dropped.map_err(|error| failed(error.into()))
+}
+
+/// Everything that is defined for this cell.
+fn figures(cell: &ProgramCell, measured: &Measured) -> BTreeMap<String, f64> {
+    let mut metrics = BTreeMap::new();
+    let mut put = |name: &str, value: f64| {
+        debug_assert!(crate::metric::find(name).is_some(), "{name}");
+        if value.is_finite() {
+            metrics.insert(name.to_owned(), value);
+        }
+    };
+    let (seconds, operations) = (measured.elapsed.as_secs_f64(), measured.latencies.len() as f64);
+    put("elapsed_s", seconds);
+    put("operations_per_s", operations / seconds);
+    for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
+        let micros = measured.latencies.value_at_quantile(quantile) as f64 / 1000.0;
+        put(&format!("latency_{name}_us"), micros);
+    }
+    if measured.bytes > 0 {
+        put("write_bytes_per_s", measured.bytes as f64 / seconds);
+    }
+    put("resident_bytes", measured.resident_bytes as f64);
+    // A bulk writer in the same process costs far more than the small syncs.
+    if cell.load.beside != Beside::Bulk {
+        put("cpu_us_per_operation", measured.usage.cpu_us as f64 / operations);
+        if let Some(calls) = measured.calls {
+            put("system_calls_per_operation", calls as f64 / operations);
+        }
+    }
+    metrics
+}

@@ -1,0 +1,303 @@
+//! A program cell: the I/O of one small program, through the standard library or through Forebay.
+//! Only its description; the parent module runs it.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Most threads of a cell, or tasks of an asynchronous one.
+pub const MOST_THREADS: u32 = 1024;
+
+/// What one program cell has to do.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ProgramCell {
+    /// Through what it does its I/O.
+    pub way: ProgramWay,
+    /// The program.
+    pub load: ProgramLoad,
+    /// Seconds that a program without a number of operations runs.
+    pub seconds: f64,
+    /// Knobs of the engine.
+    pub settings: Vec<(String, String)>,
+    /// For offsets and lengths; the same in every arm of a round.
+    pub seed: u64,
+    /// Where its files go: an existing, empty directory of its own.
+    pub directory: PathBuf,
+    /// Where the file that it reads is, or goes: an existing directory.
+    pub source: PathBuf,
+    /// Whether its system calls are counted, which makes each a little slower.
+    pub count_calls: CountCalls,
+}
+
+/// Whether system calls are counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum CountCalls {
+    /// No.
+    Off,
+    /// Yes, where the kernel and the user allow it.
+    On,
+}
+
+/// A program.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProgramLoad {
+    /// Which one.
+    pub probe: Probe,
+    /// Threads, or tasks of an asynchronous program.
+    #[serde(default = "one")]
+    pub threads: u32,
+    /// A sync after this many operations of a thread.
+    #[serde(default = "one")]
+    pub every: u32,
+    /// Operations of all threads together, if that and not the time ends it.
+    #[serde(default)]
+    pub operations: Option<u64>,
+    /// Another writer beside it.
+    #[serde(default)]
+    pub beside: Beside,
+    /// MiB of its large file.
+    #[serde(default)]
+    pub file_mib: u64,
+    /// MiB of memory for data: the engine's cache, or the control group of the standard library's
+    /// arm. Without it the engine has its default, and the page cache no limit.
+    #[serde(default)]
+    pub memory_mib: u64,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// Which program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Probe {
+    /// Durable put of 16 KiB: temporary file, write, sync, close, rename, sync of the directory.
+    Put,
+    /// Threads that append records of 100 to 200 bytes to one log.
+    Log,
+    /// Asynchronous tasks that write 16 KiB to a file of their own and sync it.
+    Tasks,
+    /// A write of 4 KiB and its sync every 10 ms.
+    SmallSync,
+    /// Copy of one large file.
+    Copy,
+    /// New files of 4 KiB, closed and not synced.
+    Create,
+    /// Memory of the process after 48 MB were written and synced.
+    Resident,
+    /// A sync after 20 writes of 4 KiB to random pages.
+    Commit,
+    /// Random reads of 4 KiB from a file larger than the cache.
+    ReadMiss,
+}
+
+/// Another writer beside the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Beside {
+    /// None.
+    #[default]
+    Nothing,
+    /// A thread of the same program, and of the same engine, that writes another file in order.
+    Bulk,
+    /// `dd`, in a process of its own.
+    Dd,
+}
+
+/// Through what a program does its I/O.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ProgramWay {
+    /// The standard library, in the form that suits the program best.
+    Std,
+    /// Forebay.
+    Forebay,
+    /// Forebay with a keeper.
+    ForebaySurvive,
+    /// Forebay, copying with `std::io::copy` over cursors.
+    ForebayIoCopy,
+}
+
+/// The ways of programs.
+pub const PROGRAMS: [ProgramWay; 4] =
+    [ProgramWay::Std, ProgramWay::Forebay, ProgramWay::ForebaySurvive, ProgramWay::ForebayIoCopy];
+
+impl ProgramWay {
+    /// Its word in a suite.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ProgramWay::Std => "program-std",
+            ProgramWay::Forebay => "program-forebay",
+            ProgramWay::ForebaySurvive => "program-forebay-survive",
+            ProgramWay::ForebayIoCopy => "program-forebay-io-copy",
+        }
+    }
+
+    /// Whether it goes through Forebay's engine.
+    #[must_use]
+    pub fn is_forebay(self) -> bool {
+        self != ProgramWay::Std
+    }
+
+    /// Whether it can run this program.
+    #[must_use]
+    pub fn suits(self, probe: Probe) -> bool {
+        self != ProgramWay::ForebayIoCopy || probe == Probe::Copy
+    }
+}
+
+/// Bytes of the file that small syncs go to.
+pub const SMALL_FILE_BYTES: u64 = 1 << 20;
+/// Bytes of the file of commits.
+pub const COMMIT_FILE_BYTES: u64 = 64 << 20;
+
+/// Bytes that [`Probe::Resident`] writes.
+pub const RESIDENT_BYTES: u64 = 48_000_000;
+
+/// A file that is read is as many times the memory for data at least.
+const FILE_IN_MEMORIES: u64 = 4;
+
+impl ProgramLoad {
+    /// Refuses a load that cannot run, with a remedy.
+    ///
+    /// # Errors
+    /// The first bound that does not hold.
+    pub fn check(&self) -> Result<(), String> {
+        if !(1..=MOST_THREADS).contains(&self.threads) {
+            return Err(format!("{} threads: out of range (1 to {MOST_THREADS})", self.threads));
+        }
+        if self.every == 0 || self.operations == Some(0) {
+            return Err("every and operations begin at 1".to_owned());
+        }
+        let one_thread =
+            matches!(self.probe, Probe::SmallSync | Probe::Copy | Probe::Resident | Probe::Commit);
+        if one_thread && self.threads > 1 {
+            return Err("this probe has one thread (leave threads out)".to_owned());
+        }
+        let large =
+            matches!(self.probe, Probe::Copy | Probe::ReadMiss) || self.beside != Beside::Nothing;
+        if large != (self.file_mib > 0) {
+            return Err("copy, read-miss and beside need file_mib, the others have none".to_owned());
+        }
+        if self.beside != Beside::Nothing && self.probe != Probe::SmallSync {
+            return Err("only small-sync has another writer beside it".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The same program with a share of its operations and of its large file.
+    #[must_use]
+    pub fn scaled(&self, scale: f64) -> Self {
+        let of = |whole: u64| (whole as f64 * scale).round() as u64;
+        let threads = u64::from(self.threads);
+        let least = (self.memory_mib * FILE_IN_MEMORIES).max(16);
+        Self {
+            operations: self.operations.map(|all| of(all).max(threads)),
+            file_mib: if self.file_mib == 0 {
+                0
+            } else {
+                of(self.file_mib).max(least).min(self.file_mib)
+            },
+            ..*self
+        }
+    }
+
+    /// Bytes of the large file.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        self.file_mib << 20
+    }
+
+    /// Bytes of memory for data, if limited.
+    #[must_use]
+    pub fn memory_bytes(&self) -> Option<u64> {
+        (self.memory_mib > 0).then_some(self.memory_mib << 20)
+    }
+
+    /// Whether it makes many small files. They stay until the end of the comparison: ext4 slows
+    /// down for minutes after thousands of unlinks.
+    #[must_use]
+    pub fn keeps_files(&self) -> bool {
+        matches!(self.probe, Probe::Put | Probe::Create)
+    }
+
+    /// Whether it reads a file that all its cells share.
+    #[must_use]
+    pub fn reads_source(&self) -> bool {
+        matches!(self.probe, Probe::Copy | Probe::ReadMiss)
+    }
+
+    /// Bytes it writes, where that is fixed.
+    #[must_use]
+    pub fn written_bytes(&self) -> u64 {
+        let operations = self.operations.unwrap_or(0);
+        match self.probe {
+            Probe::Put => operations * 16_384,
+            Probe::Create => operations * 4096,
+            Probe::Copy => self.file_bytes(),
+            Probe::Resident => RESIDENT_BYTES,
+            Probe::Log | Probe::Tasks | Probe::SmallSync | Probe::Commit | Probe::ReadMiss => 0,
+        }
+    }
+
+    /// Whether it writes what it can in a time.
+    #[must_use]
+    pub fn writes_for_a_time(&self) -> bool {
+        matches!(self.probe, Probe::Log | Probe::Tasks | Probe::SmallSync | Probe::Commit)
+    }
+
+    /// Bytes on the disk at once, at most, as far as they are fixed.
+    #[must_use]
+    pub fn space_bytes(&self) -> u64 {
+        let source = if self.reads_source() { self.file_bytes() } else { 0 };
+        let beside = if self.beside == Beside::Nothing { 0 } else { self.file_bytes() };
+        source + beside + self.written_bytes() + COMMIT_FILE_BYTES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(probe: Probe) -> ProgramLoad {
+        ProgramLoad {
+            probe,
+            threads: 1,
+            every: 1,
+            operations: None,
+            beside: Beside::Nothing,
+            file_mib: 0,
+            memory_mib: 0,
+        }
+    }
+
+    #[test]
+    fn a_load_that_cannot_run_is_refused() {
+        assert_eq!(load(Probe::Put).check(), Ok(()));
+        let copy = ProgramLoad { file_mib: 64, ..load(Probe::Copy) };
+        assert_eq!(copy.check(), Ok(()));
+        for (load, expected) in [
+            (ProgramLoad { threads: 0, ..load(Probe::Put) }, "1 to 1024"),
+            (ProgramLoad { every: 0, ..load(Probe::Log) }, "begin at 1"),
+            (ProgramLoad { threads: 2, ..copy }, "one thread"),
+            (load(Probe::Copy), "need file_mib"),
+            (ProgramLoad { file_mib: 64, ..load(Probe::Put) }, "the others have none"),
+            (ProgramLoad { beside: Beside::Dd, file_mib: 64, ..load(Probe::Log) }, "small-sync"),
+        ] {
+            let refused = load.check().unwrap_err();
+            assert!(refused.contains(expected), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_share_keeps_a_file_larger_than_the_memory() {
+        let whole = ProgramLoad { file_mib: 1024, memory_mib: 64, ..load(Probe::ReadMiss) };
+        assert_eq!(whole.scaled(0.5).file_mib, 512);
+        assert_eq!(whole.scaled(0.01).file_mib, 256);
+        let put = ProgramLoad { threads: 32, operations: Some(6400), ..load(Probe::Put) };
+        assert_eq!(put.scaled(0.5).operations, Some(3200));
+        assert_eq!(put.scaled(0.001).operations, Some(32), "one for each thread at least");
+    }
+}

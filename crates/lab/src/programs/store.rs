@@ -1,0 +1,143 @@
+//! The files of a program, through the standard library or through an engine.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use forebay::{Engine, Keeper, Open};
+
+use super::spec::{ProgramCell, ProgramWay};
+use crate::load::CellError;
+use crate::load::library::build_engine;
+
+/// The longest wait for the engine to write everything out.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where a program's files are open.
+pub(super) enum Store {
+    Std,
+    Forebay(Engine),
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum How {
+    /// A file that must not exist, for writing.
+    New,
+    /// A file, made if it does not exist, for writing.
+    Write,
+    /// The same, for appends alone.
+    Append,
+    /// An existing file, for reading.
+    Read,
+}
+
+/// An open file.
+pub(super) enum Handle {
+    Std { file: File, path: PathBuf },
+    Forebay(forebay::File),
+}
+
+impl Store {
+    pub(super) fn new(cell: &ProgramCell) -> Result<Self, CellError> {
+        if !cell.way.is_forebay() {
+            return Ok(Self::Std);
+        }
+        let keeper =
+            (cell.way == ProgramWay::ForebaySurvive).then(|| Keeper::program("/proc/self/exe"));
+        let bytes = cell.load.memory_bytes().unwrap_or(0);
+        build_engine(bytes, &cell.settings, keeper).map(Self::Forebay)
+    }
+
+    pub(super) fn open(&self, path: &Path, how: How) -> Result<Handle, CellError> {
+        let Self::Forebay(engine) = self else {
+            let mut options = OpenOptions::new();
+            match how {
+                How::New => options.write(true).create_new(true),
+                How::Write => options.read(true).write(true).create(true).truncate(false),
+                How::Append => options.append(true).create(true),
+                How::Read => options.read(true),
+            };
+            let file = options.open(path);
+            let file = file.map_err(|error| CellError::io("cannot open it", path, &error))?;
+            return Ok(Handle::Std { file, path: path.to_owned() });
+        };
+        let how = match how {
+            How::New => Open::create_new(),
+            How::Write => Open::create(),
+            How::Append => Open::append(),
+            How::Read => Open::read(),
+        };
+        let file = engine.open(path, how);
+        file.map(Handle::Forebay).map_err(|error| CellError::library("cannot open it", &error))
+    }
+
+    /// Ends the engine. Returns its description where it lacks something.
+    pub(super) fn shutdown(self) -> Result<Option<String>, CellError> {
+        let Self::Forebay(engine) = self else { return Ok(None) };
+        let described = engine.describe().to_string();
+        let ended = engine.shutdown(PATIENCE);
+        ended.map_err(|error| CellError::library("cannot end the engine", &error))?;
+        let is_full = described.ends_with(": full");
+        Ok((!is_full).then(|| format!("engine: {described}")))
+    }
+}
+
+impl Handle {
+    pub(super) fn write_at(&self, data: &[u8], offset: u64) -> Result<(), CellError> {
+        match self {
+            Self::Std { file, path } => file
+                .write_all_at(data, offset)
+                .map_err(|error| CellError::io("cannot write", path, &error)),
+            Self::Forebay(file) => file
+                .write_at(data, offset)
+                .map_err(|error| CellError::library("cannot write", &error)),
+        }
+    }
+
+    pub(super) fn append(&self, data: &[u8]) -> Result<(), CellError> {
+        match self {
+            Self::Std { file, path } => (&*file)
+                .write_all(data)
+                .map_err(|error| CellError::io("cannot append", path, &error)),
+            Self::Forebay(file) => file
+                .append(data)
+                .map(drop)
+                .map_err(|error| CellError::library("cannot append", &error)),
+        }
+    }
+
+    /// Returns the number of bytes read, which is 0 at the end of the file.
+    pub(super) fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, CellError> {
+        match self {
+            Self::Std { file, path } => file
+                .read_at(buffer, offset)
+                .map_err(|error| CellError::io("cannot read", path, &error)),
+            Self::Forebay(file) => file
+                .read_at(buffer, offset)
+                .map_err(|error| CellError::library("cannot read", &error)),
+        }
+    }
+
+    pub(super) fn sync_data(&self) -> Result<(), CellError> {
+        match self {
+            Self::Std { file, path } => {
+                file.sync_data().map_err(|error| CellError::io("cannot sync it", path, &error))
+            }
+            Self::Forebay(file) => {
+                file.sync_data().map_err(|error| CellError::library("cannot sync it", &error))
+            }
+        }
+    }
+
+    pub(super) fn close(self) -> Result<(), CellError> {
+        match self {
+            Self::Std { .. } => Ok(()),
+            Self::Forebay(file) => {
+                file.close().map_err(|error| CellError::library("cannot close it", &error))
+            }
+        }
+    }
+}

@@ -356,14 +356,13 @@ impl Plan {
         let writing = self.most_written_bytes() as f64 / speed;
         let rest = |work: &Work| {
             let pause = match work {
-                Work::NewFiles { .. }
-                | Work::Jobs(_)
-                | Work::JobFile(_)
-                | Work::Writers(_)
-                | Work::Program(_) => ASSUMED_PAUSE,
-                Work::Requests { .. } | Work::Copies { .. } | Work::Echo { .. } => {
-                    ASSUMED_REQUEST_PAUSE
+                Work::NewFiles { .. } | Work::Jobs(_) | Work::JobFile(_) | Work::Writers(_) => {
+                    ASSUMED_PAUSE
                 }
+                Work::Requests { .. }
+                | Work::Copies { .. }
+                | Work::Program(_)
+                | Work::Echo { .. } => ASSUMED_REQUEST_PAUSE,
             };
             work.seconds().unwrap_or(0.0) + pause.as_secs_f64()
         };

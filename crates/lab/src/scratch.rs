@@ -374,6 +374,23 @@ mod tests {
     }
 
     #[test]
+    fn kept_directories_stay_until_the_end() {
+        let parent = tempfile::tempdir_in(".").unwrap();
+        let scratch = Scratch::new_in(parent.path()).unwrap();
+        let kept = [0, 1].map(|_| scratch.kept_directory("put").unwrap());
+        fs::write(kept[0].join("data"), "x").unwrap();
+        scratch.cell_directory("other").unwrap();
+        scratch.clear().unwrap();
+        assert!(kept[0].join("data").exists() && kept[1].exists(), "{kept:?}");
+        let above = File::open(scratch.path().join(KEPT)).unwrap();
+        if Storage::of(parent.path()).file_system == "ext4" {
+            assert!(ioctl_getflags(&above).unwrap().contains(IFlags::TOPDIR));
+        }
+        drop(scratch);
+        assert_eq!(entries(parent.path()), 0);
+    }
+
+    #[test]
     fn there_is_one_at_a_time() {
         let parent = tempfile::tempdir().unwrap();
         let scratch = Scratch::new_in(parent.path()).unwrap();

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use rustix::fs::{Advice, fadvise};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::probes::content;
 use super::store::{Handle, How, Store};
@@ -65,9 +66,13 @@ fn behind(file: &File) -> std::io::Result<()> {
 
 /// `dd`, started again whenever it ends. It is killed when this is dropped.
 pub(super) struct Dd {
-    stop: Arc<AtomicBool>,
-    running: Arc<Mutex<Child>>,
+    running: Arc<Mutex<Running>>,
     thread: Option<JoinHandle<()>>,
+}
+
+enum Running {
+    Child(Child),
+    Stopped,
 }
 
 impl Dd {
@@ -80,35 +85,41 @@ impl Dd {
         let child = command.spawn();
         let child =
             child.map_err(|error| CellError::unavailable(format!("cannot start dd: {error}")))?;
-        let (stop, running) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(child)));
-        let (thread_stop, thread_running) = (Arc::clone(&stop), Arc::clone(&running));
+        let mut process = Pid::from_child(&child);
+        let running = Arc::new(Mutex::new(Running::Child(child)));
+        let shared = Arc::clone(&running);
         let thread = thread::spawn(move || {
-            while !thread_stop.load(Ordering::Relaxed) {
-                let mut child = thread_running.lock().unwrap_or_else(PoisonError::into_inner);
-                match child.try_wait() {
-                    Ok(Some(_)) => match command.spawn() {
-                        Ok(next) => *child = next,
-                        Err(_) => return,
-                    },
-                    Ok(None) => {}
+            loop {
+                // Without the lock, and so that the number stays the child's.
+                let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+                if waitid(WaitId::Pid(process), options).is_err() {
+                    return;
+                }
+                let mut running = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                let Running::Child(child) = &mut *running else { return };
+                let _ = child.wait();
+                match command.spawn() {
+                    Ok(next) => *child = next,
                     Err(_) => return,
                 }
-                drop(child);
-                thread::sleep(std::time::Duration::from_millis(1));
+                process = Pid::from_child(child);
             }
         });
-        Ok(Self { stop, running, thread: Some(thread) })
+        Ok(Self { running, thread: Some(thread) })
     }
 }
 
 impl Drop for Dd {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Running::Child(mut child) = std::mem::replace(&mut *running, Running::Stopped) {
+            let _ = child.kill();
+            drop(running);
+            // The thread waits for the same child and leaves it there.
+            if let Some(thread) = self.thread.take() {
+                let _ = thread.join();
+            }
+            let _ = child.wait();
         }
-        let mut child = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = child.kill();
-        let _ = child.wait();
     }
 }

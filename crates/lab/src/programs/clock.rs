@@ -48,14 +48,14 @@ impl Limit {
     }
 }
 
-/// What was measured.
+/// The figures of a program.
 pub(super) struct Measured {
     pub(super) latencies: Histogram<u64>,
     pub(super) elapsed: Duration,
     /// Bytes written, by the bulk writer if there is one.
     pub(super) bytes: u64,
     pub(super) usage: Usage,
-    /// System calls, where they are counted.
+    /// System calls, if they are counted.
     pub(super) calls: Option<u64>,
     /// Bytes of the process above its baseline, before and after the last sync: the larger.
     pub(super) resident_bytes: u64,

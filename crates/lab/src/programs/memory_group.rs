@@ -2,7 +2,6 @@
 //! the memory controller, and root.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 /// Memory besides data: the process itself, and the kernel's own objects.
@@ -16,8 +15,8 @@ pub(super) struct MemoryGroup {
 }
 
 impl MemoryGroup {
-    /// Makes a group for so many bytes of data, and moves this process there. Memory that it has
-    /// already stays where it is counted.
+    /// Makes a group with a limit of `bytes` for data, and moves this process there. Its present
+    /// memory stays where it is counted.
     pub(super) fn join(bytes: u64) -> Result<Self, String> {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let above = directory(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"));
@@ -28,7 +27,9 @@ impl MemoryGroup {
         let group = Self { above, own };
         let limit = (bytes + BESIDES_BYTES).to_string();
         fs::write(group.own.join("memory.limit_in_bytes"), limit)
-            .and_then(|()| enter(&group.own))
+            .and_then(|()| {
+                fs::write(group.own.join("cgroup.procs"), std::process::id().to_string())
+            })
             .map_err(|error| format!("control group {}: {error}", group.own.display()))?;
         Ok(group)
     }
@@ -36,12 +37,13 @@ impl MemoryGroup {
 
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
-        let _ = enter(&self.above).and_then(|()| fs::remove_dir(&self.own));
+        // Processes that this one has started are members too.
+        let members = fs::read_to_string(self.own.join("cgroup.procs")).unwrap_or_default();
+        for member in members.lines() {
+            let _ = fs::write(self.above.join("cgroup.procs"), member);
+        }
+        let _ = fs::remove_dir(&self.own);
     }
-}
-
-fn enter(group: &Path) -> io::Result<()> {
-    fs::write(group.join("cgroup.procs"), std::process::id().to_string())
 }
 
 /// The directory of this process's group, from the text of `/proc/self/mountinfo` and

@@ -1,4 +1,4 @@
-//! Program cells: what small programs do, and what it costs them.
+//! Program cells: the I/O of small programs, and its costs.
 //!
 //! ```text
 //! source, group --> engine --> files --> threads ready  [ operations ... last sync ]  --> close

@@ -98,13 +98,12 @@ pub(super) fn small_sync(stage: &Stage<'_>) -> Result<Measured, CellError> {
     };
     let file = stage.store.open(&path, How::Write)?;
     let data = content(BLOCK, stage.cell.seed);
-    let (file, data) = (&file, &data);
     let before = AtomicU64::new(0);
     let operation = |turn: u64, due: &mut Option<Instant>| {
         let at = *due.get_or_insert_with(Instant::now);
         thread::sleep(at.saturating_duration_since(Instant::now()));
         let began = Instant::now();
-        file.write_at(data, turn * BLOCK as u64 % SMALL_FILE_BYTES)?;
+        file.write_at(&data, turn * BLOCK as u64 % SMALL_FILE_BYTES)?;
         file.sync_data()?;
         // Missed turns are skipped.
         let mut next = at + SMALL_SYNC_EVERY;
@@ -138,10 +137,11 @@ pub(super) fn small_sync(stage: &Stage<'_>) -> Result<Measured, CellError> {
         }),
         Beside::Dd | Beside::Nothing => small().map(|measured| written(measured, BLOCK as u64)),
     }?;
+    file.close()?;
     Ok(measured)
 }
 
-/// One copy, with the sync of what was copied.
+/// One copy of a file, with its sync.
 pub(super) fn copy(stage: &Stage<'_>) -> Result<Measured, CellError> {
     let (from, to) = (stage.cell.source.join(DATA_FILE), stage.cell.directory.join("copy"));
     let cursors = stage.cell.way == ProgramWay::ForebayIoCopy;
@@ -238,7 +238,7 @@ pub(super) fn commit(stage: &Stage<'_>) -> Result<Measured, CellError> {
     Ok(written(measured, u64::from(COMMIT_PAGES) * BLOCK as u64))
 }
 
-/// Reads of which most miss every cache.
+/// Reads that mostly miss every cache.
 pub(super) fn read_miss(stage: &Stage<'_>) -> Result<Measured, CellError> {
     let path = stage.cell.source.join(DATA_FILE);
     let file = stage.store.open(&path, How::Read)?;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Most threads of a cell, or tasks of an asynchronous one.
 pub const MOST_THREADS: u32 = 1024;
 
-/// What one program cell has to do.
+/// Description of one program cell.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ProgramCell {
     /// Through what it does its I/O.
@@ -42,7 +42,7 @@ pub enum CountCalls {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProgramLoad {
-    /// Which one.
+    /// Its kind.
     pub probe: Probe,
     /// Threads, or tasks of an asynchronous program.
     #[serde(default = "one")]
@@ -69,7 +69,7 @@ fn one() -> u32 {
     1
 }
 
-/// Which program.
+/// Kind of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Probe {
@@ -229,7 +229,7 @@ impl ProgramLoad {
         matches!(self.probe, Probe::Copy | Probe::ReadMiss)
     }
 
-    /// Bytes it writes, where that is fixed.
+    /// Bytes it writes, if that number is fixed.
     #[must_use]
     pub fn written_bytes(&self) -> u64 {
         let operations = self.operations.unwrap_or(0);

@@ -3,7 +3,7 @@
 use crate::schema::{Against, Document, Part, PartJob};
 
 use super::Block;
-use super::figures::{per_io, size, three_digits, time};
+use super::figures::{size, three_digits, time};
 use super::table::{Column, Table, absent, column, marked, mean_of, named_column};
 
 const ARMS: &[Column] = &[
@@ -34,7 +34,11 @@ pub(super) fn programs(document: &Document, part: &Part) -> Vec<Block> {
         blocks.extend(ratios(document, part, job).map(Block::Table));
         blocks.push(Block::Text(super::noise(document, part, &job.name)));
     }
-    blocks.extend([Block::Gap, Block::Text(LEGEND.to_owned())]);
+    // Several parts have one legend.
+    let last = document.parts.iter().rfind(|other| other.table == part.table);
+    if last.is_none_or(|last| last.name == part.name) {
+        blocks.extend([Block::Gap, Block::Text(LEGEND.to_owned())]);
+    }
     blocks
 }
 
@@ -48,7 +52,7 @@ fn lines(document: &Document, job: &PartJob) -> Vec<Vec<String>> {
             mean_of(row("latency_p99_us"), time),
             mean_of(row("latency_p999_us"), time),
             mean_of(row("cpu_us_per_operation"), time),
-            mean_of(row("system_calls_per_operation"), per_io),
+            mean_of(row("system_calls_per_operation"), three_digits),
             mean_of(row("resident_bytes"), size),
             mean_of(row("write_bytes_per_s"), |rate| three_digits(rate / 1e6)),
         ]

@@ -1,0 +1,162 @@
+//! Small programs, each through the standard library and through Forebay: every figure is there,
+//! and the files that they leave are whole.
+
+use std::fs;
+use std::path::Path;
+
+use forebay_lab::cell::{Cell, CellResult};
+use forebay_lab::load::CellError;
+use forebay_lab::programs::run;
+use forebay_lab::programs::spec::{
+    Beside, CountCalls, PROGRAMS, Probe, ProgramCell, ProgramLoad, ProgramWay,
+};
+
+const METRICS: [&str; 6] = [
+    "operations_per_s",
+    "latency_p50_us",
+    "latency_p99_us",
+    "latency_p999_us",
+    "resident_bytes",
+    "elapsed_s",
+];
+
+fn load(probe: Probe) -> ProgramLoad {
+    ProgramLoad {
+        probe,
+        threads: 1,
+        every: 1,
+        operations: None,
+        beside: Beside::Nothing,
+        file_mib: 0,
+        memory_mib: 0,
+    }
+}
+
+fn cell(way: ProgramWay, load: ProgramLoad, directory: &Path) -> ProgramCell {
+    ProgramCell {
+        way,
+        load,
+        seconds: 0.05,
+        settings: Vec::new(),
+        seed: 7,
+        directory: directory.to_owned(),
+        source: directory.to_owned(),
+        count_calls: CountCalls::Off,
+    }
+}
+
+/// Runs it through the ways of this process; a keeper needs the program `forebay`.
+fn both(load: ProgramLoad, check: impl Fn(&Path, &CellResult)) {
+    let ways = PROGRAMS.into_iter().filter(|way| *way != ProgramWay::ForebaySurvive);
+    for way in ways.filter(|way| way.suits(load.probe)) {
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let result = match run(&cell(way, load, directory.path())) {
+            Ok(result) => result,
+            Err(CellError::Unavailable { reason }) => {
+                eprintln!("skipped: {}: {reason}", way.name());
+                continue;
+            }
+            Err(error) => panic!("{} {:?}: {error}", way.name(), load.probe),
+        };
+        for metric in METRICS {
+            assert!(result.metrics.contains_key(metric), "{} {metric}: {result:?}", way.name());
+        }
+        let costs = result.metrics.contains_key("cpu_us_per_operation");
+        assert_eq!(costs, load.beside != Beside::Bulk, "{result:?}");
+        check(directory.path(), &result);
+    }
+}
+
+fn files(directory: &Path) -> Vec<u64> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());
+    entries.map(|entry| entry.metadata().unwrap().len()).collect()
+}
+
+#[test]
+fn puts_are_whole_under_their_names() {
+    let put = ProgramLoad { threads: 3, operations: Some(30), ..load(Probe::Put) };
+    both(put, |directory, _| {
+        assert_eq!(files(directory), [16_384; 30]);
+        let temporary = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+        assert!(temporary.into_iter().all(|path| path.extension().is_none()));
+    });
+}
+
+#[test]
+fn a_log_has_every_record() {
+    for every in [1, 100] {
+        // The cell itself compares the length of the log with that of all records.
+        both(ProgramLoad { threads: 4, every, ..load(Probe::Log) }, |directory, result| {
+            let bytes = result.metrics["write_bytes_per_s"] * result.metrics["elapsed_s"];
+            assert_eq!(files(directory), [bytes.round() as u64]);
+        });
+    }
+}
+
+#[test]
+fn tasks_have_files_of_whole_bursts() {
+    both(ProgramLoad { threads: 10, ..load(Probe::Tasks) }, |directory, result| {
+        let files = files(directory);
+        assert_eq!(files.len(), 10);
+        assert!(files.iter().all(|bytes| *bytes > 0 && bytes % 16_384 == 0), "{files:?}");
+        let bursts = result.metrics["operations_per_s"] * result.metrics["elapsed_s"];
+        assert_eq!(files.iter().sum::<u64>() / 16_384, bursts.round() as u64);
+    });
+}
+
+#[test]
+fn small_syncs_run_beside_other_writers() {
+    for beside in [Beside::Nothing, Beside::Bulk, Beside::Dd] {
+        let file_mib = if beside == Beside::Nothing { 0 } else { 16 };
+        both(ProgramLoad { beside, file_mib, ..load(Probe::SmallSync) }, |directory, result| {
+            let large = directory.join("large");
+            assert_eq!(large.exists(), beside != Beside::Nothing);
+            if beside == Beside::Bulk {
+                assert!(result.metrics["write_bytes_per_s"] > 1e6, "{result:?}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_copy_is_the_same() {
+    both(ProgramLoad { file_mib: 3, ..load(Probe::Copy) }, |directory, _| {
+        let mut contents = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+        let (one, other) = (contents.next().unwrap(), contents.next().unwrap());
+        assert_eq!(contents.next(), None);
+        assert!(fs::read(one).unwrap() == fs::read(other).unwrap());
+    });
+}
+
+#[test]
+fn the_other_programs_write_and_read_what_they_say() {
+    both(ProgramLoad { operations: Some(20), ..load(Probe::Create) }, |directory, _| {
+        assert_eq!(files(directory), [4096; 20]);
+    });
+    both(load(Probe::Resident), |directory, result| {
+        assert_eq!(files(directory), [48_000_000]);
+        assert!(result.metrics["resident_bytes"] < 4e9, "{result:?}");
+    });
+    both(load(Probe::Commit), |directory, _| assert_eq!(files(directory), [64 << 20]));
+    both(ProgramLoad { threads: 2, file_mib: 16, ..load(Probe::ReadMiss) }, |directory, result| {
+        assert_eq!(files(directory), [16 << 20]);
+        assert!(!result.metrics.contains_key("write_bytes_per_s"), "{result:?}");
+    });
+}
+
+#[test]
+fn a_load_that_cannot_run_is_refused_and_a_cell_crosses_to_a_child_as_it_is() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let refused = run(&cell(ProgramWay::Std, load(Probe::Copy), directory.path())).unwrap_err();
+    assert!(refused.to_string().contains("need file_mib"), "{refused}");
+    let bad =
+        ProgramCell { seconds: 0.0, ..cell(ProgramWay::Std, load(Probe::Put), directory.path()) };
+    assert!(run(&bad).unwrap_err().to_string().contains("not a time"));
+    let settings = vec![("no_such".into(), "1".into())];
+    let bad =
+        ProgramCell { settings, ..cell(ProgramWay::Forebay, load(Probe::Put), directory.path()) };
+    assert!(run(&bad).unwrap_err().to_string().contains("unknown knob `no_such`"));
+    let cell = Cell::Program(cell(ProgramWay::ForebaySurvive, load(Probe::Put), directory.path()));
+    let text = serde_json::to_string(&cell).unwrap();
+    assert_eq!(serde_json::from_str::<Cell>(&text).unwrap(), cell);
+}

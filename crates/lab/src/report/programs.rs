@@ -19,8 +19,8 @@ const ARMS: &[Column] = &[
 ];
 
 const LEGEND: &str = "CPU and calls: processor time and system calls of the process for each \
-    operation; kernel threads are not included. RSS: its memory at the end, above that at the start; \
-    the page cache is not included. Ratios with 95 %. ~ = not shown";
+    operation; kernel threads are not included. RSS: its memory at the end, above that at the \
+    start; the page cache is not included. Ratios with 95 %. ~ = not shown";
 
 /// Both tables of each job that ran.
 pub(super) fn programs(document: &Document, part: &Part) -> Vec<Block> {

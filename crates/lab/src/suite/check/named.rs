@@ -171,8 +171,8 @@ impl Checker<'_> {
                 WorkloadKind::Copies(length_bytes)
             }
             _ => {
-                let what = "give one of new_files, pattern and operation, job, copy, writers, echo, \
-                            program";
+                let what = "give one of new_files, pattern and operation, job, copy, writers, \
+                            echo, program";
                 return Err(self.at(&written.name, what));
             }
         };

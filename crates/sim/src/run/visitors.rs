@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::platform::thread;
 use crate::random::Random;
 use crate::run::Stage;
-use crate::world::others::Visit;
+use crate::world::others::{Patience, Visit};
 use crate::world::{self, machine};
 
 /// Longest time that another program waits for a lease: the engine gives it up within a second, and
@@ -45,8 +45,10 @@ impl Stage {
 
     fn visit(&self, number: usize, visit: &Visit) {
         let path = self.plan.path(number);
-        // Of a lease that is being given up already, later data is not promised.
-        let was_leased = machine::is_leased_alone(&path);
+        // Of a lease that is being given up already, later data is not promised. An open that does
+        // not wait finds a file whose lease had ended before, perhaps one that was taken on trial.
+        let was_leased =
+            machine::is_leased_alone(&path) && visit.how.patience != Patience::NonBlocking;
         // Bytes of a shared file are written one by one, so each is judged alone.
         self.model.borrow_mut().files[number].ledger.share();
         let (asked, life) = (self.begin_sync(number), self.lives.get());

@@ -411,6 +411,7 @@ impl Stage {
             || self.plan.disturbance.programs.0 > 0
             || !self.plan.volume(number).leases
             || machine::has_failed(&path)
+            || machine::is_littered(&path)
             || self.plan.machine.faults != self.plan.machine.faults.passing()
             || self.plan.has_little_space();
         if !may_leave {

@@ -164,6 +164,12 @@ pub fn has_failed(path: impl AsRef<Path>) -> bool {
     look_at(path.as_ref(), |inode| !inode.failed.is_empty())
 }
 
+/// Returns whether a loss of power has left space beyond the end of a file that nobody reserved.
+#[must_use]
+pub fn is_littered(path: impl AsRef<Path>) -> bool {
+    look_at(path.as_ref(), |inode| inode.is_littered)
+}
+
 /// Returns whether the journal did not take the size of a file: every flush of it fails until it is
 /// closed everywhere.
 #[must_use]

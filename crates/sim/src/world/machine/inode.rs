@@ -152,6 +152,9 @@ pub(crate) struct Inode {
     pub(crate) errors: Errors,
     /// Whether an engine reads and writes it through its cache.
     pub(crate) is_cached: bool,
+    /// A loss of power has left space beyond its end, of a write that was extending it: the file has
+    /// no mark of reserved space.
+    pub(crate) is_littered: bool,
     pub(crate) lease: Option<Lease>,
     /// Locks of whole files, by open file.
     pub(crate) locks: Vec<(u64, Access)>,
@@ -183,6 +186,7 @@ impl Inode {
             is_aborted: false,
             errors: Errors::default(),
             is_cached: false,
+            is_littered: false,
             lease: None,
             locks: Vec::new(),
             holder: None,

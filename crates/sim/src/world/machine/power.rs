@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use forebay_block::Operation;
+use forebay_block::limits::PAGE;
 
 use super::inode::{Content, Metadata};
 use super::names::{Entries, Node};
@@ -131,6 +132,8 @@ impl Machine {
         self.descriptions.clear();
         for (node, FoundFile { survivor, mark, reserved }) in files {
             let inode = self.inode_mut(node);
+            let end = survivor.size.div_ceil(PAGE as u64);
+            inode.is_littered |= mark.is_none() && reserved.iter().any(|page| *page >= end);
             inode.stored = StoredFile::of_survivor(&survivor, &reserved);
             inode.metadata = Metadata::restarted(mark, inode.metadata.hint);
         }

@@ -113,6 +113,13 @@ impl Shared {
     #[inline]
     pub(crate) fn finish(&self, after: &mut After) {
         after.settle(self);
+        if !after.is_quiet() {
+            self.tell(after);
+        }
+    }
+
+    /// Sends the messages, and wakes the tasks, of effects that are settled.
+    fn tell(&self, after: &mut After) {
         for effect in after.effects() {
             self.send(effect.into());
         }

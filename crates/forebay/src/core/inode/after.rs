@@ -78,6 +78,12 @@ impl After {
         self.told = Told::default();
     }
 
+    /// Returns whether no context and no task has to hear of it.
+    #[inline]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.effects.is_empty() && self.wakers.is_empty()
+    }
+
     /// Removes and returns the effects for contexts, in the order of their recording.
     pub(crate) fn effects(&mut self) -> impl Iterator<Item = Effect> {
         self.effects.drain(..)

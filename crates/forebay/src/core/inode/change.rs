@@ -107,12 +107,15 @@ impl Changing<'_> {
     /// Updates the arena and the evictor now, before something that must come after both.
     #[inline]
     pub(crate) fn publish(&mut self) {
-        let After { settled, retired, .. } = &mut *self.after;
-        let Settled { written, dirty_again, clean, .. } = &*settled;
+        let Settled { written, dirty_again, clean, .. } = &self.after.settled;
         let is_quiet = written.is_empty() && dirty_again.is_empty() && clean.is_empty();
-        if is_quiet && self.state.record.is_none() {
-            return;
+        if !is_quiet || self.state.record.is_some() {
+            self.publish_changes();
         }
+    }
+
+    fn publish_changes(&mut self) {
+        let After { settled, retired, .. } = &mut *self.after;
         self.state.tell_arena(self.base, settled, retired);
         self.base.pool.enter_clean(self.inode.target, &mut settled.clean);
     }
@@ -181,8 +184,8 @@ impl Changing<'_> {
         self.after.settled.uncharged += std::mem::take(&mut self.state.credit);
     }
 
-    /// The steps that follow every change.
-    #[inline]
+    /// The steps that follow every change. Each cached write and read comes here twice.
+    #[inline(always)]
     fn end(mut self) {
         self.publish();
         self.count();

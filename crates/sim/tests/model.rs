@@ -112,16 +112,11 @@ fn contract_15_overwrites_lent_to_idle_contexts_keep_the_file_whole() {
         let plan = Plan::large(seed);
         let disturbance = Disturbance { programs: PerMille(0), ..plan.disturbance };
         let mix = Mix { write: 40, append: 0, set_length: 1, sync: 2, close: 1, ..plan.mix };
-        let plan = Plan {
-            files: 1,
-            callers: 3,
-            contexts: 4,
-            mix,
-            disturbance,
-            flight: Bound::Depth(4),
-            ..plan
-        };
-        plan.with_space(u64::MAX / 2)
+        let (turns_knobs, flight) = (false, Bound::Depth(1));
+        // Every write of a device is an overwrite.
+        let are_devices = seed % 4 > 0;
+        let plan = Plan { files: 1, callers: 3, contexts: 4, mix, disturbance, ..plan };
+        Plan { are_devices, turns_knobs, flight, ..plan }.with_space(u64::MAX / 2)
     });
     assert_marks(&marks, &["lent to an idle context"]);
 }

@@ -52,8 +52,9 @@ pub(crate) async fn allocate(
 ) -> Result<Allocated> {
     // Writes from here on find the space taken. Those before have a promise that is kept first.
     let _taking = Taking::new(&inode.volume, length);
-    let unwritten = shared.level.dirty() * PAGE;
-    if inode.volume.room_ahead(&inode.file, 0, unwritten) == Room::Scarce {
+    let (looked_at, unwritten) = (Arc::clone(inode), shared.level.dirty() * PAGE);
+    let look = move || Ok(looked_at.volume.room_ahead(&looked_at.file, 0, unwritten));
+    if wait::offload(shared, look).await? == Room::Scarce {
         keep_promises(shared, inode, offset).await?;
     }
     let inode = Arc::clone(inode);

@@ -276,6 +276,30 @@ fn contract_21_a_panic_at_any_lock_of_a_context_ends_that_file_alone() {
     }
 }
 
+/// The file waits for its requests to end, and then moves. It does so after the panic as well.
+#[test]
+fn contract_21_a_file_that_is_moving_to_another_context_is_closed_after_a_panic() {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let builder = builder().0.set("affinity", "hash").unwrap();
+    let engine = builder.build().unwrap();
+    // Each round leaks the frames of its file.
+    for round in 0..10 {
+        engine.set("contexts", "2").unwrap();
+        let path = directory.path().join(format!("file {round}"));
+        let file = engine.open(&path, Open::create()).unwrap();
+        file.write_at(&pattern(round, 2 * LENGTH), 0).unwrap();
+        // A sync that nobody waits for: its requests are at the device.
+        let _ = pin!(file.sync_data_async()).poll(&mut Context::from_waker(Waker::noop()));
+        std::thread::sleep(Duration::from_micros(50 * (round as u64 % 5)));
+        engine.set("contexts", "1").unwrap();
+        file.inode.trap.store(1, Ordering::SeqCst);
+        let began = Instant::now();
+        let _ = file.close();
+        assert!(began.elapsed() < SOON / 2, "round {round}: the file is not closed");
+    }
+    engine.shutdown(SOON).unwrap();
+}
+
 /// A panic of the program's own, whose unwinding drops a handle and so locks the file.
 #[test]
 fn contract_21_a_lock_taken_while_a_thread_unwinds_marks_nothing() {

@@ -24,7 +24,8 @@ impl Inode {
         }
         close(&self.path, &self.file);
         shared.end_closing(self.identity, self.target);
-        self.closed();
+        // After a panic the callers have to be woken all the same.
+        self.catch(|| self.closed()).unwrap_or_else(|| self.closed());
     }
 
     /// Resolves when the file is closed, or was opened again.

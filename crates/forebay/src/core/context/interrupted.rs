@@ -41,6 +41,10 @@ impl Writeback {
         let heard = inode.give_up(&self.shared, &mut self.after);
         if heard.is_some() {
             self.unlist(inode, true);
+            if self.is_leaving(inode) {
+                // Its next context closes it.
+                self.agenda.push(Why::Moving, inode);
+            }
             // The file counts as shared from now on: nothing is written under the lease.
             inode.file.release_lease();
         }

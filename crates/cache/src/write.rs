@@ -188,6 +188,8 @@ impl CachedFile {
             return Ok(chunk.frame(slot).expect("a partial page has a frame"));
         }
         let Some(frame) = stash.take() else { return Err(WriteStop::NoFrames) };
+        // An earlier read may have failed.
+        self.errors.take_unreadable(page);
         self.divert_fill(page, frame);
         Ok(frame)
     }

@@ -23,7 +23,7 @@ use crate::run::Stage;
 use crate::run::model::Kind;
 use crate::run::operation::{self, Operation};
 use crate::run::reading::Reading;
-use crate::world;
+use crate::world::{self, machine};
 
 /// Tries to read back a dropped write, on a device that fails now and then.
 const READS_BACK: u32 = 200;
@@ -175,7 +175,9 @@ impl Caller {
         let file = &mut model.files[number];
         match result {
             Some(Ok(found)) => {
-                let checked = reading.end(file, &buffer[..found]);
+                // The kernel reports a page that a mapping has undone with the next flush only.
+                let undone = machine::undone(&file.path);
+                let checked = reading.end(file, &buffer[..found], &undone);
                 drop(model);
                 stage.hit("read");
                 if let Err(wrong) = checked {

@@ -5,6 +5,7 @@
 //! nothing is known from there on.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -66,8 +67,13 @@ impl Reading {
         self.unknown_from.set(self.unknown_from.get().min(from));
     }
 
-    /// Checks what was read, and ends the read.
-    pub(super) fn end(self: &Rc<Self>, file: &mut FileModel, found: &[u8]) -> Result<(), String> {
+    /// Checks the bytes that were read, and ends the read. The content of `undone` pages is lost.
+    pub(super) fn end(
+        self: &Rc<Self>,
+        file: &mut FileModel,
+        found: &[u8],
+        undone: &BTreeSet<u64>,
+    ) -> Result<(), String> {
         file.readings.retain(|reading| !Rc::ptr_eq(reading, self));
         let known = self.unknown_from.get().saturating_sub(self.offset).min(self.length) as usize;
         let known = known.min(self.before.len());
@@ -80,7 +86,9 @@ impl Reading {
         while at < known {
             let position = self.offset + at as u64;
             let length = ((PAGE - position % PAGE) as usize).min(known - at);
-            self.check_page(position, &found[at..at + length], &writes)?;
+            if !undone.contains(&(position / PAGE)) {
+                self.check_page(position, &found[at..at + length], &writes)?;
+            }
             at += length;
         }
         Ok(())

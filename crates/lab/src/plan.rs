@@ -251,11 +251,13 @@ impl Plan {
     /// The arms that have a short cell of their own before the first round, each once, for what
     /// each loads and starts by itself. Short forms have them too: of five rounds all have to agree
     /// for a verdict, so a first one that paid for that would cost more than these cells, which
-    /// together take less time than a round.
+    /// together take less time than a round. Programs have none: their cells share only the file
+    /// that they read, and there are many parts.
     #[must_use]
     pub fn arms_to_warm_up(&self) -> Vec<PlannedArm> {
         let (mut arms, mut seen): (Vec<PlannedArm>, Vec<&str>) = (Vec::new(), Vec::new());
-        let of_jobs = || self.jobs.iter().flat_map(|job| &job.arms);
+        let all = || self.jobs.iter().flat_map(|job| &job.arms);
+        let of_jobs = || all().filter(|arm| !matches!(arm.work, Work::Program(_)));
         // On files first: whoever is in several jobs needs no device.
         let without = of_jobs().filter(|arm| !arm.work.wants_device());
         for arm in without.chain(of_jobs().filter(|arm| arm.work.wants_device())) {

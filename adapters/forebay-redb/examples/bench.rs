@@ -33,7 +33,7 @@ use random::Random;
 
 const ARMS: [&str; 3] = ["std", "forebay", "forebay-survive"];
 
-/// What to run.
+/// Jobs to run, and their sizes.
 #[derive(Clone, Debug)]
 struct Plan {
     directory: PathBuf,
@@ -137,7 +137,8 @@ fn run(plan: &Plan) -> String {
     let memory = std::fs::read_to_string("/sys/fs/cgroup/memory.max").unwrap_or_default();
     let limit = memory.trim().parse::<u64>().map_or("null".to_owned(), |bytes| bytes.to_string());
     format!(
-        "{{\"schema\":1,\"suite\":\"redb\",\"manifest\":{{\"seed\":\"{:x}\",\"rounds\":{},\"orders\":[{}],\
+        "{{\"schema\":1,\"suite\":\"redb\",\
+         \"manifest\":{{\"seed\":\"{:x}\",\"rounds\":{},\"orders\":[{}],\
          \"budget_bytes\":{},\"machine\":{{\"memory_limit_bytes\":{limit}}}}},\"rows\":[\n{}\n]}}",
         plan.seed,
         plan.rounds,

@@ -87,7 +87,10 @@ impl File {
     }
 
     fn extents_look<T>(&self, look: impl FnOnce(&Machine, machine::Node) -> T) -> io::Result<T> {
-        self.look(|machine, node| match machine.volume_of(node).extents {
+        let has_extents = |machine: &Machine, node| {
+            machine.volume_of(node).extents && !machine.inode(node).is_device()
+        };
+        self.look(|machine, node| match has_extents(machine, node) {
             true => Ok(look(machine, node)),
             false => Err(Errno::UNSUPPORTED),
         })

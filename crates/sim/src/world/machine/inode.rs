@@ -150,8 +150,8 @@ pub(crate) struct Inode {
     /// The journal did not take its size: every flush fails until it is closed everywhere.
     pub(crate) is_aborted: bool,
     pub(crate) errors: Errors,
-    /// Whether an engine reads and writes it through its cache.
-    pub(crate) is_cached: bool,
+    /// The open file through which an engine's cache reads and writes it.
+    pub(crate) cached_by: Option<u64>,
     /// A loss of power has left space beyond its end, of a write that was extending it: the file has
     /// no mark of reserved space.
     pub(crate) is_littered: bool,
@@ -185,7 +185,7 @@ impl Inode {
             undone: BTreeSet::new(),
             is_aborted: false,
             errors: Errors::default(),
-            is_cached: false,
+            cached_by: None,
             is_littered: false,
             lease: None,
             locks: Vec::new(),

@@ -173,9 +173,9 @@ impl Machine {
         inode.opened.remove(&number);
         inode.locks.retain(|(by, _)| *by != number);
         inode.holder = inode.holder.filter(|holder| *holder != number);
+        inode.cached_by = inode.cached_by.filter(|by| *by != number);
         if inode.opened.is_empty() {
             inode.is_aborted = false;
-            inode.is_cached = false;
             inode.undone.clear();
         }
         self.collect();

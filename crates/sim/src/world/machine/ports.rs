@@ -80,7 +80,7 @@ impl Machine {
         let has_frames = |segment: &Segment| matches!(segment, Segment::Frames { .. });
         if bio.segments.iter().any(has_frames) {
             let node = self.description(description).node;
-            self.inode_mut(node).is_cached = true;
+            self.inode_mut(node).cached_by = Some(description);
         }
         self.refer(description);
         Ok(())

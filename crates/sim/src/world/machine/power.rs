@@ -142,7 +142,7 @@ impl Machine {
             inode.locks.clear();
             inode.undone.clear();
             (inode.lease, inode.holder, inode.mappings) = (None, None, 0);
-            (inode.is_aborted, inode.is_cached, inode.is_gone) = (false, false, false);
+            (inode.is_aborted, inode.cached_by, inode.is_gone) = (false, None, false);
             inode.errors = Default::default();
         }
         self.names.restart(names);

@@ -202,7 +202,7 @@ impl Machine {
             |bio: &Bio| matches!(bio.operation, Operation::WriteBuffered | Operation::SetLength);
         // A direct file is flushed while its length is set: the flush covers what came before.
         let has_frames = bio.segments.iter().any(|segment| frames_of(segment).is_some());
-        let is_cached = self.inode(node).is_cached || has_frames;
+        let is_cached = self.inode(node).cached_by.is_some() || has_frames;
         let counts = |bio: &Bio| is_cached || !bio.operation.is_flush();
         let excludes =
             |other: &&Bio| (is_alone(bio) || is_alone(other)) && counts(bio) && counts(other);

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use forebay_block::limits::PAGE;
-use forebay_block::{Bio, Errno, Operation};
+use forebay_block::{Bio, Errno, Operation, Segment};
 
 use super::flying::{Flying, Source, Work};
 use super::inode::{Content, Inode};
@@ -123,6 +123,7 @@ impl Machine {
                     1 => 0,
                     _ => self.random.below(bio.length / SECTOR as u64 + 1) * SECTOR as u64,
                 };
+                let length = whole_sectors(bio, length);
                 // It has no space for all of it, or has it.
                 let _ = self.store(flying, length);
             }
@@ -201,7 +202,8 @@ impl Machine {
     fn shortened(&mut self, flying: &Flying, length: u64) -> u64 {
         let unit = u64::from(self.alignment_of(flying).1).max(SECTOR as u64);
         if length > unit && self.random.happens(self.plan.faults.shorten) {
-            return self.random.within(1..length / unit + 1) * unit;
+            let moved = self.random.within(1..length / unit + 1) * unit;
+            return whole_sectors(&flying.bio, moved);
         }
         length
     }
@@ -225,7 +227,7 @@ impl Machine {
         let is_bad = bio.offset < bad_end && bad_start < bio.end();
         if is_bad || self.random.happens(self.plan.faults.write) {
             let most = if is_bad { bad_start.saturating_sub(bio.offset) } else { bio.length };
-            let written = self.random.below(most / unit + 1) * unit;
+            let written = whole_sectors(bio, self.random.below(most / unit + 1) * unit);
             return Err(self.store(flying, written).err().unwrap_or(Errno::IO));
         }
         let length = self.shortened(flying, bio.length);
@@ -397,6 +399,18 @@ impl Machine {
         }
         Ok(0)
     }
+}
+
+/// Returns the part of the first `bytes` bytes of a request that ends with a sector of the file, if
+/// the bytes are in memory of a caller. They need not begin with one, and no sector is written in
+/// part.
+fn whole_sectors(bio: &Bio, bytes: u64) -> u64 {
+    let is_lent = bio.segments.iter().any(|segment| matches!(segment, Segment::Lent { .. }));
+    if !is_lent || bytes == bio.length {
+        return bytes;
+    }
+    let sector = SECTOR as u64;
+    ((bio.offset + bytes) / sector * sector).saturating_sub(bio.offset)
 }
 
 /// Makes a file's data durable, unless that fails.

@@ -143,7 +143,14 @@ impl Ledger {
     /// The process of the callers has died: nothing is under way, and the file is as found. The
     /// next process promises nothing about it.
     pub fn die(&mut self, found: &[u8]) {
-        self.pending.clear();
+        // Of writes over each other the device may have had each, one after the other.
+        for Pending { offset, data, is_mixed, .. } in std::mem::take(&mut self.pending) {
+            let offset = offset.filter(|_| is_mixed).unwrap_or(u64::MAX);
+            let there = (found.len() as u64).saturating_sub(offset).min(data.len() as u64);
+            if there > 0 {
+                self.accept_mixed(offset, &data[..there as usize], true);
+            }
+        }
         self.announced.clear();
         self.discarding.clear();
         self.bytes = found.to_vec();

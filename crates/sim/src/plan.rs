@@ -11,6 +11,7 @@ use forebay_block::knobs::{ClockReads, Holding, Merging, Plugging, Ringing, Tagg
 use forebay_block::limits::PAGE;
 use forebay_cache::file::Reserving;
 use forebay_cache::writeback::pace::Bound;
+use forebay_uring::Alignment;
 
 use crate::faults::{Faults, Latency};
 use crate::random::{PerMille, Random};
@@ -98,6 +99,11 @@ pub struct Plan {
     pub turns_knobs: bool,
     /// Handles whose pages leave memory once they are written or read.
     pub uncached: PerMille,
+    /// Opens for direct I/O, past the cache.
+    pub direct: PerMille,
+    /// Opens and calls in other forms: handles for reading or appending only, opens that cut the
+    /// file, bytes in several slices, and appends whose future is dropped.
+    pub varied: PerMille,
     /// How often the process of the engine dies at most.
     pub deaths: u32,
     /// Whether the arena records its content for a keeper.
@@ -160,6 +166,8 @@ impl Plan {
             affinity: AFFINITIES[random.below(4) as usize],
             turns_knobs: random.below(3) == 0,
             uncached: *random.pick(&[PerMille(0), PerMille(0), PerMille(500), PerMille(1000)]),
+            direct: PerMille(0),
+            varied: PerMille(0),
             deaths: 0,
             is_survived: random.below(2) == 0,
         }
@@ -203,6 +211,29 @@ impl Plan {
         let odd_sectors = Random::new(seed ^ 0x6465_7669).below(8);
         let plan = Self { are_devices: true, odd_sectors, ..Self::swarm(seed) };
         plan.with_space(u64::MAX / 2)
+    }
+
+    /// The same run with handles past the cache: some beside handles through it, by turns, or all
+    /// of them.
+    #[must_use]
+    pub fn past_the_cache(mut self, seed: u64) -> Self {
+        let mut random = Random::new(seed ^ 0x6469_7265);
+        let random = &mut random;
+        self.direct = *random.pick(&[PerMille(300), PerMille(700), PerMille(1000)]);
+        // Direct I/O promises nothing under another program's mapping.
+        self.machine.faults.invalidate = PerMille(0);
+        let offset = *random.pick(&[512, 512, 4096]);
+        for volume in &mut self.machine.volumes {
+            volume.direct = volume.direct.map(|direct| Alignment { offset, ..direct });
+        }
+        self
+    }
+
+    /// The same run with opens and calls in their other forms, too.
+    #[must_use]
+    pub fn with_all_calls(mut self, seed: u64) -> Self {
+        self.varied = *Random::new(seed ^ 0x6361_6c6c).pick(&[PerMille(200), PerMille(600)]);
+        self
     }
 
     /// The same run with these rates of faults.

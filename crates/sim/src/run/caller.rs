@@ -2,10 +2,10 @@
 //! other.
 //!
 //! A call is blocking, or asynchronous, or its future is dropped after some polls. A dropped write
-//! has accepted a prefix, which is read back.
+//! has accepted a prefix, which is read back. Calls of a direct handle are in [`direct`].
 
-use std::cell::Cell;
 use std::future::Future;
+use std::io::{IoSlice, IoSliceMut};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,17 +13,21 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use crate::core::engine::Engine;
-use crate::core::file::File;
-use crate::core::open::Open;
-use crate::core::slices::Slices;
+use crate::core::error::ErrorKind;
+use crate::core::slices::{Slices, SlicesMut};
 use crate::core::wait;
 use crate::platform::{clock, thread};
 use crate::random::{PerMille, Random};
 use crate::run::Stage;
 use crate::run::model::Kind;
 use crate::run::operation::{self, Operation};
-use crate::run::reading::Reading;
+use crate::run::reading::{Reading, Way};
 use crate::world::{self, machine};
+
+mod direct;
+mod opening;
+
+use opening::{Handle, Opened};
 
 /// Tries to read back a dropped write, on a device that fails now and then.
 const READS_BACK: u32 = 200;
@@ -33,19 +37,8 @@ pub(super) struct Caller {
     stage: Rc<Stage>,
     engine: Engine,
     random: Random,
-    handle: Option<Handle>,
+    handle: Option<Opened>,
     last_end: u64,
-}
-
-/// An open file.
-struct Handle {
-    file: File,
-    /// Number of the file in the model.
-    number: usize,
-    /// Number of its open.
-    opened: u64,
-    /// Failed page writes that it need not report.
-    reported: Cell<u64>,
 }
 
 impl Caller {
@@ -59,47 +52,50 @@ impl Caller {
                 Some(handle) => handle,
                 None => self.open(),
             };
-            self.handle = self.step(handle);
+            self.handle = match handle {
+                Opened::Cached(handle) => self.step(handle).map(Opened::Cached),
+                Opened::Direct(handle) => self.step_direct(handle).map(Opened::Direct),
+            };
         }
         // The device is well from here on, so that everything can end.
         self.stage.get_well();
         self.stage.wait_for_visitors();
         if let Some(handle) = self.handle.take() {
-            if self.random.below(2) == 0 {
-                self.sync(&handle, Operation::SyncData);
+            let syncs = self.random.below(2) == 0;
+            match handle {
+                Opened::Cached(handle) => {
+                    if syncs {
+                        self.sync(&handle, Operation::SyncData);
+                    }
+                    self.close(handle);
+                }
+                Opened::Direct(handle) => {
+                    if syncs {
+                        self.sync_direct(&handle, Operation::SyncData);
+                    }
+                    self.close_direct(handle);
+                }
             }
-            self.close(handle);
         }
     }
 
-    fn open(&mut self) -> Handle {
-        let stage = Rc::clone(&self.stage);
-        let number = self.random.below(u64::from(stage.plan.files)) as usize;
-        let path = stage.plan.path(number);
-        let open = if stage.plan.are_devices { Open::write() } else { Open::create() };
-        let open = match self.random.happens(stage.plan.uncached) {
-            true => open.uncached(true),
-            false => open,
-        };
-        let first = stage.begin_open(number);
-        let file = loop {
-            match self.engine.open(&path, open.clone()) {
-                Ok(file) => break file,
-                Err(error) => stage.check_open_failure(number, &error),
-            }
-        };
-        let opened = stage.check_opened(number, &file, first);
-        Handle { file, number, opened, reported: Cell::new(stage.begin_reporting(number)) }
+    /// Draws the next call on a file.
+    fn draw(&mut self, number: usize) -> Operation {
+        // A caller of a killed process ends here.
+        world::preempt();
+        let size = self.stage.model.borrow().files[number].ledger.size();
+        let operation = Operation::draw(&mut self.random, &self.stage.plan, size, self.last_end);
+        world::trace(format_args!("file {number}: {operation:?}"));
+        operation
     }
 
     /// Makes one call. Returns the handle unless the call closed it.
     fn step(&mut self, handle: Handle) -> Option<Handle> {
-        // A caller of a killed process ends here.
-        world::preempt();
-        let number = handle.number;
-        let size = self.stage.model.borrow().files[number].ledger.size();
-        let operation = Operation::draw(&mut self.random, &self.stage.plan, size, self.last_end);
-        world::trace(format_args!("file {number}: {operation:?}"));
+        let operation = self.draw(handle.number);
+        if !handle.role.allows(operation) {
+            self.check_refusal(&handle, operation);
+            return Some(handle);
+        }
         match operation {
             Operation::Write { offset, length } => self.write(&handle, offset, length),
             Operation::Append { length } => self.append(&handle, length),
@@ -124,16 +120,17 @@ impl Caller {
         let claimed = stage.claim(number, Kind::Change, |size| {
             if end > size { offset.min(size)..u64::MAX } else { offset..end }
         });
+        let size = stage.model.borrow().files[number].ledger.size();
         let data: Rc<[u8]> = operation::data(&mut self.random, length).into();
         let begun = stage.model.borrow_mut().files[number].begin(Some(offset), &data);
-        let slice = [std::io::IoSlice::new(&data)];
         let past = match self.random.below(3) {
             0 => handle.file.write_past(&data, offset),
             _ => Ok(0),
         };
+        let slices = self.slices(&data);
         let (accepted, result) = match past {
             Ok(past) => {
-                let mut rest = Slices::new(&slice);
+                let mut rest = Slices::new(&slices);
                 rest.advance(past);
                 let writing = handle.file.write_all(rest, offset + past as u64);
                 match self.drive(writing) {
@@ -147,17 +144,40 @@ impl Caller {
         world::trace(format_args!("file {number}: accepted {accepted} at {offset}: {result:?}"));
         self.last_end = offset + accepted as u64;
         stage.check_write(number, &result);
+        if stage.plan.varied.0 > 0 && end > size && accepted as u64 == length {
+            let sizes = (handle.file.len(), handle.file.is_empty());
+            assert_eq!(sizes, (end, false), "contract 8: the size of file {number}");
+        }
         drop(claimed);
+    }
+
+    /// Bytes of a write in one slice, or in some of any lengths.
+    fn slices<'a>(&mut self, data: &'a [u8]) -> Vec<IoSlice<'a>> {
+        let (mut slices, mut rest) = (Vec::new(), data);
+        if self.random.happens(self.stage.plan.varied) {
+            self.stage.hit("in slices");
+            for _ in 0..self.random.below(4) {
+                let (slice, after) =
+                    rest.split_at(self.random.below(rest.len() as u64 + 1) as usize);
+                slices.push(IoSlice::new(slice));
+                rest = after;
+            }
+        }
+        slices.push(IoSlice::new(rest));
+        slices
     }
 
     fn append(&mut self, handle: &Handle, length: u64) {
         let (stage, number) = (Rc::clone(&self.stage), handle.number);
+        if self.random.happens(stage.plan.varied) {
+            return self.append_alone(handle, length);
+        }
         let claimed = stage.claim(number, Kind::Append, |size| size..u64::MAX);
         let data: Rc<[u8]> = operation::data(&mut self.random, length).into();
         let begun = stage.model.borrow_mut().files[number].begin(None, &data);
-        let slice = [std::io::IoSlice::new(&data)];
+        let slices = self.slices(&data);
         // Its future is never dropped: where the rest of it went would not be known.
-        let appending = handle.file.append_all(Slices::new(&slice));
+        let appending = handle.file.append_all(Slices::new(&slices));
         let (offset, accepted, result) = wait::drive(appending);
         stage.model.borrow_mut().files[number].ledger.end(begun, offset, accepted);
         world::trace(format_args!("file {number}: appended {accepted} at {offset}: {result:?}"));
@@ -166,11 +186,46 @@ impl Caller {
         drop(claimed);
     }
 
+    /// Appends while no other caller does, so the offset is known, and the future can be dropped.
+    fn append_alone(&mut self, handle: &Handle, length: u64) {
+        let (stage, number) = (Rc::clone(&self.stage), handle.number);
+        let claimed = stage.claim(number, Kind::Change, |size| size..u64::MAX);
+        let size = stage.model.borrow().files[number].ledger.size();
+        let data: Rc<[u8]> = operation::data(&mut self.random, length).into();
+        let begun = stage.model.borrow_mut().files[number].begin(Some(size), &data);
+        let (accepted, result) = match self.drive(handle.file.append_async(&data)) {
+            Some(Ok(offset)) => {
+                assert_eq!(offset, size, "contract 8: the offset of an append to file {number}");
+                (data.len(), Ok(()))
+            }
+            Some(Err(error)) => (self.read_back(handle, size, &data), Err(error)),
+            None => (self.read_back(handle, size, &data), Ok(())),
+        };
+        stage.model.borrow_mut().files[number].ledger.end(begun, size, accepted);
+        world::trace(format_args!("file {number}: appended {accepted} at {size}: {result:?}"));
+        self.last_end = size + accepted as u64;
+        stage.hit("appended alone");
+        stage.check_write(number, &result);
+        drop(claimed);
+    }
+
     fn read(&mut self, handle: &Handle, offset: u64, length: u64) {
         let (stage, number) = (Rc::clone(&self.stage), handle.number);
         let mut buffer = vec![0; length as usize];
-        let reading = Reading::begin(&mut stage.model.borrow_mut().files[number], offset, length);
-        let result = self.drive(handle.file.read_at_async(&mut buffer, offset));
+        let reading = Reading::begin(
+            &mut stage.model.borrow_mut().files[number],
+            Way::Cached,
+            offset,
+            length,
+        );
+        let result = if self.random.happens(stage.plan.varied) {
+            let at = self.random.below(length + 1) as usize;
+            let (one, other) = buffer.split_at_mut(at);
+            let mut slices = [one, &mut [], other].map(IoSliceMut::new);
+            self.drive(handle.file.read_into(SlicesMut::new(&mut slices), offset))
+        } else {
+            self.drive(handle.file.read_at_async(&mut buffer, offset))
+        };
         let mut model = stage.model.borrow_mut();
         let file = &mut model.files[number];
         match result {
@@ -215,7 +270,7 @@ impl Caller {
             Some(result) => result,
             None => handle.file.set_len(length),
         };
-        stage.end_length(number, (length, announced), &handle.file, &result);
+        stage.end_length(number, (length, announced), || handle.file.len(), &result);
         drop(claimed);
     }
 
@@ -246,17 +301,58 @@ impl Caller {
             }
             None => stage.hit("abandoned"),
         }
+        if self.random.happens(stage.plan.varied) {
+            self.check_layout(handle);
+        }
+    }
+
+    fn check_layout(&self, handle: &Handle) {
+        let plan = &self.stage.plan;
+        let has_extents = !plan.are_devices && plan.volume(handle.number).extents;
+        match handle.file.layout() {
+            Ok(layout) => {
+                let is_sound = (layout.extents > 0) == (layout.allocated_bytes > 0);
+                assert!(is_sound && has_extents, "file {}: {layout:?}", handle.number);
+                self.stage.hit("layout");
+            }
+            Err(error) => {
+                let is_known = error.kind() == ErrorKind::Unsupported && !has_extents;
+                assert!(is_known, "file {}: no layout: {error:?}", handle.number);
+            }
+        }
+    }
+
+    /// A call that the handle does not permit is refused, and changes nothing.
+    fn check_refusal(&mut self, handle: &Handle, operation: Operation) {
+        let file = &handle.file;
+        let result = match operation {
+            Operation::Write { offset, .. } => file.write_at(&[1], offset),
+            Operation::Append { .. } => file.append(&[1]).map(drop),
+            Operation::SetLength(length) => file.set_len(length),
+            Operation::DiscardRange { offset, length } => file.discard(offset, length),
+            Operation::DiscardDirty => file.discard_dirty().map(drop),
+            Operation::Read { .. }
+            | Operation::SyncData
+            | Operation::SyncAll
+            | Operation::Close => unreachable!("permitted to every handle: {operation:?}"),
+        };
+        let kind = result.err().map(|error| error.kind());
+        assert_eq!(kind, Some(ErrorKind::NotPermitted), "file {}: {operation:?}", handle.number);
+        self.stage.hit("not permitted");
     }
 
     fn discard_dirty(&mut self, handle: &Handle) {
         let (stage, number) = (Rc::clone(&self.stage), handle.number);
         let claimed = stage.claim(number, Kind::Change, |_| 0..u64::MAX);
         stage.begin_drop(number);
-        let result = handle.file.discard_dirty();
-        if result.is_ok() {
+        let result = match self.random.happens(stage.plan.varied) {
+            true => self.drive(handle.file.discard_dirty_async()),
+            false => Some(handle.file.discard_dirty()),
+        };
+        if matches!(result, Some(Ok(_))) {
             handle.reported.set(stage.begin_reporting(number));
         }
-        stage.check_dropped(number, &result);
+        stage.check_dropped(number, result.as_ref());
         drop(claimed);
     }
 

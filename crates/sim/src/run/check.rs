@@ -7,15 +7,11 @@ use std::rc::Rc;
 use forebay_block::knobs::Merging;
 
 use crate::core::error::{Error, ErrorKind, Result};
-use crate::core::file::File;
 use crate::core::shared::Shared;
 use crate::run::Stage;
 use crate::run::model::{Claimed, Kind};
 use crate::stored::{Keep, StoredFile};
 use crate::world::{self, machine};
-
-/// Tries to read a file on a device that fails now and then.
-const READS: u32 = 500;
 
 /// The state of a file when a sync or a close was asked for.
 pub(super) struct Asked {
@@ -78,12 +74,13 @@ impl Stage {
     }
 
     /// A file was opened, by the first handle of several perhaps. If page writes have failed, the
-    /// data may have been dropped with the handles before. Returns the number of the open.
+    /// data may have been dropped with the handles before: `read` reads the whole file. Returns the
+    /// number of the open.
     pub(super) fn check_opened(
         self: &Rc<Self>,
         number: usize,
-        file: &File,
         first: Option<Claimed>,
+        read: impl FnOnce() -> Vec<u8>,
     ) -> u64 {
         let mut model = self.model.borrow_mut();
         let of_file = &mut model.files[number];
@@ -96,23 +93,19 @@ impl Stage {
         drop(model);
         let claim = || self.claim(number, Kind::Change, |_| 0..u64::MAX);
         if let Some(claimed) = first.or_else(|| is_late.then(claim)) {
-            self.check_found(number, file, claimed);
+            self.check_found(number, claimed, read);
         }
         opened
     }
 
-    fn check_found(&self, number: usize, file: &File, claimed: Claimed) {
+    fn check_found(&self, number: usize, claimed: Claimed, read: impl FnOnce() -> Vec<u8>) {
         self.note_failed_flushes(number);
         let path = self.plan.path(number);
         // A flush has failed because of the undone ones.
         let undone = machine::undone(&path);
         if machine::has_failed(&path) || !undone.is_empty() {
             self.begin_change(number, 0);
-            let mut found = vec![0; file.len() as usize];
-            let mut reads = (0..READS).map(|_| file.read_at(&mut found, 0));
-            let length = reads.find_map(Result::ok);
-            drop(reads);
-            assert_eq!(length, Some(found.len()), "file {number} can be read");
+            let found = read();
             let mut model = self.model.borrow_mut();
             let of_file = &mut model.files[number];
             let differing = of_file.ledger.reread(&found);
@@ -147,7 +140,7 @@ impl Stage {
     }
 
     /// A failure needs a cause at the device.
-    fn check_failure(&self, number: usize, error: &Error) {
+    pub(super) fn check_failure(&self, number: usize, error: &Error) {
         let may_fail = self.may_fail();
         let is_known =
             matches!(error.kind(), ErrorKind::Io | ErrorKind::NoSpace | ErrorKind::Poisoned);
@@ -158,7 +151,7 @@ impl Stage {
         world::trace(format_args!("file {number}: {error}"));
     }
 
-    fn may_fail(&self) -> bool {
+    pub(super) fn may_fail(&self) -> bool {
         let faults = self.plan.machine.faults;
         faults != faults.passing()
             || self.plan.disturbance.bad_pages.0 > 0
@@ -181,11 +174,11 @@ impl Stage {
         &self,
         number: usize,
         (length, announced): (u64, u64),
-        file: &File,
+        size: impl FnOnce() -> u64,
         result: &Result<()>,
     ) {
         // A dropped future may have set it before the next one failed.
-        let is_set = result.is_ok() || file.len() == length;
+        let is_set = result.is_ok() || size() == length;
         let mut model = self.model.borrow_mut();
         let of_file = &mut model.files[number];
         of_file.is_changing -= 1;
@@ -239,21 +232,23 @@ impl Stage {
         self.model.borrow_mut().files[number].is_verifying = true;
     }
 
-    /// Dirty data was dropped: the file is as the device has it.
-    pub(super) fn check_dropped(&self, number: usize, result: &Result<u64>) {
+    /// Dirty data was dropped: the file is as the device has it. If the future was dropped before
+    /// it ended (`None`), no data was.
+    pub(super) fn check_dropped(&self, number: usize, result: Option<&Result<u64>>) {
         let path = self.plan.path(number);
         let stored = machine::stored(&path, |stored| stored.read(0, stored.size()));
         let mut model = self.model.borrow_mut();
         let file = &mut model.files[number];
         file.is_changing -= 1;
         file.is_verifying = false;
-        if result.is_ok() {
+        if matches!(result, Some(Ok(_))) {
             file.ledger.reread(&stored);
         }
         drop(model);
         match result {
-            Ok(_) => self.hit("discarded"),
-            Err(error) => self.check_failure(number, error),
+            Some(Ok(_)) => self.hit("discarded"),
+            Some(Err(error)) => self.check_failure(number, error),
+            None => self.hit("abandoned"),
         }
     }
 
@@ -454,7 +449,12 @@ impl Stage {
         let (free, frames) = (shared.pool.free(), shared.pool.arena().frames());
         assert_eq!(free, frames, "contract 12: frames are lost");
         assert_eq!(shared.level.dirty(), 0, "contract 12: pages are charged that nobody has");
-        if !self.heard.is_empty() {
+        assert!(
+            self.heard.count() >= self.owed_errors.get(),
+            "contract 2: the program did not hear of a write that failed after its handle was \
+             dropped"
+        );
+        if self.heard.count() > 0 {
             assert!(self.may_fail(), "contract 2: an error is reported without a cause");
             self.hit("error reported");
         }

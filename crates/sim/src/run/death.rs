@@ -83,6 +83,7 @@ impl Stage {
         }
         // The engine of a dead process reports while it is unwound.
         self.heard.clear();
+        self.owed_errors.set(0);
         self.start_process();
     }
 
@@ -122,6 +123,13 @@ impl Stage {
     /// The process died, the machine did not.
     fn found_after_death(&self, number: usize) {
         let found = self.survivor_now(number);
+        let model = self.model.borrow();
+        let file = &model.files[number];
+        let is_known = file.direct_handles > 0 && file.is_quiet() && !file.is_verifying;
+        drop(model);
+        if is_known {
+            self.check_contents(number, "contract 4: after the death of a process with it direct");
+        }
         let mut model = self.model.borrow_mut();
         let file = &mut model.files[number];
         if let Err(wrong) = file.ledger.check(&found) {

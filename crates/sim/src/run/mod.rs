@@ -84,6 +84,8 @@ struct Stage {
     /// Other programs that wait for a lease of this life of the engine.
     waiting_visitors: Cell<usize>,
     heard: Heard,
+    /// Errors of direct writes that no call has returned, and whose handles are dropped.
+    owed_errors: Cell<usize>,
     /// Callers that have not ended.
     callers: Cell<usize>,
     /// No call fails from now on because of the device.
@@ -119,6 +121,7 @@ impl Stage {
             visitors: RefCell::default(),
             waiting_visitors: Cell::new(0),
             heard: Heard::default(),
+            owed_errors: Cell::new(0),
             callers: Cell::new(plan.callers),
             is_well: Cell::new(false),
             is_over: Cell::new(false),
@@ -200,6 +203,8 @@ fn count(stats: &Stats) {
         ("zeroes written", stats.zero_bytes),
         ("completions held", stats.completion_holds),
         ("plug held", stats.plug_holds),
+        ("plugged", stats.plugged),
+        ("bounced", stats.bounced),
     ] {
         marks::add(name, count);
     }

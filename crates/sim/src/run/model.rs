@@ -27,10 +27,12 @@ pub(super) struct FileModel {
     pub(super) ledger: Ledger,
     claims: Vec<Claim>,
     pub(super) readings: Vec<Rc<Reading>>,
-    /// Handles that are open. One that is being closed does not count.
+    /// Handles that are open or being opened. One that is being closed does not count.
     pub(super) handles: u32,
     /// Handles that are being closed.
     pub(super) closing: u32,
+    /// Handles past the cache that are open.
+    pub(super) direct_handles: u32,
     /// Every handle since the first one was closed, and its close ended well.
     pub(super) closed_well: bool,
     /// How often a first handle was opened.
@@ -88,6 +90,7 @@ impl Model {
             readings: Vec::new(),
             handles: 0,
             closing: 0,
+            direct_handles: 0,
             closed_well: true,
             generation: 0,
             is_verifying: false,
@@ -153,7 +156,7 @@ impl FileModel {
         self.claims.clear();
         self.readings.clear();
         self.open.clear();
-        (self.handles, self.closing, self.is_changing) = (0, 0, 0);
+        (self.handles, self.closing, self.direct_handles, self.is_changing) = (0, 0, 0, 0);
         (self.is_verifying, self.is_poisoned, self.closed_well) = (false, false, true);
         self.failed_flushes = failed_flushes;
         self.generation += 1;

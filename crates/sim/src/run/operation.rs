@@ -74,7 +74,7 @@ pub(super) fn data(random: &mut Random, length: u64) -> Vec<u8> {
 }
 
 /// A place up to `most`: at the border of a page or of a sector, near one, or anywhere.
-fn place(random: &mut Random, most: u64) -> u64 {
+pub(super) fn place(random: &mut Random, most: u64) -> u64 {
     let anywhere = random.below(most + 1);
     match random.below(4) {
         0 => anywhere / 4096 * 4096,
@@ -85,7 +85,7 @@ fn place(random: &mut Random, most: u64) -> u64 {
 }
 
 /// A length from 1 up to `most`.
-fn length(random: &mut Random, most: u64) -> u64 {
+pub(super) fn length(random: &mut Random, most: u64) -> u64 {
     let any = match random.below(3) {
         0 => random.within(1..600),
         1 => 4096 * random.within(1..most / 4096 + 2),

@@ -1,8 +1,9 @@
 //! A read that is under way, and the bytes that it may find.
 //!
 //! A byte that nobody changes meanwhile has one value. Under a write each page reads as before or
-//! as after, never as a mixture: reads and writes are atomic per page. Under a change of the end
-//! nothing is known from there on.
+//! as after, never as a mixture: reads and writes through the cache are atomic per page. Past the
+//! cache each byte reads as before or as after. Under a change of the end nothing is known from
+//! there on.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -13,9 +14,17 @@ use forebay_cache::limits::PAGE;
 
 use crate::run::model::FileModel;
 
+/// The way of a read to the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    Cached,
+    Direct,
+}
+
 /// One read.
 pub(super) struct Reading {
     offset: u64,
+    way: Way,
     /// The bytes of the range when the read began; fewer at the end of the file.
     before: Vec<u8>,
     /// Writes that were under way at any time meanwhile, in the order of their beginnings.
@@ -27,7 +36,7 @@ pub(super) struct Reading {
 
 impl Reading {
     /// A read begins.
-    pub(super) fn begin(file: &mut FileModel, offset: u64, length: u64) -> Rc<Self> {
+    pub(super) fn begin(file: &mut FileModel, way: Way, offset: u64, length: u64) -> Rc<Self> {
         let size = file.ledger.size();
         let bytes = offset.min(size) as usize..(offset + length).min(size) as usize;
         let is_known = file.is_changing == 0 && !file.is_verifying;
@@ -38,6 +47,7 @@ impl Reading {
         };
         let reading = Rc::new(Self {
             offset,
+            way,
             before: file.ledger.bytes()[bytes].to_vec(),
             writes: RefCell::new(file.ledger.under_way()),
             unknown_from: Cell::new(unknown_from),
@@ -118,7 +128,7 @@ impl Reading {
             return Err(format!("byte {} is {:#x}", position + at as u64, found[at]));
         }
         // With one write alone the page is as before, or as after.
-        if let [part] = &touching[..] {
+        if let ([part], Way::Cached) = (&touching[..], self.way) {
             let is_old = part.bytes.clone().all(|at| found[at] == before[at]);
             let is_new = part.bytes.clone().all(|at| found[at] == part.at(at));
             if !is_old && !is_new {

@@ -1,0 +1,46 @@
+//! Opens and calls in their other forms: handles for reading or appending only, opens that cut the
+//! file, bytes in several slices, appends whose future is dropped.
+
+mod common;
+
+use common::{assert_marks, swarm};
+use forebay_sim::Plan;
+
+#[test]
+fn contract_08_every_form_of_a_call_agrees_with_a_plain_file() {
+    let marks = swarm("contract_08_every_form", 200, |seed| Plan::calm(seed).with_all_calls(seed));
+    let places = [
+        "in slices",
+        "appended alone",
+        "not permitted",
+        "made once",
+        "cut at open",
+        "layout",
+        "sync ok",
+        "read back",
+    ];
+    assert_marks(&marks, &places);
+}
+
+#[test]
+fn contract_02_every_form_of_a_call_survives_a_device_that_fails() {
+    let marks = swarm("contract_02_every_form", 150, |seed| Plan::swarm(seed).with_all_calls(seed));
+    assert_marks(&marks, &["cut at open", "sync failed", "discarded", "not permitted"]);
+}
+
+#[test]
+fn contract_10_handles_of_devices_permit_what_they_are_for() {
+    let marks = swarm("contract_10_handles_of_devices", 60, |seed| {
+        Plan::devices(seed).with_all_calls(seed)
+    });
+    assert_marks(&marks, &["in slices", "not permitted", "sync ok"]);
+}
+
+/// Past the cache in some of the opens, and with deaths of the process.
+#[test]
+fn contract_04_every_form_of_a_call_before_a_death() {
+    let marks = swarm("contract_04_every_form", 80, |seed| {
+        Plan::deaths(seed).with_all_calls(seed).past_the_cache(seed)
+    });
+    assert_marks(&marks, &["killed", "power cut", "cut at open", "opened direct"]);
+}

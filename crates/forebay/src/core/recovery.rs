@@ -5,3 +5,4 @@
 pub(crate) mod finish;
 pub(crate) mod inherited;
 pub(crate) mod plan;
+pub(crate) mod work;

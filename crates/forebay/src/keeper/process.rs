@@ -10,7 +10,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::ops::Range;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use std::time::{Duration, Instant};
 use forebay_uring::layout::LAYOUT_VERSION;
 use forebay_uring::local::Peer;
 use forebay_uring::passing::{self, Awaited, Listener, Received, wait};
-use forebay_uring::{Arena, Channel, File, Gone, Kind, Lock, Process, detached};
+use forebay_uring::{Arena, Channel, File, Gone, Process, detached};
 
 use super::devices::finish;
 use super::log::Log;
@@ -32,8 +31,8 @@ use crate::core::limits::{
     KEEPER_ADOPTION, KEEPER_FIRST_WORD, KEEPER_LOOKS, KEEPER_RINGS, KEEPER_WATCHDOG,
 };
 use crate::core::recovery::finish::{Job, Rings};
-use crate::core::recovery::inherited::{INTERRUPTED, headers, is_meant, known_of};
-use crate::core::recovery::plan::{Plan, plan};
+use crate::core::recovery::inherited;
+use crate::core::recovery::work::{Work, work_of};
 
 /// Runs the keeper and exits, if this process was started as one by
 /// [`Keeper::this_program`](super::Keeper::this_program). Otherwise returns at once.
@@ -322,7 +321,8 @@ impl Keeping {
         let progress = Arc::new(Progress::new());
         let report = self.report(start);
         let watchdog = Watchdog::start(self.report(start), self.hello.patience, &progress);
-        let Work { jobs, refused } = work_of(&self.arena, std::mem::take(&mut self.files));
+        let Work { jobs, refused } =
+            work_of(&self.arena, received(std::mem::take(&mut self.files)));
         report.tell_refused(&refused);
         let (generations, jobs): (Vec<u16>, BTreeMap<u32, Job>) =
             jobs.into_iter().map(|(number, (generation, job))| (generation, (number, job))).unzip();
@@ -527,80 +527,13 @@ fn wants_to_adopt(channel: &Channel) -> bool {
     false
 }
 
-/// Work of a keeper.
-#[derive(Debug)]
-pub(crate) struct Work {
-    /// Jobs and generations, by file number.
-    pub(crate) jobs: BTreeMap<u32, (u16, Job)>,
-    /// Files that do not match their records, or could not be examined.
-    pub(crate) refused: Vec<Refused>,
-}
-
-/// A file with unwritten data that must not be written.
-#[derive(Debug)]
-pub(crate) struct Refused {
-    pub(crate) number: u32,
-    pub(crate) path: PathBuf,
-    pub(crate) bytes: u64,
-    /// Ranges of these bytes.
-    pub(crate) ranges: Vec<Range<u64>>,
-    pub(crate) error: io::Error,
-}
-
-impl Refused {
-    fn new(number: u32, path: PathBuf, plan: &Plan, error: io::Error) -> Self {
-        Self { number, path, bytes: plan.bytes(), ranges: plan.ranges(), error }
-    }
-}
-
-/// Returns the work for these files.
-pub(crate) fn work_of(arena: &Arena, kept: BTreeMap<u32, Kept>) -> Work {
-    let mut known = BTreeMap::new();
-    let mut files = BTreeMap::new();
-    for (number, Kept { generation, file }) in kept {
-        let path = path_of(&file);
-        // `None` if no frame of it was ever published, or all of it is written and it was being
-        // closed.
-        if let Some(record) = arena.file(number).filter(|record| record.generation == generation) {
-            let file = File::of_descriptor(file).and_then(|file| match is_meant(&file, &record) {
-                true => Ok(file),
-                false => Err(io::Error::other("not the file of this record")),
-            });
-            known.insert(number, known_of(&record));
-            files.insert(number, (generation, path, file, record.interrupted));
-        }
-    }
-    let mut plans = plan(&known, headers(arena), |frame| arena.written_of(frame));
-    let mut work = Work { jobs: BTreeMap::new(), refused: Vec::new() };
-    for (number, (generation, path, file, is_interrupted)) in files {
-        let plan = plans.remove(&number).expect("every known file has a plan");
-        if is_interrupted {
-            // Even without published data: some accepted bytes may not be published.
-            let error = io::Error::other(INTERRUPTED);
-            work.refused.push(Refused::new(number, path, &plan, error));
-            continue;
-        }
-        match file.and_then(|file| if plan.is_empty() { Ok(file) } else { still_locked(file) }) {
-            Ok(file) => {
-                work.jobs.insert(number, (generation, Job::new(file, path, plan)));
-            }
-            Err(_) if plan.is_empty() => {}
-            Err(error) => work.refused.push(Refused::new(number, path, &plan, error)),
-        }
-    }
-    work
-}
-
-/// Returns a file to write, unless another program has locked it meanwhile. Its lock came with it.
-/// If that was released, the present owner may have written newer data.
-fn still_locked(file: File) -> io::Result<File> {
-    // A block device cannot have another owner.
-    if file.kind() == Kind::Regular && matches!(file.try_ofd_lock(), Ok(Lock::HeldElsewhere)) {
-        return Err(io::Error::other(
-            "another program has locked it and may have written newer data",
-        ));
-    }
-    Ok(file)
+/// Returns the files of descriptors that a keeper holds.
+pub(crate) fn received(kept: BTreeMap<u32, Kept>) -> BTreeMap<u32, inherited::Received> {
+    let receive = |(number, Kept { generation, file })| {
+        let found = path_of(&file);
+        (number, inherited::Received { generation, found, file: File::of_descriptor(file) })
+    };
+    kept.into_iter().map(receive).collect()
 }
 
 /// Returns the present path of a file, as the kernel reports it.
@@ -746,7 +679,7 @@ mod tests {
     /// A program that is stopped in the middle of an adoption.
     #[test]
     fn contract_06_a_silent_adopter_does_not_keep_the_leases() {
-        use forebay_uring::{Access, Create, How, LeaseWatch, Truncate};
+        use forebay_uring::{Access, Create, How, LeaseWatch, Lock, Truncate};
 
         let directory = tempfile::tempdir_in(".").unwrap();
         let (socket, path) = (directory.path().join("socket"), directory.path().join("file"));

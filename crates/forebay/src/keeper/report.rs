@@ -10,10 +10,9 @@ use forebay_uring::Arena;
 
 use super::image;
 use super::log::Log;
-use super::process::Refused;
 use super::progress::Hung;
 use crate::core::recovery::finish::{Done, places};
-use crate::core::recovery::plan::Plan;
+use crate::core::recovery::work::{Refused, note_done};
 
 /// Sources and destinations of the result.
 #[derive(Debug)]
@@ -80,20 +79,5 @@ impl Report {
                 self.log.say(format_args!("could not save to {}: {error}", directory.display()));
             }
         }
-    }
-}
-
-/// Marks a finished file in the arena. An adopting program, or a saved copy of the arena, then has
-/// no unwritten data of it.
-pub(crate) fn note_done(arena: &Arena, number: u32, plan: &Plan) {
-    debug_assert!(
-        plan.clean.iter().all(|(_, header)| header.file == number),
-        "the plan has pages of another file"
-    );
-    plan.spent.iter().for_each(|frame| arena.retire(*frame));
-    plan.clean.iter().for_each(|(frame, header)| arena.publish(*frame, *header));
-    if let Some(length) = plan.cut {
-        arena.set_file_size(number, length);
-        arena.set_file_cut(number, None);
     }
 }

@@ -22,12 +22,12 @@ use forebay_uring::{Alive, Arena, File, Gone};
 
 use super::devices::finish;
 use super::image::Recovered;
-use super::process::{Kept, Refused, Work, let_go, work_of};
+use super::process::{Kept, let_go, received};
 use super::progress::Progress;
-use super::report::note_done;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::{KEEPER_ANSWER, KEEPER_RINGS, PATIENCE};
 use crate::core::recovery::finish::{Done, Job, Rings, places};
+use crate::core::recovery::work::{Refused, Work, note_done, work_of};
 use crate::platform::sync::Mutex;
 
 const PREFIX: &str = "forebay.";
@@ -190,7 +190,7 @@ impl Stored {
         let is_gone =
             self.gone.map(Gone::of_descriptor).and_then(|gone| gone.wait(Some(KEEPER_RINGS)).ok());
         let rings = if is_gone == Some(true) { Rings::Gone } else { Rings::MayBeThere };
-        let Work { jobs, refused } = work_of(&arena, self.files);
+        let Work { jobs, refused } = work_of(&arena, received(self.files));
         let jobs: BTreeMap<u32, Job> =
             jobs.into_iter().map(|(number, (_, job))| (number, job)).collect();
         let done = finish(&arena, jobs, rings, PATIENCE, &Progress::new());

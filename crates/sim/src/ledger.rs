@@ -143,6 +143,13 @@ impl Ledger {
     /// The process of the callers has died: nothing is under way, and the file is as found. The
     /// next process promises nothing about it.
     pub fn die(&mut self, found: &[u8]) {
+        self.pass_on(found);
+        self.forsake();
+    }
+
+    /// The process of the callers has died, and the next one goes on with the file as found: its
+    /// syncs cover all of it.
+    pub fn pass_on(&mut self, found: &[u8]) {
         // Of writes over each other the device may have had each, one after the other.
         for Pending { offset, data, is_mixed, .. } in std::mem::take(&mut self.pending) {
             let offset = offset.filter(|_| is_mixed).unwrap_or(u64::MAX);
@@ -166,7 +173,6 @@ impl Ledger {
                 self.note(sector, false);
             }
         }
-        self.forsake();
     }
 
     /// Records that another program opens the file.

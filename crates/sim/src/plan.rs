@@ -108,6 +108,8 @@ pub struct Plan {
     pub deaths: u32,
     /// Whether the arena records its content for a keeper.
     pub is_survived: bool,
+    /// Whether the engine has a keeper, from which the next engine adopts the files after a death.
+    pub adopts: bool,
 }
 
 impl Plan {
@@ -170,6 +172,7 @@ impl Plan {
             varied: PerMille(0),
             deaths: 0,
             is_survived: random.below(2) == 0,
+            adopts: false,
         }
     }
 
@@ -203,6 +206,12 @@ impl Plan {
         let mut random = Random::new(seed ^ 0x6465_6174);
         let disturbance = Disturbance { death: PerMille(100), ..plan.disturbance };
         Self { deaths: random.within(1..5) as u32, disturbance, ..plan }
+    }
+
+    /// As [`deaths`](Self::deaths), with a keeper. The next engine adopts what it holds.
+    #[must_use]
+    pub fn adoptions(seed: u64) -> Self {
+        Self { adopts: true, is_survived: true, ..Self::deaths(seed) }
     }
 
     /// Returns a plan with devices instead of files.

@@ -27,3 +27,42 @@ fn contract_04_accepted_data_outlives_the_process_at_every_moment() {
         &["process death", "saved", "nothing to be saved", "page write failed", "discarded"],
     );
 }
+
+/// The keeper holds the files of the dead engine and writes what it can. The next engine adopts
+/// them with their pages, and goes on as if nothing had happened.
+#[test]
+fn contract_04_the_next_engine_adopts_what_the_keeper_holds() {
+    let marks = swarm("contract_04_the_next_engine_adopts", 150, Plan::adoptions);
+    let places = [
+        "adopted",
+        "adopted clean",
+        "adopted unwritten",
+        "killed",
+        "power cut",
+        "sync ok",
+        "lease broken",
+    ];
+    assert_marks(&marks, &places);
+}
+
+#[test]
+fn contract_10_the_next_engine_adopts_devices() {
+    let marks = swarm("contract_10_the_next_engine_adopts", 60, |seed| {
+        let Plan { are_devices, odd_sectors, .. } = Plan::devices(seed);
+        Plan { are_devices, odd_sectors, ..Plan::adoptions(seed) }.with_space(u64::MAX / 2)
+    });
+    assert_marks(&marks, &["adopted", "adopted clean", "sync ok"]);
+}
+
+/// With nothing else that goes wrong no call fails, before the death and after.
+#[test]
+fn contract_04_adoption_on_a_well_device_loses_nothing() {
+    let marks = swarm("contract_04_adoption_on_a_well_device", 100, |seed| {
+        let calm = Plan::calm(seed);
+        let (faults, mix) = (calm.machine.faults, calm.mix);
+        let disturbance = Disturbance { death: PerMille(100), ..calm.disturbance };
+        let adoptions = Plan { mix, disturbance, ..Plan::adoptions(seed) };
+        adoptions.with_faults(faults).with_space(u64::MAX / 2)
+    });
+    assert_marks(&marks, &["adopted", "adopted clean", "seen by others"]);
+}

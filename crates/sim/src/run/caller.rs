@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use crate::core::engine::Engine;
 use crate::core::error::ErrorKind;
+use crate::core::file::File;
 use crate::core::slices::{Slices, SlicesMut};
 use crate::core::wait;
 use crate::platform::{clock, thread};
@@ -46,7 +47,8 @@ impl Caller {
         Self { stage: Rc::clone(stage), engine, random, handle: None, last_end: 0 }
     }
 
-    pub(super) fn run(mut self) {
+    pub(super) fn run(mut self, adopted: Vec<File>) {
+        self.take_adopted(adopted);
         while self.stage.take_operation() {
             let handle = match self.handle.take() {
                 Some(handle) => handle,

@@ -311,7 +311,7 @@ impl Stage {
     }
 
     /// After all handles were closed no sync covers what a failed flush has lost.
-    fn note_failed_flushes(&self, number: usize) {
+    pub(super) fn note_failed_flushes(&self, number: usize) {
         let path = self.plan.path(number);
         let mut model = self.model.borrow_mut();
         let file = &mut model.files[number];

@@ -29,6 +29,8 @@ enum End {
     Killed,
     /// Killed, and a keeper finishes the writing.
     Kept,
+    /// Killed, and the next engine adopts the files from the keeper.
+    Adopted,
     /// The whole machine stops.
     PowerCut,
 }
@@ -48,20 +50,27 @@ impl Stage {
         let is_kept = self.plan.is_survived && !self.plan.are_devices;
         let end = match random.below(3) {
             0 => End::PowerCut,
-            1 if is_kept => End::Kept,
+            _ if self.plan.adopts && random.below(4) > 0 => End::Adopted,
+            1 if is_kept && !self.plan.adopts => End::Kept,
             _ => End::Killed,
         };
         self.lives.set(self.lives.get() + 1);
         self.waiting_visitors.set(0);
         world::trace(format_args!("the process ends: {end:?}"));
         let snapshot = || shared.pool.arena().snapshot().expect("memory");
-        let arena = (end == End::Kept).then(snapshot);
+        let arena = matches!(end, End::Kept | End::Adopted).then(snapshot);
         drop(shared);
         let survivors = (end == End::PowerCut).then(|| {
             let keep = *random.pick(&[Keep::Nothing, Keep::Everything, Keep::Some, Keep::Some]);
             machine::survivors(keep, &mut self.crashes.borrow_mut())
         });
         machine::kill(self.engine.get());
+        if end != End::Adopted
+            && let Some(keeper) = self.keeper.take()
+        {
+            // It ends with the power, or dies, too.
+            keeper.end();
+        }
         match survivors {
             Some(survivors) => {
                 self.hit("power cut");
@@ -71,12 +80,17 @@ impl Stage {
             }
             None => {
                 self.wait_for_requests();
-                if let Some(arena) = arena {
-                    self.hit("kept");
-                    self.run_keeper(arena);
-                    self.check_kept();
-                } else {
-                    self.hit("killed");
+                match (end, arena) {
+                    (End::Kept, Some(arena)) => {
+                        self.hit("kept");
+                        self.run_keeper(arena);
+                        self.check_kept();
+                    }
+                    (End::Adopted, Some(arena)) => {
+                        self.check_arena(&arena);
+                        self.hand_over(arena, random);
+                    }
+                    _ => self.hit("killed"),
                 }
                 self.start_from(Self::found_after_death);
             }
@@ -99,10 +113,19 @@ impl Stage {
         for number in 0..self.plan.files as usize {
             found(self, number);
             let path = self.plan.path(number);
-            let mut model = self.model.borrow_mut();
             let is_there = machine::identity(&path).is_some();
             let failed = if is_there { machine::failed_flushes(&path) } else { 0 };
-            model.files[number].restart(is_there, failed);
+            let is_adopted = self.is_adopted(number);
+            let mut model = self.model.borrow_mut();
+            let file = &mut model.files[number];
+            let is_created = file.is_created;
+            file.restart(is_there, failed);
+            if is_adopted {
+                // The next engine has a handle, and owes the flush of the directory if this one
+                // did.
+                (file.handles, file.is_created) = (1, is_created);
+                file.opened();
+            }
         }
     }
 
@@ -122,6 +145,11 @@ impl Stage {
 
     /// The process died, the machine did not.
     fn found_after_death(&self, number: usize) {
+        if let Some(bytes) = self.adopted_bytes(number) {
+            self.note_failed_flushes(number);
+            self.model.borrow_mut().files[number].ledger.pass_on(&bytes);
+            return;
+        }
         let found = self.survivor_now(number);
         let model = self.model.borrow();
         let file = &model.files[number];
@@ -219,30 +247,44 @@ impl Stage {
     pub(super) fn check_process_death(&self) {
         let shared = self.shared.borrow();
         let Some(shared) = shared.as_ref().filter(|_| self.plan.is_survived) else { return };
+        self.check_arena(shared.pool.arena());
+    }
+
+    /// Every open file as a keeper would leave it that has this arena.
+    fn check_arena(&self, arena: &Arena) {
         self.hit("process death");
-        let arena = shared.pool.arena();
-        let records: BTreeMap<u32, _> = arena.files().collect();
-        let known = records.iter().map(|(number, record)| (*number, known_of(record))).collect();
-        let mut plans = plan(&known, headers(arena), |frame| arena.written_of(frame));
         for number in 0..self.plan.files as usize {
-            let path = self.plan.path(number);
-            let of_file = records.iter().find(|(_, record)| record.path == path);
-            if let Some((target, _)) = of_file {
-                let plan = plans.remove(target).expect("every file has a plan");
+            if let Some(plan) = self.recovery_of(number, arena) {
                 self.check_survived(number, arena, &plan);
             }
         }
     }
 
-    fn check_survived(&self, number: usize, arena: &Arena, plan: &Recovery) {
+    /// What a keeper would do for a file; `None` if the arena has no record of it.
+    fn recovery_of(&self, number: usize, arena: &Arena) -> Option<Recovery> {
         let path = self.plan.path(number);
-        let model = self.model.borrow();
-        let file = &model.files[number];
-        if file.is_changing > 0 || file.is_verifying || file.is_poisoned || file.ledger.appends() {
-            return;
-        }
-        let kernel = machine::stored(&path, |stored| stored.read(0, stored.size()));
-        let mut found = kernel.clone();
+        let (target, record) = arena.files().find(|(_, record)| record.path == path)?;
+        let known = BTreeMap::from([(target, known_of(&record))]);
+        plan(&known, headers(arena), |frame| arena.written_of(frame)).remove(&target)
+    }
+
+    /// Whether the next engine adopts a file.
+    fn is_adopted(&self, number: usize) -> bool {
+        self.adopted_bytes(number).is_some()
+    }
+
+    /// The bytes of a file that the next engine adopts, with those that are not written yet.
+    fn adopted_bytes(&self, number: usize) -> Option<Vec<u8>> {
+        let handed = self.handed.borrow();
+        let arena = &handed.as_ref()?.arena;
+        let plan = self.recovery_of(number, arena)?;
+        Some(self.recovered(number, arena, &plan))
+    }
+
+    /// The bytes of a file after a keeper has carried out its plan.
+    fn recovered(&self, number: usize, arena: &Arena, plan: &Recovery) -> Vec<u8> {
+        let path = self.plan.path(number);
+        let mut found = machine::stored(&path, |stored| stored.read(0, stored.size()));
         if let Some(cut) = plan.cut {
             found.resize(cut as usize, 0);
         }
@@ -253,6 +295,18 @@ impl Stage {
             }
             memory::read_part(arena, piece.frame, piece.at, &mut found[start..end]);
         }
+        found
+    }
+
+    fn check_survived(&self, number: usize, arena: &Arena, plan: &Recovery) {
+        let path = self.plan.path(number);
+        let model = self.model.borrow();
+        let file = &model.files[number];
+        if file.is_changing > 0 || file.is_verifying || file.is_poisoned || file.ledger.appends() {
+            return;
+        }
+        let kernel = machine::stored(&path, |stored| stored.read(0, stored.size()));
+        let found = self.recovered(number, arena, plan);
         let undone = machine::undone(&path);
         let failed: BTreeSet<u64> = machine::failed_pages(&path);
         let writing = file.ledger.under_way();

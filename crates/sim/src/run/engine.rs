@@ -6,12 +6,15 @@ use std::time::Duration;
 use crate::core::contexts::wanted::Wanted;
 use crate::core::engine::Engine;
 use crate::core::error::ErrorKind;
+use crate::core::file::File;
 use crate::core::home::Affinity;
 use crate::core::knobs;
 use crate::core::settings::Settings;
 use crate::core::shared::{Parts, Shared};
+use crate::core::standby::Standby;
 use crate::platform::{Arena, Buffers, ForkGuard};
 use crate::run::Stage;
+use crate::run::keeper::Keeper;
 
 /// Bytes of the pool of buffers for direct I/O.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -40,7 +43,14 @@ impl Heard {
 
 impl Stage {
     /// Builds the engine as `Builder::build` does, in the process of the caller.
-    pub(super) fn start_engine(&self) -> (Engine, Arc<Shared>) {
+    pub(super) fn start_engine(&self) -> (Engine, Arc<Shared>, Vec<File>) {
+        let arena = Arena::shared(self.plan.frames).expect("memory");
+        let (engine, shared) = self.assemble(Arc::new(arena));
+        (engine, shared, Vec::new())
+    }
+
+    /// Makes an engine on an arena, with a keeper if the plan has one.
+    pub(super) fn assemble(&self, arena: Arc<Arena>) -> (Engine, Arc<Shared>) {
         let plan = &self.plan;
         let settings = Settings {
             cache_bytes: Some(u64::from(plan.frames) * forebay_cache::limits::PAGE),
@@ -57,13 +67,13 @@ impl Stage {
         knobs::check(&settings).expect("the plan's settings are valid");
         let heard = self.heard.clone();
         let parts = Parts {
-            arena: Arc::new(Arena::shared(plan.frames).expect("memory")),
+            arena,
             is_survived: plan.is_survived,
             buffers: Buffers::new(BUFFER_BYTES).expect("memory"),
             settings,
             on_error: Box::new(move |error| heard.add(error.kind())),
             fork: ForkGuard::new().expect("memory"),
-            keeper: None,
+            keeper: self.start_keeper(),
         };
         let mut kept = None;
         let keep = |shared: &Arc<Shared>| {
@@ -73,5 +83,14 @@ impl Stage {
         let engine = Engine::assemble(parts, keep, CLOSE_PATIENCE);
         let engine = engine.unwrap_or_else(|error| panic!("the engine does not start: {error}"));
         (engine, kept.expect("the engine has its parts"))
+    }
+
+    fn start_keeper(&self) -> Option<Box<dyn Standby>> {
+        if !self.plan.adopts {
+            return None;
+        }
+        let keeper = Keeper::new();
+        *self.keeper.borrow_mut() = Some(keeper.clone());
+        Some(Box::new(keeper))
     }
 }

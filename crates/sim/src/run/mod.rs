@@ -20,6 +20,7 @@ pub mod costs;
 mod death;
 mod disturb;
 mod engine;
+mod keeper;
 mod model;
 mod operation;
 mod reading;
@@ -40,6 +41,7 @@ use crate::trace::Tracing;
 use crate::world::{self, Failure, Outcome, Process, Reason, Settings, machine};
 
 use engine::Heard;
+use keeper::{HandedOver, Keeper};
 use model::Model;
 
 /// How long the engine may take to write everything out at the end, on a device that is well.
@@ -76,6 +78,10 @@ struct Stage {
     engine: Cell<Process>,
     /// The engine's parts, while it runs.
     shared: RefCell<Option<Arc<Shared>>>,
+    /// The engine's keeper, if the plan has one.
+    keeper: RefCell<Option<Keeper>>,
+    /// What a keeper holds for the next engine.
+    handed: RefCell<Option<HandedOver>>,
     deaths_left: Cell<u32>,
     /// Deaths so far.
     lives: Cell<u64>,
@@ -116,6 +122,8 @@ impl Stage {
             crashes: RefCell::new(Random::new(seed ^ 0x6372_6173)),
             engine: Cell::new(Process::TEST),
             shared: RefCell::default(),
+            keeper: RefCell::default(),
+            handed: RefCell::default(),
             deaths_left: Cell::new(plan.deaths),
             lives: Cell::new(0),
             visitors: RefCell::default(),
@@ -149,13 +157,20 @@ impl Stage {
 
     /// The program's first thread: starts the engine and the callers, and ends the engine.
     fn run_engine(self: &Rc<Self>) {
-        let (engine, shared) = self.start_engine();
+        let handed = self.handed.take();
+        let (engine, shared, mut adopted) = match handed {
+            Some(handed) => self.adopt(handed),
+            None => self.start_engine(),
+        };
         self.keep(&shared);
         for number in 0..self.plan.callers {
             let (stage, engine) = (Rc::clone(self), engine.clone());
             let random = world::draw(Random::fork);
+            // One for each, and the rest for the last.
+            let left = if number + 1 < self.plan.callers { 1 } else { adopted.len() };
+            let files = adopted.split_off(adopted.len().saturating_sub(left));
             world::spawn(self.engine.get(), &format!("caller {number}"), move || {
-                caller::Caller::new(&stage, engine, random).run();
+                caller::Caller::new(&stage, engine, random).run(files);
                 stage.callers.set(stage.callers.get() - 1);
                 world::wake(CALLERS);
             });

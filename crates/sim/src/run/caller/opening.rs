@@ -99,6 +99,25 @@ struct Cut {
 }
 
 impl Caller {
+    /// Goes on with one of the files that the engine has adopted, and closes the others.
+    pub(super) fn take_adopted(&mut self, files: Vec<File>) {
+        let stage = Rc::clone(&self.stage);
+        let numbers = 0..stage.plan.files as usize;
+        let mut handles: Vec<Handle> = Vec::new();
+        for file in files {
+            let mut numbers = numbers.clone();
+            let number = numbers.find(|number| stage.plan.path(*number) == file.path());
+            let number = number.expect("a file of this run");
+            // Another caller may have opened it since.
+            let opened = stage.model.borrow().files[number].open.first().copied();
+            let opened = opened.expect("an adopted file is open");
+            let reported = Cell::new(stage.begin_reporting(number));
+            handles.push(Handle { file, number, opened, reported, role: Role::Writes });
+        }
+        self.handle = handles.pop().map(Opened::Cached);
+        handles.into_iter().for_each(|handle| self.close(handle));
+    }
+
     pub(super) fn open(&mut self) -> Opened {
         let stage = Rc::clone(&self.stage);
         let number = self.random.below(u64::from(stage.plan.files)) as usize;

@@ -181,6 +181,15 @@ pub(crate) const DIRECT_FLIGHT: usize = TAGS / 2;
 /// Places in the queue that direct bios leave to cached files.
 pub(crate) const DIRECT_LEAVES: usize = PLUG_BIOS / 4;
 
+/// Bios of direct files of one device that may be in the queue and at the device in any case. Those
+/// of a device that hangs may use up [`DIRECT_FLIGHT`] and all places but [`DIRECT_LEAVES`].
+pub(crate) const DIRECT_LEAST: usize = 4;
+
+const _: () = assert!(DIRECT_LEAST < DIRECT_LEAVES, "some devices have places beside cached files");
+
+/// Direct files that are searched in one step for a bio that may go.
+pub(crate) const DIRECT_LOOKS: usize = 64;
+
 /// Maximum of direct operations that have started and not ended. Each lends memory to the device in
 /// one or two pieces, and a million pieces can be numbered. This multiple of the tags finds
 /// neighbours to merge with.

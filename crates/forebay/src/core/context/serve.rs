@@ -11,6 +11,7 @@ use forebay_cache::limits::{PAGE, UNCACHED_PAGES};
 use super::Writeback;
 use super::agenda::Why;
 use crate::core::counters::Counters;
+use crate::core::direct::turns::Room;
 use crate::core::flight::free_slots;
 use crate::core::inode::{Inode, Locked, State};
 use crate::core::limits::{DIRECT_LEAVES, LEASE_BREAK, RUN_PER_FILE, TICKS_PER_AGE};
@@ -24,9 +25,9 @@ impl Writeback {
         {
             self.submit_or_hold(inode, bio);
         }
-        while self.queue.room() > DIRECT_LEAVES
-            && let Some(bio) = self.direct.next_bio()
-        {
+        while self.queue.room() > 0 {
+            let room = if self.queue.room() > DIRECT_LEAVES { Room::ForAll } else { Room::ForFew };
+            let Some(bio) = self.direct.next_bio(room) else { break };
             self.queue.submit(bio);
         }
     }

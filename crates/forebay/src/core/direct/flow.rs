@@ -23,7 +23,7 @@ use crate::core::direct::inode::DirectInode;
 use crate::core::direct::lane::{Lane, Manner, Step};
 use crate::core::direct::message::Message;
 use crate::core::direct::operation::{Operation, Verb};
-use crate::core::direct::turns::Turns;
+use crate::core::direct::turns::{Room, Turns};
 use crate::core::error::{Error, Result};
 use crate::core::limits::{DIRECT_FLIGHT, DIRECT_OPERATIONS};
 use crate::core::shared::Shared;
@@ -137,10 +137,11 @@ impl Flow {
         self.held.iter().filter_map(|held| held.deadline()).min()
     }
 
-    /// Removes and returns the next bio for the queue, unless too many are in it.
-    pub(crate) fn next_bio(&mut self) -> Option<Bio> {
-        let bio =
-            if self.on_their_way < DIRECT_FLIGHT { self.pending.pop()? } else { return None };
+    /// Removes and returns the next bio for the queue. If too many are in it, devices that have few
+    /// there may go on.
+    pub(crate) fn next_bio(&mut self, room: Room) -> Option<Bio> {
+        let room = if self.on_their_way < DIRECT_FLIGHT { room } else { Room::ForFew };
+        let bio = self.pending.pop(room)?;
         self.on_their_way += 1;
         Some(bio)
     }
@@ -164,6 +165,7 @@ impl Flow {
     pub(crate) fn end(&mut self, ended: &Ended, backend: &mut Backend, shared: &Arc<Shared>) {
         debug_assert!(self.on_their_way > 0, "a bio ends once");
         self.on_their_way -= 1;
+        self.pending.ended(ended.bio.target);
         let index = usize::try_from(ended.bio.owner)
             .expect("the owner of a direct bio is an index of the table");
         let active = self.active[index].as_mut().expect("a bio's operation is active");
@@ -183,6 +185,7 @@ impl Flow {
             self.files.resize_with(number + 1, || None);
         }
         backend.attach(inode.target, Arc::clone(&inode.file));
+        self.pending.enter(inode.target, inode.identity.device);
         let (lane, is_new) = (Lane::new(inode.length()), inode.created);
         let (poisoned, flushing) = (None, Flushing::default());
         let (is_leaving, is_lined_up) = (false, false);

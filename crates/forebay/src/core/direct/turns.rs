@@ -2,13 +2,17 @@
 //!
 //! Bios of one file leave first in, first out, so overlapping ones keep their order. A turn has the
 //! bytes of one large request. So a file with thousands of waiting bios delays no other file by
-//! more than that. Flushes go first: they cover completed writes and wait for nothing. Pure: no
-//! time, no device.
+//! more than that. Flushes go first: they cover completed writes and wait for nothing.
+//!
+//! Bios of a device that hangs stay in the queue, at the device or behind one there, and may fill
+//! it. So each device has a few places of its own. Pure: no time, no device.
 
 use std::collections::VecDeque;
 
-use forebay_block::Bio;
 use forebay_block::limits::{PAGE, REQUEST_BYTES};
+use forebay_block::{Bio, Target};
+
+use crate::core::limits::{DIRECT_LEAST, DIRECT_LOOKS};
 
 /// Waiting bios.
 #[derive(Debug, Default)]
@@ -18,6 +22,7 @@ pub(crate) struct Turns {
     lines: Vec<Line>,
     /// Lines that are not empty, in the order of their turns.
     order: VecDeque<usize>,
+    devices: Vec<Device>,
 }
 
 #[derive(Debug, Default)]
@@ -25,15 +30,51 @@ struct Line {
     bios: VecDeque<Bio>,
     /// Bytes left of its turn.
     left: u64,
+    /// Index of the device of its file.
+    device: usize,
+}
+
+/// Bios of one device.
+#[derive(Debug)]
+struct Device {
+    /// Number of the device.
+    number: u64,
+    waiting: usize,
+    /// Bios in the queue or at the device.
+    on_their_way: usize,
+}
+
+/// Which bios may go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Room {
+    /// Bios of every device.
+    ForAll,
+    /// Bios of devices that have few on their way.
+    ForFew,
 }
 
 impl Turns {
-    /// Appends a bio to the line of its file.
-    pub(crate) fn push(&mut self, bio: Bio) {
-        let number = bio.target.0 as usize;
+    /// Adds a file of a device, before its first bio.
+    pub(crate) fn enter(&mut self, target: Target, device: u64) {
+        let number = target.0 as usize;
         if self.lines.len() <= number {
             self.lines.resize_with(number + 1, Line::default);
         }
+        let known = self.devices.iter().position(|known| known.number == device);
+        self.lines[number].device = known.unwrap_or_else(|| {
+            self.devices.push(Device { number: device, waiting: 0, on_their_way: 0 });
+            self.devices.len() - 1
+        });
+    }
+
+    fn device(&mut self, target: Target) -> &mut Device {
+        &mut self.devices[self.lines[target.0 as usize].device]
+    }
+
+    /// Appends a bio to the line of its file.
+    pub(crate) fn push(&mut self, bio: Bio) {
+        self.device(bio.target).waiting += 1;
+        let number = bio.target.0 as usize;
         let line = &mut self.lines[number];
         if line.bios.is_empty() {
             line.left = REQUEST_BYTES;
@@ -44,14 +85,40 @@ impl Turns {
 
     /// Appends a flush, which goes before all other bios.
     pub(crate) fn push_flush(&mut self, bio: Bio) {
+        self.device(bio.target).waiting += 1;
         self.flushes.push_back(bio);
     }
 
-    /// Removes and returns the next bio.
-    pub(crate) fn pop(&mut self) -> Option<Bio> {
-        if let Some(flush) = self.flushes.pop_front() {
-            return Some(flush);
+    /// Removes and returns the next bio that may go. It is on its way until [`Turns::ended`].
+    pub(crate) fn pop(&mut self, room: Room) -> Option<Bio> {
+        if room == Room::ForFew && !self.devices.iter().any(Device::may_go) {
+            return None;
         }
+        let bio = self.next(room)?;
+        let device = self.device(bio.target);
+        device.waiting -= 1;
+        device.on_their_way += 1;
+        Some(bio)
+    }
+
+    /// Notes that a bio has ended.
+    pub(crate) fn ended(&mut self, target: Target) {
+        let device = self.device(target);
+        debug_assert!(device.on_their_way > 0, "a bio ends once");
+        device.on_their_way -= 1;
+    }
+
+    fn next(&mut self, room: Room) -> Option<Bio> {
+        let Self { flushes, lines, order, devices } = &*self;
+        let goes = |number: usize| room == Room::ForAll || devices[lines[number].device].may_go();
+        if let Some(at) = flushes.iter().position(|bio| goes(bio.target.0 as usize)) {
+            return self.flushes.remove(at);
+        }
+        let looks = order.len().min(DIRECT_LOOKS);
+        let at = order.iter().take(looks).position(|number| goes(*number));
+        // The others are looked at next time.
+        self.order.rotate_left(at.unwrap_or(looks));
+        at?;
         let number = *self.order.front()?;
         let line = &mut self.lines[number];
         let bio = line.bios.pop_front().expect("a line in the order is not empty");
@@ -72,6 +139,12 @@ impl Turns {
     }
 }
 
+impl Device {
+    fn may_go(&self) -> bool {
+        self.waiting > 0 && self.on_their_way < DIRECT_LEAST
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use forebay_block::{Class, Operation, Segments, Source, Target};
@@ -87,6 +160,7 @@ mod tests {
     #[test]
     fn contract_15_files_take_turns_by_bytes_and_keep_their_order() {
         let mut turns = Turns::default();
+        [7, 2, 3, 5].into_iter().for_each(|target| turns.enter(Target(target), 1));
         for owner in 0..4 {
             turns.push(bio(Operation::Write, 7, REQUEST_BYTES, owner));
         }
@@ -95,8 +169,38 @@ mod tests {
         }
         turns.push(bio(Operation::Read, 3, 1, 20));
         turns.push_flush(bio(Operation::FlushData, 5, 0, 30));
-        let order: Vec<u64> = std::iter::from_fn(|| turns.pop().map(|bio| bio.owner)).collect();
+        let next = |turns: &mut Turns| turns.pop(Room::ForAll).map(|bio| bio.owner);
+        let order: Vec<u64> = std::iter::from_fn(|| next(&mut turns)).collect();
         assert_eq!(order, [30, 0, 10, 11, 20, 1, 12, 13, 2, 3]);
         assert!(turns.is_empty());
+    }
+
+    #[test]
+    fn contract_15_each_device_has_places_that_a_hung_one_cannot_take() {
+        let mut turns = Turns::default();
+        let (hung, well) = (0, DIRECT_LOOKS as u32 + 1);
+        (hung..well).for_each(|target| turns.enter(Target(target), 1));
+        turns.enter(Target(well), 2);
+        for target in hung..well {
+            turns.push(bio(Operation::Write, target, 1, 0));
+        }
+        let next = |turns: &mut Turns, room| turns.pop(room).map(|bio| bio.target.0);
+        for _ in 0..DIRECT_LEAST {
+            assert!(next(&mut turns, Room::ForFew).is_some_and(|target| target < well));
+        }
+        assert_eq!(next(&mut turns, Room::ForFew), None);
+        for _ in 0..=DIRECT_LEAST {
+            turns.push(bio(Operation::Write, well, 1, 0));
+        }
+        // It is behind all others, which are looked at a part at a time.
+        let mut gone = (0..100).filter_map(|_| next(&mut turns, Room::ForFew));
+        assert!(gone.by_ref().take(DIRECT_LEAST).all(|target| target == well));
+        assert_eq!(gone.next(), None, "it has all of its places");
+        drop(gone);
+        turns.ended(Target(well));
+        turns.push_flush(bio(Operation::FlushData, well, 0, 0));
+        turns.push_flush(bio(Operation::FlushData, hung, 0, 0));
+        let flush = turns.pop(Room::ForFew).unwrap();
+        assert_eq!((flush.operation, flush.target.0), (Operation::FlushData, well));
     }
 }

@@ -50,6 +50,10 @@ pub struct Disturbance {
     pub bad_pages: PerMille,
     /// The test looks at a state after a loss of power.
     pub crash: PerMille,
+    /// The device of a file stops answering.
+    pub hang: PerMille,
+    /// How long it does not answer at most; `None` for ever.
+    pub hang_time: Option<Duration>,
 }
 
 /// Plan of a run.
@@ -158,6 +162,8 @@ impl Plan {
                 programs: sometimes(random, 60),
                 bad_pages: sometimes(random, 50),
                 crash: PerMille(200),
+                hang: PerMille(0),
+                hang_time: None,
             },
             machine: machine(random, mix.discard > 0, u64::from(files) * file_pages),
             flight: flight(random),
@@ -212,6 +218,41 @@ impl Plan {
     #[must_use]
     pub fn adoptions(seed: u64) -> Self {
         Self { adopts: true, is_survived: true, ..Self::deaths(seed) }
+    }
+
+    /// Files on two or three file systems, whose devices stop answering for a time, one by one.
+    #[must_use]
+    pub fn hangs(seed: u64) -> Self {
+        let mut plan = Self::passing(seed);
+        let mut random = Random::new(seed ^ 0x6861_6e67);
+        let random = &mut random;
+        plan.machine.volumes.truncate(1);
+        for _ in 0..random.within(1..3) {
+            let volume = *random.pick(&[VolumePlan::xfs, VolumePlan::ext4]);
+            plan.machine.volumes.push(volume());
+        }
+        let time = *random.pick(&[Duration::from_secs(2), Duration::from_secs(60)]);
+        let disturbance =
+            Disturbance { hang: PerMille(300), hang_time: Some(time), ..plan.disturbance };
+        // They wait for leases that the engine gives up after a second.
+        let crash = PerMille(20);
+        let disturbance = Disturbance { programs: PerMille(0), crash, ..disturbance };
+        // A refused request waits for the end of another one, which may be one that hangs.
+        plan.machine.faults.refuse = PerMille(0);
+        let frames = *random.pick(&[400, 800]);
+        Self {
+            files: plan.machine.volumes.len() as u32 + random.below(2) as u32,
+            callers: random.within(2..6) as usize,
+            frames,
+            dirty_pages: u64::from(frames) * 3 / 4,
+            operations: random.within(60..200),
+            disturbance,
+            // A context looks at dirty pages several times within it.
+            age: Duration::from_millis(*random.pick(&[20, 1000])),
+            turns_knobs: false,
+            ..plan
+        }
+        .with_space(u64::MAX / 2)
     }
 
     /// Returns a plan with devices instead of files.

@@ -58,6 +58,7 @@ impl Caller {
                 Opened::Cached(handle) => self.step(handle).map(Opened::Cached),
                 Opened::Direct(handle) => self.step_direct(handle).map(Opened::Direct),
             };
+            self.stage.end_call();
         }
         // The device is well from here on, so that everything can end.
         self.stage.get_well();
@@ -85,6 +86,7 @@ impl Caller {
     fn draw(&mut self, number: usize) -> Operation {
         // A caller of a killed process ends here.
         world::preempt();
+        self.stage.begin_call(number);
         let size = self.stage.model.borrow().files[number].ledger.size();
         let operation = Operation::draw(&mut self.random, &self.stage.plan, size, self.last_end);
         world::trace(format_args!("file {number}: {operation:?}"));

@@ -40,6 +40,7 @@ impl Stage {
             return;
         }
         machine::set_faults(self.plan.machine.faults.passing());
+        self.end_hang();
         (0..self.plan.machine.volumes.len())
             .for_each(|volume| machine::set_space_pages(volume, u64::MAX / 2));
         for number in 0..self.plan.files as usize {

@@ -65,6 +65,8 @@ impl Stage {
             machine::survivors(keep, &mut self.crashes.borrow_mut())
         });
         machine::kill(self.engine.get());
+        self.forget_calls();
+        self.end_hang();
         if end != End::Adopted
             && let Some(keeper) = self.keeper.take()
         {

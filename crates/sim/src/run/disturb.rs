@@ -31,6 +31,10 @@ impl Stage {
                 world::sleep(WELL_AFTER);
             }
             let disturbance = self.plan.disturbance;
+            self.check_progress();
+            if random.happens(disturbance.hang) && !self.is_well.get() {
+                self.begin_hang(&mut random);
+            }
             if random.happens(disturbance.crash) {
                 let keep = *random.pick(&[Keep::Nothing, Keep::Everything, Keep::Some, Keep::Some]);
                 self.check_power_loss(keep, "contract 3: after a loss of power");

@@ -20,6 +20,7 @@ pub mod costs;
 mod death;
 mod disturb;
 mod engine;
+mod hang;
 mod keeper;
 mod model;
 mod operation;
@@ -41,6 +42,7 @@ use crate::trace::Tracing;
 use crate::world::{self, Failure, Outcome, Process, Reason, Settings, machine};
 
 use engine::Heard;
+use hang::Calls;
 use keeper::{HandedOver, Keeper};
 use model::Model;
 
@@ -90,6 +92,7 @@ struct Stage {
     /// Other programs that wait for a lease of this life of the engine.
     waiting_visitors: Cell<usize>,
     heard: Heard,
+    calls: Calls,
     /// Errors of direct writes that no call has returned, and whose handles are dropped.
     owed_errors: Cell<usize>,
     /// Callers that have not ended.
@@ -129,6 +132,7 @@ impl Stage {
             visitors: RefCell::default(),
             waiting_visitors: Cell::new(0),
             heard: Heard::default(),
+            calls: Calls::default(),
             owed_errors: Cell::new(0),
             callers: Cell::new(plan.callers),
             is_well: Cell::new(false),

@@ -69,7 +69,9 @@ impl Stage {
                  {waited:?}"
             );
             let is_same_life = self.lives.get() == life;
+            // A lease is given up in time, even if the device does not take the data.
             if was_leased
+                && self.plan.disturbance.hang.0 == 0
                 && is_same_life
                 && self.is_as_asked(number, &asked)
                 && !machine::has_failed(&path)

@@ -26,6 +26,12 @@ use batch::{Batch, Did, End, Step};
 /// Numbers of operations that are submitted together. The most are more than a plug holds.
 const TOGETHER: [u64; 6] = [1, 1, 2, 4, 8, 40];
 
+/// Small operations submitted together: more than the queue of a context holds.
+const SMALL_TOGETHER: [u64; 3] = [1, 8, 160];
+
+/// Bytes of the largest small operation.
+const SMALL: u64 = 1000;
+
 /// A file that is open past the cache.
 pub(super) struct DirectHandle {
     file: DirectFile,
@@ -96,7 +102,10 @@ impl Caller {
         let model = stage.model.borrow();
         let mut batch = Batch::new(&model.files[number].ledger, offset..end, may_fail);
         drop(model);
-        let count = *self.random.pick(&TOGETHER);
+        let count = match stage.plan.bytes {
+            0..=SMALL => *self.random.pick(&SMALL_TOGETHER),
+            _ => *self.random.pick(&TOGETHER),
+        };
         let plugs: Vec<_> = (0..self.random.below(3)).map(|_| self.engine.plug()).collect();
         let mut moving = Vec::new();
         for at in 0..count {
@@ -206,7 +215,7 @@ impl Caller {
         stage.hit(if batch.steps.len() > 1 { "moved together" } else { "moved alone" });
         let mut model = stage.model.borrow_mut();
         let ledger = &mut model.files[number].ledger;
-        batch.record(ledger);
+        batch.record(ledger, size);
         let accepted = ledger.size();
         drop(model);
         if batch.owns_end() {

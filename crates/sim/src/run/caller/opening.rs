@@ -127,6 +127,7 @@ impl Caller {
             true => open.uncached(true),
             false => open,
         };
+        stage.begin_call(number);
         let first = stage.begin_open(number);
         let is_direct = self.random.happens(stage.plan.direct);
         let role = Role::Writes;

@@ -16,6 +16,7 @@
 mod calls;
 mod control;
 mod flying;
+mod hang;
 mod inode;
 mod leases;
 mod names;
@@ -34,6 +35,7 @@ mod watch;
 pub(crate) use calls::{call, error_of, wait_for};
 pub use control::*;
 pub(crate) use flying::Work;
+pub use hang::{hang, hung_requests, resume};
 pub(crate) use inode::Content;
 pub use names::Node;
 pub(crate) use opened::{Descriptor, Flags, Opening};

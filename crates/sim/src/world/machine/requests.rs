@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_block::limits::PAGE;
-use forebay_block::{Bio, Completion, Errno, Frame, Moment, Operation, Segment, Tag};
+use forebay_block::{Bio, Completion, Errno, Frame, Operation, Segment, Tag};
 
 use super::flying::{CALL, Flying, Owner, Source, Work, call_bio};
 use super::names::Node;
@@ -78,13 +78,8 @@ impl Machine {
             flying.bio.offset,
             flying.bio.length
         ));
-        let key = (world::now() + time, world::number());
-        self.flying.insert(key, flying);
-    }
-
-    /// Returns when the next request ends.
-    pub(super) fn next_event(&self) -> Option<Moment> {
-        self.flying.first_key_value().map(|((due, _), _)| *due)
+        let end = self.end_of(&flying, world::now() + time);
+        self.flying.insert((end, world::number()), flying);
     }
 
     /// Ends the request that is due next.

@@ -51,6 +51,8 @@ pub(crate) struct Machine {
     pub(super) ports: BTreeMap<u64, Port>,
     /// Requests at the devices, by the time of their end and their number.
     pub(super) flying: BTreeMap<(Moment, u64), Flying>,
+    /// Devices that do not answer.
+    pub(super) hung: BTreeSet<u64>,
     /// Results of calls that a task waits for.
     pub(super) ended_calls: BTreeMap<u64, Result<u64, Errno>>,
     /// Changes so far: the order of versions.
@@ -83,7 +85,7 @@ struct Completions(Rc<Slot>);
 
 impl Events for Completions {
     fn next(&self) -> Option<Moment> {
-        self.0.0.borrow().as_ref().and_then(Machine::next_event)
+        self.0.0.borrow().as_ref().and_then(Machine::next_end)
     }
 
     fn happen(&self) {
@@ -138,6 +140,7 @@ impl Machine {
             watches: BTreeMap::new(),
             ports: BTreeMap::new(),
             flying: BTreeMap::new(),
+            hung: BTreeSet::new(),
             ended_calls: BTreeMap::new(),
             sequence: 0,
             transitions: 0,

@@ -182,8 +182,14 @@ impl Batch {
         })
     }
 
-    /// Records the writes in their order. Any part of one that failed may be found later.
-    pub(super) fn record(&self, ledger: &mut Ledger) {
+    /// Records the writes in their order, in a file that has this size now. Any part of one that
+    /// failed may be found later.
+    pub(super) fn record(&self, ledger: &mut Ledger, size: u64) {
+        let failed = self.steps.iter().any(|step| step.is_write() && !self.is_sure(step));
+        if failed && self.owns_end() && size > ledger.size() {
+            // A part of a block beyond the end is written with zeroes before it.
+            ledger.set_length(size);
+        }
         let stored_end = self.range.start + self.stored.len() as u64;
         let mut torn = Vec::new();
         for step in &self.steps {

@@ -248,7 +248,8 @@ impl Caller {
         let file = &mut model.files[number];
         match result {
             Some((Ok(read), found)) => {
-                let checked = reading.end(file, &found[..read]);
+                let undone = machine::undone(&file.path);
+                let checked = reading.end(file, &found[..read], &undone);
                 drop(model);
                 stage.hit("read direct");
                 if let Err(wrong) = checked {

@@ -105,12 +105,16 @@ impl CachedFile {
         let (chunk, slot) = self.index.get(page).expect("a dirty page has a chunk");
         let (start, end) = chunk.spans[slot];
         let partial = self.odd.partial(page);
-        if chunk.exact & (1 << slot) != 0 || partial.is_none() && (start, end) == WHOLE {
+        let inside = self.sizes.bytes_inside(page);
+        // The page that contains the end counts as written whole after a failed write. The bytes
+        // beyond the end are nobody's.
+        let is_whole = partial.is_none() && (start, end) == WHOLE && inside == PAGE as usize;
+        if chunk.exact & (1 << slot) != 0 || is_whole {
             return;
         }
         let span = || Mask::of(usize::from(start)..usize::from(end));
         let mut dirty = partial.map_or_else(span, |partial| partial.mask().clone());
-        dirty.remove(self.sizes.bytes_inside(page)..PAGE as usize);
+        dirty.remove(inside..PAGE as usize);
         self.own_part(page, Exact::new(dirty, Mask::new()));
     }
 

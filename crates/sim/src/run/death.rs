@@ -262,7 +262,7 @@ impl Stage {
         }
     }
 
-    /// What a keeper would do for a file; `None` if the arena has no record of it.
+    /// Returns the plan of a keeper for a file; `None` if the arena has no record of it.
     fn recovery_of(&self, number: usize, arena: &Arena) -> Option<Recovery> {
         let path = self.plan.path(number);
         let (target, record) = arena.files().find(|(_, record)| record.path == path)?;

@@ -15,7 +15,7 @@ use crate::world::{self, TaskId, machine};
 /// call may be many operations on a slow device.
 const OTHERS_WITHIN: Duration = Duration::from_secs(30);
 
-/// Longest time in which some call ends.
+/// Maximum time without the end of a call.
 const PROGRESS_WITHIN: Duration = Duration::from_secs(300);
 
 /// Calls under way.

@@ -82,7 +82,7 @@ struct Stage {
     shared: RefCell<Option<Arc<Shared>>>,
     /// The engine's keeper, if the plan has one.
     keeper: RefCell<Option<Keeper>>,
-    /// What a keeper holds for the next engine.
+    /// Arena and files that a keeper holds for the next engine.
     handed: RefCell<Option<HandedOver>>,
     deaths_left: Cell<u32>,
     /// Deaths so far.

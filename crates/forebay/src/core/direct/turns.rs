@@ -44,7 +44,7 @@ struct Device {
     on_their_way: usize,
 }
 
-/// Which bios may go.
+/// Selection of the bios that may go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Room {
     /// Bios of every device.

@@ -1,4 +1,4 @@
-//! The work of a keeper: which files of a dead program it may write, and what it notes in the arena
+//! The work of a keeper: the files of a dead program that it may write, and its notes in the arena
 //! when a file is written.
 
 use std::collections::BTreeMap;

@@ -90,8 +90,7 @@ impl Caller {
         Some(handle)
     }
 
-    /// Submits some operations within a range, the first of which writes all of it, and checks
-    /// them.
+    /// Submits some operations within a range, and checks them. The first one writes all of it.
     fn move_together(&mut self, handle: &DirectHandle, offset: u64, length: u64) {
         let (stage, number) = (Rc::clone(&self.stage), handle.number);
         let end = offset + length;

@@ -41,7 +41,7 @@ pub(super) struct Handle {
     pub(super) role: Role,
 }
 
-/// What a handle permits.
+/// Calls that a handle permits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Role {
     Writes,

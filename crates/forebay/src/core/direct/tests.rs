@@ -21,6 +21,7 @@ use crate::core::direct::message;
 use crate::core::direct::operation::{Bytes, Operation, Outcome, Ticket, Verb};
 use crate::core::direct::plug::{self, Plug};
 use crate::core::direct::shape::Span;
+use crate::core::direct::turns::Room;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::limits::{DIRECT_OPERATIONS, MIN_CACHE_BYTES};
 use crate::core::message::{Message, Sender};
@@ -121,7 +122,7 @@ impl Bench {
 
     /// Returns all bios for the queue; none has ended.
     fn bios(&mut self) -> Vec<Bio> {
-        std::iter::from_fn(|| self.flow.next_bio()).collect()
+        std::iter::from_fn(|| self.flow.next_bio(Room::ForAll)).collect()
     }
 
     /// Takes in all messages.

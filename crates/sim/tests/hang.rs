@@ -1,5 +1,5 @@
-//! Devices that stop answering: files on other devices go on. A run without any progress is reported
-//! with the waiting tasks.
+//! Devices that stop answering: files on other devices go on. A run without any progress is
+//! reported with the waiting tasks.
 
 mod common;
 

@@ -80,9 +80,9 @@ impl<'a> Syncing<'a> {
             let bios = file.gather_led(shared);
             if bios.is_empty() {
                 if file.cache.is_waiting(id) {
-                    file.leave_lead()
+                    file.leave_lead();
                 } else {
-                    file.pass_lead_on()
+                    file.pass_lead_on();
                 }
                 return None;
             }

@@ -4,7 +4,7 @@
 //! source, group --> engine --> files --> threads ready  [ operations ... last sync ]  --> close
 //! ```
 //!
-//! Each probe is a closure for one operation; [`clock`] runs it on its threads and measures what is
+//! Each probe is a closure for one operation; `clock` runs it on its threads and measures what is
 //! in brackets. The standard library's arm uses the form that suits the program best: a group
 //! commit for the log, a thread for each task, writeback behind a bulk writer.
 //!

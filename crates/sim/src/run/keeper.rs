@@ -5,8 +5,8 @@
 //! out; the steps on both sides are those of the core.
 //!
 //! ```text
-//! engine dies --> keeper: work_of, finish_device, note_done --files, arena--> whole_files, take_over
-//!                         some data may not be written yet                    next engine, its keeper
+//! engine dies --> keeper: work_of, finish_device, note_done (some data may be unwritten)
+//!             --files, arena--> next engine: whole_files, take_over
 //! ```
 
 use std::collections::BTreeMap;

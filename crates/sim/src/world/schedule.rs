@@ -161,8 +161,8 @@ impl State {
         self.runnable.iter().copied().find(|id| self.tasks[id.0 as usize].is_unwinding)
     }
 
-    /// While a process dies nothing else runs: first a task that unwinds, then the tasks that hold a
-    /// mutex, until none does, then one task after the other to its end.
+    /// While a process dies nothing else runs: first a task that unwinds, then the tasks that hold
+    /// a mutex, until none does, then one task after the other to its end.
     fn next_of_dying(&mut self) -> Next {
         if let Some(first) = self.unwinding() {
             let at = self.runnable.iter().position(|id| *id == first);

@@ -152,8 +152,8 @@ pub(crate) struct Inode {
     pub(crate) errors: Errors,
     /// The open file through which an engine's cache reads and writes it.
     pub(crate) cached_by: Option<u64>,
-    /// A loss of power has left space beyond its end, of a write that was extending it: the file has
-    /// no mark of reserved space.
+    /// A loss of power has left space beyond its end, of a write that was extending it. The file
+    /// has no mark of reserved space.
     pub(crate) is_littered: bool,
     pub(crate) lease: Option<Lease>,
     /// Locks of whole files, by open file.

@@ -6,9 +6,7 @@
 
 use std::sync::Arc;
 
-use forebay_block::{
-    Bio, Completion, Device, Errno, Moment, Operation, Refused, Tag, Target, Wait,
-};
+use forebay_block::{Bio, Completion, Device, Errno, Moment, Refused, Tag, Target, Wait};
 
 use crate::arena::Arena;
 use crate::clock;
@@ -72,17 +70,10 @@ impl Device for Inline {
         if self.staged.len() == self.entries {
             return Err(Refused);
         }
-        let &Bio { operation, target, offset, length, class, .. } = request;
-        let file = Arc::clone(self.targets.begin(target, operation));
-        let mut shape = self.shapes.pop().unwrap_or_default();
-        shape.clear();
-        if operation.moves_bytes() {
-            shape.describe(&self.arena, &mut self.lent, request);
-        }
-        if operation == Operation::Read {
-            shape.cut(file.readable(offset, length));
-        }
-        self.staged.push((target, Job { tag, operation, offset, length, class, file, shape }));
+        let file = Arc::clone(self.targets.begin(request.target, request.operation));
+        let shape = self.shapes.pop().unwrap_or_default();
+        let memory = (&*self.arena, &mut self.lent);
+        self.staged.push((request.target, Job::new(tag, request, file, shape, memory)));
         Ok(())
     }
 
@@ -106,7 +97,7 @@ impl Device for Inline {
 #[cfg(test)]
 mod tests {
     use forebay_block::limits::PAGE;
-    use forebay_block::{Class, Frame, Segment, Source};
+    use forebay_block::{Class, Frame, Operation, Segment, Source};
 
     use super::*;
     use crate::open::{Access, Create, How, Truncate};

@@ -8,12 +8,14 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-use forebay_block::{Class, Errno, Operation, Tag};
+use forebay_block::{Bio, Class, Errno, Operation, Tag};
 use rustix::fs::FallocateFlags;
 use rustix::io::retry_on_intr;
 
+use crate::arena::Arena;
 use crate::direct::Mode;
 use crate::file::{File, Kind};
+use crate::lent::Lent;
 use crate::open::Directory;
 use crate::vectors::Shape;
 
@@ -40,6 +42,25 @@ pub(crate) struct Ended {
 }
 
 impl Job {
+    /// A request for a file, described in the shape of an earlier one.
+    pub(crate) fn new(
+        tag: Tag,
+        request: &Bio,
+        file: Arc<File>,
+        mut shape: Shape,
+        (arena, lent): (&Arena, &mut Lent),
+    ) -> Self {
+        let &Bio { operation, offset, length, class, .. } = request;
+        shape.clear();
+        if operation.moves_bytes() {
+            shape.describe(arena, lent, request);
+        }
+        if operation == Operation::Read {
+            shape.cut(file.readable(offset, length));
+        }
+        Self { tag, operation, offset, length, class, file, shape }
+    }
+
     /// Does it. The file is let go of before anybody can hear of the end: who hears may close it.
     pub(crate) fn run(self) -> Ended {
         let result = self.serve().map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)));

@@ -325,7 +325,7 @@ impl Device for Threads {
         if self.staged.len() >= self.entries {
             return Err(Refused);
         }
-        let &Bio { operation, target, offset, length, class, .. } = request;
+        let &Bio { operation, target, .. } = request;
         let file = Arc::clone(self.targets.begin(target, operation));
         let index = usize::from(tag.0);
         if self.slots.len() <= index {
@@ -334,16 +334,10 @@ impl Device for Threads {
         let slot = &mut self.slots[index];
         assert!(slot.flight.is_none(), "{tag:?} is in flight already, as {:?}", slot.flight);
         slot.flight = Some((target, operation));
-        let mut shape = mem::take(&mut slot.shape);
-        shape.clear();
-        if operation.moves_bytes() {
-            shape.describe(&self.pool.arena, &mut self.lent, request);
-        }
-        if operation == Operation::Read {
-            shape.cut(file.readable(offset, length));
-        }
+        let shape = mem::take(&mut slot.shape);
         self.in_flight += 1;
-        self.staged.push(Job { tag, operation, offset, length, class, file, shape });
+        let memory = (&*self.pool.arena, &mut self.lent);
+        self.staged.push(Job::new(tag, request, file, shape, memory));
         Ok(())
     }
 

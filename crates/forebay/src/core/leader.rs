@@ -25,7 +25,7 @@ use forebay_cache::{Gaps, Reason, TicketId, TicketKind};
 
 use crate::core::counters::Counters;
 use crate::core::direct::plug::plugged_no_more;
-use crate::core::error::{Error, Result};
+use crate::core::error::Result;
 use crate::core::inode::Inode;
 use crate::core::inode::change::Changing;
 use crate::core::inode::lead::Leads;
@@ -68,22 +68,18 @@ impl<'a> Syncing<'a> {
             if !file.is_led_by(id) {
                 return None;
             }
-            if !file.cache.is_waiting(id) {
-                file.pass_lead_on();
-                return None;
-            }
-            let is_served = may_lead && !file.is_orphaned() && !file.is_closed();
-            if !is_served || shared.is_left() || !file.cache.awaits_only_flushes() {
-                file.leave_lead();
-                return None;
-            }
-            let bios = file.gather_led(shared);
+            let may_lead = may_lead
+                && !file.is_orphaned()
+                && !file.is_closed()
+                && !shared.is_left()
+                && file.cache.awaits_only_flushes();
+            let bios = if may_lead && file.cache.is_waiting(id) {
+                file.gather_led(shared)
+            } else {
+                Vec::new()
+            };
             if bios.is_empty() {
-                if file.cache.is_waiting(id) {
-                    file.leave_lead();
-                } else {
-                    file.pass_lead_on();
-                }
+                file.end_lead(id);
                 return None;
             }
             Some(bios)
@@ -152,7 +148,7 @@ impl Future for Syncing<'_> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { inode, shared, request, .. } = *self;
-        let leads = Leads::of(context);
+        let leads = Leads::of(context.waker());
         let id = self.id.unwrap_or_else(|| {
             shared.finishing(|after| {
                 inode.ask_to_lead(shared, request, (context.waker(), leads), after)
@@ -165,9 +161,7 @@ impl Future for Syncing<'_> {
                 Turn::Leads => self.lead(id),
                 Turn::Ended(result) => {
                     self.id = None;
-                    return Poll::Ready(
-                        result.unwrap_or_else(|| Err(Error::unserved().at_path(&inode.path))),
-                    );
+                    return Poll::Ready(result);
                 }
             }
         }

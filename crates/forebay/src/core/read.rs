@@ -69,7 +69,8 @@ struct Step<'a> {
     offset: u64,
     /// Maximum of bytes in the step.
     length: usize,
-    leads: Leads,
+    /// Waker of the poll.
+    caller: &'a Waker,
     /// Waker of the caller. It is cloned with no lock held once the read has to wait, and then the
     /// page is checked again.
     waker: &'a mut Option<Waker>,
@@ -99,11 +100,12 @@ impl Inode {
         reading: &mut Reading,
         (buffer, offset): (&mut SlicesMut<'_, '_>, u64),
     ) -> Poll<Result<usize>> {
-        let (mut waker, leads) = (None, Leads::of(context));
+        let mut waker = None;
         loop {
             let length = buffer.len();
             let reading = &mut *reading;
-            let step = Step { shared, reading, offset, length, leads, waker: &mut waker };
+            let caller = context.waker();
+            let step = Step { shared, reading, offset, length, caller, waker: &mut waker };
             let read = self.read_step(step, buffer);
             if !matches!(read, Err(Stop::End | Stop::Refused(_))) {
                 shared.make_room_ahead();
@@ -201,7 +203,7 @@ impl Step<'_> {
             (planned, stop) = cache.begin_read(self.offset, self.length, reader, stash, steps);
         }
         let stop = match stop {
-            ReadStop::Fill(bio) if planned == 0 && self.leads == Leads::May => {
+            ReadStop::Fill(bio) if planned == 0 && Leads::of(self.caller) == Leads::May => {
                 return Err(Stop::Fills(Box::new(bio)));
             }
             ReadStop::Fill(bio) => {

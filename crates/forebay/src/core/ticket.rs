@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use forebay_cache::{TicketId, TicketKind};
 
 use crate::core::direct::plug::plugged_no_more;
-use crate::core::error::{Error, Result};
+use crate::core::error::Result;
 use crate::core::inode::Inode;
 use crate::core::inode::after::After;
 use crate::core::shared::Shared;
@@ -70,8 +70,7 @@ impl Future for Ticket {
         let id = self.id.expect("a ticket was polled after its end");
         match self.inode.poll_ticket(context, id) {
             Poll::Pending => plugged_no_more(Poll::Pending),
-            Poll::Ready(None) => Poll::Ready(Err(Error::unserved().at_path(&self.inode.path))),
-            Poll::Ready(Some(result)) => {
+            Poll::Ready(result) => {
                 self.id = None;
                 Poll::Ready(result)
             }

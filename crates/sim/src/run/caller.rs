@@ -121,9 +121,7 @@ impl Caller {
     fn write(&mut self, handle: &Handle, offset: u64, length: u64) {
         let (stage, number) = (Rc::clone(&self.stage), handle.number);
         let end = offset + length;
-        let claimed = stage.claim(number, Kind::Change, |size| {
-            if end > size { offset.min(size)..u64::MAX } else { offset..end }
-        });
+        let claimed = stage.claim_write(number, offset..end);
         let size = stage.model.borrow().files[number].ledger.size();
         let data: Rc<[u8]> = operation::data(&mut self.random, length).into();
         let begun = stage.model.borrow_mut().files[number].begin(Some(offset), &data);

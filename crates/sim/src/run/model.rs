@@ -169,6 +169,14 @@ impl FileModel {
 }
 
 impl super::Stage {
+    /// Claims the bytes of a write; if it moves the end of the file, everything from there on.
+    pub(super) fn claim_write(self: &Rc<Self>, file: usize, bytes: Range<u64>) -> Claimed {
+        let Range { start, end } = bytes;
+        self.claim(file, Kind::Change, |size| {
+            if end > size { start.min(size)..u64::MAX } else { start..end }
+        })
+    }
+
     /// Waits until a part of a file can be claimed. `bytes` says which part, from the size of the
     /// file at that time.
     pub(super) fn claim(

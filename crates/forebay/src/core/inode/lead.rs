@@ -1,6 +1,6 @@
 //! The lead of a file: the right to serve its tickets.
 
-use std::task::Context;
+use std::task::Waker;
 
 use forebay_cache::TicketId;
 
@@ -28,7 +28,7 @@ pub(crate) enum Leads {
 
 impl Leads {
     /// Returns whether the caller of a poll is a blocking call of this library.
-    pub(crate) fn of(context: &Context<'_>) -> Self {
-        if thread::is_own_waker(context.waker()) { Self::May } else { Self::Never }
+    pub(crate) fn of(waker: &Waker) -> Self {
+        if thread::is_own_waker(waker) { Self::May } else { Self::Never }
     }
 }

@@ -13,7 +13,7 @@ use super::change::Changing;
 use super::lead::{Lead, Leads};
 use super::{Inode, State};
 use crate::core::base::Base;
-use crate::core::error::Result;
+use crate::core::error::{Error, Result};
 use crate::core::limits::LEAD_PAGES;
 
 /// The ticket of an interrupted file, which no context serves.
@@ -30,9 +30,8 @@ pub(super) struct Waiter {
 /// State of a ticket, for the caller that waits for it.
 #[derive(Debug)]
 pub(crate) enum Turn {
-    /// It has ended; `None` if no context will serve it, because the file is closed or the engine
-    /// has ended.
-    Ended(Option<Result<()>>),
+    /// It has ended.
+    Ended(Result<()>),
     /// It is being served. The caller is woken at its end, or to take the lead.
     Waits,
     /// The caller has the lead.
@@ -97,12 +96,13 @@ impl Inode {
     /// Returns the state of a ticket. Registers the caller if it has to wait.
     ///
     /// # Errors
-    /// Of the ticket; `Poisoned` if a panic has interrupted a change of the file.
+    /// Of the ticket; `Poisoned` if a panic has interrupted a change of the file; `Shutdown` if no
+    /// context will serve it, because the file is closed or the engine has ended.
     pub(crate) fn poll_turn(&self, context: &Context<'_>, id: TicketId, leads: Leads) -> Turn {
         let mut waker = context.waker().clone();
         let mut state = self.lock();
         if let Err(error) = self.check_whole(&state) {
-            return Turn::Ended(Some(Err(error)));
+            return Turn::Ended(Err(error));
         }
         // First, because the lead has to be passed on even if the ticket has ended.
         if state.is_led_by(id) {
@@ -110,10 +110,10 @@ impl Inode {
             return Turn::Leads;
         }
         if let Some(result) = state.cache.fetch(id) {
-            return Turn::Ended(Some(result.map_err(|failure| self.failure(failure))));
+            return Turn::Ended(result.map_err(|failure| self.failure(failure)));
         }
         if state.is_closed || state.is_orphan {
-            return Turn::Ended(None);
+            return Turn::Ended(Err(Error::unserved().at_path(&self.path)));
         }
         match state.ticket_wakers.iter_mut().find(|waiter| waiter.id == id) {
             // The previous waker is dropped once the lock is released.
@@ -123,12 +123,11 @@ impl Inode {
         Turn::Waits
     }
 
-    /// Returns the result of a ticket that its caller never serves; `None` as in [`Turn::Ended`].
-    pub(crate) fn poll_ticket(
-        &self,
-        context: &Context<'_>,
-        id: TicketId,
-    ) -> Poll<Option<Result<()>>> {
+    /// Returns the result of a ticket that its caller never serves.
+    ///
+    /// # Errors
+    /// As [`Inode::poll_turn`].
+    pub(crate) fn poll_ticket(&self, context: &Context<'_>, id: TicketId) -> Poll<Result<()>> {
         match self.poll_turn(context, id, Leads::Never) {
             Turn::Ended(result) => Poll::Ready(result),
             Turn::Waits => Poll::Pending,
@@ -164,20 +163,24 @@ impl Changing<'_> {
         if !self.cache.has_tickets() {
             return;
         }
-        let may_lead = |waiter: &Waiter| waiter.leads == Leads::May;
-        let next = self.ticket_wakers.iter().position(|waiter| {
-            may_lead(waiter) && self.cache.is_waiting(waiter.id) && self.can_be_led()
-        });
+        let may_lead =
+            |waiter: &Waiter| waiter.leads == Leads::May && self.cache.is_waiting(waiter.id);
+        let next = self.ticket_wakers.iter().position(may_lead).filter(|_| self.can_be_led());
         let Some(next) = next else { return self.look() };
         let Waiter { id, waker, .. } = self.ticket_wakers.remove(next);
         self.lead = Lead::Offered(id);
         self.wakers().push(waker);
     }
 
-    /// Gives the lead back to the context, because there is more to do than a caller should.
-    pub(crate) fn leave_lead(&mut self) {
-        self.lead = Lead::Context;
-        self.look();
+    /// Ends the lead of the caller of a ticket: passes it on if the ticket has ended. Otherwise there
+    /// is more to do than a caller should, and the context gets it.
+    pub(crate) fn end_lead(&mut self, id: TicketId) {
+        if self.cache.is_waiting(id) {
+            self.lead = Lead::Context;
+            self.look();
+        } else {
+            self.pass_lead_on();
+        }
     }
 }
 

@@ -94,9 +94,7 @@ impl Caller {
     fn move_together(&mut self, handle: &DirectHandle, offset: u64, length: u64) {
         let (stage, number) = (Rc::clone(&self.stage), handle.number);
         let end = offset + length;
-        let claimed = stage.claim(number, Kind::Change, |size| {
-            if end > size { offset.min(size)..u64::MAX } else { offset..end }
-        });
+        let claimed = stage.claim_write(number, offset..end);
         let may_fail = stage.may_fail();
         let model = stage.model.borrow();
         let mut batch = Batch::new(&model.files[number].ledger, offset..end, may_fail);

@@ -133,6 +133,8 @@ pub struct Frames {
     ragged: Vec<u64>,
     count: u32,
     total: u32,
+    /// No frame from here on was ever allocated.
+    peak: u32,
     /// No word below has a whole block.
     whole_cursor: usize,
     /// No word below has a free frame outside of whole blocks.
@@ -151,6 +153,7 @@ impl Frames {
             ragged: summary,
             count: 0,
             total,
+            peak: 0,
             whole_cursor: 0,
             ragged_cursor: 0,
         };
@@ -170,21 +173,32 @@ impl Frames {
         self.total
     }
 
+    /// Returns the end of the frames that were ever allocated.
+    #[must_use]
+    pub fn peak(&self) -> u32 {
+        self.peak
+    }
+
     /// Allocates up to `wanted` frames into `into`, in runs as long as possible. Returns how many.
     pub fn take(&mut self, wanted: usize, into: &mut FrameRuns) -> usize {
         let taken = wanted.min(self.count as usize);
         let mut left = taken as u32;
         while left >= BLOCK_FRAMES {
             let Some(run) = self.take_blocks(left / BLOCK_FRAMES) else { break };
-            into.push_run(run);
+            self.enter(run, into);
             left -= run.count;
         }
         while left > 0 {
             let run = self.take_ragged(left);
-            into.push_run(run);
+            self.enter(run, into);
             left -= run.count;
         }
         taken
+    }
+
+    fn enter(&mut self, run: FrameRun, into: &mut FrameRuns) {
+        self.peak = self.peak.max(run.first.0 + run.count);
+        into.push_run(run);
     }
 
     /// Frees a run of frames.
@@ -203,6 +217,7 @@ impl Frames {
     pub fn take_these(&mut self, run: FrameRun) {
         self.turn(run, u64::MAX, "taken");
         self.count -= run.count;
+        self.peak = self.peak.max(run.first.0 + run.count);
     }
 
     /// Makes free frames of taken ones, or the other way round: `before` has the bits that all of

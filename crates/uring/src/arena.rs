@@ -167,6 +167,14 @@ impl Arena {
         self.layout.bytes as u64
     }
 
+    /// Takes the memory of these frames from the kernel now, so that no copy into them has to wait
+    /// for it. Their content stays. Blocks; without effect if the kernel refuses it.
+    pub fn populate(&self, frames: Range<u32>) {
+        assert!(frames.end <= self.frames(), "frames of the arena");
+        let [start, end] = [frames.start, frames.end].map(|frame| frame as usize * PAGE);
+        let _ = self.memory.advise_part(start..end, Advice::LinuxPopulateWrite);
+    }
+
     /// Returns the descriptor of the memory, or `None` if it is not shared.
     #[must_use]
     pub fn memfd(&self) -> Option<BorrowedFd<'_>> {

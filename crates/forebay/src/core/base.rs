@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
 use forebay_cache::file::Reserving;
+use forebay_cache::frames::BLOCK_FRAMES;
 use forebay_cache::{Caching, FrameRuns};
 
 use crate::core::counters::Counters;
@@ -153,10 +154,11 @@ impl Base {
         self.generation.store(generation.checked_add(1).unwrap_or(1), Ordering::Relaxed);
     }
 
-    /// Fills the stash of a file with `wanted` frames, and with up to 32 while many frames are
-    /// free.
+    /// Fills the stash of a file with `wanted` frames. A small writer gets some more while many
+    /// frames are free, but never a whole block: most of it would come back unused and stay in
+    /// pieces, and the next one would again come from memory that no page has used.
     pub(crate) fn refill(&self, stash: &mut FrameRuns, wanted: usize) {
-        let generous = (self.pool.free() as usize / 256).min(32);
+        let generous = (self.pool.free() / 256).min(BLOCK_FRAMES - 1) as usize;
         self.pool.take(wanted.max(generous), stash);
     }
 

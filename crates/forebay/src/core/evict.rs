@@ -1,5 +1,6 @@
 //! Eviction of clean pages, which frees frames for others.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
@@ -22,6 +23,17 @@ impl Shared {
         let wanted = (frames / HIGH_ONE_IN - free) as usize;
         self.evict(wanted.min(4 * EVICT_BATCH), 8 * EVICT_BATCH);
         self.evicting.store(false, Ordering::Release);
+    }
+
+    /// Has another thread take memory from the kernel for the frames that callers use next: a fresh
+    /// huge page takes longer than many writes.
+    pub(crate) fn touch_ahead(&self) {
+        let Some(frames) = self.pool.next_to_touch() else { return };
+        let arena = Arc::clone(self.pool.arena());
+        drop(self.offload.call(move || {
+            arena.populate(frames);
+            Ok(())
+        }));
     }
 
     /// Evicts clean pages for a caller that needs this many frames. If that is not enough, has

@@ -74,11 +74,11 @@ pub(crate) const FLIGHT: usize = 112;
 /// them sooner, because it has many requests in flight.
 pub(crate) const LEAD_PAGES: u64 = 64;
 
-/// Maximum of bios that a caller makes between two looks at the file.
-pub(crate) const LEAD_BIOS: usize = 16;
+/// Maximum of bios that a caller makes between two looks at the file: all pages of its sync.
+pub(crate) const LEAD_BIOS: usize = LEAD_PAGES as usize;
 
 /// Maximum of queues kept for callers that make their requests themselves.
-pub(crate) const KITS: usize = 8;
+pub(crate) const KITS: usize = 16;
 
 /// Bios taken from one file per pass before the next file's turn.
 pub(crate) const RUN_PER_FILE: usize = 32;
@@ -316,3 +316,9 @@ pub(crate) const KEEPER_LOG_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Time for attempts to write the data of a saved arena.
 pub(crate) const KEEPER_RECOVER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Frames whose memory is taken from the kernel before a caller needs them: two huge pages.
+pub(crate) const TOUCHED_AHEAD: u32 = 1024;
+
+/// Frames from whose use on memory is taken ahead. A small program keeps its small memory.
+pub(crate) const TOUCHES_FROM: u32 = 256;

@@ -3,6 +3,7 @@
 //! Frame numbers become memory here. The rule of the cache makes this sound: until a plan of copies
 //! is published or ended, no other code reads or writes its frames in a conflicting way.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::task::Waker;
@@ -11,6 +12,7 @@ use forebay_block::limits::PAGE;
 use forebay_block::{Frame, Target};
 use forebay_cache::{CleanRun, Copy, Evictor, FrameRuns, Frames, Patch, Prepare, ReadStep};
 
+use crate::core::limits::{TOUCHED_AHEAD, TOUCHES_FROM};
 use crate::core::slices::{Slices, SlicesMut};
 use crate::core::user_code;
 use crate::platform::Arena;
@@ -26,6 +28,10 @@ pub(crate) struct Pool {
     frames: Mutex<Frames>,
     /// Number of free frames, readable without the lock.
     free: AtomicU32,
+    /// No frame from here on was ever taken.
+    peak: AtomicU32,
+    /// The memory of frames from here on was not taken from the kernel ahead.
+    touched: AtomicU32,
     evictor: Mutex<Evictor>,
     waiting: Mutex<Vec<Waiting>>,
     /// Number of waiting tasks, readable without the lock: every read checks it.
@@ -45,8 +51,9 @@ impl Pool {
         let frames = Mutex::new(Frames::new(arena.frames()));
         let evictor = Mutex::new(Evictor::new(arena.frames()));
         let free = AtomicU32::new(arena.frames());
+        let (peak, touched) = (AtomicU32::new(0), AtomicU32::new(0));
         let (waiting, waiters) = (Mutex::default(), AtomicUsize::new(0));
-        Self { arena, is_survived, frames, free, evictor, waiting, waiters }
+        Self { arena, is_survived, frames, free, peak, touched, evictor, waiting, waiters }
     }
 
     pub(crate) fn arena(&self) -> &Arc<Arena> {
@@ -68,7 +75,24 @@ impl Pool {
         let taken = frames.take(wanted, stash);
         debug_assert!(taken <= wanted, "{taken} frames for {wanted}");
         self.free.store(frames.free(), Ordering::SeqCst);
+        self.peak.store(frames.peak(), Ordering::Relaxed);
         taken
+    }
+
+    /// Returns the next frames whose memory should be taken from the kernel ahead, and counts them
+    /// as touched. Small arenas have none.
+    pub(crate) fn next_to_touch(&self) -> Option<Range<u32>> {
+        let (peak, touched) =
+            (self.peak.load(Ordering::Relaxed), self.touched.load(Ordering::Relaxed));
+        let frames = self.arena.frames();
+        let is_due = peak >= TOUCHES_FROM && touched < frames.min(peak + TOUCHED_AHEAD / 2);
+        if !is_due || frames < 4 * TOUCHED_AHEAD {
+            return None;
+        }
+        let end = (peak + TOUCHED_AHEAD).next_multiple_of(TOUCHED_AHEAD / 2).min(frames);
+        let relaxed = Ordering::Relaxed;
+        let claimed = self.touched.compare_exchange(touched, end, relaxed, relaxed);
+        claimed.ok().map(|start| start..end)
     }
 
     /// Takes these frames, whose content is known.
@@ -209,7 +233,7 @@ impl Pool {
 
     /// Zeroes a part of a frame that only the caller uses. It is in a planned copy, or in a page
     /// under the file's lock that no reader has pinned.
-    pub(crate) fn zero(&self, frame: Frame, range: std::ops::Range<usize>) {
+    pub(crate) fn zero(&self, frame: Frame, range: Range<usize>) {
         if !range.is_empty() {
             debug_assert!(range.end <= PAGE, "a range beyond the frame");
             // SAFETY: only the caller uses the frame, as described above.

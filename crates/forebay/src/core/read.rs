@@ -109,6 +109,7 @@ impl Inode {
             let read = self.read_step(step, buffer);
             if !matches!(read, Err(Stop::End | Stop::Refused(_))) {
                 shared.make_room_ahead();
+                shared.touch_ahead();
             }
             match read {
                 Ok(read) => return Poll::Ready(Ok(read)),
@@ -119,7 +120,7 @@ impl Inode {
                 }
                 Err(Stop::NoWaker) => waker = Some(context.waker().clone()),
                 Err(Stop::Waits) => return Poll::Pending,
-                Err(Stop::Fills(bio)) => self.make_here(shared, vec![*bio]),
+                Err(Stop::Fills(bio)) => self.make_here(shared, vec![*bio], None),
                 Err(Stop::Starved) => {
                     // A read of any length begins with one frame.
                     if !shared.reclaim_or_wait(context.waker(), 1) {

@@ -73,6 +73,7 @@ impl Inode {
             match self.write_step(step) {
                 Ok(accepted) => {
                     shared.make_room_ahead();
+                    shared.touch_ahead();
                     return Poll::Ready(Ok(accepted));
                 }
                 Err(Stop::Refused(error)) => return Poll::Ready(Err(*error)),

@@ -64,6 +64,11 @@ impl Job {
     /// Does it. The file is let go of before anybody can hear of the end: who hears may close it.
     pub(crate) fn run(self) -> Ended {
         let result = self.serve().map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)));
+        self.end(result)
+    }
+
+    /// Ends it with a result that it has got in another way.
+    pub(crate) fn end(self, result: Result<u64, Errno>) -> Ended {
         let Self { tag, shape, .. } = self;
         Ended { tag, result, shape }
     }

@@ -28,6 +28,7 @@ pub mod arena;
 pub mod backend;
 mod block_device;
 pub mod buffers;
+mod burst;
 pub mod clock;
 pub mod detached;
 pub mod direct;

@@ -21,6 +21,7 @@ impl Inode {
         if !is_direct || !(data.as_ptr() as usize).is_multiple_of(alignment.memory as usize) {
             return None;
         }
+        let _held = shared.hold_off_keeper()?;
         let bytes = offset..offset + data.len() as u64;
         let bypass = shared.change(self, |file| {
             self.check_whole(file).ok()?;

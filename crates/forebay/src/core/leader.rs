@@ -32,7 +32,8 @@ use crate::core::inode::lead::Leads;
 use crate::core::inode::tickets::Turn;
 use crate::core::limits::LEAD_BIOS;
 use crate::core::shared::Shared;
-use crate::platform::{Alive, clock};
+use crate::core::standby::HeldOff;
+use crate::platform::clock;
 
 /// Future of a sync. If it is dropped, the sync continues and its result is lost.
 #[derive(Debug)]
@@ -52,13 +53,10 @@ impl<'a> Syncing<'a> {
     /// Serves the tickets of the file until the own one has ended, or the context has to.
     fn lead(&self, id: TicketId) {
         let Self { inode, shared, .. } = *self;
-        // Held as long as a request may be in flight: a keeper waits for its end.
-        let alive: Option<Option<Arc<Alive>>> = shared.keeper.as_ref().map(|keeper| keeper.alive());
-        let may_lead = !matches!(alive, Some(None));
-        while let Some(bios) = self.gather(id, may_lead) {
-            inode.make_here(shared, bios);
+        let held = shared.hold_off_keeper();
+        while let Some(bios) = self.gather(id, held.is_some()) {
+            inode.make_here(shared, bios, held.as_ref());
         }
-        drop(alive);
     }
 
     /// Returns the next bios to make. `None` if the caller no longer leads.
@@ -88,12 +86,18 @@ impl<'a> Syncing<'a> {
 }
 
 impl Inode {
-    /// Makes requests of the file on the calling thread, and settles them.
-    pub(crate) fn make_here(self: &Arc<Self>, shared: &Shared, bios: Vec<Bio>) {
+    /// Makes requests of the file on the calling thread, and settles them. A keeper has to be held
+    /// off if one of them is a write.
+    pub(crate) fn make_here(
+        self: &Arc<Self>,
+        shared: &Shared,
+        bios: Vec<Bio>,
+        held: Option<&HeldOff>,
+    ) {
         // A panic here counts as one under the lock: the bios would stay in flight for ever.
         let ended = self.copying(|| {
             let mut kit = shared.kits.take(&shared.pool);
-            let ended = kit.make(self, bios, &shared.counters);
+            let ended = kit.make(self, bios, &shared.counters, held.and_then(HeldOff::alive));
             shared.kits.put(kit);
             ended
         });

@@ -21,6 +21,7 @@ use crate::core::kits::Kits;
 use crate::core::message::Message;
 use crate::core::offload::Offload;
 use crate::core::settings::OfContext;
+use crate::core::standby::HeldOff;
 use crate::core::table::Table;
 use crate::core::user_code;
 use crate::platform::Identity;
@@ -180,9 +181,15 @@ impl Shared {
         inodes.iter().for_each(|inode| inode.file.leave());
     }
 
+    /// Holds off a keeper while a caller makes writes itself. `None` if one has taken over.
+    pub(crate) fn hold_off_keeper(&self) -> Option<HeldOff> {
+        HeldOff::new(self.keeper.as_deref())
+    }
+
     /// Gives up unwritten data in this process. The keeper, if one runs, writes it now.
     pub(crate) fn leave_to_keeper(&self) {
         self.leave_files();
+        self.kits.close();
         if let Some(keeper) = &self.keeper {
             keeper.leave_it();
         }

@@ -6,6 +6,26 @@ use std::sync::Arc;
 use crate::core::error::Result;
 use crate::platform::{Alive, File};
 
+/// Holds off the keeper, if there is one: until this is dropped, it does not begin to write, even
+/// if the process lives on.
+#[derive(Debug)]
+pub(crate) struct HeldOff(Option<Arc<Alive>>);
+
+impl HeldOff {
+    /// Returns `None` if the keeper has taken over.
+    pub(crate) fn new(keeper: Option<&dyn Standby>) -> Option<Self> {
+        match keeper {
+            Some(keeper) => keeper.alive().map(|alive| Self(Some(alive))),
+            None => Some(Self(None)),
+        }
+    }
+
+    /// Returns the object that a ring has to hold for requests that may outlive the process.
+    pub(crate) fn alive(&self) -> Option<&Alive> {
+        self.0.as_deref()
+    }
+}
+
 /// Calls of the engine to its keeper. They may block until the keeper answers, so the engine holds
 /// no lock meanwhile.
 pub(crate) trait Standby: Send + Sync + std::fmt::Debug {

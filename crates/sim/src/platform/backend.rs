@@ -342,6 +342,20 @@ impl Inline {
         Self(Backend::chosen(Choice::Threads, arena, entries).expect("a dead task has ended"))
     }
 
+    /// Prepares for several writes at once. They go on after the death of the process, and hold the
+    /// end of a pipe until the last one has ended.
+    pub fn prepare_writes(&mut self, _: usize, alive: Option<&Alive>) {
+        if let Some(alive) = alive {
+            let _ = self.0.set_alive(alive);
+        }
+    }
+
+    /// Returns whether the device may be used on this thread.
+    #[must_use]
+    pub fn is_for_this_thread(&self) -> bool {
+        true
+    }
+
     /// Attaches a file under the number of a target.
     ///
     /// # Panics

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use forebay_block::limits::PAGE;
-use rustix::fs::{AtFlags, OFlags, StatxFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::block_device;
@@ -46,10 +46,14 @@ impl Alignment {
     const UNKNOWN: Alignment = Alignment { memory: 4096, offset: 4096 };
 }
 
-/// What the kernel tells: since 6.1 by itself, before that by the size of the device's logical
-/// blocks, which `open(2)` says is enough. `None` where direct I/O is impossible.
-pub(crate) fn alignment(descriptor: BorrowedFd<'_>, kind: Kind) -> Option<Alignment> {
-    if let Some(told) = told(descriptor) {
+/// Returns the alignment that direct I/O needs, or `None` if it is impossible. The kernel tells it
+/// since 6.1. Before, the size of the device's logical blocks is enough, says `open(2)`.
+pub(crate) fn alignment(
+    descriptor: BorrowedFd<'_>,
+    kind: Kind,
+    told: Option<Alignment>,
+) -> Option<Alignment> {
+    if let Some(told) = told {
         return (told.memory > 0 && told.offset > 0).then_some(told);
     }
     let block = match kind {
@@ -64,17 +68,6 @@ pub(crate) fn alignment(descriptor: BorrowedFd<'_>, kind: Kind) -> Option<Alignm
     Some(block.filter(|block| block.is_power_of_two()).map_or(Alignment::UNKNOWN, aligned))
 }
 
-/// What `statx` tells, zeroes included, which mean that direct I/O is impossible.
-fn told(descriptor: BorrowedFd<'_>) -> Option<Alignment> {
-    let status =
-        rustix::fs::statx(descriptor, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
-    let told = status.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
-    told.then_some(Alignment {
-        memory: status.stx_dio_mem_align,
-        offset: status.stx_dio_offset_align,
-    })
-}
-
 impl fmt::Display for Direct {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -84,11 +77,13 @@ impl fmt::Display for Direct {
     }
 }
 
-/// Switches the descriptor to direct, where that is granted with the alignment of a page.
+/// Switches a descriptor with these flags to direct, if that is granted with the alignment of a
+/// page.
 pub(crate) fn go_direct(
     descriptor: BorrowedFd<'_>,
     kind: Kind,
     alignment: Option<Alignment>,
+    flags: OFlags,
 ) -> io::Result<Direct> {
     if kind == Kind::Other {
         return Ok(Direct::Refused("neither a regular file nor a block device".into()));
@@ -96,7 +91,7 @@ pub(crate) fn go_direct(
     if let Some(reason) = misaligned(alignment) {
         return Ok(Direct::Refused(reason));
     }
-    match set_flags(descriptor, OFlags::DIRECT) {
+    match rustix::fs::fcntl_setfl(descriptor, flags | OFlags::DIRECT) {
         Ok(()) => Ok(Direct::Yes),
         Err(Errno::INVAL) => Ok(Direct::Refused("the file system has no direct I/O".into())),
         Err(error) => Err(error.into()),

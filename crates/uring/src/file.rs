@@ -12,11 +12,11 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::EventfdFlags;
-use rustix::fs::{FallocateFlags, FileType, OFlags, SeekFrom, XattrFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, OFlags, SeekFrom, StatxFlags, XattrFlags};
 use rustix::io::{DupFlags, Errno, FdFlags, retry_on_intr};
 
 use crate::block_device;
@@ -27,7 +27,9 @@ use crate::geometry::Geometry;
 use crate::hint;
 use crate::lease::{self, LeaseWatch, Leased};
 use crate::lock::{self, Lock};
-use crate::open::{self, Access, Directory, How, LEASE_PATIENCE, Opened, Truncate};
+use crate::open::{
+    self, Access, Create, Descriptor, Directory, How, LEASE_PATIENCE, Opened, Truncate,
+};
 
 /// The extended attribute that says how far space was reserved, so that the next open after a crash
 /// gives it back.
@@ -102,12 +104,15 @@ impl File {
     /// # Errors
     /// As [`File::open`].
     pub fn open_within(path: &Path, how: &How, patience: Duration) -> io::Result<Opened> {
-        let (descriptor, created) = open::descriptor(path, how, Instant::now() + patience)?;
-        let status = rustix::fs::fstat(&descriptor)?;
-        let kind = kind_of(FileType::from_raw_mode(status.st_mode));
-        // Without blocking was for the lease alone: the ring takes the flag as "fail rather than
-        // wait".
-        direct::clear_flags(descriptor.as_fd(), OFlags::NONBLOCK)?;
+        let Descriptor { descriptor, created, is_nonblocking, may_be_link } =
+            open::descriptor(path, how, Instant::now() + patience)?;
+        let Looked { kind, identity, told } = look(descriptor.as_fd())?;
+        // Nothing else than these two flags can be set on a new descriptor, so one call sets both.
+        let (direct, alignment) = direct_of(descriptor.as_fd(), kind, told, OFlags::empty())?;
+        if is_nonblocking && direct != Direct::Yes {
+            // It was for the lease alone: the ring takes the flag as "fail rather than wait".
+            rustix::fs::fcntl_setfl(&descriptor, OFlags::empty())?;
+        }
         if how.truncate == Truncate::Cut && kind == Kind::Regular && !created {
             retry_on_intr(|| rustix::fs::ftruncate(&descriptor, 0))?;
         }
@@ -117,8 +122,11 @@ impl File {
         {
             return Err(Errno::ROFS.into());
         }
-        let (direct, alignment) = direct_of(descriptor.as_fd(), kind)?;
-        let directory = if created { open::keep_directory(path) } else { Directory::NotNeeded };
+        let directory = if created && how.create != Create::Temporary {
+            open::keep_directory(path, may_be_link)
+        } else {
+            Directory::NotNeeded
+        };
         let file = Self {
             lease: Mutex::new(None),
             locked: AtomicBool::new(false),
@@ -127,7 +135,7 @@ impl File {
             descriptor,
             is_writable: AtomicBool::new(how.access == Access::ReadWrite),
             kind,
-            identity: Identity::of(&status),
+            identity,
             direct,
             alignment,
             directory,
@@ -142,8 +150,7 @@ impl File {
     /// # Errors
     /// The error of the kernel; `InvalidInput` for a descriptor that is open for writing only.
     pub fn of_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
-        let status = rustix::fs::fstat(&descriptor)?;
-        let kind = kind_of(FileType::from_raw_mode(status.st_mode));
+        let Looked { kind, identity, told } = look(descriptor.as_fd())?;
         let flags = rustix::fs::fcntl_getfl(&descriptor)?;
         let access = match flags & OFlags::ACCMODE {
             OFlags::RDONLY if !flags.contains(OFlags::PATH) => Access::Read,
@@ -155,7 +162,7 @@ impl File {
                 ));
             }
         };
-        let alignment = direct::alignment(descriptor.as_fd(), kind);
+        let alignment = direct::alignment(descriptor.as_fd(), kind, told);
         let (direct, alignment) = match alignment.filter(|_| flags.contains(OFlags::DIRECT)) {
             Some(alignment) => (Direct::Yes, alignment),
             None => (Direct::Refused("it was not when it came here".into()), Alignment::NONE),
@@ -168,7 +175,7 @@ impl File {
             descriptor,
             is_writable: AtomicBool::new(access == Access::ReadWrite),
             kind,
-            identity: Identity::of(&status),
+            identity,
             direct,
             alignment,
             directory: Directory::NotNeeded,
@@ -197,7 +204,8 @@ impl File {
     /// # Errors
     /// The error of the kernel.
     pub fn go_direct(&mut self) -> io::Result<()> {
-        (self.direct, self.alignment) = direct_of(self.as_fd(), self.kind)?;
+        let (told, flags) = (look(self.as_fd())?.told, rustix::fs::fcntl_getfl(&*self)?);
+        (self.direct, self.alignment) = direct_of(self.as_fd(), self.kind, told, flags)?;
         Ok(())
     }
 
@@ -220,7 +228,7 @@ impl File {
         let is_only_name = rustix::fs::stat(path)
             .is_ok_and(|status| Identity::of(&status) == self.identity && status.st_nlink == 1);
         self.directory =
-            if is_only_name { open::keep_directory(path) } else { Directory::Unreadable };
+            if is_only_name { open::keep_directory(path, true) } else { Directory::Unreadable };
     }
 
     /// Returns the identity of the file.
@@ -665,7 +673,15 @@ impl File {
     /// # Errors
     /// The error of the kernel; the descriptor is then closed when this is dropped.
     pub fn close(&self) -> io::Result<()> {
-        let nothing = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
+        /// What closed files name until their number is free again.
+        static NOTHING: OnceLock<OwnedFd> = OnceLock::new();
+        let nothing = match NOTHING.get() {
+            Some(nothing) => nothing,
+            None => {
+                let made = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
+                NOTHING.get_or_init(|| made)
+            }
+        };
         self.replace_descriptor(nothing.as_fd())
     }
 
@@ -698,12 +714,52 @@ impl AsFd for File {
     }
 }
 
-/// Switches the descriptor to direct, where that is granted; what is to be aligned then.
-fn direct_of(descriptor: BorrowedFd<'_>, kind: Kind) -> io::Result<(Direct, Alignment)> {
-    let alignment = direct::alignment(descriptor, kind);
-    let direct = direct::go_direct(descriptor, kind, alignment)?;
+/// Switches the descriptor to direct, if that is granted. Returns the alignment that is needed then.
+fn direct_of(
+    descriptor: BorrowedFd<'_>,
+    kind: Kind,
+    told: Option<Alignment>,
+    flags: OFlags,
+) -> io::Result<(Direct, Alignment)> {
+    let alignment = direct::alignment(descriptor, kind, told);
+    let direct = direct::go_direct(descriptor, kind, alignment, flags)?;
     let alignment = alignment.filter(|_| direct == Direct::Yes).unwrap_or(Alignment::NONE);
     Ok((direct, alignment))
+}
+
+/// What one call tells of an open file.
+struct Looked {
+    kind: Kind,
+    identity: Identity,
+    /// Alignment of direct I/O, zeroes included; from Linux 6.1 on.
+    told: Option<Alignment>,
+}
+
+fn look(descriptor: BorrowedFd<'_>) -> io::Result<Looked> {
+    let wanted = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::DIOALIGN;
+    let Ok(status) = rustix::fs::statx(descriptor, "", AtFlags::EMPTY_PATH, wanted) else {
+        // Forbidden in some sandboxes.
+        let status = rustix::fs::fstat(descriptor)?;
+        let kind = kind_of(FileType::from_raw_mode(status.st_mode));
+        return Ok(Looked { kind, identity: Identity::of(&status), told: None });
+    };
+    let kind = kind_of(FileType::from_raw_mode(u32::from(status.stx_mode)));
+    let identity = match kind {
+        Kind::Block => Identity {
+            device: rustix::fs::makedev(status.stx_rdev_major, status.stx_rdev_minor),
+            inode: Identity::DEVICE,
+        },
+        Kind::Regular | Kind::Other => Identity {
+            device: rustix::fs::makedev(status.stx_dev_major, status.stx_dev_minor),
+            inode: status.stx_ino,
+        },
+    };
+    let told = status.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+    let told = told.then_some(Alignment {
+        memory: status.stx_dio_mem_align,
+        offset: status.stx_dio_offset_align,
+    });
+    Ok(Looked { kind, identity, told })
 }
 
 fn kind_of(file_type: FileType) -> Kind {

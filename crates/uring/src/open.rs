@@ -43,6 +43,8 @@ pub enum Create {
     IfMissing,
     /// Creates the file, and fails if it exists.
     New,
+    /// As `New`, for a file that gets its name later: its directory is never flushed for it.
+    Temporary,
 }
 
 /// Whether opening truncates the file.
@@ -88,8 +90,19 @@ pub(crate) enum Directory {
     Unreadable,
 }
 
-/// Opens, and tells whether this call made the file.
-pub(crate) fn descriptor(path: &Path, how: &How, deadline: Instant) -> io::Result<(OwnedFd, bool)> {
+/// Descriptor of a file that was just opened.
+pub(crate) struct Descriptor {
+    pub(crate) descriptor: OwnedFd,
+    /// Whether this call created the file.
+    pub(crate) created: bool,
+    /// Whether it was opened without blocking, which the descriptor keeps.
+    pub(crate) is_nonblocking: bool,
+    /// Whether the last part of its path may be a symbolic link.
+    pub(crate) may_be_link: bool,
+}
+
+/// Opens a file.
+pub(crate) fn descriptor(path: &Path, how: &How, deadline: Instant) -> io::Result<Descriptor> {
     let access = match how.access {
         Access::Read => OFlags::RDONLY,
         Access::ReadWrite => OFlags::RDWR,
@@ -97,14 +110,17 @@ pub(crate) fn descriptor(path: &Path, how: &How, deadline: Instant) -> io::Resul
     let flags = access | OFlags::CLOEXEC | OFlags::NOCTTY;
     let new = || {
         let permissions = Permissions::from_raw_mode(how.mode);
-        rustix::fs::open(path, flags | OFlags::CREATE | OFlags::EXCL, permissions)
+        let descriptor =
+            rustix::fs::open(path, flags | OFlags::CREATE | OFlags::EXCL, permissions)?;
+        // An exclusive open follows no link.
+        Ok(Descriptor { descriptor, created: true, is_nonblocking: false, may_be_link: false })
     };
     match how.create {
-        Create::New => Ok((new()?, true)),
-        Create::No => Ok((open_existing(path, flags, deadline)?, false)),
+        Create::New | Create::Temporary => Ok(new()?),
+        Create::No => open_existing(path, flags, deadline),
         Create::IfMissing => loop {
             match new() {
-                Ok(descriptor) => return Ok((descriptor, true)),
+                Ok(opened) => return Ok(opened),
                 Err(Errno::EXIST) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -112,22 +128,25 @@ pub(crate) fn descriptor(path: &Path, how: &How, deadline: Instant) -> io::Resul
                 // A symbolic link that names nothing: its target is made through it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && is_link(path) => {
                     let permissions = Permissions::from_raw_mode(how.mode);
-                    return Ok((
-                        rustix::fs::open(path, flags | OFlags::CREATE, permissions)?,
-                        true,
-                    ));
+                    let descriptor = rustix::fs::open(path, flags | OFlags::CREATE, permissions)?;
+                    return Ok(Descriptor {
+                        descriptor,
+                        created: true,
+                        is_nonblocking: false,
+                        may_be_link: true,
+                    });
                 }
                 // Removed between the two calls.
                 Err(error)
                     if error.kind() == io::ErrorKind::NotFound && Instant::now() < deadline => {}
-                result => return Ok((result?, false)),
+                result => return result,
             }
         },
     }
 }
 
 /// Opens what is there; asks again, ever more slowly, while somebody holds a lease.
-fn open_existing(path: &Path, flags: OFlags, deadline: Instant) -> io::Result<OwnedFd> {
+fn open_existing(path: &Path, flags: OFlags, deadline: Instant) -> io::Result<Descriptor> {
     let mut pause = Duration::from_millis(1);
     loop {
         let expected = rustix::fs::stat(path).is_ok_and(|status| is_device(&status));
@@ -136,7 +155,12 @@ fn open_existing(path: &Path, flags: OFlags, deadline: Instant) -> io::Result<Ow
         match rustix::fs::open(path, flags | how, Permissions::empty()) {
             // The path may name something else by now.
             Ok(descriptor) if is_device(&rustix::fs::fstat(&descriptor)?) == expected => {
-                return Ok(descriptor);
+                return Ok(Descriptor {
+                    descriptor,
+                    created: false,
+                    is_nonblocking: !expected,
+                    may_be_link: true,
+                });
             }
             Ok(_) | Err(Errno::INTR) => {}
             Err(Errno::WOULDBLOCK) if Instant::now() + pause < deadline => {
@@ -157,8 +181,8 @@ fn is_link(path: &Path) -> bool {
 }
 
 /// The directory a new file's name is in, kept open so that a later rename of it changes nothing.
-pub(crate) fn keep_directory(path: &Path) -> Directory {
-    let real = if is_link(path) { path.canonicalize() } else { Ok(path.to_owned()) };
+pub(crate) fn keep_directory(path: &Path, may_be_link: bool) -> Directory {
+    let real = if may_be_link && is_link(path) { path.canonicalize() } else { Ok(path.to_owned()) };
     let parent = real.map(|real| match real.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
         _ => PathBuf::from("."),

@@ -16,7 +16,7 @@
 //! job that never returns keeps its thread, and everything it holds, for ever.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -39,8 +39,12 @@ pub(crate) struct Aside {
 struct State {
     jobs: VecDeque<Job>,
     has_thread: bool,
-    /// Whether a job is running.
+    /// Whether the thread runs a job.
     is_busy: bool,
+    /// Jobs that their callers run themselves.
+    here: usize,
+    /// Threads that wait until no job is left.
+    settling: usize,
 }
 
 impl std::fmt::Debug for Aside {
@@ -84,15 +88,40 @@ impl Aside {
         }
     }
 
+    /// Runs a job on the calling thread, which waits for it anyway, unless earlier ones are not
+    /// done. It must not depend on others that callers run at the same time.
+    pub(crate) fn run_here(self: &Arc<Self>, job: impl FnOnce() + Send + 'static) {
+        let mut state = self.state.lock();
+        if state.is_busy || !state.jobs.is_empty() {
+            drop(state);
+            return self.run(job);
+        }
+        state.here += 1;
+        drop(state);
+        let ended = catch_unwind(AssertUnwindSafe(job));
+        let mut state = self.state.lock();
+        state.here -= 1;
+        let is_settling = state.settling > 0;
+        drop(state);
+        if is_settling {
+            self.changed.notify_all();
+        }
+        if let Err(panic) = ended {
+            resume_unwind(panic);
+        }
+    }
+
     /// Waits until no job is left. Returns false if one is left at the deadline.
     pub(crate) fn settle(&self, deadline: Option<Instant>) -> bool {
         let mut state = self.state.lock();
-        while state.is_busy || !state.jobs.is_empty() {
+        while state.is_busy || state.here > 0 || !state.jobs.is_empty() {
+            state.settling += 1;
             let (guard, is_late) = self.changed.wait_until(state, deadline);
+            state = guard;
+            state.settling -= 1;
             if is_late {
                 return false;
             }
-            state = guard;
         }
         true
     }

@@ -4,7 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::core::inode::Inode;
+use forebay_cache::file::Entry;
+
+use crate::core::inode::after::After;
+use crate::core::inode::{Heard, Inode};
 use crate::core::shared::Shared;
 
 impl Inode {
@@ -14,7 +17,9 @@ impl Inode {
         // A mark that stays is removed when the file is next opened.
         let _ = self.catch(|| self.unmark());
         self.file.release_lease();
-        if let Err(error) = self.file.ofd_unlock() {
+        if !self.is_private
+            && let Err(error) = self.file.ofd_unlock()
+        {
             tracing::debug!(path = %self.path.display(), %error, "could not unlock");
         }
         if let (Some(keeper), Some(generation)) = (&shared.keeper, generation) {
@@ -26,6 +31,46 @@ impl Inode {
         shared.end_closing(self.identity, self.target);
         // After a panic the callers have to be woken all the same.
         self.catch(|| self.closed()).unwrap_or_else(|| self.closed());
+    }
+
+    /// Closes the file on the calling thread, if nothing of it is left to do and no context has it.
+    /// Returns false if the context has to close it. May block.
+    pub(crate) fn close_here(self: &Arc<Self>, shared: &Arc<Shared>) -> bool {
+        let mut table = shared.table();
+        if shared.is_left() || shared.is_orphaned() {
+            return false;
+        }
+        let look = || self.lock().begin_closing_here(|| table.begin_closing(self));
+        let Some(Some((entry, generation))) = self.catch(look) else { return false };
+        if entry == Entry::New {
+            table.unsynced.remember(self.identity);
+        }
+        drop(table);
+        self.detached(shared, &mut After::default());
+        let (shared, closing) = (Arc::clone(shared), Arc::clone(self));
+        self.volume.aside.run_here(move || closing.finish_closing(&shared, generation));
+        true
+    }
+
+    /// Drops all pages of a file that is being closed and that no context has any longer.
+    pub(crate) fn detached(self: &Arc<Self>, shared: &Shared, after: &mut After) {
+        let dropped = self.catch(|| {
+            self.change(shared, after, |file| file.close(shared));
+            shared.pool.evictor().forget(self.target);
+        });
+        if dropped.is_none() {
+            after.forget_frames();
+        }
+        if !self.is_interrupted() {
+            return shared.finish(after);
+        }
+        // No context gets the alarm any longer.
+        let heard = self.give_up(shared, after);
+        self.lock().leave_arena(shared);
+        shared.finish(after);
+        if heard == Some(Heard::No) {
+            shared.report(&self.interrupted());
+        }
     }
 
     /// Resolves when the file is closed, or was opened again.

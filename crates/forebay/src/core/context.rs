@@ -8,8 +8,9 @@
 //! ```
 //!
 //! A pass is bounded. It serves first the callers that wait, then pages that are too old, then
-//! background writeback, one file after the other. The thread sleeps only in the doorbell, and
-//! without a timer while nothing is dirty.
+//! background writeback, one file after the other. The thread sleeps only in the doorbell. A timer
+//! ticks while a file is dirty, and for some ticks after that: so a file that becomes dirty and is
+//! synced soon, again and again, wakes no context.
 
 mod agenda;
 mod ends;
@@ -37,7 +38,7 @@ use crate::core::flight::Flight;
 use crate::core::inode::Inode;
 use crate::core::inode::after::After;
 use crate::core::limits::MESSAGES_PER_PASS;
-use crate::core::message::Message;
+use crate::core::message::{Message, Quiet};
 use crate::core::settings::OfContext;
 use crate::core::shared::Shared;
 use crate::platform::Backend;
@@ -54,6 +55,7 @@ pub(crate) struct Writeback {
     number: usize,
     shared: Arc<Shared>,
     messages: fifo::Receiver<Message>,
+    quiet: Arc<Quiet>,
     backend: Backend,
     queue: Queue,
     knobs: OfContext,
@@ -73,6 +75,8 @@ pub(crate) struct Writeback {
     /// Earliest deadline of a lease that another program waits for.
     next_break: Option<Instant>,
     next_tick: Option<Instant>,
+    /// Ticks since a file was last dirty.
+    clean_ticks: u32,
     ended: Vec<Ended>,
     after: After,
     /// Effects of the steps of other files, during a step of one file.
@@ -95,7 +99,7 @@ impl Writeback {
     pub(crate) fn new(
         number: usize,
         shared: Arc<Shared>,
-        messages: fifo::Receiver<Message>,
+        (messages, quiet): (fifo::Receiver<Message>, Arc<Quiet>),
         backend: Backend,
         knobs: OfContext,
     ) -> Self {
@@ -105,6 +109,7 @@ impl Writeback {
             number,
             shared,
             messages,
+            quiet,
             backend,
             queue,
             knobs,
@@ -117,6 +122,7 @@ impl Writeback {
             flights: Vec::new(),
             next_break: None,
             next_tick: None,
+            clean_ticks: 0,
             ended: Vec::new(),
             after: After::default(),
             after_others: After::default(),
@@ -148,6 +154,7 @@ impl Writeback {
             if self.stop && !more && is_idle && self.queue.in_flight() + self.queue.staged() == 0 {
                 return End::Stopped;
             }
+            more |= self.quiet.set_ticking(self.next_tick.is_some());
             self.queue.set_awaited(self.is_awaited());
             let wait = if more { Wait::Not } else { Wait::Something(self.sleep()) };
             if let Err(errno) = self.queue.dispatch(&mut self.backend, wait) {

@@ -19,7 +19,7 @@ use crate::core::context::{End, Writeback};
 use crate::core::ended::{Ended, Running};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::RING_ENTRIES;
-use crate::core::message::Sender;
+use crate::core::message::{Quiet, Sender};
 use crate::core::settings::OfContext;
 use crate::core::shared::{Shared, Start};
 use crate::platform::sync::Mutex;
@@ -78,8 +78,9 @@ impl Start for Contexts {
             Backend::Threads(_) => Choice::Threads,
         };
         let (messages, receiver) = fifo();
-        let sender = Sender::new(messages, backend.waker());
-        let context = Writeback::new(number, Arc::clone(shared), receiver, backend, knobs);
+        let quiet = Arc::new(Quiet::default());
+        let sender = Sender::new(messages, backend.waker(), Arc::clone(&quiet));
+        let context = Writeback::new(number, Arc::clone(shared), (receiver, quiet), backend, knobs);
         let (orphans, alive) = (Arc::clone(shared), state.alive.clone());
         let living = Arc::clone(&self.living);
         self.living.fetch_add(1, Ordering::AcqRel);

@@ -6,8 +6,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 use crate::core::home::{Affinity, Home};
+use crate::core::inode::Inode;
 use crate::core::limits::{CONTEXTS, LENT};
-use crate::core::message::{Message, Sender};
+use crate::core::message::{Message, Sender, Wait};
 use crate::core::volume::Volume;
 
 /// The contexts as senders of messages see them.
@@ -100,6 +101,12 @@ impl Directory {
     /// Sends a message to one context, which must be started.
     pub(crate) fn send_to(&self, context: usize, message: Message) {
         self.senders[context].get().expect("files belong to started contexts").send(message);
+    }
+
+    /// Sends a message to the context of a file, without a need to wake it.
+    pub(crate) fn send_quietly(&self, inode: &Inode, message: Message, wait: Wait) {
+        let sender = self.senders[inode.home.context()].get();
+        sender.expect("files belong to started contexts").send_quietly(message, wait);
     }
 
     /// Notes whether a context has no dirty file of its own.

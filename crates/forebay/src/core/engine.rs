@@ -30,7 +30,7 @@ use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
 use crate::core::inode::Inode;
 use crate::core::knobs::Knob;
-use crate::core::message::Message;
+use crate::core::message::{Message, Wait};
 use crate::core::open::Open;
 use crate::core::shared::{Parts, Shared};
 use crate::core::standby::KeeperState;
@@ -312,7 +312,11 @@ impl Engine {
     fn open_new(&self, path: &Path, open: &Open, found: Found) -> Result<Arc<Inode>> {
         let Found { mut file, created, turn: _turn } = found;
         let identity = file.identity();
-        let entry = self.take_entry(path, &mut file, created);
+        let entry = if open.temporary && created {
+            Entry::Old
+        } else {
+            self.take_entry(path, &mut file, created)
+        };
         let target = self.owner.shared.table().new_target();
         let entered = self.enter(path, open, file, (created, entry), target);
         if entered.is_err() {
@@ -358,11 +362,12 @@ impl Engine {
         let is_device = file.kind() == Kind::Block;
         let liberties = match (is_device, open.write) {
             (true, _) => Liberties::Exclusive,
-            (false, true) => self.claim(&file, target).map_err(at_path)?,
+            (false, true) if open.temporary && created => Liberties::Exclusive,
+            (false, true) => self.claim(&file, target, created).map_err(at_path)?,
             (false, false) => Liberties::Shared,
         };
         let length = file.length().map_err(cannot_look).map_err(at_path)?;
-        if liberties == Liberties::Exclusive && !is_device {
+        if liberties == Liberties::Exclusive && !is_device && !created {
             give_back_after_crash(path, &file, length);
         }
         if let crate::platform::Direct::Refused(reason) = file.direct() {
@@ -388,7 +393,8 @@ impl Engine {
         });
         let volume = self.owner.shared.table().volume(file.identity().device, file.kind());
         // Without the lock of the table: this accesses the file system.
-        let inode = Arc::new(Inode::new(cache, file, volume, path.to_owned()));
+        let inode =
+            Arc::new(Inode::new(cache, file, volume, path.to_owned(), open.temporary && created));
         inode.arm(&self.owner.shared);
         inode.enter_arena(&self.owner.shared).map_err(at_path)?;
         if let Err(error) = inode.have_kept(&self.owner.shared) {
@@ -425,7 +431,8 @@ impl Engine {
         state.cache.change_reserving(self.owner.shared.reserving());
         drop(state);
         inode.home.set_context(self.owner.shared.contexts.place(&inode.home, &inode.volume));
-        self.owner.shared.send(Message::Attach(Arc::clone(inode)));
+        let attach = Message::Attach(Arc::clone(inode));
+        self.owner.shared.contexts.send_quietly(inode, attach, Wait::Message);
         table.insert(Arc::clone(inode));
     }
 

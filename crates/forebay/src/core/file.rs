@@ -26,6 +26,7 @@ use crate::core::discard::Hold;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::inode::Inode;
 use crate::core::inode::after::After;
+use crate::core::inode::lead::Leads;
 use crate::core::inode::space::Promise;
 use crate::core::layout::Layout;
 use crate::core::leader::Syncing;
@@ -576,13 +577,23 @@ impl File {
     /// As [`File::close`].
     pub async fn close_async(mut self) -> Result<()> {
         self.shared.check()?;
-        let (id, last) = self.let_go(Inode::ask_with);
+        let (id, last) = self.let_go(Inode::ask_to_close);
         let result = Ticket::new(Arc::clone(&self.inode), id).await;
         // Read before the file is closed. A caller that has not synced gets the error of a failed
         // flush here or never.
         let flushed = self.flushed();
         if last == Last::Yes {
-            poll_fn(|context| self.inode.poll_closed(&self.shared, context)).await;
+            let mut is_asked = false;
+            poll_fn(|context| {
+                if !std::mem::replace(&mut is_asked, true)
+                    && (Leads::of(context.waker()) == Leads::Never
+                        || !self.inode.close_here(&self.shared))
+                {
+                    self.shared.change(&self.inode, |file| file.look());
+                }
+                self.inode.poll_closed(&self.shared, context)
+            })
+            .await;
         }
         self.and_untold(result.and(flushed))
     }

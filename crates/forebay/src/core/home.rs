@@ -77,7 +77,7 @@ pub(crate) struct Home {
 
 impl Home {
     /// Looks up the directory that the file was opened in, and its allocation group.
-    pub(crate) fn new(file: &File, path: &Path, volume: &Volume) -> Self {
+    pub(crate) fn new(file: &File, path: &Path, volume: &Volume, length: u64) -> Self {
         let own = hashed(file.identity());
         let directory = match file.kind() {
             // All devices are in one directory.
@@ -87,7 +87,7 @@ impl Home {
                 files::identity_of(parent.unwrap_or(Path::new("."))).ok().map(hashed)
             }
         };
-        let seen = group_of_data(file, volume, file.length().unwrap_or(0).saturating_sub(1));
+        let seen = group_of_data(file, volume, length.saturating_sub(1));
         // A file without blocks usually gets them near its inode.
         let group = seen.or_else(|| volume.geometry(file)?.group_of_inode(file.identity().inode));
         Self {

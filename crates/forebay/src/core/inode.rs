@@ -33,6 +33,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use forebay_block::Target;
+use forebay_cache::file::Entry;
 use forebay_cache::limits::{MAX_OFFSET, PAGE};
 use forebay_cache::samples::Samples;
 use forebay_cache::{CachedFile, FrameRuns, Patch};
@@ -43,6 +44,7 @@ use crate::core::share::Crossed;
 use crate::core::user_code;
 use crate::core::volume::Volume;
 use crate::core::wakers::Wakers;
+use crate::platform::clock;
 use crate::platform::sync::Mutex;
 use crate::platform::{Identity, Kind};
 pub(crate) use guard::{Heard, Locked};
@@ -62,6 +64,8 @@ pub(crate) struct Inode {
     pub(crate) home: Home,
     /// Size of a block device in bytes, which never changes.
     pub(crate) fixed_size: Option<u64>,
+    /// Whether no other program may use the file, so that it needs no lease.
+    pub(crate) is_private: bool,
     /// Largest file end that its file system is known to accept.
     reach: AtomicU64,
     /// Time when the lease was last seen to be held, in nanoseconds of the clock.
@@ -76,6 +80,15 @@ pub(crate) struct Inode {
     /// Counts locks by the engine's own threads down; the last one panics.
     #[cfg(test)]
     pub(crate) trap: AtomicU32,
+}
+
+/// Whether a context has a file. Until one has it, a caller may close it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Attached {
+    NotYet,
+    Yes,
+    /// A caller has closed it.
+    Never,
 }
 
 /// State of an inode, under its lock.
@@ -104,7 +117,8 @@ pub(crate) struct State {
     lead: Lead,
     told_tickets: u64,
     /// Whether the context was asked to look at this file and has not done so.
-    kicked: bool,
+    kicked: Option<change::Look>,
+    attached: Attached,
     /// Whether the context has it in its list of dirty files.
     pub(crate) listed: bool,
     /// Writes whose latency is measured.
@@ -139,6 +153,7 @@ impl Inode {
         file: crate::platform::File,
         volume: Arc<Volume>,
         path: PathBuf,
+        is_temporary: bool,
     ) -> Self {
         let state = State {
             cache,
@@ -154,7 +169,8 @@ impl Inode {
             ticket_wakers: Vec::new(),
             lead: Lead::Context,
             told_tickets: 0,
-            kicked: false,
+            kicked: None,
+            attached: Attached::NotYet,
             listed: false,
             samples: Samples::default(),
             dirty_since: None,
@@ -172,7 +188,7 @@ impl Inode {
         let (target, identity) = (state.cache.target(), file.identity());
         let fixed_size = (file.kind() == Kind::Block).then(|| state.cache.size());
         volume.learn(&file);
-        let home = Home::new(&file, &path, &volume);
+        let home = Home::new(&file, &path, &volume, state.cache.disk_size());
         let (file, reach) = (Arc::new(file), AtomicU64::new(SURE_REACH));
         Self {
             target,
@@ -182,8 +198,9 @@ impl Inode {
             volume,
             home,
             fixed_size,
+            is_private: is_temporary || fixed_size.is_some(),
             reach,
-            lease_looked: AtomicU64::new(0),
+            lease_looked: AtomicU64::new(clock::now().nanoseconds()),
             marked: Mutex::new(false),
             state: Mutex::new(state),
             interruptions: AtomicU32::new(0),
@@ -267,7 +284,7 @@ impl Inode {
     /// Locks the file for the look that its context was asked for.
     pub(crate) fn looked_at(&self) -> Locked<'_> {
         let mut state = self.lock();
-        state.kicked = false;
+        state.kicked = None;
         state
     }
 }
@@ -276,6 +293,33 @@ impl State {
     /// Returns whether the file is closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
+    }
+
+    /// Notes that a context has the file. Returns false if a caller has closed it; its number may
+    /// belong to another file by now.
+    pub(crate) fn attach(&mut self) -> bool {
+        let attaches = self.attached != Attached::Never;
+        if attaches {
+            self.attached = Attached::Yes;
+        }
+        attaches
+    }
+
+    /// Begins to close the file on the thread of a caller: no context attaches it from now on.
+    /// Returns its entry and its generation in the arena, or `None` if a context has to close it.
+    pub(crate) fn begin_closing_here(
+        &mut self,
+        begin: impl FnOnce() -> bool,
+    ) -> Option<(Entry, Option<u16>)> {
+        let is_over = self.attached == Attached::NotYet
+            && !self.is_busy()
+            && !self.is_interrupted
+            && !self.cache.is_dirty();
+        if !is_over || !begin() {
+            return None;
+        }
+        self.attached = Attached::Never;
+        Some((self.cache.entry(), self.generation()))
     }
 
     /// Returns whether the contexts have stopped.

@@ -36,7 +36,7 @@ impl Inode {
     pub(crate) fn check_lease(self: &Arc<Self>, shared: &Shared) {
         let now = clock::now().nanoseconds();
         let looked = self.lease_looked.load(Ordering::Relaxed);
-        if now.saturating_sub(looked) < LEASE_LOOK.as_nanos() as u64 || self.fixed_size.is_some() {
+        if now.saturating_sub(looked) < LEASE_LOOK.as_nanos() as u64 || self.is_private {
             return;
         }
         let is_ours = self.lock().cache.liberties() == Liberties::Exclusive;

@@ -119,6 +119,9 @@ pub(crate) const READ_REQUESTS: u64 = 4;
 /// Checks for pages that are too old, per `dirty_age`.
 pub(crate) const TICKS_PER_AGE: u32 = 4;
 
+/// Ticks that a context goes on with once no file of it is dirty.
+pub(crate) const CLEAN_TICKS: u32 = 8;
+
 /// Minimum size of the cache.
 pub(crate) const MIN_CACHE_BYTES: u64 = MIN_CACHE_PAGES * PAGE;
 

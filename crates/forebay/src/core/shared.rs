@@ -15,10 +15,10 @@ use crate::core::direct::message::Message as Direct;
 use crate::core::directory::Directory;
 use crate::core::error::{Error, Result};
 use crate::core::inode::Inode;
-use crate::core::inode::after::After;
+use crate::core::inode::after::{After, Effect};
 use crate::core::inode::change::Changing;
 use crate::core::kits::Kits;
-use crate::core::message::Message;
+use crate::core::message::{Message, Wait};
 use crate::core::offload::Offload;
 use crate::core::settings::OfContext;
 use crate::core::standby::HeldOff;
@@ -122,7 +122,13 @@ impl Shared {
     /// Sends the messages, and wakes the tasks, of effects that are settled.
     fn tell(&self, after: &mut After) {
         for effect in after.effects() {
-            self.send(effect.into());
+            match effect {
+                Effect::LookSoon(inode) => {
+                    let message = Message::Inode(Arc::clone(&inode));
+                    self.contexts.send_quietly(&inode, message, Wait::Tick);
+                }
+                effect => self.send(effect.into()),
+            }
         }
         user_code::wake_all(after.wakers.drain(..));
     }
@@ -215,14 +221,20 @@ impl Shared {
     /// Waits until an open has ended, or the engine stops.
     pub(crate) fn wait_for_opening<'a>(
         &self,
-        table: MutexGuard<'a, Table>,
+        mut table: MutexGuard<'a, Table>,
     ) -> MutexGuard<'a, Table> {
-        self.opening_ended.wait(table)
+        // A wake is a system call even if nobody waits.
+        table.waiting += 1;
+        let mut table = self.opening_ended.wait(table);
+        table.waiting -= 1;
+        table
     }
 
     /// Wakes opens that wait for another one.
     pub(crate) fn wake_opening(&self) {
-        self.opening_ended.notify_all();
+        if self.table().waiting > 0 {
+            self.opening_ended.notify_all();
+        }
     }
 
     /// Returns the table once a file is not being closed, so that an open finds it either closed or
@@ -230,7 +242,7 @@ impl Shared {
     pub(crate) fn table_unless_closing(&self, identity: Identity) -> MutexGuard<'_, Table> {
         let mut table = self.table();
         while table.is_closing(identity) && self.check().is_ok() {
-            table = self.opening_ended.wait(table);
+            table = self.wait_for_opening(table);
         }
         table
     }

@@ -27,6 +27,8 @@ pub(crate) struct Table {
     opening: HashSet<Identity>,
     /// Unsynced entries of files that are no longer open.
     pub(crate) unsynced: Entries,
+    /// Callers that wait until an open or a closing ends.
+    pub(crate) waiting: usize,
     free_targets: Vec<u32>,
     next_target: u32,
     volumes: HashMap<(u64, Kind), Arc<Volume>>,

@@ -214,8 +214,10 @@ fn publish(file: &mut Changing<'_>, copies: &[Copy], caching: Caching) {
         file.samples.accepted(page, clock::now());
     }
     // A file that was clean for a moment is still in the context's list.
-    if published.first && !file.listed || published.awaited {
+    if published.awaited {
         file.look();
+    } else if published.first && !file.listed {
+        file.look_soon();
     }
     file.wake();
 }

@@ -8,6 +8,7 @@ use forebay_cache::file::Entry;
 use super::Writeback;
 use super::agenda::Why;
 use crate::core::inode::Inode;
+use crate::core::inode::after::After;
 use crate::core::inode::settle::Left;
 
 impl Writeback {
@@ -116,18 +117,8 @@ impl Writeback {
         drop(self.backend.detach(inode.target));
         let held = self.files[inode.target.0 as usize].take();
         debug_assert!(held.is_some_and(|held| held.in_flight == 0), "closed with bios in flight");
-        self.step(inode, (), |context| {
-            let Self { shared, after, .. } = context;
-            let mut state = inode.lock();
-            inode.change_locked(shared, &mut state, after, |file| file.close(shared));
-            shared.pool.evictor().forget(inode.target);
-        });
-        if inode.is_interrupted() {
-            // The file is detached, so no context gets the alarm.
-            self.abandon_closed(inode);
-        }
+        inode.detached(&self.shared, &mut After::default());
         self.unlist(inode, is_listed);
-        self.shared.finish(&mut self.after);
         let (shared, closing) = (Arc::clone(&self.shared), Arc::clone(inode));
         inode.volume.aside.run(move || closing.finish_closing(&shared, generation));
     }

@@ -84,6 +84,9 @@ impl Held {
 impl Writeback {
     /// Adds a file to this context.
     pub(super) fn attach(&mut self, inode: Arc<Inode>) {
+        if !inode.catch(|| inode.lock().attach()).unwrap_or(true) {
+            return;
+        }
         let number = inode.target.0 as usize;
         if self.files.len() <= number {
             self.files.resize_with(number + 1, || None);

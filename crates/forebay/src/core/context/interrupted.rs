@@ -55,16 +55,6 @@ impl Writeback {
         self.agenda.push(Why::Leaving, inode);
     }
 
-    /// As [`Writeback::abandon`], for a file that is detached and being closed.
-    pub(super) fn abandon_closed(&mut self, inode: &Arc<Inode>) {
-        let heard = inode.give_up(&self.shared, &mut self.after);
-        inode.lock().leave_arena(&self.shared);
-        self.shared.finish(&mut self.after);
-        if heard == Some(Heard::No) {
-            self.shared.report(&inode.interrupted());
-        }
-    }
-
     /// Returns whether requests of an interrupted file are still at the device.
     pub(super) fn awaits_interrupted(&self, inode: &Inode) -> bool {
         let held = self.files.get(inode.target.0 as usize).and_then(Option::as_ref);

@@ -14,7 +14,7 @@ use crate::core::counters::Counters;
 use crate::core::direct::turns::Room;
 use crate::core::flight::free_slots;
 use crate::core::inode::{Inode, Locked, State};
-use crate::core::limits::{DIRECT_LEAVES, LEASE_BREAK, RUN_PER_FILE, TICKS_PER_AGE};
+use crate::core::limits::{CLEAN_TICKS, DIRECT_LEAVES, LEASE_BREAK, RUN_PER_FILE, TICKS_PER_AGE};
 use crate::platform::clock;
 
 impl Writeback {
@@ -73,7 +73,10 @@ impl Writeback {
 
     /// Writes pages that are too old. Checks for them a few times per `dirty_age`.
     pub(super) fn tick(&mut self) {
-        if self.flights.iter().all(|flight| flight.dirty.is_empty()) {
+        let is_clean = self.flights.iter().all(|flight| flight.dirty.is_empty());
+        if !is_clean {
+            self.clean_ticks = 0;
+        } else if self.next_tick.is_none() || self.clean_ticks == CLEAN_TICKS {
             self.next_tick = None;
             return;
         }
@@ -81,6 +84,7 @@ impl Writeback {
         let tick = self.knobs.dirty_age / TICKS_PER_AGE;
         if now >= *self.next_tick.get_or_insert(now + tick) {
             self.next_tick = Some(now + tick);
+            self.clean_ticks += u32::from(is_clean);
             self.age(now, self.knobs.dirty_age);
         }
         self.serve_overdue();

@@ -143,7 +143,7 @@ impl Engine {
         }
         cache.set_reserving(if is_device { Reserving::Off } else { self.reserving(&file, length) });
         let volume = shared.table().volume(file.identity().device, file.kind());
-        let inode = Arc::new(Inode::new(cache, file, volume, path));
+        let inode = Arc::new(Inode::new(cache, file, volume, path, false));
         inode.arm(shared);
         // A file that we had alone is at most as long as its record says.
         let is_trusted = was_ours && (is_device || length <= inherited.record.size);

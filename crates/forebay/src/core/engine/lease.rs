@@ -30,7 +30,7 @@ impl Engine {
         if is_settled {
             return Ok(());
         }
-        if self.claim(&inode.file, inode.target)? == Liberties::Shared {
+        if self.claim(&inode.file, inode.target, false)? == Liberties::Shared {
             self.flush_what_was_there(inode);
             return Ok(());
         }
@@ -57,9 +57,14 @@ impl Engine {
 
     /// Takes the lock that excludes other engines, and the lease if no other program has the file
     /// open.
-    pub(super) fn claim(&self, file: &crate::platform::File, target: Target) -> Result<Liberties> {
+    pub(super) fn claim(
+        &self,
+        file: &crate::platform::File,
+        target: Target,
+        created: bool,
+    ) -> Result<Liberties> {
         lock_out_engines(file)?;
-        match self.try_lease(file, target) {
+        match self.try_lease(file, target, created) {
             Ok(()) => Ok(Liberties::Exclusive),
             Err(error) => {
                 tracing::debug!(%error, "no lease; the file counts as shared");
@@ -72,8 +77,13 @@ impl Engine {
     /// descriptor lives a moment longer than its program if that was killed, or if a child has it
     /// between fork and exec. If a crash left a mark, space has to be given back, and there are
     /// more attempts.
-    fn try_lease(&self, file: &crate::platform::File, target: Target) -> std::io::Result<()> {
-        let tries = if matches!(file.reservation_mark(), Ok(Some(_))) {
+    fn try_lease(
+        &self,
+        file: &crate::platform::File,
+        target: Target,
+        created: bool,
+    ) -> std::io::Result<()> {
+        let tries = if !created && matches!(file.reservation_mark(), Ok(Some(_))) {
             LEASE_TRIES_AFTER_CRASH
         } else {
             LEASE_TRIES
@@ -106,6 +116,9 @@ impl Engine {
     /// Handles a break of the lease that came before the inode was in the table, or before the
     /// lease counted as ours. Then nothing acted on it, and a program waits for it.
     pub(super) fn look_at_lease(&self, inode: &Arc<Inode>) {
+        if inode.is_private {
+            return;
+        }
         if inode.lock().cache.liberties() == Liberties::Exclusive && !inode.file.has_lease() {
             inode.break_lease(&self.owner.shared);
         }

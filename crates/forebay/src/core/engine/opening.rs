@@ -115,7 +115,12 @@ impl Engine {
         let mut rounds = OPEN_ROUNDS;
         loop {
             rounds -= 1;
-            let named = files::identity_of(path);
+            let named = if open.create_new && !is_made {
+                // An exclusive open fails if there is a file.
+                Err(std::io::ErrorKind::NotFound.into())
+            } else {
+                files::identity_of(path)
+            };
             let turn = match &named {
                 Ok(identity) => Some(Turn::wait(shared, *identity)?),
                 Err(_) => None,
@@ -129,6 +134,7 @@ impl Engine {
             let is_missing =
                 named.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
             let create = match (open.create_new && !is_made, open.create || open.create_new) {
+                (true, _) if open.temporary => Create::Temporary,
                 (true, _) => Create::New,
                 (false, true) if is_missing => Create::New,
                 _ => Create::No,
@@ -246,7 +252,7 @@ fn checked(path: &Path, open: &Open, opened: std::io::Result<Opened>) -> Result<
 /// Returns whether an error means that the path changed after it was looked at.
 fn is_outdated(error: &std::io::Error, create: Create) -> bool {
     match create {
-        Create::New => error.raw_os_error() == Some(libc::EEXIST),
+        Create::New | Create::Temporary => error.raw_os_error() == Some(libc::EEXIST),
         Create::No | Create::IfMissing => error.raw_os_error() == Some(libc::ENOENT),
     }
 }

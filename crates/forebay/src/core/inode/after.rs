@@ -22,6 +22,8 @@ pub(crate) enum Effect {
     Look,
     /// Look at this file: it is dirty now, or a caller waits for it.
     LookAt(Arc<Inode>),
+    /// As `LookAt`, but when the context next wakes by itself is soon enough.
+    LookSoon(Arc<Inode>),
     /// This file has many dirty pages that are dropped after their write.
     Uncached(Arc<Inode>),
     /// Submit this bio of a caller.

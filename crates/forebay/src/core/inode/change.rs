@@ -29,6 +29,14 @@ use super::{Inode, State};
 use crate::core::base::Base;
 use crate::core::share::Crossed;
 
+/// When the context looks at a file.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Look {
+    /// When it next wakes by itself, at the latest.
+    Soon,
+    Now,
+}
+
 /// A file that is being changed, under its lock.
 #[derive(Debug)]
 pub(crate) struct Changing<'a> {
@@ -38,7 +46,7 @@ pub(crate) struct Changing<'a> {
     after: &'a mut After,
     /// The context has to look at the level, or at the file.
     looks_at_level: bool,
-    looks_at_file: bool,
+    looks_at_file: Option<Look>,
     /// Callers that wait for a page, or for the size, look again.
     wakes: bool,
 }
@@ -64,7 +72,7 @@ impl Inode {
         after: &mut After,
         change: impl FnOnce(&mut Changing<'_>) -> T,
     ) -> T {
-        let (looks_at_level, looks_at_file, wakes) = (false, false, false);
+        let (looks_at_level, looks_at_file, wakes) = (false, None, false);
         let mut changing =
             Changing { inode: self, base, state, after, looks_at_level, looks_at_file, wakes };
         let done = change(&mut changing);
@@ -130,9 +138,14 @@ impl Changing<'_> {
         self.state.tell_copied(self.base, copies);
     }
 
-    /// Has the context look at the file.
+    /// Has the context look at the file now.
     pub(crate) fn look(&mut self) {
-        self.looks_at_file = true;
+        self.looks_at_file = Some(Look::Now);
+    }
+
+    /// Has the context look at the file when it next wakes by itself, at the latest.
+    pub(crate) fn look_soon(&mut self) {
+        self.looks_at_file = self.looks_at_file.max(Some(Look::Soon));
     }
 
     /// Has the contexts look at the level.
@@ -200,8 +213,13 @@ impl Changing<'_> {
         if self.wakes {
             state.page_wakers.drain_into(&mut after.wakers);
         }
-        if self.looks_at_file && !std::mem::replace(&mut state.kicked, true) {
-            after.effects.push(Effect::LookAt(Arc::clone(inode)));
+        if self.looks_at_file > state.kicked {
+            state.kicked = self.looks_at_file;
+            let inode = Arc::clone(inode);
+            after.effects.push(match self.looks_at_file {
+                Some(Look::Soon) => Effect::LookSoon(inode),
+                _ => Effect::LookAt(inode),
+            });
         }
     }
 }

@@ -292,7 +292,7 @@ impl State {
         self.dirty_since = None;
         self.break_deadline = None;
         self.is_renewing = false;
-        self.kicked = false;
+        self.kicked = None;
         self.lead = Lead::Context;
         self.is_interrupted = true;
     }

@@ -17,7 +17,7 @@ impl Inode {
     pub(crate) fn holds_lease(&self, state: &State) -> bool {
         match state.break_deadline {
             Some(deadline) => clock::instant() < deadline && self.file.has_lease_still(),
-            None => self.fixed_size.is_some() || self.file.has_lease(),
+            None => self.is_private || self.file.has_lease(),
         }
     }
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use forebay_cache::{Liberties, TicketId, TicketKind};
+use forebay_cache::{Liberties, Reason, TicketId, TicketKind};
 
 use super::after::After;
 use super::change::Changing;
@@ -88,6 +88,30 @@ impl Inode {
             // The poll of an interrupted file returns the error: its caller does not wait.
             if !file.is_interrupted {
                 file.ticket_wakers.push(Waiter { id, leads, waker });
+            }
+            id
+        })
+    }
+
+    /// As [`Inode::ask_with`], for a caller that closes the file. A ticket with nothing to do ends
+    /// here, and the context is not told about it.
+    pub(crate) fn ask_to_close(
+        self: &Arc<Self>,
+        base: &Base,
+        request: TicketKind,
+        after: &mut After,
+    ) -> TicketId {
+        self.change(base, after, |file| {
+            let is_clean = !file.cache.is_dirty() && !file.cache.has_tickets();
+            let may_end = is_clean && !file.is_led() && file.can_be_led();
+            let id = file.ask_quietly(request);
+            if may_end {
+                while let Some(bio) = file.cache.next_bio(Reason::Sync) {
+                    file.submit([bio]);
+                }
+            }
+            if !may_end || file.cache.is_waiting(id) {
+                file.look();
             }
             id
         })

@@ -300,6 +300,28 @@ fn contract_15_background_leaves_room_to_what_is_waited_for() {
     assert!(pace.has_room(Class::Background, SLOTS));
 }
 
+#[test]
+fn contract_15_the_flight_halves_beside_small_syncs_and_comes_back() {
+    let now = || Moment::from_nanoseconds(SECOND);
+    let mut run = Run::new(FAST, Bound::Time(TIME));
+    settle(&mut run, MIB);
+    let mut pace = run.pace;
+    let mut fill = |pace: &mut Pace, yields| {
+        pace.set_yielding(yields);
+        let mut sent = 0;
+        while pace.has_room(Class::Background, SLOTS) {
+            pace.sent(Class::Background, MIB, now);
+            sent += 1;
+        }
+        (0..sent).for_each(|_| pace.ended(Class::Background, MIB, MIB));
+        sent
+    };
+    let (full, less, again) =
+        (fill(&mut pace, false), fill(&mut pace, true), fill(&mut pace, false));
+    assert!(less >= LEAST_REQUESTS && 2 * less <= full + 1, "{less} of {full}");
+    assert_eq!(again, full);
+}
+
 /// A device that ends nothing holds what it has; the others go on.
 #[test]
 fn contract_15_a_slow_device_leaves_slots_to_others() {

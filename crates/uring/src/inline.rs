@@ -213,7 +213,7 @@ mod tests {
         device.doorbell(Wait::Not).unwrap();
         let mut ended = Vec::new();
         device.reap(&mut ended);
-        [0, 1].map(|target| drop(device.detach(Target(target))));
+        (0..2).for_each(|target| drop(device.detach(Target(target))));
         ended
     }
 

@@ -62,9 +62,10 @@ mod wait;
 /// How often a submission that the kernel has no memory for is tried again, a millisecond apart.
 const TRIES: u32 = 1000;
 
-/// The most workers (kernel threads for calls that block) of a ring with files on several devices:
-/// one for each tag, so that every request in flight has one, even if a device hangs. (A ring with
-/// one device keeps the kernel's number, four to a processor: more would only wait for each other.)
+/// Maximum of workers (kernel threads for calls that block) of a ring: one for each tag, so that
+/// every request in flight has one, even if a device hangs. The kernel's own number is four to a
+/// processor. That is too few for flushes: each waits for the device, and those that wait together
+/// share one flush of it.
 const WORKERS: u32 = TAGS as u32;
 
 /// How much deferred work the kernel does in one call that does not wait for more. Where it had as
@@ -99,15 +100,6 @@ pub struct Ring {
     arrived: VecDeque<Completion>,
     waker: Waker,
     wake_armed: bool,
-    devices: Devices,
-}
-
-/// On how many devices the files lie that were ever attached.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Devices {
-    None,
-    One(u64),
-    Several,
 }
 
 impl Ring {
@@ -124,6 +116,11 @@ impl Ring {
     fn with_level(arena: Arc<Arena>, entries: u32, best: Level) -> Result<Self, SetupError> {
         // One place more, for the waker's read.
         let setup = Setup::new(entries.saturating_add(1), best)?;
+        // The second number is for sockets and pipes: 0 leaves it unchanged.
+        let workers = setup.uring.submitter().register_iowq_max_workers(&mut [WORKERS, 0]);
+        if let Err(error) = workers {
+            tracing::warn!(%error, "a device that hangs may hold up others, and flushes each other");
+        }
         let mut tables = Tables::default();
         tables.register_files(&setup.uring);
         Ok(Self {
@@ -140,7 +137,6 @@ impl Ring {
             arrived: VecDeque::new(),
             waker: Waker::new()?,
             wake_armed: false,
-            devices: Devices::None,
         })
     }
 
@@ -240,26 +236,8 @@ impl Ring {
     /// again.
     pub fn attach(&mut self, target: Target, file: Arc<File>) {
         self.ledger.targets.assert_free(target);
-        self.know_device(file.identity().device);
         let name = self.tables.enter(&self.setup.uring, target, &file);
         self.ledger.targets.attach(target, file, name);
-    }
-
-    /// From the second device on a device that hangs must not keep all of the kernel's threads.
-    fn know_device(&mut self, device: u64) {
-        match self.devices {
-            Devices::None => self.devices = Devices::One(device),
-            Devices::One(known) if known != device => {
-                self.devices = Devices::Several;
-                // The second number is for sockets and pipes: 0 leaves it unchanged.
-                let workers =
-                    self.setup.uring.submitter().register_iowq_max_workers(&mut [WORKERS, 0]);
-                if let Err(error) = workers {
-                    tracing::warn!(%error, "a device that hangs may hold up others");
-                }
-            }
-            Devices::One(_) | Devices::Several => {}
-        }
     }
 
     /// As [`Backend::renew`](crate::Backend::renew).

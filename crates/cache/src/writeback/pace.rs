@@ -148,6 +148,7 @@ pub struct Pace {
     pause: u32,
     /// The next trial has less in flight, if there is a stretch to take back.
     tries_less: bool,
+    yields: bool,
 }
 
 impl Pace {
@@ -172,6 +173,18 @@ impl Pace {
             compared: Window::default(),
             pause: 0,
             tries_less: false,
+            yields: false,
+        }
+    }
+
+    /// Sets whether callers wait for small requests to the device now, which queue behind the
+    /// flight. It then holds half of its time, without a stretch.
+    pub fn set_yielding(&mut self, yields: bool) {
+        if std::mem::replace(&mut self.yields, yields) != yields {
+            // A trial compares flights of two sizes, not of three.
+            self.phase = Phase::Rest(self.pause);
+            self.compared = Window::default();
+            self.phase_requests = 0;
         }
     }
 
@@ -299,7 +312,8 @@ impl Pace {
         let room = rate * time.as_nanos() as f64;
         // The least is stretched as well, where the rate that it allows would keep it there.
         let least = LEAST_REQUESTS as f64 * self.last as f64;
-        (room.max(least) * self.stretch * step) as u64
+        let stretched = if self.yields { 0.5 } else { self.stretch * step };
+        ((room * stretched).max(least * stretched.max(1.0))) as u64
     }
 
     fn learn(&mut self) {
@@ -326,7 +340,7 @@ impl Pace {
 
     /// Goes on with the trial that is under way, or begins one.
     fn try_on(&mut self, ended: Window) {
-        if self.phase == Phase::Rest(0) {
+        if self.phase == Phase::Rest(0) && !self.yields {
             self.begin_trial();
         }
         if let Phase::Rest(_) = self.phase {

@@ -17,6 +17,7 @@ use forebay_cache::{CachedFile, Gaps, space};
 use crate::core::aside::Aside;
 use crate::core::failing::Failing;
 use crate::core::share::Share;
+use crate::platform::clock;
 use crate::platform::sync::OnceLock;
 use crate::platform::{Extents, File, Geometry};
 
@@ -37,6 +38,9 @@ const _: () = assert!(
     times_with_gaps(MOST_GAP_PAGES) <= 20,
     "gaps need a bounded multiple of the free space"
 );
+
+/// Nanoseconds for which small syncs count as going on after the last one.
+const SYNCS_GO_ON: u64 = 100_000_000;
 
 /// Part of the free space that may be accepted before the next query (one in N).
 const LOOK_AFTER: u64 = 64;
@@ -71,6 +75,8 @@ pub(crate) struct Volume {
     /// Number of pledges given, and the last one up to which everything is written out.
     pledged: AtomicU64,
     redeemed: AtomicU64,
+    /// When a caller last synced a few pages, in nanoseconds; zero before the first time.
+    synced: AtomicU64,
     /// Pages that cannot be written there.
     pub(crate) failing: Failing,
     /// Its allocation groups, once looked up.
@@ -106,6 +112,17 @@ impl Volume {
 
     pub(crate) fn number(&self) -> usize {
         self.number
+    }
+
+    /// Notes that a caller syncs a few pages.
+    pub(crate) fn note_small_sync(&self) {
+        self.synced.store(clock::now().nanoseconds().max(1), Ordering::Relaxed);
+    }
+
+    /// Returns whether callers sync few pages at a time now: one did so not long ago.
+    pub(crate) fn has_small_syncs(&self) -> bool {
+        let synced = self.synced.load(Ordering::Relaxed);
+        synced > 0 && clock::now().nanoseconds().saturating_sub(synced) < SYNCS_GO_ON
     }
 
     /// Returns the number of places for parallel writes without contention for a lock; unbounded if

@@ -244,6 +244,8 @@ impl Writeback {
     /// Returns whether more requests of a class may be in flight to a file system.
     pub(super) fn has_room(&mut self, volume: usize, class: Class) -> bool {
         let free = free_slots(&self.flights, class);
+        let flight = &mut self.flights[volume];
+        flight.pace.set_yielding(flight.volume.has_small_syncs());
         self.queue.room() > 0 && self.flights[volume].pace.has_room(class, free)
     }
 

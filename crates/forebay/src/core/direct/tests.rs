@@ -52,7 +52,7 @@ impl Bench {
         let (sender, messages) = fifo();
         let (tell, told) = mpsc::channel();
         let tell = Mutex::new(tell);
-        let sender = Sender::new(sender, backend.waker());
+        let sender = Sender::new(sender, backend.waker(), Arc::default());
         let (contexts, _) = Contexts::new(Choice::Auto, Arc::clone(&arena), None);
         let settings = Settings {
             cache_bytes: Some(MIN_CACHE_BYTES),
@@ -135,7 +135,7 @@ impl Bench {
     /// Ends the context, with messages that it has not taken in.
     fn die(self) -> (Arc<Shared>, mpsc::Receiver<ErrorKind>) {
         let Bench { flow, backend, shared, messages, told, .. } = self;
-        drop(Writeback::new(0, Arc::clone(&shared), messages, backend, knobs()));
+        drop(Writeback::new(0, Arc::clone(&shared), (messages, Arc::default()), backend, knobs()));
         drop(flow);
         (shared, told)
     }

@@ -76,6 +76,9 @@ impl Inode {
         let waker = waker.clone();
         self.change(base, after, |file| {
             let id = file.ask_quietly(request);
+            if file.cache.dirty_pages() <= LEAD_PAGES {
+                file.inode().volume.note_small_sync();
+            }
             match file.lead {
                 Lead::Context if leads == Leads::May && file.can_be_led() => {
                     file.lead = Lead::Caller(id);

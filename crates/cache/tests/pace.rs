@@ -306,7 +306,10 @@ fn contract_15_the_flight_halves_beside_small_syncs_and_comes_back() {
     let mut run = Run::new(FAST, Bound::Time(TIME));
     settle(&mut run, MIB);
     let mut pace = run.pace;
-    let mut fill = |pace: &mut Pace, yields| {
+    while pace.requests_of(Class::Background) > 0 {
+        pace.ended(Class::Background, MIB, MIB);
+    }
+    let fill = |pace: &mut Pace, yields| {
         pace.set_yielding(yields);
         let mut sent = 0;
         while pace.has_room(Class::Background, SLOTS) {

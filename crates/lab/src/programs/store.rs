@@ -26,6 +26,8 @@ pub(super) enum Store {
 pub(super) enum How {
     /// A file that must not exist, for writing.
     New,
+    /// The same, for a file that is renamed once it is complete.
+    Temporary,
     /// A file, made if it does not exist, for writing.
     Write,
     /// The same, for appends alone.
@@ -55,7 +57,7 @@ impl Store {
         let Self::Forebay(engine) = self else {
             let mut options = OpenOptions::new();
             match how {
-                How::New => options.write(true).create_new(true),
+                How::New | How::Temporary => options.write(true).create_new(true),
                 How::Write => options.read(true).write(true).create(true).truncate(false),
                 How::Append => options.append(true).create(true),
                 How::Read => options.read(true),
@@ -66,6 +68,7 @@ impl Store {
         };
         let how = match how {
             How::New => Open::create_new(),
+            How::Temporary => Open::temporary(),
             How::Write => Open::create(),
             How::Append => Open::append(),
             How::Read => Open::read(),

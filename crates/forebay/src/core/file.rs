@@ -557,7 +557,9 @@ impl File {
     /// [`Builder::close_timeout`](crate::Builder::close_timeout).
     ///
     /// Written data is not flushed: call a sync before, if data must survive a power cut. Closing
-    /// the last handle gives back reserved space.
+    /// the last handle gives back reserved space. If nothing is left to write, the calling thread
+    /// may close the descriptor itself; on a frozen file system the kernel can block it then, for
+    /// as long as that lasts.
     ///
     /// # Errors
     /// As [`File::sync_data`]; `TimedOut` if the device did not finish in time. The writing then

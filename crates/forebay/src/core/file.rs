@@ -591,7 +591,9 @@ impl File {
                     && (Leads::of(context.waker()) == Leads::Never
                         || !self.inode.close_here(&self.shared))
                 {
-                    self.shared.change(&self.inode, |file| file.look());
+                    self.shared.change(&self.inode, |file| {
+                        file.look();
+                    });
                 }
                 self.inode.poll_closed(&self.shared, context)
             })

@@ -46,8 +46,8 @@ impl Alignment {
     const UNKNOWN: Alignment = Alignment { memory: 4096, offset: 4096 };
 }
 
-/// Returns the alignment that direct I/O needs, or `None` if it is impossible. The kernel tells it
-/// since 6.1. Before, the size of the device's logical blocks is enough, says `open(2)`.
+/// Returns the alignment that direct I/O needs, or `None` if it is impossible. The kernel reports
+/// it since 6.1. Before, the size of the device's logical blocks is enough, says `open(2)`.
 pub(crate) fn alignment(
     descriptor: BorrowedFd<'_>,
     kind: Kind,

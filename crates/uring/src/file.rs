@@ -673,7 +673,7 @@ impl File {
     /// # Errors
     /// The error of the kernel; the descriptor is then closed when this is dropped.
     pub fn close(&self) -> io::Result<()> {
-        /// What closed files name until their number is free again.
+        /// Descriptor in place of those of closed files, until their number is free again.
         static NOTHING: OnceLock<OwnedFd> = OnceLock::new();
         let nothing = match NOTHING.get() {
             Some(nothing) => nothing,
@@ -714,7 +714,7 @@ impl AsFd for File {
     }
 }
 
-/// Switches the descriptor to direct, if that is granted. Returns the alignment that is needed then.
+/// Switches the descriptor to direct, if that is granted. Returns the alignment needed then.
 fn direct_of(
     descriptor: BorrowedFd<'_>,
     kind: Kind,
@@ -727,7 +727,7 @@ fn direct_of(
     Ok((direct, alignment))
 }
 
-/// What one call tells of an open file.
+/// Properties of an open file that one call returns.
 struct Looked {
     kind: Kind,
     identity: Identity,

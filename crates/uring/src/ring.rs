@@ -119,7 +119,7 @@ impl Ring {
         // The second number is for sockets and pipes: 0 leaves it unchanged.
         let workers = setup.uring.submitter().register_iowq_max_workers(&mut [WORKERS, 0]);
         if let Err(error) = workers {
-            tracing::warn!(%error, "a device that hangs may hold up others, and flushes each other");
+            tracing::warn!(%error, "a device that hangs may hold up others");
         }
         let mut tables = Tables::default();
         tables.register_files(&setup.uring);

@@ -20,7 +20,7 @@ pub(crate) struct Kit {
     device: Inline,
 }
 
-/// Kits that no caller uses now, and which are kept for the next ones. `None` once no more are kept.
+/// Kits that no caller uses now, kept for the next ones. `None` once no more are kept.
 #[derive(Debug)]
 pub(crate) struct Kits(Mutex<Option<Vec<Kit>>>);
 

@@ -78,7 +78,8 @@ impl Open {
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let directory = tempfile::tempdir()?;
-    /// # let (new, name) = (directory.path().join("settings.new"), directory.path().join("settings"));
+    /// # let new = directory.path().join("settings.new");
+    /// # let name = directory.path().join("settings");
     /// # let engine = forebay::Engine::new()?;
     /// use forebay::Open;
     ///

@@ -39,7 +39,7 @@ const _: () = assert!(
     "gaps need a bounded multiple of the free space"
 );
 
-/// Nanoseconds for which small syncs count as going on after the last one.
+/// Small syncs count as going on for this long after the last one, in nanoseconds.
 const SYNCS_GO_ON: u64 = 100_000_000;
 
 /// Part of the free space that may be accepted before the next query (one in N).

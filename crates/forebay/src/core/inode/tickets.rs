@@ -199,8 +199,8 @@ impl Changing<'_> {
         self.wakers().push(waker);
     }
 
-    /// Ends the lead of the caller of a ticket: passes it on if the ticket has ended. Otherwise there
-    /// is more to do than a caller should, and the context gets it.
+    /// Ends the lead of the caller of a ticket: passes it on if the ticket has ended. Otherwise
+    /// there is more to do than a caller should, and the context gets it.
     pub(crate) fn end_lead(&mut self, id: TicketId) {
         if self.cache.is_waiting(id) {
             self.lead = Lead::Context;

@@ -137,8 +137,7 @@ pub(crate) struct Inode {
     pub(crate) bad: Range<u64>,
     /// Pages of which a write, or a read for one, has failed.
     pub(crate) failed: BTreeSet<u64>,
-    /// Starts of reads that ended short, by the page in which they ended. The next read asks for
-    /// the rest.
+    /// Starts of reads that ended short, by their last page. The next read asks for the rest.
     pub(crate) short_reads: BTreeMap<u64, u64>,
     /// Writes of an engine's cache that have failed, except for lack of space.
     pub(crate) failed_writes: u64,

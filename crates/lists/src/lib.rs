@@ -23,10 +23,13 @@
 //! consumer:  forget old wakes; pop until Empty; wait for a wake; repeat
 //! ```
 //!
+//! [`Quiet`] is for messages that can wait until the consumer wakes by itself.
+//!
 //! The lists are unbounded: the producers must bound what they push. All atomics and cells come
 //! from the module `sync`, so that the model checker loom can replace them.
 
 pub mod fifo;
+pub mod quiet;
 pub mod stack;
 
 mod outcome;
@@ -34,4 +37,5 @@ mod sync;
 
 pub use fifo::fifo;
 pub use outcome::{Pop, Rest, WasEmpty};
+pub use quiet::{Quiet, Until};
 pub use stack::stack;

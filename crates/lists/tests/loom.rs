@@ -4,7 +4,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p forebay-lists --release --test loom`
 #![cfg(loom)]
 
-use forebay_lists::{Pop, WasEmpty, fifo, stack};
+use forebay_lists::{Pop, Quiet, Until, WasEmpty, fifo, stack};
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::{model, thread};
 
@@ -169,4 +169,54 @@ fn nothing_of_a_fifo_is_leaked() {
 #[test]
 fn nothing_of_a_stack_is_leaked() {
     nothing_is_leaked!(stack);
+}
+
+/// A receiver with a timer, which it stops in between. A message that it leaves in the list has
+/// woken it.
+#[test]
+fn no_wake_of_a_quiet_message_is_lost() {
+    model(|| {
+        let (sender, mut receiver) = fifo();
+        let quiet = loom::sync::Arc::new(Quiet::new());
+        assert!(!quiet.set_ticking(true));
+        let pusher = {
+            let quiet = quiet.clone();
+            thread::spawn(move || quiet.send_quietly(&sender, (), Until::Tick))
+        };
+        // The timer stops, and the messages are taken once more. A push in progress is waited for.
+        assert!(quiet.set_ticking(false));
+        let taken = receiver.pop();
+        let wakes = pusher.join().unwrap();
+        assert!(wakes || taken != Pop::Empty, "a message is left, and nobody looks");
+        while let Pop::Node(()) = receiver.pop() {}
+    });
+}
+
+/// A loud message is never left behind a quiet one that woke nobody.
+#[test]
+fn a_loud_message_wakes_behind_quiet_ones() {
+    model(|| {
+        let (sender, mut receiver) = fifo();
+        let quiet = loom::sync::Arc::new(Quiet::new());
+        let wakes = loom::sync::Arc::new(AtomicUsize::new(0));
+        assert_eq!(receiver.pop(), Pop::Empty);
+        let pushers = [true, false].map(|is_quiet| {
+            let (sender, quiet, wakes) = (sender.clone(), quiet.clone(), wakes.clone());
+            thread::spawn(move || {
+                let must_wake = if is_quiet {
+                    quiet.send_quietly(&sender, "quiet", Until::Message)
+                } else {
+                    quiet.send(&sender, "loud")
+                };
+                if must_wake {
+                    wakes.fetch_add(1, Ordering::AcqRel);
+                }
+            })
+        });
+        for pusher in pushers {
+            pusher.join().unwrap();
+        }
+        assert!(wakes.load(Ordering::Acquire) > 0, "the receiver sleeps for ever");
+        while let Pop::Node(_) = receiver.pop() {}
+    });
 }

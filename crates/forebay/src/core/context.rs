@@ -30,7 +30,7 @@ use forebay_block::queue::Awaited;
 use forebay_block::{Bio, Errno, Wait};
 use forebay_block::{Ended, Queue};
 use forebay_cache::writeback::pace::Bound;
-use forebay_lists::{Pop, fifo};
+use forebay_lists::{Pop, Quiet, fifo};
 
 use crate::core::direct::flow::Flow;
 use crate::core::error::{Error, ErrorKind};
@@ -38,7 +38,7 @@ use crate::core::flight::Flight;
 use crate::core::inode::Inode;
 use crate::core::inode::after::After;
 use crate::core::limits::MESSAGES_PER_PASS;
-use crate::core::message::{Message, Quiet};
+use crate::core::message::Message;
 use crate::core::settings::OfContext;
 use crate::core::shared::Shared;
 use crate::platform::Backend;

@@ -13,13 +13,14 @@ pub(crate) mod wanted;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use forebay_lists::Quiet;
 use forebay_lists::fifo::fifo;
 
 use crate::core::context::{End, Writeback};
 use crate::core::ended::{Ended, Running};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::RING_ENTRIES;
-use crate::core::message::{Quiet, Sender};
+use crate::core::message::Sender;
 use crate::core::settings::OfContext;
 use crate::core::shared::{Shared, Start};
 use crate::platform::sync::Mutex;

@@ -5,10 +5,12 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
+use forebay_lists::Until;
+
 use crate::core::home::{Affinity, Home};
 use crate::core::inode::Inode;
 use crate::core::limits::{CONTEXTS, LENT};
-use crate::core::message::{Message, Sender, Wait};
+use crate::core::message::{Message, Sender};
 use crate::core::volume::Volume;
 
 /// The contexts as senders of messages see them.
@@ -104,9 +106,9 @@ impl Directory {
     }
 
     /// Sends a message to the context of a file, without a need to wake it.
-    pub(crate) fn send_quietly(&self, inode: &Inode, message: Message, wait: Wait) {
+    pub(crate) fn send_quietly(&self, inode: &Inode, message: Message, until: Until) {
         let sender = self.senders[inode.home.context()].get();
-        sender.expect("files belong to started contexts").send_quietly(message, wait);
+        sender.expect("files belong to started contexts").send_quietly(message, until);
     }
 
     /// Notes whether a context has no dirty file of its own.

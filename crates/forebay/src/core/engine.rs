@@ -20,6 +20,7 @@ use forebay_block::Target;
 use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::limits::PAGE;
 use forebay_cache::{CachedFile, Liberties, Origin, TicketKind};
+use forebay_lists::Until;
 
 pub(crate) use self::life::Serving;
 use self::life::{Control, Life};
@@ -30,7 +31,7 @@ use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
 use crate::core::inode::Inode;
 use crate::core::knobs::Knob;
-use crate::core::message::{Message, Wait};
+use crate::core::message::Message;
 use crate::core::open::Open;
 use crate::core::shared::{Parts, Shared};
 use crate::core::standby::KeeperState;
@@ -432,7 +433,7 @@ impl Engine {
         drop(state);
         inode.home.set_context(self.owner.shared.contexts.place(&inode.home, &inode.volume));
         let attach = Message::Attach(Arc::clone(inode));
-        self.owner.shared.contexts.send_quietly(inode, attach, Wait::Message);
+        self.owner.shared.contexts.send_quietly(inode, attach, Until::Message);
         table.insert(Arc::clone(inode));
     }
 

@@ -1,10 +1,9 @@
 //! Messages to a context, and their senders.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 use forebay_block::{Bio, Ended};
-use forebay_lists::{WasEmpty, fifo};
+use forebay_lists::{Quiet, Until, fifo};
 
 use crate::core::direct::message::Message as Direct;
 use crate::core::inode::Inode;
@@ -12,9 +11,6 @@ use crate::core::inode::after::Effect;
 use crate::core::inode::space::Unreserved;
 use crate::core::settings::OfContext;
 use crate::platform::Waker;
-
-/// Maximum of quiet messages before one wakes the context all the same: each keeps a file.
-const UNHEARD: u32 = 64;
 
 /// A message to a context.
 #[derive(Debug)]
@@ -60,38 +56,6 @@ impl From<Effect> for Message {
     }
 }
 
-/// Agreement of a context and its senders on messages that can wait until it wakes by itself.
-#[derive(Debug, Default)]
-pub(crate) struct Quiet {
-    /// Whether the context wakes by itself, within the time of a tick.
-    is_ticking: AtomicBool,
-    /// Quiet messages since the last message that woke the context.
-    unheard: AtomicU32,
-}
-
-impl Quiet {
-    /// Notes whether the context will wake by itself. Returns true if it no longer does: then it
-    /// has to take its messages once more before it sleeps.
-    pub(crate) fn set_ticking(&self, is_ticking: bool) -> bool {
-        if self.is_ticking.load(Ordering::Relaxed) == is_ticking {
-            return false;
-        }
-        self.is_ticking.store(is_ticking, Ordering::Relaxed);
-        // Pairs with the fence of a quiet sender: it sees this, or the context sees its message.
-        fence(Ordering::SeqCst);
-        !is_ticking
-    }
-}
-
-/// How long a quiet message can wait.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wait {
-    /// Until the next tick of the context.
-    Tick,
-    /// Until another message wakes the context.
-    Message,
-}
-
 /// Sender of messages to a context.
 #[derive(Debug)]
 pub(crate) struct Sender {
@@ -108,25 +72,14 @@ impl Sender {
     /// Sends a message. Never blocks. Only the first message of a batch wakes the context. A
     /// message to a context that has ended is lost.
     pub(crate) fn send(&self, message: Message) {
-        let was_empty = self.messages.push(message) == WasEmpty::Yes;
-        // The message in front may be a quiet one, which woke nobody.
-        let is_unheard = self.quiet.unheard.load(Ordering::Relaxed) > 0
-            && self.quiet.unheard.swap(0, Ordering::Relaxed) > 0;
-        if was_empty || is_unheard {
+        if self.quiet.send(&self.messages, message) {
             self.waker.wake();
         }
     }
 
-    /// Sends a message without a need to wake the context. Many of them wake it all the same.
-    /// `Wait::Tick` wakes it if it does not wake by itself.
-    pub(crate) fn send_quietly(&self, message: Message, wait: Wait) {
-        // Before the push: a sender that finds this message in front has to find it counted.
-        let unheard = self.quiet.unheard.fetch_add(1, Ordering::Relaxed) + 1;
-        let _ = self.messages.push(message);
-        fence(Ordering::SeqCst);
-        let is_late = wait == Wait::Tick && !self.quiet.is_ticking.load(Ordering::Relaxed);
-        if unheard >= UNHEARD || is_late {
-            self.quiet.unheard.store(0, Ordering::Relaxed);
+    /// Sends a message without a need to wake the context.
+    pub(crate) fn send_quietly(&self, message: Message, until: Until) {
+        if self.quiet.send_quietly(&self.messages, message, until) {
             self.waker.wake();
         }
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use forebay_block::Target;
+use forebay_lists::Until;
 
 use crate::core::base::Base;
 pub(crate) use crate::core::base::{OnError, Parts};
@@ -18,7 +19,7 @@ use crate::core::inode::Inode;
 use crate::core::inode::after::{After, Effect};
 use crate::core::inode::change::Changing;
 use crate::core::kits::Kits;
-use crate::core::message::{Message, Wait};
+use crate::core::message::Message;
 use crate::core::offload::Offload;
 use crate::core::settings::OfContext;
 use crate::core::standby::HeldOff;
@@ -125,7 +126,7 @@ impl Shared {
             match effect {
                 Effect::LookSoon(inode) => {
                     let message = Message::Inode(Arc::clone(&inode));
-                    self.contexts.send_quietly(&inode, message, Wait::Tick);
+                    self.contexts.send_quietly(&inode, message, Until::Tick);
                 }
                 effect => self.send(effect.into()),
             }

@@ -11,7 +11,8 @@
 //!
 //! Two rules make this safe. A quiet message is counted before it is pushed, so a sender behind it
 //! that finds the list not empty finds the count. And of a quiet sender and a receiver that stops
-//! its timer, at least one sees what the other did: each has a fence between its write and its look.
+//! its timer, at least one sees what the other did: each has a fence between its write and its
+//! look.
 
 use crate::fifo;
 use crate::outcome::WasEmpty;
@@ -42,8 +43,7 @@ impl Default for Quiet {
 }
 
 impl Quiet {
-    /// Quiet messages of which the last one wakes the receiver all the same, so that they do not
-    /// pile up.
+    /// Maximum of quiet messages: the last one wakes the receiver all the same.
     pub const MOST: u32 = 64;
 
     /// Creates the agreement for a receiver that does not tick.

@@ -115,6 +115,19 @@ impl CachedFile {
         account.set_size(self.sizes.size());
     }
 
+    /// Records a discard before it is sent: the clean frames of its range may differ from the
+    /// device from now on. Their records do not come back if the discard fails.
+    pub fn tell_discard(&mut self, bio: &Bio, account: &mut impl Account) {
+        let pages = bio.offset / PAGE..bio.end().div_ceil(PAGE);
+        for (_, mask, chunk) in self.index.chunks_in(&pages) {
+            for frame in chunk.frames_of(mask & chunk.present & !chunk.dirty) {
+                if account.said(frame) == Some(Said::Clean) {
+                    account.retire(frame);
+                }
+            }
+        }
+    }
+
     /// Returns the length that a bio sets for a caller, or `None` if it does not.
     #[must_use]
     pub fn cuts_to(bio: &Bio) -> Option<u64> {
@@ -145,5 +158,65 @@ fn publish_part(page: u64, frame: Frame, bytes: Range<usize>, account: &mut impl
             account.add_to_mask(frame, bytes);
             account.publish(page, frame, Said::Partial);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use forebay_block::Target;
+
+    use super::*;
+    use crate::file::{Liberties, Origin};
+    use crate::frames::FrameRun;
+    use crate::settled::Keep;
+    use crate::ticket::TicketKind;
+    use crate::writeback::reason::Reason;
+
+    /// The records of a file, by frame.
+    impl Account for BTreeMap<Frame, (u64, Said)> {
+        fn said(&self, frame: Frame) -> Option<Said> {
+            self.get(&frame).map(|(_, said)| *said)
+        }
+
+        fn publish(&mut self, page: u64, frame: Frame, said: Said) {
+            assert_eq!(self.insert(frame, (page, said)), None, "{frame:?} has one record");
+        }
+
+        fn retire(&mut self, frame: Frame) {
+            self.remove(&frame);
+        }
+
+        fn clear_mask(&mut self, _: Frame) {}
+
+        fn add_to_mask(&mut self, _: Frame, _: Range<usize>) {}
+
+        fn set_size(&mut self, _: u64) {}
+    }
+
+    /// Whoever adopts the memory of a dead process must not take a page for clean that a discard
+    /// may have changed on the device.
+    #[test]
+    fn clean_pages_of_a_discard_lose_their_records_before_it_is_sent() {
+        let mut settled = Settled::default();
+        let mut file = CachedFile::new(Target(0), Origin::Device(100 * PAGE), Liberties::Exclusive);
+        file.adopt_clean(60, FrameRun { first: Frame(0), count: 10 }, &mut settled);
+        file.adopt_dirty(70, Frame(10));
+        let mut records = BTreeMap::new();
+        file.tell_settled(&mut settled, &mut records);
+        settled.clean.clear();
+        records.publish(70, Frame(10), Said::Dirty);
+        assert_eq!(records.len(), 11);
+        let ticket = file.ask(TicketKind::Discard { first: 62, pages: 20 });
+        let bio = file.next_bio(Reason::Sync).expect("nothing is in the way of the discard");
+        assert_eq!(bio.operation, Operation::Discard);
+        file.tell_discard(&bio, &mut records);
+        let left: Vec<u64> = records.values().map(|(page, _)| *page).collect();
+        assert_eq!(left, [60, 61, 70], "the dirty page is written if the process dies");
+        file.settle(&bio, Ok(bio.length), Keep::Clean, &mut settled);
+        file.tell_settled(&mut settled, &mut records);
+        assert_eq!(records.len(), 2);
+        assert_eq!(file.fetch(ticket), Some(Ok(())));
     }
 }

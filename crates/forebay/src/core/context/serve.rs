@@ -276,7 +276,7 @@ impl Writeback {
             Counters::add(&self.shared.counters.flushes, 1);
             state.samples.flush_begins();
         }
-        state.tell_cut_begins(&self.shared, &bio);
+        state.tell_sent(&self.shared, &bio);
         self.submit(inode.volume.number(), bio);
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use forebay_block::{Bio, Frame};
+use forebay_block::{Bio, Frame, Operation};
 use forebay_cache::account::{Account, Said};
 use forebay_cache::file::Entry;
 use forebay_cache::limits::PAGE;
@@ -171,10 +171,14 @@ impl State {
         }
     }
 
-    /// Records a bio that may cut the file, before it is sent.
-    pub(crate) fn tell_cut_begins(&self, base: &Base, bio: &Bio) {
-        if let (Some(record), Some(length)) = (&self.record, CachedFile::cuts_to(bio)) {
+    /// Records a bio that removes data of the file, before it is sent.
+    pub(crate) fn tell_sent(&mut self, base: &Base, bio: &Bio) {
+        let Some(record) = &mut self.record else { return };
+        if let Some(length) = CachedFile::cuts_to(bio) {
             base.pool.arena().set_file_cut(record.file, Some(length));
+        }
+        if bio.operation == Operation::Discard {
+            self.cache.tell_discard(bio, &mut record.account(base));
         }
     }
 

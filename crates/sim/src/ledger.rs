@@ -158,8 +158,11 @@ impl Ledger {
                 self.accept_mixed(offset, &data[..there as usize], true);
             }
         }
+        // The device may have done a discard, under dirty pages that are written later.
+        for Range { start, end } in std::mem::take(&mut self.discarding) {
+            self.accept(start, &vec![DISCARDED; (end - start) as usize]);
+        }
         self.announced.clear();
-        self.discarding.clear();
         self.bytes = found.to_vec();
         self.change += 1;
         if self.sizes.last().is_none_or(|last| last.value != self.size()) {

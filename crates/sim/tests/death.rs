@@ -47,7 +47,7 @@ fn contract_04_the_next_engine_adopts_what_the_keeper_holds() {
 
 #[test]
 fn contract_10_the_next_engine_adopts_devices() {
-    let marks = swarm("contract_10_the_next_engine_adopts", 60, |seed| {
+    let marks = swarm("contract_10_the_next_engine_adopts", 120, |seed| {
         let Plan { are_devices, odd_sectors, .. } = Plan::devices(seed);
         Plan { are_devices, odd_sectors, ..Plan::adoptions(seed) }.with_space(u64::MAX / 2)
     });

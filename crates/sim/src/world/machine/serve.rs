@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use forebay_block::limits::PAGE;
-use forebay_block::{Bio, Errno, Operation, Segment};
+use forebay_block::{Bio, Errno, Operation};
 
 use super::flying::{Flying, Source, Work};
 use super::inode::{Content, Inode};
@@ -401,12 +401,10 @@ impl Machine {
     }
 }
 
-/// Returns the part of the first `bytes` bytes of a request that ends with a sector of the file, if
-/// the bytes are in memory of a caller. They need not begin with one, and no sector is written in
-/// part.
+/// Returns the part of the first `bytes` bytes of a request that ends with a sector of the file.
+/// They need not begin with one, and no sector is written in part.
 fn whole_sectors(bio: &Bio, bytes: u64) -> u64 {
-    let is_lent = bio.segments.iter().any(|segment| matches!(segment, Segment::Lent { .. }));
-    if !is_lent || bytes == bio.length {
+    if bytes == bio.length {
         return bytes;
     }
     let sector = SECTOR as u64;

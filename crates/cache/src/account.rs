@@ -195,7 +195,7 @@ mod tests {
         fn set_size(&mut self, _: u64) {}
     }
 
-    /// Whoever adopts the memory of a dead process must not take a page for clean that a discard
+    /// The next process that adopts the memory must not take a page for clean that a discard
     /// may have changed on the device.
     #[test]
     fn clean_pages_of_a_discard_lose_their_records_before_it_is_sent() {

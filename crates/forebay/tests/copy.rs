@@ -3,6 +3,7 @@
 mod support;
 
 use std::io::{Read as _, Seek as _, Write as _};
+use std::path::Path;
 use std::time::Duration;
 
 use forebay::{Engine, ErrorKind, Open};
@@ -61,6 +62,11 @@ fn a_copy_that_cannot_be_made_is_refused_before_anything_changes() {
     assert_on_disk(&path, b"as it is", "after refused copies");
 }
 
+/// Opens a file as another program that may write it: nobody has a lease of it then.
+fn another_writer(path: &Path) -> std::fs::File {
+    std::fs::File::options().write(true).open(path).unwrap()
+}
+
 /// The reads of `std::io::copy` are small. Of a file for reading they would ask the device each
 /// time, if the cursor did not read ahead.
 #[test]
@@ -69,6 +75,7 @@ fn small_sequential_reads_of_a_file_for_reading_ask_the_device_rarely() {
     let path = |name: &str| directory.path().join(name);
     let data = pattern(1, 20 << 20);
     std::fs::write(path("from"), &data).unwrap();
+    let _writer = another_writer(&path("from"));
     let from = engine.open(path("from"), Open::read()).unwrap();
     let to = engine.open(path("to"), Open::create()).unwrap();
     let before = engine.stats();
@@ -89,6 +96,7 @@ async fn tokio_copies_a_file_for_reading() {
     let path = |name: &str| directory.path().join(name);
     let data = pattern(1, 5_000_001);
     std::fs::write(path("from"), &data).unwrap();
+    let _writer = another_writer(&path("from"));
     let from = engine.open(path("from"), Open::read()).unwrap();
     let to = engine.open(path("to"), Open::create()).unwrap();
     let before = engine.stats();
@@ -107,6 +115,7 @@ fn a_cursor_that_reads_ahead_returns_the_bytes_of_the_file() {
     let path = directory.path().join("file");
     let data = pattern(1, 3 << 20);
     std::fs::write(&path, &data).unwrap();
+    let _writer = another_writer(&path);
     let file = engine.open(&path, Open::read()).unwrap();
     let (mut cursor, mut model) = (file.cursor(), std::io::Cursor::new(&data));
     let mut random = Random(support::seed());
@@ -133,6 +142,7 @@ fn contract_06_a_cursor_sees_changes_although_it_reads_ahead() {
     let (engine, directory) = (engine(), support::directory());
     let path = directory.path().join("file");
     std::fs::write(&path, vec![1; 1 << 20]).unwrap();
+    let mut other = another_writer(&path);
     let file = engine.open(&path, Open::read()).unwrap();
     let mut cursor = file.cursor();
     let mut next = || {
@@ -142,7 +152,6 @@ fn contract_06_a_cursor_sees_changes_although_it_reads_ahead() {
     };
     // The third of them is from the memory of the cursor.
     assert_eq!((next(), next(), next()), ([1; 100], [1; 100], [1; 100]));
-    let mut other = std::fs::File::options().write(true).open(&path).unwrap();
     other.write_all(&vec![2; 1 << 20]).unwrap();
     std::thread::sleep(Duration::from_millis(150));
     assert_eq!((next(), next()), ([2; 100], [2; 100]), "changed by another program");

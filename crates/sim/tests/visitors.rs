@@ -16,3 +16,16 @@ fn contract_06_a_lease_is_released_to_other_programs() {
     });
     assert_marks(&marks, &["lease broken", "seen by others", "visited", "visitor refused"]);
 }
+
+/// A file that is open only for reading has a read lease. An open for writing breaks it,
+/// also the engine itself.
+#[test]
+fn contract_06_a_read_lease_is_released_to_writers() {
+    let marks = swarm("contract_06_a_read_lease", 150, |seed| {
+        let plan = Plan::passing(seed).with_all_calls(seed);
+        let disturbance = Disturbance { programs: PerMille(200), ..plan.disturbance };
+        Plan { disturbance, ..plan }
+    });
+    let places = ["read lease broken", "write lease broken", "visited", "cut at open"];
+    assert_marks(&marks, &places);
+}

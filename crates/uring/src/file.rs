@@ -277,6 +277,8 @@ impl File {
             (Direct::Refused(_), Direct::Yes) => other.go_buffered()?,
             (Direct::Yes, Direct::Yes) | (Direct::Refused(_), Direct::Refused(_)) => {}
         }
+        // A read lease is gone: the other descriptor could not be opened before.
+        self.release_lease();
         self.replace_descriptor(other.as_fd())?;
         let is_locked = mem::replace(other.locked.get_mut(), false);
         self.locked.fetch_or(is_locked, Ordering::Relaxed);
@@ -570,16 +572,22 @@ impl File {
         }
     }
 
-    /// Takes the write lease of the file. When another program opens the file, the callback of the
+    /// Takes a lease of the file: a write lease, or a read lease if it is open for reading only.
+    /// When another program opens the file, in the second case for writing, the callback of the
     /// watch gets `key`.
     ///
     /// # Errors
-    /// The error of the kernel: `WouldBlock` if the file is open elsewhere, `PermissionDenied` if
-    /// it belongs to another user, others if the file system has no leases.
+    /// The error of the kernel: `WouldBlock` if the file is open elsewhere, in the second case for
+    /// writing; `PermissionDenied` if it belongs to another user; others if the file system has no
+    /// leases.
     pub fn try_lease(&self, watch: &LeaseWatch, key: u64) -> io::Result<()> {
+        let kind = match self.access() {
+            Access::Read => lease::Kind::Read,
+            Access::ReadWrite => lease::Kind::Write,
+        };
         let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
         if lease.is_none() {
-            *lease = Some(watch.take(self.as_fd(), key)?);
+            *lease = Some(watch.take(self.as_fd(), key, kind)?);
         }
         Ok(())
     }

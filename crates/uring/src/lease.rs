@@ -1,5 +1,6 @@
-//! The lease: the kernel tells us before anybody else opens (or truncates) a file we hold a write
-//! lease on, and holds them back until we give it up, 45 s at most.
+//! The lease: the kernel tells us before anybody else opens (or truncates) a file that we hold a
+//! lease on, and holds them back until we give it up, 45 s at most. With a write lease this
+//! is so for every open, with a read lease for those for writing.
 //!
 //! The kernel tells by a signal. A library must not install a handler, nor have the signal hit a
 //! thread of the program, so: one thread of our own blocks the signal in itself before anybody
@@ -41,6 +42,32 @@ struct Owner {
 
 type OnBreak = Box<dyn Fn(u64) + Send>;
 
+/// Kind of a lease.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// Nobody writes: for a file that is open for reading only.
+    Read,
+    /// Nobody else has it open.
+    Write,
+}
+
+impl Kind {
+    /// The number that the kernel knows it by.
+    fn number(self) -> libc::c_int {
+        match self {
+            Kind::Read => libc::F_RDLCK,
+            Kind::Write => libc::F_WRLCK,
+        }
+    }
+}
+
+/// A leased descriptor of a watch.
+#[derive(Clone, Copy, Debug)]
+struct Watched {
+    key: u64,
+    kind: Kind,
+}
+
 /// Watch for broken leases of the files of one engine, on a thread of its own.
 pub struct LeaseWatch {
     shared: Arc<Shared>,
@@ -63,9 +90,8 @@ struct Watcher {
 
 #[derive(Debug)]
 struct Shared {
-    /// The key of each leased descriptor. A descriptor in here is open, and stays so while the lock
-    /// is held.
-    leased: Mutex<HashMap<RawFd, u64>>,
+    /// A descriptor in here is open, and stays so while the lock is held.
+    leased: Mutex<HashMap<RawFd, Watched>>,
     stop: OwnedFd,
 }
 
@@ -74,6 +100,7 @@ struct Shared {
 pub(crate) struct Leased {
     shared: Arc<Shared>,
     descriptor: RawFd,
+    kind: Kind,
     /// It stays with the open file.
     is_left: bool,
 }
@@ -114,18 +141,23 @@ impl LeaseWatch {
         }
     }
 
-    /// Takes a write lease on the descriptor.
-    pub(crate) fn take(&self, descriptor: BorrowedFd<'_>, key: u64) -> io::Result<Leased> {
+    /// Takes a lease on the descriptor.
+    pub(crate) fn take(
+        &self,
+        descriptor: BorrowedFd<'_>,
+        key: u64,
+        kind: Kind,
+    ) -> io::Result<Leased> {
         let mut stage = self.stage();
-        let leased = self.own(&mut stage, descriptor, key)?;
-        set_lease(leased.descriptor, libc::F_WRLCK)?;
+        let leased = self.own(&mut stage, descriptor, Watched { key, kind })?;
+        set_lease(leased.descriptor, kind.number())?;
         Ok(leased)
     }
 
-    /// Takes over a lease that the open file has already.
+    /// Takes over a write lease that the open file has already.
     pub(crate) fn adopt(&self, descriptor: BorrowedFd<'_>, key: u64) -> io::Result<Leased> {
         let mut stage = self.stage();
-        let leased = self.own(&mut stage, descriptor, key)?;
+        let leased = self.own(&mut stage, descriptor, Watched { key, kind: Kind::Write })?;
         // The signal names the descriptor by which the lease was asked for last. Refused where
         // somebody waits for it, who goes on waiting: nothing is to be heard then that is not
         // known.
@@ -137,7 +169,12 @@ impl LeaseWatch {
 
     /// Has breaks of the descriptor's lease told to this watch. Its stage is held until the lease
     /// is: a shutdown in between would leave it with nobody to hear of a break.
-    fn own(&self, stage: &mut Stage, descriptor: BorrowedFd<'_>, key: u64) -> io::Result<Leased> {
+    fn own(
+        &self,
+        stage: &mut Stage,
+        descriptor: BorrowedFd<'_>,
+        watched: Watched,
+    ) -> io::Result<Leased> {
         let owner = Owner { kind: F_OWNER_TID, thread: stage.run(&self.shared)? };
         let descriptor = descriptor.as_raw_fd();
         // Before the lease, or the kernel would name the whole process as the owner of a lease that
@@ -147,8 +184,9 @@ impl LeaseWatch {
         // SAFETY: the command takes a number.
         check(unsafe { libc::fcntl(descriptor, F_SETSIG, break_signal()) })?;
         // Before the lease, so that a break finds its key.
-        self.shared.leased().insert(descriptor, key);
-        Ok(Leased { shared: Arc::clone(&self.shared), descriptor, is_left: false })
+        self.shared.leased().insert(descriptor, watched);
+        let (shared, kind) = (Arc::clone(&self.shared), watched.kind);
+        Ok(Leased { shared, descriptor, kind, is_left: false })
     }
 
     fn stage(&self) -> MutexGuard<'_, Stage> {
@@ -185,12 +223,12 @@ impl fmt::Debug for LeaseWatch {
 impl Leased {
     /// Whether nobody waits for it, and the kernel has not lost its patience and taken it.
     pub(crate) fn is_whole(&self) -> bool {
-        !is_breaking(self.descriptor)
+        !is_breaking(self.descriptor, self.kind)
     }
 
     /// Whether it is held, though somebody may be waiting for it.
     pub(crate) fn is_there(&self) -> bool {
-        !is_breaking(self.descriptor) || is_listed_as_breaking(self.descriptor)
+        !is_breaking(self.descriptor, self.kind) || is_listed_as_breaking(self.descriptor)
     }
 
     /// The watch hears no more of it, and it stays with the open file.
@@ -213,7 +251,7 @@ impl Drop for Leased {
 }
 
 impl Shared {
-    fn leased(&self) -> MutexGuard<'_, HashMap<RawFd, u64>> {
+    fn leased(&self) -> MutexGuard<'_, HashMap<RawFd, Watched>> {
         self.leased.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -223,7 +261,8 @@ impl Shared {
         let asked = leased
             .iter()
             .filter(|&(&one, _)| descriptor.is_none_or(|descriptor| one == descriptor));
-        asked.filter(|&(&one, _)| is_breaking(one)).map(|(_, &key)| key).collect()
+        let broken = asked.filter(|(one, watched)| is_breaking(**one, watched.kind));
+        broken.map(|(_, watched)| watched.key).collect()
     }
 }
 
@@ -309,7 +348,7 @@ fn next_signal(signals: &OwnedFd) -> Option<libc::signalfd_siginfo> {
 
 /// Whether the open file has a write lease that nobody waits for.
 pub(crate) fn is_whole(descriptor: BorrowedFd<'_>) -> bool {
-    !is_breaking(descriptor.as_raw_fd())
+    !is_breaking(descriptor.as_raw_fd(), Kind::Write)
 }
 
 /// Gives the lease up that the open file has, if it has one.
@@ -320,10 +359,10 @@ pub(crate) fn give_up(descriptor: BorrowedFd<'_>) {
 
 /// Whether somebody waits for this lease: then the kernel tells what it is to become, not what it
 /// is.
-fn is_breaking(descriptor: RawFd) -> bool {
+fn is_breaking(descriptor: RawFd, kind: Kind) -> bool {
     // SAFETY: the command takes no argument.
     let lease = unsafe { libc::fcntl(descriptor, libc::F_GETLEASE) };
-    lease != libc::F_WRLCK
+    lease != kind.number()
 }
 
 /// Whether the kernel lists a lease of the descriptor that somebody waits for. (`F_GETLEASE` says

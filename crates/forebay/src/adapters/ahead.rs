@@ -1,8 +1,8 @@
 //! Bytes that a cursor has read ahead of a sequential reader, for files that the engine has open
-//! for reading only.
+//! for reading only, without a lease.
 //!
-//! Other programs may write such a file at any time, so the engine keeps none of its pages and each
-//! read asks the device. `std::io::copy` reads 8 KiB at a time: without a buffer that is a device
+//! Other programs may write such a file, so the engine keeps none of its pages, and each read asks
+//! the device. `std::io::copy` reads 8 KiB at a time: without a buffer that is a device
 //! read each. So a cursor keeps the rest of a larger read, with bounds:
 //!
 //! - only for a reader that goes on where its last read ended; any other read drops the bytes,
@@ -13,6 +13,8 @@
 
 use std::ops::Range;
 use std::time::Instant;
+
+use forebay_cache::Liberties;
 
 use crate::core::file::File;
 use crate::core::limits::{CURSOR_AHEAD, CURSOR_AHEAD_FRESH};
@@ -92,6 +94,8 @@ impl Ahead {
 
 /// Returns whether reads of a file ask the device each time, and nothing in this engine writes it.
 fn serves(file: &File) -> bool {
-    let file = &file.inode.file;
-    file.kind() == Kind::Regular && file.access() == Access::Read
+    let inode = &file.inode;
+    inode.file.kind() == Kind::Regular
+        && inode.file.access() == Access::Read
+        && inode.lock().cache.liberties() == Liberties::Shared
 }

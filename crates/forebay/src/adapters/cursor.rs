@@ -19,9 +19,9 @@ use crate::core::wait;
 /// cursors, each with its own position. A cursor needs no `BufWriter` or `BufReader` around it: a
 /// small write or read is a copy into or from the cache, without a system call.
 ///
-/// A file that the engine has open for reading only is not cached, because other programs may write
-/// it. Small sequential reads of such a file read ahead into a buffer of the cursor, of at most 1
-/// MiB. Its bytes are used for a tenth of a second, so a reader may see changes of another program
+/// A file that the engine has open for reading only is not cached if another program may write it.
+/// Small sequential reads of such a file read ahead into a buffer of the cursor, of at most 1 MiB.
+/// Its bytes are used for a tenth of a second, so a reader may see changes of another program
 /// that much later.
 ///
 /// On a handle for appending ([`Open::append`](crate::Open::append)) every write goes to the end of

@@ -300,6 +300,11 @@ impl Engine {
             return Ok(());
         }
         if inode.file.access() == Access::Read {
+            // A read lease is in the way of an open for writing, also of our own.
+            let is_leased = inode.lock().cache.liberties() == Liberties::Exclusive;
+            if is_leased {
+                inode.break_lease(shared);
+            }
             let file = Self::open_for_writing(path, open, &inode.file)?;
             inode.file.make_writable(file).map_err(cannot_look)?;
         }
@@ -365,10 +370,10 @@ impl Engine {
             (true, _) => Liberties::Exclusive,
             (false, true) if open.temporary && created => Liberties::Exclusive,
             (false, true) => self.claim(&file, target, created).map_err(at_path)?,
-            (false, false) => Liberties::Shared,
+            (false, false) => self.lease_for_reading(&file, target),
         };
         let length = file.length().map_err(cannot_look).map_err(at_path)?;
-        if liberties == Liberties::Exclusive && !is_device && !created {
+        if liberties == Liberties::Exclusive && open.write && !is_device && !created {
             give_back_after_crash(path, &file, length);
         }
         if let crate::platform::Direct::Refused(reason) = file.direct() {
@@ -406,8 +411,10 @@ impl Engine {
             self.take_back(&inode);
             return Err(error);
         }
-        if !is_device && open.write {
+        if !is_device {
             self.look_at_lease(&inode);
+        }
+        if !is_device && open.write {
             self.flush_what_was_there(&inode);
         }
         Ok(inode)

@@ -34,7 +34,9 @@ pub struct Open {
 }
 
 impl Open {
-    /// Opens an existing file for reading.
+    /// Opens an existing file for reading. The engine takes a read lease if it can, and keeps the
+    /// pages that were read. Another program that opens the file for writing waits until the engine
+    /// has released the lease.
     #[must_use]
     pub fn read() -> Self {
         Self {

@@ -148,6 +148,7 @@ impl File {
             (Direct::Refused(_), Direct::Yes) => other.go_buffered()?,
             (Direct::Yes, Direct::Yes) | (Direct::Refused(_), Direct::Refused(_)) => {}
         }
+        self.release_lease();
         call(|machine| machine.replace(self.descriptor, other.descriptor))
     }
 

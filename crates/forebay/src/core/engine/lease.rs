@@ -1,5 +1,6 @@
-//! The lease of an open file. It is taken when the file is opened for writing and no other program
-//! has it open. It is released when another program opens the file.
+//! The lease of an open file. A write lease is taken when the file is opened for writing and no
+//! other program has it open. It is released when another program opens the file. For a file that
+//! is opened only for reading it is a read lease: other programs may read the file, too.
 //!
 //! A released lease is requested again when the file is next opened for writing here. The request
 //! is made only if no other program has it open and nothing of it is in use or unwritten. There are
@@ -69,6 +70,22 @@ impl Engine {
             Err(error) => {
                 tracing::debug!(%error, "no lease; the file counts as shared");
                 Ok(Liberties::Shared)
+            }
+        }
+    }
+
+    /// Takes a lease of a file that is open only for reading, if no other program has it open for
+    /// writing. With it, pages that were read stay in memory.
+    pub(super) fn lease_for_reading(
+        &self,
+        file: &crate::platform::File,
+        target: Target,
+    ) -> Liberties {
+        match file.try_lease(&self.owner.leases, u64::from(target.0)) {
+            Ok(()) => Liberties::Exclusive,
+            Err(error) => {
+                tracing::debug!(%error, "no lease for reading; pages are read again each time");
+                Liberties::Shared
             }
         }
     }

@@ -22,11 +22,13 @@ pub(crate) enum Content {
     Device(u32),
 }
 
-/// A write lease of an open file.
+/// A lease of an open file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lease {
     /// Number of the open file.
     pub(crate) description: u64,
+    /// Only an open for writing breaks it.
+    pub(crate) is_for_reading: bool,
     /// When the kernel takes it away, if another program waits for it.
     pub(crate) broken_until: Option<Moment>,
 }

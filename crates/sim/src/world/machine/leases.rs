@@ -1,6 +1,8 @@
-//! Write leases, as the kernel keeps them.
+//! Leases, as the kernel keeps them: write leases, and read leases of files that are open only for
+//! reading.
 //!
-//! An open of a leased file by another description breaks the lease: the watch of the holder gets a
+//! An open of a leased file by another description (for a read lease: one for writing) breaks the
+//! lease: the watch of the holder gets a
 //! signal, and the open waits until the lease is released, or until the kernel takes it away after
 //! [`BREAK_TIME`]. Overdue leases are taken away when somebody looks.
 
@@ -8,12 +10,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use forebay_block::{Errno, Moment};
+use forebay_uring::Access;
 
 use super::inode::{Content, Lease};
 use super::names::Node;
 use super::opened::Descriptor;
 use super::state::Machine;
 use super::watch::{LEASE, State, Turn, WATCH, WATCH_END, Watch};
+use crate::marks;
 use crate::random::PerMille;
 use crate::world::{self, Process};
 
@@ -146,7 +150,7 @@ impl Machine {
         Ok(())
     }
 
-    /// `fcntl(F_SETLEASE, F_WRLCK)`.
+    /// `fcntl(F_SETLEASE)`: a read lease if the descriptor is open only for reading.
     fn set_lease(&mut self, descriptor: u64) -> Result<(), Errno> {
         let number = self.descriptor(descriptor)?.description;
         let node = self.description(number).node;
@@ -154,16 +158,19 @@ impl Machine {
         if self.inode(node).content != Content::File || !self.volume_of(node).leases {
             return Err(Errno::INVALID);
         }
+        let is_for_reading = self.description(number).access == Access::Read;
+        let is_refused = if is_for_reading {
+            let opened = self.inode(node).opened.iter();
+            opened.copied().any(|other| self.description(other).access == Access::ReadWrite)
+        } else {
+            self.inode(node).opened.len() > 1
+        };
         let inode = self.inode_mut(node);
-        let is_alone = inode.opened.len() == 1;
-        match &inode.lease {
-            Some(lease) if lease.broken_until.is_some() => Err(Errno::WOULD_BLOCK),
-            _ if !is_alone => Err(Errno::WOULD_BLOCK),
-            _ => {
-                inode.lease = Some(Lease { description: number, broken_until: None });
-                Ok(())
-            }
+        if is_refused || inode.lease.is_some_and(|lease| lease.broken_until.is_some()) {
+            return Err(Errno::WOULD_BLOCK);
         }
+        inode.lease = Some(Lease { description: number, is_for_reading, broken_until: None });
+        Ok(())
     }
 
     /// Gives up the lease of a descriptor, if it took one.
@@ -205,14 +212,18 @@ impl Machine {
         }
     }
 
-    /// Breaks the lease of a file, if it has one. Returns whether it is still held.
-    pub(super) fn break_lease(&mut self, node: Node) -> bool {
+    /// Breaks the lease of a file, if an open is in its way. Returns whether it is still held.
+    pub(super) fn break_lease(&mut self, node: Node, is_for_writing: bool) -> bool {
         self.expire_lease(node);
         let until = world::now() + BREAK_TIME;
         let Some(lease) = &mut self.inode_mut(node).lease else { return false };
+        if lease.is_for_reading && !is_for_writing {
+            return false;
+        }
         if lease.broken_until.is_none() {
             lease.broken_until = Some(until);
-            let description = lease.description;
+            let Lease { description, is_for_reading, .. } = *lease;
+            marks::hit(if is_for_reading { "read lease broken" } else { "write lease broken" });
             world::trace(format_args!("lease of node {} is broken", node.0));
             if let Some((watch, descriptor)) = self.description(description).owner {
                 let signal = (!self.random.happens(NAMELESS)).then_some(descriptor);

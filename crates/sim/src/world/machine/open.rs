@@ -51,7 +51,7 @@ impl Machine {
             }
             _ => {}
         }
-        if self.break_lease(node) {
+        if self.break_lease(node, is_for_writing) {
             return Ok(Opening::Leased(node));
         }
         if flags.truncates && self.inode(node).content == Content::File {

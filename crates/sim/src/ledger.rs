@@ -270,6 +270,15 @@ impl Ledger {
         self.accept_mixed(offset, data, false);
     }
 
+    /// Bytes were found where a write has failed. They may be older ones that a failed flush has
+    /// lost, which no later flush makes durable.
+    pub fn accept_torn(&mut self, offset: u64, found: &[u8]) {
+        self.accept(offset, found);
+        if let Some(forsaken) = &mut self.forsaken {
+            forsaken.until = self.change;
+        }
+    }
+
     fn accept_mixed(&mut self, offset: u64, data: &[u8], is_mixed: bool) {
         self.change += 1;
         let (start, end) = (offset as usize, offset as usize + data.len());

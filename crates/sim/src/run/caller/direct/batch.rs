@@ -203,7 +203,7 @@ impl Batch {
         let within = |position: u64| (position - self.range.start) as usize;
         for bytes in torn {
             let found = &self.stored[within(bytes.start)..within(bytes.end)];
-            ledger.accept(bytes.start, found);
+            ledger.accept_torn(bytes.start, found);
         }
     }
 }

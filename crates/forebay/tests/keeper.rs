@@ -593,3 +593,26 @@ fn a_program_that_takes_over_gets_all_and_nobody_else_does() {
     assert!(!socket.exists(), "the socket is left");
     assert_on_disk(&path, &pattern(5, LENGTH), "taken over");
 }
+
+#[test]
+fn a_temporary_file_is_nothing_to_the_keeper() {
+    let directory = directory();
+    let engine = Engine::builder().cache_bytes(16 << 20).survive(kept::keeper()).build().unwrap();
+    let (name, path) = (directory.path().join("file.new"), directory.path().join("file"));
+    let kept = || engine.keeper().unwrap().files;
+    for round in 0..3 {
+        let file = engine.open(&name, Open::temporary()).unwrap();
+        file.write_at(&pattern(round, LENGTH), 0).unwrap();
+        file.sync_data().unwrap();
+        assert_eq!(kept(), 0, "while it is open");
+        file.close().unwrap();
+        std::fs::rename(&name, &path).unwrap();
+        assert_on_disk(&path, &pattern(round, LENGTH), "a new version");
+    }
+    let file = engine.open(&path, Open::write()).unwrap();
+    assert_eq!(kept(), 1, "an ordinary file from here on");
+    file.write_at(&pattern(5, LENGTH), 0).unwrap();
+    file.close().unwrap();
+    engine.shutdown(SOON).unwrap();
+    assert_on_disk(&path, &pattern(5, LENGTH), "after all");
+}

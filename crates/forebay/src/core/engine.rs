@@ -398,14 +398,17 @@ impl Engine {
             (false, false) => self.reserving(&file, length),
         });
         let volume = self.owner.shared.table().volume(file.identity().device, file.kind());
+        let is_temporary = open.temporary && created;
         // Without the lock of the table: this accesses the file system.
-        let inode =
-            Arc::new(Inode::new(cache, file, volume, path.to_owned(), open.temporary && created));
+        let inode = Arc::new(Inode::new(cache, file, volume, path.to_owned(), is_temporary));
         inode.arm(&self.owner.shared);
-        inode.enter_arena(&self.owner.shared).map_err(at_path)?;
-        if let Err(error) = inode.have_kept(&self.owner.shared) {
-            inode.lock().leave_arena(&self.owner.shared);
-            return Err(at_path(error));
+        // Nobody looks for a temporary file after the death of its process.
+        if !is_temporary {
+            inode.enter_arena(&self.owner.shared).map_err(at_path)?;
+            if let Err(error) = inode.have_kept(&self.owner.shared) {
+                inode.lock().leave_arena(&self.owner.shared);
+                return Err(at_path(error));
+            }
         }
         if let Err(error) = self.insert(&inode, hint.is_some()) {
             self.take_back(&inode);

@@ -76,6 +76,8 @@ impl Open {
     /// - The engine takes no lease and no lock of the file. Until its last handle is closed, no
     ///   other program may write it, and no other engine may open it. Other programs that read it
     ///   see what was synced or written out.
+    /// - A [keeper](crate::Builder::survive) does not have the file until then. If the process
+    ///   dies, data that was not synced may be lost. So sync it before the rename.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -15,7 +15,7 @@
 //!
 //! Memory: redb's own cache takes two sevenths of `--cache-mib` (140) in every arm. The rest is the
 //! engine's cache, and for `std` the page cache of the kernel. Only a control group bounds the
-//! latter, so run this program in one with `memory.max` set. `cpu_us_per_io` has the time of the
+//! latter, so run this program in one with a limit of memory. `cpu_us_per_io` has the time of the
 //! cell's process in steps of 10 ms, without the time of a keeper and of the kernel's threads.
 
 #[path = "bench/cell.rs"]
@@ -134,8 +134,7 @@ fn run(plan: &Plan) -> String {
             }
         }
     }
-    let memory = std::fs::read_to_string("/sys/fs/cgroup/memory.max").unwrap_or_default();
-    let limit = memory.trim().parse::<u64>().map_or("null".to_owned(), |bytes| bytes.to_string());
+    let limit = memory_limit().map_or("null".to_owned(), |bytes| bytes.to_string());
     format!(
         "{{\"schema\":1,\"suite\":\"redb\",\
          \"manifest\":{{\"seed\":\"{:x}\",\"rounds\":{},\"orders\":[{}],\
@@ -146,6 +145,22 @@ fn run(plan: &Plan) -> String {
         plan.cache_mib << 20,
         rows.join(",\n"),
     )
+}
+
+/// Returns the limit of memory of the control group of this process, in bytes.
+fn memory_limit() -> Option<u64> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let limit = groups.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let file = match (parts.next()?, parts.next()?) {
+            ("memory", path) => format!("/sys/fs/cgroup/memory{path}/memory.limit_in_bytes"),
+            ("", path) => format!("/sys/fs/cgroup{path}/memory.max"),
+            _ => return None,
+        };
+        std::fs::read_to_string(file).ok()?.trim().parse().ok()
+    });
+    // Version 1 writes a huge number for no limit.
+    limit.filter(|bytes| *bytes < 1 << 60)
 }
 
 fn run_cell(plan: &Plan, job: &str, arm: &str, round: usize) -> Vec<Metric> {

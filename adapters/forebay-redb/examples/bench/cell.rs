@@ -144,16 +144,13 @@ impl Cell {
     fn random_read(&self) -> Result<Vec<Metric>, Box<dyn Error>> {
         let database = self.open()?;
         self.insert(&database, &mut Random(1), self.records)?;
-        // The same keys again.
-        let mut keys = Vec::with_capacity(usize::try_from(self.records)?);
-        let mut random = Random(1);
-        keys.extend((0..self.records).map(|_| random.next()));
+        let (keys, mut random) = (Random(1), Random(2));
         let read = database.begin_read()?;
         let table = read.open_table(TABLE)?;
         let mut latencies = Vec::new();
         let (start, before) = (Instant::now(), Usage::now());
         while start.elapsed() < self.time {
-            let key = keys[random.below(self.records) as usize];
+            let key = keys.ahead(random.below(self.records));
             let begin = Instant::now();
             let found = table.get(key)?.ok_or("a record is missing")?;
             assert_eq!(found.value().len(), VALUE);

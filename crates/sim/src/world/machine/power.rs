@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use forebay_block::Operation;
-use forebay_block::limits::PAGE;
 
 use super::inode::{Content, Metadata};
 use super::names::{Entries, Node};
@@ -132,9 +131,9 @@ impl Machine {
         self.descriptions.clear();
         for (node, FoundFile { survivor, mark, reserved }) in files {
             let inode = self.inode_mut(node);
-            let end = survivor.size.div_ceil(PAGE as u64);
-            inode.is_littered |= mark.is_none() && reserved.iter().any(|page| *page >= end);
             inode.stored = StoredFile::of_survivor(&survivor, &reserved);
+            let is_beyond = inode.stored.allocated_beyond_end().is_some();
+            inode.is_littered |= mark.is_none() && is_beyond;
             inode.metadata = Metadata::restarted(mark, inode.metadata.hint);
         }
         for inode in self.nodes.iter_mut().flatten() {

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::UNIX_EPOCH;
 
-use forebay::{Engine, File, Open};
+use forebay::{Engine, ErrorKind, File, Open};
 use object_store::{Error, PutPayload, PutResult, Result};
 
 /// Name of this store in errors.
@@ -47,28 +47,20 @@ pub(crate) struct Staged {
 impl Staged {
     /// Creates a temporary file for an object, and directories as needed.
     pub(crate) fn create(engine: &Engine, target: PathBuf) -> Result<Self> {
-        let mut options = fs::File::options();
-        options.read(true).write(true).create_new(true);
         let (file, path) = loop {
             let path = temporary(&target);
-            match options.open(&path) {
+            match engine.open(&path, Open::temporary().uncached(true)) {
                 Ok(file) => break (file, path),
                 // Left by a process of the same number.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {
                     create_parents(&target).map_err(|error| failed(&target, error))?;
                 }
-                Err(error) => return Err(failed(&path, error)),
+                Err(error) => return Err(failed(&path, error.into())),
             }
         };
-        // Its name is temporary, so its directory entry need not be durable: the engine did not
-        // create the file.
-        let opened = engine.open_fd(file, Open::write().uncached(true));
-        if opened.is_err() {
-            remove(&path);
-        }
         Ok(Self {
-            file: RwLock::new(Some(opened.map_err(generic)?)),
+            file: RwLock::new(Some(file)),
             path,
             target,
             has_failed: AtomicBool::new(false),

@@ -25,7 +25,7 @@ pub struct Source(pub u32);
 
 /// Number of a piece of memory that its owner has lent to the device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Buffer(pub u32);
+pub struct BufferId(pub u32);
 
 /// Error number of the operating system (`errno`), as the device reported it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -151,7 +151,7 @@ pub enum Segment {
     /// `length` bytes of lent memory, from byte `offset` of it on.
     Lent {
         /// The memory.
-        buffer: Buffer,
+        buffer: BufferId,
         /// Bytes of the memory to skip.
         offset: u32,
         /// Number of bytes.

@@ -123,7 +123,7 @@ pub struct Unknown {
 
 /// One knob, with access to its value by name and as text.
 #[derive(Clone, Copy, Debug)]
-pub struct Knob {
+pub struct QueueKnob {
     /// Its name, such as `plug`.
     pub name: &'static str,
     /// The values that it accepts, separated by commas.
@@ -157,7 +157,7 @@ macro_rules! of_words {
         $name:literal, $field:ident, $help:literal,
         $first:literal: $first_form:path $(, $word:literal: $form:path)+ $(,)?
     ) => {
-        Knob {
+        QueueKnob {
             name: $name,
             choices: concat!($first $(, ", ", $word)+),
             help: $help,
@@ -177,7 +177,7 @@ macro_rules! of_words {
     };
 }
 
-const KNOBS: [Knob; 7] = [
+const KNOBS: [QueueKnob; 7] = [
     of_words!(
         "plug", plugging,
         "When a batch of requests goes to the device: each request by itself, when the batch is \
@@ -206,7 +206,7 @@ const KNOBS: [Knob; 7] = [
          measurement.",
         "batch": Ringing::Batch, "each": Ringing::Each,
     ),
-    Knob {
+    QueueKnob {
         name: "completion",
         choices: "immediate, adaptive, delay=MICROSECONDS (0 to 100000)",
         help: "When completed requests wake their callers: at once, together where the arrival \
@@ -228,7 +228,7 @@ const KNOBS: [Knob; 7] = [
 
 impl Knobs {
     /// All knobs, in the order of a request's life.
-    pub const ALL: &[Knob] = &KNOBS;
+    pub const ALL: &[QueueKnob] = &KNOBS;
 
     /// The names of all knobs, as [`Knobs::set`] takes them.
     pub const NAMES: [&'static str; KNOBS.len()] = {
@@ -247,8 +247,8 @@ impl Knobs {
     }
 }
 
-impl Knob {
-    /// Returns its value in `knobs`; displayed as [`Knob::set`] takes it.
+impl QueueKnob {
+    /// Returns its value in `knobs`; displayed as [`QueueKnob::set`] takes it.
     pub fn get(&self, knobs: &Knobs) -> impl fmt::Display + use<> {
         (self.get)(knobs)
     }

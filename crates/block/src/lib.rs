@@ -56,7 +56,7 @@ mod trial;
 mod unplug;
 pub mod walk;
 
-pub use bio::{Bio, Buffer, Class, Errno, Frame, Operation, Segment, Segments, Source, Target};
+pub use bio::{Bio, BufferId, Class, Errno, Frame, Operation, Segment, Segments, Source, Target};
 pub use counters::{Counters, Latency};
 pub use device::{Completion, Device, Refused, Tag, Wait};
 pub use knobs::Knobs;

@@ -6,7 +6,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use forebay_block::layers::Null;
+use forebay_block::layers::NullLayer;
 use forebay_block::limits::PAGE;
 use forebay_block::{Bio, Class, Ended, Frame, Operation, Queue, Segment, Source, Target, Wait};
 
@@ -53,7 +53,7 @@ const BATCH: u64 = 32;
 /// Submits a batch that does not merge and ends it.
 fn turn(
     queue: &mut Queue,
-    device: &mut Null,
+    device: &mut NullLayer,
     ended: &mut Vec<Ended>,
     operation: Operation,
     class: Class,
@@ -82,7 +82,7 @@ fn turn(
 
 #[test]
 fn the_steady_path_of_a_request_allocates_nothing() {
-    let (mut queue, mut device, mut ended) = (Queue::new(), Null::new(), Vec::new());
+    let (mut queue, mut device, mut ended) = (Queue::new(), NullLayer::new(), Vec::new());
     for (operation, class) in [
         (Operation::Write, Class::Background),
         (Operation::Read, Class::Waited),

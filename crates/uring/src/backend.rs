@@ -8,7 +8,7 @@
 use std::io;
 use std::sync::Arc;
 
-use forebay_block::{Bio, Buffer, Completion, Device, Errno, Moment, Refused, Tag, Target, Wait};
+use forebay_block::{Bio, BufferId, Completion, Device, Errno, Moment, Refused, Tag, Target, Wait};
 
 use crate::alive::Alive;
 use crate::arena::Arena;
@@ -178,7 +178,7 @@ impl Backend {
     }
 
     /// Lends memory to requests and returns its number, which is valid until it is taken back.
-    pub fn lend(&mut self, memory: Memory) -> Buffer {
+    pub fn lend(&mut self, memory: Memory) -> BufferId {
         match self {
             Self::Ring(ring) => ring.lend(memory),
             Self::Threads(threads) => threads.lend(memory),
@@ -189,7 +189,7 @@ impl Backend {
     ///
     /// # Panics
     /// If the number is not lent, or a request in flight uses it.
-    pub fn take_back(&mut self, buffer: Buffer) -> Memory {
+    pub fn take_back(&mut self, buffer: BufferId) -> Memory {
         match self {
             Self::Ring(ring) => ring.take_back(buffer),
             Self::Threads(threads) => threads.take_back(buffer),

@@ -8,7 +8,7 @@
 //! an address that dies.
 //!
 //! ```text
-//! Memory --lend--> Buffer (a number) --depart--> address at the device --arrive--> Buffer --take_back--> Memory
+//! Memory --lend--> BufferId (a number) --depart--> address at the device --arrive--> BufferId --take_back--> Memory
 //!                                       ^ counted: one for each request that uses it ^
 //! ```
 //!
@@ -22,7 +22,7 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-use forebay_block::Buffer;
+use forebay_block::BufferId;
 
 use crate::aligned::AlignedMemory;
 use crate::buffers::Piece;
@@ -201,7 +201,7 @@ impl Lent {
     ///
     /// # Panics
     /// If a million pieces are lent already.
-    pub fn lend(&mut self, memory: Memory) -> Buffer {
+    pub fn lend(&mut self, memory: Memory) -> BufferId {
         let index = self.free.pop_front().unwrap_or_else(|| {
             assert!(self.places.len() < PLACES, "too much is lent at once");
             self.places.push(Place::default());
@@ -209,14 +209,14 @@ impl Lent {
         });
         let place = &mut self.places[index as usize];
         place.held = Some(Held::new(memory));
-        Buffer(place.generation << PLACE_BITS | index)
+        BufferId(place.generation << PLACE_BITS | index)
     }
 
     /// Ends a loan and returns the memory.
     ///
     /// # Panics
     /// If the number is not lent, or a request at the device uses it.
-    pub fn take_back(&mut self, buffer: Buffer) -> Memory {
+    pub fn take_back(&mut self, buffer: BufferId) -> Memory {
         let place = self.place(buffer);
         assert_eq!(place.flights, 0, "{buffer:?} is at the device");
         let held = place.held.take().expect("looked at by `place`");
@@ -236,7 +236,7 @@ impl Lent {
     ///
     /// # Panics
     /// When the number names nothing that is lent, or the range is beyond its end.
-    pub(crate) fn depart(&mut self, buffer: Buffer, offset: u32, length: u32) -> *mut u8 {
+    pub(crate) fn depart(&mut self, buffer: BufferId, offset: u32, length: u32) -> *mut u8 {
         let place = self.place(buffer);
         let held = place.held.as_ref().expect("looked at by `place`");
         let (offset, length) = (offset as usize, length as usize);
@@ -251,12 +251,12 @@ impl Lent {
     }
 
     /// A request that used it has ended.
-    pub(crate) fn arrive(&mut self, buffer: Buffer) {
+    pub(crate) fn arrive(&mut self, buffer: BufferId) {
         let place = self.place(buffer);
         place.flights = place.flights.checked_sub(1).expect("what arrives has departed");
     }
 
-    fn place(&mut self, buffer: Buffer) -> &mut Place {
+    fn place(&mut self, buffer: BufferId) -> &mut Place {
         let place = self.places.get_mut(index_of(buffer) as usize);
         place
             .filter(|place| place.held.is_some() && place.generation == buffer.0 >> PLACE_BITS)
@@ -289,7 +289,7 @@ impl fmt::Debug for Lent {
     }
 }
 
-fn index_of(buffer: Buffer) -> u32 {
+fn index_of(buffer: BufferId) -> u32 {
     buffer.0 & (u32::try_from(PLACES).expect("a million") - 1)
 }
 
@@ -310,7 +310,7 @@ mod tests {
         let aligned = lent.lend(AlignedMemory::new(100).into());
         let piece = lent.lend(pool.take(5000).unwrap().into());
         // The table grows with things in it.
-        let more: Vec<Buffer> = (0..100).map(|_| lent.lend(vec![1; 3].into())).collect();
+        let more: Vec<BufferId> = (0..100).map(|_| lent.lend(vec![1; 3].into())).collect();
         let address = lent.depart(vector, 3, 8);
         // SAFETY: the range is lent and this test is the only one that uses it.
         unsafe { address.write(b'A') };

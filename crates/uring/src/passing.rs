@@ -32,8 +32,8 @@ mod wait;
 
 pub use listener::Listener;
 pub use process::Process;
-pub use wait::{Awaited, wait};
 pub(crate) use wait::{Deadline, poll};
+pub use wait::{WaitFor, wait};
 
 /// Maximum of bytes in a message.
 pub const MESSAGE_BYTES: usize = 4096;

@@ -30,7 +30,7 @@ use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use forebay_block::limits::TAGS;
-use forebay_block::{Bio, Buffer, Completion, Device, Errno, Moment, Refused, Tag, Target, Wait};
+use forebay_block::{Bio, BufferId, Completion, Device, Errno, Moment, Refused, Tag, Target, Wait};
 use io_uring::types::Fd;
 use io_uring::{opcode, squeue};
 
@@ -255,7 +255,7 @@ impl Ring {
 
     /// Takes memory in for the requests that will name it. It stays the ring's until it is taken
     /// back.
-    pub fn lend(&mut self, memory: Memory) -> Buffer {
+    pub fn lend(&mut self, memory: Memory) -> BufferId {
         self.ledger.lent.lend(memory)
     }
 
@@ -263,7 +263,7 @@ impl Ring {
     ///
     /// # Panics
     /// When a request that uses it has not been reaped, or nothing is lent under the number.
-    pub fn take_back(&mut self, buffer: Buffer) -> Memory {
+    pub fn take_back(&mut self, buffer: BufferId) -> Memory {
         self.ledger.lent.take_back(buffer)
     }
 

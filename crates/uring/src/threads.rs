@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 
 use forebay_block::limits::{BATCH_REQUESTS, TAGS};
 use forebay_block::{
-    Bio, Buffer, Completion, Device, Errno, Moment, Operation, Refused, Tag, Target, Wait,
+    Bio, BufferId, Completion, Device, Errno, Moment, Operation, Refused, Tag, Target, Wait,
 };
 use forebay_lists::{Pop, fifo};
 
@@ -192,7 +192,7 @@ impl Threads {
     }
 
     /// Lends memory to requests and returns its number, which is valid until it is taken back.
-    pub fn lend(&mut self, memory: Memory) -> Buffer {
+    pub fn lend(&mut self, memory: Memory) -> BufferId {
         self.lent.lend(memory)
     }
 
@@ -200,7 +200,7 @@ impl Threads {
     ///
     /// # Panics
     /// If the number is not lent, or a request in flight uses it.
-    pub fn take_back(&mut self, buffer: Buffer) -> Memory {
+    pub fn take_back(&mut self, buffer: BufferId) -> Memory {
         self.lent.take_back(buffer)
     }
 

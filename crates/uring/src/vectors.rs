@@ -1,7 +1,7 @@
 //! The shape of a request in memory, as the kernel takes it: through a ring or by a system call.
 
 use forebay_block::limits::REQUEST_SEGMENTS;
-use forebay_block::{Bio, Buffer, Operation, Segment};
+use forebay_block::{Bio, BufferId, Operation, Segment};
 
 use crate::arena::{Arena, ZERO_BYTES};
 use crate::lent::Lent;
@@ -36,7 +36,7 @@ impl IoVector {
 pub(crate) struct Shape {
     vectors: Vec<IoVector>,
     /// Once for each segment.
-    lent: Vec<Buffer>,
+    lent: Vec<BufferId>,
 }
 
 impl Shape {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use forebay_uring::local::{Bell, BindError, this_user};
 use forebay_uring::passing::{
-    Awaited, Channel, Listener, MESSAGE_BYTES, MESSAGE_DESCRIPTORS, Message, Process, Received,
+    Channel, Listener, MESSAGE_BYTES, MESSAGE_DESCRIPTORS, Message, Process, Received, WaitFor,
     wait,
 };
 use forebay_uring::{Alive, local};
@@ -190,7 +190,7 @@ fn who_connects_is_told_by_the_rules_of_the_other_socket() {
     assert_eq!(listener.path(), path);
     assert!(listener.accept().unwrap().is_none());
     let client = Channel::connect(&path).unwrap();
-    assert_eq!(wait(&[Awaited::Connection(&listener)], SOON).unwrap(), [true]);
+    assert_eq!(wait(&[WaitFor::Connection(&listener)], SOON).unwrap(), [true]);
     let (server, peer) = listener.accept().unwrap().unwrap();
     assert_eq!((peer.user, peer.process), (this_user(), Some(std::process::id())));
     assert_eq!((server.peer().unwrap(), client.peer().unwrap()), (peer, peer));
@@ -261,17 +261,17 @@ fn several_are_waited_for_at_once() {
     let mut child = Command::new("sleep").arg("100").stdin(Stdio::null()).spawn().unwrap();
     let process = Process::of(child.id()).unwrap();
     let all = [
-        Awaited::Message(&other),
-        Awaited::Death(&process),
-        Awaited::Gone(&gone),
-        Awaited::Rung(&bell),
+        WaitFor::Message(&other),
+        WaitFor::Death(&process),
+        WaitFor::Gone(&gone),
+        WaitFor::Rung(&bell),
     ];
     assert_eq!(wait(&all, Some(Duration::from_millis(20))).unwrap(), [false; 4]);
     one.send(b"x", &[]).unwrap();
     assert_eq!(wait(&all, None).unwrap(), [true, false, false, false]);
     drop(alive);
     // A child that another test has just begun has it, too, until it is another program.
-    assert_eq!(wait(&[Awaited::Gone(&gone)], SOON).unwrap(), [true]);
+    assert_eq!(wait(&[WaitFor::Gone(&gone)], SOON).unwrap(), [true]);
     assert_eq!(wait(&all, None).unwrap(), [true, false, true, false]);
     message(&other);
     bell.ring();

@@ -36,7 +36,7 @@ pub struct Latency {
 /// Layer that delays completions.
 ///
 /// ```
-/// use forebay_block::layers::{Delay, Latency, Null};
+/// use forebay_block::layers::{Delay, Latency, NullLayer};
 /// use forebay_block::{Bio, Class, Device, Moment, Operation, Segments, Source, Tag, Target, Wait};
 /// use std::time::Duration;
 ///
@@ -45,7 +45,7 @@ pub struct Latency {
 ///     segments: Segments::new(), class: Class::Waited, source: Source(0), owner: 0,
 /// };
 /// let latency = Latency { fixed: Duration::from_micros(80), spread: Duration::ZERO };
-/// let mut device = Delay::new(Null::new(), latency, 7);
+/// let mut device = Delay::new(NullLayer::new(), latency, 7);
 /// device.prepare(Tag(0), &flush).expect("room");
 /// device.doorbell(Wait::Something(None))?;
 /// assert_eq!(device.now(), Moment::from_nanoseconds(80_000));

@@ -116,14 +116,14 @@ impl Active {
 /// Layer that makes requests fail by rules.
 ///
 /// ```
-/// use forebay_block::layers::{Errors, Null, Rule};
+/// use forebay_block::layers::{Errors, NullLayer, Rule};
 /// use forebay_block::{Bio, Class, Device, Errno, Operation, Segments, Source, Tag, Target, Wait};
 ///
 /// let flush = Bio {
 ///     operation: Operation::FlushData, target: Target(0), offset: 0, length: 0,
 ///     segments: Segments::new(), class: Class::Waited, source: Source(0), owner: 0,
 /// };
-/// let mut device = Errors::new(Null::new());
+/// let mut device = Errors::new(NullLayer::new());
 /// device.set_rules([Rule { operations: vec![Operation::FlushData], ..Rule::always(Errno::IO) }]);
 /// device.prepare(Tag(0), &flush).expect("room");
 /// device.doorbell(Wait::Not)?;

@@ -77,7 +77,7 @@ impl Bucket {
 ///
 /// ```
 /// use std::num::NonZeroU32;
-/// use forebay_block::layers::{Ceiling, Limit, Null};
+/// use forebay_block::layers::{Ceiling, Limit, NullLayer};
 /// use forebay_block::{Bio, Class, Device, Operation, Refused, Segments};
 /// use forebay_block::{Source, Tag, Target, Wait};
 ///
@@ -86,7 +86,7 @@ impl Bucket {
 ///     segments: Segments::new(), class: Class::Waited, source: Source(0), owner: 0,
 /// };
 /// let ceiling = Ceiling { in_flight: NonZeroU32::new(1), ..Ceiling::default() };
-/// let mut device = Limit::new(Null::new(), ceiling);
+/// let mut device = Limit::new(NullLayer::new(), ceiling);
 /// assert_eq!(device.prepare(Tag(0), &flush), Ok(()));
 /// assert_eq!(device.prepare(Tag(1), &flush), Err(Refused));
 /// device.doorbell(Wait::Not)?;

@@ -1,17 +1,17 @@
 //! Layers: devices that wrap a device and change one thing, to see how a program behaves on a
 //! device that is slow, fails, completes short or is shared, and to count what reaches it.
 //!
-//! The layers work over a real ring, over the simulated disk and over [`Null`], so a fault can be
+//! The layers work over a real ring, over the simulated disk and over [`NullLayer`], so a fault can be
 //! injected in tests and on a real machine alike. Each keeps the contract of [`Device`]: a refused
 //! request is not kept, a request that was taken completes once, and a doorbell ends in time. So
 //! they compose in any order:
 //!
 //! ```
 //! use std::time::Duration;
-//! use forebay_block::layers::{Delay, Errors, Latency, Null, Stats};
+//! use forebay_block::layers::{Delay, Errors, Latency, NullLayer, Stats};
 //!
 //! let latency = Latency { fixed: Duration::from_micros(80), spread: Duration::from_micros(20) };
-//! let mut device = Delay::new(Errors::new(Stats::new(Null::new())), latency, 7);
+//! let mut device = Delay::new(Errors::new(Stats::new(NullLayer::new())), latency, 7);
 //! assert_eq!(device.inner_mut().inner_mut().statistics().doorbells, 0);
 //! ```
 //!
@@ -31,7 +31,7 @@ pub use chance::{Fraction, Random};
 pub use delay::{Delay, Latency};
 pub use error::{Errors, Occasion, Rule, Side};
 pub use limit::{Ceiling, Limit, Rate};
-pub use null::Null;
+pub use null::NullLayer;
 pub use short::{Short, Shortfalls};
 pub use stats::{Histogram, Statistics, Stats};
 

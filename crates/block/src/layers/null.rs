@@ -3,7 +3,7 @@
 //!
 //! Requests complete with the doorbell, in order. Reads leave memory unchanged. The clock is its
 //! own: it only advances in a doorbell that waits with nothing completed, which ends at its limit,
-//! and in [`advance`](Null::advance).
+//! and in [`advance`](NullLayer::advance).
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -15,23 +15,23 @@ use crate::time::Moment;
 /// Device that completes every request at once without doing anything.
 ///
 /// ```
-/// use forebay_block::layers::Null;
+/// use forebay_block::layers::NullLayer;
 /// use forebay_block::{Device, Moment, Wait};
 /// use std::time::Duration;
 ///
-/// let mut device = Null::new();
+/// let mut device = NullLayer::new();
 /// device.doorbell(Wait::Something(Some(Duration::from_nanos(5))))?;
 /// assert_eq!(device.now(), Moment::from_nanoseconds(5));
 /// # Ok::<(), forebay_block::Errno>(())
 /// ```
 #[derive(Debug, Default)]
-pub struct Null {
+pub struct NullLayer {
     now: Moment,
     staged: Vec<Completion>,
     completed: Vec<Completion>,
 }
 
-impl Null {
+impl NullLayer {
     /// Creates a device whose clock is at 0.
     #[must_use]
     pub fn new() -> Self {
@@ -44,7 +44,7 @@ impl Null {
     }
 }
 
-impl Device for Null {
+impl Device for NullLayer {
     fn now(&mut self) -> Moment {
         self.now
     }

@@ -37,7 +37,7 @@ pub struct Shortfalls {
 /// Layer that makes requests end short, interrupted, or with "would block".
 ///
 /// ```
-/// use forebay_block::layers::{Fraction, Null, Short, Shortfalls};
+/// use forebay_block::layers::{Fraction, NullLayer, Short, Shortfalls};
 /// use forebay_block::{Bio, Class, Device, Frame, Operation, Segment, Source, Tag, Target, Wait};
 ///
 /// let read = Bio {
@@ -46,7 +46,7 @@ pub struct Shortfalls {
 ///     class: Class::Waited, source: Source(0), owner: 0,
 /// };
 /// let always = Shortfalls { read: Fraction::ALL, ..Shortfalls::default() };
-/// let mut device = Short::new(Null::new(), always, 7);
+/// let mut device = Short::new(NullLayer::new(), always, 7);
 /// device.prepare(Tag(0), &read).expect("room");
 /// device.doorbell(Wait::Not)?;
 ///

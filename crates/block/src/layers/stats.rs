@@ -170,7 +170,7 @@ struct Note {
 /// Layer that counts requests, bytes, errors and latencies.
 ///
 /// ```
-/// use forebay_block::layers::{Delay, Fraction, Latency, Null, Stats};
+/// use forebay_block::layers::{Delay, Fraction, Latency, NullLayer, Stats};
 /// use forebay_block::{Bio, Class, Device, Operation, Segments, Source, Tag, Target, Wait};
 /// use std::time::Duration;
 ///
@@ -179,7 +179,7 @@ struct Note {
 ///     segments: Segments::new(), class: Class::Waited, source: Source(0), owner: 0,
 /// };
 /// let latency = Latency { fixed: Duration::from_micros(80), spread: Duration::ZERO };
-/// let mut device = Stats::new(Delay::new(Null::new(), latency, 7));
+/// let mut device = Stats::new(Delay::new(NullLayer::new(), latency, 7));
 /// device.prepare(Tag(0), &flush).expect("room");
 /// device.doorbell(Wait::Something(None))?;
 /// device.reap(&mut Vec::new());

@@ -3,7 +3,7 @@
 
 use forebay_block::layers::{Fraction, Short, Shortfalls};
 use forebay_block::limits::{PAGE, SECTOR};
-use forebay_block::{Bio, Buffer, Device, Errno, Frame, Operation, Segment, Segments, Tag, Wait};
+use forebay_block::{Bio, BufferId, Device, Errno, Frame, Operation, Segment, Segments, Tag, Wait};
 use proptest::prelude::*;
 
 use crate::timed::{Timed, bio, operation};
@@ -27,7 +27,7 @@ fn asked() -> impl Strategy<Value = Bio> {
         for (number, &(kind, length)) in parts.iter().enumerate() {
             segments.push(match kind {
                 0 => Segment::Frames { first: Frame(100 * number as u32), offset: 7, length },
-                1 => Segment::Lent { buffer: Buffer(number as u32), offset: 3, length },
+                1 => Segment::Lent { buffer: BufferId(number as u32), offset: 3, length },
                 _ => Segment::Zeroes { length },
             });
         }

@@ -9,7 +9,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use forebay_block::knobs::Knob as OfQueue;
+use forebay_block::knobs::QueueKnob;
 use forebay_cache::Caching;
 use forebay_cache::file::Reserving;
 use forebay_cache::limits::PAGE;
@@ -227,12 +227,12 @@ const OWN: [Own; 11] = [
 /// Definition of a knob.
 #[derive(Clone, Copy)]
 enum Definition {
-    OfQueue(&'static OfQueue),
+    QueueKnob(&'static QueueKnob),
     Own(&'static Own),
 }
 
 fn all() -> impl Iterator<Item = Definition> {
-    let of_queue = forebay_block::Knobs::ALL.iter().map(Definition::OfQueue);
+    let of_queue = forebay_block::Knobs::ALL.iter().map(Definition::QueueKnob);
     of_queue.chain(OWN.iter().map(Definition::Own))
 }
 
@@ -300,28 +300,28 @@ pub(crate) fn check(settings: &Settings) -> Result<()> {
 impl Definition {
     fn name(self) -> &'static str {
         match self {
-            Definition::OfQueue(knob) => knob.name,
+            Definition::QueueKnob(knob) => knob.name,
             Definition::Own(knob) => knob.name,
         }
     }
 
     fn choices(self) -> &'static str {
         match self {
-            Definition::OfQueue(knob) => knob.choices,
+            Definition::QueueKnob(knob) => knob.choices,
             Definition::Own(knob) => knob.choices,
         }
     }
 
     fn help(self) -> &'static str {
         match self {
-            Definition::OfQueue(knob) => knob.help,
+            Definition::QueueKnob(knob) => knob.help,
             Definition::Own(knob) => knob.help,
         }
     }
 
     fn default(self) -> String {
         match self {
-            Definition::OfQueue(knob) => knob.get(&forebay_block::Knobs::default()).to_string(),
+            Definition::QueueKnob(knob) => knob.get(&forebay_block::Knobs::default()).to_string(),
             Definition::Own(knob) => knob.default.to_owned(),
         }
     }
@@ -339,21 +339,21 @@ impl Definition {
 
     fn fixed(self) -> Option<&'static str> {
         match self {
-            Definition::OfQueue(_) => None,
+            Definition::QueueKnob(_) => None,
             Definition::Own(knob) => knob.fixed,
         }
     }
 
     fn get(self, settings: &Settings) -> String {
         match self {
-            Definition::OfQueue(knob) => knob.get(&settings.queue).to_string(),
+            Definition::QueueKnob(knob) => knob.get(&settings.queue).to_string(),
             Definition::Own(knob) => (knob.get)(settings),
         }
     }
 
     fn set(self, settings: &mut Settings, value: &str) -> Result<()> {
         let read = match self {
-            Definition::OfQueue(knob) => knob.set(&mut settings.queue, value).ok(),
+            Definition::QueueKnob(knob) => knob.set(&mut settings.queue, value).ok(),
             Definition::Own(knob) => (knob.set)(settings, value),
         };
         read.ok_or_else(|| invalid(self.name(), value, self.choices()))

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use forebay_uring::layout::LAYOUT_VERSION;
 use forebay_uring::local::Peer;
-use forebay_uring::passing::{self, Awaited, Listener, Received, wait};
+use forebay_uring::passing::{self, Listener, Received, WaitFor, wait};
 use forebay_uring::{Arena, Channel, File, Gone, Process, detached};
 
 use super::devices::finish;
@@ -205,8 +205,8 @@ impl Keeping {
     /// Serves the program until it ends.
     fn keep(&mut self, channel: &Channel) -> Ended {
         loop {
-            let mut awaited = vec![Awaited::Message(channel), Awaited::Death(&self.owner)];
-            awaited.extend(self.listener.as_ref().map(Awaited::Connection));
+            let mut awaited = vec![WaitFor::Message(channel), WaitFor::Death(&self.owner)];
+            awaited.extend(self.listener.as_ref().map(WaitFor::Connection));
             let Ok(ready) = wait(&awaited, None) else {
                 // Out of memory: try again after a moment.
                 std::thread::sleep(Duration::from_millis(100));
@@ -381,7 +381,7 @@ impl Keeping {
                 self.listener = listen(&self.hello).ok().flatten();
                 continue;
             };
-            let Ok(ready) = wait(&[Awaited::Connection(listener)], Some(left.min(KEEPER_LOOKS)))
+            let Ok(ready) = wait(&[WaitFor::Connection(listener)], Some(left.min(KEEPER_LOOKS)))
             else {
                 break;
             };
@@ -454,8 +454,8 @@ impl Keeping {
     /// descriptor.
     fn next_word(&self, channel: &Channel, peer: Peer) -> Option<Message> {
         let process = peer.process.and_then(|number| Process::of(number).ok());
-        let mut awaited = vec![Awaited::Message(channel)];
-        awaited.extend(process.as_ref().map(Awaited::Death));
+        let mut awaited = vec![WaitFor::Message(channel)];
+        awaited.extend(process.as_ref().map(WaitFor::Death));
         let deadline = Instant::now() + self.adoption;
         let ready = loop {
             match wait(&awaited, Some(deadline.saturating_duration_since(Instant::now()))) {

@@ -9,7 +9,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_block::{Bio, Buffer, Completion, Device, Errno, Moment, Refused, Tag, Target, Wait};
+use forebay_block::{Bio, BufferId, Completion, Device, Errno, Moment, Refused, Tag, Target, Wait};
 use forebay_uring::{Alive, Arena, BackendError, Choice, Memory};
 
 use crate::platform::file::File;
@@ -181,18 +181,18 @@ impl Backend {
     }
 
     /// Lends memory to requests and returns its number.
-    pub fn lend(&mut self, memory: Memory) -> Buffer {
+    pub fn lend(&mut self, memory: Memory) -> BufferId {
         world::preempt();
         let port = self.port();
         // In a dead process no request uses it, and the number leads to nothing.
-        machine::with(|machine| machine.lend(port, memory)).unwrap_or(Buffer(u32::MAX))
+        machine::with(|machine| machine.lend(port, memory)).unwrap_or(BufferId(u32::MAX))
     }
 
     /// Ends a loan and returns the memory.
     ///
     /// # Panics
     /// If the number is not lent, or a request in flight uses it.
-    pub fn take_back(&mut self, buffer: Buffer) -> Memory {
+    pub fn take_back(&mut self, buffer: BufferId) -> Memory {
         world::preempt();
         let taken = machine::with(|machine| machine.take_back(self.port(), buffer));
         taken.unwrap_or_else(|_| Memory::Vector(Vec::new()))

@@ -4,7 +4,7 @@
 use forebay_block::knobs::{ClockReads, Holding, Merging, Order, Plugging, Ringing, Tagging};
 use forebay_block::limits::{PAGE, SECTOR};
 use forebay_block::{
-    Bio, Buffer, Class, Ended, Frame, Knobs, Operation, Queue, Segment, Segments, Source, Target,
+    Bio, BufferId, Class, Ended, Frame, Knobs, Operation, Queue, Segment, Segments, Source, Target,
     Wait,
 };
 use std::time::Duration;
@@ -273,7 +273,7 @@ impl Run {
                 return None;
             };
             let segment = match self.random.below(4) {
-                0 => Segment::Lent { buffer: Buffer(first), offset: 0, length },
+                0 => Segment::Lent { buffer: BufferId(first), offset: 0, length },
                 _ => Segment::frames(Frame(first), length),
             };
             let memory = self.witness.stack.base().memory(segment);

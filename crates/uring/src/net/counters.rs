@@ -2,9 +2,9 @@
 
 use crate::enter::Enters;
 
-/// Counters since the start. The last two are current values.
+/// NetCounters since the start. The last two are current values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counters {
+pub struct NetCounters {
     /// Connections accepted.
     pub accepts: u64,
     /// Outgoing connections established.

@@ -60,7 +60,7 @@ pub enum What<W> {
         /// The connection.
         connection: Connection,
         /// Reason of the close.
-        reason: Reason,
+        reason: EndReason,
     },
     /// No connection can be accepted for lack of descriptors or memory. Accepting is tried again
     /// when a connection ends, and every 100 ms.
@@ -76,7 +76,7 @@ pub enum What<W> {
 
 /// Reason why a connection was closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reason {
+pub enum EndReason {
     /// The caller closed it. Outgoing data was handed to the kernel, unless the caller dropped it.
     Asked,
     /// It was idle for too long.

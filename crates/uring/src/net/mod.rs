@@ -48,8 +48,8 @@ mod transport;
 mod work;
 
 pub use address::{Address, SocketError};
-pub use counters::Counters;
-pub use event::{Connection, Event, Listener, Reason, What};
+pub use counters::NetCounters;
+pub use event::{Connection, EndReason, Event, Listener, What};
 pub use options::{Choice, Options, OptionsError};
 pub use outgoing::Room;
 pub use pool::Received;

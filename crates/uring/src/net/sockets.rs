@@ -15,9 +15,9 @@ use forebay_block::{Errno, Moment};
 use forebay_lists::{Rest, fifo};
 
 use super::address::{self, Address, SocketError};
-use super::counters::Counters;
+use super::counters::NetCounters;
 use super::epoll::Epoll;
-use super::event::{Connection, Listener, Reason, What};
+use super::event::{Connection, EndReason, Listener, What};
 use super::limits::{EVENT_COST_BYTES, LINGER, STALE_TIMERS};
 use super::options::{Choice, Options, OptionsError};
 use super::outgoing::{Outgoing, Room};
@@ -83,7 +83,7 @@ enum Stage {
     /// To be closed when all is sent.
     Draining,
     /// Asked to close; told when nothing of it is under way.
-    Closing(Reason),
+    Closing(EndReason),
     /// Closed; to be told.
     Closed,
 }
@@ -146,7 +146,7 @@ pub struct Sockets<W> {
     /// Whether the list of what was posted has been seen empty since.
     all_posted: Rest,
     now: Moment,
-    counters: Counters,
+    counters: NetCounters,
     arrivals: Vec<super::transport::Arrival>,
 }
 
@@ -197,7 +197,7 @@ impl<W> Sockets<W> {
             posted,
             all_posted: Rest::Empty,
             now: clock::now(),
-            counters: Counters::default(),
+            counters: NetCounters::default(),
             arrivals: Vec::new(),
         })
     }
@@ -222,11 +222,11 @@ impl<W> Sockets<W> {
 
     /// What was done so far.
     #[must_use]
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> NetCounters {
         let (posts, wakes) = self.poster.counts();
         let connections = u32::try_from(self.connections.len()).expect("bounded by the options");
         let (enters, buffers_out) = (self.transport.enters(), self.pool.out());
-        Counters { posts, wakes, enters, buffers_out, connections, ..self.counters }
+        NetCounters { posts, wakes, enters, buffers_out, connections, ..self.counters }
     }
 
     /// Changes the order of the passes from the next one on.
@@ -381,7 +381,7 @@ impl<W> Sockets<W> {
         self.work.set_gate(source(key), Gate::Open);
         let connecting = link.stage == Stage::Connecting;
         if how == Closing::Now || connecting || link.outgoing.bytes() == 0 {
-            self.end(key, Reason::Asked);
+            self.end(key, EndReason::Asked);
             return;
         }
         link.stage = Stage::Draining;
@@ -392,7 +392,7 @@ impl<W> Sockets<W> {
     }
 
     /// Asks the transport to close.
-    fn end(&mut self, key: Key, reason: Reason) {
+    fn end(&mut self, key: Key, reason: EndReason) {
         let link = self.connections.get_mut(key).expect("looked at by the caller");
         if matches!(link.stage, Stage::Closing(_) | Stage::Closed) {
             return;

@@ -13,7 +13,7 @@ use crate::local::Bell;
 
 /// Event to wait for.
 #[derive(Clone, Copy, Debug)]
-pub enum Awaited<'a> {
+pub enum WaitFor<'a> {
     /// A message on a channel, or its end.
     Message(&'a Channel),
     /// A connection to a listener.
@@ -31,7 +31,7 @@ pub enum Awaited<'a> {
 ///
 /// # Errors
 /// The error of the system: out of memory.
-pub fn wait(awaited: &[Awaited<'_>], timeout: Option<Duration>) -> io::Result<Vec<bool>> {
+pub fn wait(awaited: &[WaitFor<'_>], timeout: Option<Duration>) -> io::Result<Vec<bool>> {
     let mut polled: Vec<_> = awaited
         .iter()
         .map(|awaited| PollFd::from_borrowed_fd(awaited.as_fd(), PollFlags::IN))
@@ -40,7 +40,7 @@ pub fn wait(awaited: &[Awaited<'_>], timeout: Option<Duration>) -> io::Result<Ve
     Ok(polled.iter().map(|polled| !polled.revents().is_empty()).collect())
 }
 
-impl AsFd for Awaited<'_> {
+impl AsFd for WaitFor<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Message(channel) => channel.as_fd(),

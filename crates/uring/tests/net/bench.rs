@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use forebay_uring::net::{
-    Address, Closing, Connection, Event, Listener, Options, Reason, Sockets, What,
+    Address, Closing, Connection, EndReason, Event, Listener, Options, Sockets, What,
 };
 
 /// How long anything may take. Only a hang takes so long.
@@ -23,7 +23,7 @@ pub(crate) struct Bench {
     /// All that was received.
     pub(crate) received: HashMap<Connection, Vec<u8>>,
     pub(crate) finished: Vec<Connection>,
-    pub(crate) closed: Vec<(Connection, Reason)>,
+    pub(crate) closed: Vec<(Connection, EndReason)>,
 }
 
 impl Bench {
@@ -132,7 +132,7 @@ impl Bench {
         self.received.get(&connection).map_or(&[], Vec::as_slice)
     }
 
-    pub(crate) fn reason(&self, connection: Connection) -> Option<Reason> {
+    pub(crate) fn reason(&self, connection: Connection) -> Option<EndReason> {
         self.closed.iter().find(|(closed, _)| *closed == connection).map(|(_, reason)| *reason)
     }
 }

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
 use forebay_block::Errno;
-use forebay_uring::net::{Address, Choice, Closing, Options, Reason, SendError, Sockets, What};
+use forebay_uring::net::{Address, Choice, Closing, EndReason, Options, SendError, Sockets, What};
 
 use crate::bench::{Bench, PATIENCE, pattern, reset, until_refused};
 
@@ -37,11 +37,11 @@ pub(crate) fn a_connection_that_is_refused_is_told(choice: Choice) {
     let refused = bench.sockets.connect(&free.into()).unwrap();
     bench.sockets.send(refused, b"lost").unwrap();
     bench.until(|bench| bench.reason(refused).is_some());
-    assert_eq!(bench.reason(refused), Some(Reason::Failed(Errno(libc::ECONNREFUSED))));
+    assert_eq!(bench.reason(refused), Some(EndReason::Failed(Errno(libc::ECONNREFUSED))));
     let directory = tempfile::tempdir().unwrap();
     let missing = bench.sockets.connect(&directory.path().join("no socket").into()).unwrap();
     bench.until(|bench| bench.reason(missing).is_some());
-    assert_eq!(bench.reason(missing), Some(Reason::Failed(Errno(libc::ENOENT))));
+    assert_eq!(bench.reason(missing), Some(EndReason::Failed(Errno(libc::ENOENT))));
     bench.end();
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn a_peer_that_goes_in_the_middle_of_a_message(choice: Choice) {
     bench.until(|bench| bench.got(second) == b"half");
     reset(rude);
     bench.until(|bench| bench.reason(second).is_some());
-    assert_eq!(bench.reason(second), Some(Reason::Failed(Errno(libc::ECONNRESET))));
+    assert_eq!(bench.reason(second), Some(EndReason::Failed(Errno(libc::ECONNRESET))));
     assert_eq!(bench.reason(first), None, "one that has finished is kept until it is closed");
     bench.end();
 }
@@ -91,7 +91,7 @@ pub(crate) fn a_peer_that_goes_while_a_send_is_under_way(choice: Choice) {
     assert!(bench.sockets.outgoing(connection) > 0);
     reset(peer);
     bench.until(|bench| bench.reason(connection).is_some());
-    let Some(Reason::Failed(Errno(code))) = bench.reason(connection) else {
+    let Some(EndReason::Failed(Errno(code))) = bench.reason(connection) else {
         panic!("{:?}", bench.closed)
     };
     assert!([libc::ECONNRESET, libc::EPIPE].contains(&code), "{code}");
@@ -133,7 +133,7 @@ pub(crate) fn a_half_open_connection_is_closed_in_time(choice: Choice) {
     let mut events = Vec::new();
     bench.sockets.poll(None, &mut events).unwrap();
     let closed = events.iter().any(|event| {
-        matches!(event.what, What::Closed { connection: closed, reason: Reason::TimedOut } if closed == connection)
+        matches!(event.what, What::Closed { connection: closed, reason: EndReason::TimedOut } if closed == connection)
     });
     assert!(closed, "{events:?}");
     drop(events);
@@ -143,10 +143,10 @@ pub(crate) fn a_half_open_connection_is_closed_in_time(choice: Choice) {
     let (_free, free) = bench.peer();
     bench.sockets.set_idle(free, None);
     let (_bound, bound) = bench.peer();
-    bench.until(|bench| bench.reason(bound) == Some(Reason::TimedOut));
+    bench.until(|bench| bench.reason(bound) == Some(EndReason::TimedOut));
     assert_eq!(bench.reason(free), None);
     bench.sockets.set_idle(free, Some(Duration::from_millis(1)));
-    bench.until(|bench| bench.reason(free) == Some(Reason::TimedOut));
+    bench.until(|bench| bench.reason(free) == Some(EndReason::TimedOut));
     bench.end();
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn what_does_not_drain_is_closed_in_time(choice: Choice) {
     bench.sockets.set_idle(connection, Some(Duration::from_millis(30)));
     bench.sockets.close(connection, Closing::AfterSending);
     assert_eq!(bench.sockets.send(connection, b"more"), Err(SendError::Closed));
-    bench.until(|bench| bench.reason(connection) == Some(Reason::TimedOut));
+    bench.until(|bench| bench.reason(connection) == Some(EndReason::TimedOut));
     bench.end();
 }
 
@@ -177,7 +177,7 @@ pub(crate) fn contract_13_a_stale_number_is_nobodys(choice: Choice) {
     bench.sockets.set_idle(old, Some(Duration::ZERO));
     bench.sockets.send(new, b"for you").unwrap();
     bench.sockets.close(new, Closing::AfterSending);
-    bench.until(|bench| bench.reason(new) == Some(Reason::Asked));
+    bench.until(|bench| bench.reason(new) == Some(EndReason::Asked));
     let mut got = String::new();
     peer.read_to_string(&mut got).unwrap();
     assert_eq!(got, "for you");
@@ -215,7 +215,7 @@ pub(crate) fn what_was_sent_arrives_though_closed_behind_it(choice: Choice) {
         peer.read_to_end(&mut got).unwrap();
         got
     });
-    bench.until(|bench| bench.reason(connection) == Some(Reason::Asked));
+    bench.until(|bench| bench.reason(connection) == Some(EndReason::Asked));
     assert!(reader.join().unwrap() == message, "all of it");
     bench.end();
 }
@@ -238,7 +238,7 @@ pub(crate) fn what_is_closed_now_is_told_nothing_more(choice: Choice) {
     }
     let about = told.iter().filter(|event| event.what.connection() == Some(connection));
     assert!(about.count() == 1 && bench.got(connection).len() == got, "{told:?}");
-    assert_eq!(bench.reason(connection), Some(Reason::Asked));
+    assert_eq!(bench.reason(connection), Some(EndReason::Asked));
     drop(told);
     bench.end();
 }

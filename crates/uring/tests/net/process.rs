@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use forebay_block::Errno;
-use forebay_uring::net::{Choice, Closing, Options, Reason, What};
+use forebay_uring::net::{Choice, Closing, EndReason, Options, What};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::bench::{A_LITTLE, Bench, PATIENCE};
@@ -77,7 +77,7 @@ pub(crate) fn a_broken_pipe_raises_no_signal(choice: Choice) {
             bench.sockets.send_owned(connection, vec![1; 10]).unwrap();
         }
         bench.until(|bench| bench.reason(connection).is_some());
-        assert_eq!(bench.reason(connection), Some(Reason::Failed(Errno(libc::EPIPE))));
+        assert_eq!(bench.reason(connection), Some(EndReason::Failed(Errno(libc::EPIPE))));
     }
     bench.end();
 }

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
-use forebay_uring::net::{Address, Choice, Closing, Options, Reason, Room, Sockets, What};
+use forebay_uring::net::{Address, Choice, Closing, EndReason, Options, Room, Sockets, What};
 
 use crate::bench::{Bench, PATIENCE, pattern, read_some};
 
@@ -26,7 +26,7 @@ pub(crate) fn what_is_sent_comes_back(choice: Choice) {
         assert_eq!(answer, message);
     }
     drop(peer);
-    bench.echo_until(|bench| bench.reason(connection) == Some(Reason::Asked));
+    bench.echo_until(|bench| bench.reason(connection) == Some(EndReason::Asked));
     let counters = bench.sockets.counters();
     assert_eq!((counters.received_bytes, counters.sent_bytes), (104_106, 104_106));
     bench.end();
@@ -128,7 +128,7 @@ pub(crate) fn who_sends_no_more_can_still_be_answered(choice: Choice) {
     bench.poll(Duration::ZERO);
     bench.sockets.send(connection, b"second").unwrap();
     bench.sockets.close(connection, Closing::AfterSending);
-    bench.until(|bench| bench.reason(connection) == Some(Reason::Asked));
+    bench.until(|bench| bench.reason(connection) == Some(EndReason::Asked));
     let mut answer = String::new();
     peer.read_to_string(&mut answer).unwrap();
     assert_eq!(answer, "first second");

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use forebay_block::{Bio, Buffer, Class, Errno, Operation as Asked, Segments, Source};
+use forebay_block::{Bio, BufferId, Class, Errno, Operation as Asked, Segments, Source};
 
 use crate::core::counters::Counters;
 use crate::core::direct::operation::{Operation, Verb};
@@ -26,8 +26,8 @@ pub(crate) struct Active {
     /// Number of bios that have not ended.
     left: usize,
     /// Lent memory: the caller's bytes, and whole blocks beside them.
-    memory: Option<Buffer>,
-    beside: Option<Buffer>,
+    memory: Option<BufferId>,
+    beside: Option<BufferId>,
     /// Whether it moves the end of the file.
     extends: bool,
     /// End of the file, as a read found it.

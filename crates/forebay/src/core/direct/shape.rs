@@ -17,7 +17,7 @@
 use std::ops::Range;
 
 use forebay_block::limits::REQUEST_BYTES;
-use forebay_block::{Buffer, Segment, Segments};
+use forebay_block::{BufferId, Segment, Segments};
 
 /// Range of bytes of a file, with the block size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,7 +103,7 @@ impl Body {
     /// Returns the offsets and segments of its bios. Edges are in the memory beside: the head at
     /// its start, the tail one block later. The rest is in the caller's memory, where byte `skew`
     /// is the first one of the operation.
-    pub(crate) fn pieces(&self, memory: Place, beside: Option<Buffer>) -> Vec<(u64, Segments)> {
+    pub(crate) fn pieces(&self, memory: Place, beside: Option<BufferId>) -> Vec<(u64, Segments)> {
         let edges = self.edges();
         let beside = |offset: u64| Segment::Lent {
             buffer: beside.expect("edges have memory beside"),
@@ -138,7 +138,7 @@ impl Edges {
 /// Place of an operation's bytes in lent memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
-    pub(crate) buffer: Buffer,
+    pub(crate) buffer: BufferId,
     /// Offset in the file of the byte at `skew`.
     pub(crate) offset: u64,
     /// Number of bytes before it.
@@ -238,9 +238,9 @@ mod tests {
             [(0, 3 * mib), (7, 100), (512, 512), (100, 2 * mib), (0, 10), (511, 2)]
         {
             let body = Body::new(offset..offset + length, BLOCK);
-            let memory = Place { buffer: Buffer(1), offset, skew: 5 };
+            let memory = Place { buffer: BufferId(1), offset, skew: 5 };
             let mut at = body.blocks.start;
-            for (start, segments) in body.pieces(memory, Some(Buffer(2))) {
+            for (start, segments) in body.pieces(memory, Some(BufferId(2))) {
                 assert_eq!(start, at);
                 let bytes: u64 = segments.iter().map(|segment| u64::from(segment.length())).sum();
                 assert!(bytes <= mib);
@@ -248,7 +248,7 @@ mod tests {
                     let Segment::Lent { buffer, offset: place, length } = *segment else {
                         unreachable!()
                     };
-                    if buffer == Buffer(1) {
+                    if buffer == BufferId(1) {
                         assert_eq!(u64::from(place), at - offset + 5);
                     } else {
                         assert_eq!(u64::from(length), BLOCK);

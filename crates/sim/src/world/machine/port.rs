@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use forebay_block::{Bio, Buffer, Completion, Segment, Tag};
+use forebay_block::{Bio, BufferId, Completion, Segment, Tag};
 use forebay_uring::{Arena, Memory};
 
 use super::opened::Directory;
@@ -95,7 +95,7 @@ impl Port {
         })
     }
 
-    pub(super) fn loan(&self, buffer: Buffer) -> &Loan {
+    pub(super) fn loan(&self, buffer: BufferId) -> &Loan {
         self.loans.get(&buffer.0).unwrap_or_else(|| panic!("{buffer:?} is not lent"))
     }
 

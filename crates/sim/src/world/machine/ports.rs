@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use forebay_block::{Bio, Buffer, Completion, Errno, Operation, Segment, Tag};
+use forebay_block::{Bio, BufferId, Completion, Errno, Operation, Segment, Tag};
 use forebay_uring::{Arena, Memory};
 
 use super::flying::{Flying, Source, Work};
@@ -53,15 +53,15 @@ impl Machine {
     }
 
     /// Lends memory to requests of a port. Numbers are not used again.
-    pub(crate) fn lend(&mut self, number: u64, memory: Memory) -> Result<Buffer, Errno> {
+    pub(crate) fn lend(&mut self, number: u64, memory: Memory) -> Result<BufferId, Errno> {
         let port = self.port_mut(number)?;
         port.loaned += 1;
         port.loans.insert(port.loaned, Loan { memory, flights: 0 });
-        Ok(Buffer(port.loaned))
+        Ok(BufferId(port.loaned))
     }
 
     /// Ends a loan.
-    pub(crate) fn take_back(&mut self, number: u64, buffer: Buffer) -> Result<Memory, Errno> {
+    pub(crate) fn take_back(&mut self, number: u64, buffer: BufferId) -> Result<Memory, Errno> {
         let port = self.port_mut(number)?;
         assert_eq!(port.loan(buffer).flights, 0, "contract 13: {buffer:?} is at the device");
         Ok(port.loans.remove(&buffer.0).expect("looked at above").memory)

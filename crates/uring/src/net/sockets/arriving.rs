@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use forebay_block::{Errno, Moment};
 
 use super::{Receiving, Sockets, Stage};
-use crate::net::event::{Connection, Listener, Reason, What};
+use crate::net::event::{Connection, EndReason, Listener, What};
 use crate::net::limits::ACCEPT_REST;
 use crate::net::outgoing::Flight;
 use crate::net::pool::Received;
@@ -125,7 +125,7 @@ impl<W> Sockets<W> {
             return;
         }
         if let Err(error) = result {
-            self.end(key, Reason::Failed(error));
+            self.end(key, EndReason::Failed(error));
             return;
         }
         (link.stage, link.moved) = (Stage::Open, self.now);
@@ -165,7 +165,7 @@ impl<W> Sockets<W> {
                     self.tell(key, 0, What::Finished { connection: Connection(key) });
                 }
             }
-            End::Failed(error) => self.end(key, Reason::Failed(error)),
+            End::Failed(error) => self.end(key, EndReason::Failed(error)),
         }
     }
 
@@ -185,7 +185,7 @@ impl<W> Sockets<W> {
             {
                 self.activate(key);
             }
-            Err(error) => self.end(key, Reason::Failed(error)),
+            Err(error) => self.end(key, EndReason::Failed(error)),
         }
     }
 

@@ -8,7 +8,7 @@ use forebay_lists::Rest;
 
 use super::{Receiving, Sockets, Stage, source};
 use crate::clock;
-use crate::net::event::{Event, Reason, What};
+use crate::net::event::{EndReason, Event, What};
 use crate::net::limits::POSTED;
 use crate::net::table::Key;
 use crate::net::work::{Bounds, Gate, Source};
@@ -112,7 +112,7 @@ impl<W> Sockets<W> {
             self.transport.send(key, flight);
         }
         if link.stage == Stage::Draining && link.outgoing.bytes() == 0 {
-            self.end(key, Reason::Asked);
+            self.end(key, EndReason::Asked);
             return;
         }
         let held = self.work.bytes(source(key));
@@ -145,7 +145,7 @@ impl<W> Sockets<W> {
                 continue;
             }
             if link.idle.is_some_and(|idle| link.moved + idle <= self.now) {
-                self.end(key, Reason::TimedOut);
+                self.end(key, EndReason::TimedOut);
                 // The transport may have closed it at once.
                 self.take_arrivals();
             } else {

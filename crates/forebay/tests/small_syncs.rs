@@ -16,8 +16,8 @@ fn engine() -> Engine {
     Engine::builder().cache_bytes(16 * MIB).build().unwrap()
 }
 
-/// Two threads write pages of their own, and sync them. A third one cuts the file behind these pages
-/// and makes it longer again. A fourth one begins syncs and drops their futures.
+/// Two threads write pages of their own, and sync them. A third one cuts the file behind these
+/// pages and makes it longer again. A fourth one begins syncs and drops their futures.
 #[test]
 fn contract_01_two_threads_sync_a_file_while_a_third_truncates_it() {
     const PAGES: u64 = 16;

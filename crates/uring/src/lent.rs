@@ -8,8 +8,9 @@
 //! an address that dies.
 //!
 //! ```text
-//! Memory --lend--> BufferId (a number) --depart--> address at the device --arrive--> BufferId --take_back--> Memory
-//!                                       ^ counted: one for each request that uses it ^
+//! Memory --lend--> BufferId --depart--> address at the device --arrive--> BufferId
+//!    ^                         counted: one for each request that uses it      |
+//!    +---------------------------------take_back------------------------------+
 //! ```
 //!
 //! The guarantee: a number names one lending only; after its `take_back` it names nothing, for a

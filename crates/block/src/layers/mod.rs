@@ -1,10 +1,10 @@
 //! Layers: devices that wrap a device and change one thing, to see how a program behaves on a
 //! device that is slow, fails, completes short or is shared, and to count what reaches it.
 //!
-//! The layers work over a real ring, over the simulated disk and over [`NullLayer`], so a fault can be
-//! injected in tests and on a real machine alike. Each keeps the contract of [`Device`]: a refused
-//! request is not kept, a request that was taken completes once, and a doorbell ends in time. So
-//! they compose in any order:
+//! The layers work over a real ring, over the simulated disk and over [`NullLayer`], so a fault can
+//! be injected in tests and on a real machine alike. Each keeps the contract of [`Device`]: a
+//! refused request is not kept, a request that was taken completes once, and a doorbell ends in
+//! time. So they compose in any order:
 //!
 //! ```
 //! use std::time::Duration;

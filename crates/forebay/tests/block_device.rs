@@ -529,6 +529,9 @@ fn contract_10_a_device_that_refuses_writes_is_read() {
     let mut buffer = vec![0; data.len() + 10];
     assert_eq!(file.read_at(&mut buffer, 0).unwrap(), data.len());
     assert!(buffer[..data.len()] == data);
+    let before = engine.stats().bios;
+    assert_eq!(file.read_at(&mut buffer, 0).unwrap(), data.len());
+    assert_eq!(engine.stats().bios, before, "its pages stay after an open that was refused");
     file.close().unwrap();
     let file = engine.open_direct(device.path(), Open::read()).unwrap();
     let (read, buffer) = file.read_at(vec![0; data.len() + 10], 0);

@@ -300,9 +300,9 @@ impl Engine {
             return Ok(());
         }
         if inode.file.access() == Access::Read {
-            // A read lease is in the way of an open for writing, also of our own.
-            let is_leased = inode.lock().cache.liberties() == Liberties::Exclusive;
-            if is_leased {
+            // A read lease is in the way of an open for writing, also of our own. A device has none.
+            let is_exclusive = inode.lock().cache.liberties() == Liberties::Exclusive;
+            if is_exclusive && !inode.is_private {
                 inode.break_lease(shared);
             }
             let file = Self::open_for_writing(path, open, &inode.file)?;

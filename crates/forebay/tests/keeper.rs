@@ -604,6 +604,9 @@ fn a_temporary_file_is_nothing_to_the_keeper() {
         let file = engine.open(&name, Open::temporary()).unwrap();
         file.write_at(&pattern(round, LENGTH), 0).unwrap();
         file.sync_data().unwrap();
+        let second = engine.open(&name, Open::write()).unwrap();
+        second.write_at(&pattern(round, LENGTH), 0).unwrap();
+        second.close().unwrap();
         assert_eq!(kept(), 0, "while it is open");
         file.close().unwrap();
         std::fs::rename(&name, &path).unwrap();

@@ -16,10 +16,10 @@ use crate::platform::clock;
 
 impl Inode {
     /// Returns whether writes can be accepted. The descriptor must allow them, and in an engine
-    /// with a keeper the arena must have a record of the file.
+    /// with a keeper the arena must have a record of the file, unless it is temporary.
     pub(crate) fn is_writable(&self, shared: &Shared) -> bool {
         self.file.access() == Access::ReadWrite
-            && (!shared.pool.is_survived() || self.lock().generation().is_some())
+            && (self.is_private || !shared.pool.is_survived() || self.lock().generation().is_some())
     }
 
     /// Has the context register the descriptor once nothing is in flight, and waits for it.

@@ -58,11 +58,7 @@ pub trait Account {
 impl CachedFile {
     /// Records, before the copies of a write are made, that their frames are no longer clean.
     pub fn tell_touched(copies: &[Copy], account: &mut impl Account) {
-        for frame in copies.iter().flat_map(Copy::frames) {
-            if account.said(frame) == Some(Said::Clean) {
-                account.retire(frame);
-            }
-        }
+        retire_clean(copies.iter().flat_map(Copy::frames), account);
     }
 
     /// Records copies after they were published, zeroed and patched.
@@ -120,11 +116,7 @@ impl CachedFile {
     pub fn tell_discard(&mut self, bio: &Bio, account: &mut impl Account) {
         let pages = bio.offset / PAGE..bio.end().div_ceil(PAGE);
         for (_, mask, chunk) in self.index.chunks_in(&pages) {
-            for frame in chunk.frames_of(mask & chunk.present & !chunk.dirty) {
-                if account.said(frame) == Some(Said::Clean) {
-                    account.retire(frame);
-                }
-            }
+            retire_clean(chunk.frames_of(mask & chunk.present), account);
         }
     }
 
@@ -132,6 +124,15 @@ impl CachedFile {
     #[must_use]
     pub fn cuts_to(bio: &Bio) -> Option<u64> {
         (bio.operation == Operation::SetLength && bio.class == Class::Waited).then_some(bio.offset)
+    }
+}
+
+/// Removes the records of those frames that are recorded as clean.
+fn retire_clean(frames: impl Iterator<Item = Frame>, account: &mut impl Account) {
+    for frame in frames {
+        if account.said(frame) == Some(Said::Clean) {
+            account.retire(frame);
+        }
     }
 }
 

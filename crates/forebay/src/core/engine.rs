@@ -300,7 +300,7 @@ impl Engine {
             return Ok(());
         }
         if inode.file.access() == Access::Read {
-            // A read lease is in the way of an open for writing, also of our own. A device has none.
+            // A read lease is in the way of our own open for writing, too. A device has none.
             let is_exclusive = inode.lock().cache.liberties() == Liberties::Exclusive;
             if is_exclusive && !inode.is_private {
                 inode.break_lease(shared);
@@ -414,9 +414,7 @@ impl Engine {
             self.take_back(&inode);
             return Err(error);
         }
-        if !is_device {
-            self.look_at_lease(&inode);
-        }
+        self.look_at_lease(&inode);
         if !is_device && open.write {
             self.flush_what_was_there(&inode);
         }

@@ -65,13 +65,7 @@ impl Engine {
         created: bool,
     ) -> Result<Liberties> {
         lock_out_engines(file)?;
-        match self.try_lease(file, target, created) {
-            Ok(()) => Ok(Liberties::Exclusive),
-            Err(error) => {
-                tracing::debug!(%error, "no lease; the file counts as shared");
-                Ok(Liberties::Shared)
-            }
-        }
+        Ok(liberties_by(self.try_lease(file, target, created)))
     }
 
     /// Takes a lease of a file that is open only for reading, if no other program has it open for
@@ -81,13 +75,7 @@ impl Engine {
         file: &crate::platform::File,
         target: Target,
     ) -> Liberties {
-        match file.try_lease(&self.owner.leases, u64::from(target.0)) {
-            Ok(()) => Liberties::Exclusive,
-            Err(error) => {
-                tracing::debug!(%error, "no lease for reading; pages are read again each time");
-                Liberties::Shared
-            }
-        }
+        liberties_by(file.try_lease(&self.owner.leases, u64::from(target.0)))
     }
 
     /// Tries several times to take the lease, so that the file does not count as shared for good. A
@@ -151,6 +139,17 @@ pub(super) fn on_break(shared: &Shared, target: Target) {
     if let Some(inode) = inode {
         // The watch has to serve the other files, too.
         let _ = inode.catch(|| inode.break_lease(shared));
+    }
+}
+
+/// Returns the liberties that the answer to a request for a lease leaves.
+fn liberties_by(taken: std::io::Result<()>) -> Liberties {
+    match taken {
+        Ok(()) => Liberties::Exclusive,
+        Err(error) => {
+            tracing::debug!(%error, "no lease; the file counts as shared");
+            Liberties::Shared
+        }
     }
 }
 

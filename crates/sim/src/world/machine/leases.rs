@@ -2,9 +2,9 @@
 //! reading.
 //!
 //! An open of a leased file by another description (for a read lease: one for writing) breaks the
-//! lease: the watch of the holder gets a
-//! signal, and the open waits until the lease is released, or until the kernel takes it away after
-//! [`BREAK_TIME`]. Overdue leases are taken away when somebody looks.
+//! lease: the watch of the holder gets a signal, and the open waits until the lease is released, or
+//! until the kernel takes it away after [`BREAK_TIME`]. Overdue leases are taken away when somebody
+//! looks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

@@ -1,7 +1,8 @@
-//! Panics under a file's lock: that file ends, and nothing else (contract 21).
+//! Panics in a change of a file: that file ends, and nothing else (contract 21).
 //!
 //! A failed assertion is a bug of ours, so no call of the public interface causes one. The tests
-//! lock the file and panic, or break its cache so that code of the context panics.
+//! lock the file and panic, break its cache so that code of the context panics, or panic in a
+//! change of a direct file.
 
 use std::fs::{File as StdFile, OpenOptions};
 use std::future::Future as _;
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 use forebay_block::Frame;
 use forebay_cache::{CachedFile, Liberties, Origin};
 
+use crate::core::wait;
 use crate::keeper::image::{Run, recover};
 use crate::{Builder, Engine, ErrorKind, File, Keeper, Open, Result};
 
@@ -274,6 +276,51 @@ fn contract_21_a_panic_at_any_lock_of_a_context_ends_that_file_alone() {
         engine.shutdown(SOON).unwrap();
         std::fs::remove_file(&other_path).unwrap();
     }
+}
+
+/// Panics at the first change of a direct file, then at the second, and so on.
+#[test]
+fn contract_21_a_panic_in_a_change_of_a_direct_file_ends_that_file_alone() {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let (path, other_path) = (directory.path().join("file"), directory.path().join("other"));
+    std::fs::write(&path, pattern(1, LENGTH)).unwrap();
+    let engine = builder().0.build().unwrap();
+    let other = engine.open_direct(&other_path, Open::create()).unwrap();
+    let mut is_sprung = true;
+    for nth in 1.. {
+        if !is_sprung {
+            assert!(nth > 20, "a file changes more often");
+            break;
+        }
+        let file = engine.open_direct(&path, Open::write()).unwrap();
+        let second = engine.open_direct(&path, Open::write()).unwrap();
+        file.inode.change.trap.store(nth, Ordering::SeqCst);
+        // The first write covers part of a block, and the second moves the end.
+        let writes = [(pattern(nth, 5000), 100), (pattern(nth, 8192), LENGTH as u64)];
+        let writes = writes.map(|(bytes, offset)| file.write_at_async(bytes, offset));
+        let other_write = other.write_at_async(pattern(nth, 5000), 100);
+        for write in writes {
+            let (result, bytes) = wait::drive(write);
+            assert!(!bytes.is_empty(), "the memory comes back");
+            if result.is_err() {
+                assert_interrupted(result, &path);
+            }
+        }
+        wait::drive(other_write).0.unwrap();
+        let _ = (file.read_at(vec![0; 100], 50), file.sync_data(), file.set_len(LENGTH as u64));
+        is_sprung = file.inode.change.trap.load(Ordering::SeqCst) == 0;
+        if is_sprung {
+            assert_interrupted(file.sync_all(), &path);
+            assert_interrupted(second.read_at(vec![0; 10], 0).0, &path);
+            assert_interrupted(file.close(), &path);
+            assert_interrupted(second.close(), &path);
+        }
+        other.sync_data().unwrap();
+        let (read, bytes) = other.read_at(vec![0; 5000], 100);
+        assert!(read.unwrap() == 5000 && bytes == pattern(nth, 5000));
+    }
+    other.close().unwrap();
+    engine.shutdown(SOON).unwrap();
 }
 
 /// The file waits for its requests to end, and then moves. It does so after the panic as well.

@@ -204,13 +204,18 @@ impl Active {
         }
     }
 
-    /// Takes the memory back and returns the result.
-    pub(crate) fn end(mut self, backend: &mut Backend) -> (Operation, Result<usize>) {
-        debug_assert_eq!(self.left, 0, "memory is taken back while the device uses it");
-        let beside = self.beside.take().map(|buffer| backend.take_back(buffer));
+    /// Takes the lent memory back, once no bio is left. Returns the blocks beside the caller's
+    /// memory.
+    pub(crate) fn take_back(&mut self, backend: &mut Backend) -> Option<Memory> {
         if let Some(buffer) = self.memory.take() {
             self.operation.memory = Some(backend.take_back(buffer));
         }
+        self.beside.take().map(|buffer| backend.take_back(buffer))
+    }
+
+    /// Returns the operation and its result. `beside` is from [`Active::take_back`].
+    pub(crate) fn end(mut self, beside: Option<Memory>) -> (Operation, Result<usize>) {
+        debug_assert_eq!(self.left, 0, "memory is taken back while the device uses it");
         let result = self.result();
         if let (Ok(bytes), Stage::Reading(body), Some(beside)) = (&result, &self.stage, &beside) {
             let asked = body.bytes.start..body.bytes.start + *bytes as u64;

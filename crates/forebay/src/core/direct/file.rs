@@ -67,7 +67,7 @@ use crate::platform::{AlignedMemory, Direct, Memory};
 #[derive(Debug)]
 pub struct DirectFile {
     shared: Arc<Shared>,
-    inode: Arc<DirectInode>,
+    pub(crate) inode: Arc<DirectInode>,
     handle: Arc<Handle>,
     open: Open,
     patience: Duration,

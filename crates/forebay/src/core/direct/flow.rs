@@ -36,15 +36,17 @@ pub(crate) struct Flow {
     /// Files by the number of their target.
     files: Vec<Option<File>>,
     /// Started operations by the number of their owner.
-    active: Vec<Option<Active>>,
-    free: Vec<usize>,
+    pub(super) active: Vec<Option<Active>>,
+    pub(super) free: Vec<usize>,
     /// Files with operations that may be able to start once there is room, in the order of their
     /// turns.
     lined_up: VecDeque<Target>,
-    pending: Turns,
+    pub(super) pending: Turns,
     /// Bios in the queue or at the device.
     on_their_way: usize,
     held: Vec<Arc<Held>>,
+    /// Interrupted files that are not closed.
+    pub(super) interrupted: Vec<Target>,
     pass: u64,
     wakers: Vec<Waker>,
 }
@@ -53,7 +55,7 @@ pub(crate) struct Flow {
 /// writeback once per open file. Of two concurrent flushes one would report it, and the other would
 /// succeed.
 #[derive(Debug, Default)]
-struct Flushing {
+pub(super) struct Flushing {
     is_on_its_way: bool,
     /// Syncs that get the result of the flush in progress: all changes before them had ended when
     /// it started.
@@ -63,12 +65,12 @@ struct Flushing {
 }
 
 #[derive(Debug)]
-struct File {
-    inode: Arc<DirectInode>,
-    lane: Lane<Operation>,
+pub(super) struct File {
+    pub(super) inode: Arc<DirectInode>,
+    pub(super) lane: Lane<Operation>,
     /// Error of a failed flush.
     poisoned: Option<Errno>,
-    flushing: Flushing,
+    pub(super) flushing: Flushing,
     /// Whether the next sync also has to make the directory durable.
     is_new: bool,
     /// Whether a handle was dropped, maybe the last one.
@@ -100,6 +102,7 @@ impl Flow {
             }
             Message::Lost(handle) => handle.leave(),
         }
+        self.clear_interrupted(backend, shared);
     }
 
     /// Ends a message that no context will take: waiting callers get an error, and unreported
@@ -130,6 +133,7 @@ impl Flow {
             Due::Later => true,
         });
         self.held = held;
+        self.clear_interrupted(backend, shared);
     }
 
     /// Returns when the first held operation is due.
@@ -168,10 +172,11 @@ impl Flow {
         self.pending.ended(ended.bio.target);
         let index = usize::try_from(ended.bio.owner)
             .expect("the owner of a direct bio is an index of the table");
-        let active = self.active[index].as_mut().expect("a bio's operation is active");
-        if active.end_bio(&ended.bio, ended.result) {
+        let end_bio = |active: &mut Active, _: &mut Turns| active.end_bio(&ended.bio, ended.result);
+        if self.change_active(index, end_bio) == Some(true) {
             self.advance(index, backend, shared);
         }
+        self.clear_interrupted(backend, shared);
     }
 
     /// Wakes callers whose operations have ended.
@@ -193,7 +198,7 @@ impl Flow {
             Some(File { inode, lane, poisoned, flushing, is_new, is_leaving, is_lined_up });
     }
 
-    fn file(&mut self, target: Target) -> &mut File {
+    pub(super) fn file(&mut self, target: Target) -> &mut File {
         self.files[target.0 as usize].as_mut().expect("a file with operations is attached")
     }
 
@@ -205,28 +210,36 @@ impl Flow {
             for held in std::mem::take(&mut self.held) {
                 held.take().into_iter().for_each(|held| self.submit(held, backend, shared));
             }
-            let file = self.file(target);
             let mut ready = Vec::new();
-            file.lane.wait_for_all(operation, &mut ready);
+            self.change_lane(target, |lane| lane.wait_for_all(operation, &mut ready));
             ready.into_iter().for_each(|closer| self.start_closer(closer, backend, shared));
             return;
         }
         let has_room = self.has_room();
-        let file = self.file(target);
-        if operation.verb.changes() {
-            operation.epoch = Some(file.lane.open());
-        }
-        if !has_room {
-            file.lane.wait(step_of(&operation), operation);
-            self.line_up(target);
-        } else if let Some(operation) = file.lane.admit(step_of(&operation), operation, pass) {
+        let started = self.change_lane(target, |lane| {
+            if operation.verb.changes() {
+                operation.epoch = Some(lane.open());
+            }
+            let step = step_of(&operation);
+            if has_room {
+                return lane.admit(step, operation, pass);
+            }
+            lane.wait(step, operation);
+            None
+        });
+        if let Some(Some(operation)) = started {
             self.start(operation, backend, shared);
+        } else if !has_room {
+            self.line_up(target);
         }
     }
 
     /// Starts a sync, once everything before it has ended.
     fn start_closer(&mut self, operation: Operation, backend: &mut Backend, shared: &Arc<Shared>) {
         let file = self.file(operation.inode.target);
+        if file.inode.change.is_interrupted() {
+            return;
+        }
         match (operation.verb, file.poisoned) {
             (Verb::Settle, _) => self.tell(operation, Ok(0), backend, shared),
             (_, Some(errno)) => {
@@ -270,27 +283,33 @@ impl Flow {
             self.active.len() - 1
         });
         let target = operation.inode.target;
-        let size = self.file(target).lane.size();
-        let mut active = Active::new(operation, index as u64, size);
-        active.start(backend, &mut self.pending, &shared.counters);
-        if let Some(blocks) = active.holds() {
-            self.file(target).lane.hold(index as u64, blocks);
+        self.active[index] = self.new_active(operation, index);
+        if self.active[index].is_none() {
+            self.free.push(index);
+            return;
         }
-        self.active[index] = Some(active);
+        let holds = self.change_active(index, |active, pending| {
+            active.start(backend, pending, &shared.counters);
+            active.holds()
+        });
+        if let Some(Some(blocks)) = holds {
+            self.change_lane(target, |lane| lane.hold(index as u64, blocks));
+        }
     }
 
     /// Starts the next stage of an operation, or ends it, once all bios of a stage have ended.
     fn advance(&mut self, index: usize, backend: &mut Backend, shared: &Arc<Shared>) {
-        let active = self.active[index].as_mut().expect("the caller has found it");
+        let active = self.active[index].as_ref().expect("the caller has found it");
         let target = active.operation().inode.target;
-        let file =
-            self.files[target.0 as usize].as_mut().expect("a file with operations is attached");
-        let next = active.advance(backend, &mut self.pending, file.is_new);
+        let is_new = self.file(target).is_new;
+        let next =
+            self.change_active(index, |active, pending| active.advance(backend, pending, is_new));
         // In the queue, its write is behind its reads. The next operation is behind both.
-        file.lane.release(index as u64);
-        match next {
-            Next::Moving => self.start_waiting(target, backend, shared),
-            Next::Over => self.finish(index, backend, shared),
+        let released = self.change_lane(target, |lane| lane.release(index as u64));
+        match next.filter(|_| released.is_some()) {
+            Some(Next::Moving) => self.start_waiting(target, backend, shared),
+            Some(Next::Over) => self.finish(index, backend, shared),
+            None => {}
         }
     }
 
@@ -298,24 +317,29 @@ impl Flow {
         let active = self.active[index].take().expect("the caller has found it");
         debug_assert!(!self.free.contains(&index), "an operation ends once");
         self.free.push(index);
-        let file = self.file(active.operation().inode.target);
+        let inode = Arc::clone(&active.operation().inode);
         let failed = active.failed();
         match active.operation().verb {
             Verb::Write(span) => {
-                let end = if failed { file.inode.file.length().unwrap_or(0) } else { span.end() };
-                file.lane.set_size(file.lane.size().max(end));
-                if active.extends() {
-                    file.lane.end_extension();
-                }
+                let end = if failed { inode.file.length().unwrap_or(0) } else { span.end() };
+                self.change_lane(inode.target, |lane| {
+                    lane.set_size(lane.size().max(end));
+                    if active.extends() {
+                        lane.end_extension();
+                    }
+                    inode.set_length(lane.size());
+                });
             }
-            Verb::SetLength(length) if !failed => file.lane.set_size(length),
+            Verb::SetLength(length) if !failed => {
+                self.change_lane(inode.target, |lane| lane.set_size(length));
+                inode.set_length(length);
+            }
             Verb::FlushData | Verb::FlushAll => self.end_flush(&active, backend, shared),
             _ => {}
         }
-        let file = self.file(active.operation().inode.target);
-        file.inode.set_length(file.lane.size());
-        let (operation, result) = active.end(backend);
-        self.tell(operation, result, backend, shared);
+        if let Some((operation, result)) = self.end_active(active, backend) {
+            self.tell(operation, result, backend, shared);
+        }
     }
 
     /// Ends an operation, and starts operations that waited for that.
@@ -327,11 +351,14 @@ impl Flow {
         shared: &Arc<Shared>,
     ) {
         let (target, epoch) = (operation.inode.target, operation.epoch);
+        if operation.inode.change.is_interrupted() {
+            return;
+        }
         // Ended before a sync that covers it: the sync has to report its error.
         operation.end(result, &mut self.wakers);
         let mut ready = Vec::new();
         if let Some(epoch) = epoch {
-            self.file(target).lane.close(epoch, &mut ready);
+            self.change_lane(target, |lane| lane.close(epoch, &mut ready));
         }
         ready.into_iter().for_each(|closer| self.start_closer(closer, backend, shared));
         self.start_waiting(target, backend, shared);
@@ -360,7 +387,7 @@ impl Flow {
         {
             let Some(file) = self.files[target.0 as usize].as_mut() else { continue };
             file.is_lined_up = false;
-            if let Some(operation) = file.lane.next(pass) {
+            if let Some(Some(operation)) = self.change_lane(target, |lane| lane.next(pass)) {
                 self.start(operation, backend, shared);
                 self.line_up(target);
             }
@@ -375,7 +402,7 @@ impl Flow {
     }
 
     /// Detaches a file without handles and operations, and has it closed.
-    fn let_go(&mut self, target: Target, backend: &mut Backend, shared: &Arc<Shared>) {
+    pub(super) fn let_go(&mut self, target: Target, backend: &mut Backend, shared: &Arc<Shared>) {
         let Some(file) = self.files.get(target.0 as usize).and_then(Option::as_ref) else { return };
         if !file.is_leaving || file.inode.has_operations() {
             return;

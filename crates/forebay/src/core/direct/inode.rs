@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 use forebay_block::{Errno, Target};
 
 use crate::core::aside::Aside;
+use crate::core::direct::change::Change;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::user_code;
 use crate::platform::sync::{Mutex, MutexGuard};
@@ -30,6 +31,7 @@ pub(crate) struct DirectInode {
     length: AtomicU64,
     /// Number of operations that have not ended, including those held by plugs.
     operations: AtomicU64,
+    pub(crate) change: Change,
     closing: Mutex<Closing>,
 }
 
@@ -64,6 +66,7 @@ impl DirectInode {
             created,
             length: AtomicU64::new(length),
             operations: AtomicU64::new(0),
+            change: Change::default(),
             closing: Mutex::default(),
         }
     }

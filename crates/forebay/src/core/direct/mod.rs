@@ -16,6 +16,7 @@
 //! - [`flow`]: the part of the context.
 //! - [`lane`]: the order of starts in one file.
 //! - [`active`]: a started operation.
+//! - `change` and `interrupted`: the end of a file that a panic interrupted.
 //! - [`shape`]: the bytes that go straight, and those that need whole blocks.
 //! - [`turns`]: bios that wait for room in the queue.
 //! - [`transfer`]: the future.
@@ -28,12 +29,14 @@
 
 pub(crate) mod active;
 pub(crate) mod buffer;
+pub(crate) mod change;
 mod closing;
 pub(crate) mod file;
 pub(crate) mod flow;
 pub(crate) mod handle;
 pub(crate) mod held;
 pub(crate) mod inode;
+mod interrupted;
 pub(crate) mod lane;
 pub(crate) mod message;
 pub(crate) mod operation;

@@ -1,7 +1,7 @@
 //! Operations of a direct file, and their tickets.
 //!
 //! An operation has one ticket and ends it exactly once: with its result, or, if it is dropped
-//! before, with an error that the engine has stopped. The ticket outlives both sides: the future
+//! before, with an error: the engine has stopped, or a panic has interrupted the file. The ticket outlives both sides: the future
 //! that polls it and the context that ends it.
 
 use std::sync::Arc;
@@ -107,9 +107,13 @@ impl Drop for Operation {
         if self.has_ended {
             return;
         }
-        let ended =
-            Error::new(ErrorKind::Shutdown, "the engine stopped before the operation ended");
-        let waker = self.ticket.end(Err(ended.at_path(&self.inode.path)), self.memory.take());
+        let error = if self.inode.change.drops_operations() {
+            Error::interrupted(&self.inode.path)
+        } else {
+            Error::new(ErrorKind::Shutdown, "the engine stopped before the operation ended")
+                .at_path(&self.inode.path)
+        };
+        let waker = self.ticket.end(Err(error), self.memory.take());
         user_code::wake_all(waker);
     }
 }

@@ -1,6 +1,7 @@
 //! Tests of the context's part without a context, bio by bio. The test acts as the device.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -322,4 +323,69 @@ fn contract_18_operations_that_have_started_are_bounded_and_files_take_turns() {
         assert_eq!(outcome(&ticket).unwrap().0.unwrap(), BLOCK as usize);
     }
     assert_eq!(bench.flow.started(), 0);
+}
+
+/// Panics at the first change of a file, then at the second, and so on.
+#[test]
+fn contract_21_a_panic_in_any_change_of_a_direct_file_ends_that_file_alone() {
+    for nth in 1.. {
+        let mut bench = Bench::new();
+        let (inode, other, handle) = (bench.open(), bench.open(), bench.handle());
+        let end = 1 << 20;
+        inode.change.trap.store(nth, Ordering::SeqCst);
+        let (mut tickets, mut of_other) = (Vec::new(), Vec::new());
+        for round in 0..2 {
+            for (inode, tickets) in [(&inode, &mut tickets), (&other, &mut of_other)] {
+                let verbs = [
+                    Verb::Write(span(100, 2000)),
+                    Verb::Read(span(200, 1000)),
+                    Verb::Write(span(end + round * 4096, 4096)),
+                    Verb::Write(span(512, 1024)),
+                    Verb::FlushData,
+                    Verb::SetLength(end),
+                    Verb::FlushAll,
+                    Verb::Settle,
+                ];
+                for verb in verbs {
+                    let length = match verb {
+                        Verb::Read(span) | Verb::Write(span) => span.length,
+                        _ => 0,
+                    };
+                    tickets.push(bench.submit(operation(inode, &handle, verb, length)));
+                }
+            }
+            loop {
+                let bios = bench.bios();
+                if bios.is_empty() {
+                    break;
+                }
+                bios.into_iter().rev().for_each(|bio| {
+                    let length = bio.length;
+                    bench.end(bio, Ok(length));
+                });
+            }
+        }
+        let is_sprung = inode.change.trap.load(Ordering::SeqCst) == 0;
+        let outcomes: Vec<_> =
+            tickets.iter().map(|ticket| outcome(ticket).expect("it ends")).collect();
+        for (result, memory) in outcomes {
+            assert!(memory.is_some(), "the memory comes back");
+            if let Err(error) = result {
+                assert!(is_sprung && error.kind() == ErrorKind::Poisoned, "{error}");
+            }
+        }
+        for ticket in of_other {
+            assert!(outcome(&ticket).expect("it ends").0.is_ok(), "another file, change {nth}");
+        }
+        assert_eq!(bench.flow.started(), 0);
+        assert!(!inode.has_operations() && !other.has_operations() && bench.flow.is_idle());
+        if is_sprung {
+            let late = bench.ask(&inode, Verb::Settle);
+            assert_eq!(kind(&late), Some(ErrorKind::Poisoned));
+            bench.take(message::Message::Leave(Arc::clone(&inode), Arc::clone(&handle)));
+        } else {
+            assert!(nth > 50, "a file changes more often");
+            break;
+        }
+    }
 }

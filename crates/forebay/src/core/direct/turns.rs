@@ -30,6 +30,8 @@ struct Line {
     bios: VecDeque<Bio>,
     /// Bytes left of its turn.
     left: u64,
+    /// Bios of its file in the queue or at the device.
+    on_their_way: usize,
     /// Index of the device of its file.
     device: usize,
 }
@@ -98,6 +100,7 @@ impl Turns {
         let device = self.device(bio.target);
         device.waiting -= 1;
         device.on_their_way += 1;
+        self.lines[bio.target.0 as usize].on_their_way += 1;
         Some(bio)
     }
 
@@ -106,6 +109,23 @@ impl Turns {
         let device = self.device(target);
         debug_assert!(device.on_their_way > 0, "a bio ends once");
         device.on_their_way -= 1;
+        self.lines[target.0 as usize].on_their_way -= 1;
+    }
+
+    /// Removes the waiting bios of a file.
+    pub(crate) fn remove(&mut self, target: Target) {
+        let number = target.0 as usize;
+        let flushes = self.flushes.len();
+        self.flushes.retain(|bio| bio.target != target);
+        let removed = flushes - self.flushes.len() + self.lines[number].bios.len();
+        self.lines[number].bios.clear();
+        self.order.retain(|line| *line != number);
+        self.device(target).waiting -= removed;
+    }
+
+    /// Returns whether bios of a file are in the queue or at the device.
+    pub(crate) fn are_on_their_way(&self, target: Target) -> bool {
+        self.lines[target.0 as usize].on_their_way > 0
     }
 
     fn next(&mut self, room: Room) -> Option<Bio> {

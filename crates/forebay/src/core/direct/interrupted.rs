@@ -1,0 +1,136 @@
+//! Direct files that a panic interrupted: one ends, and nothing else (contract 21).
+//!
+//! The state of a direct file is its lane and its started operations. Only the context changes
+//! them, in [`Flow::change_lane`] and [`Flow::change_active`], where a panic ends. From then on
+//! nothing of the file starts:
+//!
+//! ```text
+//! panic -> the lane, with the operations that wait in it, and waiting bios are dropped
+//!       -> bios in the queue or at the device end
+//!       -> the memory of started operations is taken back, and they are dropped
+//! ```
+//!
+//! An operation that is dropped fails with `Poisoned`, as does every later one. Absent here: what
+//! all files share. A panic there, such as in the list of waiting bios, ends the engine.
+
+use std::sync::Arc;
+
+use forebay_block::Target;
+
+use super::active::Active;
+use super::flow::Flow;
+use super::lane::Lane;
+use super::operation::Operation;
+use super::turns::Turns;
+use crate::core::error::Result;
+use crate::core::shared::Shared;
+use crate::platform::Backend;
+
+impl Flow {
+    /// Changes the lane of a file. Returns `None` if a panic has interrupted the file, now or
+    /// before.
+    pub(super) fn change_lane<T>(
+        &mut self,
+        target: Target,
+        change: impl FnOnce(&mut Lane<Operation>) -> T,
+    ) -> Option<T> {
+        let file = self.file(target);
+        if file.inode.change.is_interrupted() {
+            return None;
+        }
+        let changed = file.inode.change.run(|| change(&mut file.lane));
+        if changed.is_none() {
+            self.interrupt(target);
+        }
+        changed
+    }
+
+    /// Creates the state of an operation that starts. Returns `None` if a panic interrupts its
+    /// file.
+    pub(super) fn new_active(&mut self, operation: Operation, index: usize) -> Option<Active> {
+        let inode = Arc::clone(&operation.inode);
+        let size = self.file(inode.target).lane.size();
+        let active = inode.change.run(|| Active::new(operation, index as u64, size));
+        if active.is_none() {
+            self.interrupt(inode.target);
+        }
+        active
+    }
+
+    /// Changes a started operation. Returns `None` if a panic has interrupted its file, now or
+    /// before.
+    pub(super) fn change_active<T>(
+        &mut self,
+        index: usize,
+        change: impl FnOnce(&mut Active, &mut Turns) -> T,
+    ) -> Option<T> {
+        let Self { active, pending, .. } = self;
+        let active = active[index].as_mut().expect("a bio's operation is active");
+        let inode = Arc::clone(&active.operation().inode);
+        if inode.change.is_interrupted() {
+            return None;
+        }
+        let changed = inode.change.run(|| change(active, pending));
+        if changed.is_none() {
+            self.interrupt(inode.target);
+        }
+        changed
+    }
+
+    /// Ends a started operation that has no bios left. Returns `None` if a panic has interrupted its
+    /// file, now or before.
+    pub(super) fn end_active(
+        &mut self,
+        mut active: Active,
+        backend: &mut Backend,
+    ) -> Option<(Operation, Result<usize>)> {
+        let inode = Arc::clone(&active.operation().inode);
+        let beside = active.take_back(backend);
+        if inode.change.is_interrupted() {
+            return None;
+        }
+        let ended = inode.change.run(|| active.end(beside));
+        if ended.is_none() {
+            self.interrupt(inode.target);
+        }
+        ended
+    }
+
+    /// Takes a file out of service.
+    #[cold]
+    fn interrupt(&mut self, target: Target) {
+        let file = self.file(target);
+        tracing::error!(
+            path = %file.inode.path.display(),
+            "a panic interrupted a change of the direct file; the engine continues without it"
+        );
+        let lane = std::mem::replace(&mut file.lane, Lane::new(0));
+        let flushing = std::mem::take(&mut file.flushing);
+        self.pending.remove(target);
+        self.interrupted.push(target);
+        drop((lane, flushing));
+    }
+
+    /// Ends the operations of interrupted files whose bios have ended, and lets these files go.
+    pub(super) fn clear_interrupted(&mut self, backend: &mut Backend, shared: &Arc<Shared>) {
+        if self.interrupted.is_empty() {
+            return;
+        }
+        let mut interrupted = std::mem::take(&mut self.interrupted);
+        interrupted.retain(|target| {
+            if self.pending.are_on_their_way(*target) {
+                return true;
+            }
+            for (index, place) in self.active.iter_mut().enumerate() {
+                let active = place.take_if(|active| active.operation().inode.target == *target);
+                if let Some(mut active) = active {
+                    self.free.push(index);
+                    drop(active.take_back(backend));
+                }
+            }
+            self.let_go(*target, backend, shared);
+            self.owns(*target)
+        });
+        self.interrupted.append(&mut interrupted);
+    }
+}

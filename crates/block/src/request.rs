@@ -12,8 +12,9 @@
 //! by itself. So each bio ends with the result that it would have got alone, and one bad block
 //! fails one bio. The price is one more trip for its neighbours, paid only on failure.
 //!
-//! A short transfer is not a failure. The rest of a direct transfer starts at a whole page, because
-//! a device may accept nothing else; the bytes of the torn page are transferred twice.
+//! A short transfer is not a failure. The rest of a direct transfer starts at a whole page of the
+//! file, because a device may accept nothing else; the bytes of the torn page are transferred twice.
+//! A write that started between two pages may go on between two sectors.
 //!
 //! A read is at the end of the file if it transfers no byte or stops inside a sector: a device may
 //! stop between any two sectors, but inside one only the file ends. A read that stops twice between
@@ -242,7 +243,7 @@ impl Request {
             }
             Ok(0) => self.fail(Errno::IO, ended),
             Ok(bytes) if matches!(operation, Operation::Write | Operation::WriteFua) => {
-                self.again(bytes - bytes % PAGE as u64, Errno::IO, ended)
+                self.again(written(offset, bytes), Errno::IO, ended)
             }
             Ok(bytes) if operation == Operation::Read => self.read_on(bytes, ended),
             Ok(bytes) => self.again(bytes, Errno::IO, ended),
@@ -410,6 +411,20 @@ fn are_whole(bio: &Bio) -> bool {
     !bio.operation.moves_bytes() || bytes == bio.length
 }
 
+/// Returns how many bytes of a direct write that stopped need not be written again: up to a whole
+/// page of the file. A write whose start is not a whole page is for a device with smaller blocks,
+/// and may go on between two sectors.
+fn written(offset: u64, bytes: u64) -> u64 {
+    let up_to = |unit: usize| {
+        let stopped = offset + bytes;
+        (stopped - stopped % unit as u64).saturating_sub(offset)
+    };
+    match up_to(PAGE) {
+        0 if !offset.is_multiple_of(PAGE as u64) => up_to(SECTOR),
+        whole => whole,
+    }
+}
+
 /// Returns whether a read from `offset` that ended short after `bytes` bytes has reached the end of
 /// the file.
 fn is_end_of_file(offset: u64, bytes: u64) -> bool {
@@ -506,6 +521,30 @@ mod tests {
         assert_eq!(request.asked().segments[..], [Segment::frames(Frame(200), 2 * PAGE as u32)]);
         assert!(matches!(request.complete(Ok(2 * BLOCK), &mut ended), Next::Done));
         assert_eq!(ended.len(), 3);
+    }
+
+    /// As a direct file with blocks of 512 bytes writes it.
+    #[test]
+    fn contract_13_a_short_write_from_the_middle_of_a_page_gets_further() {
+        let mut ended = Vec::new();
+        let mut first = held(Operation::Write, 0, 0, 2);
+        first.bio.offset = 3 * 512;
+        let mut request = Request::single(first);
+        let mut place = 3 * 512;
+        // Behind the fourth sector of a page; in the same page; at the next page; behind that.
+        for (moved, next) in [(2 * 512, 5), (2 * 512 + 7, 7), (512, 8), (512, 8)] {
+            request = again(request.complete(Ok(moved), &mut ended));
+            place = request.asked().offset;
+            assert_eq!(place, next * 512);
+            assert_eq!(request.asked().end(), 19 * 512);
+        }
+        let rest = 19 * 512 - place;
+        assert_eq!(
+            request.asked().segments.iter().map(|one| one.length()).sum::<u32>(),
+            rest as u32
+        );
+        assert!(matches!(request.complete(Ok(rest), &mut ended), Next::Done));
+        assert_eq!(results(&ended), [(0, Ok(2 * BLOCK))]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use forebay::{Engine, Error, ErrorKind, Open};
+use forebay::{Engine, Error, ErrorKind, File, Open};
 use support::faulty::{Disk, Fails};
 use support::load::{count_engine_panics, elsewhere_all_is_well, no_engine_panics};
 use support::mount::FileSystem;
@@ -93,6 +93,72 @@ fn contract_02_writes_fail_for_a_while_on_ext4() {
 #[test]
 fn contract_02_writes_fail_for_a_while_on_xfs() {
     writes_fail_for_a_while(FileSystem::Xfs);
+}
+
+// 2: pages that cannot be read
+
+/// Reads the third page.
+fn read_page(file: &File) -> forebay::Result<()> {
+    let mut page = vec![0; 4096];
+    assert_eq!(file.read_at(&mut page, 8192)?, 4096);
+    assert!(page == pattern(1, LENGTH)[8192..12288], "another page");
+    Ok(())
+}
+
+/// Every caller that waits for the page gets the error, other files go on, and a later read
+/// succeeds.
+fn reads_fail_for_a_while(file_system: FileSystem) {
+    let name = "reads_fail_for_a_while";
+    let bytes = if file_system == FileSystem::Xfs { 2048 * MIB } else { 128 * MIB };
+    let Some(disk) = Disk::new(name, file_system, bytes, Fails::Reads) else { return };
+    let (path, other_path) = (disk.path().join("file"), disk.path().join("other"));
+    durable(&path);
+    durable(&other_path);
+    let engine = engine();
+    let file = Arc::new(engine.open(&path, Open::write()).unwrap());
+    let other = engine.open(&other_path, Open::write()).unwrap();
+    read_page(&other).unwrap();
+    disk.forget();
+    disk.fail();
+    let readers: Vec<_> = (0..8)
+        .map(|_| {
+            let (file, path) = (Arc::clone(&file), path.clone());
+            std::thread::spawn(move || {
+                for _ in 0..20 {
+                    let error = read_page(&file).unwrap_err();
+                    assert!(is_io(&error), "{error}");
+                    assert_eq!(error.path(), Some(path.as_path()));
+                }
+            })
+        })
+        .collect();
+    for _ in 0..20 {
+        read_page(&other).expect("the page is in memory");
+    }
+    within(SOON, "every reader gets its errors", || {
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+    });
+    // A write of part of a page needs the rest of it.
+    file.write_at(b"part", 100).unwrap();
+    assert!(is_io(&file.sync_data().unwrap_err()));
+    disk.heal();
+    read_page(&file).unwrap();
+    file.sync_data().unwrap();
+    let mut expected = pattern(1, LENGTH);
+    expected[100..104].copy_from_slice(b"part");
+    assert_on_disk(&path, &expected, "after the device came back");
+    Arc::into_inner(file).unwrap().close().unwrap();
+    other.close().unwrap();
+}
+
+#[test]
+fn contract_02_reads_fail_for_a_while_on_ext4() {
+    reads_fail_for_a_while(FileSystem::Ext4);
+}
+
+#[test]
+fn contract_02_reads_fail_for_a_while_on_xfs() {
+    reads_fail_for_a_while(FileSystem::Xfs);
 }
 
 /// Writing out without a flush, and ending without closing, report the same errors as a sync.
@@ -344,7 +410,7 @@ fn contract_02_a_dead_device_does_not_hold_the_memory_of_all() {
     within(SOON, "writing beside a dead device", {
         let engine = engine.clone();
         move || {
-            let fill = |file: &forebay::File| {
+            let fill = |file: &File| {
                 (0..)
                     .find_map(|at: u64| file.write_at(&[2; 65536], at % 256 * 65536).err())
                     .unwrap()

@@ -31,6 +31,8 @@ pub(crate) enum Fails {
     /// Flushes, with `EIO`: writes are taken into the cache, and cannot be brought to the medium.
     /// The disk keeps them, and flushes them when it is well again.
     Flushes,
+    /// Reads, with `EIO`, of what [`Disk::forget`] has dropped.
+    Reads,
 }
 
 /// A disk with a file system on it, mounted.
@@ -104,6 +106,15 @@ impl Disk {
     /// As [`Disk::fail`], on a disk that hangs: what it has in hand fails.
     pub(crate) fn fail_when_thawed(&self) {
         std::fs::File::create(self.directory.path().join("failing")).unwrap();
+    }
+
+    /// Drops the device's content from the page cache between the loop device and the server, so
+    /// that reads go to the server. Nothing may be dirty.
+    pub(crate) fn forget(&self) {
+        let device = &self.server.as_ref().expect("the power is on").device;
+        let file = std::fs::File::open(device).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     }
 
     /// Requests succeed again.
@@ -231,7 +242,7 @@ impl Server {
         // The first filter is the outermost: errors in front of the cache hit writes, behind it
         // flushes.
         let filters = match fails {
-            Fails::Writes => ["--filter=error", "--filter=cache"],
+            Fails::Writes | Fails::Reads => ["--filter=error", "--filter=cache"],
             Fails::Flushes => ["--filter=cache", "--filter=error"],
         };
         let server = Command::new("nbdkit")
@@ -241,12 +252,13 @@ impl Server {
             .arg("file")
             .arg(directory.join("image"))
             .args(["cache=writeback", "cache-min-block-size=4096"])
-            .args([
-                "error=EIO",
-                "error-pwrite-rate=100%",
-                "error-zero-rate=100%",
-                "error-trim-rate=100%",
-            ])
+            .arg("error=EIO")
+            .args(match fails {
+                Fails::Reads => &["error-pread-rate=100%"][..],
+                Fails::Writes | Fails::Flushes => {
+                    &["error-pwrite-rate=100%", "error-zero-rate=100%", "error-trim-rate=100%"]
+                }
+            })
             .arg(format!("error-file={}", directory.join("failing").display()))
             .env("TMPDIR", directory)
             .stdin(Stdio::null())

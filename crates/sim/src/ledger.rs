@@ -88,7 +88,7 @@ pub struct Ledger {
     begun: u64,
     /// The size when the first append that is under way began.
     tail: u64,
-    /// Another program has, or had, it open.
+    /// Another program has, or had, it open, or a keeper has written parts of it.
     is_shared: bool,
 }
 
@@ -178,7 +178,7 @@ impl Ledger {
         }
     }
 
-    /// Records that another program opens the file.
+    /// Records that another program opens the file, or that a keeper has written parts of it.
     pub fn share(&mut self) {
         self.is_shared = true;
     }

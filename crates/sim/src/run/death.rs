@@ -149,7 +149,12 @@ impl Stage {
     fn found_after_death(&self, number: usize) {
         if let Some(bytes) = self.adopted_bytes(number) {
             self.note_failed_flushes(number);
-            self.model.borrow_mut().files[number].ledger.pass_on(&bytes);
+            let ledger = &mut self.model.borrow_mut().files[number].ledger;
+            ledger.pass_on(&bytes);
+            if self.may_fail() {
+                // The keeper may have written one of two parts of a sector, and not the other.
+                ledger.share();
+            }
             return;
         }
         let found = self.survivor_now(number);

@@ -324,6 +324,12 @@ impl Plan {
         &self.machine.volumes[number % self.machine.volumes.len()]
     }
 
+    /// Whether a file may be opened as a temporary one, which has no lease and is not with a keeper.
+    #[must_use]
+    pub fn allows_temporary(&self) -> bool {
+        self.disturbance.programs.0 == 0 && !self.is_survived
+    }
+
     /// Whether a file system may become full.
     #[must_use]
     pub fn has_little_space(&self) -> bool {

@@ -15,6 +15,7 @@ fn contract_08_every_form_of_a_call_agrees_with_a_plain_file() {
         "not permitted",
         "made once",
         "cut at open",
+        "opened as temporary",
         "layout",
         "sync ok",
         "read back",
@@ -42,5 +43,8 @@ fn contract_04_every_form_of_a_call_before_a_death() {
     let marks = swarm("contract_04_every_form", 80, |seed| {
         Plan::deaths(seed).with_all_calls(seed).past_the_cache(seed)
     });
-    assert_marks(&marks, &["killed", "power cut", "cut at open", "opened direct"]);
+    assert_marks(
+        &marks,
+        &["killed", "power cut", "cut at open", "opened direct", "opened as temporary"],
+    );
 }

@@ -51,7 +51,8 @@ pub(super) struct FileModel {
     pub(super) poisoned_until: u64,
     /// Failed flushes that the ledger knows of.
     pub(super) failed_flushes: u64,
-    /// The engine of this life creates it, and owes the flush of its directory.
+    /// The engine of this life creates it, not as a temporary file, and owes the flush of its
+    /// directory.
     pub(super) is_created: bool,
     /// Changes that are neither writes nor appends: a new length, dropped data, a discard.
     pub(super) is_changing: u32,

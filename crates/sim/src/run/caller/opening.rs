@@ -149,6 +149,10 @@ impl Caller {
                 match self.engine.open(&path, open) {
                     Ok(file) => {
                         opening.end_cut(&stage, || File::len(&file));
+                        if opening.open.temporary {
+                            stage.hit("opened as temporary");
+                            stage.model.borrow_mut().files[number].is_created = false;
+                        }
                         return Opened::Cached(Handle::new(&stage, file, opening));
                     }
                     Err(error) => error,
@@ -186,7 +190,10 @@ impl Caller {
                 stage.hit("made once");
                 return;
             }
-            2 if !stage.plan.are_devices => Open::create_new(),
+            2 if !stage.plan.are_devices => {
+                let is_temporary = stage.plan.allows_temporary() && self.random.below(2) == 0;
+                if is_temporary { Open::temporary() } else { Open::create_new() }
+            }
             3 if !stage.plan.are_devices => {
                 let whole = |_| 0..u64::MAX;
                 let is_first = opening.first.is_some();

@@ -14,7 +14,8 @@ use crate::world::machine::{Flags, Opening, call, error_of};
 pub(super) fn descriptor(path: &Path, how: &How, until: Moment) -> io::Result<(u64, bool)> {
     loop {
         if how.create != Create::No {
-            let flags = Flags { access: how.access, is_new: true, ..Flags::READ };
+            let is_private = how.create == Create::Temporary;
+            let flags = Flags { access: how.access, is_new: true, is_private, ..Flags::READ };
             match open_once(path, flags) {
                 Ok(Some(descriptor)) => return Ok((descriptor, true)),
                 Ok(None) => unreachable!("a new file has no lease"),

@@ -158,6 +158,8 @@ pub(crate) struct Inode {
     /// has no mark of reserved space.
     pub(crate) is_littered: bool,
     pub(crate) lease: Option<Lease>,
+    /// It is written without a lease, because no other program opens it.
+    pub(crate) is_private: bool,
     /// Locks of whole files, by open file.
     pub(crate) locks: Vec<(u64, Access)>,
     /// Open file that holds the device exclusively.
@@ -193,6 +195,7 @@ impl Inode {
             locks: Vec::new(),
             holder: None,
             is_mounted: false,
+            is_private: false,
             is_protected: false,
             is_gone: false,
         }

@@ -81,6 +81,7 @@ impl Machine {
         let (description, descriptor) = (world::number(), world::number());
         let inode = self.inode_mut(node);
         inode.opened.insert(description);
+        inode.is_private |= flags.is_private;
         if flags.is_exclusive && inode.is_device() {
             inode.holder = Some(description);
         }
@@ -176,6 +177,7 @@ impl Machine {
         inode.cached_by = inode.cached_by.filter(|by| *by != number);
         if inode.opened.is_empty() {
             inode.is_aborted = false;
+            inode.is_private = false;
             inode.undone.clear();
         }
         self.collect();

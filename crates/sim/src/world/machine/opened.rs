@@ -54,6 +54,8 @@ pub(crate) struct Flags {
     /// Hold a block device exclusively.
     pub(crate) is_exclusive: bool,
     pub(crate) truncates: bool,
+    /// No other program opens the file, so it needs no lease.
+    pub(crate) is_private: bool,
 }
 
 impl Flags {
@@ -63,6 +65,7 @@ impl Flags {
         creates: false,
         is_exclusive: false,
         truncates: false,
+        is_private: false,
     };
 }
 

@@ -361,11 +361,10 @@ impl Stage {
         if file.is_created {
             file.ledger.name_synced();
         }
-        let is_same = asked.was_quiet && file.is_quiet() && file.ledger.change() == asked.change;
         drop(model);
         self.hit("sync ok");
         self.check_power_loss(Keep::Nothing, "contract 1: after a sync");
-        if is_same {
+        if self.is_as_asked(number, asked) {
             self.check_contents(number, "contract 8: after a sync");
         }
     }

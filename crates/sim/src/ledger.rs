@@ -150,6 +150,7 @@ impl Ledger {
     /// The process of the callers has died, and the next one goes on with the file as found: its
     /// syncs cover all of it.
     pub fn pass_on(&mut self, found: &[u8]) {
+        let before = self.change;
         // Of writes over each other the device may have had each, one after the other.
         for Pending { offset, data, is_mixed, .. } in std::mem::take(&mut self.pending) {
             let offset = offset.filter(|_| is_mixed).unwrap_or(u64::MAX);
@@ -175,6 +176,10 @@ impl Ledger {
             if padded(&self.bytes, sector) != *last {
                 self.note(sector, false);
             }
+        }
+        // What was found is what was there when the last flush failed.
+        if let Some(forsaken) = self.forsaken.as_mut().filter(|lost| lost.until == before) {
+            forsaken.until = self.change;
         }
     }
 

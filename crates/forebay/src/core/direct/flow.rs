@@ -34,7 +34,7 @@ use crate::platform::Backend;
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
     /// Files by the number of their target.
-    files: Vec<Option<File>>,
+    pub(super) files: Vec<Option<File>>,
     /// Started operations by the number of their owner.
     pub(super) active: Vec<Option<Active>>,
     pub(super) free: Vec<usize>,
@@ -45,7 +45,7 @@ pub(crate) struct Flow {
     /// Bios in the queue or at the device.
     on_their_way: usize,
     held: Vec<Arc<Held>>,
-    /// Interrupted files that are not closed.
+    /// Interrupted files with started operations.
     pub(super) interrupted: Vec<Target>,
     pass: u64,
     wakers: Vec<Waker>,
@@ -211,7 +211,10 @@ impl Flow {
                 held.take().into_iter().for_each(|held| self.submit(held, backend, shared));
             }
             let mut ready = Vec::new();
-            self.change_lane(target, |lane| lane.wait_for_all(operation, &mut ready));
+            let waits = self.change_lane(target, |lane| lane.wait_for_all(operation, &mut ready));
+            if waits.is_none() {
+                return self.let_go(target, backend, shared);
+            }
             ready.into_iter().for_each(|closer| self.start_closer(closer, backend, shared));
             return;
         }
@@ -227,10 +230,11 @@ impl Flow {
             lane.wait(step, operation);
             None
         });
-        if let Some(Some(operation)) = started {
-            self.start(operation, backend, shared);
-        } else if !has_room {
-            self.line_up(target);
+        match started {
+            Some(Some(operation)) => self.start(operation, backend, shared),
+            Some(None) if !has_room => self.line_up(target),
+            Some(None) => {}
+            None => self.let_go(target, backend, shared),
         }
     }
 
@@ -317,22 +321,26 @@ impl Flow {
         let active = self.active[index].take().expect("the caller has found it");
         debug_assert!(!self.free.contains(&index), "an operation ends once");
         self.free.push(index);
-        let inode = Arc::clone(&active.operation().inode);
+        let target = active.operation().inode.target;
         let failed = active.failed();
         match active.operation().verb {
             Verb::Write(span) => {
-                let end = if failed { inode.file.length().unwrap_or(0) } else { span.end() };
-                self.change_lane(inode.target, |lane| {
+                let length = || active.operation().inode.file.length();
+                let end = if failed { length().unwrap_or(0) } else { span.end() };
+                let size = self.change_lane(target, |lane| {
                     lane.set_size(lane.size().max(end));
                     if active.extends() {
                         lane.end_extension();
                     }
-                    inode.set_length(lane.size());
+                    lane.size()
                 });
+                if let Some(size) = size {
+                    active.operation().inode.set_length(size);
+                }
             }
             Verb::SetLength(length) if !failed => {
-                self.change_lane(inode.target, |lane| lane.set_size(length));
-                inode.set_length(length);
+                self.change_lane(target, |lane| lane.set_size(length));
+                active.operation().inode.set_length(length);
             }
             Verb::FlushData | Verb::FlushAll => self.end_flush(&active, backend, shared),
             _ => {}
@@ -381,6 +389,10 @@ impl Flow {
     /// room before it.
     fn start_waiting(&mut self, target: Target, backend: &mut Backend, shared: &Arc<Shared>) {
         self.line_up(target);
+        self.start_lined_up(backend, shared);
+    }
+
+    pub(super) fn start_lined_up(&mut self, backend: &mut Backend, shared: &Arc<Shared>) {
         let pass = self.pass;
         while self.has_room()
             && let Some(target) = self.lined_up.pop_front()

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! An operation that is dropped fails with `Poisoned`, as does every later one. Absent here: what
-//! all files share. A panic there, such as in the list of waiting bios, ends the engine.
+//! all files share, such as the places of started operations. A panic there ends the engine.
 
 use std::sync::Arc;
 
@@ -48,11 +48,12 @@ impl Flow {
     /// Creates the state of an operation that starts. Returns `None` if a panic interrupts its
     /// file.
     pub(super) fn new_active(&mut self, operation: Operation, index: usize) -> Option<Active> {
-        let inode = Arc::clone(&operation.inode);
-        let size = self.file(inode.target).lane.size();
-        let active = inode.change.run(|| Active::new(operation, index as u64, size));
+        let target = operation.inode.target;
+        let file = self.file(target);
+        let size = file.lane.size();
+        let active = file.inode.change.run(|| Active::new(operation, index as u64, size));
         if active.is_none() {
-            self.interrupt(inode.target);
+            self.interrupt(target);
         }
         active
     }
@@ -64,15 +65,16 @@ impl Flow {
         index: usize,
         change: impl FnOnce(&mut Active, &mut Turns) -> T,
     ) -> Option<T> {
-        let Self { active, pending, .. } = self;
+        let Self { files, active, pending, .. } = self;
         let active = active[index].as_mut().expect("a bio's operation is active");
-        let inode = Arc::clone(&active.operation().inode);
-        if inode.change.is_interrupted() {
+        let target = active.operation().inode.target;
+        let file = files[target.0 as usize].as_ref().expect("a file with operations is attached");
+        if file.inode.change.is_interrupted() {
             return None;
         }
-        let changed = inode.change.run(|| change(active, pending));
+        let changed = file.inode.change.run(|| change(active, pending));
         if changed.is_none() {
-            self.interrupt(inode.target);
+            self.interrupt(target);
         }
         changed
     }
@@ -84,14 +86,15 @@ impl Flow {
         mut active: Active,
         backend: &mut Backend,
     ) -> Option<(Operation, Result<usize>)> {
-        let inode = Arc::clone(&active.operation().inode);
+        let target = active.operation().inode.target;
         let beside = active.take_back(backend);
-        if inode.change.is_interrupted() {
+        let file = self.file(target);
+        if file.inode.change.is_interrupted() {
             return None;
         }
-        let ended = inode.change.run(|| active.end(beside));
+        let ended = file.inode.change.run(|| active.end(beside));
         if ended.is_none() {
-            self.interrupt(inode.target);
+            self.interrupt(target);
         }
         ended
     }
@@ -111,26 +114,41 @@ impl Flow {
         drop((lane, flushing));
     }
 
-    /// Ends the operations of interrupted files whose bios have ended, and lets these files go.
+    /// Ends the started operations of interrupted files whose bios have ended, lets these files go,
+    /// and starts operations of other files in their places.
+    #[inline]
     pub(super) fn clear_interrupted(&mut self, backend: &mut Backend, shared: &Arc<Shared>) {
-        if self.interrupted.is_empty() {
-            return;
+        if !self.interrupted.is_empty() {
+            self.clear(backend, shared);
         }
-        let mut interrupted = std::mem::take(&mut self.interrupted);
-        interrupted.retain(|target| {
-            if self.pending.are_on_their_way(*target) {
-                return true;
+    }
+
+    #[cold]
+    fn clear(&mut self, backend: &mut Backend, shared: &Arc<Shared>) {
+        loop {
+            let (waiting, over): (Vec<_>, Vec<_>) = std::mem::take(&mut self.interrupted)
+                .into_iter()
+                .partition(|target| self.pending.are_on_their_way(*target));
+            self.interrupted = waiting;
+            let still = self.interrupted.len();
+            for target in over {
+                self.drop_active(target, backend);
+                self.let_go(target, backend, shared);
             }
-            for (index, place) in self.active.iter_mut().enumerate() {
-                let active = place.take_if(|active| active.operation().inode.target == *target);
-                if let Some(mut active) = active {
-                    self.free.push(index);
-                    drop(active.take_back(backend));
-                }
+            self.start_lined_up(backend, shared);
+            if self.interrupted.len() == still {
+                return;
             }
-            self.let_go(*target, backend, shared);
-            self.owns(*target)
-        });
-        self.interrupted.append(&mut interrupted);
+        }
+    }
+
+    fn drop_active(&mut self, target: Target, backend: &mut Backend) {
+        for (index, place) in self.active.iter_mut().enumerate() {
+            let active = place.take_if(|active| active.operation().inode.target == target);
+            if let Some(mut active) = active {
+                self.free.push(index);
+                drop(active.take_back(backend));
+            }
+        }
     }
 }

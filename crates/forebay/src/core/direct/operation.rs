@@ -1,7 +1,7 @@
 //! Operations of a direct file, and their tickets.
 //!
 //! An operation has one ticket and ends it exactly once: with its result, or, if it is dropped
-//! before, with an error: the engine has stopped, or a panic has interrupted the file. The ticket outlives both sides: the future
+//! before, with an error. Then the engine has stopped, or a panic has interrupted the file. The ticket outlives both sides: the future
 //! that polls it and the context that ends it.
 
 use std::sync::Arc;

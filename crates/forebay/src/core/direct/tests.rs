@@ -389,3 +389,30 @@ fn contract_21_a_panic_in_any_change_of_a_direct_file_ends_that_file_alone() {
         }
     }
 }
+
+/// A file takes all places of started operations. A panic interrupts it while another file waits.
+#[test]
+fn contract_21_an_interrupted_file_gives_its_places_to_others() {
+    let mut bench = Bench::new();
+    let (many, few, handle) = (bench.open(), bench.open(), bench.handle());
+    let read =
+        |inode, number| operation(inode, &handle, Verb::Read(span(number * BLOCK, BLOCK)), BLOCK);
+    let mut tickets = Vec::new();
+    for number in 0..DIRECT_OPERATIONS as u64 {
+        tickets.push(bench.submit(read(&many, number)));
+    }
+    let waiting = bench.submit(read(&few, 0));
+    let bios = bench.bios();
+    many.change.trap.store(1, Ordering::SeqCst);
+    bios.into_iter().for_each(|bio| bench.end(bio, Ok(BLOCK)));
+    for ticket in &tickets {
+        assert_eq!(kind(ticket), Some(ErrorKind::Poisoned));
+    }
+    let mut bios = bench.bios();
+    assert_eq!(bios.len(), 1, "the other file's read has started");
+    bench.end(bios.remove(0), Ok(BLOCK));
+    assert!(outcome(&waiting).unwrap().0.is_ok());
+    bench.take(message::Message::Leave(Arc::clone(&many), Arc::clone(&handle)));
+    bench.shared.table().drop_direct_handle(many.identity);
+    assert!(!many.has_operations() && bench.flow.started() == 0);
+}

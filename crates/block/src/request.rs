@@ -14,7 +14,7 @@
 //!
 //! A short transfer is not a failure. The rest of a direct transfer starts at a whole page of the
 //! file, because a device may accept nothing else; the bytes of the torn page are transferred twice.
-//! A write that started between two pages may go on between two sectors.
+//! A write of a direct file with smaller blocks goes on after any whole one.
 //!
 //! A read is at the end of the file if it transfers no byte or stops inside a sector: a device may
 //! stop between any two sectors, but inside one only the file ends. A read that stops twice between
@@ -243,7 +243,8 @@ impl Request {
             }
             Ok(0) => self.fail(Errno::IO, ended),
             Ok(bytes) if matches!(operation, Operation::Write | Operation::WriteFua) => {
-                self.again(written(offset, bytes), Errno::IO, ended)
+                let written = written(&self.first.bio, offset, bytes);
+                self.again(written, Errno::IO, ended)
             }
             Ok(bytes) if operation == Operation::Read => self.read_on(bytes, ended),
             Ok(bytes) => self.again(bytes, Errno::IO, ended),
@@ -412,17 +413,16 @@ fn are_whole(bio: &Bio) -> bool {
 }
 
 /// Returns how many bytes of a direct write that stopped need not be written again: up to a whole
-/// page of the file. A write whose start is not a whole page is for a device with smaller blocks,
-/// and may go on between two sectors.
-fn written(offset: u64, bytes: u64) -> u64 {
-    let up_to = |unit: usize| {
-        let stopped = offset + bytes;
-        (stopped - stopped % unit as u64).saturating_sub(offset)
+/// page of the file. A direct file may have smaller blocks. Its bios are whole blocks, and a write
+/// goes on after any number of them.
+fn written(first: &Bio, offset: u64, bytes: u64) -> u64 {
+    let is_lent = |segment: &Segment| matches!(segment, Segment::Lent { .. });
+    let unit = match first.segments.first().is_some_and(is_lent) {
+        true => 1u64 << (first.offset | first.length | PAGE as u64).trailing_zeros(),
+        false => PAGE as u64,
     };
-    match up_to(PAGE) {
-        0 if !offset.is_multiple_of(PAGE as u64) => up_to(SECTOR),
-        whole => whole,
-    }
+    let stopped = offset + bytes;
+    (stopped - stopped % unit).saturating_sub(offset)
 }
 
 /// Returns whether a read from `offset` that ended short after `bytes` bytes has reached the end of
@@ -523,28 +523,40 @@ mod tests {
         assert_eq!(ended.len(), 3);
     }
 
-    /// As a direct file with blocks of 512 bytes writes it.
+    /// Bytes 3 to 19 times 512 of a direct file whose blocks have 512 bytes.
     #[test]
-    fn contract_13_a_short_write_from_the_middle_of_a_page_gets_further() {
+    fn contract_13_a_short_write_of_small_blocks_goes_on_after_any_of_them() {
         let mut ended = Vec::new();
         let mut first = held(Operation::Write, 0, 0, 2);
+        let buffer = crate::bio::BufferId(7);
         first.bio.offset = 3 * 512;
+        first.bio.segments =
+            smallvec![Segment::Lent { buffer, offset: 0, length: 2 * PAGE as u32 }];
         let mut request = Request::single(first);
-        let mut place = 3 * 512;
-        // Behind the fourth sector of a page; in the same page; at the next page; behind that.
-        for (moved, next) in [(2 * 512, 5), (2 * 512 + 7, 7), (512, 8), (512, 8)] {
+        for (moved, next) in [(2 * 512, 5), (2 * 512 + 7, 7), (512, 8), (512, 9), (3, 9)] {
             request = again(request.complete(Ok(moved), &mut ended));
-            place = request.asked().offset;
-            assert_eq!(place, next * 512);
-            assert_eq!(request.asked().end(), 19 * 512);
+            let rest = 2 * BLOCK - (next - 3) * 512;
+            assert_eq!((request.asked().offset, request.asked().length), (next * 512, rest));
+            let offset = (next as u32 - 3) * 512;
+            let segment = Segment::Lent { buffer, offset, length: rest as u32 };
+            assert_eq!(request.asked().segments[..], [segment]);
         }
-        let rest = 19 * 512 - place;
-        assert_eq!(
-            request.asked().segments.iter().map(|one| one.length()).sum::<u32>(),
-            rest as u32
-        );
-        assert!(matches!(request.complete(Ok(rest), &mut ended), Next::Done));
+        assert!(matches!(request.complete(Ok(10 * 512), &mut ended), Next::Done));
         assert_eq!(results(&ended), [(0, Ok(2 * BLOCK))]);
+    }
+
+    /// The alignment of its memory may be larger than that of its offsets.
+    #[test]
+    fn contract_13_a_short_write_goes_on_from_a_block() {
+        let mut ended = Vec::new();
+        let mut first = held(Operation::Write, 0, 0, 1);
+        let buffer = crate::bio::BufferId(7);
+        first.bio.offset = 2048;
+        first.bio.segments = smallvec![Segment::Lent { buffer, offset: 0, length: PAGE as u32 }];
+        let request = again(Request::single(first).complete(Ok(512), &mut ended));
+        assert_eq!(request.asked().offset, 2048);
+        let request = again(request.complete(Ok(2048 + 512), &mut ended));
+        assert_eq!(request.asked().offset, 4096);
     }
 
     #[test]

@@ -68,7 +68,8 @@ impl Stage {
                 "contract 6: the lease of file {number} is not released: another program waited \
                  {waited:?}"
             );
-            let is_same_life = self.lives.get() == life;
+            let is_alive = !world::is_killed(self.engine.get());
+            let is_same_life = is_alive && self.lives.get() == life;
             // A lease is given up in time, even if the device does not take the data.
             if was_leased
                 && self.plan.disturbance.hang.0 == 0

@@ -264,6 +264,16 @@ impl Keeper {
                 *path = absolute(what, path)?;
             }
         }
+        for (what, path) in [("socket", &self.socket), ("log", &self.log)] {
+            let directory = path.as_deref().and_then(Path::parent);
+            if let Some(directory) = directory.filter(|directory| !directory.is_dir()) {
+                let error = Error::new(
+                    ErrorKind::InvalidInput,
+                    format!("the directory of the keeper's `{what}` does not exist"),
+                );
+                return Err(error.at_path(directory).remedy("create it, or pass another path"));
+            }
+        }
         if let Some(directory) = &self.save_to
             && !directory.is_dir()
         {

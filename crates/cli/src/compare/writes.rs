@@ -39,6 +39,7 @@ pub(super) fn at_most(bytes: u64) -> String {
 
 fn gib(bytes: u64) -> String {
     match bytes >> 20 {
+        0 => format!("{bytes} bytes"),
         mib @ 0..1024 => format!("{mib} MiB"),
         _ => format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64),
     }

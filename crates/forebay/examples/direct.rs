@@ -1,7 +1,8 @@
 //! Reads pages of a file at random places, past every cache, many at once: `direct FILE [READS]`.
 //!
-//! Thirty-two reads are held in a plug and reach the device with one system call; buffers come from
-//! the engine's pool and go from read to read. What it prints is measured over all reads.
+//! Thirty-two reads are held in a plug and submitted with one system call. Buffers come from the
+//! engine's pool and go from read to read. The calls that it counts are also those that wait for
+//! reads to end.
 
 use std::time::Instant;
 

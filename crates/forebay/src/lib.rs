@@ -56,9 +56,10 @@
 //!   reached, or while space is allocated on a nearly full file system.
 //! - [`File::read_at`] waits for the device unless the pages are in memory.
 //! - Syncs, [`File::set_len`], [`File::discard`] and [`File::close`] wait for the device.
-//! - [`Engine::open`], [`Engine::shutdown`], [`File::layout`], [`Builder::build`] and
-//!   [`Builder::adopt`] make blocking system calls. Of these, `open` and `shutdown` have an
-//!   asynchronous form, which makes them on a thread of the library.
+//! - [`Engine::open`], [`Engine::open_fd`], [`Engine::open_direct`], [`Engine::shutdown`],
+//!   [`File::layout`], [`Builder::build`] and [`Builder::adopt`] make blocking system calls. Of
+//!   these, `open` and `shutdown` have an asynchronous form, which makes them on a thread of the
+//!   library.
 //!
 //! All other methods of [`File`] and [`DirectFile`] that wait have an asynchronous form, such as
 //! [`File::sync_data_async`]. Its future runs on any executor. A blocking method drives that future
@@ -75,7 +76,9 @@
 //!   its writeback, and dropping the last [`Engine`] writes everything out. A program that aborts
 //!   on panic loses what is not written, as with `kill -9`.
 //! - A panic in [`Builder::on_error`] or in a waker is caught and logged, and the engine continues.
-//!   A panic of the engine itself stops it: every call fails with [`ErrorKind::Shutdown`].
+//!   A panic of the engine in a change of a file ends that file: its calls fail with
+//!   [`ErrorKind::Poisoned`]. Any other panic of the engine stops it: every call fails with
+//!   [`ErrorKind::Shutdown`].
 //!   Unwritten data is left to the keeper, or lost without one.
 //! - In a child made by `fork`, every call fails with [`ErrorKind::Forked`].
 //!

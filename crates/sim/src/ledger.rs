@@ -177,7 +177,7 @@ impl Ledger {
                 self.note(sector, false);
             }
         }
-        // What was found is what was there when the last flush failed.
+        // Nothing has changed since the last flush failed.
         if let Some(forsaken) = self.forsaken.as_mut().filter(|lost| lost.until == before) {
             forsaken.until = self.change;
         }

@@ -337,6 +337,16 @@ mod tests {
         let keeper = Keeper::this_program().socket("socket").log("/log").checked().unwrap();
         assert!(keeper.socket.unwrap().is_absolute());
         assert_eq!(keeper.log.unwrap(), Path::new("/log"));
+        for missing in
+            [Keeper::this_program().socket("/no/socket"), Keeper::this_program().log("/no/log")]
+        {
+            let error = missing.checked().unwrap_err();
+            assert_eq!(
+                (error.kind(), error.path()),
+                (ErrorKind::InvalidInput, Some(Path::new("/no")))
+            );
+            assert!(error.to_string().contains("does not exist"), "{error}");
+        }
         for refused in [
             Keeper::this_program().log("x".repeat(70_000)),
             Keeper::this_program().socket(""),

@@ -14,7 +14,7 @@ const INTERRUPTED: u8 = 2;
 #[derive(Debug, Default)]
 pub(crate) struct Change {
     state: AtomicU8,
-    /// Number of changes until one panics. 0 is none.
+    /// Number of changes until one panics, or 0.
     #[cfg(test)]
     pub(crate) trap: std::sync::atomic::AtomicUsize,
 }

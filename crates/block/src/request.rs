@@ -13,7 +13,7 @@
 //! fails one bio. The price is one more trip for its neighbours, paid only on failure.
 //!
 //! A short transfer is not a failure. The rest of a direct transfer starts at a whole page of the
-//! file, because a device may accept nothing else; the bytes of the torn page are transferred twice.
+//! file, because a device may accept nothing else: the bytes of a torn page are sent again.
 //! A write of a direct file with smaller blocks goes on after any whole one.
 //!
 //! A read is at the end of the file if it transfers no byte or stops inside a sector: a device may
@@ -528,7 +528,7 @@ mod tests {
     fn contract_13_a_short_write_of_small_blocks_goes_on_after_any_of_them() {
         let mut ended = Vec::new();
         let mut first = held(Operation::Write, 0, 0, 2);
-        let buffer = crate::bio::BufferId(7);
+        let buffer = bio::BufferId(7);
         first.bio.offset = 3 * 512;
         first.bio.segments =
             smallvec![Segment::Lent { buffer, offset: 0, length: 2 * PAGE as u32 }];
@@ -550,7 +550,7 @@ mod tests {
     fn contract_13_a_short_write_goes_on_from_a_block() {
         let mut ended = Vec::new();
         let mut first = held(Operation::Write, 0, 0, 1);
-        let buffer = crate::bio::BufferId(7);
+        let buffer = bio::BufferId(7);
         first.bio.offset = 2048;
         first.bio.segments = smallvec![Segment::Lent { buffer, offset: 0, length: PAGE as u32 }];
         let request = again(Request::single(first).complete(Ok(512), &mut ended));

@@ -25,8 +25,8 @@ pub(crate) use forebay_uring::frames::{MOST_PARTS, Part};
 pub(crate) use forebay_uring::probe::memory_limit;
 pub(crate) use forebay_uring::{
     Access, AlignedMemory, Alignment, Alive, Arena, Backend, BackendError, Buffers, Create, Direct,
-    Extents, FILE_RECORDS, File, FileRecord, ForkGuard, FrameState, Geometry, Header, How,
-    Identity, Inline, Kind, LeaseWatch, Lock, Memory, Opened, Piece, Truncate, Waker,
+    Extents, FILE_RECORDS, FileRecord, ForkGuard, FrameState, Geometry, Header, How, Identity,
+    Inline, Kind, LeaseWatch, Lock, Memory, OpenFile, Opened, Piece, Truncate, Waker,
 };
 /// Time in an attribute of a file.
 pub(crate) use std::time::SystemTime as FileTime;

@@ -25,10 +25,10 @@ fn engine() -> Engine {
         .unwrap()
 }
 
-fn open(path: &Path, create: Create) -> forebay_uring::File {
+fn open(path: &Path, create: Create) -> forebay_uring::OpenFile {
     let access = if create == Create::No { Access::Read } else { Access::ReadWrite };
     let how = How { access, create, truncate: Truncate::Keep, mode: 0o600 };
-    forebay_uring::File::open(path, &how).unwrap().file
+    forebay_uring::OpenFile::open(path, &how).unwrap().file
 }
 
 /// The allocation group that the byte at `offset` lies in.

@@ -23,9 +23,9 @@ fn extents(directory: &Path) -> Vec<u64> {
         .collect()
 }
 
-fn look_at(path: &Path) -> forebay_uring::File {
+fn look_at(path: &Path) -> forebay_uring::OpenFile {
     let how = How { access: Access::Read, create: Create::No, truncate: Truncate::Keep, mode: 0 };
-    forebay_uring::File::open(path, &how).unwrap().file
+    forebay_uring::OpenFile::open(path, &how).unwrap().file
 }
 
 /// Takes everything, and gives a quarter of it back in pieces of 16 to 128 KiB. That is more than
@@ -56,7 +56,7 @@ fn age(directory: &Path) {
         truncate: Truncate::Keep,
         mode: 0o600,
     };
-    let rest = forebay_uring::File::open(&directory.join("rest"), &how).unwrap().file;
+    let rest = forebay_uring::OpenFile::open(&directory.join("rest"), &how).unwrap().file;
     let (mut end, mut in_pieces) = (0, 0);
     while in_pieces < 8 {
         rest.allocate(end, 256 * 1024).unwrap();
@@ -301,7 +301,7 @@ fn contract_09_a_hint_is_for_new_files_alone_and_what_it_takes_is_given_back() {
     std::fs::File::create(&users).unwrap();
     let how =
         How { access: Access::ReadWrite, create: Create::No, truncate: Truncate::Keep, mode: 0 };
-    let file = forebay_uring::File::open(&users, &how).unwrap().file;
+    let file = forebay_uring::OpenFile::open(&users, &how).unwrap().file;
     assert_eq!(file.extent_hint().unwrap(), None);
     file.set_extent_hint(64 << 10).unwrap();
     let again = file.set_extent_hint(1 << 20).unwrap_err();
@@ -383,7 +383,8 @@ fn pieces_are_places_and_not_states() {
         truncate: Truncate::Keep,
         mode: 0o600,
     };
-    let open = |name: &str| forebay_uring::File::open(&mount.path().join(name), &how).unwrap().file;
+    let open =
+        |name: &str| forebay_uring::OpenFile::open(&mount.path().join(name), &how).unwrap().file;
     let file = open("whole");
     assert!(file.overwrites_in_place());
     file.allocate(0, 4 * MIB).unwrap();

@@ -324,7 +324,7 @@ impl Plan {
         &self.machine.volumes[number % self.machine.volumes.len()]
     }
 
-    /// Whether a file may be opened as a temporary one, which has no lease and is not with a keeper.
+    /// Whether a file may be opened as a temporary one: it has no lease and is not with a keeper.
     #[must_use]
     pub fn allows_temporary(&self) -> bool {
         self.disturbance.programs.0 == 0 && !self.is_survived

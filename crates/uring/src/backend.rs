@@ -12,7 +12,7 @@ use forebay_block::{Bio, BufferId, Completion, Device, Errno, Moment, Refused, T
 
 use crate::alive::Alive;
 use crate::arena::Arena;
-use crate::file::File;
+use crate::file::OpenFile;
 use crate::lent::Memory;
 use crate::ring::Ring;
 use crate::setup::SetupError;
@@ -152,15 +152,15 @@ impl Backend {
 
     /// Attaches a file under the number of a target. Numbers index a table: use small ones, and
     /// reuse them.
-    pub fn attach(&mut self, target: Target, file: Arc<File>) {
+    pub fn attach(&mut self, target: Target, file: Arc<OpenFile>) {
         match self {
             Self::Ring(ring) => ring.attach(target, file),
             Self::Threads(threads) => threads.attach(target, file),
         }
     }
 
-    /// Registers the file under the number again, after [`File::make_writable`]. Requests that are
-    /// in flight keep the open file they began with.
+    /// Registers the file under the number again, after [`OpenFile::make_writable`]. Requests that
+    /// are in flight keep the open file they began with.
     pub fn renew(&mut self, target: Target) {
         match self {
             Self::Ring(ring) => ring.renew(target),
@@ -170,7 +170,7 @@ impl Backend {
     }
 
     /// Detaches and returns the file of a target.
-    pub fn detach(&mut self, target: Target) -> Arc<File> {
+    pub fn detach(&mut self, target: Target) -> Arc<OpenFile> {
         match self {
             Self::Ring(ring) => ring.detach(target),
             Self::Threads(threads) => threads.detach(target),

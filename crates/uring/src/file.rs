@@ -3,8 +3,8 @@
 //!
 //! Why one descriptor and not a direct and a buffered one: a write lease is refused while a second
 //! open exists, so the block that holds the end of file is written by switching `O_DIRECT` off and
-//! on again ([`File::set_direct`]). Nothing here caches what the kernel knows: lengths, space and
-//! marks are asked for by a system call each time, on the caller's thread.
+//! on again ([`OpenFile::set_direct`]). Nothing here caches what the kernel knows: lengths, space
+//! and marks are asked for by a system call each time, on the caller's thread.
 
 use std::io;
 use std::mem;
@@ -69,25 +69,25 @@ impl Identity {
 
 /// An open file or block device.
 #[derive(Debug)]
-pub struct File {
+pub struct OpenFile {
     lease: Mutex<Option<Leased>>,
     locked: AtomicBool,
     /// Lease and lock stay with the open file.
     left: AtomicBool,
     home: Home,
     descriptor: OwnedFd,
-    /// Whether the descriptor may write. Set once more by [`File::make_writable`].
+    /// Whether the descriptor may write. Set once more by [`OpenFile::make_writable`].
     is_writable: AtomicBool,
     kind: Kind,
     identity: Identity,
     direct: Direct,
     alignment: Alignment,
     directory: Directory,
-    /// Reads end where the file ends; see [`File::ends_reads`].
+    /// Reads end where the file ends; see [`OpenFile::ends_reads`].
     ends_reads: AtomicBool,
 }
 
-impl File {
+impl OpenFile {
     /// Opens a file, and waits up to [`LEASE_PATIENCE`] for another program to release its lease. A
     /// block device is opened exclusively, even for reading.
     ///
@@ -99,10 +99,10 @@ impl File {
         Self::open_within(path, how, LEASE_PATIENCE)
     }
 
-    /// Opens a file as [`File::open`], and waits up to `patience` for a lease.
+    /// Opens a file as [`OpenFile::open`], and waits up to `patience` for a lease.
     ///
     /// # Errors
-    /// As [`File::open`].
+    /// As [`OpenFile::open`].
     pub fn open_within(path: &Path, how: &How, patience: Duration) -> io::Result<Opened> {
         let Descriptor { descriptor, created, is_nonblocking, may_be_link } =
             open::descriptor(path, how, Instant::now() + patience)?;
@@ -145,7 +145,7 @@ impl File {
     }
 
     /// Takes over a file that another process opened. Its mode, lease and lock belong to the open
-    /// file and stay as they are. [`File::adopt_lease`] watches its lease.
+    /// file and stay as they are. [`OpenFile::adopt_lease`] watches its lease.
     ///
     /// # Errors
     /// The error of the kernel; `InvalidInput` for a descriptor that is open for writing only.
@@ -183,12 +183,12 @@ impl File {
         })
     }
 
-    /// Takes over a file that the program opened, as [`File::open`] opens it: direct if the file
-    /// system supports that, with reads and writes that wait and that have an offset each, and
+    /// Takes over a file that the program opened, as [`OpenFile::open`] opens it: direct if the
+    /// file system supports that, with reads and writes that wait and that have an offset each, and
     /// closed in programs that this one starts. Duplicates of the descriptor share its mode.
     ///
     /// # Errors
-    /// As [`File::of_descriptor`].
+    /// As [`OpenFile::of_descriptor`].
     pub fn given(descriptor: OwnedFd) -> io::Result<Self> {
         let mut file = Self::of_descriptor(descriptor)?;
         rustix::io::fcntl_setfd(&file.descriptor, FdFlags::CLOEXEC)?;
@@ -268,7 +268,7 @@ impl File {
     /// # Errors
     /// `InvalidInput` if `other` is not writable or another file; `Unsupported` if only this one
     /// grants direct I/O; otherwise the kernel's error. Nothing has changed then.
-    pub fn make_writable(&self, mut other: File) -> io::Result<()> {
+    pub fn make_writable(&self, mut other: OpenFile) -> io::Result<()> {
         if other.access() != Access::ReadWrite || other.identity != self.identity {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -346,7 +346,7 @@ impl File {
     }
 
     /// Returns how many bytes of a read are asked of the kernel: all, or after
-    /// [`File::ends_reads`] those up to the end of the file.
+    /// [`OpenFile::ends_reads`] those up to the end of the file.
     pub(crate) fn readable(&self, offset: u64, length: u64) -> u64 {
         if !self.ends_reads.load(Ordering::Relaxed) {
             return length;
@@ -437,7 +437,7 @@ impl File {
     }
 
     /// Frees the space of a range, which then reads as zeroes, without changing the size. ext4
-    /// keeps space beyond the end; only [`File::truncate`] frees that.
+    /// keeps space beyond the end; only [`OpenFile::truncate`] frees that.
     ///
     /// # Errors
     /// The error of the kernel.
@@ -472,7 +472,7 @@ impl File {
     /// Makes one system call, and does not write out the page cache.
     ///
     /// # Errors
-    /// As [`File::extents`].
+    /// As [`OpenFile::extents`].
     pub fn physical_at(&self, offset: u64) -> io::Result<Option<u64>> {
         extents::physical(self.as_fd(), offset)
     }
@@ -482,7 +482,7 @@ impl File {
     /// piece.
     ///
     /// # Errors
-    /// As [`File::extents`].
+    /// As [`OpenFile::extents`].
     pub fn pieces_of(&self, bytes: Range<u64>) -> io::Result<Extents> {
         extents::places(self.as_fd(), bytes)
     }
@@ -525,7 +525,7 @@ impl File {
     /// Returns whether space is allocated from `offset` on.
     ///
     /// # Errors
-    /// As [`File::extents`].
+    /// As [`OpenFile::extents`].
     pub fn has_space_from(&self, offset: u64) -> io::Result<bool> {
         Ok(extents::count(self.as_fd(), offset)?.count > 0)
     }
@@ -592,9 +592,9 @@ impl File {
         Ok(())
     }
 
-    /// Watches the lease that a file from another process already has. If [`File::has_lease`] is
-    /// false afterwards, the lease is gone or another program waits for it; call
-    /// [`File::release_lease`] once everything is written.
+    /// Watches the lease that a file from another process already has. If [`OpenFile::has_lease`]
+    /// is false afterwards, the lease is gone or another program waits for it; call
+    /// [`OpenFile::release_lease`] once everything is written.
     ///
     /// # Errors
     /// The error of the kernel; the lease then stays with the open file and is not watched.
@@ -700,7 +700,7 @@ impl File {
 
 /// Gives up lease and lock before the descriptor closes: a child that was forked and lives on keeps
 /// the descriptor, and with it both.
-impl Drop for File {
+impl Drop for OpenFile {
     fn drop(&mut self) {
         let lease = self.lease.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if !self.home.is_here() {
@@ -716,7 +716,7 @@ impl Drop for File {
     }
 }
 
-impl AsFd for File {
+impl AsFd for OpenFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
@@ -781,5 +781,5 @@ fn kind_of(file_type: FileType) -> Kind {
 // So that what the ring shares by `Arc` stays shareable.
 const _: fn() = || {
     fn shared<T: Send + Sync>() {}
-    shared::<Arc<File>>();
+    shared::<Arc<OpenFile>>();
 };

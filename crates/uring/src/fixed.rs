@@ -24,7 +24,7 @@ use forebay_block::Target;
 use io_uring::{IoUring, squeue, types::Fd};
 
 use crate::arena::Arena;
-use crate::file::File;
+use crate::file::OpenFile;
 use crate::offer::{Feature, Offer};
 
 /// Entries for targets in the table of files; targets beyond them use their descriptors.
@@ -88,7 +88,7 @@ pub(crate) struct Name {
 }
 
 impl Name {
-    fn descriptor(file: &File) -> Self {
+    fn descriptor(file: &OpenFile) -> Self {
         Self { number: file.as_fd().as_raw_fd(), flags: squeue::Flags::empty() }
     }
 
@@ -174,7 +174,7 @@ impl Tables {
     }
 
     /// How requests name the file under a target's number from here on.
-    pub(crate) fn enter(&self, uring: &IoUring, target: Target, file: &File) -> Name {
+    pub(crate) fn enter(&self, uring: &IoUring, target: Target, file: &OpenFile) -> Name {
         let name = Name::descriptor(file);
         if target.0 >= self.files {
             return name;

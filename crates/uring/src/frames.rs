@@ -9,7 +9,7 @@ use forebay_block::limits::PAGE;
 use rustix::io::retry_on_intr;
 
 use crate::arena::Arena;
-use crate::file::File;
+use crate::file::OpenFile;
 
 /// Maximum of parts per call, which is the limit of the kernel.
 pub const MOST_PARTS: usize = 1024;
@@ -25,7 +25,7 @@ pub struct Part {
     pub length: usize,
 }
 
-impl File {
+impl OpenFile {
     /// Writes parts of frames contiguously at `offset`, in the current mode of the descriptor.
     /// Returns the number of bytes written, which may be less. Blocks. The caller ensures that the
     /// frames do not change meanwhile.
@@ -104,7 +104,7 @@ mod tests {
             truncate: Truncate::Keep,
             mode: 0o600,
         };
-        let file = File::open(&path, &how).unwrap().file;
+        let file = OpenFile::open(&path, &how).unwrap().file;
         file.set_direct(crate::direct::Mode::Buffered).unwrap();
         let part = |frame, at, length| Part { frame: Frame(frame), at, length };
         let parts = [part(3, 0, PAGE), part(0, 100, 3), part(1, PAGE - 2, 2)];
@@ -127,7 +127,7 @@ mod tests {
             truncate: Truncate::Keep,
             mode: 0o600,
         };
-        let file = File::open(file.path(), &how).unwrap().file;
+        let file = OpenFile::open(file.path(), &how).unwrap().file;
         let _ = file.write_frames_at(&arena, &[Part { frame: Frame(0), at: 1, length: PAGE }], 0);
     }
 }

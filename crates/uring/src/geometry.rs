@@ -4,7 +4,7 @@
 //! before, holds the group's lock. An inode lies in a group, and its number says which; its blocks
 //! usually lie there too, but need not (a full group, or a mount with `inode32`, sends them
 //! elsewhere), so that where they are is asked for by
-//! [`File::physical_at`](crate::File::physical_at).
+//! [`OpenFile::physical_at`](crate::OpenFile::physical_at).
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 

@@ -15,7 +15,7 @@ use crate::alive::Alive;
 use crate::arena::Arena;
 use crate::burst::Burst;
 use crate::clock;
-use crate::file::File;
+use crate::file::OpenFile;
 use crate::job::Job;
 use crate::lent::Lent;
 use crate::targets::Targets;
@@ -76,7 +76,7 @@ impl Inline {
     ///
     /// # Panics
     /// If the number is taken.
-    pub fn attach(&mut self, target: Target, file: Arc<File>) {
+    pub fn attach(&mut self, target: Target, file: Arc<OpenFile>) {
         self.targets.attach(target, file, ());
     }
 
@@ -84,7 +84,7 @@ impl Inline {
     ///
     /// # Panics
     /// If requests of it are staged.
-    pub fn detach(&mut self, target: Target) -> Arc<File> {
+    pub fn detach(&mut self, target: Target) -> Arc<OpenFile> {
         self.targets.detach(target).file
     }
 }
@@ -173,7 +173,7 @@ mod tests {
             mode: 0o600,
         };
         let path = directory.path().join("file");
-        let file = Arc::new(File::open(&path, &how).unwrap().file);
+        let file = Arc::new(OpenFile::open(&path, &how).unwrap().file);
         let mut device = Inline::new(Arc::clone(&arena), 3);
         device.attach(Target(0), file);
         let staged = [
@@ -201,7 +201,11 @@ mod tests {
     }
 
     /// Makes writes of a page each, to a file and to one that is open only for reading.
-    fn write_some(device: &mut Inline, files: &[Arc<File>; 2], targets: &[u32]) -> Vec<Completion> {
+    fn write_some(
+        device: &mut Inline,
+        files: &[Arc<OpenFile>; 2],
+        targets: &[u32],
+    ) -> Vec<Completion> {
         for (target, file) in (0..).map(Target).zip(files) {
             device.attach(target, Arc::clone(file));
         }
@@ -229,7 +233,9 @@ mod tests {
         std::fs::write(&path, []).unwrap();
         let open = |access| {
             let (create, truncate) = (Create::No, Truncate::Keep);
-            Arc::new(File::open(&path, &How { access, create, truncate, mode: 0 }).unwrap().file)
+            Arc::new(
+                OpenFile::open(&path, &How { access, create, truncate, mode: 0 }).unwrap().file,
+            )
         };
         let files = [open(Access::ReadWrite), open(Access::Read)];
         let mut device = Inline::new(arena, 8);

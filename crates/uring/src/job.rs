@@ -14,7 +14,7 @@ use rustix::io::retry_on_intr;
 
 use crate::arena::Arena;
 use crate::direct::Mode;
-use crate::file::{File, Kind};
+use crate::file::{Kind, OpenFile};
 use crate::lent::Lent;
 use crate::open::Directory;
 use crate::vectors::Shape;
@@ -27,7 +27,7 @@ pub(crate) struct Job {
     pub(crate) offset: u64,
     pub(crate) length: u64,
     pub(crate) class: Class,
-    pub(crate) file: Arc<File>,
+    pub(crate) file: Arc<OpenFile>,
     /// Into the arena that the pool holds.
     pub(crate) shape: Shape,
 }
@@ -46,7 +46,7 @@ impl Job {
     pub(crate) fn new(
         tag: Tag,
         request: &Bio,
-        file: Arc<File>,
+        file: Arc<OpenFile>,
         mut shape: Shape,
         (arena, lent): (&Arena, &mut Lent),
     ) -> Self {
@@ -75,7 +75,7 @@ impl Job {
 
     fn serve(&self) -> io::Result<u64> {
         let Self { offset, length, .. } = *self;
-        let file: &File = &self.file;
+        let file: &OpenFile = &self.file;
         match self.operation {
             Operation::Read => {
                 return self.transfer(0).map_err(|error| {

@@ -2,9 +2,9 @@
 //! probes.
 //!
 //! [`Backend`] is the device over real files: a [`Ring`], or [`Threads`] if io_uring is missing or
-//! forbidden. [`File`] is an open file, [`Arena`] the memory of its pages, [`LeaseWatch`] reports
-//! other programs that open a file. [`Null`], [`MemoryDevice`] and [`Modelled`] are devices without
-//! files, for tests and measurements. [`net`] has stream sockets.
+//! forbidden. [`OpenFile`] is an open file, [`Arena`] the memory of its pages, [`LeaseWatch`]
+//! reports other programs that open a file. [`Null`], [`MemoryDevice`] and [`Modelled`] are devices
+//! without files, for tests and measurements. [`net`] has stream sockets.
 //!
 //! The `unsafe` code that the engine needs is here and in `lists`, except for one module of
 //! `forebay`.
@@ -80,7 +80,7 @@ pub use buffers::{Buffers, Piece};
 pub use direct::{Alignment, Direct, Mode};
 pub use enter::Enters;
 pub use extents::Extents;
-pub use file::{File, Identity, Kind};
+pub use file::{Identity, Kind, OpenFile};
 pub use fixed::{Fixed, Register};
 pub use fork::ForkGuard;
 pub use free_space::FreeSpace;

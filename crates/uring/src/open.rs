@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FileType, Mode as Permissions, OFlags, Stat};
 use rustix::io::Errno;
 
-use crate::file::File;
+use crate::file::OpenFile;
 
-/// Time that [`File::open`] waits for another program to release its lease on the file.
+/// Time that [`OpenFile::open`] waits for another program to release its lease on the file.
 pub const LEASE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Access mode of a descriptor.
@@ -53,7 +53,7 @@ pub enum Truncate {
     /// Keeps the content.
     Keep,
     /// Truncates the file to length 0. To lock the file first, keep the content and call
-    /// [`File::truncate`].
+    /// [`OpenFile::truncate`].
     Cut,
 }
 
@@ -74,7 +74,7 @@ pub struct How {
 #[derive(Debug)]
 pub struct Opened {
     /// The file.
-    pub file: File,
+    pub file: OpenFile,
     /// Whether this call created it.
     pub created: bool,
 }

@@ -38,7 +38,7 @@ use crate::alive::Alive;
 use crate::arena::Arena;
 use crate::clock;
 use crate::enter::{Booked, Door, Enter, Enters};
-use crate::file::File;
+use crate::file::OpenFile;
 use crate::fixed::{Fixed, Register, Tables};
 use crate::fork::Home;
 use crate::lent::Memory;
@@ -234,7 +234,7 @@ impl Ring {
 
     /// Puts a file under a target's number. Numbers index a table: take small ones and use them
     /// again.
-    pub fn attach(&mut self, target: Target, file: Arc<File>) {
+    pub fn attach(&mut self, target: Target, file: Arc<OpenFile>) {
         self.ledger.targets.assert_free(target);
         let name = self.tables.enter(&self.setup.uring, target, &file);
         self.ledger.targets.attach(target, file, name);
@@ -247,7 +247,7 @@ impl Ring {
     }
 
     /// Takes the file from under the number.
-    pub fn detach(&mut self, target: Target) -> Arc<File> {
+    pub fn detach(&mut self, target: Target) -> Arc<OpenFile> {
         let attached = self.ledger.targets.detach(target);
         self.tables.leave(&self.setup.uring, target, attached.name);
         attached.file

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Stat, Timespec, Timestamps, UTIME_OMIT};
 
-use crate::file::File;
+use crate::file::OpenFile;
 
 /// Attributes of a file, as its file system reports them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,7 +57,7 @@ pub struct Times {
     pub modified: Option<SystemTime>,
 }
 
-impl File {
+impl OpenFile {
     /// Returns the attributes of the file.
     ///
     /// # Errors

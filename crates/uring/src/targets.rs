@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use forebay_block::{Operation, Target};
 
-use crate::file::File;
+use crate::file::OpenFile;
 
 /// A table of files, each with the name by which a backend knows it.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub(crate) struct Targets<Name>(Vec<Option<Attached<Name>>>);
 /// A file under its target's number.
 #[derive(Debug)]
 pub(crate) struct Attached<Name> {
-    pub(crate) file: Arc<File>,
+    pub(crate) file: Arc<OpenFile>,
     pub(crate) name: Name,
     /// Requests in flight.
     in_flight: u32,
@@ -37,7 +37,7 @@ impl<Name> Targets<Name> {
         assert!(slot.is_none_or(Option::is_none), "{target:?} is taken");
     }
 
-    pub(crate) fn attach(&mut self, target: Target, file: Arc<File>, name: Name) {
+    pub(crate) fn attach(&mut self, target: Target, file: Arc<OpenFile>, name: Name) {
         self.assert_free(target);
         let index = target.0 as usize;
         if self.0.len() <= index {
@@ -59,7 +59,7 @@ impl<Name> Targets<Name> {
 
     /// A request begins. Nothing else may move bytes of the target while one is buffered, for the
     /// descriptor's mode is switched.
-    pub(crate) fn begin(&mut self, target: Target, operation: Operation) -> &Arc<File> {
+    pub(crate) fn begin(&mut self, target: Target, operation: Operation) -> &Arc<OpenFile> {
         let attached = self.attached_mut(target);
         if operation.moves_bytes() {
             let alone = operation != Operation::WriteBuffered || attached.moving == 0;
@@ -75,7 +75,7 @@ impl<Name> Targets<Name> {
     }
 
     /// A request has ended.
-    pub(crate) fn end(&mut self, target: Target, operation: Operation) -> &Arc<File> {
+    pub(crate) fn end(&mut self, target: Target, operation: Operation) -> &Arc<OpenFile> {
         let attached = self.attached_mut(target);
         attached.in_flight -= 1;
         if operation.moves_bytes() {
@@ -86,7 +86,7 @@ impl<Name> Targets<Name> {
     }
 
     /// All that is attached, to be named anew.
-    pub(crate) fn names(&mut self) -> impl Iterator<Item = (Target, &File, &mut Name)> {
+    pub(crate) fn names(&mut self) -> impl Iterator<Item = (Target, &OpenFile, &mut Name)> {
         let numbered = (0..).map(Target).zip(self.0.iter_mut());
         numbered.filter_map(|(target, slot)| {
             let Attached { file, name, .. } = slot.as_mut()?;

@@ -40,7 +40,7 @@ use forebay_lists::{Pop, fifo};
 use crate::alive::Alive;
 use crate::arena::Arena;
 use crate::clock;
-use crate::file::File;
+use crate::file::OpenFile;
 use crate::fork::Home;
 use crate::job::{Ended, Job};
 use crate::lent::{Lent, Memory};
@@ -182,12 +182,12 @@ impl Threads {
 
     /// Attaches a file under the number of a target. Numbers index a table: use small ones, and
     /// reuse them.
-    pub fn attach(&mut self, target: Target, file: Arc<File>) {
+    pub fn attach(&mut self, target: Target, file: Arc<OpenFile>) {
         self.targets.attach(target, file, ());
     }
 
     /// Detaches and returns the file of a target.
-    pub fn detach(&mut self, target: Target) -> Arc<File> {
+    pub fn detach(&mut self, target: Target) -> Arc<OpenFile> {
         self.targets.detach(target).file
     }
 

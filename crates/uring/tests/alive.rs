@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use forebay_block::{Device as _, Operation, Tag, Wait};
 use forebay_uring::passing::{Channel, Process, Received};
 use forebay_uring::{
-    Access, Alive, Arena, Backend, Choice, Create, File, Fixed, Gone, How, Register, Ring, Truncate,
+    Access, Alive, Arena, Backend, Choice, Create, Fixed, Gone, How, OpenFile, Register, Ring,
+    Truncate,
 };
 use support::loop_device::{LoopDevice, Shape};
 use support::process::{is_child, is_root, run, skip, skip_or_fail, start_child};
@@ -82,7 +83,7 @@ fn child_with_a_request_in_flight() {
     }
     let how =
         How { access: Access::ReadWrite, create: Create::No, truncate: Truncate::Keep, mode: 0 };
-    device.attach(FILE, Arc::new(File::open(path.as_ref(), &how).unwrap().file));
+    device.attach(FILE, Arc::new(OpenFile::open(path.as_ref(), &how).unwrap().file));
     let operation = if operation == "write" { Operation::Write } else { Operation::Read };
     device.prepare(Tag(0), &moving(operation, 0, &[frames(0, PAGE_BYTES)])).unwrap();
     device.doorbell(Wait::Not).unwrap();

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use forebay_block::{
     Bio, Completion, Device, Frame, Operation, Refused, Segment, Tag, Target, Wait,
 };
-use forebay_uring::{AlignedMemory, Arena, Backend, Buffers, Choice, File, Lock};
+use forebay_uring::{AlignedMemory, Arena, Backend, Buffers, Choice, Lock, OpenFile};
 use support::{FILE, PAGE_BYTES, frames, moving, still, wait_for};
 use tempfile::TempDir;
 
@@ -61,7 +61,7 @@ on_both!(
 struct Bench {
     backend: Backend,
     arena: Arc<Arena>,
-    file: Arc<File>,
+    file: Arc<OpenFile>,
     path: PathBuf,
     _directory: TempDir,
 }
@@ -482,7 +482,7 @@ fn contract_14_what_a_forked_child_drops_the_parent_keeps(choice: Choice) {
 }
 
 /// A pipe's writer, so that requests on it end when the test says so.
-fn write_to(pipe: &File, byte: u8) {
+fn write_to(pipe: &OpenFile, byte: u8) {
     assert_eq!(rustix::io::write(pipe, &[byte; 4096]).unwrap(), 4096);
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use forebay_block::{Completion, Device, Errno, Frame, Operation, Refused, Tag, Wait};
 use forebay_uring::{
-    Access, Arena, Create, Direct, File, Fixed, How, Kind, Register, Ring, Truncate, probe,
+    Access, Arena, Create, Direct, Fixed, How, Kind, OpenFile, Register, Ring, Truncate, probe,
 };
 use support::loop_device::{LoopDevice, Shape};
 use support::{FILE, PAGE_BYTES, directory, frames, moving, process, still, wait_for};
@@ -42,7 +42,7 @@ impl Bench {
     fn over(device: LoopDevice, fixed: Fixed) -> Self {
         let arena = Arc::new(Arena::new(1024).unwrap());
         let mut ring = Ring::new(Arc::clone(&arena), 64).unwrap();
-        ring.attach(FILE, Arc::new(File::open(device.path(), &WRITE).unwrap().file));
+        ring.attach(FILE, Arc::new(OpenFile::open(device.path(), &WRITE).unwrap().file));
         ring.set_fixed(fixed);
         Self { ring, arena, device }
     }
@@ -92,25 +92,31 @@ const SMALL: Shape = Shape { bytes: 8 * MIB, logical_block: 512 };
 #[test]
 fn contract_10_a_device_is_opened_exclusively_and_tells_its_size() {
     let Some(device) = LoopDevice::new("contract_10", directory(), SMALL) else { return };
-    let file = File::open(device.path(), &WRITE).unwrap().file;
+    let file = OpenFile::open(device.path(), &WRITE).unwrap().file;
     assert_eq!((file.kind(), file.direct()), (Kind::Block, &Direct::Yes));
     assert_eq!((file.length().unwrap(), file.logical_block().unwrap()), (8 * MIB, 512));
     let alignment = file.alignment();
     assert_eq!(alignment.offset, 512);
     assert!(alignment.memory.is_power_of_two() && alignment.memory <= 4096, "{alignment:?}");
-    assert_eq!(File::open(device.path(), &WRITE).unwrap_err().raw_os_error(), Some(libc::EBUSY));
-    assert_eq!(File::open(device.path(), &READ).unwrap_err().raw_os_error(), Some(libc::EBUSY));
-    assert_eq!(File::identity_of(device.path()).unwrap(), file.identity());
+    assert_eq!(
+        OpenFile::open(device.path(), &WRITE).unwrap_err().raw_os_error(),
+        Some(libc::EBUSY)
+    );
+    assert_eq!(OpenFile::open(device.path(), &READ).unwrap_err().raw_os_error(), Some(libc::EBUSY));
+    assert_eq!(OpenFile::identity_of(device.path()).unwrap(), file.identity());
     let told = probe::block_device(device.path()).unwrap();
     assert_eq!((told.logical_block(), told.polls()), (Some(512), Some(false)));
     let file = Arc::new(file);
     let shared = Arc::clone(&file);
     file.close().unwrap();
-    drop(File::open(device.path(), &WRITE).unwrap());
+    drop(OpenFile::open(device.path(), &WRITE).unwrap());
     drop((file, shared));
-    let reader = File::open(device.path(), &READ).unwrap().file;
+    let reader = OpenFile::open(device.path(), &READ).unwrap().file;
     assert_eq!((reader.length().unwrap(), reader.access()), (8 * MIB, Access::Read));
-    assert_eq!(File::open(device.path(), &WRITE).unwrap_err().raw_os_error(), Some(libc::EBUSY));
+    assert_eq!(
+        OpenFile::open(device.path(), &WRITE).unwrap_err().raw_os_error(),
+        Some(libc::EBUSY)
+    );
 }
 
 #[test]
@@ -120,15 +126,15 @@ fn contract_10_a_device_has_whole_blocks_and_refuses_what_it_cannot_write() {
     {
         let shape = Shape { bytes, logical_block };
         let Some(mut device) = LoopDevice::new("whole_blocks", directory(), shape) else { return };
-        let file = File::open(device.path(), &WRITE).unwrap().file;
+        let file = OpenFile::open(device.path(), &WRITE).unwrap().file;
         assert_eq!(file.length().unwrap(), reachable);
         drop(file);
         device.make_read_only(shape);
         assert_eq!(
-            File::open(device.path(), &WRITE).unwrap_err().raw_os_error(),
+            OpenFile::open(device.path(), &WRITE).unwrap_err().raw_os_error(),
             Some(libc::EROFS)
         );
-        assert_eq!(File::open(device.path(), &READ).unwrap().file.length().unwrap(), reachable);
+        assert_eq!(OpenFile::open(device.path(), &READ).unwrap().file.length().unwrap(), reachable);
     }
 }
 

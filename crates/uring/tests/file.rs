@@ -7,7 +7,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use forebay_uring::{Access, Alignment, Create, Direct, File, How, Kind, Lock, Mode, Truncate};
+use forebay_uring::{Access, Alignment, Create, Direct, How, Kind, Lock, Mode, OpenFile, Truncate};
 use rustix::fs::OFlags;
 use support::{create, directory};
 
@@ -19,11 +19,11 @@ const WRITE: How = How { access: Access::ReadWrite, ..READ };
 fn an_open_tells_who_made_the_file() {
     let directory = directory();
     let path = directory.path().join("file");
-    assert_eq!(File::open(&path, &WRITE).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    assert_eq!(OpenFile::open(&path, &WRITE).unwrap_err().kind(), std::io::ErrorKind::NotFound);
     let new = How { create: Create::New, mode: 0o600, ..WRITE };
-    assert!(File::open(&path, &new).unwrap().created);
+    assert!(OpenFile::open(&path, &new).unwrap().created);
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    assert_eq!(File::open(&path, &new).unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
+    assert_eq!(OpenFile::open(&path, &new).unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
     assert!(!create(&path).created);
     assert!(create(&directory.path().join("other")).created);
 }
@@ -35,7 +35,7 @@ fn a_file_is_made_through_a_link_to_nothing() {
     symlink("target", &link).unwrap();
     let opened = create(&link);
     assert!(opened.created);
-    assert_eq!(opened.file.identity(), File::identity_of(&target).unwrap());
+    assert_eq!(opened.file.identity(), OpenFile::identity_of(&target).unwrap());
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn contract_6_all_names_of_a_file_are_one_identity() {
     let file = create(&one).file;
     fs::hard_link(&one, &two).unwrap();
     let status = fs::metadata(&two).unwrap();
-    let identity = File::identity_of(&two).unwrap();
+    let identity = OpenFile::identity_of(&two).unwrap();
     assert_eq!(identity, file.identity());
     assert_eq!((identity.device, identity.inode), (status.dev(), status.ino()));
     assert_ne!(identity, create(&directory.path().join("three")).file.identity());
@@ -56,10 +56,10 @@ fn what_was_there_is_kept_or_cut() {
     let directory = directory();
     let path = directory.path().join("file");
     fs::write(&path, b"something").unwrap();
-    let file = File::open(&path, &READ).unwrap().file;
+    let file = OpenFile::open(&path, &READ).unwrap().file;
     assert_eq!(file.kind(), Kind::Regular);
     assert_eq!(file.length().unwrap(), 9);
-    let cut = File::open(&path, &How { truncate: Truncate::Cut, ..WRITE }).unwrap();
+    let cut = OpenFile::open(&path, &How { truncate: Truncate::Cut, ..WRITE }).unwrap();
     assert!(!cut.created);
     assert_eq!(file.length().unwrap(), 0);
 }
@@ -71,12 +71,12 @@ fn direct_is_granted_or_refused_with_a_reason() {
     println!("{}: {}", directory.path().display(), file.direct());
     file.set_direct(Mode::Buffered).unwrap();
     file.set_direct(Mode::Direct).unwrap();
-    let refused = File::open(Path::new("/proc/self/comm"), &WRITE).unwrap().file;
+    let refused = OpenFile::open(Path::new("/proc/self/comm"), &WRITE).unwrap().file;
     assert!(
         matches!(refused.direct(), Direct::Refused(reason) if reason.contains("no direct I/O"))
     );
     refused.set_direct(Mode::Direct).unwrap();
-    let other = File::open(Path::new("/dev/null"), &WRITE).unwrap().file;
+    let other = OpenFile::open(Path::new("/dev/null"), &WRITE).unwrap().file;
     assert_eq!(other.kind(), Kind::Other);
     assert!(matches!(other.direct(), Direct::Refused(_)));
 }
@@ -86,7 +86,7 @@ fn an_open_for_the_lease_does_not_leave_the_file_without_blocking() {
     let directory = directory();
     let path = directory.path().join("file");
     fs::write(&path, b"").unwrap();
-    let file = File::open(&path, &WRITE).unwrap().file;
+    let file = OpenFile::open(&path, &WRITE).unwrap().file;
     let flags = rustix::fs::fcntl_getfl(&file).unwrap();
     assert!(!flags.contains(OFlags::NONBLOCK));
     assert_eq!(flags.contains(OFlags::DIRECT), *file.direct() == Direct::Yes);
@@ -156,7 +156,7 @@ fn contract_6_a_lock_keeps_a_second_engine_of_this_process_out() {
     let path = directory.path().join("file");
     let first = create(&path).file;
     let second = create(&path).file;
-    let reader = File::open(&path, &READ).unwrap().file;
+    let reader = OpenFile::open(&path, &READ).unwrap().file;
     assert_eq!(first.try_ofd_lock().unwrap(), Lock::Taken);
     assert_eq!(first.try_ofd_lock().unwrap(), Lock::Taken, "again by the same");
     assert_eq!(second.try_ofd_lock().unwrap(), Lock::HeldElsewhere);
@@ -174,7 +174,7 @@ fn a_file_that_came_from_elsewhere_is_what_it_was_there() {
     let path = directory.path().join("file");
     let opened = create(&path).file;
     let duplicate = || opened.as_fd().try_clone_to_owned().unwrap();
-    let mut file = File::of_descriptor(duplicate()).unwrap();
+    let mut file = OpenFile::of_descriptor(duplicate()).unwrap();
     assert_eq!(
         (file.identity(), file.kind(), file.access()),
         (opened.identity(), Kind::Regular, Access::ReadWrite)
@@ -188,7 +188,7 @@ fn a_file_that_came_from_elsewhere_is_what_it_was_there() {
     assert_eq!(file.try_ofd_lock().unwrap(), Lock::Taken);
     assert_eq!(create(&path).file.try_ofd_lock().unwrap(), Lock::HeldElsewhere);
 
-    let flags = |file: &File| rustix::fs::fcntl_getfl(file).unwrap();
+    let flags = |file: &OpenFile| rustix::fs::fcntl_getfl(file).unwrap();
     let was_direct = file.direct() == &Direct::Yes;
     file.go_buffered().unwrap();
     assert!(!flags(&file).contains(OFlags::DIRECT));
@@ -197,7 +197,7 @@ fn a_file_that_came_from_elsewhere_is_what_it_was_there() {
     file.set_direct(Mode::Direct).unwrap();
     assert!(!flags(&file).contains(OFlags::DIRECT), "for good");
     file.write_all_at(b"odd", 7).unwrap();
-    let other = File::of_descriptor(file.as_fd().try_clone_to_owned().unwrap()).unwrap();
+    let other = OpenFile::of_descriptor(file.as_fd().try_clone_to_owned().unwrap()).unwrap();
     assert!(matches!(other.direct(), Direct::Refused(_)), "it is shared");
     file.go_direct().unwrap();
     assert_eq!(
@@ -214,10 +214,10 @@ fn a_descriptor_that_cannot_be_read_is_no_file() {
     let nothing = rustix::fs::open(&path, OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
     for descriptor in [write_only.into(), nothing] {
         assert_eq!(
-            File::of_descriptor(descriptor).unwrap_err().kind(),
+            OpenFile::of_descriptor(descriptor).unwrap_err().kind(),
             std::io::ErrorKind::InvalidInput
         );
     }
-    let read = File::of_descriptor(fs::File::open(&path).unwrap().into()).unwrap();
+    let read = OpenFile::of_descriptor(fs::File::open(&path).unwrap().into()).unwrap();
     assert_eq!((read.access(), read.alignment()), (Access::Read, Alignment::NONE));
 }

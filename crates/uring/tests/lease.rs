@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use forebay_uring::{Access, Create, File, How, LeaseWatch, Truncate};
+use forebay_uring::{Access, Create, How, LeaseWatch, OpenFile, Truncate};
 use support::{create, directory};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ fn opener(path: &Path) -> Child {
 }
 
 /// Takes the lease, or says why the test cannot run here.
-fn leased(file: &File, watch: &LeaseWatch, key: u64) -> bool {
+fn leased(file: &OpenFile, watch: &LeaseWatch, key: u64) -> bool {
     match file.try_lease(watch, key) {
         Ok(()) => true,
         Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EACCES)) => {
@@ -83,7 +83,7 @@ fn a_stat_and_our_own_truncation_break_nothing() {
     if !leased(&file, &watch, 5) {
         return;
     }
-    File::identity_of(&path).unwrap();
+    OpenFile::identity_of(&path).unwrap();
     fs::metadata(&path).unwrap();
     file.truncate(100).unwrap();
     assert!(breaks.recv_timeout(Duration::from_millis(100)).is_err());
@@ -121,13 +121,13 @@ fn an_open_waits_politely_for_a_lease_and_then_gives_up() {
     }
     let how = How { access: Access::Read, create: Create::No, truncate: Truncate::Keep, mode: 0 };
     let start = Instant::now();
-    let error = File::open_within(&path, &how, Duration::from_millis(100)).unwrap_err();
+    let error = OpenFile::open_within(&path, &how, Duration::from_millis(100)).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     assert!(start.elapsed() < Duration::from_secs(5));
     assert_eq!(breaks.recv_timeout(SOON), Ok(3), "the holder was told");
 
     std::thread::scope(|scope| {
-        let opened = scope.spawn(|| File::open(&path, &how).map(drop));
+        let opened = scope.spawn(|| OpenFile::open(&path, &how).map(drop));
         std::thread::sleep(Duration::from_millis(30));
         file.release_lease();
         opened.join().unwrap().unwrap();
@@ -209,11 +209,11 @@ fn contract_14_a_break_disturbs_no_other_thread() {
 }
 
 /// The open file in another owner's hands, and nobody in this one's: as if this process had died.
-fn handed_over(file: File) -> File {
+fn handed_over(file: OpenFile) -> OpenFile {
     let descriptor = file.as_fd().try_clone_to_owned().unwrap();
     // Its drop would give the lease up.
     std::mem::forget(file);
-    File::of_descriptor(descriptor).unwrap()
+    OpenFile::of_descriptor(descriptor).unwrap()
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use forebay_block::Target;
 use forebay_block::limits::TAGS;
-use forebay_uring::{Access, Arena, Create, Direct, File, How, Ring, Truncate};
+use forebay_uring::{Access, Arena, Create, Direct, How, OpenFile, Ring, Truncate};
 
 use crate::failure::Failure;
 use crate::output::print;
@@ -56,7 +56,7 @@ fn on_a_new_file(
         truncate: Truncate::Keep,
         mode: 0o600,
     };
-    let opened = File::open(&scratch.path().join(FILE), &how);
+    let opened = OpenFile::open(&scratch.path().join(FILE), &how);
     let file =
         Arc::new(opened.map_err(|error| failed("no file could be made in it", &error))?.file);
     let arena = Arena::new(frames).map_err(|error| failed("no memory", &error))?;

@@ -89,7 +89,7 @@ mod tests {
             "fn f(_: std::os::fd::OwnedFd, _: &std::net::TcpStream) {}",
             "let now = Instant::now();",
             "fn f(_: SystemTime) {}",
-            "use forebay_uring::File;",
+            "use forebay_uring::OpenFile;",
             "rustix::fs::sync();",
             "thread_local! { static A: u8 = 1; }",
         ] {

@@ -65,7 +65,7 @@ impl Engine {
         let descriptor = descriptor.into();
         let again = PathBuf::from(format!("/proc/self/fd/{}", descriptor.as_raw_fd()));
         let path = std::fs::read_link(&again).unwrap_or_else(|_| again.clone());
-        let file = forebay_uring::File::given(descriptor).map_err(|error| {
+        let file = forebay_uring::OpenFile::given(descriptor).map_err(|error| {
             let kind = match error.kind() {
                 std::io::ErrorKind::InvalidInput => ErrorKind::NotPermitted,
                 _ => ErrorKind::at_open(&error),

@@ -92,7 +92,7 @@ impl Inode {
 
 /// Closes the descriptor of a file that no request uses any longer, even if the file is still
 /// referenced. May block: the kernel deletes an unlinked file, and writes back a block device.
-pub(crate) fn close(path: &Path, file: &crate::platform::File) {
+pub(crate) fn close(path: &Path, file: &crate::platform::OpenFile) {
     if let Err(error) = file.close() {
         tracing::debug!(path = %path.display(), %error, "could not close the file yet");
     }

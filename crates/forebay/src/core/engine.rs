@@ -335,7 +335,12 @@ impl Engine {
     /// Returns whether the directory entry of a just opened file still has to be made durable. If
     /// so, from now on the file holds the directory to flush. The caller must flush it or hand the
     /// entry back to [`Engine::keep_entry`].
-    fn take_entry(&self, path: &Path, file: &mut crate::platform::File, created: bool) -> Entry {
+    fn take_entry(
+        &self,
+        path: &Path,
+        file: &mut crate::platform::OpenFile,
+        created: bool,
+    ) -> Entry {
         if created {
             return Entry::New;
         }
@@ -360,7 +365,7 @@ impl Engine {
         &self,
         path: &Path,
         open: &Open,
-        file: crate::platform::File,
+        file: crate::platform::OpenFile,
         (created, entry): (bool, Entry),
         target: Target,
     ) -> Result<Arc<Inode>> {
@@ -459,7 +464,12 @@ impl Engine {
     /// Sets an extent-size hint on a just created file, if the knob asks for it. Returns the hint
     /// in bytes. The space that it allocates beyond the end belongs to the engine, so the file is
     /// marked as for any reservation.
-    fn hint(&self, path: &Path, file: &crate::platform::File, liberties: Liberties) -> Option<u64> {
+    fn hint(
+        &self,
+        path: &Path,
+        file: &crate::platform::OpenFile,
+        liberties: Liberties,
+    ) -> Option<u64> {
         let Reserving::Hint(bytes) = self.owner.shared.reserving() else { return None };
         if liberties != Liberties::Exclusive || file.set_reservation_mark(bytes).is_err() {
             return None;
@@ -486,7 +496,7 @@ impl Engine {
 
     /// Returns how space may be reserved in an existing file. Space beyond its end belongs to the
     /// user, and could not be distinguished from ours when that is given back.
-    fn reserving(&self, file: &crate::platform::File, length: u64) -> Reserving {
+    fn reserving(&self, file: &crate::platform::OpenFile, length: u64) -> Reserving {
         let beyond = length.next_multiple_of(PAGE);
         match file.has_space_from(beyond) {
             Ok(false) => self.owner.shared.reserving(),
@@ -712,7 +722,7 @@ fn open_otherwise(path: &Path, how: &str) -> Error {
 }
 
 /// Gives back space beyond the end that a crash left reserved. The mark says that it was ours.
-fn give_back_after_crash(path: &Path, file: &crate::platform::File, length: u64) {
+fn give_back_after_crash(path: &Path, file: &crate::platform::OpenFile, length: u64) {
     if !matches!(file.reservation_mark(), Ok(Some(_))) {
         return;
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use crate::core::limits::CONTEXTS;
 use crate::core::volume::Volume;
-use crate::platform::{File, Identity, Kind, files};
+use crate::platform::{Identity, Kind, OpenFile, files};
 
 /// How files are assigned to writeback contexts (knob `affinity`).
 ///
@@ -77,7 +77,7 @@ pub(crate) struct Home {
 
 impl Home {
     /// Looks up the directory that the file was opened in, and its allocation group.
-    pub(crate) fn new(file: &File, path: &Path, volume: &Volume, length: u64) -> Self {
+    pub(crate) fn new(file: &OpenFile, path: &Path, volume: &Volume, length: u64) -> Self {
         let own = hashed(file.identity());
         let directory = match file.kind() {
             // All devices are in one directory.
@@ -118,7 +118,7 @@ impl Home {
 
     /// Looks up the group of the file's blocks again, at the offset of the last write. Makes a
     /// system call, which may block. Returns whether the group has changed.
-    pub(crate) fn look(&self, file: &File, volume: &Volume, offset: u64) -> bool {
+    pub(crate) fn look(&self, file: &OpenFile, volume: &Volume, offset: u64) -> bool {
         let Some(group) = group_of_data(file, volume, offset) else { return false };
         self.is_seen.store(true, Ordering::Relaxed);
         self.group.swap(group, Ordering::Relaxed) != group
@@ -142,7 +142,7 @@ impl Home {
     }
 }
 
-fn group_of_data(file: &File, volume: &Volume, offset: u64) -> Option<u32> {
+fn group_of_data(file: &OpenFile, volume: &Volume, offset: u64) -> Option<u32> {
     let geometry = volume.geometry(file)?;
     geometry.group_of_byte(file.physical_at(offset).ok()??)
 }

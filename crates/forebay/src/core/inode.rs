@@ -59,7 +59,7 @@ pub(crate) struct Inode {
     pub(crate) target: Target,
     pub(crate) identity: Identity,
     pub(crate) path: PathBuf,
-    pub(crate) file: Arc<crate::platform::File>,
+    pub(crate) file: Arc<crate::platform::OpenFile>,
     pub(crate) volume: Arc<Volume>,
     pub(crate) home: Home,
     /// Size of a block device in bytes, which never changes.
@@ -150,7 +150,7 @@ pub(crate) struct State {
 impl Inode {
     pub(crate) fn new(
         cache: CachedFile,
-        file: crate::platform::File,
+        file: crate::platform::OpenFile,
         volume: Arc<Volume>,
         path: PathBuf,
         is_temporary: bool,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::core::error::Result;
-use crate::platform::{Alive, File};
+use crate::platform::{Alive, OpenFile};
 
 /// Holds off the keeper, if there is one: until this is dropped, it does not begin to write, even
 /// if the process lives on.
@@ -39,7 +39,7 @@ pub(crate) trait Standby: Send + Sync + std::fmt::Debug {
     fn confirm(&self) -> Result<()>;
 
     /// Hands over a file that was opened, and returns when the keeper holds it.
-    fn add(&self, number: u32, generation: u16, file: &Arc<File>) -> Result<()>;
+    fn add(&self, number: u32, generation: u16, file: &Arc<OpenFile>) -> Result<()>;
 
     /// Removes a file that is closed, and returns when the keeper no longer holds it.
     fn remove(&self, number: u32, generation: u16);

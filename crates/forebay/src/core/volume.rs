@@ -19,7 +19,7 @@ use crate::core::failing::Failing;
 use crate::core::share::Share;
 use crate::platform::clock;
 use crate::platform::sync::OnceLock;
-use crate::platform::{Extents, File, Geometry};
+use crate::platform::{Extents, Geometry, OpenFile};
 
 /// Factor between free space and unwritten bytes.
 const TIMES: u64 = 4;
@@ -136,13 +136,13 @@ impl Volume {
     }
 
     /// Returns its allocation groups, if it has some. Looked up once, by a file on it.
-    pub(crate) fn geometry(&self, file: &File) -> Option<Geometry> {
+    pub(crate) fn geometry(&self, file: &OpenFile) -> Option<Geometry> {
         *self.geometry.get_or_init(|| file.geometry())
     }
 
     /// Looks up constant properties of the file system, by a file on it. The thread that opens a
     /// file calls this, so that contexts never have to.
-    pub(crate) fn learn(&self, file: &File) {
+    pub(crate) fn learn(&self, file: &OpenFile) {
         let _ = self.geometry(file);
         self.in_place.get_or_init(|| file.overwrites_in_place());
     }
@@ -205,7 +205,12 @@ impl Volume {
 
     /// Accepts a write of `length` bytes without an allocation, if there is plenty beside the
     /// `unwritten` bytes accepted before.
-    pub(crate) fn pledge(&self, file: &File, length: u64, unwritten: u64) -> Option<Pledge<'_>> {
+    pub(crate) fn pledge(
+        &self,
+        file: &OpenFile,
+        length: u64,
+        unwritten: u64,
+    ) -> Option<Pledge<'_>> {
         let accepted = self.accepted.fetch_add(length, Ordering::Relaxed) + length;
         if accepted >= self.free.load(Ordering::Relaxed) / LOOK_AFTER {
             self.look(file);
@@ -222,7 +227,7 @@ impl Volume {
 
     /// Decides whether `length` bytes can be reserved beside the `unwritten` bytes accepted before.
     /// A part of the reservation may never be written.
-    pub(crate) fn room_ahead(&self, file: &File, length: u64, unwritten: u64) -> Room {
+    pub(crate) fn room_ahead(&self, file: &OpenFile, length: u64, unwritten: u64) -> Room {
         self.look(file);
         self.room_beside(length, unwritten)
     }
@@ -242,7 +247,7 @@ impl Volume {
     }
 
     /// Notes that everything up to this pledge is written out.
-    pub(crate) fn redeem(&self, file: &File, pledged: u64) {
+    pub(crate) fn redeem(&self, file: &OpenFile, pledged: u64) {
         debug_assert!(
             pledged <= self.pledged.load(Ordering::Acquire),
             "a pledge is redeemed before it was given"
@@ -254,7 +259,12 @@ impl Volume {
     /// Decides where gaps of `longest` pages between dirty ones may be written, too: only over
     /// reserved space, unless all dirty pages have room with their gaps. Uses the last query of the
     /// free space. If that was close, the aside repeats the query for the next decision.
-    pub(crate) fn gaps(self: &Arc<Self>, file: &Arc<File>, unwritten: u64, longest: u64) -> Gaps {
+    pub(crate) fn gaps(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        unwritten: u64,
+        longest: u64,
+    ) -> Gaps {
         let needed = unwritten.saturating_mul(times_with_gaps(longest));
         if self.free_bytes() < needed.saturating_mul(2)
             && !self.is_look_due.swap(true, Ordering::AcqRel)
@@ -270,7 +280,7 @@ impl Volume {
 
     /// Queries the free space again, after an allocation or enough accepted bytes. It may block; no
     /// context calls this.
-    pub(crate) fn look(&self, file: &File) {
+    pub(crate) fn look(&self, file: &OpenFile) {
         // Without an answer the file system counts as full: the allocation will show whether it is.
         let free = file.free_bytes().unwrap_or(0);
         self.accepted.store(0, Ordering::Relaxed);

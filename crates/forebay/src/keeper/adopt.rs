@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use forebay_uring::layout::LAYOUT_VERSION;
 use forebay_uring::passing::{self, Received};
-use forebay_uring::{Arena, Channel, File};
+use forebay_uring::{Arena, Channel, OpenFile};
 
 use super::message::Message;
 use super::process::path_of;
@@ -79,7 +79,7 @@ impl Handed {
         for _ in 0..count {
             let (number, generation, descriptor) = next_file(&channel)?;
             let found = path_of(&descriptor);
-            let file = File::of_descriptor(descriptor);
+            let file = OpenFile::of_descriptor(descriptor);
             files.insert(number, inherited::Received { generation, found, file });
         }
         match next(&channel)? {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use forebay_uring::{
-    Access, Arena, Create, File, FileRecord, How, Kind, LeaseWatch, Lock, Truncate,
+    Access, Arena, Create, FileRecord, How, Kind, LeaseWatch, Lock, OpenFile, Truncate,
 };
 
 use super::devices::finish;
@@ -164,7 +164,7 @@ fn look(record: &FileRecord, since: Option<SystemTime>) -> Result<()> {
     if !path.is_absolute() {
         return refuse("not written: the saved path of the file is relative");
     }
-    let identity = File::identity_of(path).map_err(|error| {
+    let identity = OpenFile::identity_of(path).map_err(|error| {
         Error::new(ErrorKind::at_open(&error), "could not examine the file")
             .at_path(path)
             .because(error)
@@ -183,13 +183,13 @@ fn look(record: &FileRecord, since: Option<SystemTime>) -> Result<()> {
 }
 
 /// Opens a file if it may be written.
-fn claim(record: &FileRecord, since: Option<SystemTime>, watch: &LeaseWatch) -> Result<File> {
+fn claim(record: &FileRecord, since: Option<SystemTime>, watch: &LeaseWatch) -> Result<OpenFile> {
     look(record, since)?;
     let path = &record.path;
     let error = |kind, what: &str| Error::new(kind, what).at_path(path);
     let how =
         How { access: Access::ReadWrite, create: Create::No, truncate: Truncate::Keep, mode: 0 };
-    let opened = File::open(path, &how);
+    let opened = OpenFile::open(path, &how);
     let file = opened
         .map_err(|cause| error(ErrorKind::at_open(&cause), "could not open").because(cause))?
         .file;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use forebay_uring::layout::LAYOUT_VERSION;
 use forebay_uring::passing::Received;
-use forebay_uring::{Alive, Arena, Channel, File, Gone, Process};
+use forebay_uring::{Alive, Arena, Channel, Gone, OpenFile, Process};
 
 use super::message::{Hello, Message};
 use super::{Keeper, WhenLost};
@@ -56,7 +56,7 @@ struct State {
 #[derive(Clone, Debug)]
 struct Held {
     generation: u16,
-    file: Arc<File>,
+    file: Arc<OpenFile>,
 }
 
 /// Connection to a keeper, if one runs.
@@ -181,7 +181,7 @@ impl Link {
     }
 
     /// Sends an opened file, and returns when the keeper has it, if one runs.
-    pub(crate) fn add(&self, number: u32, generation: u16, file: &Arc<File>) -> Result<()> {
+    pub(crate) fn add(&self, number: u32, generation: u16, file: &Arc<OpenFile>) -> Result<()> {
         let mut state = self.lock();
         state.files.insert(number, Held { generation, file: Arc::clone(file) });
         match state.ask(&Message::Add { number, generation }, &[file.as_fd()]) {

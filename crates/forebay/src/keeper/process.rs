@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use forebay_uring::layout::LAYOUT_VERSION;
 use forebay_uring::local::Peer;
 use forebay_uring::passing::{self, Listener, Received, WaitFor, wait};
-use forebay_uring::{Arena, Channel, File, Gone, Process, detached};
+use forebay_uring::{Arena, Channel, Gone, OpenFile, Process, detached};
 
 use super::devices::finish;
 use super::log::Log;
@@ -366,7 +366,7 @@ impl Keeping {
     }
 
     /// Waits for an adopting program, if the keeper has a socket.
-    fn stand_by(&mut self, files: Vec<(u32, u16, File)>) {
+    fn stand_by(&mut self, files: Vec<(u32, u16, OpenFile)>) {
         let end = Instant::now().checked_add(self.hello.linger);
         while self.hello.socket.is_some() {
             let left =
@@ -426,7 +426,7 @@ impl Keeping {
     }
 
     /// Hands everything over to a program that adopts. Returns whether it took everything.
-    fn hand_over(&mut self, channel: &Channel, peer: Peer, files: &[(u32, u16, File)]) -> bool {
+    fn hand_over(&mut self, channel: &Channel, peer: Peer, files: &[(u32, u16, OpenFile)]) -> bool {
         let given = self.give(channel, files).ok();
         let mut word = given.and_then(|()| self.next_word(channel, peer));
         while word == Some(Message::Room) {
@@ -479,7 +479,7 @@ impl Keeping {
         }
     }
 
-    fn give(&self, channel: &Channel, files: &[(u32, u16, File)]) -> io::Result<()> {
+    fn give(&self, channel: &Channel, files: &[(u32, u16, OpenFile)]) -> io::Result<()> {
         let memfd = self.arena.memfd().expect("the arena of a keeper is a memfd");
         let handed = Message::Handed { process: self.hello.process, files: files.len() as u32 };
         channel.send(&handed.encode(), &[memfd])?;
@@ -501,7 +501,7 @@ fn listen(hello: &Hello) -> Result<Option<Listener>, String> {
 }
 
 /// Releases lease and lock of a file, although another process still has the open file.
-pub(crate) fn let_go(file: &File) {
+pub(crate) fn let_go(file: &OpenFile) {
     file.give_up_lease();
     if let Err(error) = file.ofd_unlock() {
         tracing::debug!(%error, "this file system has no locks");
@@ -531,7 +531,7 @@ fn wants_to_adopt(channel: &Channel) -> bool {
 pub(crate) fn received(kept: BTreeMap<u32, Kept>) -> BTreeMap<u32, inherited::Received> {
     let receive = |(number, Kept { generation, file })| {
         let found = path_of(&file);
-        (number, inherited::Received { generation, found, file: File::of_descriptor(file) })
+        (number, inherited::Received { generation, found, file: OpenFile::of_descriptor(file) })
     };
     kept.into_iter().map(receive).collect()
 }
@@ -690,7 +690,7 @@ mod tests {
         keeping.hello.linger = Duration::from_millis(600);
         let (access, truncate) = (Access::ReadWrite, Truncate::Keep);
         let how = How { access, create: Create::IfMissing, truncate, mode: 0o600 };
-        let file = File::open(&path, &how).unwrap().file;
+        let file = OpenFile::open(&path, &how).unwrap().file;
         let watch = LeaseWatch::new(|_| {}).unwrap();
         let has_lease = file.try_lease(&watch, 0).is_ok();
         let has_lock = matches!(file.try_ofd_lock(), Ok(Lock::Taken));
@@ -710,7 +710,7 @@ mod tests {
         let mut options = std::fs::OpenOptions::new();
         std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
         options.read(true).write(true).open(&path).expect("no process has a lease on it");
-        let other = File::open(&path, &How { create: Create::No, ..how }).unwrap().file;
+        let other = OpenFile::open(&path, &How { create: Create::No, ..how }).unwrap().file;
         assert!(matches!(other.try_ofd_lock(), Ok(Lock::Taken)) || !has_lock);
         let late = crate::keeper::adopt::Handed::tell_taken(&adopter).unwrap_err();
         assert!(late.to_string().contains("took too long"), "{late}");

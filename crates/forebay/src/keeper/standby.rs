@@ -3,7 +3,7 @@
 use std::process::Child;
 use std::sync::Arc;
 
-use forebay_uring::{Alive, Arena, File};
+use forebay_uring::{Alive, Arena, OpenFile};
 
 use super::Keeper;
 use super::link::Link;
@@ -54,7 +54,7 @@ impl Standby for Arc<Link> {
         Link::confirm(self)
     }
 
-    fn add(&self, number: u32, generation: u16, file: &Arc<File>) -> Result<()> {
+    fn add(&self, number: u32, generation: u16, file: &Arc<OpenFile>) -> Result<()> {
         Link::add(self, number, generation, file)
     }
 
@@ -88,7 +88,7 @@ impl Standby for Store {
         Ok(())
     }
 
-    fn add(&self, number: u32, generation: u16, file: &Arc<File>) -> Result<()> {
+    fn add(&self, number: u32, generation: u16, file: &Arc<OpenFile>) -> Result<()> {
         Store::add(self, number, generation, file)
     }
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use forebay_uring::notify::{Manager, take_stored};
-use forebay_uring::{Alive, Arena, File, Gone};
+use forebay_uring::{Alive, Arena, Gone, OpenFile};
 
 use super::devices::finish;
 use super::image::Recovered;
@@ -75,7 +75,7 @@ impl Store {
     }
 
     /// Stores an opened file, and returns when the manager has it.
-    pub(crate) fn add(&self, number: u32, generation: u16, file: &File) -> Result<()> {
+    pub(crate) fn add(&self, number: u32, generation: u16, file: &OpenFile) -> Result<()> {
         self.put(&format!("{number}.{generation}"), file.as_fd())?;
         self.catch_up()?;
         self.files.lock().insert(number, generation);

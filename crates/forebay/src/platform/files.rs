@@ -11,7 +11,7 @@ const LINKS: usize = 40;
 
 /// Returns the identity of the file that a path names.
 pub(crate) fn identity_of(path: &Path) -> io::Result<forebay_uring::Identity> {
-    forebay_uring::File::identity_of(path)
+    forebay_uring::OpenFile::identity_of(path)
 }
 
 /// Returns whether a path names a block device.

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_uring::{Access, Create, File, How, Mode, Truncate, probe};
+use forebay_uring::{Access, Create, How, Mode, OpenFile, Truncate, probe};
 use rustix::fs::{major, minor};
 
 use super::files::uncached_one;
@@ -211,7 +211,7 @@ impl Own {
 /// Opens it as an engine does, for reading, and lets it go. What it is aligned to.
 fn exclusive(path: &Path) -> io::Result<String> {
     let how = How { access: Access::Read, create: Create::No, truncate: Truncate::Keep, mode: 0 };
-    let file = File::open_within(path, &how, Duration::ZERO)?.file;
+    let file = OpenFile::open_within(path, &how, Duration::ZERO)?.file;
     let alignment = file.alignment();
     Ok(format!("memory by {}, offsets and lengths by {} bytes", alignment.memory, alignment.offset))
 }

@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_uring::{
-    Access, Alignment, Create, Direct, Extents, File, FreeSpace, How, LeaseWatch, Mode, Truncate,
+    Access, Alignment, Create, Direct, Extents, FreeSpace, How, LeaseWatch, Mode, OpenFile,
+    Truncate,
 };
 use rustix::fs::{Mode as Permissions, OFlags};
 use rustix::io::{ReadWriteFlags, preadv2, pwritev2};
@@ -123,7 +124,7 @@ impl Trial {
 }
 
 impl Tried {
-    fn on(file: &File, tree: &Tree) -> Self {
+    fn on(file: &OpenFile, tree: &Tree) -> Self {
         let (uncached_write, uncached_read) = through_the_cache(file);
         let free_space = FreeSpace::of(file, TIME_FOR_FREE_SPACE);
         let sample = free_space.is_err().then(|| sample(file).ok()).flatten();
@@ -168,7 +169,7 @@ impl Own {
 }
 
 /// A file that is gone when it is closed.
-fn open_new(directory: &Path) -> io::Result<File> {
+fn open_new(directory: &Path) -> io::Result<OpenFile> {
     match nameless(directory) {
         Ok(first) => {
             // The first descriptor goes: a lease wants the only one.
@@ -192,13 +193,13 @@ fn nameless(directory: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(directory, flags, Permissions::RUSR | Permissions::WUSR)?)
 }
 
-fn open(path: &Path, access: Access) -> io::Result<File> {
+fn open(path: &Path, access: Access) -> io::Result<OpenFile> {
     let how = How { access, create: Create::No, truncate: Truncate::Keep, mode: 0 };
-    File::open_within(path, &how, Duration::ZERO).map(|opened| opened.file)
+    OpenFile::open_within(path, &how, Duration::ZERO).map(|opened| opened.file)
 }
 
 /// A write and a read with `RWF_DONTCACHE`, through the kernel's cache.
-fn through_the_cache(file: &File) -> (io::Result<()>, io::Result<()>) {
+fn through_the_cache(file: &OpenFile) -> (io::Result<()>, io::Result<()>) {
     let buffered = || file.set_direct(Mode::Buffered);
     let written = buffered().and_then(|()| {
         let page = [0x5f; 4096];
@@ -211,7 +212,7 @@ fn through_the_cache(file: &File) -> (io::Result<()>, io::Result<()>) {
 }
 
 /// A read of half a kilobyte with `RWF_DONTCACHE`, through the kernel's cache.
-pub(super) fn uncached_read(file: &File) -> io::Result<()> {
+pub(super) fn uncached_read(file: &OpenFile) -> io::Result<()> {
     file.set_direct(Mode::Buffered)?;
     uncached_read_of(file)
 }
@@ -227,7 +228,7 @@ fn dont_cache() -> ReadWriteFlags {
 }
 
 /// Takes a write lease and gives it up.
-fn lease(file: &File) -> io::Result<()> {
+fn lease(file: &OpenFile) -> io::Result<()> {
     let watch = LeaseWatch::new(|_| {})?;
     file.try_lease(&watch, 0)?;
     file.release_lease();
@@ -235,13 +236,13 @@ fn lease(file: &File) -> io::Result<()> {
 }
 
 /// In how many pieces a stretch comes.
-fn sample(file: &File) -> io::Result<Extents> {
+fn sample(file: &OpenFile) -> io::Result<Extents> {
     let bytes = SAMPLE_BYTES.min(file.free_bytes()? / SAMPLE_OF_FREE) & !4095;
     file.allocate(0, bytes)?;
     file.pieces_of(0..bytes)
 }
 
-fn groups(file: &File) -> Option<Groups> {
+fn groups(file: &OpenFile) -> Option<Groups> {
     file.geometry().map(Groups::from)
 }
 

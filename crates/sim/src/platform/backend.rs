@@ -12,7 +12,7 @@ use std::time::Duration;
 use forebay_block::{Bio, BufferId, Completion, Device, Errno, Moment, Refused, Tag, Target, Wait};
 use forebay_uring::{Alive, Arena, BackendError, Choice, Memory};
 
-use crate::platform::file::File;
+use crate::platform::file::OpenFile;
 use crate::random::PerMille;
 use crate::world::machine::{self, DOORBELL};
 use crate::world::{self, Reason};
@@ -127,7 +127,7 @@ impl Backend {
     ///
     /// # Panics
     /// If the number is taken.
-    pub fn attach(&mut self, target: Target, file: Arc<File>) {
+    pub fn attach(&mut self, target: Target, file: Arc<OpenFile>) {
         world::preempt();
         let registered = self.register(&file);
         let targets = &mut self.requests_mut().targets;
@@ -141,7 +141,7 @@ impl Backend {
     }
 
     /// Has the ring refer to the open file.
-    fn register(&self, file: &File) -> Option<u64> {
+    fn register(&self, file: &OpenFile) -> Option<u64> {
         if matches!(self, Backend::Threads(_)) || world::is_dead() {
             return None;
         }
@@ -157,7 +157,7 @@ impl Backend {
         }
     }
 
-    /// Registers the file under the number again, after [`File::make_writable`].
+    /// Registers the file under the number again, after [`OpenFile::make_writable`].
     pub fn renew(&mut self, target: Target) {
         world::preempt();
         let new = self.register(&self.requests().attached(target).file);
@@ -170,7 +170,7 @@ impl Backend {
     ///
     /// # Panics
     /// If requests of it are in flight.
-    pub fn detach(&mut self, target: Target) -> Arc<File> {
+    pub fn detach(&mut self, target: Target) -> Arc<OpenFile> {
         world::preempt();
         let attached = self.requests().attached(target);
         assert!(attached.in_flight == 0 || world::is_dead(), "{target:?} has requests in flight");
@@ -360,12 +360,12 @@ impl Inline {
     ///
     /// # Panics
     /// If the number is taken.
-    pub fn attach(&mut self, target: Target, file: Arc<File>) {
+    pub fn attach(&mut self, target: Target, file: Arc<OpenFile>) {
         self.0.attach(target, file);
     }
 
     /// Detaches and returns the file of a target.
-    pub fn detach(&mut self, target: Target) -> Arc<File> {
+    pub fn detach(&mut self, target: Target) -> Arc<OpenFile> {
         self.0.detach(target)
     }
 }

@@ -1,4 +1,4 @@
-//! Files, with the methods and the behaviour of `forebay_uring::File`.
+//! Files, with the methods and the behaviour of `forebay_uring::OpenFile`.
 //!
 //! A call is a point where another task may run. A call that a real kernel may block in takes
 //! virtual time. A call of a process that was killed does nothing and fails.
@@ -25,7 +25,7 @@ mod space;
 
 /// An open file or block device of the simulated machine.
 #[derive(Debug)]
-pub struct File {
+pub struct OpenFile {
     /// The machine that the descriptor belongs to.
     epoch: u64,
     descriptor: u64,
@@ -39,24 +39,24 @@ pub struct File {
 #[derive(Debug)]
 pub struct Opened {
     /// The file.
-    pub file: File,
+    pub file: OpenFile,
     /// Whether this call created it.
     pub created: bool,
 }
 
-impl File {
+impl OpenFile {
     /// Opens a file, and waits for another program to release its lease.
     ///
     /// # Errors
-    /// As `forebay_uring::File::open`.
+    /// As `forebay_uring::OpenFile::open`.
     pub fn open(path: &Path, how: &How) -> io::Result<Opened> {
         Self::open_within(path, how, LEASE_PATIENCE)
     }
 
-    /// Opens a file as [`File::open`], and waits up to `patience` for a lease.
+    /// Opens a file as [`OpenFile::open`], and waits up to `patience` for a lease.
     ///
     /// # Errors
-    /// As [`File::open`].
+    /// As [`OpenFile::open`].
     pub fn open_within(path: &Path, how: &How, patience: Duration) -> io::Result<Opened> {
         let until = world::after(world::now(), patience);
         let (descriptor, created) = open::descriptor(path, how, until)?;
@@ -110,7 +110,7 @@ impl File {
         Ok(())
     }
 
-    /// As `forebay_uring::File::made_at`.
+    /// As `forebay_uring::OpenFile::made_at`.
     pub fn made_at(&mut self, path: &Path) {
         // Of a closed descriptor nothing is flushed.
         let _ = call(|machine| machine.keep_directory(self.descriptor, path));
@@ -135,11 +135,11 @@ impl File {
         access.unwrap_or(Access::Read)
     }
 
-    /// As `forebay_uring::File::make_writable`.
+    /// As `forebay_uring::OpenFile::make_writable`.
     ///
     /// # Errors
     /// As there.
-    pub fn make_writable(&self, mut other: File) -> io::Result<()> {
+    pub fn make_writable(&self, mut other: OpenFile) -> io::Result<()> {
         if other.access() != Access::ReadWrite || other.identity != self.identity {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -276,7 +276,7 @@ impl File {
         Ok(())
     }
 
-    /// As `forebay_uring::File::write_frames_at`.
+    /// As `forebay_uring::OpenFile::write_frames_at`.
     ///
     /// # Errors
     /// The error of the file system.
@@ -360,7 +360,7 @@ impl File {
     }
 }
 
-impl Drop for File {
+impl Drop for OpenFile {
     fn drop(&mut self) {
         if !world::has_world() {
             return;
@@ -383,5 +383,5 @@ impl Drop for File {
 // The engine shares files between its threads.
 const _: fn() = || {
     fn shared<T: Send + Sync>() {}
-    shared::<std::sync::Arc<File>>();
+    shared::<std::sync::Arc<OpenFile>>();
 };

@@ -13,7 +13,7 @@ pub mod sync;
 pub mod thread;
 
 pub use backend::{Backend, Inline, Waker};
-pub use file::{File, Opened};
+pub use file::{OpenFile, Opened};
 pub use forebay_uring::frames::{MOST_PARTS, Part};
 pub use forebay_uring::{
     Access, AlignedMemory, Alignment, Alive, Arena, BackendError, Buffers, Choice, Create, Direct,

@@ -17,7 +17,7 @@ use crate::core::recovery::finish::{Job, Rings, finish_device};
 use crate::core::recovery::inherited::{headers, is_meant, known_of};
 use crate::core::recovery::plan::{Plan as Recovery, plan};
 use crate::core::shared::Shared;
-use crate::platform::{Access, Arena, Create, File, How, Truncate};
+use crate::platform::{Access, Arena, Create, How, OpenFile, Truncate};
 use crate::random::Random;
 use crate::run::Stage;
 use crate::stored::{Keep, SECTOR, Survivor};
@@ -214,7 +214,7 @@ impl Stage {
         };
         let mut files = BTreeMap::new();
         for (number, record) in arena.files().filter(|(_, record)| record.writable) {
-            let Ok(opened) = File::open(&record.path, &how) else { continue };
+            let Ok(opened) = OpenFile::open(&record.path, &how) else { continue };
             if is_meant(&opened.file, &record) {
                 files.insert(number, (opened.file, record));
             }

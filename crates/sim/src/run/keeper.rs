@@ -23,7 +23,7 @@ use crate::core::recovery::inherited::{HandedFile, Received, whole_files};
 use crate::core::recovery::work::{Work, note_done, work_of};
 use crate::core::shared::Shared;
 use crate::core::standby::{KeeperState, Standby};
-use crate::platform::{Alive, Arena, File};
+use crate::platform::{Alive, Arena, OpenFile};
 use crate::random::Random;
 use crate::run::Stage;
 use crate::world::{self, Process, machine};
@@ -41,7 +41,7 @@ const DONE: world::Reason = world::Reason { what: "end of the keeper's work", nu
 #[derive(Debug)]
 struct Held {
     generation: u16,
-    file: File,
+    file: OpenFile,
 }
 
 /// The keeper, for the engine and for the test.
@@ -65,7 +65,7 @@ struct Kept {
     number: u32,
     generation: u16,
     path: PathBuf,
-    file: File,
+    file: OpenFile,
 }
 
 impl Keeper {
@@ -99,7 +99,7 @@ impl Standby for Keeper {
         Ok(())
     }
 
-    fn add(&self, number: u32, generation: u16, file: &Arc<File>) -> Result<()> {
+    fn add(&self, number: u32, generation: u16, file: &Arc<OpenFile>) -> Result<()> {
         let sent = file.sent_to(self.process).map_err(|error| {
             Error::new(ErrorKind::Keeper, "the keeper cannot hold the file").because(error)
         })?;

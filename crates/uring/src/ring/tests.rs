@@ -82,14 +82,14 @@ impl Bench {
     }
 }
 
-fn open(path: &std::path::Path) -> Arc<File> {
+fn open(path: &std::path::Path) -> Arc<OpenFile> {
     let how = How {
         access: Access::ReadWrite,
         create: Create::IfMissing,
         truncate: Truncate::Keep,
         mode: 0o600,
     };
-    Arc::new(File::open(path, &how).unwrap().file)
+    Arc::new(OpenFile::open(path, &how).unwrap().file)
 }
 
 fn moving(operation: Operation, offset: u64, segments: &[Segment]) -> Bio {

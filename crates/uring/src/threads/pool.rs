@@ -219,7 +219,7 @@ mod tests {
 
     use super::*;
     use crate::vectors::Shape;
-    use crate::{Access, Create, File, How, Truncate};
+    use crate::{Access, Create, How, OpenFile, Truncate};
 
     #[test]
     fn contract_15_jobs_are_begun_in_order_and_neither_class_waits_for_ever() {
@@ -230,7 +230,7 @@ mod tests {
             truncate: Truncate::Keep,
             mode: 0o600,
         };
-        let file = Arc::new(File::open(&directory.path().join("file"), &how).unwrap().file);
+        let file = Arc::new(OpenFile::open(&directory.path().join("file"), &how).unwrap().file);
         let mut jobs = Jobs::default();
         let job = |tag: u16, class: Class| Job {
             tag: Tag(tag),
@@ -266,13 +266,13 @@ mod tests {
                 truncate: Truncate::Keep,
                 mode: 0o600,
             };
-            Arc::new(File::open(&place.path().join("file"), &how).unwrap().file)
+            Arc::new(OpenFile::open(&place.path().join("file"), &how).unwrap().file)
         });
         if hung.identity().device == other.identity().device {
             return println!("skipped: /dev/shm is no file system of its own");
         }
         let mut jobs = Jobs::default();
-        let job = |tag: usize, file: &Arc<File>| Job {
+        let job = |tag: usize, file: &Arc<OpenFile>| Job {
             tag: Tag(u16::try_from(tag).unwrap()),
             operation: Operation::FlushData,
             offset: 0,

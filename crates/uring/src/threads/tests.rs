@@ -38,7 +38,7 @@ fn contract_16_an_idle_pool_uses_no_processor_and_leaves_no_thread() {
         truncate: Truncate::Keep,
         mode: 0o600,
     };
-    let file = Arc::new(File::open(&path, &how).unwrap().file);
+    let file = Arc::new(OpenFile::open(&path, &how).unwrap().file);
     let arena = Arc::new(Arena::new(1).unwrap());
     let mut threads = Threads::new(Arc::clone(&arena), 4).unwrap();
     assert_eq!(threads.describe(), "thread pool: asked for");

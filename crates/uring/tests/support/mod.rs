@@ -12,7 +12,7 @@ use forebay_block::limits::PAGE;
 use forebay_block::{
     Bio, Class, Completion, Device, Frame, Operation, Segment, Segments, Source, Tag, Target, Wait,
 };
-use forebay_uring::{Access, Arena, Create, File, How, Opened, Ring, Truncate};
+use forebay_uring::{Access, Arena, Create, How, OpenFile, Opened, Ring, Truncate};
 use tempfile::TempDir;
 
 /// One page, as the length of a segment.
@@ -34,14 +34,14 @@ pub(crate) fn create(path: &Path) -> Opened {
         truncate: Truncate::Keep,
         mode: 0o644,
     };
-    File::open(path, &how).unwrap()
+    OpenFile::open(path, &how).unwrap()
 }
 
 /// A ring with one file attached as target 0.
 pub(crate) struct Bench {
     pub(crate) ring: Ring,
     pub(crate) arena: Arc<Arena>,
-    pub(crate) file: Arc<File>,
+    pub(crate) file: Arc<OpenFile>,
     pub(crate) path: PathBuf,
     _directory: TempDir,
 }

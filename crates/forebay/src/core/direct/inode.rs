@@ -20,7 +20,7 @@ pub(crate) struct DirectInode {
     pub(crate) target: Target,
     pub(crate) identity: Identity,
     pub(crate) path: PathBuf,
-    pub(crate) file: Arc<crate::platform::File>,
+    pub(crate) file: Arc<crate::platform::OpenFile>,
     /// The thread for calls that may block on its file system.
     pub(crate) aside: Arc<Aside>,
     pub(crate) alignment: Alignment,
@@ -46,7 +46,7 @@ struct Closing {
 pub(crate) struct Opened {
     pub(crate) target: Target,
     pub(crate) path: PathBuf,
-    pub(crate) file: crate::platform::File,
+    pub(crate) file: crate::platform::OpenFile,
     pub(crate) created: bool,
     pub(crate) length: u64,
     pub(crate) aside: Arc<Aside>,

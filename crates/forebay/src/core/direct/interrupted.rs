@@ -79,8 +79,8 @@ impl Flow {
         changed
     }
 
-    /// Ends a started operation that has no bios left. Returns `None` if a panic has interrupted its
-    /// file, now or before.
+    /// Ends a started operation that has no bios left. Returns `None` if a panic has interrupted
+    /// its file, now or before.
     pub(super) fn end_active(
         &mut self,
         mut active: Active,

@@ -1,8 +1,8 @@
 //! Operations of a direct file, and their tickets.
 //!
 //! An operation has one ticket and ends it exactly once: with its result, or, if it is dropped
-//! before, with an error. Then the engine has stopped, or a panic has interrupted the file. The ticket outlives both sides: the future
-//! that polls it and the context that ends it.
+//! before, with an error. Then the engine has stopped, or a panic has interrupted the file. The
+//! ticket outlives both sides: the future that polls it and the context that ends it.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};

@@ -176,7 +176,7 @@ impl Engine {
     /// requested as at an open. Also returns whether the lease was ours all the time.
     fn take_over_lease(
         &self,
-        file: &crate::platform::File,
+        file: &crate::platform::OpenFile,
         target: Target,
     ) -> Result<(Liberties, bool)> {
         lock_out_engines(file)?;

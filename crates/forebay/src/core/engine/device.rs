@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::limits::DEVICE_TRIES;
 use crate::core::open::Open;
-use crate::platform::{File, How, Opened, files, thread};
+use crate::platform::{How, OpenFile, Opened, files, thread};
 
 /// Refuses options that a block device does not support.
 pub(super) fn check(path: &Path, open: &Open) -> Result<(), Error> {
@@ -33,7 +33,7 @@ pub(super) fn check(path: &Path, open: &Open) -> Result<(), Error> {
 pub(super) fn open_patiently(path: &Path, how: &How) -> std::io::Result<Opened> {
     let mut left = DEVICE_TRIES;
     loop {
-        let opened = File::open(path, how);
+        let opened = OpenFile::open(path, how);
         left -= 1;
         match opened {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) && left > 0 => {

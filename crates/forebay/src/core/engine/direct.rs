@@ -145,7 +145,7 @@ impl Engine {
         &self,
         path: &Path,
         open: &Open,
-        file: crate::platform::File,
+        file: crate::platform::OpenFile,
         entry: Entry,
     ) -> Result<Arc<DirectInode>> {
         if open.write && file.kind() == Kind::Regular {

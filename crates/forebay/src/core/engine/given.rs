@@ -11,7 +11,7 @@ use crate::platform::{Access, Kind};
 
 /// A file that the program has opened.
 pub(crate) struct Given {
-    pub(crate) file: crate::platform::File,
+    pub(crate) file: crate::platform::OpenFile,
     /// Path for messages.
     pub(crate) path: PathBuf,
     /// Path that opens the same file again while `file` is open, even if it has no name left.

@@ -60,7 +60,7 @@ impl Engine {
     /// open.
     pub(super) fn claim(
         &self,
-        file: &crate::platform::File,
+        file: &crate::platform::OpenFile,
         target: Target,
         created: bool,
     ) -> Result<Liberties> {
@@ -72,7 +72,7 @@ impl Engine {
     /// writing. With it, pages that were read stay in memory.
     pub(super) fn lease_for_reading(
         &self,
-        file: &crate::platform::File,
+        file: &crate::platform::OpenFile,
         target: Target,
     ) -> Liberties {
         liberties_by(file.try_lease(&self.owner.leases, u64::from(target.0)))
@@ -84,7 +84,7 @@ impl Engine {
     /// more attempts.
     fn try_lease(
         &self,
-        file: &crate::platform::File,
+        file: &crate::platform::OpenFile,
         target: Target,
         created: bool,
     ) -> std::io::Result<()> {
@@ -154,7 +154,7 @@ fn liberties_by(taken: std::io::Result<()>) -> Liberties {
 }
 
 /// Takes the lock that excludes other engines.
-pub(super) fn lock_out_engines(file: &crate::platform::File) -> Result<()> {
+pub(super) fn lock_out_engines(file: &crate::platform::OpenFile) -> Result<()> {
     match file.try_ofd_lock() {
         Ok(Lock::HeldElsewhere) => {
             let error =

@@ -87,7 +87,7 @@ impl Drop for Creating<'_> {
 /// An open file that is not in the table, and the turn to enter it.
 #[derive(Debug)]
 pub(super) struct Found {
-    pub(super) file: crate::platform::File,
+    pub(super) file: crate::platform::OpenFile,
     pub(super) created: bool,
     pub(super) turn: Turn,
 }
@@ -190,8 +190,8 @@ impl Engine {
     pub(super) fn open_for_writing(
         path: &Path,
         open: &Open,
-        file: &crate::platform::File,
-    ) -> Result<crate::platform::File> {
+        file: &crate::platform::OpenFile,
+    ) -> Result<crate::platform::OpenFile> {
         if file.kind() != Kind::Regular {
             return Err(only_for_reading());
         }

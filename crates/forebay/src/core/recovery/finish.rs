@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use super::plan::{Piece, Plan, ranges};
 use crate::core::limits::{KEEPER_SYNCS_ONE_BY_ONE, KEEPER_TRIES_AGAIN, KEEPER_WRITE_BYTES};
-use crate::platform::{Arena, File, Kind, MOST_PARTS, Part, clock, thread};
+use crate::platform::{Arena, Kind, MOST_PARTS, OpenFile, Part, clock, thread};
 
 /// Maximum of places that are listed.
 const LOST_TOLD: usize = 64;
@@ -26,7 +26,7 @@ const LOST_TOLD: usize = 64;
 /// A file and the work to do for it.
 #[derive(Debug)]
 pub(crate) struct Job {
-    file: File,
+    file: OpenFile,
     /// Path for messages.
     path: PathBuf,
     plan: Plan,
@@ -44,7 +44,7 @@ pub(crate) struct Job {
 #[derive(Debug)]
 pub(crate) struct Done {
     /// The file.
-    pub(crate) file: File,
+    pub(crate) file: OpenFile,
     /// Path for messages.
     pub(crate) path: PathBuf,
     /// The plan.
@@ -98,7 +98,7 @@ pub(crate) enum Rings {
 
 impl Job {
     /// Creates a job with everything left to do.
-    pub(crate) fn new(file: File, path: PathBuf, plan: Plan) -> Self {
+    pub(crate) fn new(file: OpenFile, path: PathBuf, plan: Plan) -> Self {
         let left = plan.pieces.clone();
         Self {
             file,
@@ -247,7 +247,7 @@ fn is_temporary(error: &io::Error) -> bool {
 /// Waits for direct requests to a file, from any process. Allocating space does: here one byte,
 /// which usually exists already. (Setting the length would wait, too, but take away reserved space
 /// of its user. On a device no call waits.)
-fn wait_for_requests(file: &File) {
+fn wait_for_requests(file: &OpenFile) {
     if file.kind() == Kind::Regular
         && file.length().is_ok_and(|length| length > 0)
         && let Err(error) = file.allocate(0, 1)
@@ -291,7 +291,7 @@ fn runs(pieces: &[Piece]) -> impl Iterator<Item = &[Piece]> {
 
 /// Writes a run. After an error, the unwritten pieces are left in it.
 fn write_run(
-    file: &File,
+    file: &OpenFile,
     arena: &Arena,
     run: &mut Vec<Piece>,
     came_back: &impl Fn(),

@@ -10,12 +10,12 @@ use forebay_cache::limits::PAGE;
 
 use super::plan::{Known, frames_of};
 use crate::core::error::{Error, ErrorKind, Result};
-use crate::platform::{Access, Arena, File, FileRecord, FrameState, Header, files};
+use crate::platform::{Access, Arena, FileRecord, FrameState, Header, OpenFile, files};
 
 /// A file of a dead program.
 #[derive(Debug)]
 pub(crate) struct HandedFile {
-    pub(crate) file: File,
+    pub(crate) file: OpenFile,
     /// Path of the file.
     pub(crate) path: PathBuf,
     pub(crate) inherited: Inherited,
@@ -27,7 +27,7 @@ pub(crate) struct Received {
     pub(crate) generation: u16,
     /// Its path now, as the kernel reports it.
     pub(crate) found: PathBuf,
-    pub(crate) file: io::Result<File>,
+    pub(crate) file: io::Result<OpenFile>,
 }
 
 /// Content of the arena for a file.
@@ -58,7 +58,7 @@ pub(crate) fn headers(arena: &Arena) -> impl Iterator<Item = (Frame, Header)> {
 }
 
 /// Returns whether a file is the one of a record, and may be written.
-pub(crate) fn is_meant(file: &File, record: &FileRecord) -> bool {
+pub(crate) fn is_meant(file: &OpenFile, record: &FileRecord) -> bool {
     file.identity() == record.identity && record.writable && file.access() == Access::ReadWrite
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn whole_files(
 }
 
 /// Sets a length that was being set, because the keeper could not.
-fn finish_cut(arena: &Arena, number: u32, file: &File, record: &mut FileRecord) -> Result<()> {
+fn finish_cut(arena: &Arena, number: u32, file: &OpenFile, record: &mut FileRecord) -> Result<()> {
     let Some(length) = record.cut else { return Ok(()) };
     file.truncate(length)
         .map_err(|error| failed("could not set the length of the file").because(error))?;
@@ -129,7 +129,7 @@ fn finish_cut(arena: &Arena, number: u32, file: &File, record: &mut FileRecord) 
 
 /// Returns the path of a file: the path of its open if that still names it, otherwise the path that
 /// the kernel reports.
-fn path_now(file: &File, record: &FileRecord, found: PathBuf) -> PathBuf {
+fn path_now(file: &OpenFile, record: &FileRecord, found: PathBuf) -> PathBuf {
     let names_it =
         |path: &Path| files::identity_of(path).is_ok_and(|identity| identity == file.identity());
     let is_known = !record.path.as_os_str().is_empty();
@@ -203,7 +203,7 @@ mod tests {
     use crate::platform::Identity;
 
     fn file(number: u32, pages: Vec<(Frame, Header)>) -> HandedFile {
-        let file = File::of_descriptor(tempfile::tempfile().unwrap().into()).unwrap();
+        let file = OpenFile::of_descriptor(tempfile::tempfile().unwrap().into()).unwrap();
         let identity = Identity { device: 0, inode: 0 };
         let record = FileRecord {
             generation: 1,
@@ -264,7 +264,7 @@ mod tests {
         let arena = Arena::shared(16).unwrap();
         let mut handed = BTreeMap::new();
         for number in [3, 4] {
-            let file = File::of_descriptor(tempfile::tempfile().unwrap().into()).unwrap();
+            let file = OpenFile::of_descriptor(tempfile::tempfile().unwrap().into()).unwrap();
             let record = self::file(number, Vec::new()).inherited.record;
             arena.enter_file(number, &FileRecord { identity: file.identity(), ..record });
             arena.publish(Frame(number), Header { file: number, ..page(5, FrameState::Dirty).1 });

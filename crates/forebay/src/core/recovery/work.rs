@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use super::finish::Job;
 use super::inherited::{INTERRUPTED, Received, headers, is_meant, known_of};
 use super::plan::{Plan, plan};
-use crate::platform::{Arena, File, Kind, Lock};
+use crate::platform::{Arena, Kind, Lock, OpenFile};
 
 /// Work of a keeper.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ pub(crate) fn work_of(arena: &Arena, kept: BTreeMap<u32, Received>) -> Work {
 
 /// Returns a file to write, unless another program has locked it meanwhile. Its lock came with it.
 /// If that was released, the present owner may have written newer data.
-fn still_locked(file: File) -> io::Result<File> {
+fn still_locked(file: OpenFile) -> io::Result<OpenFile> {
     // A block device cannot have another owner.
     if file.kind() == Kind::Regular && matches!(file.try_ofd_lock(), Ok(Lock::HeldElsewhere)) {
         return Err(io::Error::other(

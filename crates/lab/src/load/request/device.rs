@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use forebay_block::limits::TAGS;
 use forebay_uring::{
-    Access, Arena, Create, Direct, File, Fixed, How, Modelled, Null, Profile, Register, Ring,
+    Access, Arena, Create, Direct, Fixed, How, Modelled, Null, OpenFile, Profile, Register, Ring,
     SetupError, Truncate,
 };
 
@@ -83,20 +83,20 @@ fn open_file(
     Ok(Opened::File { ring: Box::new(ring), notes })
 }
 
-fn open_own(path: &Path) -> io::Result<File> {
+fn open_own(path: &Path) -> io::Result<OpenFile> {
     let how = How {
         access: Access::ReadWrite,
         create: Create::No,
         truncate: Truncate::Keep,
         mode: 0o600,
     };
-    File::open(path, &how).map(|opened| opened.file)
+    OpenFile::open(path, &how).map(|opened| opened.file)
 }
 
 /// For reading alone, and whoever else has it: opened as ours, a device that is mounted would be
 /// refused.
-fn open_shared(path: &Path) -> io::Result<File> {
-    let mut file = File::of_descriptor(std::fs::File::open(path)?.into())?;
+fn open_shared(path: &Path) -> io::Result<OpenFile> {
+    let mut file = OpenFile::of_descriptor(std::fs::File::open(path)?.into())?;
     file.go_direct()?;
     Ok(file)
 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use forebay_block::{Operation, Tag, Target};
 
-use crate::platform::file::File;
+use crate::platform::file::OpenFile;
 use crate::world::TaskId;
 
 /// A file under the number of a target.
 #[derive(Debug)]
 pub(super) struct Attached {
-    pub(super) file: Arc<File>,
+    pub(super) file: Arc<OpenFile>,
     /// The open file that the ring has registered.
     pub(super) registered: Option<u64>,
     pub(super) in_flight: u32,

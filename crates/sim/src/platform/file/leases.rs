@@ -4,11 +4,11 @@ use std::io;
 
 use forebay_uring::Lock;
 
-use super::File;
+use super::OpenFile;
 use crate::platform::lease::LeaseWatch;
 use crate::world::machine::{Machine, call};
 
-impl File {
+impl OpenFile {
     /// Takes the write lease of the file. When another program opens the file, the callback of the
     /// watch gets `key`.
     ///

@@ -7,10 +7,10 @@ use forebay_block::limits::PAGE;
 use forebay_block::{Errno, Operation};
 use forebay_uring::{Access, Extents, Kind};
 
-use super::File;
+use super::OpenFile;
 use crate::world::machine::{self, Machine, error_of};
 
-impl File {
+impl OpenFile {
     /// Sets the size of the file. Space beyond it is freed.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl File {
     /// Returns the offset on the device of the byte at `offset`.
     ///
     /// # Errors
-    /// As [`File::extents`].
+    /// As [`OpenFile::extents`].
     pub fn physical_at(&self, offset: u64) -> io::Result<Option<u64>> {
         let page = PAGE as u64;
         self.extents_look(|machine, node| {
@@ -71,7 +71,7 @@ impl File {
     /// Returns the number and total length of the contiguous pieces of a range.
     ///
     /// # Errors
-    /// As [`File::extents`].
+    /// As [`OpenFile::extents`].
     pub fn pieces_of(&self, bytes: Range<u64>) -> io::Result<Extents> {
         self.extents_look(|machine, node| {
             machine.inode(node).pieces(machine.volume_of(node), &bytes)
@@ -81,7 +81,7 @@ impl File {
     /// Returns whether space is allocated from `offset` on.
     ///
     /// # Errors
-    /// As [`File::extents`].
+    /// As [`OpenFile::extents`].
     pub fn has_space_from(&self, offset: u64) -> io::Result<bool> {
         Ok(self.pieces_of(offset..u64::MAX)?.count > 0)
     }
@@ -117,7 +117,7 @@ impl File {
     /// Sets the extent-size hint of the file, in bytes.
     ///
     /// # Errors
-    /// As `forebay_uring::File::set_extent_hint`.
+    /// As `forebay_uring::OpenFile::set_extent_hint`.
     pub fn set_extent_hint(&self, bytes: u32) -> io::Result<()> {
         let page = PAGE as u32;
         self.look(|machine, node| {
@@ -150,7 +150,7 @@ impl File {
     /// Stores the end of the reserved space in an extended attribute of the file.
     ///
     /// # Errors
-    /// As [`File::reservation_mark`].
+    /// As [`OpenFile::reservation_mark`].
     pub fn set_reservation_mark(&self, end: u64) -> io::Result<()> {
         self.attributes(|machine, node| machine.set_mark(node, Some(end.to_string())))
     }
@@ -158,7 +158,7 @@ impl File {
     /// Removes the extended attribute that marks reserved space.
     ///
     /// # Errors
-    /// As [`File::reservation_mark`].
+    /// As [`OpenFile::reservation_mark`].
     pub fn remove_reservation_mark(&self) -> io::Result<()> {
         self.attributes(|machine, node| machine.set_mark(node, None))
     }

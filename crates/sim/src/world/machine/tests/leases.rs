@@ -125,7 +125,7 @@ fn a_ring_keeps_the_old_open_file_until_it_is_renewed() {
             let (watch, _) = watch();
             drop(make("/a"));
             let read = How { access: Access::Read, ..how(Create::No) };
-            let file = Arc::new(File::open(Path::new("/a"), &read).unwrap().file);
+            let file = Arc::new(OpenFile::open(Path::new("/a"), &read).unwrap().file);
             let mut rig = Rig::new(choice, Arc::clone(&file));
             assert_eq!(rig.write(0, 0..1, 1), Err(Errno(libc::EBADF)));
             file.make_writable(open("/a", Create::No).unwrap().file).unwrap();
@@ -143,7 +143,7 @@ fn a_lock_keeps_other_writers_away_until_its_last_descriptor_is_closed() {
     calm(|| {
         let file = make("/a");
         let reader =
-            || File::open(Path::new("/a"), &How { access: Access::Read, ..how(Create::No) });
+            || OpenFile::open(Path::new("/a"), &How { access: Access::Read, ..how(Create::No) });
         let (one, two) = (reader().unwrap().file, reader().unwrap().file);
         assert_eq!(one.try_ofd_lock().unwrap(), Lock::Taken);
         assert_eq!(two.try_ofd_lock().unwrap(), Lock::Taken);

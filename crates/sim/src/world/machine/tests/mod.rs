@@ -20,7 +20,7 @@ use forebay_block::{
 use forebay_uring::{Access, Arena, Choice, Create, How, Truncate};
 
 use super::{MachinePlan, VolumePlan, install};
-use crate::platform::{Backend, File, Opened};
+use crate::platform::{Backend, OpenFile, Opened};
 use crate::random::PerMille;
 use crate::trace::Tracing;
 use crate::world::{self, Settings, memory, run};
@@ -57,10 +57,10 @@ fn how(create: Create) -> How {
 }
 
 fn open(path: &str, create: Create) -> std::io::Result<Opened> {
-    File::open(Path::new(path), &how(create))
+    OpenFile::open(Path::new(path), &how(create))
 }
 
-fn make(path: &str) -> File {
+fn make(path: &str) -> OpenFile {
     let Opened { file, created } = open(path, Create::New).unwrap();
     assert!(created);
     file
@@ -74,14 +74,14 @@ fn errno(error: &std::io::Error) -> i32 {
 struct Rig {
     arena: Arc<Arena>,
     backend: Backend,
-    file: Arc<File>,
+    file: Arc<OpenFile>,
     tag: u16,
 }
 
 const TARGET: Target = Target(0);
 
 impl Rig {
-    fn new(choice: Choice, file: Arc<File>) -> Self {
+    fn new(choice: Choice, file: Arc<OpenFile>) -> Self {
         let arena = Arc::new(Arena::private(64).unwrap());
         let mut backend = Backend::chosen(choice, Arc::clone(&arena), 64).unwrap();
         backend.attach(TARGET, Arc::clone(&file));

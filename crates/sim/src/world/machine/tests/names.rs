@@ -75,7 +75,7 @@ fn a_protected_file_or_device_opens_for_reading_alone() {
             set_protected(path, true);
             assert_eq!(errno(&open(path, Create::No).unwrap_err()), libc::EACCES);
             let read = How { access: Access::Read, ..how(Create::No) };
-            let file = File::open(Path::new(path), &read).unwrap().file;
+            let file = OpenFile::open(Path::new(path), &read).unwrap().file;
             assert_eq!(file.access(), Access::Read);
             assert_eq!(errno(&file.write_all_at(&[1; 4096], 0).unwrap_err()), libc::EBADF);
         }

@@ -650,7 +650,7 @@ impl OpenFile {
         Ok(lock)
     }
 
-    /// Releases the lock, unless it was [left](File::leave).
+    /// Releases the lock, unless it was [left](OpenFile::leave).
     ///
     /// # Errors
     /// The error of the kernel.

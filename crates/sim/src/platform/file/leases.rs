@@ -80,7 +80,7 @@ impl OpenFile {
         call(|machine| machine.lock(self.descriptor))
     }
 
-    /// Releases the lock, unless it was [left](File::leave).
+    /// Releases the lock, unless it was [left](OpenFile::leave).
     ///
     /// # Errors
     /// If the descriptor is closed.

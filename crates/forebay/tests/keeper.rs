@@ -288,8 +288,6 @@ fn a_program_that_is_no_keeper_is_refused() {
     for (keeper, what) in [
         (Keeper::program("/no/such/program"), "could not start the keeper"),
         (Keeper::program("/bin/false"), "does not answer"),
-        (kept::keeper().socket("/no/such/directory/socket"), "socket"),
-        (kept::keeper().log("/no/such/directory/log"), "log"),
         // A test of this program that does not ask to be a keeper.
         (Keeper::this_program().arguments(["--exact", "no_such_test"]), "does not answer"),
     ] {
@@ -298,8 +296,13 @@ fn a_program_that_is_no_keeper_is_refused() {
         assert_eq!(error.kind(), ErrorKind::Keeper);
         assert!(error.to_string().contains(what), "{error}");
     }
-    let error = build(kept::keeper().save_to("/no/such/directory"));
-    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    for keeper in [
+        kept::keeper().save_to("/no/such/directory"),
+        kept::keeper().socket("/no/such/directory/socket"),
+        kept::keeper().log("/no/such/directory/log"),
+    ] {
+        assert_eq!(build(keeper).kind(), ErrorKind::InvalidInput);
+    }
 }
 
 #[test]

@@ -190,7 +190,7 @@ mod tests {
             prop_assert_eq!(listed, clean.collect::<BTreeMap<_, _>>());
             // Readers find them, and ask the device for no others.
             let mut stash = FrameRuns::default();
-            let reader = Reader { caching: Caching::Cached, again: None };
+            let reader = Reader { caching: Caching::Cached, again: None, first_fill: 0 };
             for page in came.keys() {
                 let mut steps = Vec::new();
                 let mut read = || file.begin_read(page * PAGE, PAGE as usize, reader, &mut stash, &mut steps);

@@ -73,8 +73,19 @@ impl CachedFile {
 
     /// Drops the clean pages of a range that nobody uses.
     pub(crate) fn drop_clean_in(&mut self, pages: &Range<u64>, settled: &mut Settled) {
+        self.drop_idle_in(pages, Chunk::idle_clean, settled);
+    }
+
+    /// Drops the pages of a range that nobody uses: those of the mask that `which` returns, and
+    /// partial pages that were written and kept for a flush.
+    pub(crate) fn drop_idle_in(
+        &mut self,
+        pages: &Range<u64>,
+        which: impl Fn(&Chunk) -> u64,
+        settled: &mut Settled,
+    ) {
         let chunks = self.index.chunks_in(pages);
-        let idle = |chunk: &Chunk| chunk.idle_clean() | chunk.idle_partial();
+        let idle = |chunk: &Chunk| which(chunk) | chunk.idle_partial();
         let idle = chunks.map(|(first, mask, chunk)| (first, idle(chunk) & mask));
         let idle: Vec<(u64, u64)> = idle.filter(|(_, mask)| *mask != 0).collect();
         idle.into_iter().for_each(|(first, mask)| self.drop_idle(first, mask, settled));

@@ -67,6 +67,8 @@ pub(crate) struct Chunk {
     pub(crate) spans: [(u16, u16); CHUNK_PAGES as usize],
     /// How often they were read, and whether they stay.
     pub(crate) uses: Uses,
+    /// The number of the fill that last brought each page of a shared file. 0 without one.
+    fills: Option<Box<[u64; CHUNK_PAGES as usize]>>,
 }
 
 impl Chunk {
@@ -90,6 +92,7 @@ impl Chunk {
             exact: 0,
             spans: [WHOLE; CHUNK_PAGES as usize],
             uses: Uses::default(),
+            fills: None,
         }
     }
 
@@ -114,6 +117,20 @@ impl Chunk {
 
     pub(crate) fn set_epoch(&mut self, slot: usize, epoch: u64) {
         self.epochs[slot] = epoch;
+    }
+
+    /// The pages from `slot` on are being read by the fill with this number.
+    pub(crate) fn set_fill(&mut self, slot: usize, count: u32, number: u64) {
+        let fills = self.fills.get_or_insert_with(|| Box::new([0; CHUNK_PAGES as usize]));
+        fills[slot..slot + count as usize].fill(number);
+    }
+
+    /// The whole pages whose bytes may be older than the fill with this number. Dirty pages, pages
+    /// at the device and pages kept for a flush are newer: they were written here.
+    pub(crate) fn older_than(&self, number: u64) -> u64 {
+        let newer = |slot: &usize| self.fills.as_ref().is_some_and(|fills| fills[*slot] >= number);
+        let clean = self.present & !(self.dirty | self.sending | self.held());
+        slots(clean).filter(newer).fold(clean, |mask, slot| mask & !(1 << slot))
     }
 
     /// How many of `most` pages from `slot` on lie one after the other in memory, from that of

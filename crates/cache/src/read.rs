@@ -1,7 +1,9 @@
 //! The caller's side of a read: pin pages in memory, copy without the lock, unpin.
 //!
 //! The context reads missing pages into frames, as one request per contiguous run. On a shared file
-//! a read first drops the clean pages of its range, so it returns what is on disk now.
+//! a read first drops the clean pages of its range, so it returns the current bytes. Pages that
+//! other readers use or are bringing in cannot be dropped. They may be older than the bytes on
+//! disk, so the read waits until they are gone, and then reads them again.
 
 use std::ops::Range;
 
@@ -10,6 +12,7 @@ use forebay_block::{Bio, Class, Errno, Frame, Operation};
 use crate::bits::{bits, parts};
 use crate::file::CachedFile;
 use crate::frames::{FrameRun, FrameRuns};
+use crate::index::Chunk;
 use crate::limits::{FILL_PAGES, PAGE, STEP_PAGES};
 use crate::partial::{Partial, Rest};
 use crate::readahead::ReadaheadRoom;
@@ -47,6 +50,9 @@ pub struct Reader {
     pub caching: Caching,
     /// Page that it has just read in part. Reading on in it does not count as another use.
     pub again: Option<u64>,
+    /// The first fill that it may read from if the file is shared, as [`CachedFile::start_read`]
+    /// has returned it.
+    pub first_fill: u64,
 }
 
 /// Reason why a step of a read ended.
@@ -65,12 +71,21 @@ pub enum ReadStop {
 }
 
 impl CachedFile {
-    /// Starts a read of a range. On a shared file, drops its clean pages, which may be stale.
-    pub fn start_read(&mut self, range: &Range<u64>, settled: &mut Settled) {
+    /// Starts a read. Returns the first fill that it may read from on a shared file: one that is
+    /// sent from now on.
+    #[must_use]
+    pub fn start_read(&self) -> u64 {
+        if self.lease.is_exclusive() { 0 } else { self.flights.last_fill() + 1 }
+    }
+
+    /// Drops the pages of a range that a reader may not read from, as far as nobody uses them.
+    /// Called before each step of the read.
+    pub fn drop_stale(&mut self, range: &Range<u64>, reader: Reader, settled: &mut Settled) {
         if self.lease.is_exclusive() || range.is_empty() {
             return;
         }
-        self.drop_clean_in(&(range.start / PAGE..range.end.div_ceil(PAGE)), settled);
+        let stale = |chunk: &Chunk| chunk.idle_clean() & chunk.older_than(reader.first_fill);
+        self.drop_idle_in(&(range.start / PAGE..range.end.div_ceil(PAGE)), stale, settled);
     }
 
     /// Plans the copies of one step of a read of `[offset, offset + length)`, which must lie within
@@ -121,6 +136,7 @@ impl CachedFile {
         if unfenced == 0 {
             return Err(ReadStop::Busy);
         }
+        let is_shared = self.lease.is_shared();
         let wanted = page..wanted.end.min(page.saturating_add(unfenced));
         let step = |frame, count: u64| {
             let length = left.min((count * PAGE) as usize - at);
@@ -132,7 +148,11 @@ impl CachedFile {
                 return Err(ReadStop::Busy);
             }
             if chunk.present & bit != 0 {
-                let usable = chunk.present & !(chunk.busy | chunk.filling);
+                let stale = if is_shared { chunk.older_than(reader.first_fill) } else { 0 };
+                if stale & bit != 0 {
+                    return Err(ReadStop::Busy);
+                }
+                let usable = chunk.present & !(chunk.busy | chunk.filling | stale);
                 let most = (wanted.end - page).min(most).min(64 - slot as u64) as u32;
                 let alike = (usable >> slot).trailing_ones().min(most);
                 let alike = chunk.frames_in_a_row(slot, alike);
@@ -359,6 +379,12 @@ impl CachedFile {
         let flight = self
             .flights
             .start(Flight::Fill { pages: pages.clone(), waited: class == Class::Waited });
+        if self.lease.is_shared() {
+            let number = self.flights.last_fill();
+            for (page, slot, count) in parts(pages.clone()) {
+                self.index.chunk_mut(page).0.set_fill(slot, count, number);
+            }
+        }
         let length = self.bytes_of(&pages);
         let segments = segments.cut_to(length);
         self.bio(Operation::Read, pages.start * PAGE, length, segments, class, flight)

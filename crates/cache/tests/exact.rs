@@ -149,11 +149,12 @@ impl Model {
         let look = self.file.look();
         self.file.observe_disk_size(self.disk.len() as u64, look, &mut self.settled);
         let end = (at + length).min(self.file.size() as usize).max(at);
-        self.file.start_read(&(at as u64..end as u64), &mut self.settled);
-        self.finish();
-        let reader = Reader { caching: Caching::Cached, again: None };
+        let first_fill = self.file.start_read();
+        let reader = Reader { caching: Caching::Cached, again: None, first_fill };
         let mut done = at;
         while done < end {
+            self.file.drop_stale(&(done as u64..end as u64), reader, &mut self.settled);
+            self.finish();
             let mut read = Vec::new();
             let (planned, stop) =
                 self.file.begin_read(done as u64, end - done, reader, &mut self.free, &mut read);
@@ -260,7 +261,9 @@ impl Model {
     fn end(mut self) {
         self.ask(TicketKind::FlushData);
         assert_eq!((self.file.dirty_pages(), self.file.kept_pages()), (0, 0));
-        self.file.start_read(&(0..BYTES as u64), &mut self.settled);
+        let first_fill = self.file.start_read();
+        let reader = Reader { caching: Caching::Cached, again: None, first_fill };
+        self.file.drop_stale(&(0..BYTES as u64), reader, &mut self.settled);
         self.finish();
         self.file.discard(&mut self.settled);
         self.finish();

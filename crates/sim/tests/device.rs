@@ -75,7 +75,7 @@ fn contract_10_a_discard_waits_for_what_is_on_its_way_and_holds_off_what_is_new(
     let (_, stop) = single.cache.begin_read(
         6 * BLOCK,
         10,
-        Reader { caching: Caching::Cached, again: None },
+        Reader { caching: Caching::Cached, again: None, first_fill: 0 },
         &mut FrameRuns::default(),
         &mut Vec::new(),
     );

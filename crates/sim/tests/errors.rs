@@ -119,7 +119,7 @@ fn contract_16_a_fill_is_not_held_up_for_an_end_that_nobody_waits_for() {
     assert_eq!(single.evict(4), 4);
     let mut stash = FrameRuns::default();
     single.frames.take(4, &mut stash);
-    let reader = Reader { caching: Caching::Cached, again: None };
+    let reader = Reader { caching: Caching::Cached, again: None, first_fill: 0 };
     // A page, and the end behind it: nothing is started until the page has ended, which fails the
     // sync.
     single.write(0, &data(2, PAGE));

@@ -99,6 +99,8 @@ pub(crate) struct Flights {
     alone: usize,
     extending: usize,
     flushing: usize,
+    /// Fills ever sent.
+    fills: u64,
     /// Pages of the exact flight. It sends them from the frames that they have.
     exact: Range<u64>,
 }
@@ -108,6 +110,7 @@ impl Flights {
         if let Flight::Exact { bytes } = &flight {
             self.exact = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
         }
+        self.fills += u64::from(matches!(flight, Flight::Fill { .. }));
         self.count(&flight, 1);
         match self.free.pop() {
             Some(slot) => {
@@ -204,6 +207,11 @@ impl Flights {
 
     pub(crate) fn is_extending(&self) -> bool {
         self.extending > 0
+    }
+
+    /// Returns the number of the fill that was sent last. They are counted from 1.
+    pub(crate) fn last_fill(&self) -> u64 {
+        self.fills
     }
 
     pub(crate) fn is_flushing(&self) -> bool {

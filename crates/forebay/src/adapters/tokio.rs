@@ -219,9 +219,8 @@ impl<F: Borrow<File> + Unpin> AsyncRead for Cursor<F> {
             }
             let is_ahead = ahead.begin(file, *position, length);
             let length = if is_ahead { ahead.memory().len() } else { length };
-            file.inode.start_read(&file.shared, *position, length);
             let bytes = *position..position.saturating_add(length as u64);
-            let reading = Reading::new(bytes, file.caching());
+            let reading = file.inode.start_read(&file.shared, bytes, file.caching());
             polled.reading = Some(Started { position: *position, is_ahead, done: 0, reading });
         }
         let started = polled.reading.as_mut().expect("it has started");

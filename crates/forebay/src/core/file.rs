@@ -32,7 +32,6 @@ use crate::core::layout::Layout;
 use crate::core::leader::Syncing;
 use crate::core::limits::{BYPASS_BYTES, BYPASS_BYTES_AT_ONCE};
 use crate::core::open::Open;
-use crate::core::read::Reading;
 use crate::core::room::make_room;
 use crate::core::shared::Shared;
 use crate::core::slices::{Slices, SlicesMut};
@@ -147,9 +146,8 @@ impl File {
         offset: u64,
     ) -> Result<usize> {
         self.shared.check()?;
-        self.inode.start_read(&self.shared, offset, buffer.len());
-        let mut reading =
-            Reading::new(offset..offset.saturating_add(buffer.len() as u64), self.caching());
+        let bytes = offset..offset.saturating_add(buffer.len() as u64);
+        let mut reading = self.inode.start_read(&self.shared, bytes, self.caching());
         let mut done = 0;
         while buffer.len() > 0 {
             let Some(position) = offset.checked_add(done as u64) else { break };

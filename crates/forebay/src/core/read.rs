@@ -36,12 +36,6 @@ pub(crate) struct Reading {
     ahead: Range<u64>,
 }
 
-impl Reading {
-    pub(crate) fn new(bytes: Range<u64>, caching: Caching) -> Self {
-        Self { bytes, reader: Reader { caching, again: None }, advised: false, ahead: 0..0 }
-    }
-}
-
 /// Reason why a step of a read ended before it copied anything.
 #[derive(Debug)]
 enum Stop {
@@ -77,19 +71,19 @@ struct Step<'a> {
 }
 
 impl Inode {
-    /// Starts a read of a range. Drops clean pages of a shared file there, so that the read sees
-    /// the bytes that other programs have written.
-    pub(crate) fn start_read(self: &Arc<Self>, shared: &Shared, offset: u64, length: usize) {
+    /// Starts a read of a range. On a shared file it sees the bytes that other programs have
+    /// written before.
+    pub(crate) fn start_read(
+        self: &Arc<Self>,
+        shared: &Shared,
+        bytes: Range<u64>,
+        caching: Caching,
+    ) -> Reading {
         self.check_lease(shared);
-        let size = self.length(shared);
-        if self.lock().cache.liberties() == Liberties::Exclusive {
-            return;
-        }
-        let end = offset.saturating_add(length as u64).min(size);
-        let range = offset.min(end)..end;
-        shared.change(self, |file| {
-            file.apply(|cache, settled| cache.start_read(&range, settled));
-        });
+        self.length(shared);
+        let first_fill = self.lock().cache.start_read();
+        let reader = Reader { caching, again: None, first_fill };
+        Reading { bytes, reader, advised: false, ahead: 0..0 }
     }
 
     /// Makes one step of a read. Returns the number of bytes copied; 0 only at the end of the file.
@@ -189,11 +183,16 @@ impl Step<'_> {
         if self.length == 0 {
             return Err(Stop::End);
         }
+        let reader = self.reading.reader;
+        if file.cache.liberties() == Liberties::Shared {
+            let rest = self.offset..self.offset + self.length as u64;
+            file.apply(|cache, settled| cache.drop_stale(&rest, reader, settled));
+        }
         advise(file, self.shared, self.reading);
         let State { cache, stash, .. } = &mut **file;
         // Without frames at first: pages in memory need no frame. Pages to be read need frames for
         // the length of the step.
-        let (reader, none) = (self.reading.reader, &mut FrameRuns::default());
+        let none = &mut FrameRuns::default();
         let (mut planned, mut stop) =
             cache.begin_read(self.offset, self.length, reader, none, steps);
         if planned == 0 && stop == ReadStop::NoFrames {

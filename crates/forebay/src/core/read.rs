@@ -183,16 +183,16 @@ impl Step<'_> {
         if self.length == 0 {
             return Err(Stop::End);
         }
-        let reader = self.reading.reader;
         if file.cache.liberties() == Liberties::Shared {
             let rest = self.offset..self.offset + self.length as u64;
+            let reader = self.reading.reader;
             file.apply(|cache, settled| cache.drop_stale(&rest, reader, settled));
         }
         advise(file, self.shared, self.reading);
         let State { cache, stash, .. } = &mut **file;
         // Without frames at first: pages in memory need no frame. Pages to be read need frames for
         // the length of the step.
-        let none = &mut FrameRuns::default();
+        let (reader, none) = (self.reading.reader, &mut FrameRuns::default());
         let (mut planned, mut stop) =
             cache.begin_read(self.offset, self.length, reader, none, steps);
         if planned == 0 && stop == ReadStop::NoFrames {

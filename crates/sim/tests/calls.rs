@@ -40,7 +40,7 @@ fn contract_10_handles_of_devices_permit_what_they_are_for() {
 /// Past the cache in some of the opens, and with deaths of the process.
 #[test]
 fn contract_04_every_form_of_a_call_before_a_death() {
-    let marks = swarm("contract_04_every_form", 80, |seed| {
+    let marks = swarm("contract_04_every_form", 160, |seed| {
         Plan::deaths(seed).with_all_calls(seed).past_the_cache(seed)
     });
     assert_marks(

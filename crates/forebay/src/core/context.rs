@@ -21,8 +21,9 @@ mod kept;
 mod leases;
 mod reserve;
 mod serve;
+mod young;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -61,6 +62,8 @@ pub(crate) struct Writeback {
     knobs: OfContext,
     /// Its files, by the number of their target.
     files: Vec<Option<Held>>,
+    /// Files that were opened a moment ago, by the number of their target.
+    young: BTreeMap<u32, Arc<Inode>>,
     /// Bios of callers that wait for room in the queue.
     pending: VecDeque<(Arc<Inode>, Bio)>,
     /// Bios lent to other contexts, and by them.
@@ -114,6 +117,7 @@ impl Writeback {
             queue,
             knobs,
             files: Vec::new(),
+            young: BTreeMap::new(),
             pending: VecDeque::new(),
             guests: Guests::default(),
             reservations: Reservations::default(),
@@ -135,6 +139,7 @@ impl Writeback {
     pub(crate) fn run(mut self) -> End {
         loop {
             let mut more = self.take_messages();
+            self.attach_young();
             self.settle_returned();
             more |= self.hand_over();
             self.direct.take_held(&mut self.backend, &self.shared);
@@ -176,15 +181,21 @@ impl Writeback {
                 // sleep until the push has ended.
                 Pop::Busy => return true,
             };
+            self.attach_for(&message);
             match message {
-                Message::Attach(inode) => self.attach(inode),
+                Message::Attach(inode) => self.announced(inode),
                 Message::Renew(inode) if self.has(&inode) => self.renew(&inode),
-                Message::Inode(inode) if self.has(&inode) => self.look_at(inode),
+                Message::Inode(inode) | Message::Soon(inode) if self.has(&inode) => {
+                    self.look_at(inode);
+                }
+                // It is looked at when it is attached.
+                Message::Soon(inode) if self.is_young(&inode) => {}
                 Message::Uncached(inode) if self.has(&inode) => {
                     self.agenda.push(Why::Uncached, &inode);
                 }
                 Message::Renew(inode) => self.send_on(inode, Message::Renew),
                 Message::Inode(inode) => self.send_on(inode, Message::Inode),
+                Message::Soon(inode) => self.send_on(inode, Message::Soon),
                 Message::Uncached(inode) => self.send_on(inode, Message::Uncached),
                 Message::Submit(inode, bio) => self.pending.push_back((inode, bio)),
                 Message::Lent(inode, bio) => self.guests.lent(inode, bio),
@@ -197,7 +208,10 @@ impl Writeback {
                 }
                 Message::Knobs(knobs) => self.set_knobs(knobs),
                 Message::Look => {}
-                Message::Place => self.place_all(),
+                Message::Place => {
+                    self.attach_all();
+                    self.place_all();
+                }
                 Message::Stop => self.stop = true,
             }
         }

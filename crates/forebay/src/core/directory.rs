@@ -80,6 +80,7 @@ impl Directory {
     pub(crate) fn send(&self, message: Message) {
         match &message {
             Message::Inode(inode)
+            | Message::Soon(inode)
             | Message::Uncached(inode)
             | Message::Attach(inode)
             | Message::Renew(inode)

@@ -377,7 +377,8 @@ impl Engine {
             (false, true) => self.claim(&file, target, created).map_err(at_path)?,
             (false, false) => self.lease_for_reading(&file, target),
         };
-        let length = file.length().map_err(cannot_look).map_err(at_path)?;
+        let length =
+            if created { 0 } else { file.length().map_err(cannot_look).map_err(at_path)? };
         if liberties == Liberties::Exclusive && open.write && !is_device && !created {
             give_back_after_crash(path, &file, length);
         }

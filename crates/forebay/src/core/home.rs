@@ -87,7 +87,8 @@ impl Home {
                 files::identity_of(parent.unwrap_or(Path::new("."))).ok().map(hashed)
             }
         };
-        let seen = group_of_data(file, volume, length.saturating_sub(1));
+        let last = length.checked_sub(1);
+        let seen = last.and_then(|last| group_of_data(file, volume, last));
         // A file without blocks usually gets them near its inode.
         let group = seen.or_else(|| volume.geometry(file)?.group_of_inode(file.identity().inode));
         Self {

@@ -305,6 +305,11 @@ impl State {
         attaches
     }
 
+    /// Returns whether no context has had the file yet.
+    pub(crate) fn is_young(&self) -> bool {
+        self.attached == Attached::NotYet
+    }
+
     /// Begins to close the file on the thread of a caller: no context attaches it from now on.
     /// Returns its entry and its generation in the arena, or `None` if a context has to close it.
     pub(crate) fn begin_closing_here(

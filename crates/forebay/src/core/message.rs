@@ -19,8 +19,10 @@ pub(crate) enum Message {
     Attach(Arc<Inode>),
     /// The descriptor of this file was replaced.
     Renew(Arc<Inode>),
-    /// Look at this file: it became dirty, a caller waits for it, or its last handle was dropped.
+    /// Look at this file: a caller waits for it, or its last handle was dropped.
     Inode(Arc<Inode>),
+    /// Look at this file at the next tick: it became dirty.
+    Soon(Arc<Inode>),
     /// This file has many dirty pages that are dropped after their write.
     Uncached(Arc<Inode>),
     /// A bio of a caller for this file.
@@ -49,7 +51,8 @@ impl From<Effect> for Message {
     fn from(effect: Effect) -> Self {
         match effect {
             Effect::Look => Self::Look,
-            Effect::LookAt(inode) | Effect::LookSoon(inode) => Self::Inode(inode),
+            Effect::LookAt(inode) => Self::Inode(inode),
+            Effect::LookSoon(inode) => Self::Soon(inode),
             Effect::Uncached(inode) => Self::Uncached(inode),
             Effect::Submit(inode, bio) => Self::Submit(inode, bio),
         }

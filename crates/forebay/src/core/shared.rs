@@ -125,7 +125,7 @@ impl Shared {
         for effect in after.effects() {
             match effect {
                 Effect::LookSoon(inode) => {
-                    let message = Message::Inode(Arc::clone(&inode));
+                    let message = Message::Soon(Arc::clone(&inode));
                     self.contexts.send_quietly(&inode, message, Until::Tick);
                 }
                 effect => self.send(effect.into()),

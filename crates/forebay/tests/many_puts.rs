@@ -1,0 +1,51 @@
+//! Many threads that create, sync and close files: the callers close them, and the context sleeps.
+//! Alone in its process, because it counts what the threads of the process do.
+
+mod support;
+
+use std::fs;
+
+use forebay::{Engine, Open};
+use support::MIB;
+
+const THREADS: u64 = 32;
+const PUTS: u64 = 60;
+
+/// Counts how often the threads of contexts went to sleep.
+fn sleeps() -> u64 {
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    let of_task = |path: std::path::PathBuf| {
+        let name = fs::read_to_string(path.join("comm")).ok()?;
+        let status = fs::read_to_string(path.join("status")).ok()?;
+        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches"))?;
+        let count = line.split_whitespace().last()?.parse::<u64>().ok()?;
+        name.trim().strip_prefix("forebay-")?.parse::<u32>().ok().map(|_| count)
+    };
+    tasks.filter_map(|task| of_task(task.unwrap().path())).sum()
+}
+
+#[test]
+fn short_lived_files_wake_no_context() {
+    let directory = support::directory();
+    let engine = Engine::builder().cache_bytes(32 * MIB).build().unwrap();
+    engine.set("contexts", "1").unwrap();
+    let before = sleeps();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (engine, directory) = (&engine, directory.path());
+            scope.spawn(move || {
+                for put in 0..PUTS {
+                    let path = directory.join(format!("{thread}-{put}"));
+                    let file = engine.open(&path, Open::temporary()).unwrap();
+                    file.write_at(&[1; 16 << 10], 0).unwrap();
+                    file.sync_data().unwrap();
+                    file.close().unwrap();
+                }
+            });
+        }
+    });
+    let (slept, puts) = (sleeps() - before, THREADS * PUTS);
+    println!("{slept} sleeps of the context for {puts} files");
+    assert!(before > 0, "the context is a thread with that name");
+    assert!(slept < puts / 4, "{slept} sleeps of the context for {puts} files");
+}

@@ -287,16 +287,17 @@ impl CachedFile {
 
     /// Returns a mark to take before asking the file system for the size without the lock.
     #[must_use]
-    pub fn look(&self) -> Look {
-        self.sizes.look()
+    pub fn look(&mut self) -> Look {
+        self.sizes.begin_look()
     }
 
     /// Records the size in the file system of a shared file, read after `look` was taken. Other
     /// programs may have moved the end. A larger size is adopted at once. A smaller size is adopted
     /// only if nothing of ours could have made the file longer since, and no unwritten data will.
+    /// An answer that comes after that of a later look is ignored.
     pub fn observe_disk_size(&mut self, disk_size: u64, look: Look, settled: &mut Settled) {
         let is_cut = look.is_cut_since(self.sizes.look()) || self.is_being_cut();
-        if self.lease.is_exclusive() || is_cut {
+        if !self.sizes.is_answered(look) || self.lease.is_exclusive() || is_cut {
             return;
         }
         let is_settled =

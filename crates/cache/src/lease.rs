@@ -29,13 +29,13 @@ impl CachedFile {
     /// stale, and takes the current size.
     ///
     /// Returns `false` and changes nothing if a page is dirty, kept, in use or at the device,
-    /// because a page being read may be older than the last write of another program; or if
-    /// something else changed `disk_size` after it was read ([`CachedFile::look`]). Release the
-    /// lease then.
+    /// because a page being read may be older than the last write of another program; or if since
+    /// the look ([`CachedFile::look`]) something else changed `disk_size`, or the lease was given
+    /// up. Begin the look before the lease is requested. Release the lease if this fails.
     #[must_use]
     pub fn own(&mut self, disk_size: u64, look: Look, settled: &mut Settled) -> bool {
         let is_quiet = self.flights.is_empty() && self.index.is_quiet() && !self.is_dirty();
-        let is_stale = look != self.sizes.look();
+        let is_stale = self.sizes.is_stale(look);
         if self.lease.breaking().is_some()
             || self.has_tickets()
             || self.flushes.is_awaited()
@@ -58,6 +58,7 @@ impl CachedFile {
             return;
         }
         self.lease.share();
+        self.sizes.note_break();
         self.holes.forget();
         self.claim_dirty();
         self.drop_clean_in(&(0..u64::MAX), settled);

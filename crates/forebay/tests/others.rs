@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -430,7 +430,7 @@ fn a_child_that_writes_around_holes() {
 fn contract_06_what_others_appended_while_we_were_stopped_survives() {
     let Some(_time) = BreakTime::set("stopped_space") else { return };
     at_once("stopped_space", |directories| {
-        let paths = numbered(directories, 1);
+        let paths = numbered(directories, 2);
         let places = (directories, &paths[..]);
         let said = while_stopped("a_child_that_has_space_beyond_the_end", places, |file| {
             let end = file.metadata().unwrap().len();
@@ -451,7 +451,7 @@ fn contract_06_what_others_appended_while_we_were_stopped_survives() {
 
 #[test]
 fn a_child_that_has_space_beyond_the_end() {
-    let Some(paths) = told_to_use(1) else { return };
+    let Some(paths) = told_to_use(2) else { return };
     let engine = Engine::builder()
         .cache_bytes(32 << 20)
         .dirty_age(Duration::from_millis(5))
@@ -468,10 +468,51 @@ fn a_child_that_has_space_beyond_the_end() {
         support::eventually(Duration::from_secs(2), || support::mark(path).is_some())
     };
     let marked = paths.iter().filter(|path| marked(path)).count();
+    let held = hold_the_watch_back();
     wait_to_be_stopped();
     process::tell(format_args!("files with reserved space: {marked}"));
+    // Half of them before this process hears that it has lost the leases.
+    let mut files = files.into_iter();
+    let at_once = files.len() / 2;
+    files.by_ref().take(at_once).for_each(|file| file.close().unwrap());
+    drop(held);
     std::thread::sleep(Duration::from_millis(300));
-    files.into_iter().for_each(|file| file.close().unwrap());
+    files.for_each(|file| file.close().unwrap());
+}
+
+/// Another program appends while space is allocated here: the file is never made shorter.
+#[test]
+fn contract_06_an_allocation_cuts_off_nothing_that_others_append() {
+    everywhere("allocated", |directory| {
+        let path = directory.join("file");
+        let engine = lazy_engine();
+        let file = engine.open(&path, Open::create()).unwrap();
+        let is_over = AtomicBool::new(false);
+        let blocks = std::thread::scope(|scope| {
+            let appended = scope.spawn(|| {
+                let options = std::fs::OpenOptions::new().append(true).open(&path);
+                let (mut other, mut blocks) = (options.unwrap(), 0_u64);
+                while !is_over.load(Ordering::Relaxed) {
+                    blocks += 1;
+                    other.write_all(&blocks.to_le_bytes().repeat(512)).unwrap();
+                }
+                blocks
+            });
+            for _ in 0..200 {
+                // Just beyond the end, which moves on.
+                let length = std::fs::metadata(&path).unwrap().len() + 2 * PAGE;
+                file.allocate(0, length).unwrap();
+            }
+            is_over.store(true, Ordering::Relaxed);
+            appended.join().unwrap()
+        });
+        file.close().unwrap();
+        let found = std::fs::read(&path).unwrap();
+        let stamps =
+            found.chunks(4096).map(|block| u64::from_le_bytes(block[..8].try_into().unwrap()));
+        let stamps: Vec<u64> = stamps.filter(|stamp| *stamp > 0).collect();
+        assert!(stamps.iter().copied().eq(1..=blocks), "{blocks} were appended: {stamps:?}");
+    });
 }
 
 /// Clean pages are stale once the lease was taken: they are not read, and no part of a page is

@@ -4,10 +4,11 @@
 mod positioned;
 mod support;
 
-use std::future::poll_fn;
+use std::future::{Future as _, poll_fn};
 use std::io::{self, IoSlice, IoSliceMut, SeekFrom};
+use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use forebay::{Cursor, Engine, File, Open};
@@ -114,6 +115,31 @@ fn tokio_waits_where_the_cache_is_full() {
         });
         assert!(engine.stats().throttle_waits > 0);
     });
+}
+
+/// A read that was given up is not taken for the next one, which comes later.
+#[test]
+fn contract_06_a_read_given_up_leaves_no_old_bytes() {
+    let (engine, directory) = (engine(), support::directory());
+    let path = directory.path().join("file");
+    std::fs::write(&path, pattern(1, 4096)).unwrap();
+    // Open elsewhere for writing, so there is no lease.
+    let other = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    let file = engine.open(&path, Open::read()).unwrap();
+    for round in 2..8 {
+        let mut cursor = Cursor::new(&file);
+        let mut found = vec![0; 4096];
+        let mut reading = Box::pin(cursor.read_exact(&mut found));
+        let polled = reading.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        drop(reading);
+        if polled.is_ready() {
+            continue;
+        }
+        std::thread::sleep(Duration::from_millis(150));
+        other.write_all_at(&pattern(round, 4096), 0).unwrap();
+        runtime().block_on(cursor.read_exact(&mut found)).unwrap();
+        assert!(found == pattern(round, 4096), "round {round}: older bytes");
+    }
 }
 
 /// Appends of tasks that take turns, some of them given up while they wait; nobody waits for those.

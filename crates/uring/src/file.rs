@@ -436,6 +436,15 @@ impl OpenFile {
         self.fallocate(FallocateFlags::KEEP_SIZE, offset, length)
     }
 
+    /// Allocates space for a range, and extends the file to its end if it is shorter. It is never
+    /// made shorter, also if other programs extend it at the same time.
+    ///
+    /// # Errors
+    /// As [`OpenFile::allocate`].
+    pub fn extend(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.fallocate(FallocateFlags::empty(), offset, length)
+    }
+
     /// Frees the space of a range, which then reads as zeroes, without changing the size. ext4
     /// keeps space beyond the end; only [`OpenFile::truncate`] frees that.
     ///
@@ -586,6 +595,10 @@ impl OpenFile {
             Access::ReadWrite => lease::Kind::Write,
         };
         let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
+        if lease.as_ref().is_some_and(|lease| !lease.is_whole()) {
+            // Another program waits for it, and it is about to be released.
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         if lease.is_none() {
             *lease = Some(watch.take(self.as_fd(), key, kind)?);
         }

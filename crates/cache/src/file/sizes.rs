@@ -20,6 +20,10 @@ pub struct Look {
     cuts: u64,
     /// Requests that have ended; each may have moved the end.
     writes: u64,
+    /// Times that the lease was given up, so that other programs may have moved the end.
+    breaks: u64,
+    /// Looks before this one.
+    number: u64,
 }
 
 impl Look {
@@ -34,6 +38,14 @@ impl Look {
     }
 }
 
+/// Looks at the size in the file system, in order of their beginning.
+#[derive(Default, Debug)]
+struct Looks {
+    begun: u64,
+    /// The youngest one whose answer has come.
+    answered: Option<u64>,
+}
+
 /// Sizes of one file.
 #[derive(Debug)]
 pub(crate) struct Sizes {
@@ -45,13 +57,15 @@ pub(crate) struct Sizes {
     /// Whole pages that the file had when it was opened. No space is reserved below.
     origin_pages: u64,
     look: Look,
+    looks: Looks,
 }
 
 impl Sizes {
     pub(crate) fn of_a_file(bytes: u64) -> Self {
         let origin_pages = bytes.div_ceil(PAGE);
         let look = Look::default();
-        Self { size: bytes, disk_size: bytes, is_device: false, origin_pages, look }
+        let looks = Looks::default();
+        Self { size: bytes, disk_size: bytes, is_device: false, origin_pages, look, looks }
     }
 
     pub(crate) fn of_a_device(bytes: u64) -> Self {
@@ -80,6 +94,34 @@ impl Sizes {
 
     pub(crate) fn look(&self) -> Look {
         self.look
+    }
+
+    /// Begins a look at the size in the file system.
+    pub(crate) fn begin_look(&mut self) -> Look {
+        let number = self.looks.begun;
+        self.looks.begun += 1;
+        Look { number, ..self.look }
+    }
+
+    /// Returns whether the answer of a look counts: none that began later has been answered.
+    pub(crate) fn is_answered(&mut self, look: Look) -> bool {
+        let is_old = self.looks.answered.is_some_and(|answered| answered > look.number);
+        if !is_old {
+            self.looks.answered = Some(look.number);
+        }
+        !is_old
+    }
+
+    /// Returns whether since this look we may have changed the size in the file system, or other
+    /// programs were let at the file.
+    pub(crate) fn is_stale(&self, look: Look) -> bool {
+        let Look { cuts, writes, breaks, .. } = self.look;
+        (look.cuts, look.writes, look.breaks) != (cuts, writes, breaks)
+    }
+
+    /// Records that the lease is being given up.
+    pub(crate) fn note_break(&mut self) {
+        self.look.breaks += 1;
     }
 
     /// Returns the page that contains the end, if the end is inside a page. The last page of a

@@ -93,7 +93,7 @@ impl Ahead {
 }
 
 /// Returns whether reads of a file ask the device each time, and nothing in this engine writes it.
-fn serves(file: &File) -> bool {
+pub(super) fn serves(file: &File) -> bool {
     let inode = &file.inode;
     inode.file.kind() == Kind::Regular
         && inode.file.access() == Access::Read

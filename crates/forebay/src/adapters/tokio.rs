@@ -9,11 +9,12 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
-use forebay_cache::TicketKind;
+use forebay_cache::{Liberties, TicketKind};
 use tokio::io::{AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
 
-use crate::adapters::ahead::Ahead;
+use crate::adapters::ahead::{Ahead, serves};
 use crate::adapters::cursor::Cursor;
 use crate::core::counters::Counters;
 use crate::core::direct::plug::plugged_no_more;
@@ -21,10 +22,12 @@ use crate::core::error::Result;
 use crate::core::file::File;
 use crate::core::inode::space::{Allocated, Promise};
 use crate::core::level::Queued;
+use crate::core::limits::CURSOR_AHEAD_FRESH;
 use crate::core::read::Reading;
 use crate::core::room::make_room;
 use crate::core::slices::{Slices, SlicesMut};
 use crate::core::ticket::Ticket;
+use crate::platform::clock;
 
 /// Maximum of bytes accepted or read in one poll. A longer copy would delay other tasks of the
 /// thread.
@@ -52,9 +55,20 @@ struct Started {
     /// Bytes read so far.
     done: usize,
     reading: Reading,
+    began: Instant,
+    /// Time after which a shared file is read anew.
+    patience: Duration,
 }
 
 impl Started {
+    /// Returns whether other programs may have changed what it has read so far. A future that was
+    /// dropped leaves its read behind, and the next one may come much later.
+    fn is_stale(&self, file: &File) -> bool {
+        let is_shared = file.inode.lock().cache.liberties() == Liberties::Shared;
+        let is_late = clock::instant().saturating_duration_since(self.began) >= self.patience;
+        is_shared && is_late || self.is_ahead && !serves(file)
+    }
+
     /// Reads ahead as much as there is memory for, or makes one step of a read into `wanted`.
     fn poll(
         &mut self,
@@ -210,7 +224,9 @@ impl<F: Borrow<File> + Unpin> AsyncRead for Cursor<F> {
         }
         let wanted = buffer.initialize_unfilled_to(length);
         // Once per read: for a shared file this drops the clean pages of the range.
-        if polled.reading.as_ref().is_none_or(|started| started.position != *position) {
+        let left_behind =
+            polled.reading.take_if(|left| left.position != *position || left.is_stale(file));
+        if polled.reading.is_none() {
             let taken = ahead.take(file, *position, wanted);
             if taken > 0 {
                 buffer.advance(taken);
@@ -221,7 +237,13 @@ impl<F: Borrow<File> + Unpin> AsyncRead for Cursor<F> {
             let length = if is_ahead { ahead.memory().len() } else { length };
             let bytes = *position..position.saturating_add(length as u64);
             let reading = file.inode.start_read(&file.shared, bytes, file.caching());
-            polled.reading = Some(Started { position: *position, is_ahead, done: 0, reading });
+            // Longer each time, so that a slow device is not asked without end.
+            let patience = left_behind
+                .filter(|left| left.position == *position)
+                .map_or(CURSOR_AHEAD_FRESH, |left| 2 * left.patience);
+            let began = clock::instant();
+            polled.reading =
+                Some(Started { position: *position, is_ahead, done: 0, reading, began, patience });
         }
         let started = polled.reading.as_mut().expect("it has started");
         let read = ready!(started.poll(file, context, ahead, wanted));

@@ -152,7 +152,7 @@ impl Inode {
     /// Returns the number of bytes in the file, with everything accepted so far. If other programs
     /// may have it open, asks the file system on the calling thread.
     pub(crate) fn length(self: &Arc<Self>, shared: &Shared) -> u64 {
-        let state = self.lock();
+        let mut state = self.lock();
         if state.cache.liberties() == Liberties::Exclusive {
             return state.cache.size();
         }

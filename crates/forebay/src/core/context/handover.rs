@@ -169,7 +169,12 @@ impl Writeback {
             if bio.operation == Operation::Allocate {
                 return self.reservations.make(&inode, bio);
             }
-            self.submit(inode.volume.number(), bio);
+            let state = inode.lock();
+            let bio = self.unless_refused(&inode, &state, bio);
+            drop(state);
+            if let Some(bio) = bio {
+                self.submit(inode.volume.number(), bio);
+            }
         }
     }
 

@@ -265,19 +265,25 @@ impl Writeback {
         if bio.operation == Operation::Allocate {
             return self.reservations.make(inode, bio);
         }
-        let gives_back = bio.operation == Operation::Punch
-            || bio.operation == Operation::SetLength && bio.class == Class::Background;
-        if gives_back && !inode.holds_lease(state) {
-            let refused = Err(Errno(libc::EAGAIN));
-            self.ended.push(Ended { bio, result: refused });
-            return;
-        }
+        let Some(bio) = self.unless_refused(inode, state, bio) else { return };
         if matches!(bio.operation, Operation::FlushData | Operation::FlushAll) {
             Counters::add(&self.shared.counters.flushes, 1);
             state.samples.flush_begins();
         }
         state.tell_sent(&self.shared, &bio);
         self.submit(inode.volume.number(), bio);
+    }
+
+    /// Returns the bio, unless it gives space back without the lease: other programs may have
+    /// written there. Then the bio ends.
+    pub(super) fn unless_refused(&mut self, inode: &Inode, state: &State, bio: Bio) -> Option<Bio> {
+        let gives_back = bio.operation == Operation::Punch
+            || bio.operation == Operation::SetLength && bio.class == Class::Background;
+        if gives_back && !inode.holds_lease(state) {
+            self.ended.push(Ended { bio, result: Err(Errno(libc::EAGAIN)) });
+            return None;
+        }
+        Some(bio)
     }
 
     pub(super) fn submit(&mut self, volume: usize, bio: Bio) {

@@ -3,9 +3,10 @@
 use std::future::poll_fn;
 use std::io::IoSlice;
 use std::ops::Range;
+use std::sync::Arc;
 
-use forebay_cache::TicketKind;
 use forebay_cache::limits::PAGE;
+use forebay_cache::{Liberties, TicketKind};
 
 use super::File;
 use crate::core::error::{Error, ErrorKind, Result};
@@ -54,8 +55,12 @@ impl File {
         let _turn = poll_fn(|context| self.poll_append(context)).await;
         match room::allocate(&self.shared, &self.inode, offset, length).await {
             Ok(_allocated) => match end.filter(|end| *end > self.len()) {
-                Some(end) => self.ask(TicketKind::SetLength(end)).await,
                 None => Ok(()),
+                // Other programs may extend the file at the same time, so its length is not set.
+                Some(_) if self.inode.lock().cache.liberties() == Liberties::Shared => {
+                    self.extend(offset, length).await
+                }
+                Some(end) => self.ask(TicketKind::SetLength(end)).await,
             },
             Err(error) => {
                 // Gives back what was allocated beyond the end. A sync reports a failure of it.
@@ -63,6 +68,23 @@ impl File {
                 Err(error)
             }
         }
+    }
+
+    /// Extends a shared file to the end of a range.
+    async fn extend(&self, offset: u64, length: u64) -> Result<()> {
+        let inode = Arc::clone(&self.inode);
+        let extended = wait::offload(&self.shared, move || {
+            let extended = inode.file.extend(offset, length);
+            extended.map_err(|error| {
+                Error::new(ErrorKind::at_device(&error), "could not extend the file")
+                    .because(error)
+                    .at_path(&inode.path)
+            })
+        });
+        extended.await?;
+        // Adopts the new size.
+        self.inode.length(&self.shared);
+        Ok(())
     }
 
     /// Frees the space of a range below the end of the file, which then reads as zeroes. The size

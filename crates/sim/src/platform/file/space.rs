@@ -30,6 +30,15 @@ impl OpenFile {
         self.submit(Operation::Allocate, offset..offset + length, Vec::new()).map(|_| ())
     }
 
+    /// Allocates space for a range, and extends the file to its end if it is shorter.
+    ///
+    /// # Errors
+    /// As [`OpenFile::allocate`].
+    pub fn extend(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.allocate(offset, length)?;
+        if self.length()? < offset + length { self.truncate(offset + length) } else { Ok(()) }
+    }
+
     /// Frees the space of a range, which then reads as zeroes.
     ///
     /// # Errors

@@ -296,8 +296,14 @@ impl CachedFile {
     /// only if nothing of ours could have made the file longer since, and no unwritten data will.
     /// An answer that comes after that of a later look is ignored.
     pub fn observe_disk_size(&mut self, disk_size: u64, look: Look, settled: &mut Settled) {
-        let is_cut = look.is_cut_since(self.sizes.look()) || self.is_being_cut();
-        if !self.sizes.is_answered(look) || self.lease.is_exclusive() || is_cut {
+        if self.sizes.is_answered(look) && !self.lease.is_exclusive() {
+            self.follow_disk_size(disk_size, look, settled);
+        }
+    }
+
+    /// Adopts the size in the file system as far as nothing of ours is in the way.
+    pub(crate) fn follow_disk_size(&mut self, disk_size: u64, look: Look, settled: &mut Settled) {
+        if look.is_cut_since(self.sizes.look()) || self.is_being_cut() {
             return;
         }
         let is_settled =
@@ -305,6 +311,11 @@ impl CachedFile {
         if disk_size >= self.sizes.size() || is_settled && self.may_follow_cut(disk_size, settled) {
             self.sizes.observe(disk_size);
         }
+    }
+
+    /// Records that the file was extended past the cache, which no flush before covers.
+    pub fn note_extended(&mut self) {
+        self.flushes.note_change();
     }
 
     /// Returns whether a change of length is requested or in flight.

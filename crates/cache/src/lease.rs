@@ -29,13 +29,19 @@ impl CachedFile {
     /// stale, and takes the current size.
     ///
     /// Returns `false` and changes nothing if a page is dirty, kept, in use or at the device,
-    /// because a page being read may be older than the last write of another program; or if since
-    /// the look ([`CachedFile::look`]) something else changed `disk_size`, or the lease was given
-    /// up. Begin the look before the lease is requested. Release the lease if this fails.
+    /// because a page being read may be older than the last write of another program; if something
+    /// else changed `disk_size` after it was read ([`CachedFile::look`]); or if a lease was given
+    /// up since `breaks` was taken ([`CachedFile::breaks`]), before the lease was requested.
+    /// Release the lease then.
     #[must_use]
-    pub fn own(&mut self, disk_size: u64, look: Look, settled: &mut Settled) -> bool {
+    pub fn own(
+        &mut self,
+        disk_size: u64,
+        (look, breaks): (Look, u64),
+        settled: &mut Settled,
+    ) -> bool {
         let is_quiet = self.flights.is_empty() && self.index.is_quiet() && !self.is_dirty();
-        let is_stale = self.sizes.is_stale(look);
+        let is_stale = self.sizes.is_stale(look) || breaks != self.lease.breaks();
         if self.lease.breaking().is_some()
             || self.has_tickets()
             || self.flushes.is_awaited()
@@ -45,7 +51,8 @@ impl CachedFile {
             return false;
         }
         self.drop_clean_in(&(0..u64::MAX), settled);
-        self.observe_disk_size(disk_size, look, settled);
+        // Also if a later look has been answered: that one was not made under the lease.
+        self.follow_disk_size(disk_size, look, settled);
         self.sizes.own(disk_size);
         self.lease.own();
         true
@@ -58,7 +65,6 @@ impl CachedFile {
             return;
         }
         self.lease.share();
-        self.sizes.note_break();
         self.holes.forget();
         self.claim_dirty();
         self.drop_clean_in(&(0..u64::MAX), settled);
@@ -69,6 +75,12 @@ impl CachedFile {
         let ticket = self.ask(TicketKind::Release);
         self.abandon(ticket);
         self.lease.begin_break(ticket);
+    }
+
+    /// Returns how often a lease was given up.
+    #[must_use]
+    pub fn breaks(&self) -> u64 {
+        self.lease.breaks()
     }
 
     /// Returns whether the lease is being given up.

@@ -20,6 +20,9 @@ pub enum TicketKind {
     FlushAll,
     /// Truncate or extend the file to this many bytes.
     SetLength(u64),
+    /// Extend the file to this many bytes, unless it has them when all before has ended. Ends with
+    /// `EAGAIN` on a shared file: another program may extend it, too.
+    Extend(u64),
     /// Write everything accepted before, and give back reserved space. Also flush a shared file:
     /// pages kept for a flush cannot be dropped before it.
     Release,
@@ -40,7 +43,8 @@ impl TicketKind {
 
     /// Returns whether it writes the pages accepted before.
     pub(crate) fn writes(self) -> bool {
-        !matches!(self, TicketKind::SetLength(_) | TicketKind::Discard { .. })
+        use TicketKind::{Discard, Extend, SetLength};
+        !matches!(self, SetLength(_) | Extend(_) | Discard { .. })
     }
 }
 
@@ -159,11 +163,11 @@ impl Tickets {
         self.waiting.iter().any(|ticket| ticket.request.flushes() && ticket.id < id)
     }
 
-    pub(crate) fn first_set_length(&self) -> Option<(TicketId, u64)> {
-        self.waiting.iter().find_map(|ticket| match ticket.request {
-            TicketKind::SetLength(length) => Some((ticket.id, length)),
-            _ => None,
-        })
+    /// Returns the first ticket that changes the length.
+    pub(crate) fn first_set_length(&self) -> Option<(TicketId, TicketKind)> {
+        let sets = |kind| matches!(kind, TicketKind::SetLength(_) | TicketKind::Extend(_));
+        let first = self.waiting.iter().find(|ticket| sets(ticket.request))?;
+        Some((first.id, first.request))
     }
 
     pub(crate) fn finished(&self) -> u64 {

@@ -3,6 +3,7 @@
 mod support;
 
 use std::os::unix::fs::MetadataExt as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use forebay::{Engine, ErrorKind, Open, Times};
@@ -97,6 +98,34 @@ fn contract_09_allocated_space_belongs_to_the_file() {
     assert_eq!(kind_of(reader.punch_hole(0, 1)), ErrorKind::NotPermitted);
     let writer = engine.open(&path, Open::write()).unwrap();
     assert_eq!(kind_of(writer.allocate(u64::MAX, 1)), ErrorKind::InvalidInput);
+}
+
+/// A write may go further than an allocation that runs at the same time.
+#[test]
+fn contract_05_an_allocation_cuts_off_no_write() {
+    let (engine, directory) = (engine(), support::directory());
+    let path = directory.path().join("file");
+    let file = engine.open(&path, Open::create()).unwrap();
+    if file.allocate(0, 1).is_err() {
+        return support::skip("allocation beside writes", "no allocation ahead here");
+    }
+    let block = |number: u64| pattern(number, 8192);
+    let (blocks, is_over) = (600, AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            (0..blocks).for_each(|number| file.write_at(&block(number), number * 8192).unwrap());
+            is_over.store(true, Ordering::Relaxed);
+        });
+        while !is_over.load(Ordering::Relaxed) {
+            file.allocate(0, file.len() + 4096).unwrap();
+        }
+    });
+    file.close().unwrap();
+    let found = std::fs::read(&path).unwrap();
+    for (number, found) in (0..blocks).zip(found.chunks(8192)) {
+        assert!(found == block(number), "block {number}");
+    }
+    assert!(found.len() as u64 >= blocks * 8192, "{} bytes", found.len());
 }
 
 /// An allocation that does not fit changes nothing, and one that fits leaves room for the data that

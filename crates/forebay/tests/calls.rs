@@ -83,14 +83,17 @@ fn contract_12_a_blocking_call_from_the_callback_is_refused() {
         return;
     };
     let elsewhere = support::directory();
-    let held: Arc<OnceLock<(Engine, File, PathBuf)>> = Arc::default();
+    let held: Arc<OnceLock<(Engine, [File; 2], PathBuf)>> = Arc::default();
     let kinds: Arc<Mutex<Vec<Option<ErrorKind>>>> = Arc::default();
     let (held_inside, kinds_inside) = (Arc::clone(&held), Arc::clone(&kinds));
     let engine = Engine::builder()
         .cache_bytes(8 << 20)
         .on_error(move |_| {
-            let (engine, file, path) = held_inside.get().unwrap();
+            let (engine, [file, whole], path) = held_inside.get().unwrap();
             let results = [
+                whole.write_at(&[2; 4096], 0),
+                whole.sync_data(),
+                whole.read_at(&mut [0; 10], 500_000).map(drop),
                 file.write_at(b"more", 3),
                 file.sync_data(),
                 file.set_len(77),
@@ -107,21 +110,23 @@ fn contract_12_a_blocking_call_from_the_callback_is_refused() {
         .build()
         .unwrap();
     let other = elsewhere.path().join("other");
-    std::fs::write(&other, vec![1; 1 << 20]).unwrap();
-    let file = engine.open(&other, Open::write()).unwrap();
-    held.set((engine.clone(), file, elsewhere.path().join("new"))).unwrap();
+    let files = [other, elsewhere.path().join("whole")].map(|path| {
+        std::fs::write(&path, vec![1; 1 << 20]).unwrap();
+        engine.open(&path, Open::write()).unwrap()
+    });
+    held.set((engine.clone(), files, elsewhere.path().join("new"))).unwrap();
     let dying = engine.open(mount.path().join("file"), Open::create()).unwrap();
     mount.cut_off();
     dying.write_at(&[1; 40_960], 0).unwrap();
     drop(dying);
-    assert!(eventually(SOON, || kinds.lock().unwrap().len() >= 7), "the callback hangs");
+    assert!(eventually(SOON, || kinds.lock().unwrap().len() >= 10), "the callback hangs");
     let refused = Some(ErrorKind::WouldDeadlock);
     // A write that finds room waits for nothing, not even for the rest of its page.
-    let mut expected = [refused; 7];
-    expected[0] = None;
-    assert_eq!(kinds.lock().unwrap()[..7], expected);
-    let (_, file, _) = held.get().unwrap();
-    file.sync_data().unwrap();
+    let mut expected = [refused; 10];
+    (expected[0], expected[3]) = (None, None);
+    assert_eq!(kinds.lock().unwrap()[..10], expected);
+    let (_, files, _) = held.get().unwrap();
+    files.iter().for_each(|file| file.sync_data().unwrap());
 }
 
 #[test]

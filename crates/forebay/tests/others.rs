@@ -7,7 +7,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Child;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -478,6 +478,44 @@ fn a_child_that_has_space_beyond_the_end() {
     drop(held);
     std::thread::sleep(Duration::from_millis(300));
     files.for_each(|file| file.close().unwrap());
+}
+
+/// A file that was just created here may have bytes of another program already.
+#[test]
+fn contract_06_two_programs_begin_one_log() {
+    everywhere("begun", |directory| {
+        let engine = lazy_engine();
+        let paths: Vec<_> = (0..200).map(|log| directory.join(format!("log-{log}"))).collect();
+        let written = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for path in &paths {
+                    let mut options = std::fs::OpenOptions::new();
+                    let options = options.append(true);
+                    let mut other = loop {
+                        if let Ok(other) = options.open(path) {
+                            break other;
+                        }
+                    };
+                    other.write_all(b"theirs").unwrap();
+                    drop(other);
+                    written.fetch_add(1, Ordering::Release);
+                }
+            });
+            for (log, path) in paths.iter().enumerate() {
+                let file = engine.open(path, Open::append()).unwrap();
+                while written.load(Ordering::Acquire) <= log {
+                    std::thread::yield_now();
+                }
+                file.append(b"ours").unwrap();
+                file.close().unwrap();
+            }
+        });
+        for path in &paths {
+            let found = std::fs::read_to_string(path).unwrap();
+            assert_eq!(found, "theirsours", "{path:?}");
+        }
+    });
 }
 
 /// Another program appends while space is allocated here: the file is never made shorter.

@@ -597,7 +597,7 @@ impl OpenFile {
         let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
         if lease.as_ref().is_some_and(|lease| !lease.is_whole()) {
             // Another program waits for it, and it is about to be released.
-            return Err(io::ErrorKind::WouldBlock.into());
+            return Err(Errno::AGAIN.into());
         }
         if lease.is_none() {
             *lease = Some(watch.take(self.as_fd(), key, kind)?);

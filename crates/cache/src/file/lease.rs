@@ -26,11 +26,13 @@ pub(crate) struct Lease {
     liberties: Liberties,
     /// The release that must end before the lease does.
     breaking: Option<TicketId>,
+    /// Times that it was given up.
+    breaks: u64,
 }
 
 impl Lease {
     pub(crate) fn new(liberties: Liberties) -> Self {
-        Self { liberties, breaking: None }
+        Self { liberties, breaking: None, breaks: 0 }
     }
 
     pub(crate) fn liberties(&self) -> Liberties {
@@ -54,6 +56,10 @@ impl Lease {
         self.liberties == Liberties::Exclusive || self.breaking.is_some()
     }
 
+    pub(crate) fn breaks(&self) -> u64 {
+        self.breaks
+    }
+
     pub(crate) fn own(&mut self) {
         assert!(self.breaking.is_none(), "a lease that is being given up is not taken");
         self.liberties = Liberties::Exclusive;
@@ -66,6 +72,7 @@ impl Lease {
     pub(crate) fn begin_break(&mut self, ticket: TicketId) {
         debug_assert!(self.is_shared(), "no liberties are taken while a lease is given up");
         self.breaking = Some(ticket);
+        self.breaks += 1;
     }
 
     pub(crate) fn end_break(&mut self) {

@@ -20,8 +20,6 @@ pub struct Look {
     cuts: u64,
     /// Requests that have ended; each may have moved the end.
     writes: u64,
-    /// Times that the lease was given up, so that other programs may have moved the end.
-    breaks: u64,
     /// Looks before this one.
     number: u64,
 }
@@ -112,16 +110,9 @@ impl Sizes {
         !is_old
     }
 
-    /// Returns whether since this look we may have changed the size in the file system, or other
-    /// programs were let at the file.
+    /// Returns whether we may have changed the size in the file system since this look.
     pub(crate) fn is_stale(&self, look: Look) -> bool {
-        let Look { cuts, writes, breaks, .. } = self.look;
-        (look.cuts, look.writes, look.breaks) != (cuts, writes, breaks)
-    }
-
-    /// Records that the lease is being given up.
-    pub(crate) fn note_break(&mut self) {
-        self.look.breaks += 1;
+        look.is_cut_since(self.look) || look.has_ended_since(self.look)
     }
 
     /// Returns the page that contains the end, if the end is inside a page. The last page of a

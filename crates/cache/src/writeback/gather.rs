@@ -15,7 +15,7 @@
 //! are sparse (random writes into a new file) it is the *last* run: then all others are below the
 //! size, and go out in parallel.
 
-use forebay_block::{Bio, Class, Operation, Segment, Source};
+use forebay_block::{Bio, Class, Errno, Operation, Segment, Source};
 
 use crate::bits::{bits, parts};
 use crate::file::{CachedFile, Entry};
@@ -24,7 +24,7 @@ use crate::index::{CHUNK_PAGES, Chunk, place};
 use crate::limits::{EXTENDING_PAGES, GATHER_PAGES, GATHER_SEGMENTS, PAGE};
 use crate::partial::{Partial, Rest};
 use crate::space::Reservation;
-use crate::ticket::{TicketId, TicketKind};
+use crate::ticket::{Failure, TicketId, TicketKind};
 use crate::writeback::flight::{Carries, Flight, FlushStep, Pages};
 use crate::writeback::reason::Reason;
 use crate::writeback::segments::Segments;
@@ -40,8 +40,23 @@ impl CachedFile {
         if self.flights.is_empty() {
             self.sweep.end_drain();
         }
-        if let Some((ticket, length)) = self.tickets.first_set_length() {
-            return self.send_set_length(ticket, length);
+        while let Some((ticket, request)) = self.tickets.first_set_length() {
+            if !self.flights.is_empty() || !self.index.is_quiet() {
+                return None;
+            }
+            match request {
+                TicketKind::Extend(length) if self.sizes.size() >= length => {
+                    self.tickets.finish(ticket, Ok(()));
+                }
+                TicketKind::Extend(_) if self.lease.is_shared() => {
+                    let refused = Failure::SetLength(Errno::WOULD_BLOCK);
+                    self.tickets.finish(ticket, Err(refused));
+                }
+                TicketKind::Extend(length) | TicketKind::SetLength(length) => {
+                    return Some(self.send_set_length(ticket, length));
+                }
+                _ => unreachable!("no other ticket changes the length"),
+            }
         }
         match reason {
             Reason::Sync => self.next_for_tickets(),
@@ -325,12 +340,9 @@ impl CachedFile {
         )
     }
 
-    fn send_set_length(&mut self, ticket: TicketId, length: u64) -> Option<Bio> {
-        if !self.flights.is_empty() || !self.index.is_quiet() {
-            return None;
-        }
+    fn send_set_length(&mut self, ticket: TicketId, length: u64) -> Bio {
         let flight = self.flights.start(Flight::SetLength { ticket, length });
-        Some(self.bio(Operation::SetLength, length, 0, Vec::new(), Class::Waited, flight))
+        self.bio(Operation::SetLength, length, 0, Vec::new(), Class::Waited, flight)
     }
 
     pub(crate) fn bio(

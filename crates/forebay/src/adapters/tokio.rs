@@ -192,6 +192,8 @@ impl<F: Borrow<File>> Cursor<F> {
             let accepted =
                 ready!(Self::poll_write_at(polled, file, context, data.cut(fitting), *position))?;
             *position += accepted as u64;
+            // A shutdown that was given up does not cover these bytes.
+            polled.writing_out = None;
             return Poll::Ready(Ok(accepted));
         }
         file.may_append()?;
@@ -204,6 +206,7 @@ impl<F: Borrow<File>> Cursor<F> {
         let offset = file.len();
         let accepted = ready!(Self::poll_write_at(polled, file, context, data, offset))?;
         *position = offset + accepted as u64;
+        polled.writing_out = None;
         Poll::Ready(Ok(accepted))
     }
 }

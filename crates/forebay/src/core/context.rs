@@ -147,7 +147,8 @@ impl Writeback {
             self.serve_reservations();
             self.serve_callers();
             self.serve_lent();
-            if !self.shared.contexts.is_broken() {
+            // What is left to the keeper is written by the keeper alone.
+            if !self.shared.contexts.is_broken() && !self.shared.is_left() {
                 self.serve_files();
             }
             self.end_lending();

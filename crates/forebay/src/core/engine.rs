@@ -377,8 +377,12 @@ impl Engine {
             (false, true) => self.claim(&file, target, created).map_err(at_path)?,
             (false, false) => self.lease_for_reading(&file, target),
         };
-        let length =
-            if created { 0 } else { file.length().map_err(cannot_look).map_err(at_path)? };
+        // Another program may have written to a file that was just created. Not to a temporary one.
+        let length = match open.temporary && created {
+            true => 0,
+            false => file.length().map_err(cannot_look).map_err(at_path)?,
+        };
+        let is_new = created && length == 0;
         if liberties == Liberties::Exclusive && open.write && !is_device && !created {
             give_back_after_crash(path, &file, length);
         }
@@ -389,16 +393,16 @@ impl Engine {
                 "direct I/O is not possible; the file is accessed through the kernel's cache"
             );
         }
-        let origin = match (created, length) {
+        let origin = match length {
             _ if is_device => Origin::Device(length),
-            (true, _) | (false, 0) => Origin::Empty { entry },
-            (false, length) => Origin::Existing(length),
+            0 => Origin::Empty { entry },
+            length => Origin::Existing(length),
         };
         let mut cache = CachedFile::new(target, origin, liberties);
         cache.set_entry(entry);
-        let hint = if created { self.hint(path, &file, liberties) } else { None };
+        let hint = if is_new { self.hint(path, &file, liberties) } else { None };
         cache.set_extent_hint(hint.unwrap_or(0));
-        cache.set_reserving(match (is_device, created) {
+        cache.set_reserving(match (is_device, is_new) {
             (true, _) => Reserving::Off,
             (false, true) => self.owner.shared.reserving(),
             (false, false) => self.reserving(&file, length),
@@ -652,8 +656,11 @@ impl Owner {
             match &result {
                 Ok(()) => keeper.say_goodbye(),
                 // The keeper may be able to write the rest, once the device has finished the
-                // requests in flight.
-                Err(_) => keeper.leave_it(),
+                // requests in flight. It waits for the end of all rings.
+                Err(_) => {
+                    shared.kits.close();
+                    keeper.leave_it();
+                }
             }
         }
         result

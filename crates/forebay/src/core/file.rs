@@ -729,6 +729,25 @@ pub(crate) fn check_device_end(
 /// Exclusive right to append, until dropped.
 pub(crate) struct AppendTurn<'a>(&'a Inode);
 
+impl AppendTurn<'_> {
+    /// Returns the same right, of a job on another thread.
+    pub(crate) fn into_owned(self, inode: Arc<Inode>) -> OwnedTurn {
+        debug_assert!(std::ptr::eq(self.0, &raw const *inode), "of the same file");
+        std::mem::forget(self);
+        OwnedTurn(inode)
+    }
+}
+
+/// As [`AppendTurn`], independent of the call that got it.
+#[derive(Debug)]
+pub(crate) struct OwnedTurn(Arc<Inode>);
+
+impl Drop for OwnedTurn {
+    fn drop(&mut self) {
+        drop(AppendTurn(&self.0));
+    }
+}
+
 impl Drop for AppendTurn<'_> {
     fn drop(&mut self) {
         self.0.end_append();

@@ -305,6 +305,11 @@ impl State {
         attaches
     }
 
+    /// Returns whether an append, or another change of the end, is in progress.
+    pub(crate) fn is_appending(&self) -> bool {
+        self.appending
+    }
+
     /// Returns whether no context has had the file yet.
     pub(crate) fn is_young(&self) -> bool {
         self.attached == Attached::NotYet

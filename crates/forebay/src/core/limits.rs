@@ -81,7 +81,7 @@ pub(crate) const LEAD_BIOS: usize = LEAD_PAGES as usize;
 pub(crate) const KITS: usize = 64;
 
 /// Maximum of files that a context leaves to their callers until its next tick.
-pub(crate) const YOUNG_FILES: usize = 256;
+pub(crate) const YOUNG_FILES: usize = 64;
 
 /// Bios taken from one file per pass before the next file's turn.
 pub(crate) const RUN_PER_FILE: usize = 32;

@@ -114,7 +114,11 @@ impl Inode {
                 }
                 Err(Stop::NoWaker) => waker = Some(context.waker().clone()),
                 Err(Stop::Waits) => return Poll::Pending,
-                Err(Stop::Fills(bio)) => self.make_here(shared, vec![*bio], None),
+                // A keeper that has taken over may give the frames away.
+                Err(Stop::Fills(bio)) => match shared.hold_off_keeper() {
+                    Some(held) => self.make_here(shared, vec![*bio], Some(&held)),
+                    None => shared.change(self, |file| file.submit([*bio])),
+                },
                 Err(Stop::Starved) => {
                     // A read of any length begins with one frame.
                     if !shared.reclaim_or_wait(context.waker(), 1) {

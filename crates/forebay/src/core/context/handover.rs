@@ -169,12 +169,11 @@ impl Writeback {
             if bio.operation == Operation::Allocate {
                 return self.reservations.make(&inode, bio);
             }
-            let state = inode.lock();
-            let bio = self.unless_refused(&inode, &state, bio);
-            drop(state);
-            if let Some(bio) = bio {
-                self.submit(inode.volume.number(), bio);
+            let holds_lease = || inode.holds_lease(&inode.lock());
+            if Self::gives_back(&bio) && !inode.catch(holds_lease).unwrap_or(false) {
+                return self.refuse(bio);
             }
+            self.submit(inode.volume.number(), bio);
         }
     }
 

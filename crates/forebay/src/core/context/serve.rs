@@ -84,6 +84,7 @@ impl Writeback {
         let tick = self.knobs.dirty_age / TICKS_PER_AGE;
         if now >= *self.next_tick.get_or_insert(now + tick) {
             self.next_tick = Some(now + tick);
+            self.attach_all();
             self.clean_ticks += u32::from(is_clean);
             self.age(now, self.knobs.dirty_age);
         }
@@ -265,7 +266,9 @@ impl Writeback {
         if bio.operation == Operation::Allocate {
             return self.reservations.make(inode, bio);
         }
-        let Some(bio) = self.unless_refused(inode, state, bio) else { return };
+        if Self::gives_back(&bio) && !inode.holds_lease(state) {
+            return self.refuse(bio);
+        }
         if matches!(bio.operation, Operation::FlushData | Operation::FlushAll) {
             Counters::add(&self.shared.counters.flushes, 1);
             state.samples.flush_begins();
@@ -274,16 +277,15 @@ impl Writeback {
         self.submit(inode.volume.number(), bio);
     }
 
-    /// Returns the bio, unless it gives space back without the lease: other programs may have
-    /// written there. Then the bio ends.
-    pub(super) fn unless_refused(&mut self, inode: &Inode, state: &State, bio: Bio) -> Option<Bio> {
-        let gives_back = bio.operation == Operation::Punch
-            || bio.operation == Operation::SetLength && bio.class == Class::Background;
-        if gives_back && !inode.holds_lease(state) {
-            self.ended.push(Ended { bio, result: Err(Errno(libc::EAGAIN)) });
-            return None;
-        }
-        Some(bio)
+    /// Returns whether a bio gives space back that only we may have used, which takes the lease.
+    pub(super) fn gives_back(bio: &Bio) -> bool {
+        bio.operation == Operation::Punch
+            || bio.operation == Operation::SetLength && bio.class == Class::Background
+    }
+
+    /// Ends a bio that gives space back without the lease: other programs may have written there.
+    pub(super) fn refuse(&mut self, bio: Bio) {
+        self.ended.push(Ended { bio, result: Err(Errno(libc::EAGAIN)) });
     }
 
     pub(super) fn submit(&mut self, volume: usize, bio: Bio) {

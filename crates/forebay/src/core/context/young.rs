@@ -10,7 +10,6 @@ use super::Writeback;
 use crate::core::inode::Inode;
 use crate::core::limits::YOUNG_FILES;
 use crate::core::message::Message;
-use crate::platform::clock;
 
 impl Writeback {
     /// Takes note of a file that was opened. One that another context has handed over is attached.
@@ -18,6 +17,10 @@ impl Writeback {
         let is_young = inode.catch(|| inode.lock().is_young()).unwrap_or(false);
         if !is_young || self.next_tick.is_none() || self.stop {
             return self.attach(inode);
+        }
+        if self.young.len() >= YOUNG_FILES {
+            // Closed files keep the numbers of their descriptors until they are dropped.
+            self.young.retain(|_, file| file.catch(|| file.lock().is_young()).unwrap_or(true));
         }
         if self.young.len() >= YOUNG_FILES {
             self.attach_all();
@@ -50,14 +53,14 @@ impl Writeback {
         self.young.get(&inode.target.0).is_some_and(|young| Arc::ptr_eq(young, inode))
     }
 
-    /// Attaches all young files if it is time.
+    /// Attaches all young files if they may not wait for the tick.
     pub(super) fn attach_young(&mut self) {
         if self.young.is_empty() {
             return;
         }
         let (level, pool) = (&self.shared.level, &self.shared.pool);
         let is_due = self.stop
-            || self.next_tick.is_none_or(|tick| clock::instant() >= tick)
+            || self.next_tick.is_none()
             || level.has_waiters()
             || pool.has_waiting()
             || self.young.values().any(|inode| level.wants_writeback(&inode.volume));

@@ -23,12 +23,12 @@ impl Engine {
     /// Takes the lock and lease for the first writing handle of a file that was opened for reading.
     /// For a later handle, takes a released lease again if possible.
     pub(super) fn claim_shared(&self, inode: &Arc<Inode>) -> Result<()> {
-        let mut state = inode.lock();
+        let state = inode.lock();
         let is_ours = state.cache.liberties() == Liberties::Exclusive || state.cache.is_breaking();
         // An interrupted file stays shared.
         let is_settled = is_ours || state.is_interrupted();
-        // Before the request: what happens to the lease from here on counts.
-        let look = state.cache.look();
+        // Before the request: a lease that is lost from here on does not count.
+        let breaks = state.cache.breaks();
         drop(state);
         if is_settled {
             return Ok(());
@@ -37,11 +37,12 @@ impl Engine {
             self.flush_what_was_there(inode);
             return Ok(());
         }
+        let look = inode.lock().cache.look();
         let length = inode.file.length().map_err(cannot_look)?;
         let reserving = self.reserving(&inode.file, length);
         let shared = &self.owner.shared;
         let (is_owned, is_breaking) = shared.change(inode, |file| {
-            let is_owned = file.own(length, look);
+            let is_owned = !file.is_appending() && file.own(length, (look, breaks));
             if is_owned {
                 file.cache.set_reserving(reserving);
                 // It may have changed for all files meanwhile.

@@ -5,10 +5,10 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 
+use forebay_cache::TicketKind;
 use forebay_cache::limits::PAGE;
-use forebay_cache::{Liberties, TicketKind};
 
-use super::File;
+use super::{AppendTurn, File};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::room;
 use crate::core::slices::Slices;
@@ -52,15 +52,17 @@ impl File {
             return Ok(());
         }
         // No append looks up the end before the size changes.
-        let _turn = poll_fn(|context| self.poll_append(context)).await;
+        let turn = poll_fn(|context| self.poll_append(context)).await;
         match room::allocate(&self.shared, &self.inode, offset, length).await {
             Ok(_allocated) => match end.filter(|end| *end > self.len()) {
                 None => Ok(()),
-                // Other programs may extend the file at the same time, so its length is not set.
-                Some(_) if self.inode.lock().cache.liberties() == Liberties::Shared => {
-                    self.extend(offset, length).await
-                }
-                Some(end) => self.ask(TicketKind::SetLength(end)).await,
+                Some(end) => match self.ask(TicketKind::Extend(end)).await {
+                    // Other programs may extend the file at the same time: its length is not set.
+                    Err(error) if error.os_error() == Some(libc::EAGAIN) => {
+                        self.extend(turn, offset, length).await
+                    }
+                    extended => extended,
+                },
             },
             Err(error) => {
                 // Gives back what was allocated beyond the end. A sync reports a failure of it.
@@ -70,10 +72,13 @@ impl File {
         }
     }
 
-    /// Extends a shared file to the end of a range.
-    async fn extend(&self, offset: u64, length: u64) -> Result<()> {
+    /// Extends a shared file to the end of a range. The turn ends with the request, also if the
+    /// future is dropped before: no later change of the end may overtake it.
+    async fn extend(&self, turn: AppendTurn<'_>, offset: u64, length: u64) -> Result<()> {
         let inode = Arc::clone(&self.inode);
+        let turn = turn.into_owned(Arc::clone(&inode));
         let extended = wait::offload(&self.shared, move || {
+            let _turn = turn;
             let extended = inode.file.extend(offset, length);
             extended.map_err(|error| {
                 Error::new(ErrorKind::at_device(&error), "could not extend the file")
@@ -82,6 +87,7 @@ impl File {
             })
         });
         extended.await?;
+        self.shared.change(&self.inode, |file| file.cache.note_extended());
         // Adopts the new size.
         self.inode.length(&self.shared);
         Ok(())

@@ -27,8 +27,9 @@ pub(crate) enum Leads {
 }
 
 impl Leads {
-    /// Returns whether the caller of a poll is a blocking call of this library.
+    /// Returns whether the caller of a poll is a blocking call of this library, and not on a thread
+    /// of an engine, in a callback: a context must not wait for a device.
     pub(crate) fn of(waker: &Waker) -> Self {
-        if thread::is_own_waker(waker) { Self::May } else { Self::Never }
+        if thread::is_own_waker(waker) && !thread::is_ours() { Self::May } else { Self::Never }
     }
 }

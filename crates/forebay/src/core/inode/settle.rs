@@ -109,8 +109,8 @@ impl Changing<'_> {
 
     /// Uses the liberties that the lease of the file allows. Returns false if the lease has to be
     /// released instead.
-    pub(crate) fn own(&mut self, disk_size: u64, look: Look) -> bool {
-        self.apply(|cache, settled| cache.own(disk_size, look, settled))
+    pub(crate) fn own(&mut self, disk_size: u64, (look, breaks): (Look, u64)) -> bool {
+        self.apply(|cache, settled| cache.own(disk_size, (look, breaks), settled))
     }
 
     /// Stops using the liberties of the lease, because another program opens the file. Has the

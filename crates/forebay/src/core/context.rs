@@ -147,7 +147,7 @@ impl Writeback {
             self.serve_reservations();
             self.serve_callers();
             self.serve_lent();
-            // What is left to the keeper is written by the keeper alone.
+            // The keeper alone writes data that was left to it.
             if !self.shared.contexts.is_broken() && !self.shared.is_left() {
                 self.serve_files();
             }

@@ -278,6 +278,12 @@ impl CachedFile {
         self.reserved.beyond(self.sizes.disk_size())
     }
 
+    /// Returns whether a request at the device gives space back.
+    #[must_use]
+    pub fn is_giving_back(&self) -> bool {
+        self.flights.give_back()
+    }
+
     /// Returns whether space reserved by this engine remains beyond the end, for the next open to
     /// give back.
     #[must_use]

@@ -7,7 +7,9 @@
 
 mod support;
 
+use std::future::Future as _;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use forebay::{ErrorKind, Open};
@@ -53,6 +55,25 @@ fn contract_02_a_writer_that_never_syncs_hears_of_a_dead_device() {
     assert_eq!(error.kind(), ErrorKind::Io, "{error}");
     no_engine_panics();
     elsewhere_all_is_well(&engine);
+}
+
+/// A close that was given up when it had failed already tells the callback.
+#[test]
+fn contract_02_a_close_given_up_tells_the_callback() {
+    let Some(mount) = Mount::new("close_given_up", FileSystem::Ext4, 64 * MIB) else { return };
+    let errors: Arc<Mutex<Vec<String>>> = Arc::default();
+    let engine = engine(&errors);
+    let file = engine.open(mount.path().join("file"), Open::create()).unwrap();
+    mount.cut_off();
+    file.write_at(&[1; 40960], 0).unwrap();
+    let mut closing = Box::pin(file.close_async());
+    let polled = closing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(polled.is_pending());
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(errors.lock().unwrap().is_empty(), "the close has the error");
+    drop(closing);
+    let told = errors.lock().unwrap();
+    assert!(told.len() == 1 && told[0].contains("mounted/file"), "{told:?}");
 }
 
 /// The last handle dropped with pages that cannot be written tells the engine's callback, for

@@ -228,6 +228,13 @@ impl Flights {
         })
     }
 
+    /// Returns whether one gives space back. Looks at each.
+    pub(crate) fn give_back(&self) -> bool {
+        let gives_back =
+            |flight: &Flight| matches!(flight, Flight::Punch | Flight::GiveBack { .. });
+        self.all().any(gives_back)
+    }
+
     fn count(&mut self, flight: &Flight, by: isize) {
         let is_alone = matches!(
             flight,

@@ -578,7 +578,11 @@ impl File {
     pub async fn close_async(mut self) -> Result<()> {
         self.shared.check()?;
         let (id, last) = self.let_go(Inode::ask_to_close);
-        let result = Ticket::new(Arc::clone(&self.inode), id).await;
+        let ticket = match last {
+            Last::Yes => Ticket::of_close(Arc::clone(&self.inode), id, Arc::clone(&self.shared)),
+            Last::No => Ticket::new(Arc::clone(&self.inode), id),
+        };
+        let result = ticket.await;
         // Read before the file is closed. A caller that has not synced gets the error of a failed
         // flush here or never.
         let flushed = self.flushed();

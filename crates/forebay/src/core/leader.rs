@@ -176,7 +176,8 @@ impl Drop for Syncing<'_> {
     fn drop(&mut self) {
         let Some(id) = self.id else { return };
         self.shared.change(self.inode, |file| {
-            file.abandon(id);
+            // The handle tells a failed sync the next time.
+            let _untold = file.abandon(id);
             if file.is_led_by(id) {
                 file.pass_lead_on();
             }

@@ -1,10 +1,12 @@
 //! Space for a write on a nearly full file system, and space that a caller asks for.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 
 use forebay_cache::TicketKind;
 use forebay_cache::limits::PAGE;
 
+use crate::core::direct::plug::plugged_no_more;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::inode::Inode;
 use crate::core::inode::space::{Allocated, Promise};
@@ -28,14 +30,14 @@ pub(crate) async fn make_room<'a>(
             return Ok(Promise::Plenty { _pledge });
         }
     }
-    let made = inode.make_room(shared, offset, length);
+    let made = inode.make_room(shared, begin_allocated(inode).await, (offset, length));
     let is_full = |error: &Error| error.kind() == ErrorKind::NoSpace;
     if !made.as_ref().is_err_and(is_full) {
         return made.map(Promise::Allocated);
     }
     // This also gives back the space that this allocation took before it failed.
     give_back(shared, inode).await;
-    let made = inode.make_room(shared, offset, length);
+    let made = inode.make_room(shared, begin_allocated(inode).await, (offset, length));
     if made.as_ref().is_err_and(is_full) {
         let _ = Ticket::new(Arc::clone(inode), inode.ask(shared, TicketKind::Release)).await;
     }
@@ -57,8 +59,16 @@ pub(crate) async fn allocate(
     if wait::offload(shared, look).await? == Room::Scarce {
         keep_promises(shared, inode, offset).await?;
     }
-    let inode = Arc::clone(inode);
-    wait::offload(shared, move || inode.allocate(offset, length)).await
+    let (inode, allocated) = (Arc::clone(inode), begin_allocated(inode).await);
+    wait::offload(shared, move || inode.allocate(allocated, (offset, length))).await
+}
+
+/// Makes releases leave space alone that is allocated from here on, and waits for those at the
+/// device: they might free it.
+async fn begin_allocated(inode: &Arc<Inode>) -> Allocated {
+    let allocated = inode.begin_allocated();
+    poll_fn(|context| plugged_no_more(inode.poll_given_back(context))).await;
+    allocated
 }
 
 /// Bytes that count as taken while they are being allocated.

@@ -31,11 +31,19 @@ impl Inode {
 pub(crate) struct Ticket {
     inode: Arc<Inode>,
     id: Option<TicketId>,
+    /// Engine whose callback gets a failure that has come when the future is dropped. No handle
+    /// tells it.
+    tells: Option<Arc<Shared>>,
 }
 
 impl Ticket {
     pub(crate) fn new(inode: Arc<Inode>, id: TicketId) -> Self {
-        Self { inode, id: Some(id) }
+        Self { inode, id: Some(id), tells: None }
+    }
+
+    /// Creates the ticket of the last close of a file.
+    pub(crate) fn of_close(inode: Arc<Inode>, id: TicketId, shared: Arc<Shared>) -> Self {
+        Self { inode, id: Some(id), tells: Some(shared) }
     }
 
     /// Sends the same request for several open files, without handles of them. The table is locked
@@ -81,7 +89,10 @@ impl Future for Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            self.inode.abandon(id);
+            let untold = self.inode.abandon(id);
+            if let (Some(failure), Some(shared)) = (untold, &self.tells) {
+                shared.report(&self.inode.failure(failure));
+            }
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use forebay_block::{Bio, Ended, Errno, Operation};
 use forebay_cache::Admission;
@@ -91,13 +92,12 @@ impl Inode {
     /// Allocates space for a write before it is accepted, so that the write reports "no space", not
     /// the writeback.
     pub(crate) fn make_room(
-        self: &Arc<Self>,
+        &self,
         base: &Base,
-        offset: u64,
-        length: u64,
+        allocated: Allocated,
+        (offset, length): (u64, u64),
     ) -> Result<Allocated> {
         let bytes = whole_pages(offset, length);
-        let allocated = self.begin_allocated();
         let mut state = self.lock();
         if state.cache.is_allocated(&bytes) {
             state.cache.note_allocated(bytes);
@@ -115,11 +115,13 @@ impl Inode {
         }
     }
 
-    /// Allocates space that belongs to the file from then on. May block. Until the result is
-    /// dropped, no release gives back the part beyond the end.
-    pub(crate) fn allocate(self: &Arc<Self>, offset: u64, length: u64) -> Result<Allocated> {
+    /// Allocates space that belongs to the file from then on. May block.
+    pub(crate) fn allocate(
+        &self,
+        allocated: Allocated,
+        (offset, length): (u64, u64),
+    ) -> Result<Allocated> {
         let bytes = whole_pages(offset, length);
-        let allocated = self.begin_allocated();
         self.allocate_now(&bytes).map_err(|error| {
             let what = "could not allocate space for the file";
             let kind = match error.kind() {
@@ -131,10 +133,22 @@ impl Inode {
         Ok(allocated)
     }
 
-    /// Makes releases leave space alone that is allocated from here on.
-    fn begin_allocated(self: &Arc<Self>) -> Allocated {
+    /// Makes releases leave space alone that is allocated from here on, until the result is
+    /// dropped. Those at the device may still free it; see [`Inode::poll_given_back`].
+    pub(crate) fn begin_allocated(self: &Arc<Self>) -> Allocated {
         self.lock().cache.begin_allocated_write();
         Allocated(Arc::clone(self))
+    }
+
+    /// Resolves when no request at the device gives space back.
+    pub(crate) fn poll_given_back(&self, context: &Context<'_>) -> Poll<()> {
+        let waker = context.waker().clone();
+        let mut state = self.lock();
+        if state.is_orphaned() || !state.cache.is_giving_back() {
+            return Poll::Ready(());
+        }
+        state.wait_for_pages(waker);
+        Poll::Pending
     }
 
     /// Has the file system allocate a range of whole pages, and records the result.

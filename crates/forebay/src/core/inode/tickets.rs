@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use forebay_cache::{Liberties, Reason, TicketId, TicketKind};
+use forebay_cache::{Failure, Liberties, Reason, TicketId, TicketKind};
 
 use super::after::After;
 use super::change::Changing;
@@ -60,7 +60,7 @@ impl Inode {
     ) {
         self.change(base, after, |file| {
             let id = file.ask(request);
-            file.cache.abandon(id);
+            let _waits = file.cache.abandon(id);
         });
     }
 
@@ -162,9 +162,10 @@ impl Inode {
         }
     }
 
-    /// Declares that no caller will fetch the result of a ticket.
-    pub(crate) fn abandon(&self, id: TicketId) {
-        self.lock().abandon(id);
+    /// Declares that no caller will fetch the result of a ticket. Returns its failure if it has
+    /// ended already.
+    pub(crate) fn abandon(&self, id: TicketId) -> Option<Failure> {
+        self.lock().abandon(id)
     }
 }
 
@@ -225,9 +226,9 @@ impl State {
     }
 
     /// Declares that no caller will fetch the result of a ticket, or take the lead for it.
-    pub(crate) fn abandon(&mut self, id: TicketId) {
-        self.cache.abandon(id);
+    pub(crate) fn abandon(&mut self, id: TicketId) -> Option<Failure> {
         self.ticket_wakers.retain(|waiter| waiter.id != id);
+        self.cache.abandon(id)
     }
 
     /// Returns whether the caller of this ticket has the lead, or was offered it.

@@ -358,7 +358,8 @@ impl Stage {
         let mut model = self.model.borrow_mut();
         let file = &mut model.files[number];
         file.ledger.synced(asked.covered);
-        if file.is_created {
+        // Another open that is still in progress may have created it.
+        if file.is_created && file.temporary_opens == 0 {
             file.ledger.name_synced();
         }
         drop(model);

@@ -54,6 +54,8 @@ pub(super) struct FileModel {
     /// The engine of this life creates it, not as a temporary file, and owes the flush of its
     /// directory.
     pub(super) is_created: bool,
+    /// Opens in progress that may create it as a temporary one.
+    pub(super) temporary_opens: u32,
     /// Changes that are neither writes nor appends: a new length, dropped data, a discard.
     pub(super) is_changing: u32,
 }
@@ -101,6 +103,7 @@ impl Model {
             poisoned_until: 0,
             failed_flushes: 0,
             is_created: !plan.are_devices,
+            temporary_opens: 0,
             is_changing: 0,
         });
         Self { files: files.collect(), operations_left: plan.operations, claims: 0 }
@@ -154,6 +157,7 @@ impl FileModel {
     /// The process of all callers has died.
     pub(super) fn restart(&mut self, is_there: bool, failed_flushes: u64) {
         self.is_created = !is_there;
+        self.temporary_opens = 0;
         self.claims.clear();
         self.readings.clear();
         self.open.clear();

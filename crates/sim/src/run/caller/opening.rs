@@ -146,13 +146,9 @@ impl Caller {
                     Err(error) => error,
                 }
             } else {
-                match self.engine.open(&path, open) {
+                match self.open_cached(&opening, open) {
                     Ok(file) => {
                         opening.end_cut(&stage, || File::len(&file));
-                        if opening.open.temporary {
-                            stage.hit("opened as temporary");
-                            stage.model.borrow_mut().files[number].is_created = false;
-                        }
                         return Opened::Cached(Handle::new(&stage, file, opening));
                     }
                     Err(error) => error,
@@ -161,6 +157,24 @@ impl Caller {
             self.after_failure(&mut opening, error);
         }
         panic!("file {number} cannot be opened");
+    }
+
+    fn open_cached(&self, opening: &Opening, open: Open) -> Result<File> {
+        let number = opening.number;
+        let path = self.stage.plan.path(number);
+        if !open.temporary {
+            return self.engine.open(&path, open);
+        }
+        self.stage.model.borrow_mut().files[number].temporary_opens += 1;
+        let opened = self.engine.open(&path, open);
+        let mut model = self.stage.model.borrow_mut();
+        let file = &mut model.files[number];
+        file.temporary_opens -= 1;
+        if opened.is_ok() {
+            self.stage.hit("opened as temporary");
+            file.is_created = false;
+        }
+        opened
     }
 
     /// Makes an open another one than that of a program that reads and writes a file.

@@ -9,7 +9,7 @@ impl CachedFile {
         self.retry_failing();
         if request == TicketKind::Release && self.wants_flush() {
             let flush = self.ask(TicketKind::FlushData);
-            let _waits = self.abandon(flush);
+            self.abandon(flush);
         }
         let covers = self.epochs.close();
         let id = self.tickets.add(request, covers);
@@ -29,10 +29,9 @@ impl CachedFile {
         self.tickets.fetch(id)
     }
 
-    /// Declares that no one will fetch the result of a ticket. It is still served. Returns its
-    /// failure if it has ended already.
-    pub fn abandon(&mut self, id: TicketId) -> Option<Failure> {
-        self.tickets.abandon(id)
+    /// Declares that no one will fetch the result of a ticket. It is still served.
+    pub fn abandon(&mut self, id: TicketId) {
+        self.tickets.abandon(id);
     }
 
     /// Returns whether this ticket is being served.

@@ -302,7 +302,7 @@ impl CachedFile {
     /// only if nothing of ours could have made the file longer since, and no unwritten data will.
     /// An answer that comes after that of a later look is ignored.
     pub fn observe_disk_size(&mut self, disk_size: u64, look: Look, settled: &mut Settled) {
-        if self.sizes.is_answered(look) && !self.lease.is_exclusive() {
+        if self.sizes.end_look(look) && !self.lease.is_exclusive() {
             self.follow_disk_size(disk_size, look, settled);
         }
     }

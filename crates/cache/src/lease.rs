@@ -73,7 +73,7 @@ impl CachedFile {
             settled.written.extend(chunk.frames_of(chunk.present & !(chunk.dirty | chunk.sending)));
         }
         let ticket = self.ask(TicketKind::Release);
-        let _waits = self.abandon(ticket);
+        self.abandon(ticket);
         self.lease.begin_break(ticket);
     }
 

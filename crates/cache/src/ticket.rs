@@ -185,13 +185,11 @@ impl Tickets {
         Some(self.results.swap_remove(at).1)
     }
 
-    /// Nobody will fetch the result of a ticket. Returns its failure if it has ended.
-    pub(crate) fn abandon(&mut self, id: TicketId) -> Option<Failure> {
-        let fetched = self.fetch(id);
-        if fetched.is_none() && self.is_waiting(id) {
+    /// Nobody will fetch the result of a ticket.
+    pub(crate) fn abandon(&mut self, id: TicketId) {
+        if self.fetch(id).is_none() && self.is_waiting(id) {
             self.abandoned.push(id);
         }
-        fetched.and_then(Result::err)
     }
 
     /// Removes and returns the failures of abandoned tickets.

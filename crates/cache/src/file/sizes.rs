@@ -20,7 +20,7 @@ pub struct Look {
     cuts: u64,
     /// Requests that have ended; each may have moved the end.
     writes: u64,
-    /// Looks before this one.
+    /// Its number among all looks, from 1 on.
     number: u64,
 }
 
@@ -36,14 +36,6 @@ impl Look {
     }
 }
 
-/// Looks at the size in the file system, in order of their beginning.
-#[derive(Default, Debug)]
-struct Looks {
-    begun: u64,
-    /// The youngest one whose answer has come.
-    answered: Option<u64>,
-}
-
 /// Sizes of one file.
 #[derive(Debug)]
 pub(crate) struct Sizes {
@@ -54,16 +46,17 @@ pub(crate) struct Sizes {
     is_device: bool,
     /// Whole pages that the file had when it was opened. No space is reserved below.
     origin_pages: u64,
+    /// The last look that began, with the events since then.
     look: Look,
-    looks: Looks,
+    /// The number of the youngest look whose answer has come.
+    answered: u64,
 }
 
 impl Sizes {
     pub(crate) fn of_a_file(bytes: u64) -> Self {
         let origin_pages = bytes.div_ceil(PAGE);
         let look = Look::default();
-        let looks = Looks::default();
-        Self { size: bytes, disk_size: bytes, is_device: false, origin_pages, look, looks }
+        Self { size: bytes, disk_size: bytes, is_device: false, origin_pages, look, answered: 0 }
     }
 
     pub(crate) fn of_a_device(bytes: u64) -> Self {
@@ -96,18 +89,15 @@ impl Sizes {
 
     /// Begins a look at the size in the file system.
     pub(crate) fn begin_look(&mut self) -> Look {
-        let number = self.looks.begun;
-        self.looks.begun += 1;
-        Look { number, ..self.look }
+        self.look.number += 1;
+        self.look
     }
 
-    /// Returns whether the answer of a look counts: none that began later has been answered.
-    pub(crate) fn is_answered(&mut self, look: Look) -> bool {
-        let is_old = self.looks.answered.is_some_and(|answered| answered > look.number);
-        if !is_old {
-            self.looks.answered = Some(look.number);
-        }
-        !is_old
+    /// Ends a look. Returns whether its answer counts: none that began later has been answered.
+    pub(crate) fn end_look(&mut self, look: Look) -> bool {
+        let counts = look.number >= self.answered;
+        self.answered = self.answered.max(look.number);
+        counts
     }
 
     /// Returns whether we may have changed the size in the file system since this look.

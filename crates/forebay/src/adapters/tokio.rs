@@ -226,7 +226,7 @@ impl<F: Borrow<File> + Unpin> AsyncRead for Cursor<F> {
             return Poll::Ready(Ok(()));
         }
         let wanted = buffer.initialize_unfilled_to(length);
-        // Once per read: for a shared file this drops the clean pages of the range.
+        // Once per read: of a shared file it finds the bytes of others up to its beginning.
         let left_behind =
             polled.reading.take_if(|left| left.position != *position || left.is_stale(file));
         if polled.reading.is_none() {

@@ -176,8 +176,7 @@ impl Drop for Syncing<'_> {
     fn drop(&mut self) {
         let Some(id) = self.id else { return };
         self.shared.change(self.inode, |file| {
-            // The handle tells a failed sync the next time.
-            let _untold = file.abandon(id);
+            file.abandon(id);
             if file.is_led_by(id) {
                 file.pass_lead_on();
             }

@@ -31,8 +31,8 @@ impl Inode {
 pub(crate) struct Ticket {
     inode: Arc<Inode>,
     id: Option<TicketId>,
-    /// Engine whose callback gets a failure that has come when the future is dropped. No handle
-    /// tells it.
+    /// Engine whose callback gets a failure that has come when the future is dropped, because no
+    /// handle is left to report it.
     tells: Option<Arc<Shared>>,
 }
 

@@ -60,7 +60,7 @@ impl Inode {
     ) {
         self.change(base, after, |file| {
             let id = file.ask(request);
-            let _waits = file.cache.abandon(id);
+            file.cache.abandon(id);
         });
     }
 
@@ -165,7 +165,10 @@ impl Inode {
     /// Declares that no caller will fetch the result of a ticket. Returns its failure if it has
     /// ended already.
     pub(crate) fn abandon(&self, id: TicketId) -> Option<Failure> {
-        self.lock().abandon(id)
+        let mut state = self.lock();
+        let untold = state.cache.fetch(id).and_then(std::result::Result::err);
+        state.abandon(id);
+        untold
     }
 }
 
@@ -226,9 +229,9 @@ impl State {
     }
 
     /// Declares that no caller will fetch the result of a ticket, or take the lead for it.
-    pub(crate) fn abandon(&mut self, id: TicketId) -> Option<Failure> {
+    pub(crate) fn abandon(&mut self, id: TicketId) {
+        self.cache.abandon(id);
         self.ticket_wakers.retain(|waiter| waiter.id != id);
-        self.cache.abandon(id)
     }
 
     /// Returns whether the caller of this ticket has the lead, or was offered it.

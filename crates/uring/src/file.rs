@@ -59,7 +59,7 @@ impl Identity {
     /// No file system numbers a file so.
     const DEVICE: u64 = u64::MAX;
 
-    fn of(status: &rustix::fs::Stat) -> Self {
+    pub(crate) fn of(status: &rustix::fs::Stat) -> Self {
         match kind_of(FileType::from_raw_mode(status.st_mode)) {
             Kind::Block => Self { device: status.st_rdev, inode: Self::DEVICE },
             Kind::Regular | Kind::Other => Self { device: status.st_dev, inode: status.st_ino },
@@ -708,6 +708,30 @@ impl OpenFile {
 
     pub(crate) fn directory(&self) -> &Directory {
         &self.directory
+    }
+
+    /// Returns the identity of the directory that
+    /// [`FlushDirectory`](forebay_block::Operation::FlushDirectory) flushes for this file; `None`
+    /// if it is not one directory.
+    ///
+    /// # Errors
+    /// The error of the kernel.
+    pub fn kept_directory(&self) -> io::Result<Option<Identity>> {
+        match &self.directory {
+            Directory::Kept(directory) => Ok(Some(Identity::of(&rustix::fs::fstat(directory)?))),
+            Directory::NotNeeded | Directory::Unreadable => Ok(None),
+        }
+    }
+
+    /// Makes the entries of that directory durable (`fsync`). Blocks.
+    ///
+    /// # Errors
+    /// The error of the kernel; `Unsupported` if it is not one directory.
+    pub fn sync_directory(&self) -> io::Result<()> {
+        match &self.directory {
+            Directory::Kept(directory) => Ok(retry_on_intr(|| rustix::fs::fsync(directory))?),
+            Directory::NotNeeded | Directory::Unreadable => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 }
 

@@ -11,7 +11,8 @@
 
 // Modules in order of a page's life. Memory: `arena`, its `layout`, `header` which page a frame
 // holds, `masks` its written bytes, `records` its file; `lent`, `aligned` and `buffers` the
-// memory of callers. Files: `open`, `file`, `direct` alignment, `lease`, `lock`, `extents`,
+// memory of callers. Files: `open`, `file`, `private` past the cache, `directory` names, `direct`
+// alignment, `lease`, `lock`, `extents`,
 // `geometry` allocation groups, `status` attributes, `free_space`, `hint` extent sizes. I/O:
 // `ring`, `setup`, `fixed` registered resources, `waker`, `offer` features, `threads`, `backend`
 // either of the two, `net` sockets. Devices without files: `null`, `memory`, `modelled`. Other
@@ -32,6 +33,7 @@ mod burst;
 pub mod clock;
 pub mod detached;
 pub mod direct;
+pub mod directory;
 mod enter;
 pub mod extents;
 pub mod file;
@@ -60,6 +62,7 @@ pub mod null;
 pub mod offer;
 pub mod open;
 pub mod passing;
+pub mod private;
 pub mod probe;
 pub mod records;
 pub mod ring;
@@ -78,6 +81,7 @@ pub use arena::{Arena, ZERO_BYTES};
 pub use backend::{Backend, BackendError, Choice};
 pub use buffers::{Buffers, Piece};
 pub use direct::{Alignment, Direct, Mode};
+pub use directory::{Named, OpenDirectory, Replace};
 pub use enter::Enters;
 pub use extents::Extents;
 pub use file::{Identity, Kind, OpenFile};
@@ -97,6 +101,7 @@ pub use null::Null;
 pub use offer::{Feature, Offer, Offers};
 pub use open::{Access, Create, How, LEASE_PATIENCE, Opened, Truncate};
 pub use passing::{Channel, Process};
+pub use private::PrivateFile;
 pub use records::{FILE_RECORDS, FileRecord};
 pub use ring::Ring;
 pub use setup::SetupError;

@@ -3,8 +3,7 @@
 //!
 //! Requests end in an order of their own, after a time at random; short, interrupted, refused or
 //! failed as the [`Faults`] say. Bytes move between the arena and the files when a request ends. A
-//! write takes effect in pieces: one that is in flight when the power goes, or that fails, may have
-//! written any part.
+//! write takes effect in pieces: one that fails may have written any part.
 //!
 //! Nothing here reads a clock or waits: who drives it ends requests one by one, or rings the
 //! doorbell with a wait.
@@ -27,7 +26,7 @@ use crate::arena::Arena;
 use crate::clock::Clock;
 use crate::faults::{Faults, Latency, NO_SPACE};
 use crate::random::Random;
-use crate::stored::{DISCARDED, Keep, SECTOR, StoredFile, Survivor, Unfinished};
+use crate::stored::{DISCARDED, SECTOR, StoredFile};
 
 /// A request at the device.
 #[derive(Debug)]
@@ -143,7 +142,6 @@ impl Disk {
         assert_eq!(file.size(), 0, "it is a file already");
         file.set_size(bytes, self.sequence);
         file.flush(self.sequence);
-        file.flush_name();
         self.devices[target.0 as usize] = true;
     }
 
@@ -233,24 +231,6 @@ impl Disk {
         self.completed.push(Completion { tag: flying.tag, result });
     }
 
-    /// What a file may be like after a loss of power now.
-    #[must_use]
-    pub fn crash(&self, target: Target, keep: Keep, random: &mut Random) -> Survivor {
-        let unfinished: Vec<Unfinished<'_>> = self
-            .flying
-            .iter()
-            .filter(|flying| flying.bio.target == target)
-            .filter_map(|flying| match flying.bio.operation {
-                Operation::Write | Operation::WriteBuffered => {
-                    Some(Unfinished::Write(flying.bio.offset, &flying.data))
-                }
-                Operation::SetLength => Some(Unfinished::Length(flying.bio.offset)),
-                _ => None,
-            })
-            .collect();
-        self.file(target).survive(keep, &unfinished, random)
-    }
-
     fn serve(&mut self, flying: &Flying) -> Result<u64, Errno> {
         let bio = &flying.bio;
         if self.random.happens(self.faults.interrupt) {
@@ -271,10 +251,8 @@ impl Disk {
             }
             Operation::FlushDirectory => {
                 if self.random.happens(self.faults.flush_directory) {
-                    self.files[file].forsake_name();
                     return Err(Errno::IO);
                 }
-                self.files[file].flush_name();
                 Ok(0)
             }
             Operation::Allocate => {

@@ -137,17 +137,6 @@ pub enum Keep {
     Some,
 }
 
-/// State of a file's name.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Name {
-    /// It survives a loss of power.
-    Durable,
-    /// It may be lost with the power, until the directory is flushed.
-    Volatile,
-    /// It may be lost with the power, even after a flush.
-    Forsaken,
-}
-
 /// A file after a loss of power.
 #[derive(Debug)]
 pub struct Survivor {
@@ -175,20 +164,18 @@ pub struct StoredFile {
     /// Sectors with volatile versions.
     volatile: BTreeSet<usize>,
     sizes: Versions<u64>,
-    name: Name,
     /// Pages with allocated space.
     allocated: BTreeSet<u64>,
 }
 
 impl StoredFile {
-    /// Creates an empty file with a name that is not durable.
+    /// Creates an empty file.
     #[must_use]
     pub fn new() -> Self {
         Self {
             sectors: Vec::new(),
             volatile: BTreeSet::new(),
             sizes: Versions::new(0),
-            name: Name::Volatile,
             allocated: BTreeSet::new(),
         }
     }
@@ -212,7 +199,6 @@ impl StoredFile {
         Self {
             sectors,
             sizes: Versions::new(survivor.size),
-            name: Name::Durable,
             allocated: pages.chain(reserved.iter().copied()).collect(),
             ..Self::new()
         }
@@ -222,12 +208,6 @@ impl StoredFile {
     #[must_use]
     pub fn size(&self) -> u64 {
         *self.sizes.current()
-    }
-
-    /// Returns the state of the name.
-    #[must_use]
-    pub fn name(&self) -> Name {
-        self.name
     }
 
     /// Returns the pages with allocated space.
@@ -323,21 +303,7 @@ impl StoredFile {
         size_is_lost
     }
 
-    /// Records a flush of the directory.
-    pub fn flush_name(&mut self) {
-        if self.name == Name::Volatile {
-            self.name = Name::Durable;
-        }
-    }
-
-    /// Records a failed flush of the directory.
-    pub fn forsake_name(&mut self) {
-        if self.name == Name::Volatile {
-            self.name = Name::Forsaken;
-        }
-    }
-
-    /// Returns a state that the file may have after a loss of power now.
+    /// Returns a state that the file may have after a loss of power now, if its name survives.
     #[must_use]
     pub fn survive(
         &self,
@@ -363,13 +329,7 @@ impl StoredFile {
                 }
             }
         }
-        let exists = match keep {
-            _ if self.name == Name::Durable => true,
-            Keep::Nothing => false,
-            Keep::Everything => true,
-            Keep::Some => random.happens(PerMille(500)),
-        };
-        Survivor { exists, size, sectors }
+        Survivor { exists: true, size, sectors }
     }
 
     /// Returns the sequence number up to which metadata survives, and the size that survives.

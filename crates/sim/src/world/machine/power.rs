@@ -103,7 +103,6 @@ impl Machine {
             })
             .collect();
         let mut survivor = inode.stored.survive(keep, &unfinished, random);
-        survivor.exists = true;
         if inode.is_device() {
             survivor.size = inode.stored.size();
         }

@@ -7,6 +7,7 @@ use std::path::Path;
 use forebay_block::Errno;
 use forebay_uring::Identity;
 
+use super::entries::Replace;
 use super::inode::Content;
 use super::names::Node;
 use super::state::{Last, Machine, with};
@@ -110,7 +111,10 @@ pub fn set_bad(path: impl AsRef<Path>, pages: Range<u64>) {
 /// The error of the file system.
 pub fn unlink(path: impl AsRef<Path>) -> Result<(), Errno> {
     world::preempt();
-    with(|machine| machine.unlink(path.as_ref()))
+    with(|machine| {
+        let found = machine.resolve(path.as_ref(), Last::Keep)?;
+        machine.unlink(&found)
+    })
 }
 
 /// Gives a file another name.
@@ -119,7 +123,11 @@ pub fn unlink(path: impl AsRef<Path>) -> Result<(), Errno> {
 /// As [`unlink`].
 pub fn link(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), Errno> {
     world::preempt();
-    with(|machine| machine.link(from.as_ref(), to.as_ref()))
+    with(|machine| {
+        let from = machine.resolve(from.as_ref(), Last::Keep)?;
+        let to = machine.resolve(to.as_ref(), Last::Keep)?;
+        machine.link(&from, &to)
+    })
 }
 
 /// Moves a name.
@@ -128,7 +136,11 @@ pub fn link(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), Errno> {
 /// As [`unlink`].
 pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), Errno> {
     world::preempt();
-    with(|machine| machine.rename(from.as_ref(), to.as_ref()))
+    with(|machine| {
+        let from = machine.resolve(from.as_ref(), Last::Keep)?;
+        let to = machine.resolve(to.as_ref(), Last::Keep)?;
+        machine.rename(&from, &to, Replace::Yes)
+    })
 }
 
 /// Returns the identity of a file, or `None` if the path leads to none.

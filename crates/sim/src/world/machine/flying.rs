@@ -26,7 +26,7 @@ pub(crate) enum Source {
 pub(crate) enum Work {
     /// The operation of its bio.
     Bio,
-    /// Flushes the names of a directory.
+    /// Flushes the names of a directory for the sake of one file.
     Names(Node),
     /// Flushes a whole file system.
     Volume(usize),

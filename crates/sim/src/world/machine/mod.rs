@@ -15,6 +15,7 @@
 
 mod calls;
 mod control;
+mod entries;
 mod flying;
 mod hang;
 mod inode;
@@ -34,6 +35,7 @@ mod watch;
 
 pub(crate) use calls::{call, error_of, wait_for};
 pub use control::*;
+pub use entries::Replace;
 pub(crate) use flying::Work;
 pub use hang::{hang, hung_requests, resume};
 pub(crate) use inode::Content;

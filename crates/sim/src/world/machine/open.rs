@@ -55,8 +55,7 @@ impl Machine {
             return Ok(Opening::Leased(node));
         }
         if flags.truncates && self.inode(node).content == Content::File {
-            self.sequence += 1;
-            let sequence = self.sequence;
+            let sequence = self.next_sequence();
             self.inode_mut(node).stored.set_size(0, sequence);
         }
         let descriptor = self.enter(node, flags, process);
@@ -240,8 +239,7 @@ impl Machine {
 
     /// Changes the reservation mark of a file.
     pub(crate) fn set_mark(&mut self, node: Node, mark: Option<String>) {
-        self.sequence += 1;
-        let sequence = self.sequence;
+        let sequence = self.next_sequence();
         self.inode_mut(node).metadata.set_mark(mark, sequence);
     }
 

@@ -1,4 +1,4 @@
-//! Paths, and the calls that change names.
+//! Paths.
 
 use std::ffi::OsString;
 use std::path::{Component, Path};
@@ -57,53 +57,6 @@ impl Machine {
     /// Follows a path to something that exists.
     pub(crate) fn existing(&self, path: &Path, last: Last) -> Result<Node, Errno> {
         self.resolve(path, last)?.node.ok_or(Errno(libc::ENOENT))
-    }
-
-    /// Removes a name.
-    pub(crate) fn unlink(&mut self, path: &Path) -> Result<(), Errno> {
-        let found = self.resolve(path, Last::Keep)?;
-        let node = found.node.ok_or(Errno(libc::ENOENT))?;
-        if self.names.is_directory(node) {
-            return Err(Errno(libc::EISDIR));
-        }
-        self.names.assign(found.directory, &found.name, None);
-        self.collect();
-        Ok(())
-    }
-
-    /// Gives a file another name of the same file system.
-    pub(crate) fn link(&mut self, from: &Path, to: &Path) -> Result<(), Errno> {
-        let node = self.existing(from, Last::Keep)?;
-        let at = self.resolve(to, Last::Keep)?;
-        match at.node {
-            _ if self.names.is_directory(node) => Err(Errno(libc::EPERM)),
-            Some(_) => Err(Errno(libc::EEXIST)),
-            None if self.inode(node).volume != self.inode(at.directory).volume => {
-                Err(Errno(libc::EXDEV))
-            }
-            None => {
-                self.names.assign(at.directory, &at.name, Some(node));
-                Ok(())
-            }
-        }
-    }
-
-    /// Moves a name, over another one if that exists.
-    pub(crate) fn rename(&mut self, from: &Path, to: &Path) -> Result<(), Errno> {
-        let (old, new) = (self.resolve(from, Last::Keep)?, self.resolve(to, Last::Keep)?);
-        let node = old.node.ok_or(Errno(libc::ENOENT))?;
-        if self.inode(node).volume != self.inode(new.directory).volume {
-            return Err(Errno(libc::EXDEV));
-        }
-        match new.node {
-            // Two names of one file: POSIX leaves both.
-            Some(there) if there == node => return Ok(()),
-            Some(there) if self.names.is_directory(there) => return Err(Errno(libc::EISDIR)),
-            _ => {}
-        }
-        self.names.rename((old.directory, &old.name), (new.directory, &new.name));
-        self.collect();
-        Ok(())
     }
 }
 

@@ -26,7 +26,7 @@ impl Machine {
         }
         match flying.work {
             Work::Bio => self.serve_bio(flying),
-            Work::Names(directory) => self.flush_names(directory, flying.node),
+            Work::Names(directory) => self.flush_names(directory, Some(flying.node), flying.covers),
             Work::Volume(volume) => self.flush_volume(volume, flying.covers),
             Work::Nothing => Ok(0),
         }
@@ -324,12 +324,18 @@ impl Machine {
         result
     }
 
-    fn flush_names(&mut self, directory: Node, named: Node) -> Result<u64, Errno> {
+    /// Makes the names of a directory durable, unless that fails.
+    fn flush_names(
+        &mut self,
+        directory: Node,
+        sake: Option<Node>,
+        covers: u64,
+    ) -> Result<u64, Errno> {
         if self.random.happens(self.plan.faults.flush_directory) {
-            self.names.forsake(directory, named);
+            self.names.forsake(directory, sake, covers);
             return Err(Errno::IO);
         }
-        self.names.flush(directory);
+        self.names.flush(|node| node == directory, covers);
         marks::hit("directory flushed");
         self.collect();
         Ok(0)
@@ -346,7 +352,10 @@ impl Machine {
                 result = result.and(flush_inode(inode, covers, fails, &mut seen));
             }
         }
-        self.names.flush_all();
+        let nodes = &self.nodes;
+        let is_of_volume =
+            |node: Node| nodes[node.0].as_ref().is_some_and(|it| it.volume == volume);
+        self.names.flush(is_of_volume, covers);
         self.collect();
         result
     }

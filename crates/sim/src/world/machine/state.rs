@@ -182,10 +182,8 @@ impl Machine {
 
     /// Makes a node under a free name.
     pub(super) fn create(&mut self, at: &Found, content: Content) -> Result<Node, Errno> {
+        self.check_directory(at.directory)?;
         let volume = self.inode(at.directory).volume;
-        if self.plan.volumes[volume].is_read_only {
-            return Err(Errno(libc::EROFS));
-        }
         let node = Node(self.nodes.len());
         let identity = match content {
             Content::Device(_) => Identity { device: 1 << 16 | node.0 as u64, inode: u64::MAX },
@@ -195,8 +193,15 @@ impl Machine {
             self.names.add_directory(node, at.directory);
         }
         self.nodes.push(Some(Inode::new(content, volume, identity)));
-        self.names.assign(at.directory, &at.name, Some(node));
+        let sequence = self.next_sequence();
+        self.names.assign(at.directory, &at.name, Some(node), sequence);
         Ok(node)
+    }
+
+    /// Returns the number of a change that is made now.
+    pub(super) fn next_sequence(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
     }
 
     fn new_number(&mut self, volume: usize) -> u64 {
@@ -241,26 +246,40 @@ impl Machine {
         self.plan.volumes[volume].space_pages.saturating_sub(allocated as u64)
     }
 
+    /// Returns whether the node is the root of a file system.
+    pub(super) fn is_root(&self, node: Node) -> bool {
+        self.volumes.iter().any(|volume| volume.root == node)
+    }
+
     /// Frees the space of files without a name that nobody has open, and forgets those that no
     /// loss of power can bring back.
     pub(crate) fn collect(&mut self) {
+        // A directory that is forgotten takes the names in it along.
+        while self.collect_once() {}
+    }
+
+    /// Returns whether a directory was forgotten.
+    fn collect_once(&mut self) -> bool {
+        let mut is_changed = false;
         for at in 0..self.nodes.len() {
             let node = Node(at);
             let Some(inode) = &self.nodes[at] else { continue };
-            let is_root = self.volumes.iter().any(|volume| volume.root == node);
-            if is_root || !inode.opened.is_empty() || self.names.links(node) > 0 {
+            if self.is_root(node) || !inode.opened.is_empty() || self.names.links(node) > 0 {
                 continue;
             }
             if self.names.refers_to(node) {
                 self.inode_mut(node).is_gone = true;
                 continue;
             }
-            let identity = inode.identity;
-            if inode.content == Content::File {
-                self.volumes[inode.volume].freed.push(identity.inode);
+            if matches!(inode.content, Content::File | Content::Directory) {
+                let number = inode.identity.inode;
+                self.volumes[inode.volume].freed.push(number);
             }
+            is_changed |= self.names.is_directory(node);
+            self.names.forget(node);
             self.nodes[at] = None;
         }
+        is_changed
     }
 
     /// Lets the tasks continue that wait for this.

@@ -37,8 +37,10 @@ pub struct Faults {
     /// A direct write under another program's mapping is undone by an older page of the kernel's
     /// cache, and the next flush of the file fails because of it. On a shared file only.
     pub invalidate: PerMille,
-    /// A flush of a directory fails, and the name never becomes durable.
+    /// A flush of a directory fails, and the names that it should have covered stay volatile.
     pub flush_directory: PerMille,
+    /// A change of a name in an open directory fails with `ENOSPC` or `EIO`, and changes nothing.
+    pub names: PerMille,
     /// A change of length fails.
     pub set_length: PerMille,
     /// An allocation, a release or a discard of space fails.
@@ -56,6 +58,7 @@ impl Faults {
         flush: PerMille(0),
         invalidate: PerMille(0),
         flush_directory: PerMille(0),
+        names: PerMille(0),
         set_length: PerMille(0),
         allocate: PerMille(0),
     };

@@ -397,6 +397,7 @@ fn faults(random: &mut Random, drops_dirty: bool) -> Faults {
         flush,
         invalidate: if may_invalidate { sometimes(random, 100) } else { PerMille(0) },
         flush_directory,
+        names: PerMille(0),
         set_length: sometimes(random, 100),
         allocate: sometimes(random, 200),
     }

@@ -303,6 +303,14 @@ impl StoredFile {
         size_is_lost
     }
 
+    /// Records that these bytes could not be written from the kernel's cache to the device.
+    pub fn forsake_bytes(&mut self, bytes: Range<u64>, sequence: u64) {
+        let sectors = split(bytes.start).0..split(bytes.end.next_multiple_of(SECTOR as u64)).0;
+        for &sector in self.volatile.range(sectors) {
+            self.sectors[sector].forsake(sequence);
+        }
+    }
+
     /// Returns a state that the file may have after a loss of power now, if its name survives.
     #[must_use]
     pub fn survive(

@@ -9,14 +9,14 @@ use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
 use forebay_block::limits::PAGE;
-use forebay_block::{Errno, Operation};
+use forebay_block::{Bio, Errno, Operation};
 use forebay_uring::frames::{MOST_PARTS, Part};
 use forebay_uring::{
     Access, Alignment, Arena, Direct, Geometry, How, Identity, Kind, LEASE_PATIENCE, Mode, Status,
     Times, Truncate,
 };
 
-use crate::world::machine::{self, Content, Machine, Work, call, wait_for};
+use crate::world::machine::{self, Content, Machine, Work, call, call_bio, wait_for};
 use crate::world::{self, memory};
 
 mod leases;
@@ -67,16 +67,6 @@ impl OpenFile {
         Ok(Opened { file, created })
     }
 
-    /// The file of a new descriptor, direct if the file system has that.
-    fn of(descriptor: u64) -> io::Result<Self> {
-        call(|machine| {
-            let node = machine.node_of(descriptor)?;
-            let (direct, alignment) = machine.go_direct(descriptor)?;
-            let (kind, identity) = (machine.kind(node), machine.inode(node).identity);
-            Ok(Self { epoch: machine.epoch, descriptor, kind, identity, direct, alignment })
-        })
-    }
-
     /// Returns a file of the same open file description in another process, as when the descriptor
     /// is sent there. It is in the mode that the description has.
     ///
@@ -114,6 +104,15 @@ impl OpenFile {
     pub fn made_at(&mut self, path: &Path) {
         // Of a closed descriptor nothing is flushed.
         let _ = call(|machine| machine.keep_directory(self.descriptor, path));
+    }
+
+    /// Returns the identity of the directory that `FlushDirectory` of this file flushes, or `None`
+    /// if the file keeps no directory.
+    ///
+    /// # Errors
+    /// If the descriptor is closed.
+    pub fn kept_directory(&self) -> io::Result<Option<Identity>> {
+        call(|machine| machine.kept_directory(self.descriptor))
     }
 
     /// Returns the identity of the file.
@@ -354,9 +353,11 @@ impl OpenFile {
 
     /// A call that blocks until the device has done it.
     fn submit(&self, operation: Operation, bytes: Range<u64>, data: Vec<u8>) -> io::Result<u64> {
-        let begin =
-            |machine: &mut Machine| machine.begin_call(self.descriptor, operation, bytes, data);
-        wait_for(call(begin)?)
+        self.submit_work(Work::Bio, call_bio(operation, bytes), data)
+    }
+
+    pub(super) fn submit_work(&self, work: Work, bio: Bio, data: Vec<u8>) -> io::Result<u64> {
+        wait_for(call(|machine| machine.begin_call(self.descriptor, work, bio, data))?)
     }
 }
 

@@ -6,13 +6,16 @@
 pub mod backend;
 pub mod clock;
 pub mod collections;
+pub mod directory;
 pub mod file;
 pub mod files;
 pub mod lease;
+pub mod private_file;
 pub mod sync;
 pub mod thread;
 
 pub use backend::{Backend, Inline, Waker};
+pub use directory::OpenDirectory;
 pub use file::{OpenFile, Opened};
 pub use forebay_uring::frames::{MOST_PARTS, Part};
 pub use forebay_uring::{
@@ -21,9 +24,11 @@ pub use forebay_uring::{
     Kind, Lock, Memory, Piece, Status, Times, Truncate,
 };
 pub use lease::LeaseWatch;
+pub use private_file::PrivateFile;
 pub use std::time::SystemTime as FileTime;
 
 pub use crate::world::Gone;
+pub use crate::world::machine::Replace;
 
 /// Pages of the smallest cache. It is small so that a short run is throttled and evicts.
 pub const MIN_CACHE_PAGES: u64 = 32;

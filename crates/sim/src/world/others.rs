@@ -12,7 +12,9 @@ use forebay_block::{Errno, Operation};
 use forebay_uring::Access;
 
 use crate::random::{PerMille, Random};
-use crate::world::machine::{self, Flags, LEASE, Machine, Node, Opening, call, error_of, wait_for};
+use crate::world::machine::{
+    self, Flags, LEASE, Machine, Node, Opening, Work, call, call_bio, error_of, wait_for,
+};
 use crate::world::{self, Reason};
 
 /// Reaction of a program to a lease of the file.
@@ -152,8 +154,9 @@ impl Program {
     }
 
     fn submit(&self, operation: Operation, bytes: Range<u64>, data: Vec<u8>) -> io::Result<u64> {
+        let bio = call_bio(operation, bytes);
         let begin =
-            |machine: &mut Machine| machine.begin_call(self.descriptor, operation, bytes, data);
+            |machine: &mut Machine| machine.begin_call(self.descriptor, Work::Bio, bio, data);
         wait_for(call(begin)?)
     }
 }

@@ -5,10 +5,38 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay_block::{Errno, Moment};
-use forebay_uring::{Access, Create, How};
+use forebay_uring::{Access, Alignment, Create, Direct, How};
 
+use super::OpenFile;
 use crate::world;
-use crate::world::machine::{Flags, Opening, call, error_of};
+use crate::world::machine::{Flags, Machine, Opening, call, error_of};
+
+impl OpenFile {
+    /// Returns the file of a new descriptor, direct if the file system has that.
+    pub(super) fn of(descriptor: u64) -> io::Result<Self> {
+        call(|machine| {
+            let (direct, alignment) = machine.go_direct(descriptor)?;
+            Self::new(machine, descriptor, direct, alignment)
+        })
+    }
+
+    /// Returns the file of a new descriptor, written through the page cache of the kernel.
+    pub(in crate::platform) fn buffered(descriptor: u64) -> io::Result<Self> {
+        let direct = Direct::Refused("not asked for".to_owned());
+        call(|machine| Self::new(machine, descriptor, direct, Alignment::NONE))
+    }
+
+    fn new(
+        machine: &Machine,
+        descriptor: u64,
+        direct: Direct,
+        alignment: Alignment,
+    ) -> Result<Self, Errno> {
+        let node = machine.node_of(descriptor)?;
+        let (kind, identity) = (machine.kind(node), machine.inode(node).identity);
+        Ok(Self { epoch: machine.epoch, descriptor, kind, identity, direct, alignment })
+    }
+}
 
 /// Returns a new descriptor and whether the file was created.
 pub(super) fn descriptor(path: &Path, how: &How, until: Moment) -> io::Result<(u64, bool)> {

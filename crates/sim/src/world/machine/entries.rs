@@ -1,9 +1,16 @@
 //! Calls that change the entries of directories. Each is one step, as in a journal.
 
-use forebay_block::Errno;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
+use forebay_block::Errno;
+use forebay_uring::Identity;
+
+use super::inode::Content;
 use super::names::Node;
-use super::state::{Found, Machine};
+use super::opened::Directory;
+use super::state::{Found, Last, Machine};
+use crate::faults::NO_SPACE;
 
 /// Whether a rename may replace a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,11 +22,65 @@ pub enum Replace {
 }
 
 impl Machine {
+    /// Follows a name from an open directory.
+    pub(crate) fn entry(&self, directory: u64, name: &OsStr, last: Last) -> Result<Found, Errno> {
+        self.resolve_from(self.node_of(directory)?, Path::new(name), last)
+    }
+
+    /// Returns the names in an open directory, in any order.
+    pub(crate) fn entries(&mut self, directory: u64) -> Result<Vec<OsString>, Errno> {
+        let node = self.node_of(directory)?;
+        let mut names: Vec<OsString> = self.names.entries(node).keys().cloned().collect();
+        names.sort_by_cached_key(|_| self.random.draw());
+        Ok(names)
+    }
+
+    /// Returns the number of names of an open file.
+    pub(crate) fn links(&self, descriptor: u64) -> Result<u64, Errno> {
+        Ok(self.names.links(self.node_of(descriptor)?) as u64)
+    }
+
+    /// Returns the identity of the directory that a flush for the sake of an open file flushes;
+    /// `None` if no directory is kept, or the kept one was removed.
+    pub(crate) fn kept_directory(&self, descriptor: u64) -> Result<Option<Identity>, Errno> {
+        let Directory::Kept(node) = self.descriptor(descriptor)?.directory else { return Ok(None) };
+        Ok(self.nodes[node.0].as_ref().map(|inode| inode.identity))
+    }
+
+    /// Fails at the rate of the faults of names.
+    pub(crate) fn try_names(&mut self) -> Result<(), Errno> {
+        if self.random.happens(self.plan.faults.names) {
+            return Err(*self.random.pick(&[NO_SPACE, Errno::IO]));
+        }
+        Ok(())
+    }
+
+    /// Makes an empty directory.
+    pub(crate) fn make_directory(&mut self, at: &Found) -> Result<(), Errno> {
+        match at.node {
+            Some(_) => Err(Errno(libc::EEXIST)),
+            None => self.create(at, Content::Directory).map(|_| ()),
+        }
+    }
+
     /// Removes a name of a file.
     pub(crate) fn unlink(&mut self, found: &Found) -> Result<(), Errno> {
         let node = self.changeable(found)?;
         if self.names.is_directory(node) {
             return Err(Errno(libc::EISDIR));
+        }
+        self.remove(found);
+        Ok(())
+    }
+
+    /// Removes an empty directory.
+    pub(crate) fn remove_directory(&mut self, found: &Found) -> Result<(), Errno> {
+        let node = self.changeable(found)?;
+        if !self.names.is_directory(node) {
+            return Err(Errno(libc::ENOTDIR));
+        }
+        if !self.names.entries(node).is_empty() {
+            return Err(Errno(libc::ENOTEMPTY));
         }
         self.remove(found);
         Ok(())

@@ -28,6 +28,10 @@ pub(crate) enum Work {
     Bio,
     /// Flushes the names of a directory for the sake of one file.
     Names(Node),
+    /// Flushes the names of the directory that the request is of.
+    Directory,
+    /// Writes a range of the kernel's cache to the device.
+    WriteBack,
     /// Flushes a whole file system.
     Volume(usize),
     Nothing,

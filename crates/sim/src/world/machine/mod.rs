@@ -36,7 +36,7 @@ mod watch;
 pub(crate) use calls::{call, error_of, wait_for};
 pub use control::*;
 pub use entries::Replace;
-pub(crate) use flying::Work;
+pub(crate) use flying::{Work, call_bio};
 pub use hang::{hang, hung_requests, resume};
 pub(crate) use inode::Content;
 pub use names::Node;
@@ -45,7 +45,7 @@ pub use plan::{MachinePlan, VolumePlan};
 pub(crate) use port::DOORBELL;
 pub use power::{Survivors, cut_power, survivors};
 pub use state::install;
-pub(crate) use state::{Last, Machine, with};
+pub(crate) use state::{Found, Last, Machine, with};
 pub(crate) use watch::{LEASE, Turn, WATCH, WATCH_END};
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! to one description, which has the direct flag, the lease and the lock. The description ends with
 //! its last reference.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use forebay_block::Errno;
@@ -26,14 +27,36 @@ impl Machine {
         flags: Flags,
         process: Process,
     ) -> Result<Opening, Errno> {
-        let last = if flags.is_new { Last::Keep } else { Last::Follow };
-        let found = self.resolve(path, last)?;
+        let found = self.resolve(path, flags.last())?;
+        self.open_found(&found, flags, process)
+    }
+
+    /// Opens the file of a name in an open directory, as [`open`](Self::open) does.
+    pub(crate) fn open_at(
+        &mut self,
+        (directory, name): (u64, &OsStr),
+        flags: Flags,
+        process: Process,
+    ) -> Result<Opening, Errno> {
+        let found = self.entry(directory, name, flags.last())?;
+        self.open_found(&found, flags, process)
+    }
+
+    fn open_found(
+        &mut self,
+        found: &Found,
+        flags: Flags,
+        process: Process,
+    ) -> Result<Opening, Errno> {
         let node = match found.node {
             Some(_) if flags.is_new => return Err(Errno(libc::EEXIST)),
             Some(node) => node,
-            None if flags.is_new || flags.creates => return self.open_new(&found, flags, process),
+            None if flags.is_new || flags.creates => return self.open_new(found, flags, process),
             None => return Err(Errno(libc::ENOENT)),
         };
+        if flags.is_directory && !self.names.is_directory(node) {
+            return Err(Errno(libc::ENOTDIR));
+        }
         let is_for_writing = flags.access == Access::ReadWrite || flags.truncates;
         if is_for_writing && self.inode(node).is_protected {
             return Err(Errno(libc::EACCES));

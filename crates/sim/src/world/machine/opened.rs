@@ -3,6 +3,7 @@
 use forebay_uring::Access;
 
 use super::names::Node;
+use super::state::Last;
 use crate::world::Process;
 
 /// An open file description.
@@ -56,6 +57,8 @@ pub(crate) struct Flags {
     pub(crate) truncates: bool,
     /// No other program opens the file, so it needs no lease.
     pub(crate) is_private: bool,
+    /// Open nothing but a directory.
+    pub(crate) is_directory: bool,
 }
 
 impl Flags {
@@ -66,7 +69,13 @@ impl Flags {
         is_exclusive: false,
         truncates: false,
         is_private: false,
+        is_directory: false,
     };
+
+    /// Returns whether the open follows a symbolic link at the end of its path.
+    pub(super) fn last(self) -> Last {
+        if self.is_new { Last::Keep } else { Last::Follow }
+    }
 }
 
 /// Result of an attempt to open.

@@ -15,8 +15,18 @@ const MOST_LINKS: u32 = 40;
 impl Machine {
     /// Follows a path from the root.
     pub(crate) fn resolve(&self, path: &Path, last: Last) -> Result<Found, Errno> {
+        self.resolve_from(self.volumes[0].root, path, last)
+    }
+
+    /// Follows a path from a directory.
+    pub(super) fn resolve_from(
+        &self,
+        start: Node,
+        path: &Path,
+        last: Last,
+    ) -> Result<Found, Errno> {
         let root = self.volumes[0].root;
-        let mut found = Found { directory: root, name: OsString::new(), node: Some(root) };
+        let mut found = Found { directory: start, name: OsString::new(), node: Some(start) };
         let mut rest: Vec<OsString> = parts(path);
         let mut links = 0;
         if rest.is_empty() && path.as_os_str().is_empty() {

@@ -19,25 +19,24 @@ use crate::stored::SECTOR;
 use crate::world::{self, Process};
 
 impl Machine {
-    /// Begins a file call on a descriptor. The caller waits for [`CALL`] and this number.
+    /// Begins a call on a descriptor. The caller waits for [`CALL`] and this number.
     pub(crate) fn begin_call(
         &mut self,
         descriptor: u64,
-        operation: Operation,
-        bytes: Range<u64>,
+        work: Work,
+        bio: Bio,
         data: Vec<u8>,
     ) -> Result<u64, Errno> {
         let found = self.descriptor(descriptor)?;
         let (description, process) = (found.description, found.process);
         let node = self.description(description).node;
-        let bio = call_bio(operation, bytes);
-        if operation == Operation::Write {
+        if bio.operation == Operation::Write {
             self.check_overlap(process, node, &bio, None);
         }
         self.refer(description);
         let ticket = world::number();
         let source = Source::Call(ticket);
-        let flying = Flying::new(source, process, Work::Bio, bio, Some(description));
+        let flying = Flying::new(source, process, work, bio, Some(description));
         self.take(flying.with(node, data));
         Ok(ticket)
     }

@@ -27,6 +27,8 @@ impl Machine {
         match flying.work {
             Work::Bio => self.serve_bio(flying),
             Work::Names(directory) => self.flush_names(directory, Some(flying.node), flying.covers),
+            Work::Directory => self.flush_names(flying.node, None, flying.covers),
+            Work::WriteBack => self.write_back(flying),
             Work::Volume(volume) => self.flush_volume(volume, flying.covers),
             Work::Nothing => Ok(0),
         }
@@ -322,6 +324,23 @@ impl Machine {
             self.description_mut(description).errors_seen = seen;
         }
         result
+    }
+
+    /// Writes a range of the kernel's cache to the device, which makes nothing durable. A failure
+    /// is reported once to each open file, and no later flush covers the range.
+    fn write_back(&mut self, flying: &Flying) -> Result<u64, Errno> {
+        let fails = self.random.happens(self.plan.faults.write);
+        let (bio, description) = (&flying.bio, flying.description.expect("a call on a file"));
+        let mut seen = self.description(description).errors_seen;
+        let inode = self.inode_mut(flying.node);
+        if fails {
+            inode.stored.forsake_bytes(bio.offset..bio.end(), flying.covers);
+            inode.failed_flushes += 1;
+            inode.errors.add();
+        }
+        let is_reported = inode.errors.take(&mut seen);
+        self.description_mut(description).errors_seen = seen;
+        if is_reported { Err(Errno::IO) } else { Ok(0) }
     }
 
     /// Makes the names of a directory durable, unless that fails.

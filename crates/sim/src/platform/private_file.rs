@@ -1,0 +1,64 @@
+//! Files that only their creator uses.
+
+use std::io;
+use std::ops::Range;
+
+use forebay_block::Operation;
+use forebay_uring::Lock;
+
+use super::file::OpenFile;
+use crate::world::machine::{Work, call, call_bio};
+
+/// A new file that only its creator uses: written through the page cache of the kernel, past the
+/// engine's cache.
+#[derive(Debug)]
+pub struct PrivateFile(OpenFile);
+
+impl PrivateFile {
+    pub(super) fn of(descriptor: u64) -> io::Result<Self> {
+        OpenFile::buffered(descriptor).map(Self)
+    }
+
+    /// Writes all of `data` at `offset`. The data outlives the process, and not a loss of power.
+    ///
+    /// # Errors
+    /// The error of the file system; a prefix may have been written.
+    pub fn write_all_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.0.write_all_at(data, offset)
+    }
+
+    /// Writes a range from the kernel's cache to the device and waits. Makes nothing durable.
+    ///
+    /// # Errors
+    /// The error of the device, once: a later sync may succeed although the range is lost.
+    pub fn write_back(&self, bytes: Range<u64>) -> io::Result<()> {
+        let bio = call_bio(Operation::FlushData, bytes);
+        self.0.submit_work(Work::WriteBack, bio, Vec::new()).map(|_| ())
+    }
+
+    /// Makes the data of the file durable (`fdatasync`). Blocks.
+    ///
+    /// # Errors
+    /// The error of the device. No later sync makes the data durable.
+    pub fn sync(&self) -> io::Result<()> {
+        let bio = call_bio(Operation::FlushData, 0..0);
+        self.0.submit_work(Work::Bio, bio, Vec::new()).map(|_| ())
+    }
+
+    /// Tries to lock the file for this open file description. Returns `false` if another one holds
+    /// the lock.
+    ///
+    /// # Errors
+    /// If the descriptor is closed.
+    pub fn try_lock(&self) -> io::Result<bool> {
+        Ok(self.0.try_ofd_lock()? == Lock::Taken)
+    }
+
+    /// Returns the number of names of the file: 0 once it is unlinked.
+    ///
+    /// # Errors
+    /// If the descriptor is closed.
+    pub fn links(&self) -> io::Result<u64> {
+        call(|machine| machine.links(self.0.number()))
+    }
+}

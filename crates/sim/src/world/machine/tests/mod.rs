@@ -1,9 +1,12 @@
 //! The machine as its users see it: files, backends, leases and losses of power.
 
 mod backends;
+mod directories;
 mod leases;
 mod losses;
+mod moves;
 mod names;
+mod puts;
 mod requests;
 mod space;
 mod swarm;

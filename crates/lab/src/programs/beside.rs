@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 
 use rustix::fs::{Advice, fadvise};
@@ -67,6 +67,8 @@ fn behind(file: &File) -> std::io::Result<()> {
 /// `dd`, started again whenever it ends. It is killed when this is dropped.
 pub(super) struct Dd {
     running: Arc<Mutex<Running>>,
+    /// Disconnected once the file has been written.
+    first: mpsc::Receiver<()>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -88,6 +90,8 @@ impl Dd {
         let mut process = Pid::from_child(&child);
         let running = Arc::new(Mutex::new(Running::Child(child)));
         let shared = Arc::clone(&running);
+        let (first_sender, first) = mpsc::channel();
+        let mut first_sender = Some(first_sender);
         let thread = thread::spawn(move || {
             loop {
                 // Without the lock, and so that the number stays the child's.
@@ -95,6 +99,7 @@ impl Dd {
                 if waitid(WaitId::Pid(process), options).is_err() {
                     return;
                 }
+                drop(first_sender.take());
                 let mut running = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let Running::Child(child) = &mut *running else { return };
                 let _ = child.wait();
@@ -105,7 +110,14 @@ impl Dd {
                 process = Pid::from_child(child);
             }
         });
-        Ok(Self { running, thread: Some(thread) })
+        Ok(Self { running, first, thread: Some(thread) })
+    }
+
+    /// Waits until `dd` has written its whole file once. Before, the kernel may not have begun to
+    /// write back: that depends on how fast the first use of each page of memory is.
+    pub(super) fn wait_for_file(&self) {
+        // Nothing is sent: this returns when the sender is dropped.
+        let _ = self.first.recv();
     }
 }
 

@@ -92,7 +92,7 @@ pub(super) fn small_sync(stage: &Stage<'_>) -> Result<Measured, CellError> {
     let large = stage.cell.directory.join("large");
     let load = &stage.cell.load;
     let writer = beside::Writer::default();
-    let _dd = match load.beside {
+    let dd = match load.beside {
         Beside::Dd => Some(beside::Dd::start(&large, load.file_bytes())?),
         Beside::Bulk | Beside::Nothing => None,
     };
@@ -115,6 +115,9 @@ pub(super) fn small_sync(stage: &Stage<'_>) -> Result<Measured, CellError> {
     };
     let operation = &operation;
     let small = || {
+        if let Some(dd) = &dd {
+            dd.wait_for_file();
+        }
         if load.beside != Beside::Nothing {
             // The other writer has filled its share of memory, and the disk is busy.
             thread::sleep(Duration::from_secs_f64(stage.cell.seconds.min(2.0) / 4.0));

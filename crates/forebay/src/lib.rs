@@ -148,6 +148,9 @@ mod metrics;
 mod panic_tests;
 mod platform;
 
+pub use crate::core::batch::Batch;
+pub use crate::core::batch::commit::{CommitError, Outcome, Progress};
+pub use crate::core::batch::file::BatchFile;
 pub use crate::core::direct::buffer::{Buffer, DirectBuffer};
 pub use crate::core::direct::file::DirectFile;
 pub use crate::core::direct::plug::Plug;

@@ -71,7 +71,8 @@ impl PrivateFile {
     /// not durable after that.
     ///
     /// # Errors
-    /// The error of the device.
+    /// The error of the device. The kernel reports it once: a later [`PrivateFile::sync`] may
+    /// succeed although the range is lost.
     pub fn write_back(&self, bytes: Range<u64>) -> io::Result<()> {
         let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE
             | libc::SYNC_FILE_RANGE_WRITE

@@ -424,6 +424,13 @@ impl CachedFile {
         }
     }
 
+    /// Records that the directory of the file was flushed for several files together.
+    pub fn settle_directory(&mut self, result: Result<(), Errno>, settled: &mut Settled) {
+        if self.flushes.entry() == Entry::New {
+            self.settle_flush(&[], FlushStep::Directory, result.map(|()| 0), settled);
+        }
+    }
+
     fn settle_flush(
         &mut self,
         serves: &[TicketId],

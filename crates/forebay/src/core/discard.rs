@@ -40,13 +40,15 @@ impl Inode {
                     .at_path(&self.path)
                     .because(error)
             })?;
-            let dropped = shared.change(self, |file| {
-                self.check_whole(file)?;
-                // An operation that began before the hold may still be running.
-                let can_discard = file.cache.can_discard();
-                Ok(can_discard
-                    .then(|| file.apply(|cache, settled| cache.discard_dirty(disk_size, settled))))
-            })?;
+            let dropped =
+                shared.change(self, |file| {
+                    self.check_whole(file)?;
+                    // An operation that began before the hold may still be running.
+                    let can_discard = file.cache.can_discard();
+                    Result::Ok(can_discard.then(|| {
+                        file.apply(|cache, settled| cache.discard_dirty(disk_size, settled))
+                    }))
+                })?;
             if let Some(pages) = dropped {
                 return Poll::Ready(Ok(pages));
             }

@@ -25,6 +25,7 @@ use forebay_lists::Until;
 pub(crate) use self::life::Serving;
 use self::life::{Control, Life};
 use self::opening::{Found, Sought};
+use crate::core::batch::Batch;
 use crate::core::contexts::Contexts;
 use crate::core::ended::Ended;
 use crate::core::error::{Error, ErrorKind, Result};
@@ -38,6 +39,7 @@ use crate::core::standby::KeeperState;
 use crate::core::stats::Stats;
 use crate::core::table::Table;
 use crate::core::ticket::Ticket;
+use crate::core::together;
 use crate::core::wait;
 use crate::platform::sync::Mutex;
 use crate::platform::{Access, Identity, Kind, LeaseWatch, clock, thread};
@@ -187,6 +189,56 @@ impl Engine {
             file.set_len_unchecked(0)?;
         }
         Ok(file)
+    }
+
+    /// Makes all data of several files durable that was accepted before the call, with fewer commits
+    /// of the journal and flushes of the device than a sync of each. Returns a result for each
+    /// file, as [`File::sync_data`] does. Blocks.
+    ///
+    /// Only these files are written. The file system may have to commit changes of other files with
+    /// theirs, and the device flushes its whole cache.
+    ///
+    /// ```
+    /// use forebay::{Engine, Open};
+    ///
+    /// # fn main() -> forebay::Result<()> {
+    /// # let directory = tempfile::tempdir_in(".").unwrap();
+    /// let engine = Engine::new()?;
+    /// let open = |name: &str| engine.open(directory.path().join(name), Open::create());
+    /// let (table, index) = (open("table")?, open("index")?);
+    /// table.write_at(b"rows", 0)?;
+    /// index.write_at(b"keys", 0)?;
+    /// for result in engine.sync_many(&[&table, &index]) {
+    ///     result?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Each result as from [`File::sync_data`]; `InvalidInput` for a file of another engine. An
+    /// error of one file does not stop the others.
+    pub fn sync_many(&self, files: &[&File]) -> Vec<Result<()>> {
+        if wait::may_block().is_err() {
+            return files.iter().map(|_| wait::may_block()).collect();
+        }
+        wait::drive(self.sync_many_async(files))
+    }
+
+    /// Asynchronous form of [`Engine::sync_many`]. Dropping the future does not stop what has
+    /// begun.
+    ///
+    /// # Errors
+    /// As [`Engine::sync_many`].
+    pub async fn sync_many_async(&self, files: &[&File]) -> Vec<Result<()>> {
+        together::sync(&self.owner.shared, files).await
+    }
+
+    /// Begins a batch: many new files that become durable, and get their names, together. Does not
+    /// block.
+    #[must_use]
+    pub fn batch(&self) -> Batch {
+        Batch::new(&self.owner.shared)
     }
 
     /// Changes a knob of the running engine by name, such as `set("dirty_age", "500ms")`.

@@ -28,6 +28,41 @@ pub(crate) const ASIDE_LINGERS: Duration = Duration::from_millis(500);
 /// and few enough that a burst of opens does not start hundreds.
 pub(crate) const OFFLOAD_THREADS: usize = 16;
 
+/// Maximum of threads that flush files of batches. Flushes that run at the same time share a flush
+/// of the device. More threads gain nothing, and fewer flush the device more often.
+pub(crate) const FLUSH_THREADS: usize = 64;
+
+/// Maximum of files of a batch that are flushed together. Each window is a commit of the journal,
+/// and each file in it a descriptor.
+pub(crate) const BATCH_WINDOW: usize = 1024;
+
+/// Maximum of directories that a batch keeps open, with two descriptors each.
+pub(crate) const BATCH_DIRECTORIES: usize = 256;
+
+/// Maximum of bytes that a batch has given to the kernel and that may not be at the device yet:
+/// many large requests, so that the device is busy while a writer waits.
+pub(crate) const BATCH_UNWRITTEN_BYTES: u64 = 32 << 20;
+
+/// Bytes that a new file of a batch gathers in memory before they are written.
+pub(crate) const BATCH_BUFFER: usize = 256 << 10;
+
+/// Threads that write the last bytes of the files of a batch. The program itself is another writer.
+pub(crate) const BATCH_WRITERS: usize = 2;
+
+/// Bytes of such writes that wait for a thread; with more, the program writes.
+pub(crate) const BATCH_QUEUED_BYTES: usize = 4 << 20;
+
+/// Number of such writes that a thread is woken for, if they have fewer bytes than a buffer.
+pub(crate) const BATCH_QUEUED_FILES: usize = 16;
+
+/// Names of lock files that a batch tries. Each batch that starts in the same nanosecond takes one.
+pub(crate) const BATCH_IDS: u64 = 1024;
+
+/// Files that get their names between two reports of the progress of a commit.
+pub(crate) const BATCH_PROGRESS: usize = 256;
+
+const _: () = assert!(BATCH_BUFFER.is_multiple_of(PAGE as usize), "buffers end at whole pages");
+
 /// Bytes that a cursor reads ahead of small sequential reads, at first and at most: one request.
 pub(crate) const CURSOR_AHEAD: RangeInclusive<usize> = 64 << 10..=REQUEST_BYTES as usize;
 

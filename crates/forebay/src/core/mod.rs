@@ -21,7 +21,8 @@
 // - `evict`: eviction of clean pages. `entries`: the directory entries to sync.
 // - `spread` and `contexts`: the number of contexts.
 // - `volume`: the free space of a file system. `share`: its part of the level.
-// - `layout`: the extents of a file. `direct`: files past the cache.
+// - `layout`: the extents of a file. `direct`: files past the cache. `batch`: new files that become
+//   durable together. `together`: a sync of many files.
 // - `wait` and `wakers`: blocking calls. `aside`: calls that may block a context. `offload`: calls
 //   that may block an executor.
 // - `standby`: the keeper as the engine sees it. `user_code`: wakers and callbacks.
@@ -30,6 +31,7 @@ pub(crate) mod adopt;
 mod alarm;
 pub(crate) mod aside;
 pub(crate) mod base;
+pub(crate) mod batch;
 mod bypass;
 pub(crate) mod closing;
 pub(crate) mod context;
@@ -77,6 +79,7 @@ pub(crate) mod standby;
 pub(crate) mod stats;
 pub(crate) mod table;
 pub(crate) mod ticket;
+mod together;
 pub(crate) mod user_code;
 pub(crate) mod volume;
 pub(crate) mod wait;

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use crate::core::error::{Error, ErrorKind, Result};
-use crate::core::limits::{ASIDE_LINGERS, OFFLOAD_THREADS};
+use crate::core::limits::ASIDE_LINGERS;
 use crate::core::user_code;
 use crate::platform::clock;
 use crate::platform::sync::{Condvar, Mutex};
@@ -30,8 +30,9 @@ use crate::platform::thread;
 type Job = Box<dyn FnOnce() + Send>;
 
 /// Calls to make, and the threads that make them.
-#[derive(Default)]
 pub(crate) struct Offload {
+    /// Maximum of threads.
+    most: usize,
     state: Mutex<State>,
     /// Notified when a call is added.
     added: Condvar,
@@ -46,6 +47,10 @@ struct State {
 }
 
 impl Offload {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, state: Mutex::default(), added: Condvar::new() }
+    }
+
     /// Makes a call on another thread, and returns the future of its result.
     pub(crate) fn call<T: Send + 'static>(
         self: &Arc<Self>,
@@ -61,9 +66,9 @@ impl Offload {
     fn run(self: &Arc<Self>, job: Job) {
         let mut state = self.state.lock();
         state.jobs.push_back(job);
-        if state.idle >= state.jobs.len() || state.threads >= OFFLOAD_THREADS {
+        if state.idle >= state.jobs.len() || state.threads >= self.most {
             drop(state);
-            self.added.notify_all();
+            self.added.notify_one();
             return;
         }
         state.threads += 1;
@@ -171,11 +176,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::core::limits::OFFLOAD_THREADS;
     use crate::core::wait;
 
     #[test]
     fn a_call_that_blocks_does_not_keep_the_next_waiting() {
-        let offload = Arc::new(Offload::default());
+        let offload = Arc::new(Offload::new(OFFLOAD_THREADS));
         let (go_on, wait_for_it) = mpsc::channel::<()>();
         let blocked = offload.call(move || {
             wait_for_it.recv().unwrap();
@@ -188,7 +194,7 @@ mod tests {
 
     #[test]
     fn contract_18_no_more_threads_start_than_allowed_and_every_call_is_made() {
-        let offload = Arc::new(Offload::default());
+        let offload = Arc::new(Offload::new(OFFLOAD_THREADS));
         let (go_on, wait_for_it) = mpsc::channel::<()>();
         let wait_for_it = Arc::new(std::sync::Mutex::new(wait_for_it));
         let calls: Vec<_> = (0..3 * OFFLOAD_THREADS)
@@ -208,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_call_that_panics_or_is_not_awaited_harms_no_other() {
-        let offload = Arc::new(Offload::default());
+        let offload = Arc::new(Offload::new(OFFLOAD_THREADS));
         let panicked = offload.call(|| -> Result<()> { panic!("a call that fails") });
         assert_eq!(wait::block_on(panicked).unwrap_err().kind(), ErrorKind::Io);
         let (told, tell) = mpsc::channel();
@@ -221,7 +227,7 @@ mod tests {
 
     #[test]
     fn contract_16_the_threads_end_without_calls() {
-        let offload = Arc::new(Offload::default());
+        let offload = Arc::new(Offload::new(OFFLOAD_THREADS));
         wait::block_on(offload.call(|| Ok(()))).unwrap();
         let deadline = clock::instant() + Duration::from_secs(20);
         while Arc::strong_count(&offload) > 1 {

@@ -19,6 +19,7 @@ use crate::core::inode::Inode;
 use crate::core::inode::after::{After, Effect};
 use crate::core::inode::change::Changing;
 use crate::core::kits::Kits;
+use crate::core::limits::{FLUSH_THREADS, OFFLOAD_THREADS};
 use crate::core::message::Message;
 use crate::core::offload::Offload;
 use crate::core::settings::OfContext;
@@ -41,6 +42,8 @@ pub(crate) struct Shared {
     starter: Box<dyn Start>,
     /// Makes blocking calls of the program for their asynchronous forms.
     pub(crate) offload: Arc<Offload>,
+    /// Flushes the files of batches.
+    pub(crate) flushes: Arc<Offload>,
     /// Whether a caller evicts pages ahead of need.
     pub(crate) evicting: AtomicBool,
     /// For callers that make their requests themselves.
@@ -82,7 +85,8 @@ impl Shared {
             contexts: Directory::new(),
             auto: Auto::new(),
             starter,
-            offload: Arc::default(),
+            offload: Arc::new(Offload::new(OFFLOAD_THREADS)),
+            flushes: Arc::new(Offload::new(FLUSH_THREADS)),
             evicting: AtomicBool::new(false),
             kits: Kits::default(),
         }

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use crate::core::direct::plug;
 use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::offload::Called;
 use crate::core::shared::Shared;
 use crate::platform::clock;
 use crate::platform::thread;
@@ -85,7 +86,11 @@ pub(crate) async fn offload<T: Send + 'static>(
     shared: &Shared,
     call: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let mut called = shared.offload.call(call);
+    called(shared.offload.call(call)).await
+}
+
+/// Waits for a call on another thread.
+pub(crate) async fn called<T>(mut called: Called<T>) -> Result<T> {
     poll_fn(|context| plug::plugged_no_more(Pin::new(&mut called).poll(context))).await
 }
 

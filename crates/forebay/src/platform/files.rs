@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
-pub(crate) use forebay_uring::probe::mounted_at;
+pub(crate) use forebay_uring::probe::{descriptor_limit, mounted_at};
 
 /// Maximum of symbolic links to follow, as in the kernel.
 const LINKS: usize = 40;

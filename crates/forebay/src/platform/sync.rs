@@ -63,6 +63,11 @@ impl Condvar {
         (waited.unwrap_or_else(PoisonError::into_inner).0, false)
     }
 
+    /// Wakes one thread that waits.
+    pub(crate) fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
     pub(crate) fn notify_all(&self) {
         self.0.notify_all();
     }

@@ -5,12 +5,12 @@ use std::io;
 use std::path::Path;
 
 use forebay_block::{Errno, Operation};
-use forebay_uring::{Access, Identity};
+use forebay_uring::{Access, Identity, Named, Replace};
 
 use super::file::OpenFile;
 use super::private_file::PrivateFile;
 use crate::world;
-use crate::world::machine::{Flags, Found, Last, Machine, Opening, Replace, Work, call, call_bio};
+use crate::world::machine::{Flags, Found, Last, Machine, Opening, Work, call, call_bio};
 
 /// An open directory.
 ///
@@ -33,6 +33,21 @@ impl OpenDirectory {
     #[must_use]
     pub fn identity(&self) -> Identity {
         self.0.identity()
+    }
+
+    /// Returns what a name stands for.
+    ///
+    /// # Errors
+    /// If the descriptor is closed.
+    pub fn look(&self, name: &OsStr) -> io::Result<Named> {
+        call(|machine| {
+            let found = machine.entry(self.0.number(), name, Last::Keep)?;
+            Ok(match found.node {
+                None => Named::Nothing,
+                Some(node) if machine.inode(node).is_directory() => Named::Directory,
+                Some(_) => Named::File,
+            })
+        })
     }
 
     /// Creates a file. The machine has one user, so the mode changes nothing.

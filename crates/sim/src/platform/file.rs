@@ -115,6 +115,15 @@ impl OpenFile {
         call(|machine| machine.kept_directory(self.descriptor))
     }
 
+    /// As `forebay_uring::OpenFile::sync_directory`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sync_directory(&self) -> io::Result<()> {
+        let ticket = call(|machine| machine.begin_directory_flush(self.descriptor))?;
+        wait_for(ticket).map(|_| ())
+    }
+
     /// Returns the identity of the file.
     #[must_use]
     pub fn identity(&self) -> Identity {

@@ -84,3 +84,9 @@ pub fn absolute(path: &Path) -> io::Result<PathBuf> {
     }
     Ok(Path::new("/").join(path))
 }
+
+/// Returns how many descriptors a process may have open: few, so that a short run uses all.
+#[must_use]
+pub fn descriptor_limit() -> usize {
+    32
+}

@@ -21,14 +21,13 @@ pub use forebay_uring::frames::{MOST_PARTS, Part};
 pub use forebay_uring::{
     Access, AlignedMemory, Alignment, Alive, Arena, BackendError, Buffers, Choice, Create, Direct,
     Extents, FILE_RECORDS, FileRecord, ForkGuard, FrameState, Geometry, Header, How, Identity,
-    Kind, Lock, Memory, Piece, Status, Times, Truncate,
+    Kind, Lock, Memory, Named, Piece, Replace, Status, Times, Truncate,
 };
 pub use lease::LeaseWatch;
 pub use private_file::PrivateFile;
 pub use std::time::SystemTime as FileTime;
 
 pub use crate::world::Gone;
-pub use crate::world::machine::Replace;
 
 /// Pages of the smallest cache. It is small so that a short run is throttled and evicts.
 pub const MIN_CACHE_PAGES: u64 = 32;

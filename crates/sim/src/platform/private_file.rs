@@ -45,6 +45,14 @@ impl PrivateFile {
         self.0.submit_work(Work::Bio, bio, Vec::new()).map(|_| ())
     }
 
+    /// Sets the permission bits, which the machine does not keep.
+    ///
+    /// # Errors
+    /// If the descriptor is closed.
+    pub fn set_mode(&self, _mode: u32) -> io::Result<()> {
+        self.links().map(drop)
+    }
+
     /// Tries to lock the file for this open file description. Returns `false` if another one holds
     /// the lock.
     ///

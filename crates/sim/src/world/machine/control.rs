@@ -7,13 +7,13 @@ use std::path::Path;
 use forebay_block::Errno;
 use forebay_uring::Identity;
 
-use super::entries::Replace;
 use super::inode::Content;
 use super::names::Node;
 use super::state::{Last, Machine, with};
 use crate::faults::{Faults, Latency};
 use crate::stored::StoredFile;
 use crate::world::{self, Process};
+use forebay_uring::Replace;
 
 fn node(machine: &Machine, path: &Path) -> Node {
     machine

@@ -4,22 +4,15 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use forebay_block::Errno;
-use forebay_uring::Identity;
+use forebay_uring::{Identity, Replace};
 
+use super::flying::Work;
 use super::inode::Content;
 use super::names::Node;
 use super::opened::Directory;
 use super::state::{Found, Last, Machine};
 use crate::faults::NO_SPACE;
-
-/// Whether a rename may replace a file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Replace {
-    /// The name stands for the other file from then on.
-    Yes,
-    /// The rename fails with `EEXIST` (`RENAME_NOREPLACE`).
-    No,
-}
+use crate::world;
 
 impl Machine {
     /// Follows a name from an open directory.
@@ -45,6 +38,15 @@ impl Machine {
     pub(crate) fn kept_directory(&self, descriptor: u64) -> Result<Option<Identity>, Errno> {
         let Directory::Kept(node) = self.descriptor(descriptor)?.directory else { return Ok(None) };
         Ok(self.nodes[node.0].as_ref().map(|inode| inode.identity))
+    }
+
+    /// Begins the flush of the directory that is kept for an open file.
+    pub(crate) fn begin_directory_flush(&mut self, descriptor: u64) -> Result<u64, Errno> {
+        let Directory::Kept(directory) = self.descriptor(descriptor)?.directory else {
+            return Err(Errno(libc::EOPNOTSUPP));
+        };
+        let node = self.node_of(descriptor)?;
+        Ok(self.begin_flush(world::process(), Work::Names(directory), node))
     }
 
     /// Fails at the rate of the faults of names.

@@ -201,6 +201,11 @@ impl Inode {
         }
     }
 
+    /// Returns whether it is a directory.
+    pub(crate) fn is_directory(&self) -> bool {
+        matches!(self.content, Content::Directory)
+    }
+
     pub(crate) fn is_device(&self) -> bool {
         matches!(self.content, Content::Device(_))
     }

@@ -35,7 +35,6 @@ mod watch;
 
 pub(crate) use calls::{call, error_of, wait_for};
 pub use control::*;
-pub use entries::Replace;
 pub(crate) use flying::{Work, call_bio};
 pub use hang::{hang, hung_requests, resume};
 pub(crate) use inode::Content;

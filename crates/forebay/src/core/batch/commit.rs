@@ -1,0 +1,326 @@
+//! The commit of a batch: flushes, then the final names in call order, then the directories.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::flushing::{Flush, What};
+use super::place::Place;
+use super::{Inner, Step};
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::limits::BATCH_PROGRESS;
+use crate::platform::Replace;
+use crate::platform::collections::HashSet;
+
+/// Progress of a commit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Files of the batch.
+    pub files: usize,
+    /// Files that are durable under their temporary names.
+    pub flushed: usize,
+    /// Files that have their names.
+    pub published: usize,
+}
+
+/// State of a target after a commit that failed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Outcome {
+    /// It is as before.
+    Old,
+    /// It is as the batch makes it, and durable.
+    New,
+    /// It is as the batch makes it. The sync of its directory failed, so after a power cut it may
+    /// be as before.
+    Unsynced,
+}
+
+/// Error of [`Batch::commit`](crate::Batch::commit): what failed, and what became of each target.
+pub struct CommitError {
+    /// Never empty.
+    failures: Vec<Error>,
+    targets: Vec<(PathBuf, Outcome)>,
+}
+
+impl CommitError {
+    /// Creates the error of a commit that has not begun.
+    pub(super) fn nothing(error: Error) -> Self {
+        Self { failures: vec![error], targets: Vec::new() }
+    }
+
+    /// Returns the first error.
+    #[must_use]
+    pub fn error(&self) -> &Error {
+        &self.failures[0]
+    }
+
+    /// Returns the errors: one for each file that could not be made durable, or that of the first
+    /// rename that failed, and one for each directory that could not be synced.
+    #[must_use]
+    pub fn errors(&self) -> &[Error] {
+        &self.failures
+    }
+
+    /// Returns the targets with their absolute paths, in call order: files to create, new names of
+    /// files to rename, files to remove, and directories. Empty if the commit could not begin.
+    #[must_use]
+    pub fn targets(&self) -> &[(PathBuf, Outcome)] {
+        &self.targets
+    }
+}
+
+impl fmt::Display for CommitError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", self.error())?;
+        if self.failures.len() > 1 {
+            write!(formatter, "; {} more errors", self.failures.len() - 1)?;
+        }
+        let changed = self.targets.iter().filter(|(_, outcome)| *outcome != Outcome::Old).count();
+        match changed {
+            0 => write!(formatter, "; nothing was published"),
+            some => write!(formatter, "; {some} of {} targets are new", self.targets.len()),
+        }
+    }
+}
+
+impl fmt::Debug for CommitError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{self} [{:?}]", self.error().kind())
+    }
+}
+
+impl std::error::Error for CommitError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(self.error())
+    }
+}
+
+/// Keeps the first error.
+impl From<CommitError> for Error {
+    fn from(mut error: CommitError) -> Self {
+        error.failures.swap_remove(0)
+    }
+}
+
+/// A commit under way. Dropping it removes what is not published.
+struct Commit<'a> {
+    inner: &'a Inner,
+    steps: Vec<Step>,
+    outcomes: Vec<Outcome>,
+    places: Vec<Arc<Place>>,
+    failures: Vec<Error>,
+    progress: Progress,
+}
+
+impl Inner {
+    pub(super) fn commit(
+        &self,
+        is_ordered: bool,
+        report: &mut dyn FnMut(Progress),
+    ) -> std::result::Result<(), CommitError> {
+        self.may_change().map_err(CommitError::nothing)?;
+        let mut plan = self.plan.lock();
+        plan.is_over = true;
+        let (steps, places) = (std::mem::take(&mut plan.steps), plan.places.take());
+        drop(plan);
+        let files = steps.iter().filter(|step| matches!(step, Step::Publish { .. })).count();
+        let outcomes = vec![Outcome::Old; steps.len()];
+        let progress = Progress { files, ..Progress::default() };
+        let failures = Vec::new();
+        let mut commit = Commit { inner: self, steps, outcomes, places, failures, progress };
+        if commit.make_durable(report) {
+            commit.publish(is_ordered, report);
+        }
+        commit.end()
+    }
+}
+
+impl Commit<'_> {
+    /// Flushes the data of all files. Returns whether all of it is durable.
+    fn make_durable(&mut self, report: &mut dyn FnMut(Progress)) -> bool {
+        let unfinished = self.steps.iter().find_map(Step::unfinished);
+        if let Some(path) = unfinished {
+            let what = "the file was not finished";
+            let error = Error::new(ErrorKind::InvalidInput, what).at_path(&path);
+            self.failures.push(error.remedy("call BatchFile::finish before the commit"));
+            return false;
+        }
+        let progress = self.progress;
+        let failed = self.inner.flushing.finish([], &mut |flushed| {
+            report(Progress { flushed, ..progress });
+        });
+        for (step, error) in failed {
+            let error = Error::new(ErrorKind::at_device(&error), "could not make the file durable")
+                .at_path(&self.steps[step].target())
+                .because(error);
+            self.failures.push(error);
+        }
+        self.progress.flushed = self.progress.files;
+        self.failures.extend(self.inner.shared.check().err());
+        self.failures.is_empty()
+    }
+
+    /// Does the steps. Ordered, all before the last file are durable before it, and it is before
+    /// those after it.
+    fn publish(&mut self, is_ordered: bool, report: &mut dyn FnMut(Progress)) {
+        let all = self.steps.len();
+        let is_file = |step: &Step| matches!(step, Step::Publish { .. });
+        let last = self.steps.iter().rposition(is_file).filter(|_| is_ordered);
+        let groups = match last {
+            Some(last) => vec![0..last, last..last + 1, last + 1..all],
+            None => vec![0..all],
+        };
+        for group in groups {
+            let is_end = group.end == all;
+            let went_well = self.run(group.clone(), report);
+            if is_end || !went_well {
+                self.undo();
+            }
+            if !(self.sync(group) && went_well) {
+                return;
+            }
+        }
+    }
+
+    /// Does some steps, up to the first that fails.
+    fn run(&mut self, steps: Range<usize>, report: &mut dyn FnMut(Progress)) -> bool {
+        for step in steps {
+            if let Err(error) = self.steps[step].run() {
+                self.failures.push(error);
+                return false;
+            }
+            self.outcomes[step] = Outcome::Unsynced;
+            let Step::Publish { .. } = self.steps[step] else { continue };
+            self.progress.published += 1;
+            let Progress { files, published, .. } = self.progress;
+            if published == files || published.is_multiple_of(BATCH_PROGRESS) {
+                report(self.progress);
+            }
+        }
+        true
+    }
+
+    /// Makes the steps that were done durable: each directory once.
+    fn sync(&mut self, steps: Range<usize>) -> bool {
+        let mut places: Vec<&Arc<Place>> = Vec::new();
+        let mut known: HashSet<*const Place> = HashSet::default();
+        for step in steps.clone().filter(|step| self.outcomes[*step] == Outcome::Unsynced) {
+            let touched = self.steps[step].touches().into_iter().flatten();
+            places.extend(touched.filter(|place| known.insert(Arc::as_ptr(place))));
+        }
+        let flushes = places
+            .iter()
+            .enumerate()
+            .map(|(number, place)| Flush { number, what: What::Directory(Arc::clone(place)) });
+        let failed = self.inner.flushing.finish(flushes, &mut |_| ());
+        let mut bad: HashSet<*const Place> = HashSet::default();
+        let mut failures = Vec::new();
+        for (number, error) in failed {
+            bad.insert(Arc::as_ptr(places[number]));
+            let what = "could not make the names in the directory durable";
+            let error = Error::new(ErrorKind::at_device(&error), what)
+                .at_path(places[number].path())
+                .because(error);
+            failures.push(error);
+        }
+        for step in steps {
+            let mut touched = self.steps[step].touches().into_iter().flatten();
+            if self.outcomes[step] == Outcome::Unsynced
+                && !touched.any(|place| bad.contains(&Arc::as_ptr(place)))
+            {
+                self.outcomes[step] = Outcome::New;
+            }
+        }
+        let went_well = failures.is_empty();
+        self.failures.append(&mut failures);
+        went_well
+    }
+
+    /// Removes what is not published, and the lock files.
+    fn undo(&mut self) {
+        let undone = self.steps.iter().zip(&self.outcomes);
+        let undone = undone.filter(|(_, outcome)| **outcome == Outcome::Old).map(|(step, _)| step);
+        undo(undone, self.places.drain(..));
+    }
+
+    fn end(mut self) -> std::result::Result<(), CommitError> {
+        let failures = std::mem::take(&mut self.failures);
+        if failures.is_empty() {
+            return Ok(());
+        }
+        let targets = self.steps.iter().map(Step::target).zip(self.outcomes.iter().copied());
+        Err(CommitError { failures, targets: targets.collect() })
+    }
+}
+
+impl Drop for Commit<'_> {
+    fn drop(&mut self) {
+        if !self.places.is_empty() {
+            self.undo();
+        }
+    }
+}
+
+/// Removes the temporary files of steps that were not done, the lock files, and the directories
+/// that were made and are empty.
+pub(super) fn undo<'a>(
+    steps: impl DoubleEndedIterator<Item = &'a Step> + Clone,
+    places: impl IntoIterator<Item = Arc<Place>>,
+) {
+    for step in steps.clone() {
+        if let Step::Publish { home, number, .. } = step {
+            home.remove_temporary(*number);
+        }
+    }
+    places.into_iter().for_each(|place| place.unlock());
+    for step in steps.rev() {
+        if let Step::Made { at, name } = step {
+            // Other programs may have put files there.
+            let _ = at.remove_directory(name);
+        }
+    }
+}
+
+impl Step {
+    /// Returns the path of a file that its writer has not finished.
+    fn unfinished(&self) -> Option<PathBuf> {
+        matches!(self, Self::Publish { is_finished: false, .. }).then(|| self.target())
+    }
+
+    /// Returns the path that the step changes.
+    fn target(&self) -> PathBuf {
+        match self {
+            Self::Publish { to, name, .. } | Self::Rename { to, name, .. } => to.path_of(name),
+            Self::Remove { from: at, name } | Self::Made { at, name } => at.path_of(name),
+        }
+    }
+
+    /// Returns the directories whose entries the step changes. The temporary name of a file in
+    /// another directory need not go durably.
+    fn touches(&self) -> [Option<&Arc<Place>>; 2] {
+        match self {
+            Self::Publish { to, .. } => [Some(to), None],
+            Self::Rename { from, to, .. } => [Some(from), Some(to)],
+            Self::Remove { from: at, .. } | Self::Made { at, .. } => [Some(at), None],
+        }
+    }
+
+    fn run(&self) -> Result<()> {
+        let (what, done) = match self {
+            Self::Publish { home, number, to, name, replace, .. } => {
+                ("could not give the file its name", home.publish(*number, to, name, *replace))
+            }
+            Self::Rename { from, from_name, to, name } => {
+                let renamed = from.rename(from_name, to, name, Replace::Yes);
+                ("could not rename the file to this name", renamed)
+            }
+            Self::Remove { from, name } => ("could not remove the file", from.remove(name)),
+            Self::Made { .. } => ("", Ok(())),
+        };
+        done.map_err(|error| {
+            Error::new(ErrorKind::at_open(&error), what).at_path(&self.target()).because(error)
+        })
+    }
+}

@@ -1,0 +1,124 @@
+//! A sync of many files: one durable point for a set.
+//!
+//! Syncs one after the other commit the journal and flush the device once for each file. So a set
+//! goes in three steps. The first flush commits the journal for all, and those beside it share the
+//! flush of the device.
+//!
+//! ```text
+//! write out A, B, C --> sync the directory of A and B, once --> fdatasync A | B | C
+//! ```
+//!
+//! Nothing here starts or waits for a write outside the set. The limit of requests in flight bounds
+//! the flushes that run at a time. Each file has a result of its own, as from a sync of that file.
+
+use std::sync::Arc;
+
+use forebay_block::Errno;
+use forebay_cache::TicketKind;
+use forebay_cache::file::Entry;
+
+use crate::core::counters::Counters;
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::file::File;
+use crate::core::inode::Inode;
+use crate::core::limits::LEAD_PAGES;
+use crate::core::shared::Shared;
+use crate::core::ticket::Ticket;
+use crate::core::wait;
+use crate::platform::Identity;
+use crate::platform::collections::HashMap;
+
+/// Makes the data of files durable that was accepted before the call. Returns a result for each.
+pub(crate) async fn sync(shared: &Arc<Shared>, files: &[&File]) -> Vec<Result<()>> {
+    let checked: Vec<_> = files.iter().map(|file| check(shared, file)).collect();
+    let inodes: Vec<_> = files
+        .iter()
+        .zip(&checked)
+        .filter(|(_, checked)| checked.is_ok())
+        .map(|(file, _)| &file.inode)
+        .collect();
+    if let [_] = inodes[..] {
+        let mut results = Vec::with_capacity(files.len());
+        for (file, checked) in files.iter().zip(checked) {
+            results.push(match checked {
+                Ok(()) => file.sync_data_async().await,
+                refused => refused,
+            });
+        }
+        return results;
+    }
+    Counters::add(&shared.counters.syncs, inodes.len() as u64);
+    for inode in &inodes {
+        if inode.lock().cache.dirty_pages() <= LEAD_PAGES {
+            inode.volume.note_small_sync();
+        }
+    }
+    for ticket in ask(shared, &inodes, TicketKind::WriteOut) {
+        // A page that could not be written fails the flush, too, which reports it.
+        let _ = ticket.await;
+    }
+    sync_directories(shared, &inodes).await;
+    let mut tickets = ask(shared, &inodes, TicketKind::FlushData).into_iter();
+    let mut results = Vec::with_capacity(files.len());
+    for (file, checked) in files.iter().zip(checked) {
+        results.push(match checked {
+            Ok(()) => file.and_untold(tickets.next().expect("a ticket for each file").await),
+            refused => refused,
+        });
+    }
+    results
+}
+
+/// Checks that this engine can sync a file.
+fn check(shared: &Arc<Shared>, file: &File) -> Result<()> {
+    shared.check()?;
+    if Arc::ptr_eq(shared, &file.shared) {
+        return Ok(());
+    }
+    let what = "the file was opened by another engine";
+    Err(Error::new(ErrorKind::InvalidInput, what)
+        .at_path(file.path())
+        .remedy("sync it with that engine"))
+}
+
+/// Sends the same request for several files.
+fn ask(shared: &Shared, inodes: &[&Arc<Inode>], request: TicketKind) -> Vec<Ticket> {
+    shared.finishing(|after| {
+        let ask = |inode: &&Arc<Inode>| {
+            Ticket::new(Arc::clone(inode), inode.ask_with(shared, request, after))
+        };
+        inodes.iter().map(ask).collect()
+    })
+}
+
+/// Syncs each directory that has several new files of the set, once. The kernel reports a failed
+/// flush once, so a failure poisons all of these files.
+async fn sync_directories(shared: &Arc<Shared>, inodes: &[&Arc<Inode>]) {
+    let mut new: HashMap<Identity, Vec<&Arc<Inode>>> = HashMap::default();
+    for inode in inodes {
+        if inode.lock().cache.entry() == Entry::New
+            && let Ok(Some(directory)) = inode.file.kept_directory()
+        {
+            new.entry(directory).or_default().push(inode);
+        }
+    }
+    new.retain(|_, inodes| inodes.len() > 1);
+    let mut begun = Vec::with_capacity(new.len());
+    for inodes in new.into_values() {
+        let first = Arc::clone(inodes[0]);
+        begun.push((inodes, shared.offload.call(move || Ok(first.file.sync_directory()))));
+    }
+    for (inodes, synced) in begun {
+        let errno = |error: &std::io::Error| error.raw_os_error().map_or(Errno::IO, Errno);
+        let result = match wait::called(synced).await {
+            Ok(synced) => synced.map_err(|error| errno(&error)),
+            // The call was not made: each file syncs the directory itself.
+            Err(_) => continue,
+        };
+        for inode in inodes {
+            shared.change(inode, |file| {
+                file.apply(|cache, settled| cache.settle_directory(result, settled));
+            });
+        }
+    }
+}

@@ -101,3 +101,22 @@ fn an_example_fits_a_screen() {
         assert!(lines <= 60, "{}: {lines} lines, of 60 at most", path.display());
     }
 }
+
+#[test]
+fn unpack_makes_the_tree_of_an_archive() {
+    let directory = directory();
+    let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+    for number in 0..200usize {
+        let path = from.join(format!("{}/{}/{number}", number % 7, number % 3));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, pattern(number as u64, number * 997)).unwrap();
+    }
+    let archive = directory.path().join("archive.tar");
+    let mut builder = tar::Builder::new(std::fs::File::create(&archive).unwrap());
+    builder.append_dir_all(".", &from).unwrap();
+    builder.finish().unwrap();
+    let said = run("unpack", &[&archive, &to]);
+    assert!(said.starts_with("200 files, "), "{said}");
+    let compared = Command::new("diff").arg("-r").args([&from, &to]).output().unwrap();
+    assert!(compared.status.success(), "{}", String::from_utf8_lossy(&compared.stdout));
+}

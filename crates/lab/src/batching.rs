@@ -36,7 +36,8 @@ use serde::{Deserialize, Serialize};
 use btf::Btf;
 use kernel::PerProcessor;
 use place::{Disk, FileSystem, Namespace};
-use programs::{COUNTERS, Counter, Means};
+pub(crate) use programs::Counter;
+use programs::{COUNTERS, Means};
 
 /// Whether it is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -89,24 +90,25 @@ pub(crate) fn begin(path: &Path, ring: Ring) -> Vec<String> {
     }
 }
 
-/// System calls of this process, if they are counted.
-static CALLS: OnceLock<Counting> = OnceLock::new();
+/// Counters that were begun one by one.
+static ALONE: [OnceLock<Counting>; COUNTERS] = [const { OnceLock::new() }; COUNTERS];
 
-/// Counts the system calls of this process from now on, for as long as it lives.
-pub(crate) fn begin_calls() -> Result<(), String> {
-    let counting = attach_calls()?;
+/// Counts one thing from now on, for as long as this process lives: its system calls, or the
+/// commits and flushes of the file system of `path`.
+pub(crate) fn begin_alone(counter: Counter, path: &Path) -> Result<(), String> {
+    let counting = attach_alone(counter, path)?;
     // A second one would count the same again.
-    let _ = CALLS.set(counting);
+    let _ = ALONE[counter as usize].set(counting);
     Ok(())
 }
 
-/// System calls of this process since [`begin_calls`].
-pub(crate) fn calls() -> Option<u64> {
-    let values = CALLS.get()?.counters.read().ok()?;
-    Some(values.chunks_exact(COUNTERS).map(|of| of[Counter::SystemCalls as usize]).sum())
+/// Returns the count since [`begin_alone`].
+pub(crate) fn counted_alone(counter: Counter) -> Option<u64> {
+    let values = ALONE[counter as usize].get()?.counters.read().ok()?;
+    Some(values.chunks_exact(COUNTERS).map(|of| of[counter as usize]).sum())
 }
 
-fn attach_calls() -> Result<Counting, String> {
+fn attach_alone(counter: Counter, path: &Path) -> Result<Counting, String> {
     if !rustix::process::geteuid().is_root() {
         return Err("not counted (needs root)".to_owned());
     }
@@ -115,15 +117,15 @@ fn attach_calls() -> Result<Counting, String> {
     let btf = Btf::of_kernel().map_err(|reason| format!("not counted: {reason}"))?;
     let means = Means {
         counters: counters.descriptor(),
-        disk: None,
-        file_system: FileSystem::of(Path::new("/")),
+        disk: Disk::under(path),
+        file_system: FileSystem::of(path),
         process: std::process::id(),
         namespace: Namespace::here().map_err(refused)?,
         workers: &[],
         ring: Ring::Unused,
     };
-    let program =
-        programs::system_calls(&btf, &means).ok_or("not counted: this kernel has other events")?;
+    let program = programs::alone(counter, &btf, &means)
+        .ok_or("not counted: this kernel or file system has other events")?;
     let link = kernel::attach(&program.instructions, program.to)
         .map_err(|reason| format!("not counted: {reason}"))?;
     Ok(Counting { counters, _links: vec![link] })

@@ -13,7 +13,7 @@ use crate::detail::Detail;
 use crate::echo::EchoCell;
 use crate::job::{Devices, IoEngine, Workload};
 use crate::load::is_block_device;
-use crate::programs::spec::{ProgramCell, ProgramWay};
+use crate::programs::spec::{FilesWay, ProgramCell, ProgramWay};
 use crate::through::{CopyCell, CopyWay, RequestCell, Way};
 
 /// What one cell has to do, of any kind.
@@ -73,7 +73,9 @@ impl Cell {
             Cell::Requests(cell) => matches!(cell.way, Way::Queue | Way::Uring),
             Cell::Copies(cell) => cell.way == CopyWay::Forebay,
             Cell::Fio(cell) => cell.workload.jobs.iter().any(|job| job.io_engine == IoEngine::Ring),
-            Cell::Program(cell) => cell.way != ProgramWay::Std,
+            Cell::Program(cell) => {
+                cell.way.is_forebay() || cell.way == ProgramWay::Files(FilesWay::RingOfFsyncs)
+            }
             Cell::Echo(_) => true,
         }
     }

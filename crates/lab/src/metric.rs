@@ -32,6 +32,7 @@ macro_rules! metrics {
 metrics! {
     "iops", "1/s", Higher;
     "operations_per_s", "1/s", Higher;
+    "files_per_s", "1/s", Higher;
     "read_iops", "1/s", Higher;
     "read_bytes_per_s", "B/s", Higher;
     "read_latency_p50_us", "us", Lower;
@@ -52,6 +53,12 @@ metrics! {
     "cpu_us_per_io", "us", Lower;
     "cpu_us_per_operation", "us", Lower;
     "system_calls_per_operation", "1", Lower;
+    // On ext4: ends of a commit of its journal. On XFS: writes of the log with a commit record.
+    "commits_per_1000_files", "1", Lower;
+    // Flush commands issued to the disk, for all processes.
+    "flushes_per_1000_files", "1", Lower;
+    // Bytes passed to `write` by the bulk writer in another process.
+    "beside_bytes_per_s", "B/s", Higher;
     "sync_probe_p50_us", "us", Lower;
     "sync_probe_p99_us", "us", Lower;
     "extents_per_file", "1", Lower;

@@ -12,6 +12,9 @@ use forebay_lab::cell::{Cell, CellResult, CellSpec, SyncProbe, Verify};
 use forebay_lab::child::{Watch, cell_main, is_cell, run_cell_watched};
 use forebay_lab::file_system::FileSystem;
 use forebay_lab::job::Workload;
+use forebay_lab::programs::spec::{
+    Beside, CountCalls, FilesWay, Probe, ProgramCell, ProgramLoad, ProgramWay,
+};
 use forebay_lab::request::{Operation, Pattern, RequestDevice, RequestSpec, Submitter, Switch};
 use forebay_lab::scratch::Stop;
 use forebay_lab::through::{KernelMerges, Poll, RequestCell, Way};
@@ -49,7 +52,8 @@ fn main() -> ExitCode {
     single_calls_use_no_ring(&mounted);
     what_is_written_back_is_gathered(&mounted);
     forebay_is_counted_like_the_kernel(&mounted);
-    println!("batching: 6 passed");
+    a_synced_file_costs_a_commit_and_a_flush(&mounted);
+    println!("batching: 7 passed");
     ExitCode::SUCCESS
 }
 
@@ -171,4 +175,39 @@ fn forebay_is_counted_like_the_kernel(directory: &Path) {
         metrics["kernel_request_bytes"] > 4096.0 && metrics["requests_per_doorbell"] > 0.0,
         "{metrics:?}"
     );
+}
+
+fn a_synced_file_costs_a_commit_and_a_flush(directory: &Path) {
+    let [synced, not_synced] = [FilesWay::FsyncEach, FilesWay::NoSync].map(|way| {
+        let way = ProgramWay::Files(way);
+        let directory = directory.join(way.name());
+        std::fs::create_dir(&directory).unwrap();
+        let load = ProgramLoad {
+            probe: Probe::Files,
+            threads: 1,
+            every: 1,
+            operations: Some(100),
+            beside: Beside::Nothing,
+            file_mib: 0,
+            memory_mib: 0,
+            sizes: (4096, 65_536),
+        };
+        let cell = Cell::Program(ProgramCell {
+            way,
+            load,
+            seconds: 1.0,
+            settings: Vec::new(),
+            seed: 1,
+            source: directory.clone(),
+            directory,
+            count_calls: CountCalls::On,
+        });
+        run(&cell, Batching::Off).metrics
+    });
+    assert!((1000.0..1500.0).contains(&synced["commits_per_1000_files"]), "{synced:?}");
+    assert!(synced["flushes_per_1000_files"] >= 1000.0, "{synced:?}");
+    assert!((4.0..10.0).contains(&synced["system_calls_per_operation"]), "{synced:?}");
+    for metric in ["commits_per_1000_files", "flushes_per_1000_files"] {
+        assert!(not_synced[metric] < 100.0, "{not_synced:?}");
+    }
 }

@@ -29,6 +29,7 @@ fn load(probe: Probe) -> ProgramLoad {
         beside: Beside::Nothing,
         file_mib: 0,
         memory_mib: 0,
+        sizes: (0, 0),
     }
 }
 
@@ -126,6 +127,43 @@ fn a_copy_is_the_same() {
         assert_eq!(contents.next(), None);
         assert!(fs::read(one).unwrap() == fs::read(other).unwrap());
     });
+}
+
+#[test]
+fn files_become_durable_together_alone_and_beside_dd() {
+    for beside in [Beside::Nothing, Beside::Dd] {
+        let file_mib = if beside == Beside::Nothing { 0 } else { 16 };
+        let (operations, sizes) = (Some(100), (4096, 65_536));
+        let load = ProgramLoad { operations, sizes, beside, file_mib, ..load(Probe::Files) };
+        for way in PROGRAMS.into_iter().filter(|way| way.suits(Probe::Files)) {
+            let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+            let source = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+            let source = source.path().to_owned();
+            let cell = ProgramCell { source: source.clone(), ..cell(way, load, directory.path()) };
+            let result = match run(&cell) {
+                Ok(result) => result,
+                Err(CellError::Unavailable { reason }) => {
+                    eprintln!("skipped: {}: {reason}", way.name());
+                    continue;
+                }
+                Err(error) => panic!("{}: {error}", way.name()),
+            };
+            let figure = |metric: &str| result.metrics.get(metric).copied();
+            let made = figure("files_per_s").unwrap() * figure("elapsed_s").unwrap();
+            assert_eq!(made.round(), 100.0, "{result:?}");
+            assert!(figure("cpu_us_per_operation").is_some(), "{result:?}");
+            assert_eq!(figure("beside_bytes_per_s").is_some(), beside == Beside::Dd);
+            assert_eq!(fs::read_dir(&source).unwrap().count(), usize::from(file_mib > 0));
+            let made: Vec<u64> = (0..16)
+                .flat_map(|number| files(&directory.path().join(format!("{number:02}"))))
+                .collect();
+            assert_eq!(made.len(), 100, "{}", way.name());
+        }
+    }
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let files = ProgramLoad { operations: Some(1), sizes: (1, 1), ..load(Probe::Files) };
+    let refused = run(&cell(ProgramWay::Std, files, directory.path())).unwrap_err();
+    assert!(refused.to_string().contains("program-std cannot publish files"), "{refused}");
 }
 
 #[test]

@@ -39,6 +39,7 @@ pub(super) struct FileSystem {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Ext4,
+    Xfs,
     Other,
 }
 
@@ -46,7 +47,11 @@ impl FileSystem {
     /// That a file or a directory is on.
     pub(super) fn of(path: &Path) -> Self {
         let device = mount::file_system_number(path);
-        let kind = if Storage::of(path).file_system == "ext4" { Kind::Ext4 } else { Kind::Other };
+        let kind = match Storage::of(path).file_system.as_str() {
+            "ext4" => Kind::Ext4,
+            "xfs" => Kind::Xfs,
+            _ => Kind::Other,
+        };
         Self { number: major(device) << 20 | minor(device) & 0xf_ffff, kind }
     }
 }

@@ -10,6 +10,7 @@
 //! workqueue_execute_start   one more, where it is a worker that ends I/O
 //! io_uring_complete, _task_work_run, _local_work_run, sys_enter            of this process alone
 //! ext4_writepages_result, writeback_single_inode                           pages that were written
+//! jbd2_end_commit, xlog_iclog_write                                        commits of the journal
 //! ```
 //!
 //! `block_unplug` tells of two things: of what a plug lets go, and, where a driver is told that no
@@ -30,7 +31,7 @@ use super::place::{Disk, FileSystem, Kind, Namespace};
 
 /// What is counted, by its place among the counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Counter {
+pub(crate) enum Counter {
     AskedUnplugs,
     AskedRequests,
     SleepingUnplugs,
@@ -54,6 +55,10 @@ pub(super) enum Counter {
     WritebackRuns,
     WritebackPages,
     SystemCalls,
+    /// Of the journal of ext4. On XFS: writes of the log that hold a commit record.
+    Commits,
+    /// Flush commands issued to the disk.
+    Flushes,
     /// Requests in the plug that the last one of this processor went into; 0 if into none.
     Plugged,
     /// Whether this processor is in an interrupt, and how many it has had; the last that completed
@@ -72,6 +77,13 @@ pub(super) const COUNTERS: usize = Counter::LastSoftInterrupt as usize + 1;
 
 /// The kernel's number of the software interrupt in which the block layer ends requests.
 const BLOCK_SOFTIRQ: i32 = 4;
+
+/// The kernel's numbers of a flush among the operations of a request, and of their bits.
+const OPERATION_FLUSH: i32 = 2;
+const OPERATION_BITS: i32 = 0xff;
+
+/// Flag of a buffer of the XFS log that holds a commit record (`XLOG_ICL_NEED_FUA`).
+const HOLDS_COMMIT: i32 = 2;
 
 /// As many requests fill a plug (`BLK_MAX_REQUEST_COUNT`).
 const FULL_PLUG: i32 = 32;
@@ -132,14 +144,15 @@ pub(super) fn groups(btf: &Btf, means: &Means<'_>) -> Vec<Group> {
     groups
 }
 
-/// The system calls of one process.
-pub(super) fn system_calls(btf: &Btf, means: &Means<'_>) -> Option<Program> {
+/// The program of a counter that is counted by itself.
+pub(super) fn alone(counter: Counter, btf: &Btf, means: &Means<'_>) -> Option<Program> {
     let writer = Writer { btf, means };
-    let mut code = begun();
-    writer.only_this_process(&mut code);
-    writer.find_counters(&mut code);
-    count(&mut code, Counter::SystemCalls);
-    writer.at("sys_enter", None, code)
+    match counter {
+        Counter::SystemCalls => writer.system_calls(),
+        Counter::Commits => writer.commits(),
+        Counter::Flushes => writer.flushes(means.disk?),
+        _ => None,
+    }
 }
 
 fn one(program: Program) -> Vec<Program> {
@@ -153,6 +166,57 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
+    fn system_calls(self) -> Option<Program> {
+        let mut code = begun();
+        self.only_this_process(&mut code);
+        self.find_counters(&mut code);
+        count(&mut code, Counter::SystemCalls);
+        self.at("sys_enter", None, code)
+    }
+
+    fn commits(self) -> Option<Program> {
+        let [context, ..] = KEPT;
+        let [number, flags, ..] = ARGUMENTS;
+        let mut code = begun();
+        code.load(number, Width::Eight, context, 0);
+        let (tracepoint, first) = match self.means.file_system.kind {
+            Kind::Ext4 => {
+                self.follow(&mut code, number, "journal_s", "j_fs_dev")?;
+                code.load(number, Width::Four, number, self.btf.member("block_device", "bd_dev")?);
+                ("jbd2_end_commit", "journal_s")
+            }
+            Kind::Xfs => {
+                let member = self.btf.member("xlog_in_core", "ic_flags")?;
+                code.load(flags, Width::Four, number, member);
+                code.and_number(flags, HOLDS_COMMIT);
+                code.jump_if_equal(flags, 0, END);
+                self.follow(&mut code, number, "xlog_in_core", "ic_log")?;
+                self.follow(&mut code, number, "xlog", "l_mp")?;
+                self.follow(&mut code, number, "xfs_mount", "m_super")?;
+                code.load(number, Width::Four, number, self.btf.member("super_block", "s_dev")?);
+                ("xlog_iclog_write", "xlog_in_core")
+            }
+            Kind::Other => return None,
+        };
+        self.only_on_file_system(&mut code, number);
+        self.find_counters(&mut code);
+        count(&mut code, Counter::Commits);
+        self.at(tracepoint, Some(first), code)
+    }
+
+    fn flushes(self, disk: Disk) -> Option<Program> {
+        let [context, operation, ..] = KEPT;
+        let mut code = begun();
+        self.request(&mut code, disk)?;
+        code.load(operation, Width::Eight, context, 0);
+        code.load(operation, Width::Four, operation, self.btf.member("request", "cmd_flags")?);
+        code.and_number(operation, OPERATION_BITS);
+        code.jump_if_other(operation, OPERATION_FLUSH, END);
+        self.find_counters(&mut code);
+        count(&mut code, Counter::Flushes);
+        self.at("block_rq_issue", Some("request"), code)
+    }
+
     fn unplug(self, disk: Disk) -> Option<Program> {
         let [context, _, _, depth] = KEPT;
         let [asked, queue, ..] = ARGUMENTS;
@@ -339,23 +403,19 @@ impl Writer<'_> {
     /// still there to be read.
     fn writeback(self) -> Option<Program> {
         let [context, _, _, pages] = KEPT;
-        let [inode, wanted, control, ..] = ARGUMENTS;
+        let [inode, _, control, ..] = ARGUMENTS;
         let mut code = begun();
         code.load(inode, Width::Eight, context, 0);
         self.follow(&mut code, inode, "inode", "i_sb")?;
         code.load(inode, Width::Four, inode, self.btf.member("super_block", "s_dev")?);
-        code.set_wide(wanted, u64::from(self.means.file_system.number));
-        let here = code.label();
-        code.jump_if_same(inode, wanted, here);
-        code.jump(END);
-        code.place(here);
+        self.only_on_file_system(&mut code, inode);
         let tracepoint = match self.means.file_system.kind {
             Kind::Ext4 => {
                 code.load(pages, Width::Eight, context, 24);
                 code.copy_lower(pages, pages);
                 "ext4_writepages_result"
             }
-            Kind::Other => {
+            Kind::Xfs | Kind::Other => {
                 code.load(pages, Width::Eight, context, 16);
                 code.load(control, Width::Eight, context, 8);
                 let left = self.btf.member("writeback_control", "nr_to_write")?;
@@ -403,6 +463,16 @@ impl Writer<'_> {
     fn follow(self, code: &mut Code, pointer: Register, of: &str, member: &str) -> Option<()> {
         code.load(pointer, Width::Eight, pointer, self.btf.member(of, member)?);
         Some(())
+    }
+
+    /// Ends the program if the number is not that of the file system.
+    fn only_on_file_system(self, code: &mut Code, number: Register) {
+        let wanted = ARGUMENTS[1];
+        let here = code.label();
+        code.set_wide(wanted, u64::from(self.means.file_system.number));
+        code.jump_if_same(number, wanted, here);
+        code.jump(END);
+        code.place(here);
     }
 
     /// Ends it where another process runs. Its number is that of our own namespace, which need not

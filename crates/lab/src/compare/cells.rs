@@ -144,7 +144,7 @@ pub(super) fn cell(setting: &Setting<'_>, work: &Work, turned: Turned<'_>) -> io
                 false => scratch.cell_directory(name)?,
             };
             // A file system of the cells' own may be another for each cell.
-            let shared = work.load.reads_source() && scratch.made().is_none();
+            let shared = work.load.shares_source() && scratch.made().is_none();
             Cell::Program(ProgramCell {
                 way: work.way,
                 load: work.load,

@@ -54,7 +54,8 @@ impl Writes {
             return self.add(work.fixed_bytes());
         }
         let of = |metric: &str| result.metrics.get(metric).copied().unwrap_or(0.0);
-        let written = of("write_bytes_per_s") * of("elapsed_s");
+        let rate = of("write_bytes_per_s") + of("beside_bytes_per_s");
+        let written = rate * of("elapsed_s");
         let bytes =
             (written as u64).max(work.written_bytes()).saturating_add(work.laid_out_bytes());
         self.largest.set(self.largest.get().max(bytes));

@@ -30,7 +30,7 @@ mod pace;
 mod probe;
 pub mod raw;
 pub mod request;
-mod ring;
+pub(crate) mod ring;
 mod sequence;
 pub(crate) mod shuffle;
 pub(crate) mod usage;

@@ -46,7 +46,15 @@ impl Window {
 
 /// Waits for what is being written and starts what is dirty.
 pub(crate) fn write_behind(file: &File) -> io::Result<()> {
-    let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE;
+    sync_range(file, libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE)
+}
+
+/// Starts writeback of the file's dirty pages.
+pub(crate) fn start_writeback(file: &File) -> io::Result<()> {
+    sync_range(file, libc::SYNC_FILE_RANGE_WRITE)
+}
+
+fn sync_range(file: &File, flags: libc::c_uint) -> io::Result<()> {
     // SAFETY: no memory is passed; the descriptor is open for as long as `file` lives.
     match unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) } {
         0 => Ok(()),

@@ -280,7 +280,7 @@ impl Work {
             Work::JobFile(work) => work.file.seconds(),
             Work::Requests { spec, .. } => Some(spec.seconds),
             Work::Jobs(work) => Some(work.extent.seconds),
-            Work::Program(work) if work.load.probe == Probe::Copy => None,
+            Work::Program(work) if matches!(work.load.probe, Probe::Copy | Probe::Files) => None,
             Work::Program(work) => Some(work.seconds),
             Work::Copies { seconds, .. } | Work::Echo { seconds, .. } => Some(*seconds),
         }

@@ -1,6 +1,6 @@
 //! Writers beside a program that syncs a little.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,6 +13,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use super::probes::content;
 use super::store::{Handle, How, Store};
 use crate::load::CellError;
+use crate::load::usage::field;
 use crate::load::window::write_behind;
 
 const BLOCK_BYTES: u64 = 1 << 20;
@@ -69,6 +70,8 @@ pub(super) struct Dd {
     running: Arc<Mutex<Running>>,
     /// Disconnected once the file has been written.
     first: mpsc::Receiver<()>,
+    /// Bytes written by those that have ended.
+    ended_bytes: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -89,7 +92,8 @@ impl Dd {
             child.map_err(|error| CellError::unavailable(format!("cannot start dd: {error}")))?;
         let mut process = Pid::from_child(&child);
         let running = Arc::new(Mutex::new(Running::Child(child)));
-        let shared = Arc::clone(&running);
+        let ended_bytes = Arc::new(AtomicU64::new(0));
+        let (shared, ended) = (Arc::clone(&running), Arc::clone(&ended_bytes));
         let (first_sender, first) = mpsc::channel();
         let mut first_sender = Some(first_sender);
         let thread = thread::spawn(move || {
@@ -102,6 +106,7 @@ impl Dd {
                 drop(first_sender.take());
                 let mut running = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let Running::Child(child) = &mut *running else { return };
+                ended.fetch_add(written_by(child), Ordering::Relaxed);
                 let _ = child.wait();
                 match command.spawn() {
                     Ok(next) => *child = next,
@@ -110,7 +115,7 @@ impl Dd {
                 process = Pid::from_child(child);
             }
         });
-        Ok(Self { running, first, thread: Some(thread) })
+        Ok(Self { running, first, ended_bytes, thread: Some(thread) })
     }
 
     /// Waits until `dd` has written its whole file once. Before, the kernel may not have begun to
@@ -119,6 +124,22 @@ impl Dd {
         // Nothing is sent: this returns when the sender is dropped.
         let _ = self.first.recv();
     }
+
+    /// Bytes written so far.
+    pub(super) fn bytes(&self) -> u64 {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let by_running = match &*running {
+            Running::Child(child) => written_by(child),
+            Running::Stopped => 0,
+        };
+        self.ended_bytes.load(Ordering::Relaxed) + by_running
+    }
+}
+
+/// Bytes that a child has passed to `write`; also of one that has ended and was not waited for.
+fn written_by(child: &Child) -> u64 {
+    let io = fs::read_to_string(format!("/proc/{}/io", child.id())).unwrap_or_default();
+    field(&io, "wchar:").unwrap_or(0)
 }
 
 impl Drop for Dd {
@@ -133,5 +154,26 @@ impl Drop for Dd {
             }
             let _ = child.wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn dd_goes_on_beyond_the_end_of_its_file_and_counts_all_runs() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let path = directory.path().join("large");
+        let dd = Dd::start(&path, BLOCK_BYTES).unwrap();
+        let began = Instant::now();
+        while dd.bytes() < 4 * BLOCK_BYTES {
+            assert!(began.elapsed() < Duration::from_secs(60), "{} bytes", dd.bytes());
+            thread::sleep(Duration::from_millis(1));
+        }
+        drop(dd);
+        assert_eq!(fs::metadata(&path).unwrap().len(), BLOCK_BYTES);
     }
 }

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 
 use super::Stage;
 use super::spec::{Probe, ProgramCell, RESIDENT_BYTES};
-use crate::batching;
+use crate::batching::{self, Counter};
 use crate::load::CellError;
 use crate::load::memory::resident_bytes;
 use crate::load::usage::Usage;
@@ -50,13 +50,17 @@ impl Limit {
 
 /// The figures of a program.
 pub(super) struct Measured {
+    pub(super) operations: u64,
+    /// Of each operation by itself, if they end one by one.
     pub(super) latencies: Histogram<u64>,
     pub(super) elapsed: Duration,
     /// Bytes written, by the bulk writer if there is one.
     pub(super) bytes: u64,
+    /// Bytes written by a bulk writer in another process, if there is one.
+    pub(super) beside_bytes: Option<u64>,
     pub(super) usage: Usage,
-    /// System calls, if they are counted.
-    pub(super) calls: Option<u64>,
+    /// System calls, commits of the journal, and flushes of the disk, if they are counted.
+    pub(super) counted: [Option<u64>; 3],
     /// Bytes of the process above its baseline, before and after the last sync: the larger.
     pub(super) resident_bytes: u64,
 }
@@ -73,13 +77,21 @@ pub(super) fn record(latencies: &mut Histogram<u64>, began: Instant) {
 /// The process at the start of the clock.
 pub(super) struct Meter {
     usage: Usage,
-    calls: Option<u64>,
+    counted: [Option<u64>; 3],
     began: Instant,
 }
 
+/// The counters that a program has to itself.
+pub(super) const COUNTERS: [Counter; 3] =
+    [Counter::SystemCalls, Counter::Commits, Counter::Flushes];
+
 impl Meter {
     pub(super) fn start() -> Self {
-        Self { usage: Usage::now(), calls: batching::calls(), began: Instant::now() }
+        Self {
+            usage: Usage::now(),
+            counted: COUNTERS.map(batching::counted_alone),
+            began: Instant::now(),
+        }
     }
 
     /// Ends the clock after `finish`, the last sync.
@@ -93,15 +105,20 @@ impl Meter {
         let resident = resident_bytes();
         finish()?;
         let elapsed = self.began.elapsed();
-        let calls = batching::calls().zip(self.calls).map(|(now, before)| now - before);
+        let mut counted = COUNTERS.map(batching::counted_alone);
+        for (now, before) in counted.iter_mut().zip(self.counted) {
+            *now = now.zip(before).map(|(now, before)| now - before);
+        }
         let usage = Usage::now().since(self.usage);
         let resident = resident.max(resident_bytes());
         Ok(Measured {
+            operations: latencies.len(),
             latencies,
             elapsed,
             bytes: 0,
+            beside_bytes: None,
             usage,
-            calls,
+            counted,
             resident_bytes: resident.saturating_sub(stage.baseline_bytes),
         })
     }

@@ -13,6 +13,7 @@
 
 mod beside;
 mod clock;
+mod files;
 mod group_sync;
 mod memory_group;
 mod probes;
@@ -24,7 +25,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
-use crate::batching;
+use crate::batching::{self, Counter};
 use crate::cell::CellResult;
 use crate::load::CellError;
 use crate::load::memory::resident_bytes;
@@ -54,7 +55,7 @@ pub fn run(cell: &ProgramCell) -> Result<CellResult, CellError> {
     if !(cell.seconds.is_finite() && cell.seconds > 0.0) {
         return Err(CellError::invalid(format!("seconds={}: not a time", cell.seconds)));
     }
-    if load.reads_source() {
+    if load.shares_source() {
         lay_out(cell)?;
     }
     let mut notes = Vec::new();
@@ -66,10 +67,20 @@ pub fn run(cell: &ProgramCell) -> Result<CellResult, CellError> {
         }
         joined => joined.and_then(Result::ok),
     };
-    if cell.count_calls == CountCalls::On
-        && let Err(reason) = batching::begin_calls()
-    {
-        notes.push(format!("system calls are {reason}"));
+    let mut counted = match load.probe {
+        Probe::Files => vec![
+            ("commits of the journal", Counter::Commits),
+            ("flushes of the disk", Counter::Flushes),
+        ],
+        _ => Vec::new(),
+    };
+    if cell.count_calls == CountCalls::On {
+        counted.push(("system calls", Counter::SystemCalls));
+    }
+    for (what, counter) in counted {
+        if let Err(reason) = batching::begin_alone(counter, &cell.directory) {
+            notes.push(format!("{what} are {reason}"));
+        }
     }
     let baseline_bytes = resident_bytes();
     let stage = Stage { cell, store: Store::new(cell)?, baseline_bytes };
@@ -83,6 +94,7 @@ pub fn run(cell: &ProgramCell) -> Result<CellResult, CellError> {
         Probe::Resident => probes::resident(&stage),
         Probe::Commit => probes::commit(&stage),
         Probe::ReadMiss => probes::read_miss(&stage),
+        Probe::Files => files::run(&stage),
     }?;
     notes.extend(stage.store.shutdown()?);
     drop(group);
@@ -114,12 +126,28 @@ fn figures(cell: &ProgramCell, measured: &Measured) -> BTreeMap<String, f64> {
             metrics.insert(name.to_owned(), value);
         }
     };
-    let (seconds, operations) = (measured.elapsed.as_secs_f64(), measured.latencies.len() as f64);
+    let (seconds, operations) = (measured.elapsed.as_secs_f64(), measured.operations as f64);
+    let [calls, commits, flushes] = measured.counted;
     put("elapsed_s", seconds);
-    put("operations_per_s", operations / seconds);
-    for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
-        let micros = measured.latencies.value_at_quantile(quantile) as f64 / 1000.0;
-        put(&format!("latency_{name}_us"), micros);
+    if cell.load.probe == Probe::Files {
+        put("files_per_s", operations / seconds);
+        let thousands = operations / 1000.0;
+        for (name, count) in
+            [("commits_per_1000_files", commits), ("flushes_per_1000_files", flushes)]
+        {
+            if let Some(count) = count {
+                put(name, count as f64 / thousands);
+            }
+        }
+    } else {
+        put("operations_per_s", operations / seconds);
+        for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
+            let micros = measured.latencies.value_at_quantile(quantile) as f64 / 1000.0;
+            put(&format!("latency_{name}_us"), micros);
+        }
+    }
+    if let Some(bytes) = measured.beside_bytes {
+        put("beside_bytes_per_s", bytes as f64 / seconds);
     }
     if measured.bytes > 0 {
         put("write_bytes_per_s", measured.bytes as f64 / seconds);
@@ -128,7 +156,7 @@ fn figures(cell: &ProgramCell, measured: &Measured) -> BTreeMap<String, f64> {
     // A bulk writer in the same process costs far more than the small syncs.
     if cell.load.beside != Beside::Bulk {
         put("cpu_us_per_operation", measured.usage.cpu_us as f64 / operations);
-        if let Some(calls) = measured.calls {
+        if let Some(calls) = calls {
             put("system_calls_per_operation", calls as f64 / operations);
         }
     }

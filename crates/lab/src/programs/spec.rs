@@ -63,6 +63,9 @@ pub struct ProgramLoad {
     /// arm. Without it the engine has its default, and the page cache no limit.
     #[serde(default)]
     pub memory_mib: u64,
+    /// Bytes of the smallest and of the largest of its new files.
+    #[serde(default)]
+    pub sizes: (u64, u64),
 }
 
 fn one() -> u32 {
@@ -91,6 +94,9 @@ pub enum Probe {
     Commit,
     /// Random reads of 4 KiB from a file larger than the cache.
     ReadMiss,
+    /// New files in several directories, written under temporary names and renamed, which become
+    /// durable together.
+    Files,
 }
 
 /// Another writer beside the program.
@@ -117,11 +123,44 @@ pub enum ProgramWay {
     ForebaySurvive,
     /// Forebay, copying with `std::io::copy` over cursors.
     ForebayIoCopy,
+    /// A way of [`Probe::Files`].
+    Files(FilesWay),
+}
+
+/// How new files become durable together. The directories are synced once, at the end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum FilesWay {
+    /// One after the other: create, write, fdatasync, rename.
+    FsyncEach,
+    /// The same by eight threads.
+    FsyncThreads,
+    /// Writes all and starts the writeback of each with `sync_file_range`, then fdatasync of each,
+    /// then the renames.
+    RangeThenFsync,
+    /// Writes all, then fdatasync of all through one io_uring, then the renames.
+    RingOfFsyncs,
+    /// Writes all, then one `syncfs`, then the renames.
+    Syncfs,
+    /// One batch of Forebay's engine.
+    ForebayBatch,
+    /// Writes and renames, and syncs nothing: a reference.
+    NoSync,
 }
 
 /// The ways of programs.
-pub const PROGRAMS: [ProgramWay; 4] =
-    [ProgramWay::Std, ProgramWay::Forebay, ProgramWay::ForebaySurvive, ProgramWay::ForebayIoCopy];
+pub const PROGRAMS: [ProgramWay; 11] = [
+    ProgramWay::Std,
+    ProgramWay::Forebay,
+    ProgramWay::ForebaySurvive,
+    ProgramWay::ForebayIoCopy,
+    ProgramWay::Files(FilesWay::FsyncEach),
+    ProgramWay::Files(FilesWay::FsyncThreads),
+    ProgramWay::Files(FilesWay::RangeThenFsync),
+    ProgramWay::Files(FilesWay::RingOfFsyncs),
+    ProgramWay::Files(FilesWay::Syncfs),
+    ProgramWay::Files(FilesWay::ForebayBatch),
+    ProgramWay::Files(FilesWay::NoSync),
+];
 
 impl ProgramWay {
     /// Its word in a suite.
@@ -132,19 +171,35 @@ impl ProgramWay {
             ProgramWay::Forebay => "program-forebay",
             ProgramWay::ForebaySurvive => "program-forebay-survive",
             ProgramWay::ForebayIoCopy => "program-forebay-io-copy",
+            ProgramWay::Files(FilesWay::FsyncEach) => "files-fsync-each",
+            ProgramWay::Files(FilesWay::FsyncThreads) => "files-fsync-8-threads",
+            ProgramWay::Files(FilesWay::RangeThenFsync) => "files-range-then-fsync",
+            ProgramWay::Files(FilesWay::RingOfFsyncs) => "files-ring-of-fsyncs",
+            ProgramWay::Files(FilesWay::Syncfs) => "files-syncfs",
+            ProgramWay::Files(FilesWay::ForebayBatch) => "files-forebay-batch",
+            ProgramWay::Files(FilesWay::NoSync) => "files-no-sync",
         }
     }
 
     /// Whether it goes through Forebay's engine.
     #[must_use]
     pub fn is_forebay(self) -> bool {
-        self != ProgramWay::Std
+        match self {
+            ProgramWay::Files(way) => way == FilesWay::ForebayBatch,
+            way => way != ProgramWay::Std,
+        }
     }
 
     /// Whether it can run this program.
     #[must_use]
     pub fn suits(self, probe: Probe) -> bool {
-        self != ProgramWay::ForebayIoCopy || probe == Probe::Copy
+        match self {
+            ProgramWay::Files(_) => probe == Probe::Files,
+            ProgramWay::ForebayIoCopy => probe == Probe::Copy,
+            ProgramWay::Std | ProgramWay::Forebay | ProgramWay::ForebaySurvive => {
+                probe != Probe::Files
+            }
+        }
     }
 }
 
@@ -171,8 +226,10 @@ impl ProgramLoad {
         if self.every == 0 || self.operations == Some(0) {
             return Err("every and operations begin at 1".to_owned());
         }
-        let one_thread =
-            matches!(self.probe, Probe::SmallSync | Probe::Copy | Probe::Resident | Probe::Commit);
+        let one_thread = matches!(
+            self.probe,
+            Probe::SmallSync | Probe::Copy | Probe::Resident | Probe::Commit | Probe::Files
+        );
         if one_thread && self.threads > 1 {
             return Err("this probe has one thread (leave threads out)".to_owned());
         }
@@ -181,8 +238,13 @@ impl ProgramLoad {
         if large != (self.file_mib > 0) {
             return Err("copy, read-miss and beside need file_mib, the others have none".to_owned());
         }
-        if self.beside != Beside::Nothing && self.probe != Probe::SmallSync {
-            return Err("only small-sync has another writer beside it".to_owned());
+        match (self.beside, self.probe) {
+            (Beside::Nothing, _) | (_, Probe::SmallSync) | (Beside::Dd, Probe::Files) => {}
+            _ => return Err("only small-sync has a writer beside it, and files has dd".to_owned()),
+        }
+        let sized = (1..=self.sizes.1).contains(&self.sizes.0) && self.operations.is_some();
+        if sized != (self.probe == Probe::Files) || (!sized && self.sizes != (0, 0)) {
+            return Err("files needs operations and sizes, the others have no sizes".to_owned());
         }
         Ok(())
     }
@@ -216,17 +278,19 @@ impl ProgramLoad {
         (self.memory_mib > 0).then_some(self.memory_mib << 20)
     }
 
-    /// Whether it makes many small files. They stay until the end of the comparison: ext4 slows
+    /// Whether it makes many files. They stay until the end of the comparison: ext4 slows
     /// down for minutes after thousands of unlinks.
     #[must_use]
     pub fn keeps_files(&self) -> bool {
-        matches!(self.probe, Probe::Put | Probe::Create)
+        matches!(self.probe, Probe::Put | Probe::Create | Probe::Files)
     }
 
-    /// Whether it reads a file that all its cells share.
+    /// Whether all its cells share a large file: one that it reads, or that `dd` writes beside
+    /// files that stay.
     #[must_use]
-    pub fn reads_source(&self) -> bool {
+    pub fn shares_source(&self) -> bool {
         matches!(self.probe, Probe::Copy | Probe::ReadMiss)
+            || (self.keeps_files() && self.beside == Beside::Dd)
     }
 
     /// Bytes it writes, if that number is fixed.
@@ -238,22 +302,22 @@ impl ProgramLoad {
             Probe::Create => operations * 4096,
             Probe::Copy => self.file_bytes(),
             Probe::Resident => RESIDENT_BYTES,
+            Probe::Files => operations * u64::midpoint(self.sizes.0, self.sizes.1),
             Probe::Log | Probe::Tasks | Probe::SmallSync | Probe::Commit | Probe::ReadMiss => 0,
         }
     }
 
-    /// Whether it writes what it can in a time.
+    /// Whether it, or a writer beside it, writes what it can in a time.
     #[must_use]
     pub fn writes_for_a_time(&self) -> bool {
         matches!(self.probe, Probe::Log | Probe::Tasks | Probe::SmallSync | Probe::Commit)
+            || self.beside != Beside::Nothing
     }
 
     /// Bytes on the disk at once, at most, as far as they are fixed.
     #[must_use]
     pub fn space_bytes(&self) -> u64 {
-        let source = if self.reads_source() { self.file_bytes() } else { 0 };
-        let beside = if self.beside == Beside::Nothing { 0 } else { self.file_bytes() };
-        source + beside + self.written_bytes() + COMMIT_FILE_BYTES
+        self.file_bytes() + self.written_bytes() + COMMIT_FILE_BYTES
     }
 }
 
@@ -270,6 +334,7 @@ mod tests {
             beside: Beside::Nothing,
             file_mib: 0,
             memory_mib: 0,
+            sizes: (0, 0),
         }
     }
 
@@ -278,6 +343,10 @@ mod tests {
         assert_eq!(load(Probe::Put).check(), Ok(()));
         let copy = ProgramLoad { file_mib: 64, ..load(Probe::Copy) };
         assert_eq!(copy.check(), Ok(()));
+        let files = ProgramLoad { sizes: (1, 9), operations: Some(3), ..load(Probe::Files) };
+        assert_eq!(files.check(), Ok(()));
+        let beside = ProgramLoad { beside: Beside::Dd, file_mib: 64, ..files };
+        assert_eq!(beside.check(), Ok(()));
         for (load, expected) in [
             (ProgramLoad { threads: 0, ..load(Probe::Put) }, "1 to 1024"),
             (ProgramLoad { every: 0, ..load(Probe::Log) }, "begin at 1"),
@@ -285,6 +354,11 @@ mod tests {
             (load(Probe::Copy), "need file_mib"),
             (ProgramLoad { file_mib: 64, ..load(Probe::Put) }, "the others have none"),
             (ProgramLoad { beside: Beside::Dd, file_mib: 64, ..load(Probe::Log) }, "small-sync"),
+            (ProgramLoad { beside: Beside::Bulk, ..beside }, "files has dd"),
+            (ProgramLoad { threads: 2, ..files }, "one thread"),
+            (ProgramLoad { operations: None, ..files }, "needs operations and sizes"),
+            (ProgramLoad { sizes: (9, 1), ..files }, "needs operations and sizes"),
+            (ProgramLoad { sizes: (1, 9), ..load(Probe::Put) }, "have no sizes"),
         ] {
             let refused = load.check().unwrap_err();
             assert!(refused.contains(expected), "{refused}");

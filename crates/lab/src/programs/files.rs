@@ -1,0 +1,356 @@
+//! Many new files that become durable together, each whole under its name or absent.
+//!
+//! ```text
+//! 00/ .. 15/    0000042.tmp  --written, synced, renamed-->  0000042     then each directory synced
+//! ```
+//!
+//! The clock stops when all files are durable under their names. Afterwards the files are counted,
+//! and a sample of them is read.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use forebay::{Engine, Open};
+use rustix::fs::syncfs;
+use rustix::process::{Resource, getrlimit};
+
+use super::Stage;
+use super::beside::Dd;
+use super::clock::{Measured, Meter, histogram};
+use super::probes::content;
+use super::spec::{Beside, FilesWay, ProgramCell, ProgramWay};
+use super::store::Store;
+use crate::load::shuffle::Random;
+use crate::load::window::start_writeback;
+use crate::load::{CellError, ring};
+use crate::request::DATA_FILE;
+
+const DIRECTORIES: usize = 16;
+const THREADS: usize = 8;
+const RING_DEPTH: u32 = 64;
+
+/// Descriptors that the process needs besides those of the files.
+const OTHER_DESCRIPTORS: usize = 128;
+
+/// Files that are read after the clock has stopped.
+const SAMPLE: usize = 64;
+
+/// The content of a file is a piece of one text, which begins at one of this many places, so that
+/// neighbours differ.
+const PLACES: usize = 1024;
+const PLACE_BYTES: usize = 8;
+
+/// Publishes the files of a cell, alone or beside `dd`.
+pub(super) fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
+    let Stage { cell, store, .. } = stage;
+    let ProgramWay::Files(way) = cell.way else {
+        let reason = format!("{} cannot publish files (use files-syncfs)", cell.way.name());
+        return Err(CellError::invalid(reason));
+    };
+    let files = Files::prepare(cell)?;
+    let dd = match cell.load.beside {
+        Beside::Dd => Some(Dd::start(&cell.source.join(DATA_FILE), cell.load.file_bytes())?),
+        Beside::Bulk | Beside::Nothing => None,
+    };
+    if dd.is_some() {
+        // Until its dirty pages fill their share of memory and the disk is busy.
+        thread::sleep(Duration::from_secs_f64(cell.seconds));
+    }
+    let before = dd.as_ref().map_or(0, Dd::bytes);
+    let meter = Meter::start();
+    files.publish(way, store)?;
+    let measured = meter.stop(stage, histogram(), || Ok(()))?;
+    let beside_bytes = dd.as_ref().map(|dd| dd.bytes().saturating_sub(before));
+    drop(dd);
+    files.verify()?;
+    Ok(Measured {
+        operations: files.sizes.len() as u64,
+        bytes: files.sizes.iter().sum::<usize>() as u64,
+        beside_bytes,
+        ..measured
+    })
+}
+
+/// The files of a cell, by their numbers from zero.
+struct Files {
+    directories: Vec<PathBuf>,
+    sizes: Vec<usize>,
+    content: Vec<u8>,
+    /// Files that may be open at once.
+    most_open: usize,
+}
+
+impl Files {
+    /// Makes the directories, durable, and chooses sizes and content.
+    fn prepare(cell: &ProgramCell) -> Result<Self, CellError> {
+        let path = |number| cell.directory.join(format!("{number:02}"));
+        let directories: Vec<_> = (0..DIRECTORIES).map(path).collect();
+        for path in &directories {
+            fs::create_dir(path).map_err(failed("cannot make it", path))?;
+        }
+        sync_directory(&cell.directory)?;
+        let (least, most) = cell.load.sizes;
+        let mut random = Random::new(cell.seed);
+        let mut size = || match most - least {
+            0 => least,
+            range => {
+                let size = least + 1 + random.below(range);
+                // The last page of a file is never a full one.
+                size - u64::from(size.is_multiple_of(4096))
+            }
+        };
+        let sizes = (0..cell.load.operations.unwrap_or(0)).map(|_| size() as usize).collect();
+        let content = content(most as usize + PLACES * PLACE_BYTES, cell.seed);
+        let limit = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| limit as usize);
+        let most_open = limit.saturating_sub(OTHER_DESCRIPTORS).max(1);
+        Ok(Self { directories, sizes, content, most_open })
+    }
+
+    fn path(&self, number: usize) -> PathBuf {
+        self.directories[number % DIRECTORIES].join(format!("{number:07}"))
+    }
+
+    fn temporary(&self, number: usize) -> PathBuf {
+        self.path(number).with_extension("tmp")
+    }
+
+    fn data(&self, number: usize) -> &[u8] {
+        &self.content[number % PLACES * PLACE_BYTES..][..self.sizes[number]]
+    }
+
+    fn publish(&self, way: FilesWay, store: &Store) -> Result<(), CellError> {
+        let all = || 0..self.sizes.len();
+        let write_all = || all().try_for_each(|number| self.write(number).map(drop));
+        let rename_all = || all().try_for_each(|number| self.rename(number));
+        match way {
+            FilesWay::FsyncEach => all().try_for_each(|number| self.put(number))?,
+            FilesWay::FsyncThreads => thread::scope(|scope| {
+                let put = |first| all().skip(first).step_by(THREADS).try_for_each(|n| self.put(n));
+                let thread = |first| scope.spawn(move || put(first));
+                let threads: Vec<_> = (0..THREADS).map(thread).collect();
+                let mut threads = threads.into_iter();
+                threads
+                    .try_for_each(|one| one.join().expect("a thread of a program does not panic"))
+            })?,
+            FilesWay::RangeThenFsync => {
+                let write = |number| {
+                    let file = self.write(number)?;
+                    let started = start_writeback(&file);
+                    started.map_err(failed("cannot start writeback", &self.temporary(number)))?;
+                    Ok(file)
+                };
+                self.in_windows(write, |open| open.iter().try_for_each(File::sync_data))?;
+                rename_all()?;
+            }
+            FilesWay::RingOfFsyncs => {
+                let write = |number| self.write(number);
+                self.in_windows(write, |open| ring::sync_data(open, RING_DEPTH))?;
+                rename_all()?;
+            }
+            FilesWay::Syncfs => {
+                write_all()?;
+                let path = &self.directories[0];
+                let synced = File::open(path).and_then(|directory| Ok(syncfs(directory)?));
+                synced.map_err(failed("cannot sync its file system", path))?;
+                rename_all()?;
+            }
+            FilesWay::ForebayBatch => {
+                let Store::Forebay(engine) = store else { unreachable!("this way has an engine") };
+                return self.batch(engine);
+            }
+            FilesWay::NoSync => {
+                write_all()?;
+                return rename_all();
+            }
+        }
+        self.directories.iter().try_for_each(|path| sync_directory(path))
+    }
+
+    /// Publishes all files as one batch.
+    fn batch(&self, engine: &Engine) -> Result<(), CellError> {
+        const OPEN: usize = 64;
+        let failed = |error: forebay::Error| CellError::library("cannot publish it", &error);
+        for first in (0..self.sizes.len()).step_by(OPEN) {
+            let window = first..self.sizes.len().min(first + OPEN);
+            let write = |number| {
+                let file = engine.open(self.temporary(number), Open::temporary())?;
+                file.write_at(self.data(number), 0)?;
+                Ok(file)
+            };
+            let open: Result<Vec<_>, _> = window.clone().map(write).collect();
+            for file in open.map_err(failed)? {
+                file.sync_data().and_then(|()| file.close()).map_err(failed)?;
+            }
+            window.clone().try_for_each(|number| self.rename(number))?;
+        }
+        self.directories.iter().try_for_each(|path| sync_directory(path))
+    }
+
+    /// Writes all files and syncs them, as many at a time as may be open.
+    fn in_windows(
+        &self,
+        write: impl Fn(usize) -> Result<File, CellError>,
+        sync: impl Fn(&[File]) -> io::Result<()>,
+    ) -> Result<(), CellError> {
+        for first in (0..self.sizes.len()).step_by(self.most_open) {
+            let window = first..self.sizes.len().min(first.saturating_add(self.most_open));
+            let open = window.map(&write).collect::<Result<Vec<_>, _>>()?;
+            sync(&open).map_err(|error| CellError::system("cannot sync the files", &error))?;
+        }
+        Ok(())
+    }
+
+    fn put(&self, number: usize) -> Result<(), CellError> {
+        let synced = self.write(number)?.sync_data();
+        synced.map_err(failed("cannot sync it", &self.temporary(number)))?;
+        self.rename(number)
+    }
+
+    fn write(&self, number: usize) -> Result<File, CellError> {
+        let path = self.temporary(number);
+        let written = File::create_new(&path).and_then(|mut file| {
+            file.write_all(self.data(number))?;
+            Ok(file)
+        });
+        written.map_err(failed("cannot write it", &path))
+    }
+
+    fn rename(&self, number: usize) -> Result<(), CellError> {
+        let path = self.path(number);
+        fs::rename(self.temporary(number), &path).map_err(failed("cannot rename to it", &path))
+    }
+
+    /// Checks the number of files, all sizes, and the content of a sample.
+    fn verify(&self) -> Result<(), CellError> {
+        let mismatch = |path: &Path, offset, found| CellError::Mismatch {
+            path: path.to_owned(),
+            offset,
+            found,
+        };
+        for (place, path) in self.directories.iter().enumerate() {
+            let found = fs::read_dir(path).map_err(failed("cannot list it", path))?.count();
+            let expected = (place..self.sizes.len()).step_by(DIRECTORIES).count();
+            if found != expected {
+                let found = format!("{found} files, and {expected} were published");
+                return Err(mismatch(path, 0, found));
+            }
+        }
+        for (number, size) in self.sizes.iter().enumerate() {
+            let path = self.path(number);
+            let found = fs::metadata(&path).map_err(failed("cannot look at it", &path))?.len();
+            if found != *size as u64 {
+                let found = format!("{found} bytes, and {size} were published");
+                return Err(mismatch(&path, 0, found));
+            }
+        }
+        for number in (0..self.sizes.len()).step_by(self.sizes.len().div_ceil(SAMPLE)) {
+            let path = self.path(number);
+            let found = fs::read(&path).map_err(failed("cannot read it", &path))?;
+            let mut pairs = found.iter().zip(self.data(number));
+            if let Some(offset) = pairs.position(|(found, expected)| found != expected) {
+                return Err(mismatch(&path, offset as u64, format!("{:#04x}", found[offset])));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn sync_directory(path: &Path) -> Result<(), CellError> {
+    File::open(path)
+        .and_then(|directory| directory.sync_all())
+        .map_err(failed("cannot sync it", path))
+}
+
+fn failed(what: &'static str, path: &Path) -> impl Fn(io::Error) -> CellError {
+    move |error| CellError::io(what, path, &error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+
+    use super::*;
+    use crate::programs::spec::{CountCalls, Probe, ProgramLoad};
+
+    const WAYS: [FilesWay; 6] = [
+        FilesWay::FsyncEach,
+        FilesWay::FsyncThreads,
+        FilesWay::RangeThenFsync,
+        FilesWay::RingOfFsyncs,
+        FilesWay::Syncfs,
+        FilesWay::NoSync,
+    ];
+
+    fn prepared(directory: &Path, operations: u64) -> Files {
+        let load = ProgramLoad {
+            probe: Probe::Files,
+            threads: 1,
+            every: 1,
+            operations: Some(operations),
+            beside: Beside::Nothing,
+            file_mib: 0,
+            memory_mib: 0,
+            sizes: (4096, 65_536),
+        };
+        let cell = ProgramCell {
+            way: ProgramWay::Files(FilesWay::NoSync),
+            load,
+            seconds: 1.0,
+            settings: Vec::new(),
+            seed: 7,
+            directory: directory.to_owned(),
+            source: directory.to_owned(),
+            count_calls: CountCalls::Off,
+        };
+        Files::prepare(&cell).unwrap()
+    }
+
+    #[test]
+    fn sizes_replay_and_end_within_a_page() {
+        let directories = [0, 1].map(|_| tempfile::tempdir_in(".").unwrap());
+        let [one, other] = directories.each_ref().map(|own| prepared(own.path(), 2000));
+        assert_eq!(one.sizes, other.sizes);
+        assert!(one.sizes.iter().all(|size| (4096..=65_536).contains(size) && size % 4096 != 0));
+        assert!(one.sizes.iter().max() > Some(&60_000) && one.sizes.iter().min() < Some(&8192));
+        assert_ne!(one.data(0)[..4096], one.data(1)[..4096]);
+    }
+
+    #[test]
+    fn few_descriptors_mean_more_windows() {
+        for way in WAYS {
+            let directory = tempfile::tempdir_in(".").unwrap();
+            let files = Files { most_open: 3, ..prepared(directory.path(), 100) };
+            files.publish(way, &Store::Std).unwrap();
+            files.verify().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_missing_left_over_short_or_other_is_found() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let files = prepared(directory.path(), 20);
+        files.publish(FilesWay::NoSync, &Store::Std).unwrap();
+        files.verify().unwrap();
+        let found = |expected: &str| {
+            let refused = files.verify().unwrap_err().to_string();
+            assert!(refused.contains(expected), "{refused}");
+        };
+        fs::rename(files.path(17), files.temporary(17)).unwrap();
+        found("0000017");
+        fs::write(files.path(17), files.data(17)).unwrap();
+        found("3 files, and 2 were published");
+        fs::remove_file(files.temporary(17)).unwrap();
+        let file = OpenOptions::new().write(true).open(files.path(5)).unwrap();
+        file.set_len(files.sizes[5] as u64 - 1).unwrap();
+        found("bytes, and");
+        fs::write(files.path(5), files.data(5)).unwrap();
+        files.verify().unwrap();
+        let mut other = files.data(5).to_owned();
+        other[99] ^= 1;
+        fs::write(files.path(5), other).unwrap();
+        found("wrong data at byte 99");
+    }
+}

@@ -78,6 +78,25 @@ fn the_quick_form_runs_every_probe_with_every_arm() {
 }
 
 #[test]
+fn files_are_published_by_every_arm_and_the_batch_stands_against_each() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().to_str().unwrap();
+    let (code, out, err) = forebay(&["compare", "files", "--quick", "--dir", path]);
+    assert_eq!(code, Some(0), "{out}{err}");
+    assert!(out.lines().all(|line| line.chars().count() <= 72), "{out}");
+    let left_out = out.contains("left out: forebay batch");
+    for arm in
+        ["fsync-each", "fsync-8-threads", "range-then-fsync", "ring-of-fsyncs", "syncfs", "no-sync"]
+    {
+        // In each of four jobs once with its figures, and once against the batch.
+        let lines = out.lines().filter(|line| line.starts_with(&format!("{arm} "))).count();
+        assert!(lines == 8 || left_out || out.contains("left out: "), "{arm}: {out}{err}");
+    }
+    assert_eq!(out.matches("forebay-batch to ").count() == 4, !left_out, "{out}{err}");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left");
+}
+
+#[test]
 fn one_probe_runs_alone_with_an_arm_and_a_knob_of_the_user() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = directory.path().to_str().unwrap();

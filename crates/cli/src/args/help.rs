@@ -36,6 +36,7 @@ Suites:
   writeback   gain of writing back from several contexts, and its causes
   order       an echo server by the order of its work
   programs    small programs: puts, logs, commits, copies, against std::fs
+  files       many files that become durable together, alone and beside dd
   all         every suite; FILE.toml, JOB.fio: your own
 Without a suite: a short form of the first three, with a summary. Every round
 runs every arm once in random order; ratios are paired by round.

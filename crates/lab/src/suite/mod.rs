@@ -37,8 +37,9 @@ use cross::{Contrast, Crossed};
 use job_file::JobFile;
 
 /// Those inside the program, by name.
-pub const SHIPPED: [(&str, &str); 6] = [
+pub const SHIPPED: [(&str, &str); 7] = [
     ("completion", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/completion.toml"))),
+    ("files", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/files.toml"))),
     ("layout", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/layout.toml"))),
     ("order", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/order.toml"))),
     ("plug", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/plug.toml"))),

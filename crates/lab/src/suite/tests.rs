@@ -73,6 +73,22 @@ fn order_asks_every_server_the_same_and_is_run_only_when_named() {
 }
 
 #[test]
+fn files_sets_the_batch_against_every_other_arm() {
+    let suite = shipped("files");
+    assert_eq!(suite.parts.len(), 2);
+    for part in &suite.parts {
+        let Base::Arm(base) = &part.base else { panic!("{:?}", part.base) };
+        let also = part.also.iter().inspect(|pair| assert_eq!(pair.arm, part.again));
+        let mut against: Vec<_> = also.map(|pair| &pair.base).chain([base, &part.again]).collect();
+        let names = part.cut(Form::Full).unwrap().names();
+        let mut arms: Vec<_> = names.iter().collect();
+        against.sort_unstable();
+        arms.sort_unstable();
+        assert_eq!(against, arms, "{}", part.name);
+    }
+}
+
+#[test]
 fn a_form_has_its_own_and_else_its_part_s() {
     let suite = shipped("plug");
     let file = &suite.parts[0];
@@ -355,12 +371,13 @@ fn a_name_that_is_none_and_a_path_that_leads_nowhere() {
     let said = find(Path::new("plag")).unwrap_err().to_string();
     assert_eq!(
         said,
-        "plag: no such suite; use one of completion, layout, order, plug, programs, writeback, \
-         or the path of a file"
+        "plag: no such suite; use one of completion, files, layout, order, plug, programs, \
+         writeback, or the path of a file"
     );
     let said = find(Path::new("./mine.toml")).unwrap_err().to_string();
     assert!(
-        said.contains("No such file") && said.contains("or one of completion, layout, order, plug"),
+        said.contains("No such file")
+            && said.contains("or one of completion, files, layout, order"),
         "{said}"
     );
     let directory = tempfile::tempdir().unwrap();

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use forebay::{Engine, Open};
+use forebay::Engine;
 use rustix::fs::syncfs;
 use rustix::process::{Resource, getrlimit};
 
@@ -171,22 +171,11 @@ impl Files {
 
     /// Publishes all files as one batch.
     fn batch(&self, engine: &Engine) -> Result<(), CellError> {
-        const OPEN: usize = 64;
-        let failed = |error: forebay::Error| CellError::library("cannot publish it", &error);
-        for first in (0..self.sizes.len()).step_by(OPEN) {
-            let window = first..self.sizes.len().min(first + OPEN);
-            let write = |number| {
-                let file = engine.open(self.temporary(number), Open::temporary())?;
-                file.write_at(self.data(number), 0)?;
-                Ok(file)
-            };
-            let open: Result<Vec<_>, _> = window.clone().map(write).collect();
-            for file in open.map_err(failed)? {
-                file.sync_data().and_then(|()| file.close()).map_err(failed)?;
-            }
-            window.clone().try_for_each(|number| self.rename(number))?;
-        }
-        self.directories.iter().try_for_each(|path| sync_directory(path))
+        let batch = engine.batch();
+        let written =
+            (0..self.sizes.len()).try_for_each(|at| batch.write(self.path(at), self.data(at)));
+        let committed = written.and_then(|()| Ok(batch.commit()?));
+        committed.map_err(|error| CellError::library("cannot publish the files", &error))
     }
 
     /// Writes all files and syncs them, as many at a time as may be open.

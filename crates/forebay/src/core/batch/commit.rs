@@ -167,12 +167,12 @@ impl Commit<'_> {
     fn publish(&mut self, is_ordered: bool, report: &mut dyn FnMut(Progress)) {
         let all = self.steps.len();
         let is_file = |step: &Step| matches!(step, Step::Publish { .. });
-        let last = self.steps.iter().rposition(is_file).filter(|_| is_ordered);
-        let groups = match last {
-            Some(last) => vec![0..last, last..last + 1, last + 1..all],
-            None => vec![0..all],
-        };
-        for group in groups {
+        let last = self.steps.iter().rposition(is_file).filter(|_| is_ordered).unwrap_or(all);
+        let after = all.min(last + 1);
+        for group in [0..last, last..after, after..all] {
+            if group.is_empty() {
+                continue;
+            }
             let is_end = group.end == all;
             let went_well = self.run(group.clone(), report);
             if is_end || !went_well {

@@ -1,4 +1,4 @@
-//! Batches on the file system of the build: names, contents, errors, and what is left behind.
+//! Batches on the file system of the build: names, contents, errors, leftovers.
 
 mod support;
 

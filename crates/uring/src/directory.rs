@@ -31,7 +31,7 @@ pub enum Replace {
     No,
 }
 
-/// What a name in a directory stands for.
+/// Kind of a name in a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Named {
     /// Nothing.

@@ -10,7 +10,7 @@
 //! commit: last window --> rename in call order --> fsync of each directory, once <-------+
 //! ```
 //!
-//! - `file`: the writer of one file. `flushing`: the windows.
+//! - `file`: the writer of one file. `inner`: the steps. `flushing`: the windows.
 //! - `place`: an open directory, with its lock and what dead batches left there.
 //! - `commit`: the steps under the final names, and what became of each.
 //!
@@ -21,6 +21,7 @@
 pub(crate) mod commit;
 pub(crate) mod file;
 mod flushing;
+mod inner;
 mod place;
 
 use std::ffi::OsString;
@@ -29,12 +30,11 @@ use std::sync::Arc;
 
 use self::commit::{CommitError, Progress};
 use self::file::BatchFile;
-use self::flushing::Flushing;
-use self::place::{Place, Places};
+use self::inner::Inner;
+use self::place::Place;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::shared::Shared;
 use crate::core::wait;
-use crate::platform::sync::Mutex;
 use crate::platform::{Named, Replace, files};
 
 /// New files that become durable and get their names together.
@@ -85,22 +85,7 @@ pub struct Batch {
     is_ordered: bool,
 }
 
-/// State that a batch shares with its files.
-pub(crate) struct Inner {
-    shared: Arc<Shared>,
-    flushing: Arc<Flushing>,
-    plan: Mutex<Plan>,
-}
-
-/// Directories and steps of a batch.
-struct Plan {
-    places: Places,
-    steps: Vec<Step>,
-    /// Set at the end of the batch: its files can no longer be written.
-    is_over: bool,
-}
-
-/// What a commit does under the final names, in call order.
+/// Change of a name that a commit makes. Steps are made in call order.
 enum Step {
     /// A file gets its name.
     Publish {
@@ -139,17 +124,7 @@ impl std::fmt::Debug for Batch {
 
 impl Batch {
     pub(crate) fn new(shared: &Arc<Shared>) -> Self {
-        let limit = files::descriptor_limit();
-        let inner = Inner {
-            shared: Arc::clone(shared),
-            flushing: Arc::new(Flushing::new(shared, limit)),
-            plan: Mutex::new(Plan {
-                places: Places::new(limit),
-                steps: Vec::new(),
-                is_over: false,
-            }),
-        };
-        Self { inner: Arc::new(inner), is_ordered: false }
+        Self { inner: Arc::new(Inner::new(shared)), is_ordered: false }
     }
 
     /// Publishes the last created file only after everything recorded before it is durable, and
@@ -339,86 +314,6 @@ impl Drop for Batch {
     fn drop(&mut self) {
         self.inner.end();
     }
-}
-
-impl Inner {
-    /// Checks whether the batch may be changed on this thread.
-    fn may_change(&self) -> Result<()> {
-        self.shared.check()?;
-        wait::may_block()
-    }
-
-    /// Returns the directory and the name of a path.
-    fn locate(&self, path: &Path) -> Result<(Arc<Place>, OsString)> {
-        self.may_change()?;
-        let absolute = absolute(path)?;
-        let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
-            let what = "the path does not end in the name of a file";
-            return Err(Error::new(ErrorKind::InvalidInput, what).at_path(path));
-        };
-        let known = self.plan.lock().places.known(parent);
-        let place = match known {
-            Some(place) => place,
-            None => self.open_place(parent).map_err(|error| error.at_path(path))?,
-        };
-        Ok((place, name.to_owned()))
-    }
-
-    /// Opens a directory. No lock is held meanwhile, so another thread may open it, too.
-    fn open_place(&self, path: &Path) -> Result<Arc<Place>> {
-        let opened = Place::open(path).map_err(|error| {
-            Error::new(ErrorKind::at_open(&error), "could not open the directory").because(error)
-        })?;
-        self.plan.lock().places.enter(path, opened)
-    }
-
-    /// Returns the directory of temporary names for files of `place`.
-    fn home(&self, place: &Arc<Place>) -> Arc<Place> {
-        self.plan.lock().places.home(place)
-    }
-
-    fn add(&self, step: Step) -> Result<usize> {
-        let mut plan = self.plan.lock();
-        if plan.is_over {
-            return Err(over());
-        }
-        plan.steps.push(step);
-        Ok(plan.steps.len() - 1)
-    }
-
-    /// Checks that the batch was neither committed nor dropped.
-    fn goes_on(&self) -> Result<()> {
-        if self.plan.lock().is_over { Err(over()) } else { Ok(()) }
-    }
-
-    /// Notes that a file is complete.
-    fn finished(&self, step: usize) -> Result<()> {
-        match self.plan.lock().steps.get_mut(step) {
-            Some(Step::Publish { is_finished, .. }) => {
-                *is_finished = true;
-                Ok(())
-            }
-            _ => Err(over()),
-        }
-    }
-
-    /// Ends a batch that was not committed. A child made by `fork` leaves it to its parent.
-    fn end(&self) {
-        let mut plan = self.plan.lock();
-        plan.is_over = true;
-        let steps = std::mem::take(&mut plan.steps);
-        let places = plan.places.take();
-        drop(plan);
-        if self.shared.is_parent() {
-            self.flushing.give_up();
-            commit::undo(steps.iter(), places);
-        }
-    }
-}
-
-/// Error of a call on a file of a batch that has ended.
-fn over() -> Error {
-    Error::new(ErrorKind::InvalidInput, "the batch has ended")
 }
 
 fn absolute(path: &Path) -> Result<PathBuf> {

@@ -5,9 +5,10 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::Step;
 use super::flushing::{Flush, What};
+use super::inner::Inner;
 use super::place::Place;
-use super::{Inner, Step};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::BATCH_PROGRESS;
 use crate::platform::Replace;

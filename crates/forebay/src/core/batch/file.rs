@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::Inner;
 use super::flushing::Write;
+use super::inner::Inner;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::BATCH_BUFFER;
 use crate::platform::PrivateFile;

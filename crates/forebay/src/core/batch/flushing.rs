@@ -113,7 +113,7 @@ impl Flushing {
         }
     }
 
-    /// Writes the oldest file, and lets it be flushed. Returns false if there is none.
+    /// Writes the oldest file, and lets it be flushed. Returns whether there was one.
     fn write_one(self: &Arc<Self>) -> bool {
         let mut state = self.state.lock();
         let Some(Write { number, file, data, offset }) = state.writes.pop_front() else {
@@ -178,7 +178,7 @@ impl Flushing {
         drop(dropped);
     }
 
-    /// Begins the flush of what is gathered, by threads beside `helpers` callers.
+    /// Begins the flush of the gathered files, by threads beside `helpers` callers.
     fn start(self: &Arc<Self>, mut state: MutexGuard<'_, State>, helpers: usize) {
         let State { gathered, window, .. } = &mut *state;
         window.extend(gathered.drain(..));

@@ -1,0 +1,119 @@
+//! The state of a batch that its files share: directories and steps.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::flushing::Flushing;
+use super::place::{Place, Places};
+use super::{Step, absolute, commit};
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::shared::Shared;
+use crate::core::wait;
+use crate::platform::files;
+use crate::platform::sync::Mutex;
+
+/// State that a batch shares with its files.
+pub(crate) struct Inner {
+    pub(super) shared: Arc<Shared>,
+    pub(super) flushing: Arc<Flushing>,
+    pub(super) plan: Mutex<Plan>,
+}
+
+/// Directories and steps of a batch.
+pub(super) struct Plan {
+    pub(super) places: Places,
+    pub(super) steps: Vec<Step>,
+    /// Set at the end of the batch: its files can no longer be written.
+    pub(super) is_over: bool,
+}
+
+impl Inner {
+    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+        let limit = files::descriptor_limit();
+        let plan = Plan { places: Places::new(limit), steps: Vec::new(), is_over: false };
+        Self {
+            shared: Arc::clone(shared),
+            flushing: Arc::new(Flushing::new(shared, limit)),
+            plan: Mutex::new(plan),
+        }
+    }
+
+    /// Checks whether the batch may be changed on this thread.
+    pub(super) fn may_change(&self) -> Result<()> {
+        self.shared.check()?;
+        wait::may_block()
+    }
+
+    /// Returns the directory and the name of a path.
+    pub(super) fn locate(&self, path: &Path) -> Result<(Arc<Place>, OsString)> {
+        self.may_change()?;
+        let absolute = absolute(path)?;
+        let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
+            let what = "the path does not end in the name of a file";
+            return Err(Error::new(ErrorKind::InvalidInput, what).at_path(path));
+        };
+        let known = self.plan.lock().places.known(parent);
+        let place = match known {
+            Some(place) => place,
+            None => self.open_place(parent).map_err(|error| error.at_path(path))?,
+        };
+        Ok((place, name.to_owned()))
+    }
+
+    /// Opens a directory. No lock is held meanwhile, so another thread may open it, too.
+    fn open_place(&self, path: &Path) -> Result<Arc<Place>> {
+        let opened = Place::open(path).map_err(|error| {
+            Error::new(ErrorKind::at_open(&error), "could not open the directory").because(error)
+        })?;
+        self.plan.lock().places.enter(path, opened)
+    }
+
+    /// Returns the directory of temporary names for files of `place`.
+    pub(super) fn home(&self, place: &Arc<Place>) -> Arc<Place> {
+        self.plan.lock().places.home(place)
+    }
+
+    pub(super) fn add(&self, step: Step) -> Result<usize> {
+        let mut plan = self.plan.lock();
+        if plan.is_over {
+            return Err(over());
+        }
+        plan.steps.push(step);
+        Ok(plan.steps.len() - 1)
+    }
+
+    /// Checks that the batch was neither committed nor dropped.
+    pub(super) fn goes_on(&self) -> Result<()> {
+        if self.plan.lock().is_over { Err(over()) } else { Ok(()) }
+    }
+
+    /// Notes that a file is complete.
+    pub(super) fn finished(&self, step: usize) -> Result<()> {
+        match self.plan.lock().steps.get_mut(step) {
+            Some(Step::Publish { is_finished, .. }) => {
+                *is_finished = true;
+                Ok(())
+            }
+            _ => Err(over()),
+        }
+    }
+
+    /// Ends a batch that was not committed. A child made by `fork` leaves it to its parent.
+    pub(super) fn end(&self) {
+        let mut plan = self.plan.lock();
+        plan.is_over = true;
+        let steps = std::mem::take(&mut plan.steps);
+        let places = plan.places.take();
+        drop(plan);
+        if self.shared.is_parent() {
+            self.flushing.give_up();
+            commit::undo(steps.iter(), places);
+        }
+    }
+}
+
+/// Error of a call on a file of a batch that has ended.
+fn over() -> Error {
+    Error::new(ErrorKind::InvalidInput, "the batch has ended")
+}

@@ -9,9 +9,11 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use forebay::{Batch, Engine, ErrorKind, Outcome, Progress};
+use forebay::{Batch, BatchFile, Engine, ErrorKind, Open, Outcome, Progress};
 use support::mount::{FileSystem, Mount};
+use support::refused::{self, Threads};
 use support::{MIB, Random, directory, kind_of, pattern, process, seed};
 
 /// Names in a directory and below it, those of a batch included.
@@ -216,6 +218,66 @@ fn contract_20_a_new_name_that_is_taken_stops_the_commit_there() {
     assert_eq!(fs::read(at("two")).unwrap(), b"of another");
 }
 
+/// Network and user-space file systems refuse such a rename as invalid.
+#[test]
+fn contract_20_a_new_name_is_not_taken_from_a_file_without_help_of_the_file_system() {
+    let directory = directory();
+    let at = |name: &str| directory.path().join(name);
+    let engine = Engine::new().unwrap();
+    let batch = |name: &str| {
+        let batch = engine.batch();
+        let mut file = batch.create_new(at(name)).unwrap();
+        file.write(b"new").unwrap();
+        file.finish().unwrap();
+        batch
+    };
+    let (free, taken) = (batch("free"), batch("taken"));
+    fs::write(at("taken"), "of another").unwrap();
+    let (free, taken) = std::thread::spawn(|| {
+        refused::system_call(libc::SYS_renameat2, libc::EINVAL, Threads::This);
+        (free.commit(), taken.commit())
+    })
+    .join()
+    .unwrap();
+    free.unwrap();
+    assert_eq!(taken.unwrap_err().error().kind(), ErrorKind::AlreadyExists);
+    assert_eq!(fs::read(at("free")).unwrap(), b"new");
+    assert_eq!(fs::read(at("taken")).unwrap(), b"of another");
+    assert_eq!(names(directory.path()), only(&["free", "taken"]));
+}
+
+/// The gathered bytes before it are lost, so the file may not be published without them.
+#[test]
+fn contract_20_a_file_cannot_be_finished_after_a_write_was_refused() {
+    let Some(mount) = Mount::new("batch_refused_write", FileSystem::Ext4, 64 * MIB) else { return };
+    let directory = directory();
+    let path = directory.path().join("file");
+    let slot: Arc<Mutex<Option<BatchFile>>> = Arc::default();
+    let (refusal, refused) = std::sync::mpsc::channel();
+    let in_callback = Arc::clone(&slot);
+    // It is called on a thread of the engine, which may not wait for it.
+    let engine = Engine::builder().on_error(move |_| {
+        if let Some(file) = &mut *in_callback.lock().unwrap() {
+            let _ = refusal.send(kind_of(file.write(&[2; 300_000])));
+        }
+    });
+    let engine = engine.build().unwrap();
+    let batch = engine.batch();
+    let mut file = batch.create(&path).unwrap();
+    file.write(&[1; 1000]).unwrap();
+    *slot.lock().unwrap() = Some(file);
+    let dying = engine.open(mount.path().join("dying"), Open::create()).unwrap();
+    mount.cut_off();
+    dying.write_at(&[1; 40_960], 0).unwrap();
+    drop(dying);
+    let kind = refused.recv_timeout(Duration::from_secs(20)).unwrap();
+    assert_eq!(kind, ErrorKind::WouldDeadlock);
+    let file = slot.lock().unwrap().take().unwrap();
+    assert_eq!(kind_of(file.finish()), ErrorKind::InvalidInput);
+    batch.commit().unwrap_err();
+    assert!(!path.exists());
+}
+
 #[test]
 fn a_directory_that_is_removed_meanwhile_is_reported() {
     let directory = directory();
@@ -315,7 +377,7 @@ fn contract_13_a_commit_whose_future_is_dropped_is_made() {
     let waker = std::task::Waker::noop();
     let _ = commit.as_mut().poll(&mut std::task::Context::from_waker(waker));
     drop(commit);
-    assert!(support::eventually(std::time::Duration::from_secs(20), || path.exists()));
+    assert!(support::eventually(Duration::from_secs(20), || path.exists()));
     assert!(reports.load(Ordering::Relaxed) > 0);
 }
 
@@ -338,7 +400,7 @@ fn after_a_shutdown_nothing_is_published() {
     let engine = Engine::new().unwrap();
     let batch = engine.batch();
     batch.write(directory.path().join("file"), b"1").unwrap();
-    engine.shutdown(std::time::Duration::from_secs(10)).unwrap();
+    engine.shutdown(Duration::from_secs(10)).unwrap();
     assert_eq!(kind_of(batch.create(directory.path().join("more"))), ErrorKind::Shutdown);
     assert_eq!(batch.commit().unwrap_err().error().kind(), ErrorKind::Shutdown);
     assert_eq!(names(directory.path()), only(&[]));

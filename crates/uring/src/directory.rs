@@ -96,12 +96,13 @@ impl OpenDirectory {
         Ok(PrivateFile::new(retry_on_intr(open)?))
     }
 
-    /// Gives a file of this directory another name, here or in another directory, in one step.
+    /// Gives a file of this directory another name, here or in another directory, in one step. A
+    /// file system may have no rename that refuses to replace a file. The file is linked there, and
+    /// its old name is removed after that, so a crash may leave both names.
     ///
     /// # Errors
     /// The error of the kernel: `CrossesDevices` for another file system, `IsADirectory` if the new
-    /// name is a directory. `AlreadyExists` if the new name is taken and may not be replaced;
-    /// `InvalidInput` if the file system cannot ensure that.
+    /// name is a directory. `AlreadyExists` if the new name is taken and may not be replaced.
     pub fn rename(
         &self,
         name: &OsStr,
@@ -116,7 +117,16 @@ impl OpenDirectory {
                 rustix::fs::renameat_with(from, name, to, to_name, RenameFlags::NOREPLACE)
             }
         };
-        Ok(retry_on_intr(rename)?)
+        match retry_on_intr(rename) {
+            Err(Errno::INVAL) if replace == Replace::No => {
+                let link = || rustix::fs::linkat(from, name, to, to_name, AtFlags::empty());
+                retry_on_intr(link)?;
+                // It has the new name, whatever becomes of the other one.
+                let _ = self.remove(name);
+                Ok(())
+            }
+            renamed => Ok(renamed?),
+        }
     }
 
     /// Removes the name of a file.

@@ -94,8 +94,10 @@ impl BatchFile {
     }
 
     fn write_out(&mut self, data: &[u8]) -> Result<()> {
-        self.may_write()?;
+        let may_write = self.may_write();
+        // Also after a refusal: the bytes that were gathered are lost.
         self.has_failed = true;
+        may_write?;
         let bytes = self.written..self.written + data.len() as u64;
         self.file.write_all_at(data, bytes.start).map_err(|error| {
             Error::new(ErrorKind::at_device(&error), "could not write the file")

@@ -229,12 +229,12 @@ impl Flushing {
     /// written yet.
     pub(super) fn note_written(&self, number: usize, file: &Arc<PrivateFile>, bytes: Range<u64>) {
         let mut state = self.state.lock();
-        state.unwritten_bytes += bytes.end - bytes.start;
+        state.unwritten_bytes += charge(&bytes);
         state.unwritten.push_back(Unwritten { number, file: Arc::downgrade(file), bytes });
         while state.unwritten_bytes > self.unwritten_limit
             && let Some(Unwritten { number, file, bytes }) = state.unwritten.pop_front()
         {
-            state.unwritten_bytes -= bytes.end - bytes.start;
+            state.unwritten_bytes -= charge(&bytes);
             drop(state);
             // A file that is flushed already is closed.
             let written = file.upgrade().map_or(Ok(()), |file| file.write_back(bytes));
@@ -243,6 +243,11 @@ impl Flushing {
             state.failed.extend(written.err().map(|error| (number, error)));
         }
     }
+}
+
+/// Returns the bytes that a write counts for: whole pages, so that the list of writes is short.
+fn charge(bytes: &Range<u64>) -> u64 {
+    (bytes.end - bytes.start).next_multiple_of(PAGE).max(PAGE)
 }
 
 /// Bytes that may not be written to the device yet.

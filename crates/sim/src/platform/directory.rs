@@ -10,7 +10,7 @@ use forebay_uring::{Access, Identity, Named, Replace};
 use super::file::OpenFile;
 use super::private_file::PrivateFile;
 use crate::world;
-use crate::world::machine::{Flags, Found, Last, Machine, Opening, Work, call, call_bio};
+use crate::world::machine::{Flags, Found, Last, Machine, Opening, Work, call, call_bio, points};
 
 /// An open directory.
 ///
@@ -72,6 +72,7 @@ impl OpenDirectory {
             machine.try_names()?;
             opened(machine.open_at((self.0.number(), name), flags, world::process())?)
         })?;
+        points::pass();
         PrivateFile::of(descriptor)
     }
 
@@ -127,7 +128,9 @@ impl OpenDirectory {
             machine.try_names()?;
             let found = machine.entry(self.0.number(), name, Last::Keep)?;
             act(machine, &found)
-        })
+        })?;
+        points::pass();
+        Ok(())
     }
 
     /// Returns the names in the directory that start with `prefix`, in any order.

@@ -350,7 +350,8 @@ impl Stage {
     }
 }
 
-fn bytes_of(found: &Survivor) -> Vec<u8> {
+/// Returns the bytes of a file that was found.
+pub(super) fn bytes_of(found: &Survivor) -> Vec<u8> {
     let mut bytes: Vec<u8> =
         found.sectors.iter().flat_map(|sector| *crate::stored::bytes_of(sector)).collect();
     bytes.resize(found.size as usize, 0);

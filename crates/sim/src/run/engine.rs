@@ -12,6 +12,7 @@ use crate::core::knobs;
 use crate::core::settings::Settings;
 use crate::core::shared::{Parts, Shared};
 use crate::core::standby::Standby;
+use crate::plan::Plan;
 use crate::platform::{Arena, Buffers, ForkGuard};
 use crate::run::Stage;
 use crate::run::keeper::Keeper;
@@ -51,38 +52,7 @@ impl Stage {
 
     /// Makes an engine on an arena, with a keeper if the plan has one.
     pub(super) fn assemble(&self, arena: Arc<Arena>) -> (Engine, Arc<Shared>) {
-        let plan = &self.plan;
-        let settings = Settings {
-            cache_bytes: Some(u64::from(plan.frames) * forebay_cache::limits::PAGE),
-            dirty_bytes: Some(plan.dirty_pages * forebay_cache::limits::PAGE),
-            dirty_age: plan.age,
-            flight: plan.flight,
-            reserving: plan.reserving,
-            buffer_bytes: BUFFER_BYTES as u64,
-            contexts: Wanted::Number(plan.contexts),
-            affinity: Affinity::by_name(plan.affinity).expect("a name of one"),
-            queue: plan.queue,
-            ..Settings::default()
-        };
-        knobs::check(&settings).expect("the plan's settings are valid");
-        let heard = self.heard.clone();
-        let parts = Parts {
-            arena,
-            is_survived: plan.is_survived,
-            buffers: Buffers::new(BUFFER_BYTES).expect("memory"),
-            settings,
-            on_error: Box::new(move |error| heard.add(error.kind())),
-            fork: ForkGuard::new().expect("memory"),
-            keeper: self.start_keeper(),
-        };
-        let mut kept = None;
-        let keep = |shared: &Arc<Shared>| {
-            kept = Some(Arc::clone(shared));
-            Ok(())
-        };
-        let engine = Engine::assemble(parts, keep, CLOSE_PATIENCE);
-        let engine = engine.unwrap_or_else(|error| panic!("the engine does not start: {error}"));
-        (engine, kept.expect("the engine has its parts"))
+        assemble(&self.plan, arena, self.heard.clone(), self.start_keeper())
     }
 
     fn start_keeper(&self) -> Option<Box<dyn Standby>> {
@@ -93,4 +63,43 @@ impl Stage {
         *self.keeper.borrow_mut() = Some(keeper.clone());
         Some(Box::new(keeper))
     }
+}
+
+/// Makes an engine with the settings of a plan.
+pub(super) fn assemble(
+    plan: &Plan,
+    arena: Arc<Arena>,
+    heard: Heard,
+    keeper: Option<Box<dyn Standby>>,
+) -> (Engine, Arc<Shared>) {
+    let settings = Settings {
+        cache_bytes: Some(u64::from(plan.frames) * forebay_cache::limits::PAGE),
+        dirty_bytes: Some(plan.dirty_pages * forebay_cache::limits::PAGE),
+        dirty_age: plan.age,
+        flight: plan.flight,
+        reserving: plan.reserving,
+        buffer_bytes: BUFFER_BYTES as u64,
+        contexts: Wanted::Number(plan.contexts),
+        affinity: Affinity::by_name(plan.affinity).expect("a name of one"),
+        queue: plan.queue,
+        ..Settings::default()
+    };
+    knobs::check(&settings).expect("the plan's settings are valid");
+    let parts = Parts {
+        arena,
+        is_survived: plan.is_survived,
+        buffers: Buffers::new(BUFFER_BYTES).expect("memory"),
+        settings,
+        on_error: Box::new(move |error| heard.add(error.kind())),
+        fork: ForkGuard::new().expect("memory"),
+        keeper,
+    };
+    let mut kept = None;
+    let keep = |shared: &Arc<Shared>| {
+        kept = Some(Arc::clone(shared));
+        Ok(())
+    };
+    let engine = Engine::assemble(parts, keep, CLOSE_PATIENCE);
+    let engine = engine.unwrap_or_else(|error| panic!("the engine does not start: {error}"));
+    (engine, kept.expect("the engine has its parts"))
 }

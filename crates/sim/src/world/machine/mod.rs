@@ -25,6 +25,7 @@ mod open;
 mod opened;
 mod paths;
 pub mod plan;
+pub mod points;
 mod port;
 mod ports;
 mod power;

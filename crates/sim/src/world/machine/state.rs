@@ -14,6 +14,7 @@ use super::inode::{Content, Inode};
 use super::names::{Names, Node};
 use super::opened::{Description, Descriptor};
 use super::plan::{INODE_BITS, MachinePlan, VolumePlan};
+use super::points;
 use super::port::Port;
 use super::watch::Watch;
 use crate::random::{PerMille, Random};
@@ -92,6 +93,7 @@ impl Events for Completions {
         if let Some(machine) = self.0.0.borrow_mut().as_mut() {
             machine.complete_next();
         }
+        points::pass();
     }
 }
 

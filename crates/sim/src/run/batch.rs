@@ -1,0 +1,496 @@
+//! Programs that make batches, and the states that a loss of power leaves at every point of them.
+//!
+//! ```text
+//! Program --Batch--> Engine --> machine --each point--> Judge: every state after a loss of power
+//!    \--steps, contents--> Script: files after each step <------------------/
+//! ```
+
+mod script;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::core::batch::Batch;
+use crate::core::batch::commit::Progress;
+use crate::core::batch::file::BatchFile;
+use crate::core::engine::Engine;
+use crate::core::error::{ErrorKind, Result};
+use crate::core::wait;
+use crate::faults::Faults;
+use crate::marks::{self, Marks};
+use crate::plan::Plan;
+use crate::platform::{Arena, OpenDirectory};
+use crate::random::{PerMille, Random};
+use crate::run::engine::{Heard, assemble};
+use crate::stored::Keep;
+use crate::trace::Tracing;
+use crate::world::{self, Failure, Process, Reason, Settings, machine};
+
+use script::{Content, Script, Step, Tree};
+
+/// Directories that exist before the batches: more than a batch keeps open.
+pub(super) const DIRECTORIES: [&str; 4] = ["/a", "/b", "/b/c", "/d"];
+
+/// Looks at each point.
+pub(super) const KEEPS: [Keep; 4] = [Keep::Nothing, Keep::Everything, Keep::Some, Keep::Some];
+
+/// How long an engine may take to end.
+const PATIENCE: Duration = Duration::from_secs(3600);
+
+/// A program has ended, or the time of a death has come.
+const NEWS: Reason = Reason { what: "news of the programs", number: 0 };
+
+/// What happens to a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trial {
+    /// Nothing fails.
+    Calm,
+    /// The device fails, and is full.
+    Faults,
+    /// The process dies, or the power is cut. A second program makes a batch meanwhile, and a third
+    /// one makes the next batch in the same directories.
+    Death,
+}
+
+/// Runs the batches of a seed.
+///
+/// # Errors
+/// If contract 20 is broken.
+pub fn run(seed: u64, trial: Trial, tracing: Tracing) -> std::result::Result<Marks, Failure> {
+    let settings = Settings { tracing, ..Settings::swarm(seed) };
+    world::run(settings, move || play(seed, trial)).map(|(marks, _)| marks)
+}
+
+fn play(seed: u64, trial: Trial) -> Marks {
+    let mut random = Random::new(seed ^ 0x6261_7463);
+    let plan = Plan::passing(seed);
+    let passing = plan.machine.faults;
+    machine::install(plan.machine.clone());
+    DIRECTORIES.iter().for_each(machine::make_directory);
+    let judge = Rc::new(Judge {
+        plan,
+        may_fail: trial == Trial::Faults,
+        scripts: RefCell::default(),
+        crashes: RefCell::new(random.fork()),
+        alive: RefCell::default(),
+        points: Cell::new(0),
+        death: Cell::new(u64::MAX),
+    });
+    let mut scripts = ["one", "two", "three"].map(|name| {
+        let start = judge.put_files(name, &mut random);
+        Rc::new(RefCell::new(Script::new(start)))
+    });
+    let of_looks = Rc::clone(&judge);
+    machine::points::look_at_each(move || of_looks.look());
+    judge.scripts.borrow_mut().extend(scripts.iter().map(Rc::clone));
+    let [one, two, three] = &mut scripts;
+    match trial {
+        Trial::Calm => judge.begin("one", one, random.fork(), Covers::Some),
+        Trial::Faults => {
+            machine::set_faults(faults(passing, &mut random));
+            if random.below(3) == 0 {
+                let used = u64::MAX / 2 - machine::free_pages(0);
+                machine::set_space_pages(0, used + random.below(20));
+            }
+            judge.begin("one", one, random.fork(), Covers::Some)
+        }
+        Trial::Death => {
+            let first = judge.begin("one", one, random.fork(), Covers::Some);
+            let second = judge.begin("two", two, random.fork(), Covers::Some);
+            judge.die(&mut random, [(first, one), (second, two)]);
+            judge.begin("three", three, random.fork(), Covers::EveryDirectory)
+        }
+    };
+    judge.wait_until(|judge| judge.alive.borrow().is_empty());
+    if !may_leave_names() {
+        for directory in DIRECTORIES {
+            let names =
+                OpenDirectory::open(directory.as_ref()).and_then(|it| it.names(".forebay-"));
+            assert_eq!(names.expect("it is there"), [""; 0], "contract 20: names in {directory}");
+        }
+    }
+    judge.look();
+    marks::take()
+}
+
+fn faults(passing: Faults, random: &mut Random) -> Faults {
+    let mut rate = |rates: &[u16]| PerMille(*random.pick(rates));
+    Faults {
+        write: rate(&[0, 0, 30]),
+        flush: rate(&[0, 0, 60]),
+        flush_directory: rate(&[0, 0, 300]),
+        names: rate(&[0, 0, 40]),
+        ..passing
+    }
+}
+
+/// Whether a temporary name may stay, because it could not be removed.
+fn may_leave_names() -> bool {
+    machine::faults().names.0 > 0
+}
+
+/// Returns bytes that differ for each stamp.
+pub(super) fn content(length: usize, stamp: u64) -> Vec<u8> {
+    let mut random = Random::new(stamp);
+    let mut bytes: Vec<u8> =
+        (0..length.div_ceil(8)).flat_map(|_| random.draw().to_le_bytes()).collect();
+    bytes.truncate(length);
+    bytes
+}
+
+fn draw_content(random: &mut Random) -> Content {
+    // Each in a while more than a file gathers in memory.
+    let large = if random.below(40) == 0 { 300_000 } else { 4096 };
+    let length = *random.pick(&[0, 1, 511, 512, 4096, 5_000, 12_288, large]);
+    Rc::new(content(length, random.draw()))
+}
+
+/// Where a program creates files.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Covers {
+    Some,
+    EveryDirectory,
+}
+
+/// Compares the machine with the scripts.
+struct Judge {
+    plan: Plan,
+    may_fail: bool,
+    scripts: RefCell<Vec<Rc<RefCell<Script>>>>,
+    /// For states after a loss of power, so that a look at one changes nothing.
+    crashes: RefCell<Random>,
+    /// Programs that have not ended.
+    alive: RefCell<BTreeSet<Process>>,
+    points: Cell<u64>,
+    /// The point at which a process dies.
+    death: Cell<u64>,
+}
+
+impl Judge {
+    /// Looks at the files, and at states after a loss of power now.
+    fn look(&self) {
+        self.points.set(self.points.get() + 1);
+        if self.points.get() == self.death.get() {
+            world::wake(NEWS);
+        }
+        let scripts = self.scripts.borrow();
+        for script in &*scripts {
+            script.borrow_mut().check_now();
+        }
+        for keep in KEEPS {
+            let found = machine::survivors(keep, &mut self.crashes.borrow_mut());
+            let when = format!("a loss of power that keeps {keep:?}");
+            for script in &*scripts {
+                script.borrow().check(&found, &when);
+            }
+            marks::hit("power cut");
+        }
+    }
+
+    /// Makes durable files for a program.
+    fn put_files(&self, program: &str, random: &mut Random) -> Tree {
+        let faults = machine::faults();
+        machine::set_faults(Faults::NONE);
+        let mut tree = Tree::new();
+        for directory in DIRECTORIES {
+            let at = OpenDirectory::open(directory.as_ref()).expect("it is there");
+            for number in 0..4 {
+                if random.below(2) == 0 {
+                    continue;
+                }
+                let (name, content) = (format!("{program}{number}"), draw_content(random));
+                let file = at.create(name.as_ref(), 0o644).expect("it is new");
+                file.write_all_at(&content, 0).and_then(|()| file.sync()).expect("it is well");
+                tree.insert(PathBuf::from(directory).join(name), content);
+            }
+            at.sync().expect("it is well");
+        }
+        machine::set_faults(faults);
+        tree
+    }
+
+    /// Starts a program in a process of its own.
+    fn begin(
+        self: &Rc<Self>,
+        name: &'static str,
+        script: &Rc<RefCell<Script>>,
+        random: Random,
+        covers: Covers,
+    ) -> Process {
+        let process = world::new_process(name);
+        self.alive.borrow_mut().insert(process);
+        let (judge, script) = (Rc::clone(self), Rc::clone(script));
+        world::spawn(process, name, move || {
+            let program = Program { judge: Rc::clone(&judge), name, script };
+            let arena = Arc::new(Arena::shared(judge.plan.frames).expect("memory"));
+            let (engine, _) = assemble(&judge.plan, arena, Heard::default(), None);
+            program.make_batch(&engine, random, covers);
+            let ended = engine.shutdown(PATIENCE);
+            assert!(ended.is_ok(), "an engine without files: {ended:?}");
+            judge.alive.borrow_mut().remove(&process);
+            world::wake(NEWS);
+        });
+        process
+    }
+
+    fn wait_until(&self, is_so: impl Fn(&Self) -> bool) {
+        while !is_so(self) {
+            world::block(NEWS, None);
+        }
+    }
+
+    /// Ends the first program, or all of them with the power, at a random point.
+    fn die(&self, random: &mut Random, programs: [(Process, &Rc<RefCell<Script>>); 2]) {
+        self.death.set(self.points.get() + random.within(1..150));
+        let is_over = |it: &Self| !it.alive.borrow().contains(&programs[0].0);
+        self.wait_until(|it| it.points.get() >= it.death.get() || is_over(it));
+        if is_over(self) {
+            return;
+        }
+        let is_power_cut = random.below(3) == 0;
+        let keep = *random.pick(&KEEPS);
+        let found = is_power_cut.then(|| machine::survivors(keep, &mut self.crashes.borrow_mut()));
+        for (process, script) in &programs[..if is_power_cut { 2 } else { 1 }] {
+            if self.alive.borrow_mut().remove(process) {
+                machine::kill(*process);
+                script.borrow_mut().killed();
+            }
+        }
+        marks::hit(if is_power_cut { "power went" } else { "killed" });
+        if let Some(found) = found {
+            // They start with another tree now.
+            let is_other = |script: &Rc<RefCell<Script>>| {
+                programs.iter().all(|(_, ended)| !Rc::ptr_eq(ended, script))
+            };
+            self.scripts.borrow_mut().retain(is_other);
+            machine::cut_power(found);
+        }
+    }
+}
+
+/// A program that makes one batch.
+struct Program {
+    judge: Rc<Judge>,
+    name: &'static str,
+    script: Rc<RefCell<Script>>,
+}
+
+impl Program {
+    fn make_batch(self, engine: &Engine, mut random: Random, covers: Covers) {
+        let mut batch = engine.batch();
+        self.script.borrow_mut().is_ordered = random.below(2) == 0;
+        if self.script.borrow().is_ordered {
+            batch = batch.ordered();
+        }
+        let recording = Rc::new(Recording { program: self, batch, tasks: Cell::new(0) });
+        recording.record(&mut random, covers);
+        while recording.tasks.get() > 0 {
+            world::block(recording.ends(), None);
+        }
+        let recording = Rc::try_unwrap(recording).ok().expect("its tasks have ended");
+        recording.end(&mut random);
+    }
+
+    /// Returns a path of this program, of a file that may exist.
+    fn path(&self, directories: &[PathBuf], random: &mut Random) -> PathBuf {
+        random.pick(directories).join(format!("{}{}", self.name, random.below(4)))
+    }
+}
+
+/// A batch that is being recorded by the tasks of its program.
+struct Recording {
+    program: Program,
+    batch: Batch,
+    /// Tasks that have not ended.
+    tasks: Cell<u64>,
+}
+
+impl Recording {
+    fn ends(&self) -> Reason {
+        Reason { what: "end of tasks of a process", number: u64::from(world::process().0) }
+    }
+
+    fn record(self: &Rc<Self>, random: &mut Random, covers: Covers) {
+        let mut directories: Vec<PathBuf> = DIRECTORIES.iter().map(PathBuf::from).collect();
+        if covers == Covers::EveryDirectory {
+            for directory in &directories {
+                self.create(directory.join(self.program.name), random);
+            }
+        } else if random.below(4) == 0 {
+            self.record_raced(random);
+            return;
+        }
+        let pace = Duration::from_micros(*random.pick(&[0, 0, 100, 5_000]));
+        for number in 0..random.below(12) {
+            world::sleep(pace);
+            let path = self.program.path(&directories, random);
+            match random.below(10) {
+                0..=5 => self.create(path, random),
+                6 | 7 => {
+                    let to = self.program.path(&directories, random);
+                    let exists = self.exists(&path);
+                    let renamed = self.batch.rename(&path, &to);
+                    if self.is_recorded(renamed, exists, ErrorKind::NotFound) {
+                        self.add(Step::Rename(path, to));
+                    }
+                }
+                8 => {
+                    let exists = self.exists(&path);
+                    let removed = self.batch.remove(&path);
+                    if self.is_recorded(removed, exists, ErrorKind::NotFound) {
+                        self.add(Step::Remove(path));
+                    }
+                }
+                _ => {
+                    let outer = random
+                        .pick(&directories)
+                        .join(format!("{}-new{number}", self.program.name));
+                    let inner = outer.join(self.program.name);
+                    let made = self.batch.create_dir(&inner);
+                    self.is_recorded(made, true, ErrorKind::NotFound);
+                    for path in [outer, inner] {
+                        if machine::identity(&path).is_some() {
+                            self.add(Step::Made(path.clone()));
+                            directories.push(path);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Several tasks create files at the same time, each under names of its own. If the batch is
+    /// ordered, another one comes last.
+    fn record_raced(self: &Rc<Self>, random: &mut Random) {
+        marks::hit("raced");
+        self.program.script.borrow_mut().is_raced = true;
+        for number in 0..random.within(2..5) {
+            let mut random = random.fork();
+            self.spawn("creator", move |recording| {
+                let name = format!("{}{number}", recording.program.name);
+                for directory in DIRECTORIES {
+                    recording.create(PathBuf::from(directory).join(&name), &mut random);
+                }
+            });
+        }
+        if self.program.script.borrow().is_ordered {
+            while self.tasks.get() > 0 {
+                world::block(self.ends(), None);
+            }
+            self.create(PathBuf::from("/a/manifest"), random);
+        }
+    }
+
+    fn spawn(self: &Rc<Self>, name: &str, work: impl FnOnce(&Rc<Self>) + 'static) {
+        self.tasks.set(self.tasks.get() + 1);
+        let recording = Rc::clone(self);
+        world::spawn(world::process(), name, move || {
+            work(&recording);
+            let ends = recording.ends();
+            recording.tasks.set(recording.tasks.get() - 1);
+            drop(recording);
+            world::wake(ends);
+        });
+    }
+
+    fn add(&self, step: Step) {
+        self.program.script.borrow_mut().record(step);
+    }
+
+    fn exists(&self, path: &PathBuf) -> bool {
+        self.program.script.borrow().start().contains_key(path)
+    }
+
+    /// Checks the result of a call that records a step.
+    fn is_recorded<T>(&self, result: Result<T>, must: bool, kind: ErrorKind) -> bool {
+        if let Err(error) = &result {
+            let is_known = !must && error.kind() == kind;
+            assert!(self.program.judge.may_fail || is_known, "contract 20: {error:?}");
+        } else {
+            assert!(must, "contract 20: a step is recorded that must be refused");
+        }
+        result.is_ok()
+    }
+
+    /// Creates a file, which this task or another one writes.
+    fn create(self: &Rc<Self>, path: PathBuf, random: &mut Random) {
+        let content = draw_content(random);
+        let replaces = random.below(4) > 0;
+        let created =
+            if replaces { self.batch.create(&path) } else { self.batch.create_new(&path) };
+        let may = replaces || !self.exists(&path);
+        let Ok(file) = created.inspect_err(|error| {
+            let is_known = !may && error.kind() == ErrorKind::AlreadyExists;
+            assert!(self.program.judge.may_fail || is_known, "contract 20: {error:?}");
+        }) else {
+            return;
+        };
+        assert!(may, "contract 20: a new file has the name of an old one");
+        self.add(Step::Publish { path, content: Rc::clone(&content), replaces });
+        let mut of_writer = random.fork();
+        if random.below(2) == 0 {
+            self.spawn("writer", move |it| it.write(file, &content, &mut of_writer));
+        } else {
+            self.write(file, &content, &mut of_writer);
+        }
+    }
+
+    fn write(&self, mut file: BatchFile, content: &[u8], random: &mut Random) {
+        let mut rest = content;
+        let mut written = Ok(());
+        while !rest.is_empty() && written.is_ok() {
+            let (now, later) = rest.split_at(random.within(1..rest.len() as u64 + 1) as usize);
+            written = file.write(now);
+            rest = later;
+        }
+        let finished = if random.below(100) == 0 {
+            drop(file);
+            None
+        } else {
+            Some(written.and_then(|()| file.finish()))
+        };
+        if let Some(Err(error)) = &finished {
+            assert!(self.program.judge.may_fail, "contract 20: {error:?}");
+        }
+        let is_complete = matches!(finished, Some(Ok(())));
+        self.program.script.borrow_mut().is_broken |= !is_complete;
+    }
+
+    /// Commits the batch, or drops it.
+    fn end(self, random: &mut Random) {
+        let Program { judge, script, .. } = self.program;
+        if random.below(12) == 0 {
+            drop(self.batch);
+            marks::hit("dropped");
+        } else {
+            script.borrow_mut().begin_commit();
+            let mut seen = Progress::default();
+            let progress = move |now: Progress| {
+                let is_more = now.flushed >= seen.flushed && now.published >= seen.published;
+                assert!(is_more && now.published <= now.files, "contract 20: {now:?}");
+                seen = now;
+            };
+            let result = match random.below(3) {
+                0 => self.batch.commit(),
+                1 => self.batch.commit_with(progress),
+                _ => wait::drive(self.batch.commit_async(progress)),
+            };
+            script.borrow_mut().committed(&result, judge.may_fail);
+            marks::hit(if result.is_ok() { "committed" } else { "failed" });
+        }
+        judge.look();
+        if !may_leave_names() {
+            for directory in script.borrow().undone_directories() {
+                assert!(
+                    machine::identity(directory).is_none(),
+                    "contract 20: {} is left",
+                    directory.display()
+                );
+            }
+        }
+    }
+}

@@ -1,10 +1,11 @@
-//! Batches: the power may go at any point, and processes die.
+//! Batches and syncs of many files: the power may go at any point, and processes die.
 
 mod common;
 
 use common::{assert_marks, runs_all, seeds_of};
 use forebay_sim::Marks;
 use forebay_sim::run::batch::{self, Trial};
+use forebay_sim::run::together;
 use forebay_sim::seed::Seed;
 use forebay_sim::trace::Tracing;
 use forebay_sim::world::Failure;
@@ -21,12 +22,39 @@ fn each(name: &str, seeds: u64, run: impl Fn(u64, Tracing) -> Result<Marks, Fail
         });
         marks.merge(&ran);
     }
+    println!("{marks}");
     marks
 }
 
 #[test]
 fn contract_20_a_power_cut_at_every_durability_point() {
     let name = "contract_20_a_power_cut";
-    let marks = each(name, 100, |seed, tracing| batch::run(seed, Trial::Calm, tracing));
+    let marks = each(name, 200, |seed, tracing| batch::run(seed, Trial::Calm, tracing));
     assert_marks(&marks, &["committed", "failed", "dropped", "raced", "power cut"]);
+}
+
+/// Each outcome that a failed commit reports is true, also after a loss of power.
+#[test]
+fn contract_20_holds_while_the_device_fails() {
+    let name = "contract_20_holds_while";
+    let marks = each(name, 200, |seed, tracing| batch::run(seed, Trial::Faults, tracing));
+    assert_marks(&marks, &["committed", "failed", "dropped", "flush failed", "power cut"]);
+}
+
+/// The next batch removes what a dead one has left, and nothing of a batch that lives.
+#[test]
+fn contract_20_the_next_batch_removes_what_a_dead_one_left() {
+    let name = "contract_20_the_next_batch";
+    let marks = each(name, 200, |seed, tracing| batch::run(seed, Trial::Death, tracing));
+    assert_marks(&marks, &["committed", "killed", "power went"]);
+}
+
+#[test]
+fn contract_19_each_file_of_a_set_is_durable_or_reports_why_not() {
+    let name = "contract_19_each_file";
+    let marks = each(name, 200, |seed, tracing| together::run(seed, seed % 2 == 1, tracing));
+    assert_marks(
+        &marks,
+        &["synced", "sync failed", "flush failed", "directory not synced", "power cut"],
+    );
 }

@@ -182,6 +182,8 @@ impl Batch {
             }
             (Named::File, Replace::Yes) | (Named::Nothing, _) => {}
         }
+        // Before a batch that has its temporary names elsewhere.
+        to.sweep_once().map_err(failed)?;
         let home = inner.home(&to);
         let (number, file) = home.create().map_err(failed)?;
         let step = Step::Publish {

@@ -245,15 +245,13 @@ impl Judge {
 
     /// Ends the first program, or all of them with the power, at a random point.
     fn die(&self, random: &mut Random, programs: [(Process, &Rc<RefCell<Script>>); 2]) {
-        self.death.set(self.points.get() + random.within(1..150));
+        self.death.set(self.points.get() + random.within(1..60));
         let is_over = |it: &Self| !it.alive.borrow().contains(&programs[0].0);
         self.wait_until(|it| it.points.get() >= it.death.get() || is_over(it));
         if is_over(self) {
             return;
         }
         let is_power_cut = random.below(3) == 0;
-        let keep = *random.pick(&KEEPS);
-        let found = is_power_cut.then(|| machine::survivors(keep, &mut self.crashes.borrow_mut()));
         for (process, script) in &programs[..if is_power_cut { 2 } else { 1 }] {
             if self.alive.borrow_mut().remove(process) {
                 machine::kill(*process);
@@ -261,7 +259,9 @@ impl Judge {
             }
         }
         marks::hit(if is_power_cut { "power went" } else { "killed" });
-        if let Some(found) = found {
+        if is_power_cut {
+            let keep = *random.pick(&KEEPS);
+            let found = machine::survivors(keep, &mut self.crashes.borrow_mut());
             // They start with another tree now.
             let is_other = |script: &Rc<RefCell<Script>>| {
                 programs.iter().all(|(_, ended)| !Rc::ptr_eq(ended, script))
@@ -381,7 +381,8 @@ impl Recording {
             while self.tasks.get() > 0 {
                 world::block(self.ends(), None);
             }
-            self.create(PathBuf::from("/a/manifest"), random);
+            let name = format!("{}-manifest", self.program.name);
+            self.create(PathBuf::from(DIRECTORIES[0]).join(name), random);
         }
     }
 

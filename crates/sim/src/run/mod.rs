@@ -26,6 +26,7 @@ mod keeper;
 mod model;
 mod operation;
 mod reading;
+pub mod together;
 mod visitors;
 
 use std::cell::{Cell, RefCell};

@@ -227,9 +227,9 @@ impl Commit<'_> {
             failures.push(error);
         }
         for step in steps {
-            let mut touched = self.steps[step].touches().into_iter().flatten();
+            let mut involved = self.steps[step].involves().into_iter().flatten();
             if self.outcomes[step] == Outcome::Unsynced
-                && !touched.any(|place| bad.contains(&Arc::as_ptr(place)))
+                && !involved.any(|place| bad.contains(&Arc::as_ptr(place)))
             {
                 self.outcomes[step] = Outcome::New;
             }
@@ -305,6 +305,15 @@ impl Step {
             Self::Publish { to, .. } => [Some(to), None],
             Self::Rename { from, to, .. } => [Some(from), Some(to)],
             Self::Remove { from: at, .. } | Self::Made { at, .. } => [Some(at), None],
+        }
+    }
+
+    /// Returns the directories whose entries the step changes, with that of the temporary name. A
+    /// sync of that one that fails may lose the step, and the kernel reports that only there.
+    fn involves(&self) -> [Option<&Arc<Place>>; 2] {
+        match self {
+            Self::Publish { home, to, .. } => [Some(to), Some(home)],
+            Self::Rename { .. } | Self::Remove { .. } | Self::Made { .. } => self.touches(),
         }
     }
 

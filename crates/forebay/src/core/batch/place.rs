@@ -13,7 +13,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::{BATCH_DIRECTORIES, BATCH_IDS};
@@ -35,6 +35,8 @@ pub(super) struct Place {
     /// The ID of the names here and its lock, from the first temporary file on.
     claim: Mutex<Option<Claim>>,
     numbers: AtomicU32,
+    /// Set once names of dead batches are removed.
+    is_swept: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -109,6 +111,7 @@ impl Place {
             directory: Some(directory),
             claim: Mutex::new(None),
             numbers: AtomicU32::new(0),
+            is_swept: AtomicBool::new(false),
         })
     }
 
@@ -197,16 +200,22 @@ impl Place {
         }
     }
 
+    /// Removes what dead batches have left, at the first call.
+    pub(super) fn sweep_once(&self) -> io::Result<()> {
+        if !self.is_swept.swap(true, Ordering::Relaxed) {
+            self.with(sweep)?;
+        }
+        Ok(())
+    }
+
     /// Returns the ID of this batch in the directory. The first call removes what dead batches have
     /// left, and locks the ID.
     fn claim(&self) -> io::Result<u64> {
         if let Some(claim) = &*self.claim.lock() {
             return Ok(claim.id);
         }
-        let new = self.with(|directory| {
-            sweep(directory)?;
-            lock_new_id(directory)
-        })?;
+        self.sweep_once()?;
+        let new = self.with(lock_new_id)?;
         let mut claims = self.claim.lock();
         if let Some(claim) = &*claims {
             // Another thread was first. Nothing has a name of the new ID.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use forebay::{Batch, BatchFile, Engine, ErrorKind, Open, Outcome, Progress};
+use forebay::{BatchFile, Engine, ErrorKind, Open, Outcome, Progress};
 use support::mount::{FileSystem, Mount};
 use support::refused::{self, Threads};
 use support::{MIB, Random, directory, kind_of, pattern, process, seed};
@@ -174,7 +174,7 @@ fn a_published_file_is_a_new_one() {
     fs::write(&path, "old").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o751)).unwrap();
     let engine = Engine::new().unwrap();
-    let reader = engine.open(&path, forebay::Open::read()).unwrap();
+    let reader = engine.open(&path, Open::read()).unwrap();
     let before = fs::metadata(&path).unwrap().ino();
     let batch = engine.batch();
     batch.write(&path, b"new").unwrap();
@@ -392,61 +392,4 @@ fn a_panic_in_the_progress_callback_removes_what_is_not_published() {
     });
     std::panic::catch_unwind(commit).unwrap_err();
     assert_eq!(names(directory.path()), only(&[]));
-}
-
-#[test]
-fn after_a_shutdown_nothing_is_published() {
-    let directory = directory();
-    let engine = Engine::new().unwrap();
-    let batch = engine.batch();
-    batch.write(directory.path().join("file"), b"1").unwrap();
-    engine.shutdown(Duration::from_secs(10)).unwrap();
-    assert_eq!(kind_of(batch.create(directory.path().join("more"))), ErrorKind::Shutdown);
-    assert_eq!(batch.commit().unwrap_err().error().kind(), ErrorKind::Shutdown);
-    assert_eq!(names(directory.path()), only(&[]));
-}
-
-#[test]
-fn contract_20_a_full_file_system_fails_a_file_and_publishes_nothing() {
-    for file_system in [FileSystem::Xfs, FileSystem::Ext4] {
-        let Some(mount) = Mount::new("batch_on_a_full_disk", file_system, 2048 * MIB) else {
-            continue;
-        };
-        let filler = process::fill_up(&mount.path());
-        let file = fs::OpenOptions::new().write(true).open(&filler).unwrap();
-        file.set_len(file.metadata().unwrap().len() - 32 * MIB).unwrap();
-        let before = names(&mount.path());
-        let engine = Engine::new().unwrap();
-        let batch = engine.batch();
-        let content = pattern(1, 64 << 10);
-        let written = (0..20_000)
-            .find_map(|number| batch.write(mount.path().join(format!("{number}")), &content).err());
-        let error: forebay::Error = match written {
-            // The last bytes of a file are written behind its writer's back.
-            None => batch.commit().unwrap_err().into(),
-            Some(error) => {
-                batch.abort();
-                error
-            }
-        };
-        println!("{error}");
-        assert!(matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Open), "{error}");
-        assert_eq!(names(&mount.path()), before);
-    }
-}
-
-#[test]
-fn a_read_only_directory_is_reported() {
-    let Some(mount) = Mount::new("batch_in_a_read_only_directory", FileSystem::Ext4, 64 * MIB)
-    else {
-        return;
-    };
-    let engine = Engine::new().unwrap();
-    let before: Batch = engine.batch();
-    before.write(mount.path().join("before"), b"1").unwrap();
-    drop(before);
-    mount.make_read_only();
-    let batch = engine.batch();
-    let refused = batch.create(mount.path().join("file"));
-    assert_eq!(kind_of(refused), ErrorKind::Open);
 }

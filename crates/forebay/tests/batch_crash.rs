@@ -42,7 +42,7 @@ fn content(version: u64, number: u64) -> Vec<u8> {
     [version.to_le_bytes().to_vec(), pattern(random, length as usize)].concat()
 }
 
-/// Returns the version of a file, or 0 if there is none. A file that is not whole is a failure.
+/// Returns the version of a file, or 0 for a missing file. A file that is not whole is a failure.
 fn version_of(path: &Path, number: u64) -> u64 {
     let Ok(found) = fs::read(path) else {
         assert!(!path.exists(), "{}: cannot be read", path.display());
@@ -202,7 +202,7 @@ fn child_that_holds_a_batch() {
     }
 }
 
-/// A child and the lines that it has told. Killed when dropped.
+/// A child and the lines that it has printed. Killed when dropped.
 struct Child(std::process::Child, Receiver<(String, u64)>);
 
 impl Child {

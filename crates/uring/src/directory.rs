@@ -121,7 +121,7 @@ impl OpenDirectory {
             Err(Errno::INVAL) if replace == Replace::No => {
                 let link = || rustix::fs::linkat(from, name, to, to_name, AtFlags::empty());
                 retry_on_intr(link)?;
-                // It has the new name, whatever becomes of the other one.
+                // It has the new name, also if the old one stays.
                 let _ = self.remove(name);
                 Ok(())
             }

@@ -191,8 +191,8 @@ impl Engine {
         Ok(file)
     }
 
-    /// Makes all data of several files durable that was accepted before the call, with fewer commits
-    /// of the journal and flushes of the device than a sync of each. Returns a result for each
+    /// Makes all data of several files durable that was accepted before the call. It takes fewer
+    /// commits of the journal and flushes of the device than a sync of each. Returns a result for each
     /// file, as [`File::sync_data`] does. Blocks.
     ///
     /// Only these files are written. The file system may have to commit changes of other files with

@@ -199,7 +199,7 @@ impl Promised {
                 let survivor = found.at(path);
                 assert!(
                     survivor.exists && bytes_of(&survivor) == *bytes,
-                    "contract 19: a loss of power that keeps {keep:?} leaves {} bytes of {}, not {}",
+                    "contract 19: a power cut that keeps {keep:?} leaves {} bytes of {}, not {}",
                     survivor.size,
                     path.display(),
                     bytes.len()

@@ -196,7 +196,7 @@ impl Place {
     pub(super) fn remove_temporary(&self, number: u32) {
         let removed = self.claim().and_then(|id| self.remove(&temporary(id, number)));
         if let Err(error) = removed {
-            tracing::debug!(path = %self.path.display(), %error, "could not remove a temporary file");
+            tracing::debug!(path = %self.path.display(), %error, "could not remove a file");
         }
     }
 

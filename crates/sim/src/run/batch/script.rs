@@ -62,7 +62,7 @@ enum Phase {
     /// No step is done.
     Recorded,
     Committing,
-    /// No step is done any more.
+    /// No step is done after this.
     Over,
 }
 
@@ -127,7 +127,7 @@ impl Script {
 
     /// The process of the batch was killed. No step is done from now on.
     pub(super) fn killed(&mut self) {
-        self.look(|path| stored(path));
+        self.look(stored);
         // The steps done are not known if their order is not.
         if !self.is_raced {
             self.phase = Phase::Over;
@@ -184,7 +184,7 @@ impl Script {
 
     /// Checks the files as programs see them now: the first steps are done, in order.
     pub(super) fn check_now(&mut self) {
-        self.look(|path| stored(path));
+        self.look(stored);
     }
 
     fn look(&mut self, content: impl Fn(&Path) -> Option<Content>) {

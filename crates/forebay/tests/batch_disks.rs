@@ -1,0 +1,74 @@
+//! Batches on file systems that are full or read-only, and of engines that have ended.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use forebay::{Batch, Engine, ErrorKind};
+use support::mount::{FileSystem, Mount};
+use support::{MIB, directory, kind_of, pattern, process};
+
+/// Names in a directory and below it, those of a batch included.
+fn names(directory: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());
+    entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn contract_20_a_full_file_system_fails_a_file_and_publishes_nothing() {
+    for file_system in [FileSystem::Xfs, FileSystem::Ext4] {
+        let Some(mount) = Mount::new("batch_on_a_full_disk", file_system, 2048 * MIB) else {
+            continue;
+        };
+        let filler = process::fill_up(&mount.path());
+        let file = fs::OpenOptions::new().write(true).open(&filler).unwrap();
+        file.set_len(file.metadata().unwrap().len() - 32 * MIB).unwrap();
+        let before = names(&mount.path());
+        let engine = Engine::new().unwrap();
+        let batch = engine.batch();
+        let content = pattern(1, 64 << 10);
+        let written = (0..20_000)
+            .find_map(|number| batch.write(mount.path().join(format!("{number}")), &content).err());
+        let error: forebay::Error = match written {
+            // The last bytes of a file are written behind its writer's back.
+            None => batch.commit().unwrap_err().into(),
+            Some(error) => {
+                batch.abort();
+                error
+            }
+        };
+        println!("{error}");
+        assert!(matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Open), "{error}");
+        assert_eq!(names(&mount.path()), before);
+    }
+}
+
+#[test]
+fn a_read_only_directory_is_reported() {
+    let Some(mount) = Mount::new("batch_in_a_read_only_directory", FileSystem::Ext4, 64 * MIB)
+    else {
+        return;
+    };
+    let engine = Engine::new().unwrap();
+    let before: Batch = engine.batch();
+    before.write(mount.path().join("before"), b"1").unwrap();
+    drop(before);
+    mount.make_read_only();
+    let batch = engine.batch();
+    let refused = batch.create(mount.path().join("file"));
+    assert_eq!(kind_of(refused), ErrorKind::Open);
+}
+
+#[test]
+fn after_a_shutdown_nothing_is_published() {
+    let directory = directory();
+    let engine = Engine::new().unwrap();
+    let batch = engine.batch();
+    batch.write(directory.path().join("file"), b"1").unwrap();
+    engine.shutdown(std::time::Duration::from_secs(10)).unwrap();
+    assert_eq!(kind_of(batch.create(directory.path().join("more"))), ErrorKind::Shutdown);
+    assert_eq!(batch.commit().unwrap_err().error().kind(), ErrorKind::Shutdown);
+    assert_eq!(names(directory.path()), BTreeSet::new());
+}

@@ -192,8 +192,8 @@ impl Engine {
     }
 
     /// Makes all data of several files durable that was accepted before the call. It takes fewer
-    /// commits of the journal and flushes of the device than a sync of each. Returns a result for each
-    /// file, as [`File::sync_data`] does. Blocks.
+    /// commits of the journal and flushes of the device than a sync of each. Returns a result for
+    /// each file, as [`File::sync_data`] does. Blocks.
     ///
     /// Only these files are written. The file system may have to commit changes of other files with
     /// theirs, and the device flushes its whole cache.

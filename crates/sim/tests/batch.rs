@@ -58,3 +58,9 @@ fn contract_19_each_file_of_a_set_is_durable_or_reports_why_not() {
         &["synced", "sync failed", "flush failed", "directory not synced", "power cut"],
     );
 }
+
+/// A failed sync of one directory lost a rename in another one, which was reported as durable.
+#[test]
+fn contract_20_a_failed_sync_of_a_directory_makes_no_target_new() {
+    batch::run(1735, Trial::Faults, Tracing::Off).unwrap();
+}

@@ -33,8 +33,8 @@ pub enum Outcome {
     Old,
     /// It is as the batch makes it, and durable.
     New,
-    /// It is as the batch makes it. The sync of its directory failed, so after a power cut it may
-    /// be as before.
+    /// It is as the batch makes it. The sync of a directory failed, so after a power cut it may be
+    /// as before.
     Unsynced,
 }
 
@@ -216,25 +216,22 @@ impl Commit<'_> {
             .enumerate()
             .map(|(number, place)| Flush { number, what: What::Directory(Arc::clone(place)) });
         let failed = self.inner.flushing.finish(flushes, &mut |_| ());
-        let mut bad: HashSet<*const Place> = HashSet::default();
         let mut failures = Vec::new();
         for (number, error) in failed {
-            bad.insert(Arc::as_ptr(places[number]));
             let what = "could not make the names in the directory durable";
             let error = Error::new(ErrorKind::at_device(&error), what)
                 .at_path(places[number].path())
                 .because(error);
             failures.push(error);
         }
-        for step in steps {
-            let mut involved = self.steps[step].involves().into_iter().flatten();
-            if self.outcomes[step] == Outcome::Unsynced
-                && !involved.any(|place| bad.contains(&Arc::as_ptr(place)))
-            {
-                self.outcomes[step] = Outcome::New;
+        // A failed sync may lose changes of other directories that its own depend on, and the
+        // kernel reports it only there. So one failure leaves no target durable.
+        let went_well = failures.is_empty();
+        for outcome in &mut self.outcomes[steps] {
+            if went_well && *outcome == Outcome::Unsynced {
+                *outcome = Outcome::New;
             }
         }
-        let went_well = failures.is_empty();
         self.failures.append(&mut failures);
         went_well
     }
@@ -305,15 +302,6 @@ impl Step {
             Self::Publish { to, .. } => [Some(to), None],
             Self::Rename { from, to, .. } => [Some(from), Some(to)],
             Self::Remove { from: at, .. } | Self::Made { at, .. } => [Some(at), None],
-        }
-    }
-
-    /// Returns the directories whose entries the step changes, with that of the temporary name. A
-    /// sync of that one that fails may lose the step, and the kernel reports that only there.
-    fn involves(&self) -> [Option<&Arc<Place>>; 2] {
-        match self {
-            Self::Publish { home, to, .. } => [Some(to), Some(home)],
-            Self::Rename { .. } | Self::Remove { .. } | Self::Made { .. } => self.touches(),
         }
     }
 

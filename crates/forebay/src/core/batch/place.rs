@@ -200,10 +200,11 @@ impl Place {
         }
     }
 
-    /// Removes what dead batches have left, at the first call.
+    /// Removes what dead batches have left, unless an earlier call did.
     pub(super) fn sweep_once(&self) -> io::Result<()> {
-        if !self.is_swept.swap(true, Ordering::Relaxed) {
+        if !self.is_swept.load(Ordering::Relaxed) {
             self.with(sweep)?;
+            self.is_swept.store(true, Ordering::Relaxed);
         }
         Ok(())
     }

@@ -74,6 +74,8 @@ use crate::platform::{Named, Replace, files};
 /// - A new file: owner, permission bits, extended attributes and ACLs are those of a new file in
 ///   that directory, not those of the file it replaces. [`BatchFile::set_mode`] sets permission
 ///   bits.
+/// - Of more directories than a batch keeps open (256, fewer with few descriptors), temporary files
+///   are made in the first one, and get its default ACL, group and project.
 /// - Programs that have the replaced file open keep the old content. So do handles of this engine.
 /// - A symbolic link at the target is replaced, not followed. Links in the directory's path are
 ///   followed.

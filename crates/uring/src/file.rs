@@ -407,16 +407,8 @@ impl OpenFile {
     /// # Errors
     /// The error of the kernel; a prefix may have been written. `InvalidInput` if `data` or
     /// `offset` is not aligned for direct I/O.
-    pub fn write_all_at(&self, mut data: &[u8], mut offset: u64) -> io::Result<()> {
-        while !data.is_empty() {
-            let written = retry_on_intr(|| rustix::io::pwrite(&self.descriptor, data, offset))?;
-            if written == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
-            data = &data[written..];
-            offset += written as u64;
-        }
-        Ok(())
+    pub fn write_all_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        write_all(data, offset, |data, offset| rustix::io::pwrite(&self.descriptor, data, offset))
     }
 
     /// Sets the size of the file (`ftruncate`). Space beyond it is freed.
@@ -723,16 +715,37 @@ impl OpenFile {
         }
     }
 
-    /// Makes the entries of that directory durable (`fsync`). Blocks.
+    /// Makes the entry of the file durable: flushes that directory, or the whole file system if the
+    /// directory is not known. Blocks.
     ///
     /// # Errors
-    /// The error of the kernel; `Unsupported` if it is not one directory.
+    /// The error of the kernel.
     pub fn sync_directory(&self) -> io::Result<()> {
         match &self.directory {
-            Directory::Kept(directory) => Ok(retry_on_intr(|| rustix::fs::fsync(directory))?),
-            Directory::NotNeeded | Directory::Unreadable => Err(io::ErrorKind::Unsupported.into()),
+            Directory::Kept(directory) => retry_on_intr(|| rustix::fs::fsync(directory))?,
+            Directory::Unreadable => retry_on_intr(|| rustix::fs::syncfs(self))?,
+            Directory::NotNeeded => {}
         }
+        Ok(())
     }
+}
+
+/// Makes writes until all of `data` is written at `offset`. Interrupted and short ones are
+/// continued.
+pub(crate) fn write_all(
+    mut data: &[u8],
+    mut offset: u64,
+    write: impl Fn(&[u8], u64) -> rustix::io::Result<usize>,
+) -> io::Result<()> {
+    while !data.is_empty() {
+        let written = retry_on_intr(|| write(data, offset))?;
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        data = &data[written..];
+        offset += written as u64;
+    }
+    Ok(())
 }
 
 /// Gives up lease and lock before the descriptor closes: a child that was forked and lives on keeps

@@ -24,6 +24,7 @@ use forebay_block::Target;
 use io_uring::{IoUring, squeue, types::Fd};
 
 use crate::arena::Arena;
+use crate::detached;
 use crate::file::OpenFile;
 use crate::offer::{Feature, Offer};
 
@@ -115,7 +116,7 @@ impl Tables {
         }
         self.drop_table(uring);
         // The kernel takes as many entries as the process may have descriptors.
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let limit = detached::descriptor_limit();
         let most = limit.map_or(FILES + OTHERS, |limit| u32::try_from(limit).unwrap_or(u32::MAX));
         let entries = most.min(FILES + OTHERS);
         match self.make_table(uring, entries) {

@@ -16,7 +16,6 @@ use crate::arena::Arena;
 use crate::direct::Mode;
 use crate::file::{Kind, OpenFile};
 use crate::lent::Lent;
-use crate::open::Directory;
 use crate::vectors::Shape;
 
 /// One request.
@@ -88,11 +87,7 @@ impl Job {
             Operation::WriteBuffered => return self.write_buffered(),
             Operation::FlushData => retry_on_intr(|| rustix::fs::fdatasync(file))?,
             Operation::FlushAll => retry_on_intr(|| rustix::fs::fsync(file))?,
-            Operation::FlushDirectory => match file.directory() {
-                Directory::Kept(directory) => retry_on_intr(|| rustix::fs::fsync(directory))?,
-                Directory::Unreadable => retry_on_intr(|| rustix::fs::syncfs(file))?,
-                Directory::NotNeeded => {}
-            },
+            Operation::FlushDirectory => file.sync_directory()?,
             Operation::Allocate => file.allocate(offset, length)?,
             Operation::Punch => file.punch(offset, length)?,
             Operation::WriteZeroes => {

@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{Advice, Mode};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
+use crate::file;
 use crate::lock::{self, Lock};
 use crate::open::Access;
 
-/// `RWF_DONTCACHE`, which the libraries do not name yet.
-const DONT_CACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
+const DONT_CACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(libc::RWF_DONTCACHE as u32);
 
 /// A new file that only its creator uses. Dropping it closes the descriptor.
 #[derive(Debug)]
@@ -39,17 +39,10 @@ impl PrivateFile {
     /// # Errors
     /// The error of the kernel; a prefix may have been written.
     pub fn write_all_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        let (mut rest, mut position) = (data, offset);
-        while !rest.is_empty() {
-            let written = retry_on_intr(|| self.write_once(rest, position))?;
-            if written == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
-            rest = &rest[written..];
-            position += written as u64;
-        }
+        file::write_all(data, offset, |data, offset| self.write_once(data, offset))?;
         if !self.drops_pages.load(Ordering::Relaxed) {
-            self.start_writing(offset..position, libc::SYNC_FILE_RANGE_WRITE)?;
+            let bytes = offset..offset + data.len() as u64;
+            self.start_writing(bytes, libc::SYNC_FILE_RANGE_WRITE)?;
         }
         Ok(())
     }

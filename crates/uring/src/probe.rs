@@ -238,13 +238,6 @@ fn group_limits(table: &str) -> Vec<u64> {
     limits
 }
 
-/// Returns how many descriptors this process may have open.
-#[must_use]
-pub fn descriptor_limit() -> usize {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
-pub(crate) use forebay_uring::probe::{descriptor_limit, mounted_at};
+pub(crate) use forebay_uring::probe::mounted_at;
 
 /// Maximum of symbolic links to follow, as in the kernel.
 const LINKS: usize = 40;
@@ -33,4 +33,10 @@ pub(crate) fn end_of_links(path: &Path) -> PathBuf {
 /// Returns the path with the current directory before it.
 pub(crate) fn absolute(path: &Path) -> io::Result<PathBuf> {
     std::path::absolute(path)
+}
+
+/// Returns how many descriptors this process may have open.
+pub(crate) fn descriptor_limit() -> usize {
+    let limit = forebay_uring::detached::descriptor_limit();
+    limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
 }

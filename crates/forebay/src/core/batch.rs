@@ -35,7 +35,7 @@ use self::place::Place;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::shared::Shared;
 use crate::core::wait;
-use crate::platform::{Named, Replace, files};
+use crate::platform::{Named, OpenDirectory, Replace, files};
 
 /// New files that become durable and get their names together.
 ///
@@ -170,11 +170,7 @@ impl Batch {
     fn create_as(&self, path: &Path, replace: Replace) -> Result<BatchFile> {
         let inner = &self.inner;
         let (to, name) = inner.locate(path)?;
-        let failed = |error: std::io::Error| {
-            Error::new(ErrorKind::at_open(&error), "could not create the file")
-                .at_path(path)
-                .because(error)
-        };
+        let failed = |error| Error::at_open("could not create the file", path, error);
         match (to.look(&name).map_err(failed)?, replace) {
             (Named::Directory, _) => {
                 return Err(failed(std::io::Error::from_raw_os_error(libc::EISDIR)));
@@ -226,13 +222,13 @@ impl Batch {
 
     fn existing(&self, path: &Path, what: &str) -> Result<(Arc<Place>, OsString)> {
         let (place, name) = self.inner.locate(path)?;
-        let errno = match place.look(&name) {
+        let error = match place.look(&name) {
             Ok(Named::File) => return Ok((place, name)),
             Ok(Named::Nothing) => std::io::Error::from_raw_os_error(libc::ENOENT),
             Ok(Named::Directory) => std::io::Error::from_raw_os_error(libc::EISDIR),
             Err(error) => error,
         };
-        Err(Error::new(ErrorKind::at_open(&errno), what).at_path(path).because(errno))
+        Err(Error::at_open(what, path, error))
     }
 
     /// Makes a directory and its missing parents, now. The commit makes them durable; without it
@@ -243,6 +239,7 @@ impl Batch {
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         self.inner.may_change()?;
+        let failed = |error| Error::at_open("could not make the directory", path, error);
         let absolute = absolute(path)?;
         let missing: Vec<_> = absolute
             .ancestors()
@@ -255,22 +252,10 @@ impl Batch {
                 Ok(()) => self.inner.add(Step::Made { at, name }).map(drop)?,
                 // Another thread or program has made it.
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(error) => {
-                    return Err(Error::new(
-                        ErrorKind::at_open(&error),
-                        "could not make the directory",
-                    )
-                    .at_path(path)
-                    .because(error));
-                }
+                Err(error) => return Err(failed(error)),
             }
         }
-        let found = Place::check_directory(&absolute);
-        found.map_err(|error| {
-            Error::new(ErrorKind::at_open(&error), "could not make the directory")
-                .at_path(path)
-                .because(error)
-        })
+        OpenDirectory::open(&absolute).map(drop).map_err(failed)
     }
 
     /// Makes all files durable, gives them their names, and syncs each directory once. Blocks.

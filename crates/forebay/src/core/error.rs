@@ -135,6 +135,11 @@ impl Error {
         Self { kind, what: what.into(), path: None, offset: None, remedy: None, source: None }
     }
 
+    /// Creates the error of a call that opens, examines or names a file.
+    pub(crate) fn at_open(what: impl Into<String>, path: &Path, error: io::Error) -> Self {
+        Self::new(ErrorKind::at_open(&error), what).at_path(path).because(error)
+    }
+
     /// Creates the error for a deadline that passed before the device finished with a file.
     pub(crate) fn late(path: &Path) -> Self {
         Self::new(ErrorKind::TimedOut, "the device did not finish before the timeout").at_path(path)

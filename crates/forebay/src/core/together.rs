@@ -37,36 +37,36 @@ pub(crate) async fn sync(shared: &Arc<Shared>, files: &[&File]) -> Vec<Result<()
         .filter(|(_, checked)| checked.is_ok())
         .map(|(file, _)| &file.inode)
         .collect();
-    if let [_] = inodes[..] {
-        let mut results = Vec::with_capacity(files.len());
-        for (file, checked) in files.iter().zip(checked) {
-            results.push(match checked {
-                Ok(()) => file.sync_data_async().await,
-                refused => refused,
-            });
-        }
-        return results;
+    // A set of one is synced as ever: its caller may make the requests.
+    let tickets = if inodes.len() > 1 { flush(shared, &inodes).await } else { Vec::new() };
+    let mut tickets = tickets.into_iter();
+    let mut results = Vec::with_capacity(files.len());
+    for (file, checked) in files.iter().zip(checked) {
+        results.push(match checked {
+            Err(refused) => Err(refused),
+            Ok(()) => match tickets.next() {
+                Some(ticket) => file.and_untold(ticket.await),
+                None => file.sync_data_async().await,
+            },
+        });
     }
+    results
+}
+
+/// Writes the files out, syncs directories of new files, and begins the flushes.
+async fn flush(shared: &Arc<Shared>, inodes: &[&Arc<Inode>]) -> Vec<Ticket> {
     Counters::add(&shared.counters.syncs, inodes.len() as u64);
-    for inode in &inodes {
+    for inode in inodes {
         if inode.lock().cache.dirty_pages() <= LEAD_PAGES {
             inode.volume.note_small_sync();
         }
     }
-    for ticket in ask(shared, &inodes, TicketKind::WriteOut) {
+    for ticket in ask(shared, inodes, TicketKind::WriteOut) {
         // A page that could not be written fails the flush, too, which reports it.
         let _ = ticket.await;
     }
-    sync_directories(shared, &inodes).await;
-    let mut tickets = ask(shared, &inodes, TicketKind::FlushData).into_iter();
-    let mut results = Vec::with_capacity(files.len());
-    for (file, checked) in files.iter().zip(checked) {
-        results.push(match checked {
-            Ok(()) => file.and_untold(tickets.next().expect("a ticket for each file").await),
-            refused => refused,
-        });
-    }
-    results
+    sync_directories(shared, inodes).await;
+    ask(shared, inodes, TicketKind::FlushData)
 }
 
 /// Checks that this engine can sync a file.

@@ -164,11 +164,8 @@ fn look(record: &FileRecord, since: Option<SystemTime>) -> Result<()> {
     if !path.is_absolute() {
         return refuse("not written: the saved path of the file is relative");
     }
-    let identity = OpenFile::identity_of(path).map_err(|error| {
-        Error::new(ErrorKind::at_open(&error), "could not examine the file")
-            .at_path(path)
-            .because(error)
-    })?;
+    let identity = OpenFile::identity_of(path)
+        .map_err(|error| Error::at_open("could not examine the file", path, error))?;
     if identity != record.identity {
         return refuse("not written: the path names another file now");
     }

@@ -122,10 +122,7 @@ impl Inner {
         report: &mut dyn FnMut(Progress),
     ) -> std::result::Result<(), CommitError> {
         self.may_change().map_err(CommitError::nothing)?;
-        let mut plan = self.plan.lock();
-        plan.is_over = true;
-        let (steps, places) = (std::mem::take(&mut plan.steps), plan.places.take());
-        drop(plan);
+        let (steps, places) = self.close();
         let files = steps.iter().filter(|step| matches!(step, Step::Publish { .. })).count();
         let outcomes = vec![Outcome::Old; steps.len()];
         let progress = Progress { files, ..Progress::default() };
@@ -216,23 +213,21 @@ impl Commit<'_> {
             .enumerate()
             .map(|(number, place)| Flush { number, what: What::Directory(Arc::clone(place)) });
         let failed = self.inner.flushing.finish(flushes, &mut |_| ());
-        let mut failures = Vec::new();
+        // A failed sync may lose changes of other directories that its own depend on, and the
+        // kernel reports it only there. So one failure leaves no target durable.
+        let went_well = failed.is_empty();
         for (number, error) in failed {
             let what = "could not make the names in the directory durable";
             let error = Error::new(ErrorKind::at_device(&error), what)
                 .at_path(places[number].path())
                 .because(error);
-            failures.push(error);
+            self.failures.push(error);
         }
-        // A failed sync may lose changes of other directories that its own depend on, and the
-        // kernel reports it only there. So one failure leaves no target durable.
-        let went_well = failures.is_empty();
-        for outcome in &mut self.outcomes[steps] {
-            if went_well && *outcome == Outcome::Unsynced {
-                *outcome = Outcome::New;
-            }
+        if went_well {
+            let done = self.outcomes[steps].iter_mut();
+            done.filter(|outcome| **outcome == Outcome::Unsynced)
+                .for_each(|outcome| *outcome = Outcome::New);
         }
-        self.failures.append(&mut failures);
         went_well
     }
 
@@ -317,8 +312,6 @@ impl Step {
             Self::Remove { from, name } => ("could not remove the file", from.remove(name)),
             Self::Made { .. } => ("", Ok(())),
         };
-        done.map_err(|error| {
-            Error::new(ErrorKind::at_open(&error), what).at_path(&self.target()).because(error)
-        })
+        done.map_err(|error| Error::at_open(what, &self.target(), error))
     }
 }

@@ -60,25 +60,22 @@ impl BatchFile {
     /// file cannot be finished after that, and nothing of its batch can be published.
     pub fn write(&mut self, mut data: &[u8]) -> Result<()> {
         while !data.is_empty() {
-            let room = BATCH_BUFFER - self.buffer.len();
-            if room > data.len() {
-                self.buffer.extend_from_slice(data);
-                break;
-            }
-            let (now, rest) = if self.buffer.is_empty() {
+            if self.buffer.is_empty() && data.len() >= BATCH_BUFFER {
                 // Large writes need no copy.
-                data.split_at(data.len() / BATCH_BUFFER * BATCH_BUFFER)
-            } else {
-                let (now, rest) = data.split_at(room);
-                self.buffer.extend_from_slice(now);
-                (&[][..], rest)
-            };
-            let buffer = std::mem::take(&mut self.buffer);
-            let whole = if buffer.is_empty() { now } else { &buffer[..] };
-            self.write_out(whole)?;
-            self.buffer = buffer;
-            self.buffer.clear();
+                let (now, rest) = data.split_at(data.len() / BATCH_BUFFER * BATCH_BUFFER);
+                self.write_out(now)?;
+                data = rest;
+                continue;
+            }
+            let (now, rest) = data.split_at(data.len().min(BATCH_BUFFER - self.buffer.len()));
+            self.buffer.extend_from_slice(now);
             data = rest;
+            if self.buffer.len() == BATCH_BUFFER {
+                let mut buffer = std::mem::take(&mut self.buffer);
+                self.write_out(&buffer)?;
+                buffer.clear();
+                self.buffer = buffer;
+            }
         }
         Ok(())
     }
@@ -116,11 +113,8 @@ impl BatchFile {
     /// # Errors
     /// `Open` with the reason of the system.
     pub fn set_mode(&self, mode: u32) -> Result<()> {
-        self.file.set_mode(mode).map_err(|error| {
-            Error::new(ErrorKind::at_open(&error), "could not set the permission bits")
-                .at_path(&self.path)
-                .because(error)
-        })
+        let set = self.file.set_mode(mode);
+        set.map_err(|error| Error::at_open("could not set the permission bits", &self.path, error))
     }
 
     /// Declares the file complete. Blocks if writes or flushes of earlier files have to end first.

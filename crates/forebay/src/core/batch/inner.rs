@@ -63,9 +63,9 @@ impl Inner {
 
     /// Opens a directory. No lock is held meanwhile, so another thread may open it, too.
     fn open_place(&self, path: &Path) -> Result<Arc<Place>> {
-        let opened = Place::open(path).map_err(|error| {
-            Error::new(ErrorKind::at_open(&error), "could not open the directory").because(error)
-        })?;
+        let opened = Place::open(path);
+        let opened =
+            opened.map_err(|error| Error::at_open("could not open the directory", path, error))?;
         self.plan.lock().places.enter(path, opened)
     }
 
@@ -99,13 +99,16 @@ impl Inner {
         }
     }
 
-    /// Ends a batch that was not committed. A child made by `fork` leaves it to its parent.
-    pub(super) fn end(&self) {
+    /// Ends the batch for its files, and returns its steps and directories.
+    pub(super) fn close(&self) -> (Vec<Step>, Vec<Arc<Place>>) {
         let mut plan = self.plan.lock();
         plan.is_over = true;
-        let steps = std::mem::take(&mut plan.steps);
-        let places = plan.places.take();
-        drop(plan);
+        (std::mem::take(&mut plan.steps), plan.places.take())
+    }
+
+    /// Ends a batch that was not committed. A child made by `fork` leaves it to its parent.
+    pub(super) fn end(&self) {
+        let (steps, places) = self.close();
         if self.shared.is_parent() {
             self.flushing.give_up();
             commit::undo(steps.iter(), places);

@@ -115,11 +115,6 @@ impl Place {
         })
     }
 
-    /// Checks that a path names a directory.
-    pub(super) fn check_directory(path: &Path) -> io::Result<()> {
-        OpenDirectory::open(path).map(drop)
-    }
-
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

@@ -225,9 +225,7 @@ fn open_file(path: &Path, open: &Open, create: Create) -> std::io::Result<Opened
 
 /// Adds the reason to a failed open, and refuses kinds of files that the engine does not serve.
 fn checked(path: &Path, open: &Open, opened: std::io::Result<Opened>) -> Result<Opened> {
-    let failed = |error: std::io::Error| {
-        Error::new(ErrorKind::at_open(&error), "could not open").at_path(path).because(error)
-    };
+    let failed = |error| Error::at_open("could not open", path, error);
     let opened = match opened {
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
             return Err(device::held(path).because(error));

@@ -72,9 +72,7 @@ impl File {
     pub fn metadata(&self) -> Result<Metadata> {
         self.shared.check()?;
         let status = self.inode.file.status().map_err(|error| {
-            Error::new(ErrorKind::at_open(&error), "could not examine the file")
-                .at_path(&self.inode.path)
-                .because(error)
+            Error::at_open("could not examine the file", &self.inode.path, error)
         })?;
         Ok(Metadata {
             len: self.len(),

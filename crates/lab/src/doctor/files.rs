@@ -110,7 +110,7 @@ fn uncached(tried: &Tried, own: Option<&Own>) -> [Finding; 2] {
     ]
 }
 
-/// `RWF_DONTCACHE` one way. Forebay does not need it: the kernel's arms of a comparison do.
+/// `RWF_DONTCACHE` one way. Batches use it if it is there; arms of a comparison need it.
 pub(super) fn uncached_one(way: &str, tried: &io::Result<()>, beside: &str) -> Finding {
     let name = format!("uncached {way}");
     match tried {

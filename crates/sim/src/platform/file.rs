@@ -361,12 +361,7 @@ impl OpenFile {
     }
 
     /// A call that blocks until the device has done it.
-    pub(super) fn submit(
-        &self,
-        operation: Operation,
-        bytes: Range<u64>,
-        data: Vec<u8>,
-    ) -> io::Result<u64> {
+    fn submit(&self, operation: Operation, bytes: Range<u64>, data: Vec<u8>) -> io::Result<u64> {
         self.submit_work(Work::Bio, call_bio(operation, bytes), data)
     }
 

@@ -41,7 +41,8 @@ impl PrivateFile {
     /// # Errors
     /// The error of the device. No later sync makes the data durable.
     pub fn sync(&self) -> io::Result<()> {
-        self.0.submit(Operation::FlushData, 0..0, Vec::new()).map(|_| ())
+        let bio = call_bio(Operation::FlushData, 0..0);
+        self.0.submit_work(Work::Bio, bio, Vec::new()).map(|_| ())
     }
 
     /// Sets the permission bits, which the machine does not keep.

@@ -61,8 +61,9 @@ impl BatchFile {
     pub fn write(&mut self, mut data: &[u8]) -> Result<()> {
         while !data.is_empty() {
             if self.buffer.is_empty() && data.len() >= BATCH_BUFFER {
-                // Large writes need no copy.
-                let (now, rest) = data.split_at(data.len() / BATCH_BUFFER * BATCH_BUFFER);
+                // Large writes need no copy. Each is as large as a buffer: the kernel begins to
+                // write the pages of a call out at its end.
+                let (now, rest) = data.split_at(BATCH_BUFFER);
                 self.write_out(now)?;
                 data = rest;
                 continue;
@@ -91,6 +92,7 @@ impl BatchFile {
     }
 
     fn write_out(&mut self, data: &[u8]) -> Result<()> {
+        assert!(data.len() <= BATCH_BUFFER, "a call has the pages of a buffer in the page cache");
         let may_write = self.may_write();
         // Also after a refusal: the bytes that were gathered are lost.
         self.has_failed = true;

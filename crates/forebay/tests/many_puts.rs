@@ -4,6 +4,7 @@
 mod support;
 
 use std::fs;
+use std::time::Duration;
 
 use forebay::{Engine, Open};
 use support::MIB;
@@ -29,6 +30,9 @@ fn short_lived_files_wake_no_context() {
     let directory = support::directory();
     let engine = Engine::builder().cache_bytes(32 * MIB).build().unwrap();
     engine.set("contexts", "1").unwrap();
+    // It goes to sleep once it has started.
+    let has_slept = support::eventually(Duration::from_secs(20), || sleeps() > 0);
+    assert!(has_slept, "the context is a thread with that name");
     let before = sleeps();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -46,6 +50,5 @@ fn short_lived_files_wake_no_context() {
     });
     let (slept, puts) = (sleeps() - before, THREADS * PUTS);
     println!("{slept} sleeps of the context for {puts} files");
-    assert!(before > 0, "the context is a thread with that name");
     assert!(slept < puts / 4, "{slept} sleeps of the context for {puts} files");
 }

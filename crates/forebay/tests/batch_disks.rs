@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use forebay::{Batch, Engine, ErrorKind};
+use forebay::{Batch, Engine, ErrorKind, Outcome};
 use support::mount::{FileSystem, Mount};
 use support::{MIB, directory, kind_of, pattern, process};
 
@@ -43,6 +43,26 @@ fn contract_20_a_full_file_system_fails_a_file_and_publishes_nothing() {
         assert!(matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Open), "{error}");
         assert_eq!(names(&mount.path()), before);
     }
+}
+
+/// Every file is reported by itself, and nothing is published.
+#[test]
+fn contract_20_files_that_a_dead_device_does_not_take_are_reported_one_by_one() {
+    let Some(mount) = Mount::new("batch_on_a_dead_device", FileSystem::Ext4, 64 * MIB) else {
+        return;
+    };
+    let engine = Engine::new().unwrap();
+    let batch = engine.batch();
+    for number in 0..20 {
+        batch.write(mount.path().join(format!("{number}")), &pattern(number, 9000)).unwrap();
+    }
+    mount.cut_off();
+    let error = batch.commit().unwrap_err();
+    println!("{error}");
+    assert!(error.errors().iter().all(|error| error.kind() == ErrorKind::Io), "{error}");
+    let paths: BTreeSet<_> = error.errors().iter().map(|error| error.path().unwrap()).collect();
+    assert_eq!(paths.len(), 20);
+    assert!(error.targets().iter().all(|(_, outcome)| *outcome == Outcome::Old));
 }
 
 #[test]

@@ -20,8 +20,6 @@
 
 #[path = "bench/cell.rs"]
 mod cell;
-#[path = "bench/random.rs"]
-mod random;
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -29,7 +27,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::str::FromStr;
 
 use cell::{Cell, Metric};
-use random::Random;
+use forebay_block::random::Random;
 
 const ARMS: [&str; 3] = ["std", "forebay", "forebay-survive"];
 
@@ -102,13 +100,10 @@ fn main() -> ExitCode {
 
 /// Runs all cells, and returns the JSON document.
 fn run(plan: &Plan) -> String {
-    let (mut random, mut done, mut orders) = (Random(plan.seed), Vec::new(), Vec::new());
+    let (mut random, mut done, mut orders) = (Random::new(plan.seed), Vec::new(), Vec::new());
     for round in 0..plan.rounds {
         let mut order = ARMS;
-        // Fisher and Yates.
-        for at in (1..order.len()).rev() {
-            order.swap(at, random.below(at as u64 + 1) as usize);
-        }
+        random.shuffle(&mut order);
         orders.push(format!("[\"{}\"]", order.join("\",\"")));
         for job in &plan.jobs {
             for arm in order {

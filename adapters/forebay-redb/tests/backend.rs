@@ -6,6 +6,7 @@ use std::ops::Bound;
 use std::path::Path;
 
 use forebay::{Engine, ErrorKind, Open};
+use forebay_block::random::Random;
 use forebay_redb::Backend;
 use redb::{
     BackendError, Database, DatabaseError, Durability, ReadableDatabase, ReadableTable,
@@ -22,19 +23,6 @@ fn engine() -> Engine {
 fn open(engine: &Engine, path: &Path) -> Result<Database, DatabaseError> {
     let backend = Backend::open(engine, path).unwrap();
     Database::builder().set_cache_size(1 << 20).create_with_backend(backend)
-}
-
-/// Small, seeded, good enough: splitmix64 (Steele, Lea, Flood 2014).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
 }
 
 #[test]
@@ -135,7 +123,7 @@ fn an_aborted_transaction_gives_its_length_back() {
 fn a_database_is_as_a_map() {
     let seed = std::env::var("FOREBAY_TEST_SEED").map_or(7, |seed| seed.parse().unwrap());
     println!("FOREBAY_TEST_SEED={seed}");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let (engine, directory) = (engine(), tempfile::tempdir_in(".").unwrap());
     let path = directory.path().join("file");
     let mut model: BTreeMap<u64, Vec<u8>> = BTreeMap::new();

@@ -24,7 +24,8 @@
 // `request` that request until it is done, `line` and `dispatch` which request goes first, `tags`
 // the numbers of requests in flight, `flight` what is at the device, `device` its interface, `hold`
 // the hold of completions, `queue` all of it together, with its `knobs`, `counters` and `walk`.
-// `layers` are devices that wrap a device: slower, failing, short, counted, limited.
+// `layers` are devices that wrap a device: slower, failing, short, counted, limited; `random` has
+// the pseudorandom numbers of all crates.
 
 extern crate alloc;
 #[cfg(test)]
@@ -47,6 +48,7 @@ mod line;
 mod merge;
 mod plug;
 pub mod queue;
+pub mod random;
 pub mod request;
 mod slab;
 mod tags;

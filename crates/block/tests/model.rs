@@ -4,9 +4,11 @@
 
 mod common;
 
-use common::{Chance, Erratic, Temper};
+use common::{Erratic, Temper};
 use forebay_block::knobs::{Knobs, Merging};
+use forebay_block::layers::Fraction;
 use forebay_block::limits::PAGE;
+use forebay_block::random::Random;
 use forebay_block::{
     Bio, Class, Ended, Errno, Frame, Operation, Queue, Segment, Source, Target, Wait,
 };
@@ -39,7 +41,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn temper() -> impl Strategy<Value = Temper> {
-    (1..40usize, 0..30u64, 0..80u64, 0..30u64).prop_map(
+    (1..40usize, 0..30u32, 0..80u32, 0..30u32).prop_map(
         |(capacity, refuses, shortens, interrupts)| Temper {
             capacity,
             refuses,
@@ -61,7 +63,7 @@ struct World {
     queue: Queue,
     device: Erratic,
     files: Vec<Vec<Option<u8>>>,
-    chance: Chance,
+    random: Random,
     next_frame: u32,
     expected: Vec<Expected>,
     ended: Vec<Ended>,
@@ -76,7 +78,7 @@ impl World {
             queue: Queue::new(),
             device,
             files: vec![vec![Some(7); SIZE as usize]; TARGETS as usize],
-            chance: Chance::new(seed ^ 0x5eed),
+            random: Random::new(seed ^ 0x5eed),
             next_frame: 0,
             expected: Vec::new(),
             ended: Vec::new(),
@@ -95,13 +97,13 @@ impl World {
     fn bio(&mut self, kind: u8, target: u64, page: u64, pages: u64, class: Class) -> Bio {
         let offset = page * PAGE as u64;
         let length = pages.min(WRITTEN_PAGES - page) * PAGE as u64;
-        let any = self.chance.below(length);
+        let any = self.random.below(length);
         let (operation, offset, length) = match kind {
             0..20 => (Operation::Write, offset, length),
             20..30 => (Operation::Read, offset, length + 2 * PAGE as u64),
             30..33 => (Operation::Read, offset + any, length),
             33 => (Operation::WriteBuffered, offset + any, length - any),
-            34 => (Operation::SetLength, SIZE + self.chance.below(LARGEST_SIZE - SIZE), 0),
+            34 => (Operation::SetLength, SIZE + self.random.below(LARGEST_SIZE - SIZE), 0),
             35 => (Operation::Punch, offset, length),
             36 => (Operation::Allocate, offset, length),
             37 => (Operation::FlushDirectory, 0, 0),
@@ -120,18 +122,18 @@ impl World {
         let mut segments = Vec::new();
         let mut left = length as u32;
         while left > 0 {
-            let count = left.min((1 + self.chance.below(2) as u32) * PAGE as u32);
+            let count = left.min((1 + self.random.below(2) as u32) * PAGE as u32);
             left -= count;
-            if operation == Operation::Write && self.chance.happens(20) {
+            if operation == Operation::Write && self.random.happens(Fraction::percent(20)) {
                 segments.push(Segment::Zeroes { length: count });
                 continue;
             }
-            self.next_frame += u32::from(self.chance.happens(30));
+            self.next_frame += u32::from(self.random.happens(Fraction::percent(30)));
             let first = Frame(self.next_frame);
             self.next_frame += count.div_ceil(PAGE as u32);
             let place = first.0 as usize * PAGE;
             for byte in &mut self.device.arena[place..place + count as usize] {
-                *byte = self.chance.below(256) as u8;
+                *byte = self.random.below(256) as u8;
             }
             segments.push(Segment::frames(first, count));
         }

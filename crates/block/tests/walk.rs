@@ -111,9 +111,9 @@ proptest! {
     fn contract_16_each_bio_is_reported_from_submission_to_its_one_end(
         asked in prop::collection::vec((0..PAGES, any::<bool>()), 1..60),
         capacity in 1..20usize,
-        refuses in 0..30u64,
-        shortens in 0..60u64,
-        interrupts in 0..30u64,
+        refuses in 0..30u32,
+        shortens in 0..60u32,
+        interrupts in 0..30u32,
         seed in any::<u64>(),
         holding in prop::sample::select(vec!["immediate", "delay=10", "adaptive"]),
         plug in prop::sample::select(vec!["never", "always", "adaptive"]),

@@ -30,6 +30,7 @@
 
 mod ghost;
 
+use forebay_block::random::fold;
 use forebay_block::{Frame, Target};
 
 use ghost::Ghost;
@@ -245,8 +246,7 @@ impl Evictor {
     fn hash(&self, target: Target, page: u64) -> u64 {
         let salt = self.salts.get(target.0 as usize).copied().unwrap_or(0);
         let file = u64::from(salt) << 32 | u64::from(target.0);
-        // The end of SplitMix64 (G. L. Steele, D. Lea, C. H. Flood, OOPSLA 2014), twice.
-        mix(mix(file.wrapping_add(0x9E37_79B9_7F4A_7C15)) ^ page)
+        fold(page, file)
     }
 
     fn queue(&mut self, place: Place) -> &mut Queue {
@@ -284,12 +284,6 @@ impl Evictor {
         }
         self.slots[number as usize].place = Place::Out;
     }
-}
-
-fn mix(value: u64) -> u64 {
-    let value = (value ^ value >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let value = (value ^ value >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    value ^ value >> 31
 }
 
 #[cfg(test)]

@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use forebay::{Cursor, Engine, ErrorKind, File, Open};
+use forebay_block::random::Random;
 use positioned::{Positioned, assert_as_over_a_vector};
 use support::mount::{FileSystem, Mount};
-use support::{MIB, Random, assert_on_disk, pattern};
+use support::{MIB, assert_on_disk, pattern};
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(60);
@@ -104,7 +105,7 @@ fn vectors_are_one_stretch() {
     let (engine, directory) = (engine(), support::directory());
     let path = directory.path().join("file");
     let file = engine.open(&path, Open::create()).unwrap();
-    let mut random = Random(support::seed());
+    let mut random = Random::new(support::seed());
     let mut model: Vec<u8> = Vec::new();
     let pieces = |random: &mut Random| -> Vec<usize> {
         (0..random.below(1200))

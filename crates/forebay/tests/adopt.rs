@@ -16,11 +16,12 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use forebay::{Adopted, Builder, Engine, Error, ErrorKind, File, Keeper, Open};
+use forebay_block::random::{Random, mix};
 use forebay_uring::passing::{Listener, Received};
 use support::device::{Device, Shape};
 use support::kept::{self, SOON, adopt_orphans, wait_for_orphan};
 use support::mount::{FileSystem, Mount};
-use support::{MIB, Random, assert_on_disk, directory, eventually, mix, pattern, process};
+use support::{MIB, assert_on_disk, directory, eventually, pattern, process};
 
 const CHILD: &str = "child_that_dies";
 const GOES_ON: &str = "child_that_goes_on";
@@ -526,7 +527,7 @@ struct Workload {
 
 impl Workload {
     fn new(seed: u64) -> Self {
-        Self { random: Random(seed), number: 0, lengths: [0; FILES] }
+        Self { random: Random::new(seed), number: 0, lengths: [0; FILES] }
     }
 
     fn next(&mut self) -> (usize, Verb) {
@@ -556,7 +557,7 @@ impl Workload {
 
     /// The bytes of the step: no other has them.
     fn data(&self, length: usize) -> Vec<u8> {
-        let salt = mix(self.number ^ mix(self.random.0));
+        let salt = mix(self.number ^ self.random.clone().draw());
         let words =
             (0..length.div_ceil(8) as u64).map(|at| mix(salt.wrapping_add(at)).to_le_bytes());
         words.flatten().take(length).collect()
@@ -689,7 +690,7 @@ fn child_that_goes_on() {
     let Some(task) = process::task() else { return };
     let [directory, seed, generation] = task.split('\n').collect::<Vec<_>>().try_into().unwrap();
     let (directory, seed): (&Path, u64) = (directory.as_ref(), seed.parse().unwrap());
-    let mut random = Random(seed ^ mix(generation.parse().unwrap()));
+    let mut random = Random::new(seed ^ mix(generation.parse().unwrap()));
     let (engine, files, clean) = go_on(directory, &mut random);
     let (mut workload, _) =
         check(&files, directory, seed, &format!("generation {generation}, seed {seed}"));
@@ -709,7 +710,7 @@ fn generations(directory: &Path) {
     let told = std::env::var("FOREBAY_TEST_KILLS").ok();
     let count = told.map_or(10, |told| told.parse().expect("FOREBAY_TEST_KILLS is a number"));
     let seed = support::seed() >> 1;
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     std::fs::File::create(path_of(directory, SHARED)).unwrap();
     let _other = std::fs::File::open(path_of(directory, SHARED)).unwrap();
     let mut keepers = Vec::new();

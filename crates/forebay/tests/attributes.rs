@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use forebay::{Engine, ErrorKind, Open, Times};
+use forebay_block::random::Random;
 use support::mount::{FileSystem, Mount};
-use support::{MIB, Random, assert_on_disk, kind_of, pattern};
+use support::{MIB, assert_on_disk, kind_of, pattern};
 
 /// A bound for everything here.
 const SOON: Duration = Duration::from_secs(20);
@@ -203,7 +204,7 @@ fn a_hole_reads_as_zeroes_and_frees_its_space() {
 fn contract_08_a_file_with_holes_is_as_a_vector() {
     let seed = support::seed();
     for round in 0..4 {
-        let (directory, mut random) = (support::directory(), Random(seed + round));
+        let (directory, mut random) = (support::directory(), Random::new(seed + round));
         let path = directory.path().join("file");
         let engine = Engine::builder().cache_bytes(8 * MIB).dirty_bytes(4 * MIB);
         let engine = engine.close_timeout(SOON).build().unwrap();

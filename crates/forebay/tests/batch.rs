@@ -12,9 +12,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use forebay::{BatchFile, Engine, ErrorKind, Open, Outcome, Progress};
+use forebay_block::random::Random;
 use support::mount::{FileSystem, Mount};
 use support::refused::{self, Threads};
-use support::{MIB, Random, directory, kind_of, pattern, process, seed};
+use support::{MIB, directory, kind_of, pattern, process, seed};
 
 /// Names in a directory and below it, those of a batch included.
 fn names(directory: &Path) -> BTreeSet<String> {
@@ -32,7 +33,7 @@ fn contract_20_files_of_every_size_appear_at_the_commit_and_not_before() {
     let engine = Engine::new().unwrap();
     let batch = engine.batch();
     let seed = seed();
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let sizes = [0, 1, 4095, 4096, 4097, 262_143, 262_144, 262_145, 1_000_000, 5_000_001];
     for (number, size) in sizes.into_iter().enumerate() {
         let content = pattern(seed ^ number as u64, size);

@@ -18,11 +18,12 @@ use std::time::Duration;
 use std::{fs, panic, thread};
 
 use forebay::{Engine, Open};
+use forebay_block::random::{Random, mix};
 use support::faulty::{Disk, Fails};
 use support::kept::{self, SOON, adopt_orphans, wait_for_orphan};
 use support::load::{Power, count_engine_panics, no_engine_panics};
 use support::mount::{FileSystem, Mount};
-use support::{MIB, Random, eventually, mix, pattern, process, within};
+use support::{MIB, eventually, pattern, process, within};
 
 /// Files that each batch replaces.
 const TARGETS: u64 = 40;
@@ -243,7 +244,7 @@ fn kill_many(times: usize, has_keeper: bool) {
         fs::create_dir(at.join(name)).unwrap();
     }
     let engine = Engine::new().unwrap();
-    let mut random = Random(support::seed());
+    let mut random = Random::new(support::seed());
     let mut versions = Versions::default();
     let (mut left, mut between) = (0, 0);
     let holder = Child::start("child_that_holds_a_batch", &at.display().to_string());
@@ -313,7 +314,7 @@ fn lose_power(disk: &mut impl Power, times: usize) {
     for name in ["0", "1"] {
         fs::create_dir(at.join(name)).unwrap();
     }
-    let mut random = Random(support::seed());
+    let mut random = Random::new(support::seed());
     let mut versions = Versions::default();
     let (mut left, mut between, mut committed) = (0, 0, 0);
     fs::File::open(&at).unwrap().sync_all().unwrap();

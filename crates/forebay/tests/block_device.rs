@@ -10,9 +10,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay::{Engine, ErrorKind, Open};
+use forebay_block::random::Random;
 use support::device::{Device, Shape};
 use support::mount::{FileSystem, Memory, Mount};
-use support::{MIB, PAGE, Random, eventually, kind_of, pattern, process, within};
+use support::{MIB, PAGE, eventually, kind_of, pattern, process, within};
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(60);
@@ -88,7 +89,7 @@ fn place(random: &mut Random, size: u64) -> (u64, usize) {
 }
 
 fn run(device: &Device, shape: Shape, way: &str, seed: u64, operations: u64) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let size = shape.size();
     let engine = engine_by(way);
     let open =
@@ -102,7 +103,7 @@ fn run(device: &Device, shape: Shape, way: &str, seed: u64, operations: u64) {
         match random.below(100) {
             0..45 => {
                 let (offset, length) = place(&mut random, size);
-                let data = pattern(random.next(), length);
+                let data = pattern(random.draw(), length);
                 handles[which].write_at(&data, offset).unwrap();
                 model.write(offset as usize, &data);
             }
@@ -317,7 +318,7 @@ fn contract_10_what_is_written_after_a_discard_stays() {
         let seed = support::seed();
         let last: Vec<Vec<(u64, Vec<u8>)>> = std::thread::scope(|scope| {
             let run = |thread: u64| {
-                let (file, mut random) = (&file, Random(seed ^ thread));
+                let (file, mut random) = (&file, Random::new(seed ^ thread));
                 move || {
                     let mut last = std::collections::BTreeMap::new();
                     for round in 0..300 {
@@ -329,7 +330,7 @@ fn contract_10_what_is_written_after_a_discard_stays() {
                             std::thread::sleep(Duration::from_micros(random.below(1500)));
                         }
                         file.discard(stripe, 8 * PAGE).unwrap();
-                        let data = pattern(random.next(), 1 + random.below(length) as usize);
+                        let data = pattern(random.draw(), 1 + random.below(length) as usize);
                         let at = stripe + random.below(100);
                         file.write_at(&data, at).unwrap();
                         let mut buffer = vec![0; data.len()];
@@ -606,12 +607,12 @@ fn contract_10_past_the_cache() {
         let file = engine.open_direct(device.path(), Open::write()).unwrap();
         assert_eq!((file.len(), file.describe()), (size, "direct".to_owned()));
         assert_eq!(kind_of(engine.open(device.path(), Open::read())), ErrorKind::Busy);
-        let (mut random, mut model) = (Random(seed), Model::of(device.stored()));
+        let (mut random, mut model) = (Random::new(seed), Model::of(device.stored()));
         for operation in 0..150 {
             let (offset, length) = place(&mut random, size);
             let what = format!("{shape:?}, operation {operation}");
             if random.below(2) == 0 {
-                let (written, data) = file.write_at(pattern(random.next(), length), offset);
+                let (written, data) = file.write_at(pattern(random.draw(), length), offset);
                 assert_eq!(written.unwrap(), length, "{what}");
                 model.write(offset as usize, &data);
             } else {

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use forebay::{Engine, ErrorKind, File, Open};
+use forebay_block::random::Random;
 use support::mount::{FileSystem, Mount};
-use support::{MIB, Random, eventually, kind_of, pattern, process, within};
+use support::{MIB, eventually, kind_of, pattern, process, within};
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(10);
@@ -53,7 +54,7 @@ fn contract_05_shutdown_while_others_write() {
             let path = directory.path().join(format!("file-{number}"));
             let file = engine.open(&path, Open::create()).unwrap();
             std::thread::spawn(move || {
-                let mut random = Random(number);
+                let mut random = Random::new(number);
                 loop {
                     let offset = random.below(8 * MIB);
                     let result = match random.below(10) {

@@ -10,7 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use forebay::{Engine, ErrorKind, File, Open};
-use support::{MIB, Random, assert_on_disk, kind_of, pattern};
+use forebay_block::random::Random;
+use support::{MIB, assert_on_disk, kind_of, pattern};
 
 const AFFINITIES: [&str; 4] = ["single", "hash", "directory", "group"];
 
@@ -38,7 +39,7 @@ impl Twin {
         let most = if random.below(8) == 0 { 300_000 } else { 5_000 };
         let length = 1 + random.below(most);
         let offset = random.below(self.bytes.len() as u64 - length);
-        let data = pattern(random.next(), length as usize);
+        let data = pattern(random.draw(), length as usize);
         self.file.write_at(&data, offset).unwrap();
         self.bytes[offset as usize..][..data.len()].copy_from_slice(&data);
     }
@@ -73,7 +74,7 @@ fn files_are_spread_by_every_affinity_and_hold_what_was_written() {
     let seed = support::seed();
     for affinity in AFFINITIES {
         let engine = engine("5", affinity);
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let within = directory.path().join(affinity);
         let mut twins = twins(&engine, &within, 12, 2 * MIB);
         for step in 0..600 {
@@ -104,7 +105,7 @@ fn contexts_change_under_load() {
                 twins(&engine, &directory.path().join(format!("worker-{worker}")), 6, 2 * MIB);
             let engine = engine.clone();
             let (stop, start, mut random) =
-                (Arc::clone(&stop), Arc::clone(&start), Random(seed + worker));
+                (Arc::clone(&stop), Arc::clone(&start), Random::new(seed + worker));
             thread::spawn(move || {
                 start.wait();
                 let mut steps = 0;
@@ -129,7 +130,7 @@ fn contexts_change_under_load() {
         })
         .collect();
     start.wait();
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     for change in 0..150 {
         let number = ["1", "8", "2", "3", "auto"][change % 5];
         engine.set("contexts", number).unwrap();
@@ -154,7 +155,7 @@ fn idle_contexts_take_overwrites_of_a_busy_one() {
     let path = directory.path().join("file");
     let length = 24 * MIB;
     std::fs::write(&path, pattern(1, length as usize)).unwrap();
-    let mut random = Random(support::seed());
+    let mut random = Random::new(support::seed());
     let engine = engine("4", "single");
     let file = engine.open(&path, Open::write()).unwrap();
     let mut twin = Twin { path, file, bytes: pattern(1, length as usize) };
@@ -184,11 +185,11 @@ fn direct_files_stay_while_others_go() {
     let directory = support::directory();
     let engine = engine("3", "hash");
     let direct = engine.open_direct(directory.path().join("direct"), Open::create_new()).unwrap();
-    let mut random = Random(support::seed());
+    let mut random = Random::new(support::seed());
     let mut twins = twins(&engine, directory.path(), 6, MIB);
     for number in ["1", "4", "2", "3"].into_iter().cycle().take(40) {
         engine.set("contexts", number).unwrap();
-        let data = pattern(random.next(), 8192);
+        let data = pattern(random.draw(), 8192);
         let (written, _) = direct.write_at_async(data.clone(), 4096).wait();
         written.unwrap();
         twins.iter_mut().for_each(|twin| twin.write(&mut random));

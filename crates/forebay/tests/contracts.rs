@@ -9,7 +9,8 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use forebay::{Builder, Engine, File, Open};
-use support::{MIB, PAGE, Random, assert_on_disk, eventually, pattern, process, within};
+use forebay_block::random::Random;
+use support::{MIB, PAGE, assert_on_disk, eventually, pattern, process, within};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -108,7 +109,7 @@ fn contract_05_a_file_opened_written_and_closed_again_and_again() {
             for number in 0..4u64 {
                 let (engine, path) = (&engine, directory.path().join(format!("{number}")));
                 scope.spawn(move || {
-                    let (mut random, mut model) = (Random(number), Vec::new());
+                    let (mut random, mut model) = (Random::new(number), Vec::new());
                     for round in 0..250u64 {
                         let file = engine.open(&path, Open::create()).unwrap();
                         assert_eq!(file.len(), model.len() as u64, "round {round}");
@@ -198,7 +199,7 @@ fn contract_11_no_page_is_ever_seen_torn() {
         for writer in 0..3u64 {
             let (file, done) = (&file, &done);
             scope.spawn(move || {
-                let mut random = Random(writer);
+                let mut random = Random::new(writer);
                 while !done.load(Ordering::Relaxed) {
                     let page = random.below(pages);
                     let count = 1 + random.below(pages - page).min(7);
@@ -210,7 +211,7 @@ fn contract_11_no_page_is_ever_seen_torn() {
         for reader in 0..2u64 {
             let (file, done, reads) = (&file, &done, &reads);
             scope.spawn(move || {
-                let mut random = Random(100 + reader);
+                let mut random = Random::new(100 + reader);
                 while !done.load(Ordering::Relaxed) {
                     let page = random.below(pages);
                     let mut buffer = vec![0; ((1 + random.below(pages - page)) * PAGE) as usize];
@@ -250,7 +251,7 @@ fn contract_12_and_13_many_threads_in_a_small_cache() {
             for number in 0..16u64 {
                 let (engine, shared, directory) = (&engine, &shared, &directory);
                 scope.spawn(move || {
-                    let mut random = Random(number);
+                    let mut random = Random::new(number);
                     let path = directory.path().join(format!("own-{number}"));
                     let own = engine.open(&path, Open::create()).unwrap();
                     let mut model = vec![0u8; region as usize];

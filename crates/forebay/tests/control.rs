@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use forebay::{Change, Control, Engine, ErrorKind, Knob, Open};
-use support::{MIB, PAGE, Random, assert_on_disk, is_root, kind_of, pattern, skip};
+use forebay_block::random::Random;
+use support::{MIB, PAGE, assert_on_disk, is_root, kind_of, pattern, skip};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -95,7 +96,7 @@ fn every_knob_is_changed_under_load_and_no_byte_is_lost() {
             .map(|(path, seed)| {
                 scope.spawn(move || {
                     let file = engine.open(path, Open::create()).unwrap();
-                    let (mut random, mut model) = (Random(seed), vec![0; 12 * MIB as usize]);
+                    let (mut random, mut model) = (Random::new(seed), vec![0; 12 * MIB as usize]);
                     file.write_at(&model, 0).unwrap();
                     let mut rounds = 0;
                     while !done.load(Ordering::Relaxed) || rounds < 10 {
@@ -103,7 +104,7 @@ fn every_knob_is_changed_under_load_and_no_byte_is_lost() {
                         let most = if random.below(4) == 0 { 2 * MIB } else { 3 * PAGE };
                         let length = 1 + random.below(most) as usize;
                         let offset = random.below((model.len() - length) as u64) as usize;
-                        let data = pattern(random.next(), length);
+                        let data = pattern(random.draw(), length);
                         file.write_at(&data, offset as u64).unwrap();
                         model[offset..offset + length].copy_from_slice(&data);
                         let mut read = vec![0; length];

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay::{Engine, ErrorKind, Open};
-use support::{MIB, Random, assert_on_disk, kind_of, pattern};
+use forebay_block::random::Random;
+use support::{MIB, assert_on_disk, kind_of, pattern};
 
 /// A bound for everything here.
 const SOON: Duration = Duration::from_secs(20);
@@ -118,7 +119,7 @@ fn a_cursor_that_reads_ahead_returns_the_bytes_of_the_file() {
     let _writer = another_writer(&path);
     let file = engine.open(&path, Open::read()).unwrap();
     let (mut cursor, mut model) = (file.cursor(), std::io::Cursor::new(&data));
-    let mut random = Random(support::seed());
+    let mut random = Random::new(support::seed());
     for step in 0..support::operations(3000) {
         if random.below(20) == 0 {
             let to = std::io::SeekFrom::Start(random.below(4 * MIB));

@@ -7,8 +7,9 @@ use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
 
 use forebay::{DirectBuffer, DirectFile, Engine, ErrorKind, Open};
+use forebay_block::random::Random;
 use support::mount::{FileSystem, Mount};
-use support::{MIB, Random, assert_on_disk, eventually, kind_of, pattern, process, within};
+use support::{MIB, assert_on_disk, eventually, kind_of, pattern, process, within};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -282,7 +283,7 @@ fn contract_16_every_operation_ends_whatever_the_shutdown() {
                 for thread in 0..3u64 {
                     let (engine, file) = (&engine, &file);
                     scope.spawn(move || {
-                        let mut random = Random(round << 8 | thread);
+                        let mut random = Random::new(round << 8 | thread);
                         loop {
                             let plug = (random.below(2) == 0).then(|| engine.plug());
                             let writes: Vec<_> = (0..random.below(20))
@@ -322,7 +323,7 @@ fn contract_05_opened_again_and_again_direct_and_cached() {
             for number in 0..3u64 {
                 let (engine, path) = (&engine, directory.path().join(format!("{number}")));
                 scope.spawn(move || {
-                    let (mut random, mut model) = (Random(number), Vec::new());
+                    let (mut random, mut model) = (Random::new(number), Vec::new());
                     for round in 0..200u64 {
                         let offset = random.below(model.len() as u64 + 1);
                         let data = pattern(round, 1 + random.below(9_000) as usize);

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use forebay::{DirectFile, Engine, Open, Transfer};
-use support::{MIB, Random, assert_on_disk, block_on, pattern, within};
+use forebay_block::random::Random;
+use support::{MIB, assert_on_disk, block_on, pattern, within};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -44,7 +45,7 @@ enum Flying {
 
 /// One thread's operations, a few in flight, each seeing those before it. Returns its bytes.
 fn run(file: &DirectFile, seed: u64, thread: u64, threads: u64, operations: usize) -> Vec<u8> {
-    let mut random = Random(seed ^ thread << 40);
+    let mut random = Random::new(seed ^ thread << 40);
     let (mut model, mut flying) = (Vec::new(), VecDeque::new());
     // Where the file ends at least, as far as writes have been waited for.
     let mut reached = 0;
@@ -250,7 +251,7 @@ fn knobs_change_under_load() {
                     ("completion", &["immediate", "delay=100", "adaptive"]),
                     ("order", &["lifo", "fifo"]),
                 ];
-                let mut random = Random(seed);
+                let mut random = Random::new(seed);
                 while !is_over.load(Ordering::Relaxed) {
                     let (name, values) = forms[random.below(7) as usize];
                     engine.set(name, values[random.below(values.len() as u64) as usize]).unwrap();

@@ -11,7 +11,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use forebay::{Engine, ErrorKind, File, Open};
-use support::{MIB, Random, pattern, within};
+use forebay_block::random::Random;
+use support::{MIB, pattern, within};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -99,7 +100,7 @@ fn contract_13_dropped_futures_leave_a_prefix_and_the_engine_works_on() {
         let path = directory.path().join("file");
         let engine = Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap();
         let file = engine.open(&path, Open::create()).unwrap();
-        let (mut random, mut model) = (Random(11), vec![0u8; 0]);
+        let (mut random, mut model) = (Random::new(11), vec![0u8; 0]);
         let mut pending = 0;
         for round in 0..400u64 {
             let data = pattern(round, 1 + random.below(400_000) as usize);

@@ -15,9 +15,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use forebay::{Engine, ErrorKind, File, Open};
+use forebay_block::random::Random;
 use support::history::{History, SHAPES, Shape, Step, Workload};
 use support::mount::{FileSystem, Mount};
-use support::{MIB, Random, eventually, process};
+use support::{MIB, eventually, process};
 
 const CHILD: &str = "child_that_writes_until_it_is_killed";
 
@@ -152,12 +153,12 @@ fn kills(unless_told: usize) -> usize {
 
 fn kill_many(directory: &Path, times: usize, ahead: Ahead) {
     let seed = support::seed();
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let engine = Engine::builder().cache_bytes(8 << 20).build().unwrap();
     let mut tally = Tally::default();
     for at in 0..times {
         let path = directory.join(format!("file-{at}"));
-        let (seed, shape) = (random.next() >> 1, at % SHAPES.len());
+        let (seed, shape) = (random.draw() >> 1, at % SHAPES.len());
         let said = kill_one(&path, seed, shape, &mut random);
         let context = format!("kill {at}, {:?}, seed {seed}, {said:?}", SHAPES[shape]);
         tally.synced += usize::from(said.synced > 0);

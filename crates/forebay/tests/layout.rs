@@ -9,9 +9,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay::{Engine, File, Open, Stats};
+use forebay_block::random::Random;
 use forebay_uring::{Access, Create, How, Truncate};
 use support::mount::{FileSystem, Mount};
-use support::{MIB, PAGE, Random, pattern, process};
+use support::{MIB, PAGE, pattern, process};
 
 const FILES: usize = 12;
 const SOON: Duration = Duration::from_secs(60);
@@ -40,7 +41,7 @@ fn age(directory: &Path) {
             Err(_) => step /= 2,
         }
     }
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let (mut at, mut given_back) = (0, 0);
     while at + MIB < taken && given_back < taken / 4 {
         let length = (1 + random.below(8)) * 16 * 1024;
@@ -118,7 +119,7 @@ fn done(files: Vec<File>) {
 fn random_pages(engine: &Engine, directory: &Path, pages: u64) {
     let files = open(engine, directory);
     let mut order: Vec<u64> = (0..pages * FILES as u64).collect();
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     for at in (1..order.len()).rev() {
         order.swap(at, random.below(at as u64 + 1) as usize);
     }
@@ -421,7 +422,7 @@ fn contract_11_what_is_rewritten_while_it_is_written_keeps_its_checksums() {
             .map(|writer| {
                 let file = &file;
                 scope.spawn(move || {
-                    let mut random = Random(seed ^ writer);
+                    let mut random = Random::new(seed ^ writer);
                     let mut last = vec![0; (PAGES / WRITERS) as usize];
                     for version in 1..=4000u64 {
                         let at = random.below(PAGES / WRITERS);

@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay::{Engine, ErrorKind, File, Open};
+use forebay_block::random::Random;
 use support::other::{self, Other};
-use support::{MIB, Random, eventually, kind_of, pattern, process, within};
+use support::{MIB, eventually, kind_of, pattern, process, within};
 
 /// Half of what the kernel has others wait before it takes a lease by force: who waits less was let
 /// in by us.
@@ -79,7 +80,7 @@ fn contract_06_whoever_opens_the_file_sees_all_that_was_accepted() {
 fn contract_06_what_the_other_program_writes_into_holes_stays() {
     let directory = support::directory();
     let mut other = Other::start();
-    let mut random = Random(support::seed());
+    let mut random = Random::new(support::seed());
     for round in 0..20 {
         let engine = Engine::builder()
             .cache_bytes(16 << 20)
@@ -161,7 +162,7 @@ fn contract_06_many_files_opened_at_once_while_they_are_written() {
         .map(|file| {
             let (file, stop) = (Arc::clone(file), Arc::clone(&stop));
             std::thread::spawn(move || {
-                let mut random = Random(file.len());
+                let mut random = Random::new(file.len());
                 while !stop.load(Ordering::Relaxed) {
                     file.write_at(&pattern(1, 4096), random.below(64) * 4096).unwrap();
                     std::thread::sleep(Duration::from_millis(1));
@@ -212,7 +213,7 @@ fn contract_06_opened_by_others_at_any_moment() {
             .dirty_age(Duration::from_millis(3))
             .build()
             .unwrap();
-        let (mut random, start) = (Random(support::seed()), Instant::now());
+        let (mut random, start) = (Random::new(support::seed()), Instant::now());
         let mut expected = pattern(1, 100_000);
         let mut shared = 0;
         while start.elapsed() < Duration::from_secs(4) {
@@ -269,7 +270,7 @@ fn contract_06_opened_by_others_while_it_is_being_opened() {
     let opener = {
         let (stop, path) = (Arc::clone(&stop), path.clone());
         std::thread::spawn(move || {
-            let (mut random, mut longest) = (Random(support::seed()), Duration::ZERO);
+            let (mut random, mut longest) = (Random::new(support::seed()), Duration::ZERO);
             while !stop.load(Ordering::Relaxed) {
                 let start = Instant::now();
                 drop(std::fs::File::open(&path).unwrap());

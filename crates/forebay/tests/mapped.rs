@@ -7,9 +7,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use forebay::{Engine, File, Open};
+use forebay_block::random::Random;
 use support::mount::{FileSystem, Mount};
 use support::other::{self, Other, POKED};
-use support::{MIB, PAGE, Random, pattern, process, within};
+use support::{MIB, PAGE, pattern, process, within};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -100,7 +101,7 @@ fn write_under_pokes(path: &Path, seconds: u64) {
     }
     let engine = engine();
     let file = engine.open(path, Open::write()).unwrap();
-    let (mut random, start, mut syncs) = (Random(support::seed()), Instant::now(), 0);
+    let (mut random, start, mut syncs) = (Random::new(support::seed()), Instant::now(), 0);
     while start.elapsed() < Duration::from_secs(seconds) {
         for _ in 0..1 + random.below(30) {
             let length = 1 + random.below(40_000);

@@ -5,33 +5,17 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay::{Engine, File, Open};
+use forebay_block::random::Random;
 
-/// Small, seeded, good enough: splitmix64 (Steele, Lea, Flood 2014).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    /// Small mostly, large sometimes, on page borders often.
-    fn length(&mut self, most: u64) -> usize {
-        let raw = match self.below(4) {
-            0 => self.below(200),
-            1 => self.below(20_000),
-            2 => self.below(16) * 4096,
-            _ => self.below(most),
-        };
-        raw.min(most) as usize
-    }
+/// Small mostly, large sometimes, on page borders often.
+fn length(random: &mut Random, most: u64) -> usize {
+    let raw = match random.below(4) {
+        0 => random.below(200),
+        1 => random.below(20_000),
+        2 => random.below(16) * 4096,
+        _ => random.below(most),
+    };
+    raw.min(most) as usize
 }
 
 /// One file and what it should hold.
@@ -44,7 +28,7 @@ impl Model {
     fn check_read(&self, random: &mut Random) {
         let handle = &self.handles[random.below(self.handles.len() as u64) as usize];
         let offset = random.below(self.bytes.len() as u64 + 5000);
-        let mut buffer = vec![0xee; random.length(200_000)];
+        let mut buffer = vec![0xee; length(random, 200_000)];
         let read = handle.read_at(&mut buffer, offset).unwrap();
         let start = (offset as usize).min(self.bytes.len());
         let end = (start + buffer.len()).min(self.bytes.len());
@@ -56,7 +40,7 @@ impl Model {
     fn check_stream(&self, random: &mut Random) {
         let handle = &self.handles[random.below(self.handles.len() as u64) as usize];
         let mut offset = random.below(self.bytes.len() as u64 + 1) as usize;
-        let mut buffer = vec![0xee; 1 + random.length(100_000)];
+        let mut buffer = vec![0xee; 1 + length(random, 100_000)];
         for _ in 0..random.below(60) {
             let read = handle.read_at(&mut buffer, offset as u64).unwrap();
             let end = (offset + buffer.len()).min(self.bytes.len());
@@ -85,7 +69,7 @@ fn run(by: &str, seed: u64, cache_bytes: u64, operations: usize) {
         .unwrap()
         .build()
         .unwrap();
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut model =
         Model { bytes: Vec::new(), handles: vec![engine.open(&path, Open::create()).unwrap()] };
     for step in 0..operations {
@@ -94,8 +78,8 @@ fn run(by: &str, seed: u64, cache_bytes: u64, operations: usize) {
         match random.below(100) {
             0..40 => {
                 let offset = random.below(most);
-                let mut data = vec![0; random.length(300_000)];
-                let tag = random.next();
+                let mut data = vec![0; length(&mut random, 300_000)];
+                let tag = random.draw();
                 data.iter_mut()
                     .enumerate()
                     .for_each(|(at, byte)| *byte = (tag as usize + at * 7) as u8);

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay::{Engine, ErrorKind, File, Open};
+use forebay_block::random::Random;
 use support::mount::{FileSystem, Mount};
-use support::{MIB, Random, kind_of, pattern, process, within};
+use support::{MIB, kind_of, pattern, process, within};
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(10);
@@ -23,7 +24,7 @@ fn write_until_full(mount: &Mount, chunk: usize, scatter: bool) {
     let engine = Engine::builder().cache_bytes(32 << 20).close_timeout(SOON).build().unwrap();
     let path = mount.path().join("file");
     let file = engine.open(&path, Open::create()).unwrap();
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let mut accepted: Vec<(u64, u64)> = Vec::new();
     let error = loop {
         let number = accepted.len() as u64;
@@ -99,7 +100,7 @@ fn contract_09_a_write_larger_than_all_space_is_refused_whole() {
 
 /// Where the pages of a file of `pages` pages are written, in a random order, each once.
 fn shuffled(pages: u64, seed: u64) -> Vec<u64> {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut order: Vec<u64> = (0..pages).collect();
     for at in (1..order.len()).rev() {
         order.swap(at, random.below(at as u64 + 1) as usize);

@@ -10,9 +10,10 @@ use std::path::Path;
 
 use forebay::policy::Backend;
 use forebay::{Engine, Open};
+use forebay_block::random::Random;
 use rustix::fs::FallocateFlags;
 use support::mount::{FileSystem, Mount};
-use support::{MIB, Random, pattern};
+use support::{MIB, pattern};
 
 const FILES: u64 = 250;
 const APPENDS: u64 = 40;
@@ -47,7 +48,7 @@ fn contract_13_reads_across_the_end_do_not_fail_where_free_space_is_in_pieces() 
     fragment(&mount.path());
     for backend in [Backend::Auto, Backend::Threads] {
         let engine = Engine::builder().engine(backend).build().unwrap();
-        let mut random = Random(7);
+        let mut random = Random::new(7);
         for number in 0..FILES {
             let path = mount.path().join(number.to_string());
             // Another program appends, through the page cache of the kernel.

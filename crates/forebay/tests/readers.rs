@@ -5,7 +5,8 @@ mod support;
 use std::path::{Path, PathBuf};
 
 use forebay::{Engine, File, Open, Stats};
-use support::{MIB, PAGE, Random, directory, pattern, skip};
+use forebay_block::random::Random;
+use support::{MIB, PAGE, directory, pattern, skip};
 use tempfile::TempDir;
 
 const CACHE: u64 = 16 * MIB;
@@ -127,7 +128,7 @@ fn random_and_backward_reads_read_nothing_ahead() {
     let scene = Scene::new(2 * CACHE);
     let Some(file) = scene.open("random_and_backward", Open::write()) else { return };
     let pages = scene.bytes.len() as u64 / PAGE;
-    let mut random = Random(5);
+    let mut random = Random::new(5);
     let stats = scene.during(|| {
         for _ in 0..2000 {
             let page = random.below(pages);
@@ -162,7 +163,7 @@ fn a_scan_leaves_what_is_read_again_and_again() {
     let scene = Scene::new(4 * CACHE);
     let Some(file) = scene.open("a_scan", Open::write()) else { return };
     let hot = CACHE / 4;
-    let mut random = Random(9);
+    let mut random = Random::new(9);
     let mut read_hot = |times: u64| {
         for _ in 0..times * hot / PAGE {
             scene.check(&file, random.below(hot / PAGE) * PAGE, 4096);
@@ -301,14 +302,14 @@ fn readers_and_writers_of_all_kinds_find_what_was_written() {
                 let open = || Open::write().uncached(thread % 2 == 1);
                 let mut file = engine.open(path, open()).unwrap();
                 let mut bytes = vec![0; part as usize];
-                let mut random = Random(thread);
+                let mut random = Random::new(thread);
                 let mut next = 0;
                 for step in 0..400 {
                     let offset = random.below(part);
                     let size = (random.below(100_000) + 1).min(part - offset);
                     match random.below(10) {
                         0..3 => {
-                            let data = pattern(random.next(), size as usize);
+                            let data = pattern(random.draw(), size as usize);
                             file.write_at(&data, thread * part + offset).unwrap();
                             bytes[offset as usize..][..size as usize].copy_from_slice(&data);
                         }

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use forebay::{Engine, Open};
-use support::{MIB, Random, pattern, process, within};
+use forebay_block::random::Random;
+use support::{MIB, pattern, process, within};
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(10);
@@ -106,7 +107,7 @@ fn contract_06_a_file_cut_again_and_again_while_it_is_written() {
         Engine::builder().cache_bytes(8 << 20).dirty_age(Duration::from_millis(3)).build().unwrap();
     let file = engine.open(&path, Open::create()).unwrap();
     let writer = std::thread::spawn(move || {
-        let (mut random, start) = (Random(5), Instant::now());
+        let (mut random, start) = (Random::new(5), Instant::now());
         while start.elapsed() < Duration::from_millis(1500) {
             let offset = random.below(2 * MIB);
             file.write_at(&pattern(offset, random.below(70_000) as usize), offset).unwrap();

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use forebay::{Builder, Engine, File, Open};
+use forebay_block::random::Random;
 use support::mount::{FileSystem, Mount};
-use support::{MIB, Random, assert_on_disk, pattern, within};
+use support::{MIB, assert_on_disk, pattern, within};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -128,7 +129,7 @@ fn contract_08_reads_while_the_end_of_the_file_is_written() {
             for reader in 0..3 {
                 let (file, done, expected) = (&file, &done, &expected);
                 scope.spawn(move || {
-                    let mut random = Random(reader);
+                    let mut random = Random::new(reader);
                     while !done.load(Ordering::Relaxed) {
                         let offset = random.below(23 * MIB) as usize;
                         let mut buffer = vec![0; 1 + random.below(100_000) as usize];

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay::{Engine, Open};
-use support::{MIB, Random};
+use forebay_block::random::Random;
+use support::MIB;
 
 const PAGE: u64 = 4096;
 
@@ -33,7 +34,7 @@ fn contract_01_two_threads_sync_a_file_while_a_third_truncates_it() {
         let writers: Vec<_> = (0..2_u64)
             .map(|writer| {
                 scope.spawn(move || {
-                    let mut random = Random(support::seed() ^ writer);
+                    let mut random = Random::new(support::seed() ^ writer);
                     let mut rounds = 0;
                     while Instant::now() < end {
                         let page = 2 * random.below(PAGES) + writer;
@@ -54,7 +55,7 @@ fn contract_01_two_threads_sync_a_file_while_a_third_truncates_it() {
             })
             .collect();
         scope.spawn(move || {
-            let mut random = Random(support::seed() ^ 7);
+            let mut random = Random::new(support::seed() ^ 7);
             while !is_over.load(Ordering::Relaxed) {
                 file.set_len(2 * PAGES * PAGE + random.below(3 * PAGE)).unwrap();
             }

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use forebay::{Builder, Engine, Open};
+use forebay_block::random::Random;
 use support::mount::{FileSystem, Mount};
-use support::{MIB, Random, allocated, pattern};
+use support::{MIB, allocated, pattern};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -50,7 +51,7 @@ fn contract_09_a_sparse_file_stays_sparse() {
     let engine = small().build().unwrap();
     let file = engine.open(&path, Open::create()).unwrap();
     file.set_len(4 << 30).unwrap();
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     let writes = 300;
     for _ in 0..writes {
         file.write_at(&[1; 100], random.below(4 << 30)).unwrap();

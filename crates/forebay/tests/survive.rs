@@ -18,9 +18,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay::{Engine, File, Open};
+use forebay_block::random::{Random, mix};
 use support::kept::{self, SOON, adopt_orphans, wait_for_orphan};
 use support::mount::{FileSystem, Mount};
-use support::{MIB, Random, directory, eventually, mix, process};
+use support::{MIB, directory, eventually, process};
 
 const CHILD: &str = "child_that_dies";
 
@@ -65,12 +66,12 @@ struct Workload {
 
 impl Workload {
     fn new(seed: u64, length: u64) -> Self {
-        Self { random: Random(seed), number: 0, length }
+        Self { random: Random::new(seed), number: 0, length }
     }
 
     /// The bytes of a step: no other has them.
     fn data(&self, length: usize) -> Vec<u8> {
-        let salt = mix(self.number ^ mix(self.random.0));
+        let salt = mix(self.number ^ self.random.clone().draw());
         let words =
             (0..length.div_ceil(8) as u64).map(|at| mix(salt.wrapping_add(at)).to_le_bytes());
         words.flatten().take(length).collect()
@@ -192,7 +193,7 @@ fn child_that_dies() {
     let Some(task) = process::task() else { return };
     let task = Task::of(&task);
     no_core();
-    let mut random = Random(task.seed);
+    let mut random = Random::new(task.seed);
     let engine = Engine::builder()
         .cache_bytes(24 << 20)
         .dirty_bytes(6 << 20)
@@ -276,13 +277,13 @@ enum Ahead {
 fn die_many_times(directory: &Path, times: usize, ahead: Ahead) {
     adopt_orphans();
     let seed = support::seed();
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut tally = Tally::default();
     for at in 0..times {
         let directory = directory.join(format!("death-{at}"));
         std::fs::create_dir(&directory).unwrap();
         let directory = directory.canonicalize().unwrap();
-        let task = Task { directory, seed: random.next() >> 1, death: DEATHS[at % DEATHS.len()] };
+        let task = Task { directory, seed: random.draw() >> 1, death: DEATHS[at % DEATHS.len()] };
         let context = format!("death {at}, {:?}, seed {}", task.death, task.seed);
         die_once(&task, &mut random, &context, ahead, &mut tally);
         std::fs::remove_dir_all(&task.directory).unwrap();

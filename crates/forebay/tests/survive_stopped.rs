@@ -13,11 +13,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use forebay::{Engine, Open};
+use forebay_block::random::{Random, mix};
 use forebay_uring::arena::Arena;
 use forebay_uring::header::FrameState;
 use forebay_uring::records::FileRecord;
 use support::stopped::{Account, Stopped, accounts};
-use support::{MIB, PAGE, Random, mix, process};
+use support::{MIB, PAGE, process};
 
 const CHILD: &str = "child_that_is_stopped";
 
@@ -54,7 +55,7 @@ impl Iterator for Workload {
 
     fn next(&mut self) -> Option<Step> {
         let random = &mut self.0;
-        let salt = random.next();
+        let salt = random.draw();
         let offset = random.below(LONGEST);
         // Few places, so that they are met again while what was written there is on its way.
         let near = random.below(24) * PAGE + random.below(PAGE);
@@ -147,7 +148,7 @@ fn child_that_is_stopped() {
     let progress = Progress::at(directory);
     let mut handles: Vec<_> = (0..FILES).map(|file| open(file, false)).collect();
     let (steps, are_shared): (u64, bool) = (steps.parse().unwrap(), are_shared.parse().unwrap());
-    for (number, Step { file, verb }) in (1..=20 * steps).zip(Workload(Random(seed))) {
+    for (number, Step { file, verb }) in (1..=20 * steps).zip(Workload(Random::new(seed))) {
         // Only where a large write finds no room, and nothing of it in use, does it go past the
         // cache.
         if number > steps && (are_shared || engine.stats().bypassed_bytes > 0) {
@@ -202,7 +203,7 @@ struct Model {
 
 impl Model {
     fn new(seed: u64) -> Self {
-        Self { files: Default::default(), steps: Workload(Random(seed)).peekable(), done: 0 }
+        Self { files: Default::default(), steps: Workload(Random::new(seed)).peekable(), done: 0 }
     }
 
     fn go_to(&mut self, done: u64) {
@@ -343,7 +344,7 @@ fn stop_often(test: &str, by: &str, are_shared: bool) {
     let task = format!("{}\n{seed}\n{by}\n{}\n{are_shared}", path.display(), 20 * stops);
     let mut child = process::start_child(CHILD, &task);
     let (mut model, mut tally) = (Model::new(seed), Tally::default());
-    let mut random = Random(!seed);
+    let mut random = Random::new(!seed);
     let progress = Progress::at(&path);
     let patience = Instant::now() + Duration::from_secs(300);
     loop {

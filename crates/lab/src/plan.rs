@@ -20,11 +20,11 @@ use std::time::Duration;
 
 use crate::request::RequestDevice;
 use crate::statistics::ROUNDS_FOR_A_VERDICT;
-use crate::statistics::random::SplitMix64;
 use crate::suite::cross::{Contrast, Crossed};
 use crate::suite::{Cut, Form, Pair, Part, Suite, TableKind};
 use crate::target::Target;
 use crate::tuning::Tuning;
+use forebay_block::random::Random;
 
 use planner::Planner;
 pub use size::{FILE_STEP_BYTES, LENGTH_STEP_BYTES, Room, Size, WRITER_STEP_BYTES};
@@ -278,7 +278,7 @@ impl Plan {
     #[must_use]
     pub fn order(&self, round: u32) -> Vec<Turn> {
         let mut jobs: Vec<usize> = (0..self.jobs.len()).collect();
-        let mut random = SplitMix64::stream(self.seed, u64::from(round) << 8);
+        let mut random = Random::stream(self.seed, u64::from(round) << 8);
         random.shuffle(&mut jobs);
         let mut turns = Vec::new();
         for job in jobs {
@@ -298,7 +298,7 @@ impl Plan {
     /// Seed for the offsets and data of a round: the same in all its arms, another in every round.
     #[must_use]
     pub fn cell_seed(&self, round: u32) -> u64 {
-        SplitMix64::stream(self.seed, (u64::from(round) << 8) | 1).next()
+        Random::stream(self.seed, (u64::from(round) << 8) | 1).draw()
     }
 
     /// Cells of a round.

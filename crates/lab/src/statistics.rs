@@ -24,14 +24,13 @@
 //! How often that is wrong is not argued but tried: see [`crate::compare::trial`].
 
 pub mod difference;
-pub mod random;
 pub mod unpaired;
 
 use serde::{Deserialize, Serialize};
 use statrs::statistics::{Data, Median, Statistics};
 
 use crate::metric::Better;
-use random::SplitMix64;
+use forebay_block::random::Random;
 
 /// Below this no verdict is given: three rounds agree by chance one time in four.
 pub const ROUNDS_FOR_A_VERDICT: usize = 4;
@@ -207,10 +206,10 @@ pub fn sign_flip(differences: &[f64], seed: u64) -> f64 {
         let as_far = (0..all).filter(|signs| reached(flipped(*signs))).count();
         return as_far as f64 / all as f64;
     }
-    let mut random = SplitMix64::stream(seed, 2);
+    let mut random = Random::stream(seed, 2);
     let as_far = (0..SAMPLED_FLIPS).filter(|_| {
         let sum = differences.chunks(64).map(|chunk| {
-            let signs = random.next();
+            let signs = random.draw();
             let values = chunk.iter().enumerate();
             values
                 .map(|(bit, value)| if signs >> bit & 1 == 1 { -value } else { *value })
@@ -235,10 +234,11 @@ fn log_ratios(pair: Paired<'_>) -> Option<Vec<f64>> {
 
 /// The middle 95 % of the means of resamples.
 fn bootstrap_of_mean(values: &[f64], seed: u64) -> (f64, f64) {
-    let mut random = SplitMix64::stream(seed, 1);
+    let mut random = Random::stream(seed, 1);
     let mut means: Vec<f64> = (0..RESAMPLES)
         .map(|_| {
-            let sum: f64 = (0..values.len()).map(|_| values[random.below(values.len())]).sum();
+            let sum: f64 =
+                (0..values.len()).map(|_| values[random.below(values.len() as u64) as usize]).sum();
             sum / values.len() as f64
         })
         .collect();

@@ -1,30 +1,30 @@
-//! Random numbers that can be replayed: splitmix64. The same seed gives the same numbers on every
-//! machine, which no generator of a library promises from one version to the next.
+//! Draws of the simulation, from the generator of all crates ([`forebay_block::random`]).
 
 use std::ops::Range;
+
+use forebay_block::random;
 
 /// Probability in thousandths.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct PerMille(pub u16);
 
 /// Generator of pseudorandom numbers.
+///
+/// A number below a bound is a remainder here. The recorded seeds of the simulation depend on that,
+/// so it is not [`random::Random::below`].
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct Random(random::Random);
 
 impl Random {
     /// Creates a generator from any seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(random::Random::new(seed))
     }
 
     /// Returns the next number.
     pub fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.draw()
     }
 
     /// Returns a number below `bound`, or 0 if `bound` is 0.
@@ -54,7 +54,7 @@ impl Random {
     /// later.
     #[must_use]
     pub fn fork(&mut self) -> Self {
-        Self(self.draw())
+        Self::new(self.draw())
     }
 }
 

@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use forebay_block::Frame;
 use forebay_block::limits::PAGE;
+use forebay_block::random;
 
 /// State of a published frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -153,18 +154,11 @@ fn mix(frame: Frame, words: [u64; 3]) -> u64 {
 /// Mixes the words and a number so that any one changed bit changes about half of the result. Never
 /// zero.
 pub(crate) fn check_of(number: u32, words: impl IntoIterator<Item = u64>) -> u64 {
-    let mut sum = 0x9e37_79b9_7f4a_7c15 ^ u64::from(number);
+    let mut sum = random::STEP ^ u64::from(number);
     for word in words {
-        sum = finish(sum ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        sum = random::mix(sum ^ word).wrapping_add(random::STEP);
     }
-    finish(sum).max(1)
-}
-
-/// The finishing step of the SplitMix64 generator.
-fn finish(mut word: u64) -> u64 {
-    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
+    random::mix(sum).max(1)
 }
 
 #[cfg(test)]

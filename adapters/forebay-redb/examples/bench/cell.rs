@@ -1,14 +1,14 @@
 //! One job on one arm, in a process of its own.
 
 use std::error::Error;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use forebay::{Engine, Keeper};
+use forebay_block::random::{Random, mix};
 use forebay_redb::Backend;
 use redb::{Database, ReadableDatabase, TableDefinition};
-
-use crate::random::Random;
 
 pub(crate) const JOBS: [&str; 3] = ["commit", "bulk", "random-read"];
 
@@ -113,13 +113,14 @@ impl Cell {
 
     /// Commits a few records durably, as often as there is time.
     fn commit(&self) -> Result<Vec<Metric>, Box<dyn Error>> {
-        let (database, mut random) = (self.open()?, Random(1));
-        self.insert(&database, &mut random, self.records.min(10_000))?;
+        let (database, mut records) = (self.open()?, self.records.min(10_000));
+        self.insert(&database, 0..records)?;
         let mut latencies = Vec::new();
         let (start, before) = (Instant::now(), Usage::now());
         while start.elapsed() < self.time {
             let begin = Instant::now();
-            self.insert(&database, &mut random, COMMIT)?;
+            self.insert(&database, records..records + COMMIT)?;
+            records += COMMIT;
             latencies.push(begin.elapsed());
         }
         Ok(metrics(&mut latencies, start.elapsed(), &before))
@@ -129,7 +130,7 @@ impl Cell {
     fn bulk(&self) -> Result<Vec<Metric>, Box<dyn Error>> {
         let (database, before) = (self.open()?, Usage::now());
         let start = Instant::now();
-        self.insert(&database, &mut Random(1), self.records)?;
+        self.insert(&database, 0..self.records)?;
         let elapsed = start.elapsed();
         let records = self.records as f64;
         let usage = before.since(records);
@@ -143,14 +144,14 @@ impl Cell {
     /// Reads records at random from a database that `bulk` would make.
     fn random_read(&self) -> Result<Vec<Metric>, Box<dyn Error>> {
         let database = self.open()?;
-        self.insert(&database, &mut Random(1), self.records)?;
-        let (keys, mut random) = (Random(1), Random(2));
+        self.insert(&database, 0..self.records)?;
+        let mut random = Random::new(2);
         let read = database.begin_read()?;
         let table = read.open_table(TABLE)?;
         let mut latencies = Vec::new();
         let (start, before) = (Instant::now(), Usage::now());
         while start.elapsed() < self.time {
-            let key = keys.ahead(random.below(self.records));
+            let key = key(random.below(self.records));
             let begin = Instant::now();
             let found = table.get(key)?.ok_or("a record is missing")?;
             assert_eq!(found.value().len(), VALUE);
@@ -159,22 +160,21 @@ impl Cell {
         Ok(metrics(&mut latencies, start.elapsed(), &before))
     }
 
-    fn insert(
-        &self,
-        database: &Database,
-        random: &mut Random,
-        records: u64,
-    ) -> Result<(), Box<dyn Error>> {
+    fn insert(&self, database: &Database, records: Range<u64>) -> Result<(), Box<dyn Error>> {
         let write = database.begin_write()?;
         let mut table = write.open_table(TABLE)?;
-        for _ in 0..records {
-            let key = random.next();
+        for key in records.map(key) {
             table.insert(key, &[key as u8; VALUE][..])?;
         }
         drop(table);
         write.commit()?;
         Ok(())
     }
+}
+
+/// Returns the key of a record: random, so that neighbours in time are not neighbours in the tree.
+fn key(record: u64) -> u64 {
+    mix(record)
 }
 
 fn metrics(latencies: &mut [Duration], elapsed: Duration, before: &Usage) -> Vec<Metric> {

@@ -19,9 +19,10 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{Notes, OPERATIONS, Random, place};
+use super::{Notes, OPERATIONS, place};
 use crate::bio::{Bio, Errno, Operation};
 use crate::device::{Completion, Device, Refused, Tag, Wait};
+use crate::random::Random;
 use crate::time::Moment;
 
 /// Delay of completions.

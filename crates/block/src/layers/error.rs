@@ -15,9 +15,10 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::{Fraction, Notes, Own, Random};
+use super::{Fraction, Notes, Own};
 use crate::bio::{Bio, Errno, Operation, Target};
 use crate::device::{Completion, Device, Refused, Tag, Wait};
+use crate::random::Random;
 use crate::time::Moment;
 
 /// Rule that makes some requests fail.

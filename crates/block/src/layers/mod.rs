@@ -19,17 +19,17 @@
 //! settings can be changed while requests are in flight; a change applies to requests prepared
 //! (for [`Delay`]: completed) from then on.
 
-pub mod chance;
 pub mod delay;
 pub mod error;
+pub mod fraction;
 pub mod limit;
 pub mod null;
 pub mod short;
 pub mod stats;
 
-pub use chance::{Fraction, Random};
 pub use delay::{Delay, Latency};
 pub use error::{Errors, Occasion, Rule, Side};
+pub use fraction::Fraction;
 pub use limit::{Ceiling, Limit, Rate};
 pub use null::NullLayer;
 pub use short::{Short, Shortfalls};

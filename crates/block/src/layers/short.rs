@@ -15,10 +15,11 @@
 
 use alloc::vec::Vec;
 
-use super::{Fraction, Notes, Own, Random};
+use super::{Fraction, Notes, Own};
 use crate::bio::{Bio, Errno, Operation, Segment, Segments};
 use crate::device::{Completion, Device, Refused, Tag, Wait};
 use crate::limits::{PAGE, SECTOR};
+use crate::random::Random;
 use crate::time::Moment;
 
 /// Probabilities of [`Short`].

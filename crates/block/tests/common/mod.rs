@@ -2,40 +2,20 @@
 //! in memory.
 #![allow(dead_code, reason = "each test uses its own part")]
 
+use forebay_block::layers::Fraction;
 use forebay_block::limits::{PAGE, SECTOR, TAGS};
+use forebay_block::random::Random;
 use forebay_block::{
     Bio, Completion, Device, Errno, Moment, Operation, Refused, Segment, Tag, Wait,
 };
-
-/// Random numbers that can be replayed (xorshift).
-pub(crate) struct Chance(u64);
-
-impl Chance {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed | 1)
-    }
-
-    /// A number below `bound`.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) % bound.max(1)
-    }
-
-    /// Returns `true` in `percent` of 100 cases.
-    pub(crate) fn happens(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
 
 /// Behaviour of a device; rates are in per cent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Temper {
     pub(crate) capacity: usize,
-    pub(crate) refuses: u64,
-    pub(crate) shortens: u64,
-    pub(crate) interrupts: u64,
+    pub(crate) refuses: u32,
+    pub(crate) shortens: u32,
+    pub(crate) interrupts: u32,
 }
 
 pub(crate) const CALM: Temper = Temper { capacity: TAGS, refuses: 0, shortens: 0, interrupts: 0 };
@@ -50,7 +30,7 @@ pub(crate) struct Erratic {
     /// Requests taken, in order.
     pub(crate) taken: Vec<Bio>,
     temper: Temper,
-    chance: Chance,
+    random: Random,
     staged: Vec<(Tag, Bio)>,
     moments: u64,
     active: Vec<(Tag, Bio)>,
@@ -66,7 +46,7 @@ impl Erratic {
             doorbells: 0,
             taken: Vec::new(),
             temper,
-            chance: Chance::new(seed),
+            random: Random::new(seed),
             staged: Vec::new(),
             moments: 0,
             active: Vec::new(),
@@ -81,15 +61,15 @@ impl Erratic {
     /// Completes one request at the device: the oldest if calm, otherwise a random one.
     fn complete_one(&mut self) {
         let is_calm = self.temper.shortens == 0;
-        let which = if is_calm { 0 } else { self.chance.below(self.active.len() as u64) as usize };
+        let which = if is_calm { 0 } else { self.random.below(self.active.len() as u64) as usize };
         let (tag, bio) = self.active.remove(which);
         let result = self.serve(&bio);
         self.completed.push(Completion { tag, result });
     }
 
     fn serve(&mut self, bio: &Bio) -> Result<u64, Errno> {
-        if self.chance.happens(self.temper.interrupts) {
-            return Err(if self.chance.happens(50) {
+        if self.random.happens(Fraction::percent(self.temper.interrupts)) {
+            return Err(if self.random.happens(Fraction::percent(50)) {
                 Errno::INTERRUPTED
             } else {
                 Errno::WOULD_BLOCK
@@ -110,8 +90,8 @@ impl Erratic {
 
     fn serve_bytes(&mut self, bio: &Bio, target: usize) -> Result<u64, Errno> {
         let mut length = bio.length;
-        if self.chance.happens(self.temper.shortens) {
-            length = 1 + self.chance.below(length);
+        if self.random.happens(Fraction::percent(self.temper.shortens)) {
+            length = 1 + self.random.below(length);
             let torn = (bio.offset + length) % SECTOR as u64;
             if bio.operation == Operation::Read && torn > 0 {
                 // A read stops between sectors.
@@ -121,7 +101,7 @@ impl Erratic {
         if let Some(page) = self.bad_pages[target] {
             let (start, end) = (page * PAGE as u64, (page + 1) * PAGE as u64);
             if bio.offset < end && start < bio.offset + length {
-                if start <= bio.offset || self.chance.happens(50) {
+                if start <= bio.offset || self.random.happens(Fraction::percent(50)) {
                     return Err(Errno::IO);
                 }
                 length = length.min(start - bio.offset);
@@ -180,7 +160,7 @@ impl Device for Erratic {
             request.segments.iter().map(|segment| u64::from(segment.length())).sum();
         assert_eq!(segments, request.bytes());
         let is_full = self.staged.len() + self.active.len() >= self.temper.capacity;
-        if is_full || self.chance.happens(self.temper.refuses) {
+        if is_full || self.random.happens(Fraction::percent(self.temper.refuses)) {
             return Err(Refused);
         }
         self.staged.push((tag, request.clone()));
@@ -192,7 +172,7 @@ impl Device for Erratic {
         self.doorbells += 1;
         self.active.append(&mut self.staged);
         let least = usize::from(wait != Wait::Not);
-        let count = least.max(self.chance.below(self.active.len() as u64 + 1) as usize);
+        let count = least.max(self.random.below(self.active.len() as u64 + 1) as usize);
         for _ in 0..count.min(self.active.len()) {
             self.complete_one();
         }

@@ -1,6 +1,7 @@
 //! Errors: every request ends as the rules, applied one by one, say.
 
-use forebay_block::layers::{Errors, Fraction, Occasion, Random, Rule, Side};
+use forebay_block::layers::{Errors, Fraction, Occasion, Rule, Side};
+use forebay_block::random::Random;
 use forebay_block::{Bio, Completion, Device, Errno, Operation, Tag, Target, Wait};
 use proptest::prelude::*;
 

@@ -60,13 +60,11 @@ fn tag(hash: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::collections::HashMap;
 
-    fn spread(number: u64) -> u64 {
-        let mixed = (number ^ number >> 31).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        (mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9)
-    }
+    use forebay_block::random::mix;
+
+    use super::*;
 
     #[test]
     fn what_went_lately_is_known_once_and_what_did_not_never() {
@@ -74,16 +72,16 @@ mod tests {
         let mut went: HashMap<u64, u64> = HashMap::new();
         let (mut known, mut lately, mut time) = (0, 0, 0);
         for step in 0..200_000_u64 {
-            let number = spread(step) % 3000;
+            let number = mix(step) % 3000;
             if step % 3 == 0 {
                 time += 1;
-                ghost.remember(spread(number));
+                ghost.remember(mix(number));
                 went.insert(number, time);
             } else {
                 let is_lately = went.remove(&number).is_some_and(|then| time - then < 1000);
-                let is_known = ghost.take(spread(number));
+                let is_known = ghost.take(mix(number));
                 assert!(is_lately || !is_known, "page {number} did not go lately");
-                assert!(!ghost.take(spread(number)), "it comes once");
+                assert!(!ghost.take(mix(number)), "it comes once");
                 known += u64::from(is_known);
                 lately += u64::from(is_lately);
             }
@@ -95,7 +93,7 @@ mod tests {
     fn the_memory_is_fixed() {
         let mut ghost = Ghost::new(100);
         let before = ghost.entries.len();
-        (0..10_000).for_each(|number| ghost.remember(spread(number)));
+        (0..10_000).for_each(|number| ghost.remember(mix(number)));
         assert_eq!(ghost.entries.len(), before);
         assert_eq!(before, 128);
     }

@@ -1,5 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use forebay_block::random::{Random, mix};
 use proptest::prelude::*;
 
 use super::*;
@@ -111,20 +112,6 @@ impl Policy for Lru {
     }
 }
 
-/// Numbers that repeat.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        mix(self.0)
-    }
-
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-}
-
 /// Draws pages by Zipf's law: the n-th most wanted page is wanted 1/n^`skew` times as often as the
 /// first.
 struct Zipf(Vec<f64>);
@@ -140,7 +127,8 @@ impl Zipf {
     }
 
     fn draw(&self, random: &mut Random) -> u64 {
-        let wanted = random.unit() * self.0.last().expect("there are pages");
+        let unit = (random.draw() >> 11) as f64 / (1_u64 << 53) as f64;
+        let wanted = unit * self.0.last().expect("there are pages");
         // Ranks are spread over the file.
         mix(self.0.partition_point(|sum| *sum < wanted) as u64) >> 20
     }
@@ -151,7 +139,7 @@ const FRAMES: u32 = 2000;
 /// The part of the requests for wanted pages that is there, in per cent, after a time of warming
 /// up. A scan interrupts at an interval: it reads pages that nobody reads again.
 fn hits(policy: &mut dyn Policy, skew: f64, scan: Option<(usize, u64)>) -> f64 {
-    let (zipf, mut random) = (Zipf::new(20_000, skew), Random(42));
+    let (zipf, mut random) = (Zipf::new(20_000, skew), Random::new(42));
     let (mut asked, mut found, mut scanned) = (0, 0, 1 << 60);
     for step in 0..200_000 {
         if let Some((every, length)) = scan

@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 
+use forebay_block::random::Random;
 use proptest::prelude::*;
 
 use super::*;
@@ -86,11 +87,10 @@ fn neither_random_nor_backward_reads_ask_for_anything() {
         device.read(page * PAGE..(page + 1) * PAGE, PLENTY);
     }
     assert_eq!(device.windows, []);
-    let mut page = 1;
+    let mut random = Random::new(1);
     for _ in 0..10_000 {
         // Of so few pages that some follow each other by chance.
-        page = page * 48271 % 2_147_483_647;
-        let page = page % 5000;
+        let page = random.below(5000);
         device.read(page * PAGE..(page + 1) * PAGE, PLENTY);
     }
     assert_eq!(device.windows, []);
@@ -100,7 +100,7 @@ fn neither_random_nor_backward_reads_ask_for_anything() {
 fn several_streams_and_random_reads_between_do_not_disturb_each_other() {
     let mut device = Device::default();
     let far = 1 << 17;
-    let mut random = 1;
+    let mut random = Random::new(1);
     for step in 0..1500 {
         for stream in 0..6 {
             let page = stream * far + step;
@@ -108,8 +108,7 @@ fn several_streams_and_random_reads_between_do_not_disturb_each_other() {
         }
         // Once they have shown themselves.
         for _ in 0..if step > 2 { 12 } else { 0 } {
-            random = random * 48271 % 2_147_483_647;
-            let page = (1 << 30) + random;
+            let page = (1 << 30) + random.below(1 << 31);
             device.read(page * PAGE..(page + 1) * PAGE, PLENTY);
         }
     }

@@ -11,12 +11,13 @@ use std::collections::VecDeque;
 use std::path::Path;
 
 use forebay::{Engine, Open};
+use forebay_block::random::Random;
 
 use crate::operation::{Operation, difference};
 use crate::part::Part;
 use crate::support::disturb;
 use crate::support::handle::{Handle, Kind};
-use crate::support::{Random, pattern};
+use crate::support::pattern;
 
 /// Largest sizes of files: of fsx, small, and with all files together more than the cache.
 const SIZES: [u64; 3] = [256 << 10, 40_000, 3 << 20];
@@ -87,7 +88,7 @@ pub(crate) struct Exerciser<'a> {
 
 impl<'a> Exerciser<'a> {
     pub(crate) fn new(engine: &'a Engine, path: &'a Path, shape: Shape, seed: u64) -> Self {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let size = SIZES[random.below(3) as usize];
         let handle = Handle::open(engine, shape.kind, path, Open::create_new()).unwrap();
         Self {
@@ -298,14 +299,14 @@ impl<'a> Exerciser<'a> {
         }
         self.was_leased = self.handles[0].handle.is_leased();
         let operations = 1 + self.random.below(100);
-        let seeds: Vec<u64> = (0..self.shape.threads).map(|_| self.random.next()).collect();
+        let seeds: Vec<u64> = (0..self.shape.threads).map(|_| self.random.draw()).collect();
         let writers =
             self.handles.iter().filter(|opened| opened.role == Role::Writer).map(|one| &one.handle);
         let parts = self.model.chunks_mut(part).zip(writers).zip(seeds);
         let failed: Vec<String> = std::thread::scope(|scope| {
             let start = |(number, ((model, handle), seed)): (usize, ((&'_ mut [u8], _), _))| {
                 let start = (number * part) as u64;
-                Part { model, start, handle, random: Random(seed) }.run(operations)
+                Part { model, start, handle, random: Random::new(seed) }.run(operations)
             };
             let running: Vec<_> =
                 parts.enumerate().map(|part| scope.spawn(move || start(part))).collect();

@@ -16,11 +16,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use exerciser::{Counts, Exerciser, Shape};
+use forebay_block::random::Random;
 use support::disturb::{self, Opens, Over};
 use support::handle::Kind;
 use support::mount::{FileSystem, on};
 use support::other::{self, Other};
-use support::{Random, within};
+use support::within;
 
 /// Operations of one engine; a longer run goes on with a new one, which has other sizes.
 const ROUND: u64 = 25_000;
@@ -116,16 +117,16 @@ struct Round {
 
 impl Round {
     fn run(&self, directory: &Path, other: &mut Other) -> (Counts, Opens, u64) {
-        let mut random = Random(self.seed);
+        let mut random = Random::new(self.seed);
         let errors: &'static Mutex<Vec<String>> = Box::leak(Box::default());
         let engine = disturb::engine(&mut random, errors);
         let paths: Vec<PathBuf> =
             (0..self.files).map(|number| directory.join(number.to_string())).collect();
         let exercisers: Vec<Exerciser<'_>> = paths
             .iter()
-            .map(|path| Exerciser::new(&engine, path, self.shape, random.next()))
+            .map(|path| Exerciser::new(&engine, path, self.shape, random.draw()))
             .collect();
-        let (knobs, opens) = (Random(random.next()), Random(random.next()));
+        let (knobs, opens) = (Random::new(random.draw()), Random::new(random.draw()));
         let is_over = AtomicBool::new(false);
         let (counts, opens, changes) = std::thread::scope(|scope| {
             let over = Over(&is_over);

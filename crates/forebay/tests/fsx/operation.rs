@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::Random;
+use forebay_block::random::Random;
 
 /// One step of a run.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +51,7 @@ impl Operation {
     /// Draws an operation on a file of `model` bytes that may grow to `size`.
     pub(crate) fn draw(random: &mut Random, size: u64, model: u64) -> Self {
         let (at, length) = range(random, size);
-        let salt = random.next();
+        let salt = random.draw();
         match random.below(1000) {
             0..300 => Self::Read { at, length },
             300..310 => {

@@ -1,8 +1,10 @@
 //! Operations of one of several threads that use a file at the same time.
 
+use forebay_block::random::Random;
+
 use crate::operation::difference;
 use crate::support::handle::Handle;
-use crate::support::{Random, pattern};
+use crate::support::pattern;
 
 /// Bytes of a file that one thread may use.
 pub(crate) struct Part<'a> {
@@ -29,7 +31,7 @@ impl Part<'_> {
                     self.write(to, &data)?;
                 }
                 _ => {
-                    let data = pattern(self.random.next(), size);
+                    let data = pattern(self.random.draw(), size);
                     self.write(from, &data)?;
                 }
             }

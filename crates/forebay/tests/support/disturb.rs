@@ -7,8 +7,8 @@ use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use forebay::Engine;
+use forebay_block::random::Random;
 
-use super::Random;
 use super::other::Other;
 
 /// Knobs that can change while an engine with the smallest cache runs, with values to choose from.

@@ -7,7 +7,9 @@
 
 use std::collections::HashMap;
 
-use super::{MIB, Random, mix};
+use forebay_block::random::{Random, mix};
+
+use super::MIB;
 
 const SECTOR: usize = 512;
 
@@ -45,12 +47,12 @@ pub(crate) struct Workload {
 
 impl Workload {
     pub(crate) fn new(seed: u64, shape: Shape) -> Self {
-        Self { random: Random(seed), shape, number: 0 }
+        Self { random: Random::new(seed), shape, number: 0 }
     }
 
     /// Bytes that no other step has, at no other place.
     fn data(&self, length: u64) -> Vec<u8> {
-        let salt = mix(self.number ^ self.random.0);
+        let salt = mix(self.number ^ self.random.clone().draw());
         let words = (0..length.div_ceil(8)).map(|at| mix(salt.wrapping_add(at)).to_le_bytes());
         let mut data: Vec<u8> = words.flatten().collect();
         data.truncate(length as usize);

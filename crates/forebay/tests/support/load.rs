@@ -8,11 +8,12 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use forebay::{Engine, ErrorKind, File, Open};
+use forebay_block::random::Random;
 
 use super::faulty::Disk;
 use super::history::{History, SHAPES, Shape, Step, Workload};
 use super::mount::Mount;
-use super::{Random, eventually, within};
+use super::{eventually, within};
 
 /// What can lose its power under a mounted file system, and have it back.
 pub(crate) trait Power {
@@ -166,7 +167,7 @@ fn take(file: &File, step: &Step) -> forebay::Result<()> {
 pub(crate) fn lose_power_under_load(disk: &mut impl Power, rounds: usize) {
     count_engine_panics();
     let seed = super::seed();
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut synced = 0;
     for round in 0..rounds {
         let errors = Arc::default();
@@ -178,7 +179,7 @@ pub(crate) fn lose_power_under_load(disk: &mut impl Power, rounds: usize) {
             .into_iter()
             .map(|shape| {
                 let path = disk.path().join(format!("{round}-{shape:?}"));
-                let writer = Writer { path, shape, seed: random.next() >> 1 };
+                let writer = Writer { path, shape, seed: random.draw() >> 1 };
                 let (engine, start) = (engine.clone(), Arc::clone(&start));
                 let (power_gone, syncs) = (Arc::clone(&power_gone), Arc::clone(&syncs));
                 std::thread::spawn(move || {

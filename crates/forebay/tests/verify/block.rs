@@ -9,18 +9,18 @@
 
 use std::ops::RangeInclusive;
 
-use crate::support::{Random, mix};
+use forebay_block::random::{Random, mix};
 
 pub(crate) const HEADER: usize = 32;
 const MAGIC: u64 = 0x6b63_6f6c_625f_7866;
 
 /// Returns a block with a payload that no other block has.
 pub(crate) fn made(number: u64, sequence: u64, size: usize) -> Vec<u8> {
-    let mut random = Random(mix(number ^ sequence << 20));
+    let mut random = Random::new(mix(number ^ sequence << 20));
     let mut block = vec![0; size];
     for word in block[HEADER..].chunks_mut(8) {
         let length = word.len();
-        word.copy_from_slice(&random.next().to_le_bytes()[..length]);
+        word.copy_from_slice(&random.draw().to_le_bytes()[..length]);
     }
     let crc = crc32c::crc32c(&block[HEADER..]);
     for (at, field) in [(0, MAGIC), (8, number), (16, sequence)] {

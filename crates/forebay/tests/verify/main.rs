@@ -14,11 +14,12 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use forebay_block::random::Random;
 use support::disturb::{self, Opens, Over};
 use support::handle::Kind;
 use support::mount::{FileSystem, on};
 use support::other::{self, Other};
-use support::{Random, within};
+use support::within;
 use verified::{Counts, Verified};
 
 /// Operations of one engine; a longer run goes on with a new one, which has other sizes.
@@ -85,13 +86,13 @@ fn run(
     directory: &Path,
     other: &mut Other,
 ) -> (Counts, Opens, u64) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let errors: &'static Mutex<Vec<String>> = Box::leak(Box::default());
     let engine = disturb::engine(&mut random, errors);
     let paths: Vec<PathBuf> = (0..FILES).map(|number| directory.join(number.to_string())).collect();
-    let mut create = |path| Verified::create(&engine, kind, path, random.next());
+    let mut create = |path| Verified::create(&engine, kind, path, random.draw());
     let files: Vec<Verified<'_>> = paths.iter().map(|path| create(path)).collect();
-    let (knobs, opens) = (Random(random.next()), Random(random.next()));
+    let (knobs, opens) = (Random::new(random.draw()), Random::new(random.draw()));
     let is_over = AtomicBool::new(false);
     let (counts, opens, changes) = std::thread::scope(|scope| {
         let over = Over(&is_over);

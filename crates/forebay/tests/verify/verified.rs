@@ -5,11 +5,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay::{Engine, Open};
+use forebay_block::random::Random;
 
 use crate::block;
 use crate::support::disturb;
 use crate::support::handle::{Handle, Kind};
-use crate::support::{MIB, PAGE, Random};
+use crate::support::{MIB, PAGE};
 
 /// Threads of a file; block N belongs to thread N modulo this.
 const THREADS: u64 = 2;
@@ -73,7 +74,7 @@ pub(crate) struct Verified<'a> {
 
 impl<'a> Verified<'a> {
     pub(crate) fn create(engine: &'a Engine, kind: Kind, path: &'a Path, seed: u64) -> Self {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let size = SIZES[random.below(6) as usize];
         let blocks = BYTES[random.below(2) as usize] / size as u64;
         let handle = Handle::open(engine, kind, path, Open::create_new()).unwrap();
@@ -125,12 +126,12 @@ impl<'a> Verified<'a> {
     }
 
     fn phase(&mut self, operations: u64) {
-        let seeds: Vec<u64> = (0..THREADS).map(|_| self.random.next()).collect();
+        let seeds: Vec<u64> = (0..THREADS).map(|_| self.random.draw()).collect();
         let file: &Self = self;
         let counts: Vec<Counts> = std::thread::scope(|scope| {
             let start = |(thread, seed)| {
                 let handle = &file.handles[thread as usize];
-                let random = Random(seed);
+                let random = Random::new(seed);
                 Owner { file, thread, handle, random, counts: Counts::default() }.run(operations)
             };
             let running: Vec<_> =

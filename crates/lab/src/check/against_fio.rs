@@ -24,8 +24,8 @@ use crate::fio_program;
 use crate::metric;
 use crate::request::{DATA_FILE, Operation};
 use crate::schema::{self, Comparison, Row};
-use crate::statistics::random::SplitMix64;
 use crate::statistics::{Paired, distance, mean, noise_floor, ratio, verdict};
+use forebay_block::random::Random;
 
 /// The arms, in the order of an even round.
 pub const FIO_ARMS: [&str; 4] = ["lab", "fio", "lab-again", "fio-again"];
@@ -96,11 +96,11 @@ pub fn against_fio(
     check.lab(&shapes[0], ground.seed)?;
     for round in 0..ground.rounds {
         tell(&format!("round {} of {}", round + 1, ground.rounds));
-        let mut random = SplitMix64::stream(ground.seed, u64::from(round) << 8);
+        let mut random = Random::stream(ground.seed, u64::from(round) << 8);
         let mut order: Vec<usize> = (0..shapes.len()).collect();
         random.shuffle(&mut order);
         for at in order {
-            let seed = random.next();
+            let seed = random.draw();
             for place in places(round) {
                 let result = check.cell(&shapes[at], FIO_ARMS[place], seed)?;
                 measured[at * FIO_ARMS.len() + place].rounds.push(result);

@@ -16,8 +16,8 @@ use crate::compare::trial::{ARMS, BASE, judged, order};
 use crate::request::{Operation, Pattern, RequestDevice, RequestSpec, Submitter, Switch};
 use crate::schema::{self, Comparison, Row};
 use crate::statistics::Verdict;
-use crate::statistics::random::SplitMix64;
 use crate::through::{KernelMerges, Poll, RequestCell, Way};
+use forebay_block::random::Random;
 
 /// Comparisons of a thing with itself.
 const SAME: u32 = 20;
@@ -147,7 +147,7 @@ impl Trial {
         cell: &dyn Fn(&str, u64) -> Cell,
         rows: &mut Vec<Row>,
     ) -> Result<Option<Said>, CheckError> {
-        let seed = SplitMix64::stream(ground.seed, u64::from(self.number)).next();
+        let seed = Random::stream(ground.seed, u64::from(self.number)).draw();
         let job = format!("{} {}", self.number + 1, self.title);
         let mut measured =
             ARMS.map(|arm| Measured { job: job.clone(), arm: arm.to_owned(), rounds: Vec::new() });
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_is_calm_holds() {
-        let mut random = SplitMix64::new(3);
+        let mut random = Random::new(3);
         let found = on(|spec| of_device(spec) * (1.0 + random.below(1000) as f64 / 1e5));
         assert!(found.holds(), "{found:?}");
         assert_eq!((found.same.len(), found.found()), (20, 3));
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_machine_on_which_all_devices_are_one_finds_nothing() {
-        let mut random = SplitMix64::new(3);
+        let mut random = Random::new(3);
         let found = on(|_| 50_000.0 * (1.0 + random.below(1000) as f64 / 1e5));
         assert!(!found.holds() && found.found() == 0, "{found:?}");
     }

@@ -181,7 +181,7 @@ fn told_round(round: usize, share: f64) -> String {
 mod tests {
     use super::*;
     use crate::cell::CellResult;
-    use crate::statistics::random::SplitMix64;
+    use forebay_block::random::Random;
 
     fn measured(arm: &str, values: &[f64]) -> Measured {
         let result = |value: &f64| CellResult {
@@ -215,9 +215,9 @@ mod tests {
         assert_eq!(inversions(4), [1.0, 3.0, 5.0, 6.0, 5.0, 3.0, 1.0]);
         let rising: Vec<f64> = (0..30).map(f64::from).collect();
         assert!(trend_by_chance(&rising) < 1e-6);
-        let mut random = SplitMix64::stream(7, 1);
+        let mut random = Random::stream(7, 1);
         let found = (0..400).filter(|_| {
-            let values: Vec<f64> = (0..24).map(|_| random.next() as f64).collect();
+            let values: Vec<f64> = (0..24).map(|_| random.draw() as f64).collect();
             trend_by_chance(&values) <= RARE
         });
         assert!((5..40).contains(&found.count()), "one in twenty has a trend by chance");

@@ -18,8 +18,8 @@ use super::judge::{Judging, judge};
 use crate::cell::CellResult;
 use crate::schema::Comparison;
 use crate::statistics::Verdict;
-use crate::statistics::random::SplitMix64;
 use crate::suite::Base;
+use forebay_block::random::Random;
 
 /// What is judged.
 pub const METRIC: &str = "iops";
@@ -141,7 +141,7 @@ pub fn judged(measured: &[Measured], seed: u64) -> Option<Comparison> {
 #[must_use]
 pub fn order(seed: u64, round: u32) -> [&'static str; 3] {
     let mut arms = ARMS;
-    SplitMix64::stream(seed, u64::from(round) << 8).shuffle(&mut arms);
+    Random::stream(seed, u64::from(round) << 8).shuffle(&mut arms);
     arms
 }
 
@@ -155,14 +155,14 @@ fn measured(arm: &str, values: &[f64]) -> Measured {
 }
 
 fn seed_of(seed: u64, stream: u64, trial: u32) -> u64 {
-    SplitMix64::stream(seed, stream << 32 | u64::from(trial)).next()
+    Random::stream(seed, stream << 32 | u64::from(trial)).draw()
 }
 
 /// A machine of some noise.
 #[derive(Clone, Debug)]
 pub struct Machine {
     noise: Noise,
-    random: SplitMix64,
+    random: Random,
     /// How much of its noise there is: a hundredth to a fifth.
     amount: f64,
     /// Of the cell before: a deviation, or which state it was in.
@@ -175,7 +175,7 @@ impl Machine {
     /// For a comparison of so many rounds.
     #[must_use]
     pub fn new(noise: Noise, rounds: u32, seed: u64) -> Self {
-        let mut random = SplitMix64::stream(seed, 5);
+        let mut random = Random::stream(seed, 5);
         // As many quiet machines as loud ones, whatever the scale.
         let amount = 0.01 * 20f64.powf(unit(&mut random));
         Self::of(noise, amount, rounds, random)
@@ -184,11 +184,11 @@ impl Machine {
     /// One whose noise is so much of its speed.
     #[must_use]
     pub fn with_amount(noise: Noise, amount: f64, rounds: u32, seed: u64) -> Self {
-        Self::of(noise, amount, rounds, SplitMix64::stream(seed, 5))
+        Self::of(noise, amount, rounds, Random::stream(seed, 5))
     }
 
-    fn of(noise: Noise, amount: f64, rounds: u32, mut random: SplitMix64) -> Self {
-        let steps_in = random.below(rounds.max(1) as usize) as u32;
+    fn of(noise: Noise, amount: f64, rounds: u32, mut random: Random) -> Self {
+        let steps_in = random.below(u64::from(rounds.max(1))) as u32;
         let state = if noise == Noise::Bimodal { f64::from(random.below(2) as u32) } else { 0.0 };
         Self { noise, random, amount, state, steps_in }
     }
@@ -240,8 +240,8 @@ impl Machine {
 }
 
 /// Above 0, at most 1.
-fn unit(random: &mut SplitMix64) -> f64 {
-    ((random.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
+fn unit(random: &mut Random) -> f64 {
+    ((random.draw() >> 11) + 1) as f64 / (1u64 << 53) as f64
 }
 
 #[cfg(test)]

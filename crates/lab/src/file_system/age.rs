@@ -14,7 +14,7 @@ use rustix::fs::{FallocateFlags, fallocate, statvfs, syncfs};
 use rustix::io::Errno;
 
 use crate::scratch::Stop;
-use crate::statistics::random::SplitMix64;
+use forebay_block::random::Random;
 
 use super::spec::LEFT_PERCENT;
 
@@ -66,7 +66,7 @@ pub(super) fn age(mount_point: &Path, stop: &Stop) -> io::Result<Aged> {
     fallocate(File::create(&room)?, FallocateFlags::empty(), 0, ROOM_BYTES)?;
     let files = fill(&directory, stop)?;
     fs::remove_file(room)?;
-    let mut random = SplitMix64::stream(1, 5);
+    let mut random = Random::stream(1, 5);
     let mut holes = 0;
     for number in 0..files {
         refuse_stopped(stop)?;
@@ -101,12 +101,12 @@ fn fill(directory: &Path, stop: &Stop) -> io::Result<u64> {
 
 /// One hole in each so many bytes, so that the share is right; where in them and how long is
 /// random.
-fn punch(file: &File, random: &mut SplitMix64) -> io::Result<u64> {
+fn punch(file: &File, random: &mut Random) -> io::Result<u64> {
     let length = file.metadata()?.len();
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let (mut offset, mut holes) = (0, 0);
     loop {
-        let hole = (random.next() % HOLE_STEPS + 1) * HOLE_STEP_BYTES;
+        let hole = (random.draw() % HOLE_STEPS + 1) * HOLE_STEP_BYTES;
         let kept = hole * (100 - LEFT_PERCENT) / LEFT_PERCENT / HOLE_STEP_BYTES * HOLE_STEP_BYTES;
         if offset + kept + hole > length {
             return Ok(holes);

@@ -7,10 +7,8 @@
 //! it. Writing a range twice writes the same: an overwrite that was lost is not noticed, one that
 //! went astray is.
 
-use super::shuffle::{fold, mix};
+use forebay_block::random::{STEP, fold, mix};
 
-/// Odd, so that multiplying by it loses nothing and can be undone.
-const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 const WORD: u64 = 8;
 
 /// The content of one file.
@@ -92,7 +90,8 @@ impl Content {
         }
     }
 
-    /// What stands there instead: the multiplication undone tells from where in this file it came.
+    /// Names other content. The step is odd, so undoing the multiplication finds the place in this
+    /// file that the content came from.
     fn name(self, found: &[u8]) -> String {
         let Some(bytes) = found.first_chunk::<8>() else { return "other data".into() };
         let word = u64::from_le_bytes(*bytes);

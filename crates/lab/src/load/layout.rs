@@ -18,11 +18,11 @@ use super::CellError;
 use super::content::Content;
 use super::guard;
 use super::sequence::{Range, Sequence};
-use super::shuffle::{Random, fold};
 use crate::cell::Verify;
 use crate::job::{
     Amount, Create, Devices, Fallocate, FileSize, Invalidate, Job, Overwrite, Workload,
 };
+use forebay_block::random::{Random, fold};
 
 /// A job with everything known that its thread needs.
 #[derive(Debug)]
@@ -214,7 +214,7 @@ impl Ground<'_> {
             .files
             .iter()
             .enumerate()
-            .map(|(number, name)| self.resolve_file(job, number as u64, name, lengths.next()))
+            .map(|(number, name)| self.resolve_file(job, number as u64, name, lengths.draw()))
             .collect();
         let files = files?;
         let ranges_bytes: u64 = files.iter().map(|file| file.range.length).sum();

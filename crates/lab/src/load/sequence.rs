@@ -8,7 +8,8 @@
 
 use crate::job::{BlockSize, Direction, Job, NextFile, Order, RandomMap, TimeBased};
 
-use super::shuffle::{Permutation, Random, fold};
+use super::shuffle::Permutation;
+use forebay_block::random::{Random, fold};
 
 /// One read or write of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,7 +115,11 @@ impl Sequence {
         match self.direction {
             Direction::Read => Kind::Read,
             Direction::Write => Kind::Write,
-            Direction::Mixed { read_percent } if self.random.percent(read_percent) => Kind::Read,
+            Direction::Mixed { read_percent }
+                if self.random.below(100) < u64::from(read_percent) =>
+            {
+                Kind::Read
+            }
             Direction::Mixed { .. } => Kind::Write,
         }
     }

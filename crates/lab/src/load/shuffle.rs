@@ -1,4 +1,4 @@
-//! Random numbers that replay, and a random order without a table.
+//! A random order without a table.
 //!
 //! A job that touches each block exactly once in random order would need a list of its blocks or a
 //! bitmap of those it has seen; both cost memory that would be charged to the arm under test, and
@@ -7,45 +7,7 @@
 //! permutes those (at most two steps on average). The price is about twenty nanoseconds a block.
 //! Good enough to scatter offsets; no secret is kept with it.
 
-/// A generator of 64 random bits at a time; the same seed gives the same bits everywhere.
-#[derive(Clone, Debug)]
-pub(crate) struct Random {
-    state: u64,
-}
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self { state: seed }
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.state)
-    }
-
-    /// A number below `bound`; zero if that is zero.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        let wide = u128::from(self.next()) * u128::from(bound);
-        (wide >> 64) as u64
-    }
-
-    /// Whether a chance of so many in a hundred came true.
-    pub(crate) fn percent(&mut self, percent: u8) -> bool {
-        self.below(100) < u64::from(percent)
-    }
-}
-
-/// Spreads the bits of a number over all of it; one to one.
-pub(crate) fn mix(value: u64) -> u64 {
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
-}
-
-/// Folds a further number into a seed.
-pub(crate) fn fold(seed: u64, value: u64) -> u64 {
-    mix(seed ^ mix(value.wrapping_add(0x9e37_79b9_7f4a_7c15)))
-}
+use forebay_block::random::{Random, mix};
 
 const ROUNDS: usize = 4;
 
@@ -66,7 +28,7 @@ impl Permutation {
         let mut random = Random::new(seed);
         Self {
             bound,
-            keys: std::array::from_fn(|_| random.next()),
+            keys: std::array::from_fn(|_| random.draw()),
             low_bits: bits / 2,
             high_bits: bits.div_ceil(2),
         }
@@ -128,12 +90,5 @@ mod tests {
         assert!(adjacent < 20, "{adjacent} neighbours stayed neighbours");
         let same = (0..10_000).filter(|&at| one.at(at) == other.at(at)).count();
         assert!(same < 20, "two seeds agree {same} times");
-    }
-
-    #[test]
-    fn below_stays_below() {
-        let mut random = Random::new(5);
-        assert!((0..1000).all(|_| random.below(7) < 7));
-        assert_eq!(random.below(0), 0);
     }
 }

@@ -23,10 +23,10 @@ use super::clock::{Measured, Meter, histogram};
 use super::probes::content;
 use super::spec::{Beside, FilesWay, ProgramCell, ProgramWay};
 use super::store::Store;
-use crate::load::shuffle::Random;
 use crate::load::window::start_writeback;
 use crate::load::{CellError, ring};
 use crate::request::DATA_FILE;
+use forebay_block::random::Random;
 
 const DIRECTORIES: usize = 16;
 const THREADS: usize = 8;

@@ -15,8 +15,8 @@ use super::spec::{Beside, COMMIT_FILE_BYTES, ProgramWay, RESIDENT_BYTES, SMALL_F
 use super::store::{Handle, How, Store};
 use super::{Stage, beside, drop_from_cache};
 use crate::load::CellError;
-use crate::load::shuffle::Random;
 use crate::request::DATA_FILE;
+use forebay_block::random::Random;
 
 const BLOCK: usize = 4096;
 const PUT_BYTES: usize = 16_384;
@@ -61,7 +61,7 @@ pub(super) fn log(stage: &Stage<'_>) -> Result<Measured, CellError> {
     let (least, most) = RECORD_BYTES;
     let prepare = |index: u32| {
         let mut random = Random::new(stage.cell.seed ^ u64::from(index) << 32);
-        let (record, file, sync, bytes) = (content(most, random.next()), &file, &sync, &bytes);
+        let (record, file, sync, bytes) = (content(most, random.draw()), &file, &sync, &bytes);
         Ok(move |turn: u64| {
             let length = least + random.below((most - least + 1) as u64) as usize;
             let began = Instant::now();
@@ -277,7 +277,7 @@ pub(super) fn written(measured: Measured, bytes_each: u64) -> Measured {
 /// Bytes that cannot be compressed.
 pub(super) fn content(bytes: usize, seed: u64) -> Vec<u8> {
     let mut random = Random::new(seed);
-    let words = (0..bytes.div_ceil(8)).flat_map(|_| random.next().to_le_bytes());
+    let words = (0..bytes.div_ceil(8)).flat_map(|_| random.draw().to_le_bytes());
     words.take(bytes).collect()
 }
 

@@ -8,8 +8,8 @@
 //! *ranks* of the per-round differences (Wilcoxon's): as exact, and a stall is one round among
 //! others.
 
-use super::random::SplitMix64;
 use super::{Paired, RESAMPLES, ROUNDS_FOR_A_VERDICT, level, median, sample_stddev, sign_flip};
+use forebay_block::random::Random;
 
 /// How much an arm's metric is above its base's.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -36,14 +36,14 @@ pub fn difference(pair: Paired<'_>, seed: u64) -> Option<Apart> {
         return None;
     }
     let value = median(arm)? - median(base)?;
-    let mut random = SplitMix64::stream(seed, 3);
+    let mut random = Random::stream(seed, 3);
     let mut drawn = (Vec::with_capacity(arm.len()), Vec::with_capacity(arm.len()));
     let mut values: Vec<f64> = (0..RESAMPLES)
         .map(|_| {
             drawn.0.clear();
             drawn.1.clear();
             for _ in 0..arm.len() {
-                let round = random.below(arm.len());
+                let round = random.below(arm.len() as u64) as usize;
                 drawn.0.push(arm[round]);
                 drawn.1.push(base[round]);
             }

@@ -4,8 +4,8 @@
 
 use statrs::statistics::Statistics;
 
-use super::random::SplitMix64;
 use super::{RESAMPLES, ROUNDS_FOR_A_VERDICT, distance};
+use forebay_block::random::Random;
 
 /// A ratio of two means over logarithms.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -42,9 +42,10 @@ pub fn apart(first: &[f64], second: &[f64], seed: u64) -> Option<Apart> {
     };
     let (first, second) = (logs(first)?, logs(second)?);
     let ratio = (Statistics::mean(second.iter()) - Statistics::mean(first.iter())).exp();
-    let mut random = SplitMix64::stream(seed, 3);
+    let mut random = Random::stream(seed, 3);
     let mut resampled = |values: &[f64]| {
-        let sum: f64 = (0..values.len()).map(|_| values[random.below(values.len())]).sum();
+        let sum: f64 =
+            (0..values.len()).map(|_| values[random.below(values.len() as u64) as usize]).sum();
         sum / values.len() as f64
     };
     let mut ratios: Vec<f64> =

@@ -1,5 +1,6 @@
 //! Each operation by itself, then many at random against a plain model of frames and bytes.
 
+use forebay_block::random::Random;
 use forebay_block::{Class, Segments, Source};
 
 use super::*;
@@ -158,24 +159,11 @@ fn nothing_happens_before_the_doorbell_and_the_order_is_kept() {
     assert_eq!(done.iter().map(|done| done.tag.0).collect::<Vec<_>>(), [0, 1]);
 }
 
-/// Small, seeded, good enough: splitmix64 (Steele, Lea, Flood 2014).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-}
-
 #[test]
 fn random_requests_agree_with_plain_copies() {
     const BOUND: usize = 60_000;
     let (mut memory, arena) = device(b"", BOUND as u64);
-    let mut random = Random(4);
+    let mut random = Random::new(4);
     let mut frames = vec![0u8; 16 * PAGE];
     for frame in 0..16u8 {
         fill(&arena, frame.into(), frame + 1);

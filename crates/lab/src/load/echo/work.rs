@@ -3,13 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use crate::statistics::random::SplitMix64;
+use forebay_block::random::Random;
 
 /// Work that varies from message to message, evenly between none and twice its mean.
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
     mean: Duration,
-    random: SplitMix64,
+    random: Random,
     message_bytes: usize,
 }
 
@@ -17,7 +17,7 @@ impl Work {
     pub(crate) fn new(load: &crate::echo::EchoLoad, seed: u64) -> Self {
         Self {
             mean: Duration::from_micros(load.work_micros.into()),
-            random: SplitMix64::stream(seed, 3),
+            random: Random::stream(seed, 3),
             message_bytes: load.message_bytes as usize,
         }
     }
@@ -37,7 +37,7 @@ impl Work {
         let whole = *before / self.message_bytes;
         *before %= self.message_bytes;
         for _ in 0..whole {
-            let share = self.random.next() >> 11;
+            let share = self.random.draw() >> 11;
             self.turn((self.mean * 2).mul_f64(share as f64 / (1_u64 << 53) as f64));
         }
     }

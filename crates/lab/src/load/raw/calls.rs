@@ -6,11 +6,12 @@ use std::time::Instant;
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 
+use super::open_direct;
 use super::tally::Tally;
-use super::{Offsets, open_direct};
 use crate::cell::CellResult;
 use crate::load::CellError;
 use crate::load::lane::Buffers;
+use crate::load::request::offsets::Offsets;
 use crate::request::{Operation, RequestSpec};
 
 pub(super) fn run(spec: &RequestSpec, path: &Path) -> Result<CellResult, CellError> {

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::request::DATA_FILE;
 use crate::scratch::Stop;
-use crate::statistics::random::SplitMix64;
+use forebay_block::random::Random;
 
 /// Written at a time.
 const PIECE_BYTES: usize = 1 << 20;
@@ -49,7 +49,7 @@ pub fn is_laid_out(directory: &Path, bytes: u64) -> bool {
 }
 
 fn fill(mut file: &File, bytes: u64, seed: u64, stop: &Stop) -> io::Result<LaidOut> {
-    let mut random = SplitMix64::stream(seed, 4);
+    let mut random = Random::stream(seed, 4);
     let mut piece = vec![0; PIECE_BYTES];
     let mut left = bytes;
     while left > 0 {
@@ -57,7 +57,7 @@ fn fill(mut file: &File, bytes: u64, seed: u64, stop: &Stop) -> io::Result<LaidO
             return Ok(LaidOut::Stopped);
         }
         for word in piece.as_chunks_mut::<8>().0 {
-            *word = random.next().to_le_bytes();
+            *word = random.draw().to_le_bytes();
         }
         let length = left.min(PIECE_BYTES as u64);
         file.write_all(&piece[..length as usize])?;

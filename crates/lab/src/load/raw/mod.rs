@@ -93,37 +93,5 @@ fn open_direct(spec: &RequestSpec, path: &Path) -> Result<File, CellError> {
     })
 }
 
-/// Which blocks come next: the same for every arm of a round.
-#[derive(Debug)]
-struct Offsets {
-    random: Option<super::shuffle::Random>,
-    blocks: u64,
-    next: u64,
-    block_bytes: u64,
-}
-
-impl Offsets {
-    fn new(spec: &RequestSpec) -> Self {
-        let random = match spec.pattern {
-            crate::request::Pattern::Random => Some(super::shuffle::Random::new(spec.seed)),
-            crate::request::Pattern::Sequential => None,
-        };
-        let block_bytes = u64::from(spec.block_bytes);
-        Self { random, blocks: spec.file_bytes / block_bytes, next: 0, block_bytes }
-    }
-
-    fn next(&mut self) -> u64 {
-        let block = match &mut self.random {
-            Some(random) => random.below(self.blocks),
-            None => {
-                let block = self.next;
-                self.next = (block + 1) % self.blocks;
-                block
-            }
-        };
-        block * self.block_bytes
-    }
-}
-
 #[cfg(test)]
 mod tests;

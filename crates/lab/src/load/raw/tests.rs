@@ -81,21 +81,6 @@ fn every_way_reads_and_writes_the_file_at_every_batch() {
 }
 
 #[test]
-fn sequential_blocks_come_one_after_the_other_and_random_ones_by_the_seed() {
-    let mut offsets =
-        Offsets::new(&RequestSpec { file_bytes: 3 * 4096, ..spec(Pattern::Sequential) });
-    let seen: Vec<u64> = (0..4).map(|_| offsets.next()).collect();
-    assert_eq!(seen, [0, 4096, 8192, 0]);
-    let draw = |seed| {
-        let mut offsets = Offsets::new(&RequestSpec { seed, ..spec(Pattern::Random) });
-        (0..64).map(|_| offsets.next()).collect::<Vec<u64>>()
-    };
-    assert_eq!(draw(1), draw(1));
-    assert_ne!(draw(1), draw(2));
-    assert!(draw(1).iter().all(|offset| offset % 4096 == 0 && *offset < 1 << 20));
-}
-
-#[test]
 fn what_makes_no_sense_is_refused() {
     let directory = directory();
     let refused = |change: fn(&mut RequestSpec)| {

@@ -16,10 +16,11 @@ use std::time::Instant;
 
 use io_uring::{IoUring, opcode, squeue, types};
 
+use super::open_direct;
 use super::tally::Tally;
-use super::{Offsets, open_direct};
 use crate::cell::CellResult;
 use crate::load::lane::Buffers;
+use crate::load::request::offsets::Offsets;
 use crate::load::{CellError, ring};
 use crate::manifest::mount;
 use crate::request::{Operation, RequestSpec, Switch};

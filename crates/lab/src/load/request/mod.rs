@@ -12,7 +12,7 @@
 mod device;
 mod drive;
 mod figures;
-mod offsets;
+pub(crate) mod offsets;
 mod thread;
 mod way;
 

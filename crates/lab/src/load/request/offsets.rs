@@ -1,45 +1,43 @@
 //! Where the next block is: a few instructions, because they are paid for every bio.
 //!
-//! Drawn with replacement, from xorshift64* (S. Vigna, "An experimental exploration of Marsaglia's
-//! xorshift generators, scrambled", 2016). The same seed gives the same blocks.
+//! Drawn with replacement. The same seed gives the same blocks in every arm.
+
+use forebay_block::random::Random;
 
 use crate::request::{Pattern, RequestSpec};
 
 /// Block after block of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Offsets {
-    pattern: Pattern,
-    /// Never zero where it is drawn from.
-    state: u64,
+    next: Next,
     blocks: u64,
     block_bytes: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Next {
+    Sequential(u64),
+    Random(Random),
 }
 
 impl Offsets {
     pub(crate) fn new(spec: &RequestSpec) -> Self {
         let block_bytes = u64::from(spec.block_bytes);
-        let state = match spec.pattern {
-            // Spread, so that seeds that differ in little give streams that differ in much.
-            Pattern::Random => spec.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
-            Pattern::Sequential => 0,
+        let next = match spec.pattern {
+            Pattern::Random => Next::Random(Random::new(spec.seed)),
+            Pattern::Sequential => Next::Sequential(0),
         };
-        Self { pattern: spec.pattern, state, blocks: spec.file_bytes / block_bytes, block_bytes }
+        Self { next, blocks: spec.file_bytes / block_bytes, block_bytes }
     }
 
     /// The byte the next block begins at.
     #[inline]
     pub(crate) fn next(&mut self) -> u64 {
-        let block = match self.pattern {
-            Pattern::Random => {
-                self.state ^= self.state >> 12;
-                self.state ^= self.state << 25;
-                self.state ^= self.state >> 27;
-                let drawn = self.state.wrapping_mul(0x2545_f491_4f6c_dd1d);
-                ((u128::from(drawn) * u128::from(self.blocks)) >> 64) as u64
-            }
-            Pattern::Sequential => {
-                let block = self.state;
-                self.state = if block + 1 == self.blocks { 0 } else { block + 1 };
+        let block = match &mut self.next {
+            Next::Random(random) => random.below(self.blocks),
+            Next::Sequential(next) => {
+                let block = *next;
+                *next = if block + 1 == self.blocks { 0 } else { block + 1 };
                 block
             }
         };

@@ -91,6 +91,8 @@ pub(crate) enum Command {
 #[derive(Debug)]
 pub(crate) struct CompareRequest {
     pub(crate) suites: Vec<Suite>,
+    /// Names of the arms that the user added.
+    pub(crate) own_arms: Vec<String>,
     pub(crate) form: Form,
     pub(crate) scale: Option<f64>,
     pub(crate) target: TargetAsked,
@@ -244,7 +246,7 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
         None => shipped(&BARE)?,
     };
     let suites = match &repeated {
-        Some(repeated) => repeat::suites(repeated).map_err(refused)?,
+        Some(repeated) => repeat::suites(repeated)?,
         None => suites,
     };
     let job_files = match &repeated {
@@ -279,6 +281,7 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
         repeated,
         tells_host_name: typed.host_name,
         suites,
+        own_arms: own.into_iter().map(|arm| arm.name).collect(),
         processors: processors
             .map_err(|error| Failure::usage(format!("--cpus: {error}")))?
             .unwrap_or_default(),

@@ -266,9 +266,9 @@ fn what_cannot_be_is_refused_before_anything_runs() {
     assert_eq!(fs::read_to_string(here.join("full/file")).unwrap(), "mine");
 }
 
-/// What would be written over is for who does it again to say.
+/// The user decides what a repeated comparison may write over, and set on the machine.
 #[test]
-fn a_target_is_never_taken_from_a_bundle() {
+fn targets_and_settings_are_never_taken_from_a_bundle() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let here = directory.path();
     let bundle = |name: &str, words: &[&str]| {
@@ -300,6 +300,15 @@ fn a_target_is_never_taken_from_a_bundle() {
     assert!(
         code == Some(2)
             && err.contains("it made file systems on a device; give the --scratch of this machine"),
+        "{err}"
+    );
+    bundle("settings", &[]);
+    let file = "settings/job-files/01-small.toml";
+    let sets = "through = \"queue\"\nmachine = { \"sysctl.vm.swappiness\" = \"1\" }";
+    fs::write(here.join(file), SUITE.replacen("through = \"queue\"", sets, 1)).unwrap();
+    let Said { code, err, .. } = forebay(&["compare", "--from", "settings"], here);
+    assert!(
+        code == Some(2) && err.contains(&format!("{file}: it sets sysctl.vm.swappiness=1 on this")),
         "{err}"
     );
     bundle("run", &[]);

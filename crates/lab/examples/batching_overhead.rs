@@ -18,7 +18,7 @@ use forebay_lab::cell::Cell;
 use forebay_lab::child::{Watch, cell_main, is_cell, run_cell_watched};
 use forebay_lab::request::{Operation, Pattern, RequestDevice, RequestSpec, Submitter, Switch};
 use forebay_lab::statistics::{Paired, mean, noise_floor, ratio};
-use forebay_lab::through::{KernelMerges, Poll, RequestCell, Way};
+use forebay_lab::through::{Poll, RequestCell, Way};
 
 /// The arms of a round.
 const ARMS: [(&str, Batching); 3] =
@@ -73,12 +73,10 @@ fn measure() -> Result<(), String> {
 }
 
 fn cell(way: Way, spec: RequestSpec, directory: &Path) -> Cell {
-    let (kernel_merges, poll) = (KernelMerges::AsSet, Poll::Never);
     Cell::Requests(RequestCell {
         way,
         spec,
-        kernel_merges,
-        poll,
+        poll: Poll::Never,
         directory: directory.to_owned(),
         target: None,
     })

@@ -21,18 +21,12 @@ use serde::{Deserialize, Serialize};
 use crate::batching::{self, Batching, Ring};
 use crate::cell::Cell;
 use crate::load::{CellError, CellReport, report};
-use crate::nomerges::{self, Held};
 use crate::processors;
 use crate::profile::Profile;
 use crate::programs;
-use crate::through::KernelMerges;
 
 /// The hidden first argument of a program that is to run one cell.
 pub const CELL_ARGUMENT: &str = "__cell";
-
-/// The hidden first argument of a program that is to hold a queue's merging off; see
-/// [`crate::nomerges`].
-pub const HOLD_ARGUMENT: &str = "__hold-nomerges";
 
 /// Names the program to start instead of the current one.
 pub const PROGRAM_VARIABLE: &str = "FOREBAY_CELL_PROGRAM";
@@ -102,7 +96,6 @@ fn run_watched_in_child_of(
     watch: &Watch,
     stop: &AtomicBool,
 ) -> Result<CellReport, CellError> {
-    let _held = hold(program, cell)?;
     let text = serde_json::to_vec(&Told {
         cell,
         processors: processors.to_vec(),
@@ -138,34 +131,15 @@ fn run_watched_in_child_of(
     }
 }
 
-/// Has the kernel's merging off as long as the value lives, where the cell asks for that.
-fn hold(program: &Path, cell: &Cell) -> Result<Option<Held>, CellError> {
-    match cell {
-        Cell::Requests(cell) if cell.kernel_merges == KernelMerges::Off => {
-            nomerges::hold(program, cell.place()).map(Some).map_err(CellError::unavailable)
-        }
-        Cell::Requests(_)
-        | Cell::Jobs(_)
-        | Cell::Copies(_)
-        | Cell::Echo(_)
-        | Cell::Fio(_)
-        | Cell::Program(_) => Ok(None),
-    }
-}
-
-/// For `main`: whether the arguments ask for a cell, or for what a cell needs beside it.
+/// For `main`: whether the arguments ask for a cell.
 #[must_use]
 pub fn is_cell(mut arguments: impl Iterator<Item = OsString>) -> bool {
-    arguments.nth(1).is_some_and(|first| first == CELL_ARGUMENT || first == HOLD_ARGUMENT)
+    arguments.nth(1).is_some_and(|first| first == CELL_ARGUMENT)
 }
 
 /// What the program does when [`is_cell`] says so of its arguments.
 #[must_use]
 pub fn cell_main() -> ExitCode {
-    let mut arguments = std::env::args_os().skip(1);
-    if arguments.next().is_some_and(|first| first == HOLD_ARGUMENT) {
-        return nomerges::holder_main(arguments.next());
-    }
     let parent = getppid();
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     if getppid() != parent {

@@ -21,7 +21,6 @@ pub mod manifest;
 pub mod metric;
 pub mod nearest;
 pub mod netbench;
-pub mod nomerges;
 pub mod plan;
 pub mod processors;
 pub mod profile;

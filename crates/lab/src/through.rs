@@ -177,17 +177,6 @@ impl std::str::FromStr for Through {
     }
 }
 
-/// Whether the kernel may merge what is handed over together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum KernelMerges {
-    /// As the device is set.
-    #[default]
-    AsSet,
-    /// Not while the cell runs: `queue/nomerges` of the device is 2. Needs root.
-    Off,
-}
-
 /// Whether completions are polled for rather than told by an interrupt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -206,8 +195,6 @@ pub struct RequestCell {
     pub way: Way,
     /// What.
     pub spec: RequestSpec,
-    /// Whether the kernel may merge.
-    pub kernel_merges: KernelMerges,
     /// Whether completions are polled for.
     pub poll: Poll,
     /// Where the laid-out file is, if it needs one: an existing directory.

@@ -180,7 +180,7 @@ pub enum TuningError {
         meant: String,
     },
     /// It may not be written.
-    #[error("{knob}: {why}; machine settings need root: use sudo, or leave the key out")]
+    #[error("{knob}: {why}; machine settings need root: use sudo")]
     Forbidden {
         /// Which.
         knob: String,

@@ -17,7 +17,7 @@ use forebay_lab::programs::spec::{
 };
 use forebay_lab::request::{Operation, Pattern, RequestDevice, RequestSpec, Submitter, Switch};
 use forebay_lab::scratch::Stop;
-use forebay_lab::through::{KernelMerges, Poll, RequestCell, Way};
+use forebay_lab::through::{Poll, RequestCell, Way};
 
 type Metrics = BTreeMap<String, f64>;
 
@@ -85,12 +85,10 @@ fn reads(directory: &Path, way: Way, depth: u32, batch: Option<u32>) -> Cell {
         seconds: 0.2,
         seed: 1,
     };
-    let (kernel_merges, poll) = (KernelMerges::AsSet, Poll::Never);
     Cell::Requests(RequestCell {
         way,
         spec,
-        kernel_merges,
-        poll,
+        poll: Poll::Never,
         directory: directory.to_owned(),
         target: None,
     })

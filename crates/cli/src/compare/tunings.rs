@@ -1,9 +1,12 @@
 //! Settings of the machine that arms change: checked and claimed before the first run, and restored
 //! after a run that was killed.
+//!
+//! An arm of the user's own whose setting is refused ends the comparison before it starts. An arm
+//! of the suite is left out then, with its reason, when its turn comes.
 
 use std::path::Path;
 
-use forebay_lab::plan::Plan;
+use forebay_lab::plan::{Plan, again};
 use forebay_lab::tuning::{Claim, Journal, Knob, Places, Recovered, Tuning, TuningError, recover};
 
 use crate::failure::Failure;
@@ -19,7 +22,8 @@ pub(super) fn check_before<'a>(
     for plan in plans {
         let places = places(request, plan, None);
         for arm in plan.jobs.iter().flat_map(|job| &job.arms) {
-            places.check(&known(request, plan, &arm.tunings, None)).map_err(refused(&arm.name))?;
+            let checked = places.check(&known(request, plan, &arm.tunings, None));
+            judge(request, &arm.name, checked)?;
         }
     }
     Ok(())
@@ -40,7 +44,7 @@ pub(super) fn claim(
         for arm in plan.jobs.iter().flat_map(|job| &job.arms).filter(|arm| !arm.tunings.is_empty())
         {
             let tunings = known(request, plan, &arm.tunings, made_on);
-            claim.add(&tunings, &places, &journal).map_err(refused(&arm.name))?;
+            judge(request, &arm.name, claim.add(&tunings, &places, &journal))?;
         }
     }
     Ok(claim)
@@ -70,8 +74,18 @@ fn known(
     tunings.iter().filter(is_known).cloned().collect()
 }
 
-fn refused(arm: &str) -> impl Fn(TuningError) -> Failure {
-    move |error| Failure::usage(format!("--arm {arm}: {error}"))
+/// A setting that could not be restored is a failure for every arm.
+fn judge(
+    request: &CompareRequest,
+    arm: &str,
+    outcome: Result<(), TuningError>,
+) -> Result<(), Failure> {
+    let is_own = request.own_arms.iter().any(|own| *own == arm || again(own) == arm);
+    match outcome {
+        Err(error @ TuningError::NotRestored(_)) => Err(Failure::failed(format!("{arm}: {error}"))),
+        Err(error) if is_own => Err(Failure::usage(format!("--arm {arm}: {error}"))),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// Restores the settings that a killed run had changed, and reports it.

@@ -11,8 +11,8 @@ use forebay_lab::bundle::job_files_in;
 use forebay_lab::manifest::JobFile;
 use forebay_lab::schema::Document;
 use forebay_lab::suite::own::OwnArm;
-use forebay_lab::suite::{self, SHIPPED, Suite, SuiteError, job_file};
-use forebay_lab::tuning::{QUEUE, SYSCTL};
+use forebay_lab::suite::{self, SHIPPED, Suite, job_file};
+use forebay_lab::tuning::{QUEUE, SYSCTL, Tuning};
 
 use crate::args::{self, CompareArgs, Parsed, Verb};
 use crate::failure::Failure;
@@ -118,14 +118,35 @@ fn confirm_arms(then: &[String], typed: &[String]) -> Result<(), String> {
     }
 }
 
-/// Those files as suites, in place of what their names mean to this program.
-pub(super) fn suites(repeated: &Repeated) -> Result<Vec<Suite>, SuiteError> {
-    let read = |path: &PathBuf| match job_file::is_job_file(path) {
-        // What of it has no effect was told when it was read as what is asked.
-        true => job_file::suite_called(&called(path), path, &mut io::sink()),
-        false => suite::read(path),
+/// Reads those files as suites, in place of what their names mean to this program.
+pub(super) fn suites(repeated: &Repeated) -> Result<Vec<Suite>, Failure> {
+    let read = |path: &PathBuf| {
+        let suite = match job_file::is_job_file(path) {
+            // Keys without effect were reported when the file was first read.
+            true => job_file::suite_called(&called(path), path, &mut io::sink()),
+            false => suite::read(path),
+        };
+        let suite = suite.map_err(Failure::usage)?;
+        confirm_suite(&suite, path)?;
+        Ok(suite)
     };
     repeated.job_files.iter().map(read).collect()
+}
+
+/// A suite of a bundle may change only those machine settings that a shipped suite changes.
+fn confirm_suite(suite: &Suite, path: &Path) -> Result<(), Failure> {
+    let shipped = |known: &Tuning| {
+        let suites = SHIPPED.iter().filter_map(|(name, _)| suite::find(Path::new(name)).ok());
+        suites.into_iter().any(|suite| suite.tunings().any(|tuning| tuning == known))
+    };
+    match suite.tunings().find(|tuning| !shipped(tuning)) {
+        Some(tuning) => Err(Failure::usage(format!(
+            "{path}: it sets {tuning} on this machine; to accept that, run the suite itself with \
+             --suite-file {path}",
+            path = path.display()
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// The files of what is asked, as they are read: one's own, or those shipped.

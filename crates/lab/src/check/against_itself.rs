@@ -16,7 +16,7 @@ use crate::compare::trial::{ARMS, BASE, judged, order};
 use crate::request::{Operation, Pattern, RequestDevice, RequestSpec, Submitter, Switch};
 use crate::schema::{self, Comparison, Row};
 use crate::statistics::Verdict;
-use crate::through::{KernelMerges, Poll, RequestCell, Way};
+use crate::through::{Poll, RequestCell, Way};
 use forebay_block::random::Random;
 
 /// Comparisons of a thing with itself.
@@ -188,12 +188,10 @@ fn spec(device: RequestDevice, load: &Load, seconds: f64) -> RequestSpec {
 }
 
 fn request(way: Way, spec: RequestSpec, directory: &Path) -> Cell {
-    let (kernel_merges, poll) = (KernelMerges::AsSet, Poll::Never);
     Cell::Requests(RequestCell {
         way,
         spec,
-        kernel_merges,
-        poll,
+        poll: Poll::Never,
         directory: directory.to_owned(),
         target: None,
     })

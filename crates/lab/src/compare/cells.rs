@@ -121,10 +121,9 @@ pub(super) fn cell(setting: &Setting<'_>, work: &Work, turned: Turned<'_>) -> io
                 control: None,
             })
         }
-        Work::Requests { way, kernel_merges, poll, spec } => Cell::Requests(RequestCell {
+        Work::Requests { way, poll, spec } => Cell::Requests(RequestCell {
             way: *way,
             spec: RequestSpec { seed, ..(**spec).clone() },
-            kernel_merges: *kernel_merges,
             poll: *poll,
             directory: scratch.shared_directory()?,
             target: setting.plan.target.as_ref().map(|target| target.path().to_owned()),

@@ -379,8 +379,7 @@ impl<'a> Planner<'a> {
                     seed: 0,
                     from: arm.from,
                 };
-                let (kernel_merges, poll) = (arm.kernel_merges, arm.poll);
-                let work = Work::Requests { way, kernel_merges, poll, spec: Box::new(spec) };
+                let work = Work::Requests { way, poll: arm.poll, spec: Box::new(spec) };
                 arms.push(PlannedArm { name, work, tunings: arm.tunings.clone() });
             }
         }

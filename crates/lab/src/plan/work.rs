@@ -7,7 +7,7 @@ use crate::programs::spec::{Probe, ProgramLoad, ProgramWay};
 use crate::request::{Operation, RequestSpec};
 use crate::shape::{Extent, Ground, JobShape, ReadWrite};
 use crate::suite::job_file::{self, JobFile};
-use crate::through::{CopyWay, KernelMerges, Poll, Through, Way};
+use crate::through::{CopyWay, Poll, Through, Way};
 use crate::writers::{Layout, Writers};
 
 use super::{Job, PlannedArm, Size, WRITER_STEP_BYTES};
@@ -34,8 +34,6 @@ pub enum Work {
     Requests {
         /// Through what.
         way: Way,
-        /// Whether the kernel may merge.
-        kernel_merges: KernelMerges,
         /// Whether completions are polled for.
         poll: Poll,
         /// The rest.

@@ -17,7 +17,7 @@ use crate::load::is_filled;
 use crate::request::{Submitter, Switch};
 use crate::run;
 use crate::target::Target;
-use crate::through::{KernelMerges, Poll, Through};
+use crate::through::{Poll, Through};
 use crate::writers::Layout;
 
 /// Memory for data of a bounded arm, Forebay among them: a job file says nothing about that.
@@ -132,7 +132,6 @@ pub(super) fn plain(name: &str, through: Through) -> Arm {
         depths: Vec::new(),
         fixed_buffers: Switch::On,
         fixed_files: Switch::On,
-        kernel_merges: KernelMerges::AsSet,
         poll: Poll::Never,
         from: Submitter::Local,
         layout: Layout::default(),

@@ -30,7 +30,7 @@ use crate::programs::spec::ProgramLoad;
 use crate::request::{Operation, Pattern, Switch};
 use crate::shape::JobShape;
 pub use crate::suite::text::Bytes;
-use crate::through::{KernelMerges, Poll, Through};
+use crate::through::{Poll, Through};
 use crate::tuning::Tuning;
 use crate::writers::{Layout, Writers};
 use cross::{Contrast, Crossed};
@@ -135,6 +135,12 @@ impl Part {
 }
 
 impl Suite {
+    /// Returns the machine settings of all its arms.
+    pub fn tunings(&self) -> impl Iterator<Item = &Tuning> {
+        let cuts = self.parts.iter().flat_map(|part| part.forms.iter().flatten());
+        cuts.flat_map(|cut| &cut.arms).flat_map(|arm| &arm.tunings)
+    }
+
     /// The same with this part alone.
     pub fn only(mut self, part: &str) -> Result<Self, SuiteError> {
         if self.parts.iter().any(|known| known.name == part) {
@@ -294,8 +300,6 @@ pub struct Arm {
     pub fixed_buffers: Switch,
     /// Whether the file is registered with the ring.
     pub fixed_files: Switch,
-    /// Whether the kernel may merge.
-    pub kernel_merges: KernelMerges,
     /// Whether completions are polled for.
     pub poll: Poll,
     /// Which thread submits.

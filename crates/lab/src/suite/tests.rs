@@ -215,6 +215,7 @@ fn what_is_wrong_is_told_with_its_place_and_what_would_do() {
         ),
         ("plug", "depths = [1, 32, 128]", "depths = [0]", "0: out of range (1 to 4096)"),
         ("plug", "seconds = 1.0", "seconds = 0", "0: out of range (0.01 to 3600)"),
+        ("plug", "\"queue.nomerges\" =", "\"nomerges\" =", "not the name of a setting"),
         (
             "plug",
             "again = \"adaptive\"",

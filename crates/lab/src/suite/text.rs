@@ -13,7 +13,7 @@ use crate::job::Order;
 use crate::programs::spec::ProgramLoad;
 use crate::request::{Operation, Pattern, RequestDevice, Submitter, Switch};
 use crate::shape::{Ground, ReadWrite, ShapeEngine};
-use crate::through::{KernelMerges, Poll};
+use crate::through::Poll;
 use crate::writers::Layout;
 
 /// A word and where it stands.
@@ -139,8 +139,9 @@ pub(super) struct ArmText {
     pub(super) fixed_buffers: Switch,
     #[serde(default = "on")]
     pub(super) fixed_files: Switch,
+    /// Settings of the machine while one of its cells runs, such as `"queue.nomerges" = "2"`.
     #[serde(default)]
-    pub(super) kernel_merges: KernelMerges,
+    pub(super) machine: BTreeMap<Word, Word>,
     #[serde(default)]
     pub(super) poll: Poll,
     #[serde(default)]

@@ -1,6 +1,6 @@
 use super::*;
 use crate::request::{Pattern, RequestDevice, Submitter, Switch};
-use crate::through::{KernelMerges, Poll};
+use crate::through::Poll;
 
 pub(super) fn spec(pattern: Pattern) -> RequestSpec {
     RequestSpec {
@@ -28,14 +28,7 @@ fn directory() -> tempfile::TempDir {
 
 fn cell(way: Way, spec: RequestSpec, directory: &Path) -> RequestCell {
     let directory = directory.to_owned();
-    RequestCell {
-        way,
-        spec,
-        kernel_merges: KernelMerges::AsSet,
-        poll: Poll::WhereItCan,
-        directory,
-        target: None,
-    }
+    RequestCell { way, spec, poll: Poll::WhereItCan, directory, target: None }
 }
 
 #[test]
@@ -119,7 +112,7 @@ fn a_device_that_somebody_has_is_read_and_is_the_one_that_is_asked() {
     for way in [Way::Queue, Way::Pread, Way::Uring] {
         let target = Some(device.path().to_owned());
         let cell = RequestCell { target, ..cell(way, spec(Pattern::Random), directory.path()) };
-        assert_eq!(crate::nomerges::file_of(cell.place()), Ok(queue.join("nomerges")));
+        assert_eq!(cell.place(), device.path());
         match run(&cell) {
             Ok(result) if way == Way::Uring => {
                 let on_this = format!("{} says 0", queue.join("io_poll").display());

@@ -13,6 +13,7 @@ use crate::suite::text::{
 };
 use crate::suite::{Arm, Workload, WorkloadKind};
 use crate::through::{Through, Way};
+use crate::tuning::{NoKnob, Tuning};
 use crate::writers::Writers;
 
 impl Checker<'_> {
@@ -36,6 +37,8 @@ impl Checker<'_> {
             _ if through.is_engine() => self.engine_knobs(written)?,
             _ => self.queue_knobs(written, through)?,
         }
+        let tunings = written.machine.iter().map(|(knob, value)| self.tuning(knob, value));
+        let tunings = tunings.collect::<Checked<_>>()?;
         let texts =
             |(knob, value): (&Word, &Word)| (knob.get_ref().clone(), value.get_ref().clone());
         Ok(Arm {
@@ -46,12 +49,17 @@ impl Checker<'_> {
             depths: self.numbers(&written.depths)?,
             fixed_buffers: written.fixed_buffers,
             fixed_files: written.fixed_files,
-            kernel_merges: written.kernel_merges,
             poll: written.poll,
             from: written.from,
             layout: written.layout,
-            tunings: Vec::new(),
+            tunings,
         })
+    }
+
+    fn tuning(&self, knob: &Word, value: &Word) -> Checked<Tuning> {
+        let parsed = knob.get_ref().parse();
+        let knob = parsed.map_err(|error: NoKnob| self.at(knob, error.to_string()))?;
+        Ok(Tuning { knob, value: value.get_ref().clone() })
     }
 
     fn engine_knobs(&self, written: &ArmText) -> Checked<()> {

@@ -51,6 +51,16 @@ struct Extent {
 const _: () = assert!(size_of::<Extent>() == 56);
 const _: () = assert!(size_of::<Map>() == 32 + 56 * EXTENTS_PER_CALL);
 
+impl Extents {
+    /// Returns the extents of a file. The kernel writes out its page cache of the file first.
+    ///
+    /// # Errors
+    /// The error of the kernel: `Unsupported` if the file system does not report extents.
+    pub fn of(descriptor: BorrowedFd<'_>) -> io::Result<Self> {
+        count(descriptor, 0)
+    }
+}
+
 /// Counts the extents of the file that reach beyond `start`.
 pub(crate) fn count(descriptor: BorrowedFd<'_>, mut start: u64) -> io::Result<Extents> {
     let mut extents = Extents::default();
@@ -130,5 +140,29 @@ impl Map {
             return Err(io::Error::last_os_error());
         }
         Ok(&self.extents[..(self.mapped_extents as usize).min(EXTENTS_PER_CALL)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    /// More than one call returns.
+    #[test]
+    fn the_pieces_between_holes_are_counted() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let file = File::create(directory.path().join("data")).unwrap();
+        for piece in 0..600 {
+            file.write_all_at(&[7; 4096], piece * 16_384).unwrap();
+        }
+        match Extents::of(file.as_fd()) {
+            Ok(extents) => assert_eq!(extents, Extents { count: 600, bytes: 600 * 4096 }),
+            // As tmpfs.
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP)),
+        }
     }
 }

@@ -461,12 +461,12 @@ impl OpenFile {
         Ok(retry_on_intr(|| rustix::fs::fallocate(&self.descriptor, flags, offset, length))?)
     }
 
-    /// Returns the extents of the file. The kernel writes out its page cache of the file first.
+    /// Returns the extents of the file, as [`Extents::of`].
     ///
     /// # Errors
-    /// The error of the kernel: `Unsupported` if the file system does not report extents.
+    /// As [`Extents::of`].
     pub fn extents(&self) -> io::Result<Extents> {
-        extents::count(self.as_fd(), 0)
+        Extents::of(self.as_fd())
     }
 
     /// Returns the offset on the device of the byte at `offset`, or `None` if it has no block yet.

@@ -1,3 +1,4 @@
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
 use super::*;
@@ -105,7 +106,7 @@ fn an_aged_one_is_nine_tenths_full_and_what_is_free_lies_in_pieces() {
         let file = File::create(&path).unwrap();
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 24 << 20).unwrap();
         drop(file);
-        let extents = crate::load::extents_of(&path).unwrap();
+        let extents = forebay_uring::Extents::of(File::open(&path).unwrap().as_fd()).unwrap();
         // ext4 keeps a little back from whoever fills it, and that stays in one piece.
         assert!(extents.count > 24, "24 MiB in {} pieces", extents.count);
     };

@@ -6,12 +6,15 @@
 //! them.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
+
+use forebay_uring::Extents;
 
 use super::arms::{self, DIRECT_DEPTH};
 use super::conduct::{Conducted, EngineReport};
 use super::driver::{JobOutcome, Tally};
-use super::extents::{self, Extents};
 use super::lane::LaneCounters;
 use super::layout::{FileKind, JobPlan};
 use super::pace::Kept;
@@ -206,11 +209,11 @@ fn layout(metrics: &mut Metrics, plans: &[JobPlan]) {
     files.dedup_by(|one, other| one.path == other.path);
     let mut sum = Extents::default();
     for file in &files {
-        match extents::extents_of(&file.path) {
-            Ok(extents) => sum += extents,
-            // Not every file system can tell.
-            Err(_) => return,
-        }
+        // Not every file system can tell.
+        let opened = File::open(&file.path);
+        let Ok(extents) = opened.and_then(|file| Extents::of(file.as_fd())) else { return };
+        sum.count += extents.count;
+        sum.bytes += extents.bytes;
     }
     put_ratio(metrics, "extents_per_file", sum.count, files.len() as u64);
     put_ratio(metrics, "mean_extent_bytes", sum.bytes, sum.count);

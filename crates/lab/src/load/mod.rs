@@ -16,7 +16,6 @@ mod copy;
 mod driver;
 pub(crate) mod echo;
 mod error;
-mod extents;
 mod figures;
 mod fio_file;
 mod futures;
@@ -41,8 +40,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 pub use error::CellError;
-#[cfg(test)]
-pub(crate) use extents::extents_of;
 pub(crate) use guard::{device_length, is_block_device, is_held};
 pub(crate) use layout::is_filled;
 use serde::{Deserialize, Serialize};

@@ -1,15 +1,9 @@
 use super::*;
 
-fn counted(values: &[(Counter, u64)]) -> Batched {
-    let mut all = [0; COUNTERS];
-    values.iter().for_each(|(counter, value)| all[*counter as usize] = *value);
-    Batched(all)
-}
-
 #[test]
 fn what_was_counted_becomes_ratios_and_nothing_is_made_up() {
-    let before = counted(&[(Counter::AskedUnplugs, 5), (Counter::Issues, 100)]);
-    let after = counted(&[
+    let before = Counts::of(&[(Counter::AskedUnplugs, 5), (Counter::Issues, 100)]);
+    let after = Counts::of(&[
         (Counter::AskedUnplugs, 8),
         (Counter::AskedRequests, 90),
         (Counter::SleepingUnplugs, 1),
@@ -25,7 +19,7 @@ fn what_was_counted_becomes_ratios_and_nothing_is_made_up() {
         (Counter::CompletionRuns, 25),
     ]);
     let mut metrics = BTreeMap::new();
-    after.since(before).add_to(&mut metrics);
+    add(after.since(before), &mut metrics);
     let of = |name: &str| metrics.get(&format!("{PREFIX}{name}")).copied();
     assert_eq!(of("requests_per_unplug"), Some(24.0));
     assert_eq!(of("unplug_asked_share"), Some(0.75));
@@ -44,23 +38,35 @@ fn what_was_counted_becomes_ratios_and_nothing_is_made_up() {
 
 #[test]
 fn every_metric_of_it_has_a_counter() {
-    let mut all = Batched([2; COUNTERS]);
-    all.0[Counter::Requeues as usize] = 1;
+    use Counter::*;
+    let all = [
+        AskedUnplugs,
+        AskedRequests,
+        Bios,
+        Made,
+        Issues,
+        Completions,
+        CompletionRuns,
+        WorkerRuns,
+        TaskWorkRuns,
+        Enters,
+        WritebackRuns,
+    ];
     let mut metrics = BTreeMap::new();
-    all.add_to(&mut metrics);
+    add(Counts::of(&all.map(|counter| (counter, 2))), &mut metrics);
     let named =
         crate::metric::METRICS.iter().filter(|metric| metric.name.starts_with(PREFIX)).count();
     assert_eq!(metrics.len(), named);
 }
 
-/// Whatever is missing says so; on a kernel that tells its types nothing is.
+/// On a kernel with BTF nothing is left out.
 #[test]
 fn this_kernel_takes_every_program() {
     let directory = tempfile::tempdir_in(".").unwrap();
-    match attach(directory.path(), Ring::Used) {
+    match Counting::start(place(directory.path()), Ring::Used) {
         Ok((counting, missing)) => {
             assert_eq!(missing, [""; 0]);
-            assert!(counting.counters.read().is_ok());
+            assert!(counting.read().is_ok());
         }
         Err(reason) => eprintln!("skipped: {reason}"),
     }

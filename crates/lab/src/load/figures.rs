@@ -21,6 +21,7 @@ use super::pace::Kept;
 use super::sequence::repeats_offsets;
 use super::{CellReport, JobRow};
 use crate::arm::Arm;
+use crate::batching;
 use crate::cell::{CellResult, CellSpec};
 use crate::detail::{Detail, Flow, Latency, ProcessUse};
 use crate::job::{IoEngine, Overwrite};
@@ -179,7 +180,7 @@ fn usage(metrics: &mut Metrics, conducted: &Conducted, operations: u64, bytes: u
     }
     put_ratio(metrics, "cpu_us_per_io", usage.cpu_us, operations);
     if let Some(batched) = usage.batched {
-        batched.add_to(metrics);
+        batching::add(batched, metrics);
     }
 }
 

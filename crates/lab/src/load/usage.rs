@@ -6,7 +6,7 @@
 
 use std::fs;
 
-use crate::batching::{self, Batched};
+use crate::batching::{self, Counts};
 use crate::detail::ProcessUse;
 
 /// Counters at one moment.
@@ -29,7 +29,7 @@ pub(crate) struct Usage {
     /// written.
     pub(crate) written_bytes: Option<u64>,
     /// What the kernel batched, where that is counted.
-    pub(crate) batched: Option<Batched>,
+    pub(crate) batched: Option<Counts>,
 }
 
 impl Usage {

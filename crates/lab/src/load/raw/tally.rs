@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
+use crate::batching;
 use crate::cell::CellResult;
 use crate::detail::{Course, Detail, Flow, Latency, ProcessUse};
 use crate::load::usage::Usage;
@@ -106,7 +107,7 @@ impl Tally {
             put("system_context_switches_per_io", system as f64 / bios);
         }
         if let Some(batched) = used.batched {
-            batched.add_to(&mut result.metrics);
+            batching::add(batched, &mut result.metrics);
         }
         let elapsed = now - counting.began;
         let flows = flow(spec, counting.bios, elapsed, &counting.latencies);

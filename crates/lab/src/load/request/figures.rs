@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::drive::Outcome;
+use crate::batching;
 use crate::detail::{Detail, ProcessUse};
 use crate::load::raw::flow;
 use crate::request::{Operation, RequestSpec};
@@ -63,7 +64,7 @@ pub(crate) fn of(spec: &RequestSpec, outcome: &Outcome, driver_ns: f64) -> Metri
     put("context_switches_per_io", outcome.usage.context_switches as f64 / bios);
     put("cpu_us_per_io", outcome.usage.cpu_us as f64 / bios);
     if let Some(batched) = outcome.usage.batched {
-        batched.add_to(&mut metrics);
+        batching::add(batched, &mut metrics);
     }
     metrics
 }

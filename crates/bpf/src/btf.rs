@@ -1,76 +1,86 @@
-//! What the kernel says about its own types (BTF, as in `/sys/kernel/btf/vmlinux`): where in a
-//! struct a member is, and by which number a tracepoint goes.
+//! The kernel's description of its own types (BTF, `/sys/kernel/btf/vmlinux`): the offset of a
+//! member in a struct, and the number of a tracepoint.
 //!
-//! Layouts differ from kernel to kernel, so offsets are looked up and never assumed. Nothing in the
-//! text is trusted: whatever points outside of it, or in a circle, is not found.
+//! Layouts differ from kernel to kernel, so offsets are looked up and never assumed. The data is
+//! not trusted: a reference out of bounds or in a circle counts as not found.
 
-/// How every such text begins.
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// First two bytes.
 const MAGIC: u16 = 0xeb9f;
 
-/// Bytes of a type before what its kind adds.
+/// Bytes of a type without the part that depends on its kind.
 const TYPE_BYTES: usize = 12;
 
-/// Structs without a name that are looked into, one inside the other.
+/// Largest depth of nested unnamed structs, and of qualifiers.
 const DEEPEST: u32 = 8;
 
 /// The kernel's numbers of kinds (`linux/btf.h`).
 mod kind {
-    pub(super) const INT: u32 = 1;
-    pub(super) const PTR: u32 = 2;
-    pub(super) const ARRAY: u32 = 3;
-    pub(super) const STRUCT: u32 = 4;
-    pub(super) const UNION: u32 = 5;
-    pub(super) const ENUM: u32 = 6;
-    pub(super) const FWD: u32 = 7;
-    pub(super) const TYPEDEF: u32 = 8;
-    pub(super) const VOLATILE: u32 = 9;
-    pub(super) const CONST: u32 = 10;
-    pub(super) const RESTRICT: u32 = 11;
-    pub(super) const FUNC: u32 = 12;
-    pub(super) const FUNC_PROTO: u32 = 13;
-    pub(super) const VAR: u32 = 14;
-    pub(super) const DATASEC: u32 = 15;
-    pub(super) const FLOAT: u32 = 16;
-    pub(super) const DECL_TAG: u32 = 17;
-    pub(super) const TYPE_TAG: u32 = 18;
-    pub(super) const ENUM64: u32 = 19;
+    pub(crate) const INT: u32 = 1;
+    pub(crate) const PTR: u32 = 2;
+    pub(crate) const ARRAY: u32 = 3;
+    pub(crate) const STRUCT: u32 = 4;
+    pub(crate) const UNION: u32 = 5;
+    pub(crate) const ENUM: u32 = 6;
+    pub(crate) const FWD: u32 = 7;
+    pub(crate) const TYPEDEF: u32 = 8;
+    pub(crate) const VOLATILE: u32 = 9;
+    pub(crate) const CONST: u32 = 10;
+    pub(crate) const RESTRICT: u32 = 11;
+    pub(crate) const FUNC: u32 = 12;
+    pub(crate) const FUNC_PROTO: u32 = 13;
+    pub(crate) const VAR: u32 = 14;
+    pub(crate) const DATASEC: u32 = 15;
+    pub(crate) const FLOAT: u32 = 16;
+    pub(crate) const DECL_TAG: u32 = 17;
+    pub(crate) const TYPE_TAG: u32 = 18;
+    pub(crate) const ENUM64: u32 = 19;
 }
 
-/// All types of a kernel.
-pub(super) struct Btf {
+/// The types of a kernel.
+pub(crate) struct Btf {
     text: Vec<u8>,
-    /// Where each type begins; index is its number less one, for number 0 is `void`.
+    /// Where each type begins. The index is its number minus one, because 0 is `void`.
     types: Vec<usize>,
     strings: std::ops::Range<usize>,
 }
 
-/// A type, of whichever kind.
+/// A type of any kind.
 #[derive(Clone, Copy)]
 struct Type {
     name: u32,
     kind: u32,
-    /// Members, arguments or values.
+    /// Number of members, arguments or values.
     count: usize,
-    /// Whether the offsets of members share their word with widths.
+    /// Whether a member has its width in the upper bits of its offset.
     with_widths: bool,
-    /// What it points to or names; for others their size.
+    /// Number of the type that it points to or names; the size of other kinds.
     target: u32,
-    /// Where what its kind adds begins.
+    /// Where the part that depends on its kind begins.
     rest: usize,
 }
 
 impl Btf {
-    /// Of the running kernel.
-    pub(super) fn of_kernel() -> Result<Self, String> {
-        const PATH: &str = "/sys/kernel/btf/vmlinux";
-        let text = std::fs::read(PATH).map_err(|error| {
-            format!("{PATH}: {error} (the kernel is built without CONFIG_DEBUG_INFO_BTF?)")
-        })?;
-        Self::parse(text).ok_or_else(|| format!("{PATH}: not understood"))
+    /// Reads the types of the running kernel.
+    pub(crate) fn of_kernel() -> Result<Self, String> {
+        Self::read(Path::new("/sys/kernel/btf/vmlinux"))
     }
 
-    /// None if it is no such text, or one of a kind that is not known.
-    pub(super) fn parse(text: Vec<u8>) -> Option<Self> {
+    fn read(path: &Path) -> Result<Self, String> {
+        let text = std::fs::read(path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => format!(
+                "this kernel has no {}; it was built without CONFIG_DEBUG_INFO_BTF",
+                path.display()
+            ),
+            _ => format!("cannot read {}: {error}", path.display()),
+        })?;
+        Self::parse(text).ok_or_else(|| format!("{}: unknown format", path.display()))
+    }
+
+    /// Returns `None` for other data, and for a kind of type that is not known.
+    pub(crate) fn parse(text: Vec<u8>) -> Option<Self> {
         let word = |at: usize| read_u32(&text, at).map(|value| value as usize);
         if u16::from_le_bytes([*text.first()?, *text.get(1)?]) != MAGIC {
             return None;
@@ -92,22 +102,22 @@ impl Btf {
         (at == all.end).then_some(Self { text, types, strings })
     }
 
-    /// How many bytes into a struct a member is, looked for in nameless ones within it as well.
-    pub(super) fn member(&self, structure: &str, member: &str) -> Option<u32> {
+    /// Returns the offset of a member in bytes. The member may be in an unnamed struct within.
+    pub(crate) fn member(&self, structure: &str, member: &str) -> Option<u32> {
         let (_, found) = self.find(structure, |one| one == kind::STRUCT)?;
         let bits = self.member_bits(found, member, DEEPEST)?;
         (bits % 8 == 0).then_some(bits / 8)
     }
 
-    /// The number of a tracepoint, if its first argument is a pointer to that struct; any will do
-    /// if none is named.
-    pub(super) fn tracepoint(&self, name: &str, first: Option<&str>) -> Option<u32> {
+    /// Returns the number of a tracepoint. If `first` names a struct, the first argument must be a
+    /// pointer to it.
+    pub(crate) fn tracepoint(&self, name: &str, first: Option<&str>) -> Option<u32> {
         let (number, typedef) =
             self.find(&format!("btf_trace_{name}"), |one| one == kind::TYPEDEF)?;
         let pointer = self.of_kind(typedef.target, kind::PTR)?;
         let form = self.of_kind(pointer.target, kind::FUNC_PROTO)?;
         if let Some(first) = first {
-            // The one before it is the kernel's own.
+            // The argument before it belongs to the kernel.
             let argument = read_u32(&self.text, form.rest + 8 + 4).filter(|_| form.count > 1)?;
             let pointer = self.of_kind(argument, kind::PTR)?;
             let target = self.plain(pointer.target)?;
@@ -146,7 +156,7 @@ impl Btf {
         self.plain(number).filter(|found| found.kind == wanted)
     }
 
-    /// A type without what qualifies it.
+    /// Returns a type without its qualifiers.
     fn plain(&self, mut number: u32) -> Option<Type> {
         for _ in 0..DEEPEST {
             let place = usize::try_from(number.checked_sub(1)?).ok()?;
@@ -180,7 +190,7 @@ fn type_at(text: &[u8], at: usize) -> Option<Type> {
     })
 }
 
-/// Bytes that the kind of a type adds.
+/// Returns the number of bytes that depend on the kind of a type.
 fn added_bytes(of: Type) -> Option<usize> {
     Some(match of.kind {
         kind::PTR
@@ -220,8 +230,8 @@ mod tests {
         u32::try_from(at + 1).unwrap()
     }
 
-    /// A struct of which one member is in a nameless one, and a tracepoint of it; a function stands
-    /// for what else is there.
+    /// A struct with a member in an unnamed struct, a tracepoint with a pointer to it, and a
+    /// function.
     fn small() -> Vec<u8> {
         let info = |of: u32, count: u32| of << 24 | count;
         let types = [
@@ -248,7 +258,7 @@ mod tests {
     fn members_and_tracepoints_are_found_by_name() {
         let btf = Btf::parse(small()).unwrap();
         assert_eq!(btf.member("outer", "plain"), Some(0));
-        assert_eq!(btf.member("outer", "inside"), Some(12), "it is in a nameless one");
+        assert_eq!(btf.member("outer", "inside"), Some(12), "it is in an unnamed struct");
         assert_eq!(btf.member("outer", "call"), None);
         assert_eq!(btf.tracepoint("event", Some("outer")), Some(8));
         assert_eq!(btf.tracepoint("event", None), Some(8));
@@ -256,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn this_kernels_own_is_understood() {
+    fn the_types_of_this_kernel_are_read() {
         match Btf::of_kernel() {
             Ok(btf) => {
                 assert_eq!(btf.member("list_head", "prev"), Some(8));
@@ -264,6 +274,16 @@ mod tests {
             }
             Err(reason) => eprintln!("skipped: {reason}"),
         }
+    }
+
+    #[test]
+    fn a_kernel_without_it_is_named_in_one_sentence() {
+        let missing = Path::new("/nonexistent/btf/vmlinux");
+        let reason = Btf::read(missing).err().unwrap();
+        let said = "it was built without CONFIG_DEBUG_INFO_BTF";
+        assert_eq!(reason, format!("this kernel has no /nonexistent/btf/vmlinux; {said}"));
+        let other = Path::new("/proc/version");
+        assert_eq!(Btf::read(other).err().unwrap(), "/proc/version: unknown format");
     }
 
     fn ask_everything(text: Vec<u8>) {
@@ -276,12 +296,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_makes_it_panic(text in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn no_data_makes_it_panic(text in proptest::collection::vec(any::<u8>(), 0..200)) {
             ask_everything(text);
         }
 
         #[test]
-        fn nor_does_anything_that_is_nearly_right(
+        fn nor_does_damaged_data(
             changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
             kept in any::<prop::sample::Index>(),
         ) {

@@ -1,41 +1,41 @@
-//! Instructions of the kernel's own machine (BPF), put down one after the other.
+//! An assembler for BPF, the kernel's virtual machine.
 //!
-//! Only what the programs of [`super::programs`] need is here. All jumps go forward, which is why
-//! every program ends.
+//! It has only the instructions that [`crate::programs`] needs. All jumps go forward, so every
+//! program ends.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// A register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Register(u8);
+pub(crate) struct Register(u8);
 
-/// What a call gives back.
-pub(super) const RESULT: Register = Register(0);
-/// What a program is given, and the arguments of a call; gone after one.
-pub(super) const ARGUMENTS: [Register; 4] = [Register(1), Register(2), Register(3), Register(4)];
-/// These stay as they are in a call.
-pub(super) const KEPT: [Register; 4] = [Register(6), Register(7), Register(8), Register(9)];
-/// Above the stack.
+/// Result of a call, and of the program.
+pub(crate) const RESULT: Register = Register(0);
+/// The program's argument at its start, and the arguments of a call, which overwrites them.
+pub(crate) const ARGUMENTS: [Register; 4] = [Register(1), Register(2), Register(3), Register(4)];
+/// Registers that a call preserves.
+pub(crate) const KEPT: [Register; 4] = [Register(6), Register(7), Register(8), Register(9)];
+/// Address above the stack.
 const STACK: Register = Register(10);
 
-/// Functions a program may call (`linux/bpf.h`).
+/// Kernel functions that a program may call (`linux/bpf.h`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Helper {
+pub(crate) enum Helper {
     MapLookup = 1,
     CurrentProcessIn = 120,
     CurrentTask = 158,
 }
 
-/// How much is loaded.
+/// Number of bytes to load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Width {
+pub(crate) enum Width {
     Two,
     Four,
     Eight,
 }
 
 impl Width {
-    /// The instruction that loads so many bytes.
+    /// Returns the code of the load instruction.
     fn load(self) -> u8 {
         match self {
             Width::Two => 0x69,
@@ -45,148 +45,148 @@ impl Width {
     }
 }
 
-/// A place that is jumped to before it is there.
+/// Target of a jump, placed later.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Label(usize);
+pub(crate) struct Label(usize);
 
-/// The end of every program: it returns 0.
-pub(super) const END: Label = Label(0);
+/// The end of the program, which returns 0.
+pub(crate) const END: Label = Label(0);
 
-/// A program on its way.
+/// A program under construction.
 #[derive(Debug)]
-pub(super) struct Code {
+pub(crate) struct Code {
     instructions: Vec<u64>,
-    /// Instructions that jump, and where to.
+    /// Indices of the jumps, with their targets.
     jumps: Vec<(usize, Label)>,
-    /// Where labels are.
+    /// Index of the instruction behind each label.
     labels: Vec<Option<usize>>,
 }
 
 impl Code {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { instructions: Vec::new(), jumps: Vec::new(), labels: vec![None] }
     }
 
-    /// All of it, with the end put to it.
-    pub(super) fn finish(mut self) -> Vec<u64> {
+    /// Appends the end and returns the program.
+    pub(crate) fn finish(mut self) -> Vec<u64> {
         self.place(END);
         self.set(RESULT, 0);
         self.put(0x95, Register(0), Register(0), 0, 0);
         for (at, label) in &self.jumps {
-            let to = self.labels[label.0].expect("a label that is jumped to is placed");
+            let to = self.labels[label.0].expect("a jump has a placed label");
             let over = u16::try_from(to - at - 1).expect("programs are short");
             self.instructions[*at] |= u64::from(over) << 16;
         }
         self.instructions
     }
 
-    /// A new label.
-    pub(super) fn label(&mut self) -> Label {
+    /// Returns a new label.
+    pub(crate) fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
     }
 
-    /// The label is here.
-    pub(super) fn place(&mut self, label: Label) {
+    /// Places a label at the next instruction.
+    pub(crate) fn place(&mut self, label: Label) {
         self.labels[label.0] = Some(self.instructions.len());
     }
 
-    pub(super) fn copy(&mut self, to: Register, from: Register) {
+    pub(crate) fn copy(&mut self, to: Register, from: Register) {
         self.put(0xbf, to, from, 0, 0);
     }
 
-    /// The lower half; the upper becomes zero.
-    pub(super) fn copy_lower(&mut self, to: Register, from: Register) {
+    /// Copies the lower 32 bits and clears the upper ones.
+    pub(crate) fn copy_lower(&mut self, to: Register, from: Register) {
         self.put(0xbc, to, from, 0, 0);
     }
 
-    pub(super) fn set(&mut self, to: Register, value: i32) {
+    pub(crate) fn set(&mut self, to: Register, value: i32) {
         self.put(0xb7, to, Register(0), 0, value);
     }
 
-    /// All 64 bits.
-    pub(super) fn set_wide(&mut self, to: Register, value: u64) {
+    /// Sets all 64 bits.
+    pub(crate) fn set_wide(&mut self, to: Register, value: u64) {
         self.put(0x18, to, Register(0), 0, lower(value));
         self.put(0, Register(0), Register(0), 0, lower(value >> 32));
     }
 
-    pub(super) fn set_map(&mut self, to: Register, map: BorrowedFd<'_>) {
+    pub(crate) fn set_map(&mut self, to: Register, map: BorrowedFd<'_>) {
         self.put(0x18, to, Register(1), 0, map.as_raw_fd());
         self.put(0, Register(0), Register(0), 0, 0);
     }
 
-    pub(super) fn load(&mut self, to: Register, width: Width, base: Register, offset: u32) {
-        let offset = i16::try_from(offset).expect("no struct that is looked into is so large");
+    pub(crate) fn load(&mut self, to: Register, width: Width, base: Register, offset: u32) {
+        let offset = i16::try_from(offset).expect("the structs are small");
         self.put(width.load(), to, base, offset, 0);
     }
 
-    pub(super) fn store(&mut self, base: Register, offset: u32, from: Register) {
+    pub(crate) fn store(&mut self, base: Register, offset: u32, from: Register) {
         let offset = i16::try_from(offset).expect("counters are few");
         self.put(0x7b, base, from, offset, 0);
     }
 
-    /// Eight bytes below the top of the stack.
-    pub(super) fn store_on_stack(&mut self, below: u8, from: Register) {
+    /// Stores eight bytes, `below` the top of the stack.
+    pub(crate) fn store_on_stack(&mut self, below: u8, from: Register) {
         self.put(0x7b, STACK, from, -i16::from(below), 0);
     }
 
-    pub(super) fn load_from_stack(&mut self, to: Register, width: Width, below: u8) {
+    pub(crate) fn load_from_stack(&mut self, to: Register, width: Width, below: u8) {
         self.put(width.load(), to, STACK, -i16::from(below), 0);
     }
 
-    pub(super) fn address_on_stack(&mut self, to: Register, below: u8) {
+    pub(crate) fn address_on_stack(&mut self, to: Register, below: u8) {
         self.copy(to, STACK);
         self.add_number(to, -i32::from(below));
     }
 
-    pub(super) fn add(&mut self, to: Register, from: Register) {
+    pub(crate) fn add(&mut self, to: Register, from: Register) {
         self.put(0x0f, to, from, 0, 0);
     }
 
-    pub(super) fn add_number(&mut self, to: Register, value: i32) {
+    pub(crate) fn add_number(&mut self, to: Register, value: i32) {
         self.put(0x07, to, Register(0), 0, value);
     }
 
-    pub(super) fn subtract(&mut self, to: Register, from: Register) {
+    pub(crate) fn subtract(&mut self, to: Register, from: Register) {
         self.put(0x1f, to, from, 0, 0);
     }
 
-    pub(super) fn and_number(&mut self, to: Register, value: i32) {
+    pub(crate) fn and_number(&mut self, to: Register, value: i32) {
         self.put(0x57, to, Register(0), 0, value);
     }
 
-    pub(super) fn call(&mut self, helper: Helper) {
+    pub(crate) fn call(&mut self, helper: Helper) {
         self.put(0x85, Register(0), Register(0), 0, helper as i32);
     }
 
-    pub(super) fn jump(&mut self, to: Label) {
+    pub(crate) fn jump(&mut self, to: Label) {
         self.jump_if(0x05, Register(0), Register(0), 0, to);
     }
 
-    pub(super) fn jump_if_equal(&mut self, one: Register, value: i32, to: Label) {
+    pub(crate) fn jump_if_equal(&mut self, one: Register, value: i32, to: Label) {
         self.jump_if(0x15, one, Register(0), value, to);
     }
 
-    pub(super) fn jump_if_other(&mut self, one: Register, value: i32, to: Label) {
+    pub(crate) fn jump_if_other(&mut self, one: Register, value: i32, to: Label) {
         self.jump_if(0x55, one, Register(0), value, to);
     }
 
-    pub(super) fn jump_if_same(&mut self, one: Register, other: Register, to: Label) {
+    pub(crate) fn jump_if_same(&mut self, one: Register, other: Register, to: Label) {
         self.jump_if(0x1d, one, other, 0, to);
     }
 
-    /// Without a sign.
-    pub(super) fn jump_if_less(&mut self, one: Register, other: Register, to: Label) {
+    /// Unsigned comparison.
+    pub(crate) fn jump_if_less(&mut self, one: Register, other: Register, to: Label) {
         self.jump_if(0xad, one, other, 0, to);
     }
 
-    /// Without a sign.
-    pub(super) fn jump_if_below(&mut self, one: Register, value: i32, to: Label) {
+    /// Unsigned comparison.
+    pub(crate) fn jump_if_below(&mut self, one: Register, value: i32, to: Label) {
         self.jump_if(0xa5, one, Register(0), value, to);
     }
 
-    /// With a sign.
-    pub(super) fn jump_if_not_above_zero(&mut self, one: Register, to: Label) {
+    /// Signed comparison.
+    pub(crate) fn jump_if_not_above_zero(&mut self, one: Register, to: Label) {
         self.jump_if(0xd5, one, Register(0), 0, to);
     }
 
@@ -203,7 +203,7 @@ impl Code {
     }
 }
 
-/// The lower half, as it stands in an instruction.
+/// Returns the lower half, as an immediate operand.
 fn lower(value: u64) -> i32 {
     ((value & 0xffff_ffff) as u32).cast_signed()
 }

@@ -1,11 +1,12 @@
-//! The one system call behind it: `bpf(2)`. Maps, programs, and where they are attached are
-//! descriptors; when the last is closed the kernel takes everything away, which is also what
-//! happens to those of a process that is killed.
+//! The system call `bpf(2)`: a map of counters, and programs attached to tracepoints.
+//!
+//! Each is a descriptor. The kernel removes a program when its last descriptor is closed, so a
+//! process that is killed leaves nothing behind.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// The kernel's own numbers (`linux/bpf.h`).
+/// Commands, types and attach types (`linux/bpf.h`).
 const MAP_CREATE: libc::c_long = 0;
 const MAP_LOOKUP_ELEM: libc::c_long = 1;
 const PROG_LOAD: libc::c_long = 5;
@@ -14,14 +15,14 @@ const MAP_TYPE_PERCPU_ARRAY: u32 = 6;
 const PROG_TYPE_TRACING: u32 = 26;
 const TRACE_RAW_TRACEPOINT: u32 = 23;
 
-/// Where it goes: the kernel lets nobody follow pointers of its own but what is compatible with the
-/// GPL.
+/// License of the programs. The kernel lets only programs compatible with the GPL follow its
+/// pointers.
 const LICENSE: &[u8] = b"Dual MIT/GPL\0";
 
-/// What the kernel says of a program it does not take.
+/// Bytes of the verifier's log.
 const LOG_BYTES: usize = 64 << 10;
 
-/// What `bpf` reads for a new map; the rest is zeroes.
+/// Request for a new map. The kernel takes the rest as zero.
 #[repr(C)]
 struct MapRequest {
     map_type: u32,
@@ -31,7 +32,7 @@ struct MapRequest {
     flags: u32,
 }
 
-/// What it reads for looking something up.
+/// Request for a value of a map.
 #[repr(C)]
 struct LookupRequest {
     map: u32,
@@ -41,7 +42,7 @@ struct LookupRequest {
     flags: u64,
 }
 
-/// What it reads for a new program.
+/// Request for a new program.
 #[repr(C)]
 struct ProgramRequest {
     program_type: u32,
@@ -68,7 +69,7 @@ struct ProgramRequest {
     padding: u32,
 }
 
-/// What it reads for attaching one to what it was made for.
+/// Request to attach a program to its tracepoint.
 #[repr(C)]
 struct AttachRequest {
     name: u64,
@@ -76,17 +77,17 @@ struct AttachRequest {
     padding: u32,
 }
 
-/// A map of one value for each processor.
+/// Counters for each processor.
 #[derive(Debug)]
-pub(super) struct PerProcessor {
+pub(crate) struct PerProcessor {
     map: OwnedFd,
     words: usize,
     processors: usize,
 }
 
 impl PerProcessor {
-    /// With so many counters of 64 bits.
-    pub(super) fn new(words: usize) -> io::Result<Self> {
+    /// Creates a map with `words` counters of 64 bits.
+    pub(crate) fn new(words: usize) -> io::Result<Self> {
         let processors = possible_processors()?;
         let value_bytes = u32::try_from(words * 8).expect("counters are few");
         let map = new_map(&MapRequest {
@@ -99,13 +100,12 @@ impl PerProcessor {
         Ok(Self { map, words, processors })
     }
 
-    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
-        use std::os::fd::AsFd;
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.map.as_fd()
     }
 
-    /// The counters of each processor.
-    pub(super) fn read(&self) -> io::Result<Vec<u64>> {
+    /// Returns the counters of one processor after the other.
+    pub(crate) fn read(&self) -> io::Result<Vec<u64>> {
         let mut values = vec![0_u64; self.words * self.processors];
         let key = 0_u32;
         let request = LookupRequest {
@@ -118,7 +118,7 @@ impl PerProcessor {
         // The kernel writes through that address.
         values.as_mut_ptr().expose_provenance();
         // SAFETY: the key is of the map's size, and the kernel writes the value of every possible
-        // processor, for all of which there is room.
+        // processor; there is room for all of them.
         unsafe { bpf(MAP_LOOKUP_ELEM, &request) }?;
         Ok(values)
     }
@@ -130,15 +130,15 @@ fn new_map(request: &MapRequest) -> io::Result<OwnedFd> {
     Ok(owned(map))
 }
 
-/// Has a program run at a tracepoint as long as what comes back is open.
-pub(super) fn attach(instructions: &[u64], to: u32) -> Result<OwnedFd, String> {
+/// Runs a program at a tracepoint as long as the returned descriptor is open.
+pub(crate) fn attach(instructions: &[u64], to: u32) -> Result<OwnedFd, String> {
     let program = load(instructions, to)?;
     let request =
         AttachRequest { name: 0, program: program.as_raw_fd().cast_unsigned(), padding: 0 };
     // SAFETY: without a name the request names no memory.
     let link = unsafe { bpf(RAW_TRACEPOINT_OPEN, &request) };
     // The link holds the program.
-    link.map(owned).map_err(|error| format!("it could not be attached: {error}"))
+    link.map(owned).map_err(|error| format!("cannot attach the program: {error}"))
 }
 
 fn load(instructions: &[u64], to: u32) -> Result<OwnedFd, String> {
@@ -168,12 +168,12 @@ fn load(instructions: &[u64], to: u32) -> Result<OwnedFd, String> {
     };
     // The last byte of a name is zero.
     request.name[15] = 0;
-    // SAFETY: instructions and license are where the request says, and live until the call is over.
+    // SAFETY: instructions and license are where the request says, and live until the call returns.
     let refused = match unsafe { bpf(PROG_LOAD, &request) } {
         Ok(program) => return Ok(owned(program)),
         Err(error) => error,
     };
-    // Once more, for the reason.
+    // Once more, for the log.
     let mut log = vec![0_u8; LOG_BYTES];
     request.log_level = 1;
     request.log_bytes = LOG_BYTES as u32;
@@ -184,16 +184,16 @@ fn load(instructions: &[u64], to: u32) -> Result<OwnedFd, String> {
     }
     let said = String::from_utf8_lossy(&log);
     let said = said.trim_matches('\0').trim();
-    // The last lines are figures of the check itself.
+    // The last lines are statistics of the verifier.
     let reason = said.lines().rfind(|line| !line.starts_with("processed") && !line.is_empty());
     Err(reason.map_or_else(|| refused.to_string(), |reason| format!("{refused}: {reason}")))
 }
 
 /// # Safety
-/// All memory that the request names must be as long as the kernel takes it to be, and live until
-/// this returns.
+/// All memory that the request names must be as long as the kernel takes it to be, and must live
+/// until this function returns.
 unsafe fn bpf<T>(command: libc::c_long, request: &T) -> io::Result<libc::c_long> {
-    // SAFETY: the request lives, and is as long as said; of what it names the caller knows.
+    // SAFETY: the request lives and has this length; the caller vouches for the memory it names.
     let result =
         unsafe { libc::syscall(libc::SYS_bpf, command, &raw const *request, size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
@@ -201,20 +201,20 @@ unsafe fn bpf<T>(command: libc::c_long, request: &T) -> io::Result<libc::c_long>
 
 fn owned(descriptor: libc::c_long) -> OwnedFd {
     let descriptor = libc::c_int::try_from(descriptor).expect("descriptors are small");
-    // SAFETY: the kernel has just made it for this call alone.
+    // SAFETY: the kernel has just opened it for this call alone.
     unsafe { OwnedFd::from_raw_fd(descriptor) }
 }
 
-/// For so many processors the kernel keeps values: those that could ever be there.
+/// Returns the number of processors with values in a map: all that can ever be online.
 fn possible_processors() -> io::Result<usize> {
     const PATH: &str = "/sys/devices/system/cpu/possible";
     let text = std::fs::read_to_string(PATH)?;
     highest(&text).map(|last| last + 1).ok_or_else(|| {
-        io::Error::other(format!("{PATH}: {} is no list of processors", text.trim()))
+        io::Error::other(format!("{PATH}: {} is not a list of processors", text.trim()))
     })
 }
 
-/// The highest number of `0-3,8`.
+/// Returns the highest number of a list such as `0-3,8`.
 fn highest(list: &str) -> Option<usize> {
     list.trim().rsplit([',', '-']).next()?.parse().ok()
 }

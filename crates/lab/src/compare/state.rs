@@ -9,6 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
+use procfs::{CpuTime, Current, CurrentSI, KernelStats, Meminfo};
 use rustix::fs::{major, minor, statvfs};
 use serde::{Deserialize, Serialize};
 
@@ -81,15 +82,11 @@ const PRESSURES: [&str; 3] = ["cpu", "memory", "io"];
 impl Before {
     /// Of a cell whose files are in `directory`.
     pub(super) fn look(directory: &Path) -> Self {
-        let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let bytes = |name: &str| {
-            let line = memory.lines().find_map(|line| line.strip_prefix(name))?;
-            Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
-        };
+        let memory = Meminfo::current().ok();
         let state = CellState {
-            dirty_bytes: bytes("Dirty:"),
-            writeback_bytes: bytes("Writeback:"),
-            available_bytes: bytes("MemAvailable:"),
+            dirty_bytes: memory.as_ref().map(|memory| memory.dirty),
+            writeback_bytes: memory.as_ref().map(|memory| memory.writeback),
+            available_bytes: memory.and_then(|memory| memory.mem_available),
             in_flight: in_flight(directory),
             fill: fill(directory),
             ..CellState::default()
@@ -129,17 +126,11 @@ fn fill(directory: &Path) -> Option<f64> {
 
 /// Of all processors.
 fn ticks() -> Option<Ticks> {
-    let text = fs::read_to_string("/proc/stat").ok()?;
-    let counts: Option<Vec<u64>> = text
-        .lines()
-        .next()?
-        .strip_prefix("cpu ")?
-        .split_whitespace()
-        .map(|count| count.parse().ok())
-        .collect();
-    let counts = counts?;
+    let CpuTime { user, nice, system, idle, iowait, irq, softirq, steal, .. } =
+        KernelStats::current().ok()?.total;
     // What guests take is in the user's time already.
-    Some(Ticks { all: counts.iter().take(8).sum(), stolen: *counts.get(7)? })
+    let all = [Some(user), Some(nice), Some(system), Some(idle), iowait, irq, softirq, steal];
+    Some(Ticks { all: all.into_iter().flatten().sum(), stolen: steal? })
 }
 
 /// In all, since the machine was started.

@@ -4,7 +4,8 @@
 //! Everything of this process is counted, the load generator and the sync probe with it, for every
 //! arm alike; what kernel threads do for us is not, except in the system's own context switches.
 
-use std::fs;
+use procfs::process::Process;
+use procfs::{CurrentSI, KernelStats};
 
 use crate::batching::{self, Counts};
 use crate::detail::ProcessUse;
@@ -35,17 +36,15 @@ pub(crate) struct Usage {
 impl Usage {
     pub(crate) fn now() -> Self {
         let usage = resource_usage();
-        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-        let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
-        let cancelled = field(&io, "cancelled_write_bytes:").unwrap_or(0);
+        let io = Process::myself().and_then(|process| process.io()).ok();
         Self {
             context_switches: (usage.ru_nvcsw + usage.ru_nivcsw) as u64,
-            system_context_switches: field(&stat, "ctxt"),
+            system_context_switches: KernelStats::current().ok().map(|stat| stat.ctxt),
             cpu_us: micros(usage.ru_utime) + micros(usage.ru_stime),
             user_us: micros(usage.ru_utime),
             major_faults: usage.ru_majflt as u64,
             minor_faults: usage.ru_minflt as u64,
-            written_bytes: field(&io, "write_bytes:").map(|bytes| bytes.saturating_sub(cancelled)),
+            written_bytes: io.map(|io| io.write_bytes.saturating_sub(io.cancelled_write_bytes)),
             batched: batching::now(),
         }
     }
@@ -93,11 +92,6 @@ fn micros(time: libc::timeval) -> u64 {
     time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64
 }
 
-pub(crate) fn field(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find(|line| line.split_whitespace().next() == Some(name))?;
-    line.split_whitespace().nth(1)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,11 +108,5 @@ mod tests {
         assert!(used.context_switches > 0);
         assert!(used.system_context_switches.is_none_or(|switches| switches >= 1));
         assert_ne!(sum, 1);
-    }
-
-    #[test]
-    fn reads_a_field() {
-        assert_eq!(field("rchar: 1\nwrite_bytes: 4096\n", "write_bytes:"), Some(4096));
-        assert_eq!(field("rchar: 1\n", "write_bytes:"), None);
     }
 }

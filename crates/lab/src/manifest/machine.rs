@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use procfs::{Current, Meminfo};
 use serde::{Deserialize, Serialize};
 
 use super::kernel::Kernel;
@@ -115,9 +116,7 @@ fn field(text: &str, keys: &[&str]) -> Option<String> {
 }
 
 fn memory_bytes() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let kib = field(&text, &["MemTotal"])?;
-    kib.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+    Meminfo::current().ok().map(|memory| memory.mem_total)
 }
 
 /// The least limit from our control group up to the root. Limits that are none (`max`, or more than

@@ -1,19 +1,19 @@
 //! Writers beside a program that syncs a little.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 
+use procfs::process::Process;
 use rustix::fs::{Advice, fadvise};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::probes::content;
 use super::store::{Handle, How, Store};
 use crate::load::CellError;
-use crate::load::usage::field;
 use crate::load::window::write_behind;
 
 const BLOCK_BYTES: u64 = 1 << 20;
@@ -138,8 +138,8 @@ impl Dd {
 
 /// Bytes that a child has passed to `write`; also of one that has ended and was not waited for.
 fn written_by(child: &Child) -> u64 {
-    let io = fs::read_to_string(format!("/proc/{}/io", child.id())).unwrap_or_default();
-    field(&io, "wchar:").unwrap_or(0)
+    let io = Process::new(child.id().cast_signed()).and_then(|process| process.io());
+    io.map_or(0, |io| io.wchar)
 }
 
 impl Drop for Dd {
@@ -159,6 +159,7 @@ impl Drop for Dd {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::time::{Duration, Instant};
 
     use super::*;

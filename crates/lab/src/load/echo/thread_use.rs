@@ -4,9 +4,10 @@
 //! Time in which a thread could have run but another had the processor is neither work nor
 //! idleness: it is told apart where the kernel tells it (`schedstat`), and is idle time where not.
 
-use std::fs;
 use std::io;
 use std::time::Duration;
+
+use procfs::process::Process;
 
 /// Of one thread, since it started.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -23,19 +24,20 @@ pub(crate) struct ThreadUse {
 impl ThreadUse {
     /// Of a thread of this process.
     pub(crate) fn of(thread: i32) -> io::Result<Self> {
-        let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat"))?;
-        let (user_ticks, system_ticks) = ticks(&stat).ok_or(io::ErrorKind::InvalidData)?;
-        let schedstat = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat"));
-        let (running, delayed) = match schedstat.ok().as_deref().and_then(nanos) {
-            Some((running, delayed)) => {
-                (Duration::from_nanos(running), Duration::from_nanos(delayed))
-            }
-            None => {
-                let each = Duration::from_secs(1) / rustix::param::clock_ticks_per_second() as u32;
-                (each * (user_ticks + system_ticks) as u32, Duration::ZERO)
+        let task = Process::myself().and_then(|process| process.task_from_tid(thread));
+        let task = task.map_err(io::Error::other)?;
+        let stat = task.stat().map_err(io::Error::other)?;
+        let (running, delayed) = match task.schedstat() {
+            Ok(schedule) => (
+                Duration::from_nanos(schedule.sum_exec_runtime),
+                Duration::from_nanos(schedule.run_delay),
+            ),
+            Err(_) => {
+                let each = Duration::from_secs(1) / procfs::ticks_per_second() as u32;
+                (each * (stat.utime + stat.stime) as u32, Duration::ZERO)
             }
         };
-        Ok(Self { running, delayed, user_ticks, system_ticks })
+        Ok(Self { running, delayed, user_ticks: stat.utime, system_ticks: stat.stime })
     }
 
     /// What was used of a span that began with `before` and took `elapsed`.
@@ -66,28 +68,9 @@ pub(crate) struct Used {
     pub(crate) system: Duration,
 }
 
-/// The fields after the name, which may hold spaces and brackets.
-fn ticks(stat: &str) -> Option<(u64, u64)> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_whitespace().skip(11);
-    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
-}
-
-fn nanos(schedstat: &str) -> Option<(u64, u64)> {
-    let mut fields = schedstat.split_whitespace();
-    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_does_not_confuse_it() {
-        let stat = "17 (a) b (c) S 1 1 1 0 -1 4194560 10 0 0 0 123 45 0 0 20 0 1 0 5 0 0";
-        assert_eq!(ticks(stat), Some((123, 45)));
-        assert_eq!(nanos("1488866 7478394 1\n"), Some((1_488_866, 7_478_394)));
-    }
 
     #[test]
     fn what_is_not_work_is_idle() {

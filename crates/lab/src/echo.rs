@@ -68,7 +68,7 @@ pub struct EchoLoad {
 pub enum EchoWay {
     /// Forebay's sockets over the ring.
     Ring,
-    /// Forebay's sockets over epoll.
+    /// A server on epoll, in one thread.
     Epoll,
     /// A task for each connection on tokio, in one thread.
     Tokio,

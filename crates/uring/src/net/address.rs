@@ -50,6 +50,23 @@ fn remedy(error: &io::Error) -> &'static str {
 }
 
 impl Address {
+    /// Returns a socket that listens here. Up to `backlog` connections wait to be accepted. An
+    /// accepted socket has its options: small sends are not delayed, and lost peers are found.
+    ///
+    /// # Errors
+    /// The error of the kernel, such as an address in use.
+    pub fn listen(&self, backlog: u32) -> Result<OwnedFd, SocketError> {
+        listening(self, backlog, Calls::Block)
+    }
+
+    /// Returns the address of a socket's own end.
+    ///
+    /// # Errors
+    /// The error of the kernel.
+    pub fn of(socket: impl AsFd) -> io::Result<Self> {
+        Self::parse(rustix::net::getsockname(socket)?)
+    }
+
     pub(super) fn raw(&self) -> io::Result<SocketAddrAny> {
         match self {
             Address::Tcp(address) => Ok((*address).into()),
@@ -58,7 +75,7 @@ impl Address {
         }
     }
 
-    pub(super) fn of(raw: SocketAddrAny) -> io::Result<Self> {
+    fn parse(raw: SocketAddrAny) -> io::Result<Self> {
         if raw.address_family() != AddressFamily::UNIX {
             return Ok(Address::Tcp(SocketAddr::try_from(raw)?));
         }
@@ -155,12 +172,7 @@ fn stream(address: &SocketAddrAny, calls: Calls) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The address of a socket's own end.
-pub(super) fn local(socket: impl AsFd) -> io::Result<Address> {
-    Address::of(rustix::net::getsockname(socket)?)
-}
-
 /// The address of a socket's other end.
 pub(super) fn peer(socket: impl AsFd) -> io::Result<Address> {
-    rustix::net::getpeername(socket)?.map_or(Ok(Address::Unnamed), Address::of)
+    rustix::net::getpeername(socket)?.map_or(Ok(Address::Unnamed), Address::parse)
 }

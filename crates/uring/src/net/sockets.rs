@@ -290,9 +290,7 @@ impl<W> Sockets<W> {
     /// # Errors
     /// It is stale, or what the kernel said.
     pub fn local(&self, listener: Listener) -> io::Result<Address> {
-        address::local(
-            self.transport.listener_socket(listener.0).ok_or(io::ErrorKind::NotConnected)?,
-        )
+        Address::of(self.transport.listener_socket(listener.0).ok_or(io::ErrorKind::NotConnected)?)
     }
 
     /// The address of a connection's other end.

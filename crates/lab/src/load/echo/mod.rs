@@ -10,7 +10,9 @@
 //! the cell says so: where the threads run is the scheduler's.
 
 mod client;
+mod epoll;
 mod link;
+mod listener;
 mod message;
 mod overtaken;
 #[cfg(feature = "peers")]
@@ -28,11 +30,17 @@ use forebay_uring::net::Address;
 
 use super::CellError;
 use crate::cell::CellResult;
-use crate::echo::{EchoCell, Transport};
+use crate::echo::{EchoCell, MOST_CONNECTIONS, Transport};
 use crate::processors;
 pub(crate) use client::{Outcome, Spans, Watch};
 pub(crate) use server::{Server, ServerPlan};
 pub(crate) use thread_use::{ThreadUse, Used};
+
+/// Connections that may wait in the kernel to be accepted: as many as a client may open at once.
+const BACKLOG: u32 = MOST_CONNECTIONS;
+
+/// Bytes that a server reads at once: a buffer of Forebay's sockets.
+const READ_BYTES: usize = 16 << 10;
 
 /// Uncounted at the start: a tenth of the time, but not longer than this.
 const LONGEST_RAMP: Duration = Duration::from_millis(100);

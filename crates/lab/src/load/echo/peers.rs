@@ -3,53 +3,21 @@
 //! with `peers`.
 
 use std::io;
-use std::net::TcpListener;
-use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use compio::BufResult;
 use compio::buf::{IntoInner as _, IoBuf as _};
 use compio::io::AsyncWriteExt as _;
-use forebay_uring::net::Address;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::oneshot::Receiver;
 
+use super::READ_BYTES;
+use super::listener::Listener;
 use super::server::Served;
 use super::work::Work;
 use crate::echo::EchoWay;
 use crate::load::CellError;
-
-/// Bytes read at once: as many as a buffer of Forebay's sockets has.
-const READ_BYTES: usize = 16 << 10;
-
-/// A socket that listens.
-#[derive(Debug)]
-pub(super) enum Listener {
-    Tcp(TcpListener),
-    Unix(UnixListener),
-}
-
-/// Listens.
-pub(super) fn listen(address: &Address) -> Result<(Listener, Address), CellError> {
-    let listening = || -> io::Result<(Listener, Address)> {
-        match address {
-            Address::Tcp(address) => {
-                let listener = TcpListener::bind(address)?;
-                listener.set_nonblocking(true)?;
-                let address = listener.local_addr()?;
-                Ok((Listener::Tcp(listener), Address::Tcp(address)))
-            }
-            Address::Unix(path) => {
-                let listener = UnixListener::bind(path)?;
-                listener.set_nonblocking(true)?;
-                Ok((Listener::Unix(listener), address.clone()))
-            }
-            Address::Unnamed => Err(io::ErrorKind::AddrNotAvailable.into()),
-        }
-    };
-    listening().map_err(|error| CellError::system(format!("could not listen on {address}"), &error))
-}
 
 /// What it runs over.
 pub(super) fn describe(way: EchoWay) -> String {

@@ -1,13 +1,14 @@
 //! A server on a thread of its own: started, looked at, stopped.
 
-use std::io;
+use std::io::{self, PipeWriter};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-use forebay_uring::net::{Address, Choice, Poster};
+use forebay_uring::net::{Address, Poster};
 
+use super::epoll::EpollServer;
 use super::sockets::{EchoSockets, Stop};
 use super::thread_use::ThreadUse;
 use super::work::Work;
@@ -65,6 +66,8 @@ pub(crate) struct Server {
 #[derive(Debug)]
 enum Stopping {
     Sockets(Poster<Stop>),
+    /// Dropped.
+    Epoll(PipeWriter),
     #[cfg(feature = "peers")]
     Peer(tokio::sync::oneshot::Sender<()>),
 }
@@ -76,9 +79,17 @@ impl Server {
         let (load, address) = (*load, address.clone());
         let work = Work::new(&load, seed);
         match way {
-            EchoWay::Ring | EchoWay::Epoll => Self::on_a_thread(move |served, begun| {
-                let choice = if way == EchoWay::Ring { Choice::IoUring } else { Choice::Epoll };
-                let sockets = EchoSockets::new(choice, order, &load, &address, work, served)?;
+            EchoWay::Epoll => Self::on_a_thread(move |served, begun| {
+                let (server, stop) = EpollServer::new(order, &address, work, served)?;
+                begun(Begun {
+                    address: server.address.clone(),
+                    describe: "epoll, one thread".to_owned(),
+                    stop: Stopping::Epoll(stop),
+                });
+                server.serve()
+            }),
+            EchoWay::Ring => Self::on_a_thread(move |served, begun| {
+                let sockets = EchoSockets::new(order, &load, &address, work, served)?;
                 let stop = Stopping::Sockets(sockets.poster());
                 begun(Begun {
                     address: sockets.address.clone(),
@@ -89,7 +100,7 @@ impl Server {
             }),
             #[cfg(feature = "peers")]
             EchoWay::Tokio | EchoWay::Compio => Self::on_a_thread(move |served, begun| {
-                let (listener, address) = super::peers::listen(&address)?;
+                let (listener, address) = super::listener::Listener::bind(&address)?;
                 let (stop, stopped) = tokio::sync::oneshot::channel();
                 begun(Begun {
                     address,
@@ -158,6 +169,7 @@ impl Server {
     pub(crate) fn stop(self) -> Result<(), CellError> {
         match self.stop {
             Stopping::Sockets(poster) => poster.post(Stop),
+            Stopping::Epoll(pipe) => drop(pipe),
             #[cfg(feature = "peers")]
             Stopping::Peer(stop) => {
                 // One that failed does not listen any more; why, it says below.

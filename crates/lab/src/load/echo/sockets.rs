@@ -1,5 +1,4 @@
-//! The server on Forebay's sockets, over the ring or over epoll: what comes is sent back, in
-//! passes.
+//! The server on Forebay's sockets: received bytes are sent back, in passes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,13 +10,11 @@ use forebay_uring::net::{
     SocketsError, What,
 };
 
+use super::BACKLOG;
 use super::server::Served;
 use super::work::Work;
 use crate::echo::{EchoLoad, MOST_CONNECTIONS, WorkOrder};
 use crate::load::CellError;
-
-/// Connections that may wait in the kernel to be accepted: as many as a client may open at once.
-const BACKLOG: u32 = MOST_CONNECTIONS;
 
 /// Bytes handed out by a pass where messages take long: answers leave between passes, so those who
 /// were served first would wait for the work of all others.
@@ -40,7 +37,6 @@ pub(super) struct EchoSockets {
 
 impl EchoSockets {
     pub(super) fn new(
-        choice: Choice,
         order: WorkOrder,
         load: &EchoLoad,
         address: &Address,
@@ -51,6 +47,7 @@ impl EchoSockets {
             WorkOrder::Fifo => Order::Fifo,
             WorkOrder::Lifo => Order::Lifo,
         };
+        let choice = Choice::IoUring;
         let mut options =
             Options { choice, order, connections: 2 * MOST_CONNECTIONS, ..Options::default() };
         if load.work_micros > 0 {

@@ -1,5 +1,5 @@
-//! The client's end of a connection: a stream socket of the standard library, over either
-//! transport.
+//! A connected stream socket of the standard library, over either transport: the client's, and that
+//! of the server on epoll.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -19,22 +19,24 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// A connection whose calls do not block.
+    /// Connects. Later calls do not block.
     pub(super) fn connect(address: &Address) -> io::Result<Self> {
         match address {
-            Address::Tcp(address) => {
-                let stream = TcpStream::connect_timeout(address, PATIENCE)?;
-                stream.set_nodelay(true)?;
-                stream.set_nonblocking(true)?;
-                Ok(Self::Tcp(stream))
-            }
-            Address::Unix(path) => {
-                let stream = UnixStream::connect(path)?;
-                stream.set_nonblocking(true)?;
-                Ok(Self::Unix(stream))
-            }
+            Address::Tcp(address) => Self::tcp(TcpStream::connect_timeout(address, PATIENCE)?),
+            Address::Unix(path) => Self::unix(UnixStream::connect(path)?),
             Address::Unnamed => Err(io::ErrorKind::AddrNotAvailable.into()),
         }
+    }
+
+    pub(super) fn tcp(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(Self::Tcp(stream))
+    }
+
+    pub(super) fn unix(stream: UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self::Unix(stream))
     }
 }
 

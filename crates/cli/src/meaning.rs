@@ -25,7 +25,7 @@ use forebay_lab::run::{Engine, RunOptions};
 use forebay_lab::suite::own::{self, Choice, OwnArm};
 use forebay_lab::suite::{self, BARE, Form, SHIPPED, Suite, SuiteError, job_file};
 use forebay_lab::target::Target;
-use forebay_uring::net::Address;
+use forebay_net::Address;
 
 pub(crate) use repeat::{Repeated, check_size};
 

@@ -19,7 +19,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay_uring::net::Address;
+use forebay_net::Address;
 
 use crate::echo::{EchoLoad, EchoWay, WorkOrder};
 use crate::load::CellError;

@@ -143,15 +143,13 @@ impl Arena {
     }
 
     fn of(memory: Mapping, memfd: Option<OwnedFd>, layout: Layout) -> io::Result<Self> {
-        memory.advise(Advice::LinuxDontFork)?;
-        memory.advise(Advice::LinuxDontDump)?;
+        memory.hide()?;
         // Refused where huge pages are compiled out; without effect where they are off. Not for
         // what lies behind the frames: of that little is used, here and there.
         let _ = memory.advise_part(0..layout.frames_end(), Advice::LinuxHugepage);
         let _ = memory.advise_part(layout.frames_end()..layout.bytes, Advice::LinuxNoHugepage);
         let zeroes = Mapping::anonymous(ZERO_BYTES, ProtFlags::READ)?;
-        zeroes.advise(Advice::LinuxDontFork)?;
-        zeroes.advise(Advice::LinuxDontDump)?;
+        zeroes.hide()?;
         Ok(Self { memory, zeroes, memfd, layout })
     }
 

@@ -228,7 +228,7 @@ impl Device for Backend {
 }
 
 /// Whether io_uring, or what is needed of it, is not to be had here at all.
-pub(crate) fn is_absent(refused: &SetupError) -> bool {
+fn is_absent(refused: &SetupError) -> bool {
     match refused {
         SetupError::Missing | SetupError::Forbidden(_) | SetupError::TooOld(_) => true,
         // A filter that lets a ring be made and refuses what follows.

@@ -19,7 +19,6 @@ use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_block::limits::PAGE;
-use rustix::mm::{Advice, ProtFlags};
 
 use crate::fork::ForkGuard;
 use crate::mapping::Mapping;
@@ -44,9 +43,7 @@ impl Buffers {
         if pages == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a pool of less than a page"));
         }
-        let memory = Mapping::anonymous(pages * PAGE, ProtFlags::READ | ProtFlags::WRITE)?;
-        memory.advise(Advice::LinuxDontFork)?;
-        memory.advise(Advice::LinuxDontDump)?;
+        let memory = Mapping::private(pages * PAGE)?;
         let free = Mutex::new(BTreeMap::from([(0, pages)]));
         Ok(Arc::new(Self { memory, pages, fork: ForkGuard::new()?, free }))
     }

@@ -27,25 +27,25 @@ const UNREGISTER_RING_DESCRIPTORS: u32 = 21;
 /// the limit itself.
 const NO_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What one call does.
+/// Arguments of one call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Enter {
+pub struct Enter {
     /// Requests to take from the submission queue.
-    pub(crate) to_submit: u32,
+    pub to_submit: u32,
     /// Completions to wait for; with none there is no wait.
-    pub(crate) want: u32,
+    pub want: u32,
     /// How long all of them are waited for; after that one is enough. Zero: as long as `limit`.
     /// Only where the kernel has it (6.12).
-    pub(crate) within: Duration,
+    pub within: Duration,
     /// How long to wait; `None`: without limit.
-    pub(crate) limit: Option<Duration>,
-    /// What the wait counts as.
-    pub(crate) booked: Booked,
+    pub limit: Option<Duration>,
+    /// Accounting of the wait.
+    pub booked: Booked,
 }
 
-/// What a wait counts as in the machine's figures of load and pressure.
+/// Accounting of a wait in the kernel's figures of load and pressure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Booked {
+pub enum Booked {
     /// Waiting for I/O.
     WaitingForIo,
     /// Idleness. Only where the kernel has it (6.15).
@@ -61,9 +61,9 @@ pub struct Enters {
     pub waits: u64,
 }
 
-/// Where a ring is entered.
+/// Handle that enters a ring.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub struct Door {
     ring: RawFd,
     /// The index the kernel knows the ring by, for the thread that registered it.
     registered: Option<u32>,
@@ -94,13 +94,15 @@ impl Door {
         Self { ring: uring.as_raw_fd(), registered: None, enters: Enters::default() }
     }
 
-    pub(crate) fn enters(&self) -> Enters {
+    /// Returns the number of calls.
+    #[must_use]
+    pub fn enters(&self) -> Enters {
         self.enters
     }
 
-    /// Registers the ring's descriptor for the calling thread; tells whether the kernel did (5.18,
+    /// Registers the ring's descriptor for the calling thread. Returns whether the kernel did (5.18,
     /// and up to 16 rings for each thread).
-    pub(crate) fn register(&mut self) -> bool {
+    pub fn register(&mut self) -> bool {
         let mut argument = RingDescriptor {
             index: u32::MAX,
             reserved: 0,
@@ -112,8 +114,8 @@ impl Door {
         self.registered.is_some()
     }
 
-    /// Undoes it, on the thread that did it.
-    pub(crate) fn unregister(&mut self) {
+    /// Unregisters the descriptor, on the thread that registered it.
+    pub fn unregister(&mut self) {
         if let Some(index) = self.registered.take() {
             let mut argument = RingDescriptor { index, reserved: 0, descriptor: 0 };
             let result = self.register_call(UNREGISTER_RING_DESCRIPTORS, &mut argument);
@@ -139,8 +141,11 @@ impl Door {
         }
     }
 
-    /// Enters once; gives how many requests were taken, or the error number.
-    pub(crate) fn enter(&mut self, call: Enter) -> Result<usize, i32> {
+    /// Enters once. Returns the number of requests that the kernel took.
+    ///
+    /// # Errors
+    /// The error number.
+    pub fn enter(&mut self, call: Enter) -> Result<usize, i32> {
         self.enters.all += 1;
         self.enters.waits += u64::from(call.want > 0);
         let minimal = !call.within.is_zero();

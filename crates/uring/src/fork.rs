@@ -47,19 +47,24 @@ impl ForkGuard {
     }
 }
 
-/// The process something was made in. A copy that a forked child drops must leave what the parent
-/// still uses: the child has none of the mappings, and shares the leases and locks.
+/// The process that made a value. If a forked child drops its copy of the value, the copy
+/// must leave everything that the parent uses: the child has no mappings, and shares leases and
+/// locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Home {
+pub struct Home {
     process: u32,
 }
 
 impl Home {
-    pub(crate) fn here() -> Self {
+    /// Returns the calling process.
+    #[must_use]
+    pub fn here() -> Self {
         Self { process: std::process::id() }
     }
 
-    pub(crate) fn is_here(self) -> bool {
+    /// Returns whether the calling process is this one.
+    #[must_use]
+    pub fn is_here(self) -> bool {
         self == Self::here()
     }
 }

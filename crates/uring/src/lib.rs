@@ -4,7 +4,7 @@
 //! [`Backend`] is the device over real files: a [`Ring`], or [`Threads`] if io_uring is missing or
 //! forbidden. [`OpenFile`] is an open file, [`Arena`] the memory of its pages, [`LeaseWatch`]
 //! reports other programs that open a file. [`Null`], [`MemoryDevice`] and [`Modelled`] are devices
-//! without files, for tests and measurements. [`net`] has stream sockets.
+//! without files, for tests and measurements.
 //!
 //! The `unsafe` code that the engine needs is here and in `lists`, except for one module of
 //! `forebay`.
@@ -14,10 +14,11 @@
 // memory of callers. Files: `open`, `file`, `private` past the cache, `directory` names, `direct`
 // alignment, `lease`, `lock`, `extents`, `geometry` allocation groups, `status` attributes,
 // `free_space`, `hint` extent sizes. I/O: `ring`, `setup`, `fixed` registered resources, `waker`,
-// `offer` features, `threads`, `backend` either of the two, `net` sockets. Devices without files:
-// `null`, `memory`, `modelled`. Other processes: `fork`, `local` and `passing` sockets, `alive`
-// whether the rings of a process are gone, `detached` a process that outlives its parent, `frames`
-// writing without a ring, `notify` the service manager. `clock` and `probe` the machine.
+// `offer` features, `threads`, `backend` either of the two. Devices without files: `null`, `memory`,
+// `modelled`. Other processes: `fork`, `local` and `passing` sockets, `alive` whether the rings of a
+// process are gone, `detached` a process that outlives its parent, `frames` writing without a ring,
+// `notify` the service manager. `clock` and `probe` the machine. `enter`, `setup` and `mapping` are
+// public for the rings of `forebay-net`.
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 compile_error!("Forebay runs on Linux 5.15 or newer, on 64-bit x86 and Arm");
@@ -33,7 +34,7 @@ pub mod clock;
 pub mod detached;
 pub mod direct;
 pub mod directory;
-mod enter;
+pub mod enter;
 pub mod extents;
 pub mod file;
 pub mod fixed;
@@ -50,12 +51,11 @@ pub mod lease;
 pub mod lent;
 pub mod local;
 pub mod lock;
-mod mapping;
+pub mod mapping;
 mod masks;
 pub mod memory;
 mod min_wait;
 pub mod modelled;
-pub mod net;
 pub mod notify;
 pub mod null;
 pub mod offer;

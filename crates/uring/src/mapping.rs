@@ -17,7 +17,7 @@ use crate::fork::Home;
 
 /// Mapped memory, page-aligned.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
     home: Home,
@@ -57,6 +57,17 @@ impl Mapping {
         Ok(Self::own(start.cast(), bytes))
     }
 
+    /// Maps private memory for reading and writing that reads as zeroes. Forked children do not
+    /// inherit it, and core dumps leave it out.
+    ///
+    /// # Errors
+    /// The error of the kernel if it grants no memory.
+    pub fn private(bytes: usize) -> io::Result<Self> {
+        let mapping = Self::anonymous(bytes, ProtFlags::READ | ProtFlags::WRITE)?;
+        mapping.hide()?;
+        Ok(mapping)
+    }
+
     /// Maps private memory that reads as zeroes; writable as told.
     pub(crate) fn anonymous(bytes: usize, protection: ProtFlags) -> io::Result<Self> {
         // SAFETY: the kernel chooses the address, so no mapping that exists is touched.
@@ -72,8 +83,16 @@ impl Mapping {
         Self { start, bytes, home: Home::here() }
     }
 
-    pub(crate) fn start(&self) -> *mut u8 {
+    /// Returns the address of the first byte.
+    #[must_use]
+    pub fn start(&self) -> *mut u8 {
         self.start.as_ptr()
+    }
+
+    /// Hides the mapping from forked children and from core dumps.
+    pub(crate) fn hide(&self) -> io::Result<()> {
+        self.advise(Advice::LinuxDontFork)?;
+        self.advise(Advice::LinuxDontDump)
     }
 
     /// Advises the kernel about the whole mapping.

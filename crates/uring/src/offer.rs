@@ -11,7 +11,7 @@ use io_uring::IoUring;
 
 use crate::min_wait::{self, MinWait};
 use crate::probe::KernelVersion;
-use crate::setup::{Level, Setup, SetupError};
+use crate::setup::{Setup, SetupError};
 
 /// Feature of io_uring that not every kernel has.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -53,12 +53,6 @@ pub enum Feature {
     Polled,
     /// Polling that sleeps first. Not used here.
     HybridPolled,
-    /// Received data goes to buffers that the kernel takes from a ring.
-    ProvidedBuffers,
-    /// One request accepts many connections.
-    MultishotAccept,
-    /// One request receives many messages.
-    MultishotReceive,
 }
 
 /// Availability of a feature.
@@ -120,9 +114,6 @@ impl Feature {
             Feature::UnbookedWait => ("waiting unbooked", (6, 15)),
             Feature::Polled => ("polled completions", (5, 1)),
             Feature::HybridPolled => ("polled completions that sleep first", (6, 13)),
-            Feature::ProvidedBuffers => ("a ring of buffers", (5, 19)),
-            Feature::MultishotAccept => ("multishot accept", (5, 19)),
-            Feature::MultishotReceive => ("multishot receive", (6, 0)),
         }
     }
 
@@ -144,7 +135,7 @@ impl Offers {
     /// # Errors
     /// [`SetupError`] if no ring can be set up at all.
     pub fn of_this_kernel() -> Result<Self, SetupError> {
-        let setup = Setup::new(4, Level::NoArray)?;
+        let mut setup = Setup::best(4)?;
         let mut offers = setup.offers();
         offers.push(Feature::RingDescriptor.when(setup.registers_its_descriptor()));
         let files = setup.uring.submitter().register_files_sparse(1);
@@ -156,7 +147,6 @@ impl Offers {
         offers.push(Feature::VectoredFixed.when(setup.has.vectored_fixed));
         let ends = setup.has.min_wait && min_wait::behaviour(setup.level) == MinWait::Ends;
         offers.push(Feature::MinimalWaitEnds.when(ends));
-        offers.extend(crate::net::ability(setup.level).offers());
         let polled: io::Result<IoUring> = IoUring::builder().setup_iopoll().build(2);
         offers.push(Feature::Polled.when(polled.is_ok()));
         offers.push(Feature::HybridPolled.when(crate::setup::has_hybrid_polling()));

@@ -37,7 +37,7 @@ use io_uring::{opcode, squeue};
 use crate::alive::Alive;
 use crate::arena::Arena;
 use crate::clock;
-use crate::enter::{Booked, Door, Enter, Enters};
+use crate::enter::{Booked, Enter, Enters};
 use crate::file::OpenFile;
 use crate::fixed::{Fixed, Register, Tables};
 use crate::fork::Home;
@@ -85,7 +85,6 @@ thread_local! {
 pub struct Ring {
     /// Dropped by hand, because a forked child must not.
     setup: ManuallyDrop<Setup>,
-    door: Door,
     /// Whether the kernel knows the ring's descriptor; `None` before the first doorbell.
     door_registered: Option<bool>,
     home: Home,
@@ -124,7 +123,6 @@ impl Ring {
         let mut tables = Tables::default();
         tables.register_files(&setup.uring);
         Ok(Self {
-            door: Door::of(&setup.uring),
             door_registered: None,
             setup: ManuallyDrop::new(setup),
             home: Home::here(),
@@ -229,7 +227,7 @@ impl Ring {
     /// How often the kernel was called.
     #[must_use]
     pub fn enters(&self) -> Enters {
-        self.door.enters()
+        self.setup.door.enters()
     }
 
     /// Puts a file under a target's number. Numbers index a table: take small ones and use them
@@ -301,7 +299,7 @@ impl Ring {
                     .register_enable_rings()
                     .map_err(|error| errno_of(&error))?;
                 self.thread = Some(here);
-                self.door_registered = Some(self.door.register());
+                self.door_registered = Some(self.setup.door.register());
             }
         }
         Ok(())
@@ -339,10 +337,10 @@ impl Ring {
 
     fn enter_once(&mut self, to_submit: u32, sleep: Sleep) -> Result<usize, i32> {
         // Waiting for a wake alone is idleness, not waiting for I/O.
-        let idle = self.setup.has.no_iowait && self.in_flight() == 0;
-        let booked = if idle { Booked::Idle } else { Booked::WaitingForIo };
+        let idle = self.in_flight() == 0;
+        let booked = if idle { self.setup.idle_wait() } else { Booked::WaitingForIo };
         let Sleep { want, within, limit } = sleep;
-        self.door.enter(Enter { to_submit, want, within, limit, booked })
+        self.setup.door.enter(Enter { to_submit, want, within, limit, booked })
     }
 
     /// Requests in the submission queue.
@@ -437,14 +435,14 @@ impl Ring {
 
 impl fmt::Debug for Ring {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ledger, fixed, arrived, door, .. } = self;
+        let Self { setup, ledger, fixed, arrived, .. } = self;
         formatter
             .debug_struct("Ring")
             .field("describe", &self.describe())
             .field("ledger", ledger)
             .field("fixed", fixed)
             .field("arrived", arrived)
-            .field("enters", &door.enters())
+            .field("enters", &setup.door.enters())
             .finish_non_exhaustive()
     }
 }

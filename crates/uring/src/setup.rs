@@ -3,13 +3,14 @@
 //!
 //! If io_uring is refused altogether, as in many sandboxes, the error says why and what to do.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use io_uring::{IoUring, Probe, opcode};
 
-use crate::enter::Door;
+use crate::enter::{Booked, Door};
 use crate::offer::{Feature, Offer};
 use crate::probe::kernel_version;
 
@@ -104,9 +105,12 @@ impl Level {
     }
 }
 
-/// A ring, and what this kernel can do with it.
-pub(crate) struct Setup {
-    pub(crate) uring: IoUring,
+/// A ring that is disabled until its thread enables it, and its features.
+pub struct Setup {
+    /// The queues.
+    pub uring: IoUring,
+    /// Enters the ring.
+    pub door: Door,
     pub(crate) level: Level,
     pub(crate) has: Has,
 }
@@ -127,6 +131,14 @@ pub(crate) struct Has {
 }
 
 impl Setup {
+    /// Sets up a ring with the best features that the kernel grants.
+    ///
+    /// # Errors
+    /// [`SetupError`], with the remedy.
+    pub fn best(entries: u32) -> Result<Self, SetupError> {
+        Self::new(entries, Level::NoArray)
+    }
+
     /// The best ring from `best` down that the kernel grants.
     pub(crate) fn new(entries: u32, best: Level) -> Result<Self, SetupError> {
         let mut refused = io::Error::from_raw_os_error(libc::EINVAL);
@@ -175,11 +187,24 @@ impl Setup {
             min_wait: parameters.is_feature_min_timeout(),
             no_iowait: parameters.is_feature_no_iowait(),
         };
-        Ok(Self { uring, level, has })
+        Ok(Self { door: Door::of(&uring), uring, level, has })
     }
 
-    /// What is known of the ring since it was set up.
-    pub(crate) fn offers(&self) -> Vec<Offer> {
+    /// Returns whether only one thread submits (6.0).
+    #[must_use]
+    pub fn has_single_issuer(&self) -> bool {
+        self.level <= Level::SingleIssuer
+    }
+
+    /// Returns the accounting of a wait that is idleness, as far as the kernel has it.
+    #[must_use]
+    pub fn idle_wait(&self) -> Booked {
+        if self.has.no_iowait { Booked::Idle } else { Booked::WaitingForIo }
+    }
+
+    /// Returns the features that were known after the setup.
+    #[must_use]
+    pub fn offers(&self) -> Vec<Offer> {
         let levels =
             Level::ALL.into_iter().filter_map(|level| Some((level.brings()?, level >= self.level)));
         let Has { set_length, discard, vectored_fixed: _, min_wait, no_iowait } = self.has;
@@ -195,11 +220,16 @@ impl Setup {
 
     /// Whether the calling thread can register the ring's descriptor. It is not registered
     /// afterwards.
-    pub(crate) fn registers_its_descriptor(&self) -> bool {
-        let mut door = Door::of(&self.uring);
-        let registered = door.register();
-        door.unregister();
+    pub(crate) fn registers_its_descriptor(&mut self) -> bool {
+        let registered = self.door.register();
+        self.door.unregister();
         registered
+    }
+}
+
+impl fmt::Debug for Setup {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Setup").field("level", &self.level).finish_non_exhaustive()
     }
 }
 

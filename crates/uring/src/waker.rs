@@ -40,7 +40,11 @@ struct Bell {
 }
 
 impl Waker {
-    pub(crate) fn new() -> io::Result<Self> {
+    /// Creates a waker.
+    ///
+    /// # Errors
+    /// The error of the kernel if it grants no descriptor.
+    pub fn new() -> io::Result<Self> {
         let eventfd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
         Ok(Self(Arc::new(Bell { state: AtomicU8::new(AWAKE), eventfd })))
     }
@@ -56,13 +60,15 @@ impl Waker {
         }
     }
 
-    /// Where the ring reads what `wake` writes.
-    pub(crate) fn eventfd(&self) -> RawFd {
+    /// Returns the descriptor that the ring reads, and [`Waker::wake`] writes.
+    #[must_use]
+    pub fn eventfd(&self) -> RawFd {
         self.0.eventfd.as_raw_fd()
     }
 
-    /// Whether the ring's thread may wait: nobody rang since it last looked.
-    pub(crate) fn fall_asleep(&self) -> bool {
+    /// Returns whether the ring's thread may wait: nothing woke it since it last looked.
+    #[must_use]
+    pub fn fall_asleep(&self) -> bool {
         self.0.state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
@@ -71,8 +77,8 @@ impl Waker {
         self.0.state.load(Ordering::Relaxed) == RUNG
     }
 
-    /// The ring's thread looks at its queues next.
-    pub(crate) fn awake(&self) {
+    /// Notes that the ring's thread is awake. It must look at its queues after this.
+    pub fn awake(&self) {
         self.0.state.swap(AWAKE, Ordering::AcqRel);
     }
 }

@@ -4,7 +4,7 @@
 use std::net::ToSocketAddrs;
 use std::path::PathBuf;
 
-use forebay_uring::net::Address;
+use forebay_net::Address;
 
 /// What is typed.
 ///

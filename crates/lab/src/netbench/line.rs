@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use forebay_uring::net::Address;
+use forebay_net::Address;
 
 use crate::load::echo::Used;
 

@@ -56,7 +56,7 @@ impl Drop for Ring {
         if here {
             self.wait_out();
         } else {
-            self.door.forget();
+            self.setup.door.forget();
             self.collect();
         }
         if self.flying() > 0 {
@@ -66,7 +66,7 @@ impl Drop for Ring {
             self.unregister();
         }
         if here {
-            self.door.unregister();
+            self.setup.door.unregister();
         }
         // SAFETY: nothing uses the ring after its drop.
         unsafe { ManuallyDrop::drop(&mut self.setup) };

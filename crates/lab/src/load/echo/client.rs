@@ -12,7 +12,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay_uring::net::Address;
+use forebay_net::Address;
 use hdrhistogram::Histogram;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;

@@ -1,7 +1,7 @@
 //! The comparison server on epoll: a socket that is ready is read once and answered at once.
 //!
 //! ```text
-//! epoll_wait --ready sockets, in order or reversed--> [ read, work, write ] for each --> epoll_wait
+//! epoll_wait --ready sockets, in order or reversed--> [ read, work, write ] each --> epoll_wait
 //! ```
 //!
 //! A connection whose answer does not fit into its socket is not read until the answer is gone, so
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use forebay_uring::net::Address;
+use forebay_net::Address;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{Timespec, epoll::Event};
 use rustix::io::Errno;

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
 
-use forebay_uring::net::Address;
+use forebay_net::Address;
 
 use super::BACKLOG;
 use super::stream::Stream;
@@ -28,7 +28,7 @@ impl Listener {
             rustix::io::ioctl_fionbio(&socket, true)?;
             let listener = match address {
                 Address::Unix(_) => Self::Unix(socket.into()),
-                Address::Tcp(_) | Address::Unnamed => Self::Tcp(socket.into()),
+                Address::Tcp(_) => Self::Tcp(socket.into()),
             };
             Ok((listener, bound))
         };

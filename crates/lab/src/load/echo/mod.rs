@@ -26,7 +26,7 @@ mod work;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use forebay_uring::net::Address;
+use forebay_net::Address;
 
 use super::CellError;
 use crate::cell::CellResult;

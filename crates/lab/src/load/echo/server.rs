@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-use forebay_uring::net::{Address, Poster};
+use forebay_net::{Address, Poster};
 
 use super::epoll::EpollServer;
 use super::sockets::{EchoSockets, Stop};

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use forebay_block::knobs::Order;
-use forebay_uring::net::{
-    Address, Choice, Closing, Connection, Event, Options, Poster, SocketError, Sockets,
-    SocketsError, What,
+use forebay_net::{
+    Address, Closing, Connection, Event, Options, Poster, SocketError, Sockets, SocketsError, What,
 };
 
 use super::BACKLOG;
@@ -47,9 +46,8 @@ impl EchoSockets {
             WorkOrder::Fifo => Order::Fifo,
             WorkOrder::Lifo => Order::Lifo,
         };
-        let choice = Choice::IoUring;
         let mut options =
-            Options { choice, order, connections: 2 * MOST_CONNECTIONS, ..Options::default() };
+            Options { order, connections: 2 * MOST_CONNECTIONS, ..Options::default() };
         if load.work_micros > 0 {
             options.pass_bytes = SHORT_PASS_BYTES;
             options.connection_bytes = SHORT_PASS_BYTES;
@@ -105,7 +103,7 @@ impl EchoSockets {
             }
             What::Posted(Stop) => return Goes::Off,
             // Whoever does not read is not handed out any more, so there is nothing to stop.
-            What::Writable { .. } | What::Connected { .. } => {}
+            What::Writable { .. } => {}
         }
         Goes::On
     }

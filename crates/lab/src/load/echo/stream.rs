@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use forebay_uring::net::Address;
+use forebay_net::Address;
 
 /// How long a server may take to accept.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -24,7 +24,6 @@ impl Stream {
         match address {
             Address::Tcp(address) => Self::tcp(TcpStream::connect_timeout(address, PATIENCE)?),
             Address::Unix(path) => Self::unix(UnixStream::connect(path)?),
-            Address::Unnamed => Err(io::ErrorKind::AddrNotAvailable.into()),
         }
     }
 

@@ -1,0 +1,118 @@
+//! Options of the sockets.
+
+use std::time::Duration;
+
+use forebay_block::knobs::Order;
+
+use crate::limits::{BUFFERS, CONNECTIONS};
+
+/// Options of [`Sockets`](super::Sockets).
+///
+/// Memory for received bytes is at most `buffers` times `buffer_bytes`. Memory for outgoing bytes
+/// is at most `connections` times twice `outgoing_bytes`, plus the excess of a single send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Maximum of open connections. Further ones wait in the queue of the listener.
+    pub connections: u32,
+    /// Number of receive buffers, a power of two.
+    pub buffers: u16,
+    /// Bytes per receive buffer.
+    pub buffer_bytes: u32,
+    /// Maximum of bytes returned by one pass; the last piece may exceed it.
+    pub pass_bytes: usize,
+    /// Maximum of bytes per connection and pass; the last piece may exceed it.
+    pub connection_bytes: usize,
+    /// Outgoing bytes of a connection at which the caller must stop sending, and at which receiving
+    /// pauses. Sends are refused at twice as much.
+    pub outgoing_bytes: usize,
+    /// Maximum idle time of a connection, unless [`Sockets::set_idle`] sets another one.
+    ///
+    /// [`Sockets::set_idle`]: super::Sockets::set_idle
+    pub idle: Option<Duration>,
+    /// Order of the events of a pass. `Lifo` reverses posted work and connections, to measure what
+    /// order is worth; the bytes of a connection stay in order.
+    pub order: Order,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            connections: 4096,
+            buffers: 256,
+            buffer_bytes: 16 << 10,
+            pass_bytes: 1 << 20,
+            connection_bytes: 64 << 10,
+            outgoing_bytes: 256 << 10,
+            idle: None,
+            order: Order::Fifo,
+        }
+    }
+}
+
+/// Error for an option out of range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{option} cannot be {value}: it must be {range}")]
+pub struct OptionsError {
+    /// Name of the option.
+    pub option: &'static str,
+    /// Its value.
+    pub value: u64,
+    /// Valid range.
+    pub range: &'static str,
+}
+
+impl Options {
+    /// Checks all options.
+    ///
+    /// # Errors
+    /// The first option that is out of range.
+    pub fn check(&self) -> Result<(), OptionsError> {
+        let wrong =
+            |option, value: usize, range| OptionsError { option, value: value as u64, range };
+        let Self { connections, buffers, buffer_bytes, .. } = *self;
+        if !(1..=CONNECTIONS).contains(&connections) {
+            return Err(wrong("connections", connections as usize, "1 to 16777216"));
+        }
+        if !buffers.is_power_of_two() || buffers > BUFFERS {
+            return Err(wrong("buffers", buffers.into(), "a power of two, 1 to 32768"));
+        }
+        if !(64..=1 << 24).contains(&buffer_bytes) {
+            return Err(wrong("buffer_bytes", buffer_bytes as usize, "64 to 16777216"));
+        }
+        if self.connection_bytes == 0 {
+            return Err(wrong("connection_bytes", 0, "1 or more"));
+        }
+        if self.pass_bytes < self.connection_bytes {
+            return Err(wrong("pass_bytes", self.pass_bytes, "connection_bytes or more"));
+        }
+        if self.outgoing_bytes < self.connection_bytes + buffer_bytes as usize {
+            let range = "connection_bytes and buffer_bytes or more, so that an answer to all of a \
+                         pass has room";
+            return Err(wrong("outgoing_bytes", self.outgoing_bytes, range));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_out_of_range_are_named() {
+        let good = Options::default();
+        assert_eq!(good.check(), Ok(()));
+        for (bad, option) in [
+            (Options { connections: 0, ..good }, "connections"),
+            (Options { connections: CONNECTIONS + 1, ..good }, "connections"),
+            (Options { buffers: 100, ..good }, "buffers"),
+            (Options { buffers: 0, ..good }, "buffers"),
+            (Options { buffer_bytes: 1, ..good }, "buffer_bytes"),
+            (Options { connection_bytes: 0, ..good }, "connection_bytes"),
+            (Options { pass_bytes: 1, ..good }, "pass_bytes"),
+            (Options { outgoing_bytes: good.connection_bytes, ..good }, "outgoing_bytes"),
+        ] {
+            assert_eq!(bad.check().unwrap_err().option, option);
+        }
+    }
+}

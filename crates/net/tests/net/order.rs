@@ -1,0 +1,203 @@
+//! Events, and work of other threads, come in the order of arrival, with one wake per batch.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::Duration;
+
+use forebay_block::knobs::Order;
+use forebay_net::{Connection, Options, What};
+
+use crate::bench::{Bench, PATIENCE};
+
+/// How far events are from their places: for each the number of those handed out before it that
+/// arrived later.
+fn reordered(arrivals: &[u64]) -> usize {
+    let later = |(at, arrival): (usize, &u64)| {
+        arrivals[..at].iter().filter(|other| *other > arrival).count()
+    };
+    arrivals.iter().enumerate().map(later).sum()
+}
+
+/// Peers that spoke in turn, and then one pass: arrival, connection and bytes of each event.
+fn spoken(
+    bench: &mut Bench,
+    peers: &mut [(TcpStream, Connection)],
+) -> Vec<(u64, Connection, Vec<u8>)> {
+    // Start all receives. One that is started late would find its bytes at once, and come first.
+    bench.poll(Duration::ZERO);
+    for round in 0..3 {
+        for (number, (peer, _)) in peers.iter_mut().enumerate() {
+            peer.write_all(&[u8::try_from(number).unwrap() << 4 | round; 64]).unwrap();
+        }
+    }
+    let mut told = Vec::new();
+    while told.iter().map(|(_, _, bytes): &(u64, Connection, Vec<u8>)| bytes.len()).sum::<usize>()
+        < peers.len() * 3 * 64
+    {
+        for event in bench.poll(PATIENCE) {
+            if let What::Received { connection, bytes } = event.what {
+                told.push((event.arrival, connection, bytes.to_vec()));
+            }
+        }
+    }
+    told
+}
+
+/// Buffers of one message, so that each connection has several pieces.
+fn of_pieces(order: Order) -> Options {
+    Options { order, buffer_bytes: 64, ..Options::default() }
+}
+
+#[test]
+fn contract_15_events_come_as_they_arrived() {
+    let mut bench = Bench::new(of_pieces(Order::Fifo));
+    let mut peers: Vec<_> = (0..4).map(|_| bench.peer()).collect();
+    for _ in 0..5 {
+        let told = spoken(&mut bench, &mut peers);
+        let arrivals: Vec<u64> = told.iter().map(|(arrival, ..)| *arrival).collect();
+        assert_eq!(reordered(&arrivals), 0, "{arrivals:?}");
+        // The connections are first heard in the kernel's order: the order of their writes.
+        let mut heard: Vec<Connection> =
+            told.iter().map(|(_, connection, _)| *connection).collect();
+        let mut seen = Vec::new();
+        heard.retain(|connection| {
+            !seen.contains(connection) && {
+                seen.push(*connection);
+                true
+            }
+        });
+        let spoke: Vec<Connection> = peers.iter().map(|(_, connection)| *connection).collect();
+        assert_eq!(heard, spoke);
+    }
+    bench.end();
+}
+
+#[test]
+fn reversed_work_is_seen_and_streams_stay_whole() {
+    let mut bench = Bench::new(of_pieces(Order::Lifo));
+    let mut peers: Vec<_> = (0..4).map(|_| bench.peer()).collect();
+    bench.received.clear();
+    let told = spoken(&mut bench, &mut peers);
+    let arrivals: Vec<u64> = told.iter().map(|(arrival, ..)| *arrival).collect();
+    assert!(reordered(&arrivals) > 0, "{arrivals:?}");
+    for (number, (_, connection)) in peers.iter().enumerate() {
+        let number = u8::try_from(number).unwrap();
+        let expected: Vec<u8> = (0..3).flat_map(|round| [number << 4 | round; 64]).collect();
+        assert!(bench.got(*connection) == expected, "the bytes of a connection stay in order");
+        let own: Vec<u64> = told
+            .iter()
+            .filter(|(_, from, _)| from == connection)
+            .map(|(arrival, ..)| *arrival)
+            .collect();
+        assert_eq!(reordered(&own), 0);
+    }
+    // Posted work is reversed one by one.
+    let poster = bench.sockets.poster();
+    (0..10).for_each(|number| poster.post(number));
+    let mut posted = Vec::new();
+    while posted.len() < 10 {
+        posted.extend(bench.poll(PATIENCE).into_iter().filter_map(|event| match event.what {
+            What::Posted(number) => Some(number),
+            _ => None,
+        }));
+    }
+    assert_eq!(posted, (0..10).rev().collect::<Vec<u64>>());
+    bench.end();
+}
+
+#[test]
+fn contract_15_a_batch_of_posts_is_one_wake() {
+    let mut bench = Bench::new(Options::default());
+    let poster = bench.sockets.poster();
+    for batch in 1..=3 {
+        thread::scope(|scope| {
+            scope.spawn(|| (0..100).for_each(|number| poster.post(number)));
+        });
+        let mut told = Vec::new();
+        while told.len() < 100 {
+            told.extend(bench.poll(PATIENCE).into_iter().map(|event| match event.what {
+                What::Posted(number) => number,
+                other => panic!("{other:?}"),
+            }));
+        }
+        assert_eq!(told, (0..100).collect::<Vec<u64>>());
+        let counters = bench.sockets.counters();
+        assert_eq!((counters.posts, counters.wakes), (batch * 100, batch));
+    }
+    bench.end();
+}
+
+#[test]
+fn a_post_wakes_a_poll_that_waits() {
+    let mut bench = Bench::new(Options::default());
+    let poster = bench.sockets.poster();
+    for number in 0..20 {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                if number % 2 == 0 {
+                    thread::sleep(Duration::from_millis(5));
+                }
+                poster.post(number);
+            });
+            let mut events = Vec::new();
+            bench.sockets.poll(None, &mut events).unwrap();
+            let [event] = &events[..] else { panic!("{events:?}") };
+            assert!(matches!(event.what, What::Posted(posted) if posted == number), "{event:?}");
+        });
+    }
+    bench.end();
+}
+
+#[test]
+fn contract_15_no_post_is_lost_under_a_storm() {
+    const EACH: u64 = 20_000;
+    let mut bench = Bench::new(Options::default());
+    thread::scope(|scope| {
+        for thread in 0..3u64 {
+            let poster = bench.sockets.poster();
+            scope.spawn(move || (0..EACH).for_each(|number| poster.post(thread << 32 | number)));
+        }
+        let mut next = [0; 3];
+        while next != [EACH; 3] {
+            let mut events = Vec::new();
+            bench.sockets.poll(None, &mut events).unwrap();
+            for event in events {
+                let What::Posted(posted) = event.what else { panic!("{event:?}") };
+                let thread = usize::try_from(posted >> 32).unwrap();
+                assert_eq!(posted & 0xffff_ffff, next[thread], "of thread {thread}");
+                next[thread] += 1;
+            }
+        }
+    });
+    let counters = bench.sockets.counters();
+    assert_eq!(counters.posts, 3 * EACH);
+    assert!(counters.wakes < counters.posts, "{counters:?}");
+    bench.end();
+}
+
+/// The answers of a pass go with the next call, for all connections.
+#[test]
+fn one_call_sends_what_a_pass_answers() {
+    let mut bench = Bench::new(Options::default());
+    let mut peers: Vec<_> = (0..20).map(|_| bench.peer()).collect();
+    // Nothing is left to be done from before.
+    bench.poll(Duration::ZERO);
+    let before = bench.sockets.counters();
+    for (_, connection) in &peers {
+        for _ in 0..5 {
+            bench.sockets.send(*connection, b"nine byte").unwrap();
+        }
+    }
+    assert_eq!(bench.sockets.counters().enters, before.enters, "what is sent waits for the poll");
+    bench.poll(Duration::ZERO);
+    let after = bench.sockets.counters();
+    assert_eq!((after.sends - before.sends, after.sent_bytes - before.sent_bytes), (20, 20 * 45));
+    assert_eq!(after.enters.all - before.enters.all, 1);
+    for (peer, _) in &mut peers {
+        let mut got = [0; 45];
+        peer.read_exact(&mut got).unwrap();
+        assert_eq!(got, *b"nine byte".repeat(5));
+    }
+    bench.end();
+}

@@ -25,7 +25,7 @@
 use std::fmt;
 use std::ptr;
 
-use crate::outcome::{self, Pop, Rest, WasEmpty};
+use crate::outcome::{Pop, Rest, WasEmpty};
 use crate::sync::{Arc, AtomicPtr, Ordering, UnsafeCell};
 
 /// Creates a list and returns its two ends.
@@ -64,8 +64,15 @@ impl<T> Receiver<T> {
     }
 
     /// Pops up to `limit` values and passes each to `take`, oldest first.
-    pub fn drain(&mut self, limit: usize, take: impl FnMut(T)) -> Rest {
-        outcome::drain(limit, || self.pop(), take)
+    pub fn drain(&mut self, limit: usize, mut take: impl FnMut(T)) -> Rest {
+        for _ in 0..limit {
+            match self.pop() {
+                Pop::Node(value) => take(value),
+                Pop::Empty => return Rest::Empty,
+                Pop::Busy => return Rest::Busy,
+            }
+        }
+        Rest::Bounded
     }
 }
 

@@ -1,9 +1,8 @@
-//! Lock-free lists between threads, with many producers and one consumer.
+//! A lock-free list between threads, with many producers and one consumer.
 //!
-//! [`mod@fifo`] returns values in the order of their pushes. Forebay uses it wherever
-//! work crosses threads. [`mod@stack`] returns the newest value first; it exists to measure what
-//! order is worth. Neither blocks. The caller does the waiting and waking, and [`WasEmpty`] says
-//! when a wake is needed.
+//! [`mod@fifo`] returns values in the order of their pushes. Forebay uses it wherever work crosses
+//! threads. It never blocks. The caller does the waiting and waking, and [`WasEmpty`] says when a
+//! wake is needed.
 //!
 //! ```
 //! use forebay_lists::{Pop, WasEmpty, fifo};
@@ -16,7 +15,7 @@
 //! assert_eq!(receiver.pop(), Pop::Empty);
 //! ```
 //!
-//! The waking protocol, for either list:
+//! The waking protocol:
 //!
 //! ```text
 //! producer:  push(value) -> Yes? then wake     a wake must be remembered until the consumer waits
@@ -25,12 +24,11 @@
 //!
 //! [`Quiet`] is for messages that can wait until the consumer wakes by itself.
 //!
-//! The lists are unbounded: the producers must bound what they push. All atomics and cells come
-//! from the module `sync`, so that the model checker loom can replace them.
+//! The list is unbounded: the producers must bound the values that they push. All atomics and cells
+//! come from the module `sync`, so that the model checker loom can replace them.
 
 pub mod fifo;
 pub mod quiet;
-pub mod stack;
 
 mod outcome;
 mod sync;
@@ -38,4 +36,3 @@ mod sync;
 pub use fifo::fifo;
 pub use outcome::{Pop, Rest, WasEmpty};
 pub use quiet::{Quiet, Until};
-pub use stack::stack;

@@ -40,19 +40,3 @@ pub enum Rest {
     /// The limit was reached. More values may be queued.
     Bounded,
 }
-
-/// Pops up to `limit` times.
-pub(crate) fn drain<T>(
-    limit: usize,
-    mut pop: impl FnMut() -> Pop<T>,
-    mut take: impl FnMut(T),
-) -> Rest {
-    for _ in 0..limit {
-        match pop() {
-            Pop::Node(value) => take(value),
-            Pop::Empty => return Rest::Empty,
-            Pop::Busy => return Rest::Busy,
-        }
-    }
-    Rest::Bounded
-}

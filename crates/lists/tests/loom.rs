@@ -1,10 +1,10 @@
-//! The lists under a model checker: every interleaving of a few pushes and pops, and every value
+//! The list under a model checker: every interleaving of a few pushes and pops, and every value
 //! that the memory model allows.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p forebay-lists --release --test loom`
 #![cfg(loom)]
 
-use forebay_lists::{Pop, Quiet, Until, WasEmpty, fifo, stack};
+use forebay_lists::{Pop, Quiet, Until, WasEmpty, fifo};
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::{model, thread};
 
@@ -46,83 +46,61 @@ fn contract_15_the_order_of_each_pusher_is_kept() {
 
 /// One pass of a consumer that follows the documented protocol. If it goes to wait while a value is
 /// left, a wake has been sent.
-macro_rules! no_wake_is_lost {
-    ($list:ident) => {
-        model(|| {
-            let (sender, mut receiver) = $list();
-            let wakes = loom::sync::Arc::new(AtomicUsize::new(0));
-            // This push woke the consumer, which now begins its pass.
-            assert_eq!(sender.push(()), WasEmpty::Yes);
-            let pushers = [(); 2].map(|()| {
-                let (sender, wakes) = (sender.clone(), wakes.clone());
-                thread::spawn(move || {
-                    if sender.push(()) == WasEmpty::Yes {
-                        wakes.fetch_add(1, Ordering::AcqRel);
-                    }
-                })
-            });
-            wakes.swap(0, Ordering::AcqRel);
-            let mut popped = 0;
-            let waits = loop {
-                match receiver.pop() {
-                    Pop::Node(()) => popped += 1,
-                    Pop::Empty => break true,
-                    Pop::Busy => break false,
-                }
-            };
-            for pusher in pushers {
-                pusher.join().unwrap();
-            }
-            let is_woken = wakes.load(Ordering::Acquire) > 0;
-            assert!(
-                !waits || is_woken || popped == 3,
-                "{popped} of 3 values popped, and the consumer waits without a wake"
-            );
-            while let Pop::Node(()) = receiver.pop() {
-                popped += 1;
-            }
-            assert_eq!(popped, 3);
-        });
-    };
-}
-
 #[test]
 fn no_wake_of_a_fifo_is_lost() {
-    no_wake_is_lost!(fifo);
-}
-
-#[test]
-fn no_wake_of_a_stack_is_lost() {
-    no_wake_is_lost!(stack);
+    model(|| {
+        let (sender, mut receiver) = fifo();
+        let wakes = loom::sync::Arc::new(AtomicUsize::new(0));
+        // This push woke the consumer, which now begins its pass.
+        assert_eq!(sender.push(()), WasEmpty::Yes);
+        let pushers = [(); 2].map(|()| {
+            let (sender, wakes) = (sender.clone(), wakes.clone());
+            thread::spawn(move || {
+                if sender.push(()) == WasEmpty::Yes {
+                    wakes.fetch_add(1, Ordering::AcqRel);
+                }
+            })
+        });
+        wakes.swap(0, Ordering::AcqRel);
+        let mut popped = 0;
+        let waits = loop {
+            match receiver.pop() {
+                Pop::Node(()) => popped += 1,
+                Pop::Empty => break true,
+                Pop::Busy => break false,
+            }
+        };
+        for pusher in pushers {
+            pusher.join().unwrap();
+        }
+        let is_woken = wakes.load(Ordering::Acquire) > 0;
+        assert!(
+            !waits || is_woken || popped == 3,
+            "{popped} of 3 values popped, and the consumer waits without a wake"
+        );
+        while let Pop::Node(()) = receiver.pop() {
+            popped += 1;
+        }
+        assert_eq!(popped, 3);
+    });
 }
 
 /// Without a pop, exactly one of many pushes finds the list empty.
-macro_rules! one_push_is_first {
-    ($list:ident) => {
-        model(|| {
-            let (sender, mut receiver) = $list();
-            // One push and pop first, so that the state is the one after `Empty`, not the initial
-            // one.
-            let _ = sender.push(());
-            assert_eq!((receiver.pop(), receiver.pop()), (Pop::Node(()), Pop::Empty));
-            let pushers = [(); 2].map(|()| {
-                let sender = sender.clone();
-                thread::spawn(move || sender.push(()))
-            });
-            let told = pushers.map(|pusher| pusher.join().unwrap());
-            assert_eq!(told.iter().filter(|&&told| told == WasEmpty::Yes).count(), 1);
-        });
-    };
-}
-
 #[test]
 fn one_push_into_an_empty_fifo_is_first() {
-    one_push_is_first!(fifo);
-}
-
-#[test]
-fn one_push_into_an_empty_stack_is_first() {
-    one_push_is_first!(stack);
+    model(|| {
+        let (sender, mut receiver) = fifo();
+        // One push and pop first, so that the state is the one after `Empty`, not the initial
+        // one.
+        let _ = sender.push(());
+        assert_eq!((receiver.pop(), receiver.pop()), (Pop::Node(()), Pop::Empty));
+        let pushers = [(); 2].map(|()| {
+            let sender = sender.clone();
+            thread::spawn(move || sender.push(()))
+        });
+        let told = pushers.map(|pusher| pusher.join().unwrap());
+        assert_eq!(told.iter().filter(|&&told| told == WasEmpty::Yes).count(), 1);
+    });
 }
 
 #[test]
@@ -139,36 +117,25 @@ fn a_fifo_with_a_finished_push_is_never_called_empty() {
 }
 
 /// The receiver is dropped during pushes: each value is freed once.
-macro_rules! nothing_is_leaked {
-    ($list:ident) => {
-        model(|| {
-            let value = Counted::default();
-            let (sender, mut receiver) = $list();
-            let pushers = [(); 2].map(|()| {
-                let (sender, value) = (sender.clone(), Counted::clone(&value));
-                thread::spawn(move || {
-                    let _ = sender.push(value);
-                })
-            });
-            drop(sender);
-            drop(receiver.pop());
-            drop(receiver);
-            for pusher in pushers {
-                pusher.join().unwrap();
-            }
-            assert_eq!(Counted::strong_count(&value), 1);
-        });
-    };
-}
-
 #[test]
 fn nothing_of_a_fifo_is_leaked() {
-    nothing_is_leaked!(fifo);
-}
-
-#[test]
-fn nothing_of_a_stack_is_leaked() {
-    nothing_is_leaked!(stack);
+    model(|| {
+        let value = Counted::default();
+        let (sender, mut receiver) = fifo();
+        let pushers = [(); 2].map(|()| {
+            let (sender, value) = (sender.clone(), Counted::clone(&value));
+            thread::spawn(move || {
+                let _ = sender.push(value);
+            })
+        });
+        drop(sender);
+        drop(receiver.pop());
+        drop(receiver);
+        for pusher in pushers {
+            pusher.join().unwrap();
+        }
+        assert_eq!(Counted::strong_count(&value), 1);
+    });
 }
 
 /// A receiver with a timer, which it stops in between. A message that it leaves in the list has

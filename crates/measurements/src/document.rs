@@ -8,7 +8,7 @@
 //! ````
 //!
 //! `<!-- measured: NAME, from = "A", to = "B" -->` shows the lines from the first with A on, up to
-//! the next with B.
+//! the next with B. A table of `docs/kernel-questions.md` has one of the markers of [`Part`].
 
 use serde::Deserialize;
 
@@ -24,6 +24,26 @@ pub enum Marker {
     },
     /// A table of aims.
     Aims(String),
+    /// A table about a thread of the kernel lists.
+    Questions {
+        /// Table.
+        part: Part,
+        /// Name of the thread.
+        thread: String,
+    },
+}
+
+/// A table about the threads of the kernel lists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// `<!-- threads: all -->`: the answer to each thread.
+    Threads,
+    /// `<!-- published: THREAD -->`: published figures beside ours.
+    Published,
+    /// `<!-- answers: THREAD -->`: an answer to each row.
+    Answers,
+    /// `<!-- commands: THREAD -->`: the commands of our figures.
+    Commands,
 }
 
 /// A range of lines of an output.
@@ -40,7 +60,10 @@ pub struct Excerpt {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DocumentError {
     /// A comment resembles a marker but is not valid.
-    #[error("line {line}: {text}: not a marker (<!-- measured: NAME --> or <!-- aims: TABLE -->)")]
+    #[error(
+        "line {line}: {text}: not a marker (<!-- measured: NAME -->, <!-- aims: TABLE -->, or \
+         threads, published, answers, commands)"
+    )]
     Marker {
         /// Line, from 1.
         line: usize,
@@ -74,6 +97,9 @@ pub struct Figures {
 
 const FENCE: &str = "```";
 
+/// First words of markers.
+const KINDS: [&str; 6] = ["measured", "aims", "threads", "published", "answers", "commands"];
+
 impl Excerpt {
     /// Returns the requested lines, or `None` if the output does not contain them.
     #[must_use]
@@ -104,7 +130,9 @@ pub fn figures(document: &str) -> Result<Vec<Figures>, DocumentError> {
         if let Some(marker) = marker(lines[at], number)? {
             let (what, first, is_inside): (_, usize, fn(&str) -> bool) = match marker {
                 Marker::Measured { .. } => ("a fenced block", at + 2, |line| line != FENCE),
-                Marker::Aims(_) => ("a table", at + 1, |line| line.starts_with('|')),
+                Marker::Aims(_) | Marker::Questions { .. } => {
+                    ("a table", at + 1, |line| line.starts_with('|'))
+                }
             };
             let fenced = first == at + 2;
             if fenced && lines.get(at + 1) != Some(&FENCE) {
@@ -172,12 +200,10 @@ fn marker(line: &str, number: usize) -> Result<Option<Marker>, DocumentError> {
     let bad = || DocumentError::Marker { line: number, text: line.to_owned() };
     let Some((kind, rest)) = inside.and_then(|inside| inside.split_once(": ")) else {
         // Other comments are ignored.
-        return if line.starts_with("<!-- measured") || line.starts_with("<!-- aims") {
-            Err(bad())
-        } else {
-            Ok(None)
-        };
+        let is_near = |kind: &&str| line.starts_with(&format!("<!-- {kind}"));
+        return if KINDS.iter().any(is_near) { Err(bad()) } else { Ok(None) };
     };
+    let table = |part| Ok(Some(Marker::Questions { part, thread: rest.to_owned() }));
     match kind {
         "measured" => {
             let (name, excerpt) = rest.split_once(',').unwrap_or((rest, ""));
@@ -186,6 +212,10 @@ fn marker(line: &str, number: usize) -> Result<Option<Marker>, DocumentError> {
             Ok(Some(Marker::Measured { name: name.to_owned(), excerpt }))
         }
         "aims" => Ok(Some(Marker::Aims(rest.to_owned()))),
+        "threads" => table(Part::Threads),
+        "published" => table(Part::Published),
+        "answers" => table(Part::Answers),
+        "commands" => table(Part::Commands),
         _ => Ok(None),
     }
 }
@@ -204,6 +234,7 @@ mod tests {
             Some(match marker {
                 Marker::Measured { name, .. } => format!("{name}!\n"),
                 Marker::Aims(table) => format!("| {table} |\n"),
+                Marker::Questions { .. } => unreachable!("no such marker in TEXT"),
             })
         });
         let expected =
@@ -239,11 +270,19 @@ mod tests {
     }
 
     #[test]
+    fn a_table_about_a_thread_has_its_part_in_the_marker() {
+        let found = figures("<!-- commands: plug -->\n| a |\n").unwrap();
+        let expected = Marker::Questions { part: Part::Commands, thread: "plug".into() };
+        assert_eq!((&found[0].marker, found[0].lines.clone()), (&expected, 1..2));
+    }
+
+    #[test]
     fn what_is_not_of_the_form_is_told_with_its_line() {
         for (text, line) in [
             ("a\n<!-- measured: one -->\nno block\n", 2),
             ("<!-- measured: one -->\n```\nnever ends\n", 1),
             ("<!-- measured one -->\n", 1),
+            ("<!-- answers -->\n", 1),
             ("\n<!-- measured: one, form = \"x\" -->\n```\n```\n", 2),
         ] {
             let error = figures(text).unwrap_err().to_string();

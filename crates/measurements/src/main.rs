@@ -13,10 +13,8 @@ use clap::Parser;
 use forebay_measurements::aim;
 use forebay_measurements::document::{Marker, with_figures};
 use forebay_measurements::list::{Aim, List};
+use forebay_measurements::pages::{self, MEASUREMENTS};
 use forebay_measurements::run::{Bundle, Ran};
-
-/// Directory of the list and of all documents except the README.
-const DOCUMENTS: &str = "docs/measurements";
 
 /// Run the measurements that the documents show, and write the figures into them
 #[derive(Parser, Debug)]
@@ -58,7 +56,7 @@ fn main() -> ExitCode {
 
 /// Runs the request and returns the number of failed measurements.
 fn measure(typed: &Typed) -> Result<usize, String> {
-    let path = Path::new(DOCUMENTS).join("measurements.toml");
+    let path = Path::new(MEASUREMENTS).join("measurements.toml");
     let text = fs::read_to_string(&path).map_err(|error| {
         format!("{}: {error}; run it in the project's directory", path.display())
     })?;
@@ -126,18 +124,24 @@ fn build() -> Result<(), String> {
 
 /// Writes the figures of the bundle into every document.
 fn rewrite(list: &List, bundle: &Bundle) -> Result<(), String> {
-    let entries = fs::read_dir(DOCUMENTS).map_err(|error| format!("{DOCUMENTS}: {error}"))?;
-    let pages = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
-    let pages = pages.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
-    for path in pages.chain([PathBuf::from("README.md")]) {
+    let project = Path::new("");
+    let pages = pages::measured(project).map_err(|error| format!("{MEASUREMENTS}: {error}"))?;
+    for path in pages.into_iter().chain([PathBuf::from("README.md")]) {
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         let old = fs::read_to_string(&path).map_err(|error| failed(&error))?;
         let new = with_figures(&old, |marker| content(list, bundle, marker))
             .map_err(|error| failed(&error))?;
-        if new != old {
-            fs::write(&path, new).map_err(|error| failed(&error))?;
-            eprintln!("{}: updated", path.display());
-        }
+        update(&path, &old, &new)?;
+    }
+    // From the pages as they are now, because most figures come from several bundles.
+    let (old, new) = pages::answered(project).map_err(|error| error.to_string())?;
+    update(Path::new(pages::QUESTIONS), &old, &new)
+}
+
+fn update(path: &Path, old: &str, new: &str) -> Result<(), String> {
+    if new != old {
+        fs::write(path, new).map_err(|error| format!("{}: {error}", path.display()))?;
+        eprintln!("{}: updated", path.display());
     }
     Ok(())
 }
@@ -151,5 +155,7 @@ fn content(list: &List, bundle: &Bundle, marker: &Marker) -> Option<String> {
             let measured = aims.iter().any(|aim| bundle.result(&aim.measurement).is_some());
             measured.then(|| aim::table(&aims, |name| bundle.result(name)))
         }
+        // Made from the pages, not from the bundle.
+        Marker::Questions { .. } => None,
     }
 }

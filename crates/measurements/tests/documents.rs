@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use forebay_measurements::document::{Marker, all_marked, figures};
 use forebay_measurements::list::List;
+use forebay_measurements::pages::{MEASUREMENTS, QUESTIONS, answered, measured};
+use forebay_measurements::question::Questions;
 
 fn project() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -18,10 +20,8 @@ fn list() -> List {
 
 /// The first page, and those about measurements.
 fn documents() -> Vec<(PathBuf, String)> {
-    let entries = fs::read_dir(project().join("docs/measurements")).unwrap();
-    let paths = entries.map(|entry| entry.unwrap().path());
-    let pages = paths.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
-    let all = pages.chain([project().join("README.md")]);
+    let pages = measured(&project()).unwrap();
+    let all = pages.into_iter().chain([project().join("README.md")]);
     all.map(|path| (path.clone(), fs::read_to_string(&path).unwrap())).collect()
 }
 
@@ -50,6 +50,7 @@ fn every_block_begins_with_its_command_and_every_table_has_aims() {
                     assert_eq!(one.lines.len(), rows + 2, "{}: {table}", path.display());
                     assert!(rows > 0, "{}: there are no aims {table}", path.display());
                 }
+                Marker::Questions { .. } => panic!("{}: a table about a thread", path.display()),
             }
         }
     }
@@ -63,6 +64,7 @@ fn every_measurement_and_every_table_of_aims_is_shown() {
         shown.extend(figures(&text).unwrap().into_iter().map(|one| match one.marker {
             Marker::Measured { name, .. } => name,
             Marker::Aims(table) => format!("aims {table}"),
+            Marker::Questions { thread, .. } => panic!("{thread}: not on a page of measurements"),
         }));
     }
     let measured = list.measurements.iter().map(|measurement| measurement.name.clone());
@@ -79,4 +81,31 @@ fn no_page_that_is_made_so_has_a_block_without_a_command() {
     for (path, text) in documents().into_iter().filter(|(path, text)| is_made(path, text)) {
         all_marked(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
+}
+
+#[test]
+fn the_answers_to_the_threads_are_those_of_the_data_and_the_measured_blocks() {
+    let (page, made) = answered(&project()).unwrap_or_else(|error| panic!("{error}"));
+    let line = page.lines().zip(made.lines()).find(|(page, made)| page != made);
+    assert!(
+        page == made,
+        "{QUESTIONS} is not up to date at {line:?}; cargo run --release -p forebay-measurements \
+         -- BUNDLE --documents"
+    );
+}
+
+#[test]
+fn every_row_of_every_thread_is_answered_on_the_page() {
+    let data = project().join(MEASUREMENTS).join("questions.toml");
+    let questions = Questions::parse(&fs::read_to_string(data).unwrap()).unwrap();
+    let rows: Vec<u32> = questions.threads.iter().map(|thread| thread.rows).collect();
+    assert_eq!(rows, [26, 21, 23, 9]);
+    let page = fs::read_to_string(project().join(QUESTIONS)).unwrap();
+    for thread in &questions.threads {
+        for part in ["published", "answers", "commands"] {
+            let marker = format!("<!-- {part}: {} -->", thread.name);
+            assert!(page.contains(&marker), "{QUESTIONS} lacks {marker}");
+        }
+    }
+    assert!(page.contains("<!-- threads: all -->"));
 }

@@ -34,6 +34,7 @@ mod mount;
 mod place;
 mod process;
 mod ring;
+mod tags;
 mod text;
 mod tree;
 mod trial;

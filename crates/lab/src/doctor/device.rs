@@ -13,6 +13,7 @@ use super::files::uncached_one;
 use super::finding::{By, Finding, Level, Part, quoted};
 use super::machine::HugePages;
 use super::place::{Kind, Place};
+use super::tags::Tags;
 use super::tree::Tree;
 use super::trial;
 use crate::manifest::{Storage, mount};
@@ -31,6 +32,7 @@ const PAGE: u64 = 4096;
 #[derive(Debug)]
 pub(super) struct Device {
     queue: Option<Queue>,
+    tags: Option<Tags>,
     /// Of a place that is a device.
     own: Option<Own>,
 }
@@ -83,9 +85,11 @@ impl Device {
             Some(storage) => mount::device_number(&storage.device, &place.directory)?,
             None => place.own_device,
         };
-        let queue = Queue::of(tree, major(number), minor(number));
+        let disk = disk(tree, major(number), minor(number));
+        let queue = disk.as_deref().and_then(Queue::of);
+        let tags = disk.map(|disk| Tags::of(&disk, probe::kernel_version()));
         let own = (place.kind == Kind::Device).then(|| Own::of(tree, place, queue.as_ref()));
-        (queue.is_some() || own.is_some()).then_some(Self { queue, own })
+        (queue.is_some() || own.is_some()).then_some(Self { queue, tags, own })
     }
 
     /// `mode`: how requests of files there go.
@@ -98,6 +102,7 @@ impl Device {
                     .means("its queue settings are unknown"),
             ),
         }
+        findings.extend(self.tags.iter().flat_map(Tags::findings));
         findings
     }
 }
@@ -216,17 +221,17 @@ fn exclusive(path: &Path) -> io::Result<String> {
     Ok(format!("memory by {}, offsets and lengths by {} bytes", alignment.memory, alignment.offset))
 }
 
+/// Returns the directory of a disk in `/sys`, which has the queue; of a partition that of its disk.
+fn disk(tree: &Tree, major: u32, minor: u32) -> Option<PathBuf> {
+    let mut disk = fs::canonicalize(tree.place(format!("/sys/dev/block/{major}:{minor}"))).ok()?;
+    if !disk.join("queue").is_dir() {
+        disk.pop();
+    }
+    disk.join("queue").is_dir().then_some(disk)
+}
+
 impl Queue {
-    fn of(tree: &Tree, major: u32, minor: u32) -> Option<Self> {
-        let mut disk =
-            fs::canonicalize(tree.place(format!("/sys/dev/block/{major}:{minor}"))).ok()?;
-        if !disk.join("queue").is_dir() {
-            // A partition: the queue is its disk's.
-            disk.pop();
-        }
-        if !disk.join("queue").is_dir() {
-            return None;
-        }
+    fn of(disk: &Path) -> Option<Self> {
         let name = disk.file_name()?.to_string_lossy().into_owned();
         // From here on below the disk itself, wherever the tree begins.
         let disk = Tree::below(disk);

@@ -25,8 +25,12 @@ fn fake() -> Fake {
     fake
 }
 
+fn queue_of(fake: &Fake, major: u32, minor: u32) -> Option<Queue> {
+    Queue::of(&disk(&fake.tree, major, minor)?)
+}
+
 fn queue() -> Queue {
-    Queue::of(&fake().tree, 8, 0).unwrap()
+    queue_of(&fake(), 8, 0).unwrap()
 }
 
 fn found(queue: &Queue, name: &str) -> Finding {
@@ -43,10 +47,10 @@ fn told(queue: Queue, name: &str) -> (Level, String, String) {
 #[test]
 fn a_partition_has_its_disks_queue() {
     let fake = fake();
-    let queue = Queue::of(&fake.tree, 8, 1).unwrap();
+    let queue = queue_of(&fake, 8, 1).unwrap();
     assert_eq!((queue.name.as_str(), queue.nr_requests), ("sda", Some(1023)));
-    assert_eq!(Queue::of(&fake.tree, 8, 0), Some(queue));
-    assert_eq!(Queue::of(&fake.tree, 9, 9), None);
+    assert_eq!(queue_of(&fake, 8, 0), Some(queue));
+    assert_eq!(queue_of(&fake, 9, 9), None);
 }
 
 #[test]

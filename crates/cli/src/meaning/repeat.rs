@@ -142,7 +142,7 @@ fn confirm_suite(suite: &Suite, path: &Path) -> Result<(), Failure> {
     match suite.tunings().find(|tuning| !shipped(tuning)) {
         Some(tuning) => Err(Failure::usage(format!(
             "{path}: it sets {tuning} on this machine; to accept that, run the suite itself with \
-             --suite-file {path}",
+             --suite {path}",
             path = path.display()
         ))),
         None => Ok(()),

@@ -22,7 +22,7 @@ pub(crate) use forebay_cache::limits::MIN_CACHE_PAGES;
 pub(crate) const MIN_DIRTY_PAGES: u64 = 4 * forebay_cache::limits::GATHER_PAGES;
 
 pub(crate) use forebay_uring::frames::{MOST_PARTS, Part};
-pub(crate) use forebay_uring::probe::memory_limit;
+pub(crate) use forebay_uring::probe::{jiffy, memory_limit};
 pub(crate) use forebay_uring::{
     Access, AlignedMemory, Alignment, Alive, Arena, Backend, BackendError, Buffers, Create, Direct,
     Extents, FILE_RECORDS, FileRecord, ForkGuard, FrameState, Geometry, Header, How, Identity,

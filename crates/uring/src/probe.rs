@@ -8,6 +8,9 @@ use std::fs;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_getres};
 
 /// Version of the kernel, for comparisons.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -54,6 +57,14 @@ impl BlockDevice {
 pub fn kernel_version() -> KernelVersion {
     let uname = rustix::system::uname();
     parse_version(&uname.release().to_string_lossy())
+}
+
+/// Returns the length of a jiffy: the interval of the kernel's timer tick, 1/HZ.
+#[must_use]
+pub fn jiffy() -> Duration {
+    // The coarse clock is the time of the last tick, so its resolution is the tick.
+    let tick = clock_getres(ClockId::MonotonicCoarse);
+    tick.try_into().unwrap_or_default()
 }
 
 /// Returns the name of the file system of a path, as `mount` prints it.
@@ -273,6 +284,21 @@ mod tests {
         println!("{}: {:?} on {:?}", here.display(), file_system(&here), block_device(&here));
         let limit = memory_limit();
         assert!((1 << 20..1 << 50).contains(&limit), "{limit}");
+    }
+
+    #[test]
+    fn a_jiffy_is_that_of_the_kernels_configuration() {
+        let jiffy = jiffy();
+        // HZ is 100, 250, 300 or 1000, and 24 to 1200 elsewhere.
+        let sensible = Duration::from_micros(800)..=Duration::from_millis(42);
+        assert!(sensible.contains(&jiffy), "{jiffy:?}");
+        let name = format!("/boot/config-{}", rustix::system::uname().release().to_string_lossy());
+        let config = fs::read_to_string(&name).unwrap_or_default();
+        let hz = |line: &str| line.strip_prefix("CONFIG_HZ=")?.parse::<u128>().ok();
+        match config.lines().find_map(hz) {
+            Some(hz) => assert_eq!(jiffy.as_nanos(), (1_000_000_000 + hz / 2) / hz),
+            None => println!("not compared with CONFIG_HZ: no {name}"),
+        }
     }
 
     #[test]

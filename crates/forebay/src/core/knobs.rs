@@ -6,6 +6,7 @@
 //! generates the page `knobs.md` from this table. The page is part of the documentation of
 //! `Engine::set`.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::home::Affinity;
 use crate::core::limits::{EXTENT_HINTS, FLIGHT, FLIGHT_TIMES};
 use crate::core::settings::{Settings, invalid};
-use crate::platform::Choice;
+use crate::platform::{Choice, jiffy};
 
 /// Description and current value of a knob: an option of an engine with a name.
 ///
@@ -103,6 +104,14 @@ const BYTES: &str = "a number of bytes, such as 64m or 1g";
 
 /// Values of the knob `flight`.
 const FLIGHTS: &str = "a number of requests (1 to 112), or time=MICROSECONDS (100 to 1000000)";
+
+/// Value of the knob `completion` for a delay of one jiffy. The request queue does not know the
+/// machine, so it gets the delay in microseconds.
+const JIFFY: &str = "delay=jiffy";
+
+/// Values of the knob `completion`: those of the request queue, and [`JIFFY`].
+const HOLDS: &str =
+    "immediate, adaptive, delay=MICROSECONDS (0 to 100000), delay=jiffy (1/HZ of this kernel)";
 
 const OWN: [Own; 11] = [
     Own {
@@ -307,6 +316,7 @@ impl Definition {
 
     fn choices(self) -> &'static str {
         match self {
+            Definition::QueueKnob(knob) if knob.name == "completion" => HOLDS,
             Definition::QueueKnob(knob) => knob.choices,
             Definition::Own(knob) => knob.choices,
         }
@@ -353,7 +363,13 @@ impl Definition {
 
     fn set(self, settings: &mut Settings, value: &str) -> Result<()> {
         let read = match self {
-            Definition::QueueKnob(knob) => knob.set(&mut settings.queue, value).ok(),
+            Definition::QueueKnob(knob) => {
+                let value = match value {
+                    JIFFY => Cow::Owned(format!("delay={}", jiffy().as_micros())),
+                    _ => Cow::Borrowed(value),
+                };
+                knob.set(&mut settings.queue, &value).ok()
+            }
             Definition::Own(knob) => (knob.set)(settings, value),
         };
         read.ok_or_else(|| invalid(self.name(), value, self.choices()))
@@ -485,6 +501,21 @@ mod tests {
         {
             assert_eq!(reserving(value), None, "{value}");
         }
+    }
+
+    #[test]
+    fn a_delay_of_a_jiffy_is_that_of_this_kernel() {
+        let mut settings = Settings::default();
+        set(&mut settings, "completion", "delay=jiffy").unwrap();
+        let expected = format!("delay={}", jiffy().as_micros());
+        assert_eq!(get(&settings, "completion").unwrap(), expected);
+        assert_ne!(expected, "delay=0");
+        for bad in ["jiffy", "delay=jiffies", "delay=2jiffy"] {
+            assert!(set(&mut settings, "completion", bad).is_err(), "{bad}");
+        }
+        assert!(set(&mut settings, "plug", "delay=jiffy").is_err());
+        let queue = forebay_block::Knobs::ALL.iter().find(|knob| knob.name == "completion");
+        assert!(HOLDS.starts_with(queue.unwrap().choices), "{HOLDS}");
     }
 
     #[test]

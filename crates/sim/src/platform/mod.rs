@@ -35,6 +35,12 @@ pub const MIN_CACHE_PAGES: u64 = 32;
 /// Pages of the smallest limit of dirty pages.
 pub const MIN_DIRTY_PAGES: u64 = 20;
 
+/// Returns the length of a jiffy of the simulated kernel.
+#[must_use]
+pub fn jiffy() -> std::time::Duration {
+    std::time::Duration::from_millis(4)
+}
+
 /// Returns the memory that the engine may plan with, in bytes.
 #[must_use]
 pub fn memory_limit() -> u64 {

@@ -104,7 +104,17 @@ fn the_jobs_at_depth_on_a_device_and_under_pressure() {
     assert!(own.contains("\"B\", \"E\", \"F\"]\narms") && own.contains("name = \"mine\""), "{own}");
     let suite = directory.path().join("mine.toml");
     fs::write(&suite, own).unwrap();
-    let (out, err, _) = compare(suite.to_str().unwrap(), directory.path());
+    let limits = || {
+        ["dirty_bytes", "dirty_background_bytes", "dirty_ratio", "dirty_background_ratio"]
+            .map(|name| fs::read_to_string(format!("/proc/sys/vm/{name}")).unwrap())
+    };
+    let before = limits();
+    let (out, err, json) = compare(suite.to_str().unwrap(), directory.path());
+    assert_eq!(limits(), before, "the kernel's limits are restored");
+    // F bounds the kernel's own arms by these limits, which needs root.
+    let is_limited = json.contains("sysctl.vm.dirty_bytes: ");
+    let limit = fs::OpenOptions::new().write(true).open("/proc/sys/vm/dirty_bytes");
+    assert_eq!(is_limited, limit.is_err(), "{out}");
     for job in ["B sequential 128 KiB writes, depth 128", "F four writers, at most 64 MiB dirty"] {
         assert!(figure(block(&out, job), "BW (MB/s)") > 0.0, "{out}");
     }

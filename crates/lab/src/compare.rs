@@ -476,7 +476,8 @@ impl Comparison<'_, '_> {
 
     /// Runs a cell while the machine is set as its arm wants it, and puts that back.
     fn run_with(&mut self, arm: &PlannedArm, cell: &Cell) -> Result<CellResult, RunError> {
-        if arm.tunings.is_empty() {
+        let tunings = arm.settings_of_machine();
+        if tunings.is_empty() {
             return self.runner.run(cell);
         }
         let scratch = self.setting.scratch;
@@ -487,7 +488,7 @@ impl Comparison<'_, '_> {
         let on = on.or_else(of_cell);
         let places = Places::under(on.as_deref().unwrap_or(scratch.path()));
         let journal = Journal::of(scratch.path());
-        let held = Held::new(&arm.tunings, &places, &journal, self.setting.claim);
+        let held = Held::new(&tunings, &places, &journal, self.setting.claim);
         let held = held.map_err(|error| RunError::Refused(error.to_string()))?;
         let ran = self.runner.run(cell);
         held.release().map_err(RunError::Failed)?;

@@ -137,6 +137,25 @@ pub struct PlannedArm {
     pub work: Work,
     /// Settings of the machine that hold while it does.
     pub tunings: Vec<Tuning>,
+    /// Settings that the job needs for this arm. If they cannot be set, the arm is left out.
+    pub limits: Vec<Tuning>,
+}
+
+impl PlannedArm {
+    /// Returns the settings of the machine that hold while it works. Its own replace the job's.
+    #[must_use]
+    pub fn settings_of_machine(&self) -> Vec<Tuning> {
+        let is_free = |limit: &&Tuning| self.tunings.iter().all(|own| own.knob != limit.knob);
+        self.tunings.iter().chain(self.limits.iter().filter(is_free)).cloned().collect()
+    }
+}
+
+/// Returns a note on the arms of a job that run with such settings.
+fn note_of_limits(job: &str, arms: &[PlannedArm]) -> Option<String> {
+    let limited: Vec<&PlannedArm> = arms.iter().filter(|arm| !arm.limits.is_empty()).collect();
+    let names: Vec<&str> = limited.iter().map(|arm| arm.name.as_str()).collect();
+    let limits: Vec<String> = limited.first()?.limits.iter().map(Tuning::to_string).collect();
+    Some(format!("{job}: {} with {}", names.join(", "), limits.join(" and ")))
 }
 
 /// There is no plan that keeps the bounds.

@@ -15,6 +15,7 @@ use crate::job::{
     Access, Amount, BlockSize, Blocks, Caching, Create, Declared, Devices, Direction, IoEngine,
     Job, Order, TimeBased, Workload,
 };
+use crate::tuning::{Knob, Tuning};
 
 /// Bytes of a write of the arm that writes the same bytes in large pieces.
 const LARGE_BYTES: u32 = 1 << 20;
@@ -159,6 +160,28 @@ impl JobShape {
         let said =
             own.into_iter().filter_map(|(knob, bytes)| Some((knob.to_owned(), bytes?.to_string())));
         said.collect()
+    }
+
+    /// Returns the settings of the kernel that bound the dirty pages of an arm as the job says.
+    /// Forebay has limits of its own and the bounded arms write back by themselves; nothing else
+    /// bounds these.
+    #[must_use]
+    pub fn limits(&self, arm: Arm) -> Vec<Tuning> {
+        let is_unbounded = matches!(
+            arm,
+            Arm::KernelBuffered
+                | Arm::KernelBufferedPrealloc
+                | Arm::KernelUncached
+                | Arm::KernelUncachedPrealloc
+        );
+        let limits = [
+            ("vm.dirty_bytes", self.dirty_bytes),
+            ("vm.dirty_background_bytes", self.background_bytes),
+        ];
+        let tuning = |(name, bytes): (&str, Option<u64>)| {
+            Some(Tuning { knob: Knob::Sysctl(name.to_owned()), value: bytes?.to_string() })
+        };
+        limits.into_iter().filter(|_| is_unbounded).filter_map(tuning).collect()
     }
 
     /// The same with so much of its memory, in steps of a mebibyte; a cache is never less than an

@@ -46,6 +46,10 @@ pub(super) fn claim(
             let tunings = known(request, plan, &arm.tunings, made_on);
             judge(request, &arm.name, claim.add(&tunings, &places, &journal))?;
         }
+        for arm in plan.jobs.iter().flat_map(|job| &job.arms).filter(|arm| !arm.limits.is_empty()) {
+            // If they cannot be set, the comparison leaves the arm out and reports why.
+            let _ = claim.add(&arm.limits, &places, &journal);
+        }
     }
     Ok(claim)
 }

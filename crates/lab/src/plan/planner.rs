@@ -144,9 +144,11 @@ impl<'a> Planner<'a> {
                 let knobs = self.wish.engine_settings.iter().chain(&own).chain(&arm.knobs);
                 let settings = if way.is_forebay() { knobs.cloned().collect() } else { Vec::new() };
                 let work = JobsWork { arm: way, shape, extent, settings };
-                shape.suits(way).then(|| self.arm(arm, Work::Jobs(Box::new(work))))
+                let planned = self.arm(arm, Work::Jobs(Box::new(work)));
+                shape.suits(way).then(|| PlannedArm { limits: shape.limits(way), ..planned })
             });
             let arms = self.with_again(arms.collect());
+            self.notes.extend(super::note_of_limits(&workload.name, &arms));
             jobs.push(self.job(workload, arms));
         }
         Ok(jobs)
@@ -294,7 +296,7 @@ impl<'a> Planner<'a> {
 
     /// What an arm does, with what it wants of the machine.
     fn arm(&self, arm: &suite::Arm, work: Work) -> PlannedArm {
-        PlannedArm { name: arm.name.clone(), work, tunings: arm.tunings.clone() }
+        PlannedArm { name: arm.name.clone(), work, tunings: arm.tunings.clone(), limits: vec![] }
     }
 
     /// Bytes that offsets are drawn from.
@@ -380,7 +382,7 @@ impl<'a> Planner<'a> {
                     from: arm.from,
                 };
                 let work = Work::Requests { way, poll: arm.poll, spec: Box::new(spec) };
-                arms.push(PlannedArm { name, work, tunings: arm.tunings.clone() });
+                arms.push(PlannedArm { name, ..self.arm(arm, work) });
             }
         }
         arms

@@ -215,6 +215,34 @@ fn jobs_work<'a>(plan: &'a Plan, job: &str, arm: &str) -> &'a JobsWork {
 }
 
 #[test]
+fn a_job_with_limits_has_the_kernels_own_for_arms_that_nothing_else_bounds() {
+    let plan = plan_of("completion", 0, &Wish { scale: Some(1.0), ..wish(Form::Full) }).unwrap();
+    let limits = |job: &str, arm: &str| -> Vec<String> {
+        let job = plan.jobs.iter().find(|one| one.name == job).unwrap();
+        let arm = job.arms.iter().find(|one| one.name == arm).unwrap();
+        arm.settings_of_machine().iter().map(ToString::to_string).collect()
+    };
+    let expected = ["sysctl.vm.dirty_bytes=67108864", "sysctl.vm.dirty_background_bytes=33554432"];
+    for arm in ["kernel-buffered", "kernel-uncached", "kernel-uncached-prealloc"] {
+        assert_eq!(limits("F", arm), expected, "{arm}");
+        assert!(limits("B", arm).is_empty(), "{arm}");
+    }
+    for arm in ["kernel-bounded", "kernel-direct", "forebay-adaptive"] {
+        assert!(limits("F", arm).is_empty(), "{arm}");
+    }
+    let note = "F: kernel-buffered, kernel-uncached, kernel-uncached-prealloc with \
+                sysctl.vm.dirty_bytes=67108864 and sysctl.vm.dirty_background_bytes=33554432";
+    assert!(plan.notes.contains(&note.to_owned()), "{:?}", plan.notes);
+    // The user's own value wins.
+    let job = plan.jobs.iter().find(|one| one.name == "F").unwrap();
+    let mut own = job.arms.iter().find(|one| one.name == "kernel-buffered").unwrap().clone();
+    let knob = "sysctl.vm.dirty_bytes".parse().unwrap();
+    own.tunings = vec![Tuning { knob, value: "1".to_owned() }];
+    let settings: Vec<String> = own.settings_of_machine().iter().map(Tuning::to_string).collect();
+    assert_eq!(settings, ["sysctl.vm.dirty_bytes=1", expected[1]]);
+}
+
+#[test]
 fn completion_is_the_six_jobs_at_a_share_of_their_time() {
     let completion = |scale| plan_of("completion", 0, &Wish { scale, ..wish(Form::Full) }).unwrap();
     let plan = completion(None);

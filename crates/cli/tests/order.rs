@@ -37,6 +37,7 @@ fn the_quick_form_comes_to_its_end_with_every_table() {
         "4x2-together 4 connections, 2 messages together:",
         "epoll ",
         "passed",
+        "inversions",
         "noise floor",
         "2 rounds, seed 7f3a",
     ] {
@@ -60,6 +61,7 @@ fn the_quick_form_comes_to_its_end_with_every_table() {
         r#""idle_share""#,
         r#""latency_p999_us""#,
         r#""reorder_distance_p99""#,
+        r#""inversions_per_1000_items""#,
         r#""coefficient_of_variation""#,
     ] {
         assert!(json.contains(word), "{word}");

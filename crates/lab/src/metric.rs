@@ -86,6 +86,8 @@ metrics! {
     "system_share", "1", Lower;
     "server_us_per_message", "us", Lower;
     "reorder_distance_p99", "1", Lower;
+    // Items that a server served after one of the same pass that arrived later.
+    "inversions_per_1000_items", "1", Lower;
     "coefficient_of_variation", "1", Lower;
     "start_late_p99_us", "us", Lower;
     "backlog_peak", "1", Lower;

@@ -10,14 +10,15 @@ use super::table::{Column, Table, absent, column, marked, mean_of};
 const ARMS: &[Column] = &[
     column(10, "", "arm"),
     column(9, "", "per s"),
-    column(5, "", "cv %"),
-    column(5, "", "idle"),
-    column(5, "", "user"),
+    column(4, "", "cv %"),
+    column(4, "", "idle"),
+    column(4, "", "user"),
     column(6, "", "us/msg"),
     column(5, "", "p50"),
     column(5, "", "p99"),
     column(5, "", "p999"),
     column(6, "", "passed"),
+    column(4, "inv/", "1000"),
 ];
 
 const AGAINST: &[Column] =
@@ -26,9 +27,11 @@ const AGAINST: &[Column] =
 /// What the columns of ratios are of.
 const RATIOS: [&str; 3] = ["requests_per_s", "server_us_per_message", "latency_p99_us"];
 
-const LEGEND: &str = "Mean +- sd. cv = the deviation of the rate from round to round, of its mean. idle, user: of \
-    the server's thread, in %; us/msg: its processor time for each message. passed = messages sent later that were answered before, p99. Ratios with 95 %. \
-    ~ = not shown";
+const LEGEND: &str = "Mean +- sd. cv = the deviation of the rate from round to round, of its mean. \
+    idle, user: of the server's thread, in %; us/msg: its processor time for each message. \
+    passed = messages sent later that were answered before, p99. inv/1000 = inversions inside \
+    the server: of 1000 items, those that it served after one of the same pass that arrived \
+    later. Ratios with 95 %. ~ = not shown";
 
 /// Both tables of each job that ran.
 pub(super) fn echo(document: &Document, part: &Part) -> Vec<Block> {
@@ -60,7 +63,7 @@ fn lines(document: &Document, job: &PartJob) -> Vec<Vec<String>> {
         vec![
             arm.to_owned(),
             rate.unwrap_or_else(absent),
-            mean_of(row("coefficient_of_variation"), |share| format!("{:.1}", share * 100.0)),
+            mean_of(row("coefficient_of_variation"), variation),
             mean_of(row("idle_share"), in_percent),
             mean_of(row("user_share"), in_percent),
             mean_of(row("server_us_per_message"), |micros| format!("{micros:.2}")),
@@ -68,6 +71,7 @@ fn lines(document: &Document, job: &PartJob) -> Vec<Vec<String>> {
             mean_of(row("latency_p99_us"), time),
             mean_of(row("latency_p999_us"), time),
             mean_of(row("reorder_distance_p99"), count),
+            mean_of(row("inversions_per_1000_items"), count),
         ]
     });
     lines.collect()
@@ -86,6 +90,12 @@ fn ratios(document: &Document, part: &Part, job: &PartJob) -> Vec<Vec<String>> {
     document.arms_of(&job.name).into_iter().filter(|base| *base != arm).filter_map(to).collect()
 }
 
+/// In percent, with a digit after the point if that fits into four characters.
+fn variation(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent < 99.95 { format!("{percent:.1}") } else { format!("{percent:.0}") }
+}
+
 fn in_percent(share: f64) -> String {
     format!("{:.0}", share * 100.0)
 }
@@ -99,5 +109,13 @@ mod tests {
     fn the_columns_fit() {
         assert_fits(ARMS);
         assert_fits(AGAINST);
+    }
+
+    #[test]
+    fn a_variation_fits_into_its_column() {
+        assert_eq!(
+            [0.058, 0.487, 0.9994, 0.9996, 1.41].map(variation).join(" "),
+            "5.8 48.7 99.9 100 141"
+        );
     }
 }

@@ -10,15 +10,6 @@ use forebay_net::{Connection, Options, What};
 
 use crate::bench::{Bench, PATIENCE};
 
-/// How far events are from their places: for each the number of those handed out before it that
-/// arrived later.
-fn reordered(arrivals: &[u64]) -> usize {
-    let later = |(at, arrival): (usize, &u64)| {
-        arrivals[..at].iter().filter(|other| *other > arrival).count()
-    };
-    arrivals.iter().enumerate().map(later).sum()
-}
-
 /// Peers that spoke in turn, and then one pass: arrival, connection and bytes of each event.
 fn spoken(
     bench: &mut Bench,
@@ -44,6 +35,49 @@ fn spoken(
     told
 }
 
+/// Items of one pass that come after an item that arrived later.
+fn inversions(arrivals: &[u64]) -> usize {
+    let is_inverted = |at: &usize| arrivals[..*at].iter().any(|other| *other > arrivals[*at]);
+    (0..arrivals.len()).filter(is_inverted).count()
+}
+
+/// Fifo never inverts. Lifo inverts in each pass with items of two connections, and in no other.
+#[test]
+fn contract_15_inversions_follow_from_the_order_alone() {
+    for order in [Order::Fifo, Order::Lifo] {
+        for connections in [1, 2, 4, 32] {
+            // Passes of a few pieces, some of them bounded.
+            let bounds = Options { connection_bytes: 700, pass_bytes: 6000, ..of_pieces(order) };
+            let mut bench = Bench::new(bounds);
+            let mut peers: Vec<_> = (0..connections).map(|_| bench.peer()).collect();
+            let mut of_several = 0;
+            for round in 1..=20 {
+                for (number, (peer, _)) in (1..).zip(&mut peers) {
+                    peer.write_all(&vec![1; 64 * (1 + round * number % 3)]).unwrap();
+                }
+                let sent = |number| (1..=round).map(|round| 64 * (1 + round * number % 3)).sum();
+                let is_here = |bench: &Bench| {
+                    (1..).zip(&peers).all(|(number, (_, peer))| {
+                        let sent: usize = sent(number);
+                        bench.got(*peer).len() == sent
+                    })
+                };
+                while !is_here(&bench) {
+                    let events = bench.poll(PATIENCE);
+                    let arrivals: Vec<u64> = events.iter().map(|event| event.arrival).collect();
+                    let first = events.first().and_then(|event| event.what.connection());
+                    let is_of_several = events.iter().any(|event| event.what.connection() != first);
+                    let is_inverted = order == Order::Lifo && is_of_several;
+                    assert_eq!(inversions(&arrivals) > 0, is_inverted, "{order:?}: {events:?}");
+                    of_several += usize::from(is_of_several);
+                }
+            }
+            assert_eq!(of_several > 0, connections > 1, "{connections} connections");
+            bench.end();
+        }
+    }
+}
+
 /// Buffers of one message, so that each connection has several pieces.
 fn of_pieces(order: Order) -> Options {
     Options { order, buffer_bytes: 64, ..Options::default() }
@@ -56,7 +90,7 @@ fn contract_15_events_come_as_they_arrived() {
     for _ in 0..5 {
         let told = spoken(&mut bench, &mut peers);
         let arrivals: Vec<u64> = told.iter().map(|(arrival, ..)| *arrival).collect();
-        assert_eq!(reordered(&arrivals), 0, "{arrivals:?}");
+        assert_eq!(inversions(&arrivals), 0, "{arrivals:?}");
         // The connections are first heard in the kernel's order: the order of their writes.
         let mut heard: Vec<Connection> =
             told.iter().map(|(_, connection, _)| *connection).collect();
@@ -80,7 +114,7 @@ fn reversed_work_is_seen_and_streams_stay_whole() {
     bench.received.clear();
     let told = spoken(&mut bench, &mut peers);
     let arrivals: Vec<u64> = told.iter().map(|(arrival, ..)| *arrival).collect();
-    assert!(reordered(&arrivals) > 0, "{arrivals:?}");
+    assert!(inversions(&arrivals) > 0, "{arrivals:?}");
     for (number, (_, connection)) in peers.iter().enumerate() {
         let number = u8::try_from(number).unwrap();
         let expected: Vec<u8> = (0..3).flat_map(|round| [number << 4 | round; 64]).collect();
@@ -90,7 +124,7 @@ fn reversed_work_is_seen_and_streams_stay_whole() {
             .filter(|(_, from, _)| from == connection)
             .map(|(arrival, ..)| *arrival)
             .collect();
-        assert_eq!(reordered(&own), 0);
+        assert_eq!(inversions(&own), 0);
     }
     // Posted work is reversed one by one.
     let poster = bench.sockets.poster();

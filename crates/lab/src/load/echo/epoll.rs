@@ -19,6 +19,7 @@ use rustix::event::{Timespec, epoll::Event};
 use rustix::io::Errno;
 
 use super::READ_BYTES;
+use super::inversions::Pass;
 use super::listener::Listener;
 use super::server::Served;
 use super::stream::Stream;
@@ -109,17 +110,21 @@ impl EpollServer {
         loop {
             let failed = |error: Errno| CellError::system("epoll failed", &error.into());
             let count = self.wait(&mut ready).map_err(failed)?;
-            let pass = &mut ready[..count];
-            if self.order == WorkOrder::Lifo {
-                pass.reverse();
-            }
-            for event in pass {
-                match event.data.u64() {
+            let mut pass = Pass::default();
+            for turn in 0..count {
+                // The kernel reports the socket first that became ready first.
+                let arrival = match self.order {
+                    WorkOrder::Fifo => turn,
+                    WorkOrder::Lifo => count - 1 - turn,
+                };
+                pass.serve(arrival as u64);
+                match ready[arrival].data.u64() {
                     STOP => return Ok(()),
                     LISTENER => self.accept().map_err(failed)?,
                     descriptor => self.answer(descriptor as usize).map_err(failed)?,
                 }
             }
+            self.served.add(pass);
         }
     }
 

@@ -11,6 +11,7 @@
 
 mod client;
 mod epoll;
+mod inversions;
 mod link;
 mod listener;
 mod message;
@@ -41,6 +42,9 @@ const BACKLOG: u32 = MOST_CONNECTIONS;
 
 /// Bytes that a server reads at once: a buffer of Forebay's sockets.
 const READ_BYTES: usize = 16 << 10;
+
+/// Metric of the order inside a server.
+const INVERSIONS: &str = "inversions_per_1000_items";
 
 /// Uncounted at the start: a tenth of the time, but not longer than this.
 const LONGEST_RAMP: Duration = Duration::from_millis(100);
@@ -76,9 +80,9 @@ pub(super) fn run(cell: &EchoCell) -> Result<CellResult, CellError> {
     let server = Server::start(plan)?;
     pin(of_client)?;
     let spans = Spans { ramp: (counted / 10).min(LONGEST_RAMP), counted };
-    let mut span = Span { server: &server, before: None, after: None };
+    let mut span = Span { server: &server, before: None, after: None, served: [(0, 0); 2] };
     let asked = ask(server.address(), &cell.load, spans, &AtomicU64::new(0), &mut span);
-    let (before, after) = (span.before, span.after);
+    let (before, after, served) = (span.before, span.after, span.served);
     let notes = vec![server.describe().to_owned()];
     // Why the server failed says more than that the client was left alone.
     if server.has_ended() {
@@ -88,7 +92,9 @@ pub(super) fn run(cell: &EchoCell) -> Result<CellResult, CellError> {
     server.stop()?;
     let outcome = asked?;
     let used = before.zip(after).map(|(before, after)| after.since(before, outcome.elapsed));
-    Ok(CellResult { metrics: figures(&outcome, used), notes, detail: None })
+    let mut metrics = figures(&outcome, used);
+    metrics.extend(inversions(served));
+    Ok(CellResult { metrics, notes, detail: None })
 }
 
 /// The server's thread over the time that is counted.
@@ -96,20 +102,31 @@ struct Span<'a> {
     server: &'a Server,
     before: Option<ThreadUse>,
     after: Option<ThreadUse>,
+    /// Items and inversions of the server when counting began, and when it ended.
+    served: [(u64, u64); 2],
 }
 
 impl Watch for Span<'_> {
     fn begins(&mut self) {
         self.before = self.server.thread_use().ok();
+        self.served[0] = self.server.served().order();
     }
 
     fn ends(&mut self) {
         self.after = self.server.thread_use().ok();
+        self.served[1] = self.server.served().order();
     }
 
     fn stops(&mut self) -> bool {
         self.server.has_ended()
     }
+}
+
+/// Returns the inversions per 1000 items, if the server counts them.
+fn inversions([before, after]: [(u64, u64); 2]) -> Option<(String, f64)> {
+    let items = after.0.saturating_sub(before.0);
+    let inversions = after.1.saturating_sub(before.1);
+    (items > 0).then(|| (INVERSIONS.to_owned(), inversions as f64 * 1000.0 / items as f64))
 }
 
 /// Everything that is defined for this cell.
@@ -141,4 +158,57 @@ fn figures(outcome: &Outcome, used: Option<Used>) -> std::collections::BTreeMap<
         put("server_us_per_message", worked * 1e6 / outcome.answered as f64);
     }
     metrics
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::echo::{EchoLoad, EchoWay, Pace, WorkOrder, tests::SMALL};
+
+    fn inversions_of(way: EchoWay, order: WorkOrder, load: EchoLoad) -> Option<f64> {
+        let cell = EchoCell {
+            way,
+            order,
+            load,
+            seconds: 0.1,
+            seed: 1,
+            directory: std::env::temp_dir(),
+            processors: Vec::new(),
+        };
+        match run(&cell) {
+            Ok(result) => Some(result.metrics[INVERSIONS]),
+            Err(CellError::Unavailable { reason }) => {
+                eprintln!("skipped {way:?}: {reason}");
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn fifo_has_no_inversions_and_lifo_has_some() {
+        let loads = [
+            EchoLoad { connections: 1, ..SMALL },
+            SMALL,
+            EchoLoad { pace: Pace::Together, ..SMALL },
+            EchoLoad { connections: 32, ..SMALL },
+            EchoLoad { connections: 256, ..SMALL },
+            // Short passes: the order holds within each.
+            EchoLoad { connections: 32, work_micros: 5, ..SMALL },
+        ];
+        for way in [EchoWay::Ring, EchoWay::Epoll] {
+            for load in loads {
+                let fifo = inversions_of(way, WorkOrder::Fifo, load);
+                let lifo = inversions_of(way, WorkOrder::Lifo, load);
+                println!("{way:?} {load:?}: {fifo:?} {lifo:?}");
+                assert!(fifo.is_none_or(|fifo| fifo == 0.0), "{way:?} {load:?}: {fifo:?}");
+                // With one connection no pass has items of two. With 32, some passes must.
+                match load.connections {
+                    1 => assert!(lifo.is_none_or(|lifo| lifo == 0.0), "{way:?}: {lifo:?}"),
+                    32.. => assert!(lifo.is_none_or(|lifo| lifo > 0.0), "{way:?} {load:?}"),
+                    _ => {}
+                }
+            }
+        }
+    }
 }

@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use forebay_net::{Address, Poster};
 
 use super::epoll::EpollServer;
+use super::inversions::Pass;
 use super::sockets::{EchoSockets, Stop};
 use super::thread_use::ThreadUse;
 use super::work::Work;
@@ -24,11 +25,25 @@ pub(crate) struct Served {
     pub(super) connections: AtomicU32,
     /// Why the last that was to be accepted could not be; 0 if none.
     pub(super) accept_error: AtomicI32,
+    items: AtomicU64,
+    inversions: AtomicU64,
 }
 
 impl Served {
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Adds the counts of a pass.
+    pub(super) fn add(&self, pass: Pass) {
+        self.items.fetch_add(pass.items, Ordering::Relaxed);
+        self.inversions.fetch_add(pass.inversions, Ordering::Relaxed);
+    }
+
+    /// Returns the number of items that passes served, and of inversions among them. No items if
+    /// the server has no passes.
+    pub(crate) fn order(&self) -> (u64, u64) {
+        (self.items.load(Ordering::Relaxed), self.inversions.load(Ordering::Relaxed))
     }
 
     /// Why a connection could not be accepted, once for each time that happened.

@@ -10,6 +10,7 @@ use forebay_net::{
 };
 
 use super::BACKLOG;
+use super::inversions::Pass;
 use super::server::Served;
 use super::work::Work;
 use crate::echo::{EchoLoad, MOST_CONNECTIONS, WorkOrder};
@@ -79,11 +80,14 @@ impl EchoSockets {
         loop {
             let polled = self.sockets.poll(None, &mut events);
             polled.map_err(|errno| CellError::system("the sockets failed", &errno_error(errno)))?;
+            let mut pass = Pass::default();
             for event in events.drain(..) {
+                pass.serve(event.arrival);
                 if self.take(event) == Goes::Off {
                     return Ok(());
                 }
             }
+            self.served.add(pass);
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a cell costs, for those who plan it; and how a planned cell gets its place.
+//! Planning of cells: how much a cell writes and needs, and how a planned cell gets its place.
 //!
 //! A plan has cells without a place: no directory, no seed, no device. [`Cell::at`] gives them one
 //! when their turn has come.
@@ -137,7 +137,7 @@ impl Cell {
         self.workload().filter(|_| self.wants_device()).map(Workload::file_bytes)
     }
 
-    /// Bytes of data it writes, where that is fixed; files that are filled before are not counted.
+    /// Bytes of data it writes, if that number is fixed; files that are filled before are not counted.
     #[must_use]
     pub fn written_bytes(&self) -> u64 {
         match self {
@@ -158,7 +158,7 @@ impl Cell {
         }
     }
 
-    /// Bytes it brings to the disk, where that is fixed: files that are filled before, and writes.
+    /// Bytes it brings to the disk, if that number is fixed: files that are filled before, and writes.
     #[must_use]
     pub fn fixed_bytes(&self) -> u64 {
         self.laid_out_bytes().saturating_add(self.written_bytes())
@@ -170,7 +170,7 @@ impl Cell {
         self.workload().map_or(0, Workload::laid_out_bytes)
     }
 
-    /// Bytes of memory for data of a bounded arm, where that is said.
+    /// Bytes of memory for data of a bounded arm, if it has a budget.
     #[must_use]
     pub fn budget_bytes(&self) -> Option<u64> {
         match self {
@@ -180,7 +180,7 @@ impl Cell {
         }
     }
 
-    /// Seconds until no more is begun, where that is fixed.
+    /// Seconds until it begins no more operations, if it runs for a time.
     #[must_use]
     pub fn seconds(&self) -> Option<f64> {
         match self {

@@ -47,7 +47,7 @@ impl Workload {
         jobs.any(|job| job.access.direction.writes() && job.time_based == TimeBased::Yes)
     }
 
-    /// Bytes the jobs write, where that is fixed.
+    /// Bytes the jobs write, as far as that number is fixed.
     #[must_use]
     pub fn written_bytes(&self) -> u64 {
         let writers = self.jobs.iter().filter(|job| job.access.direction.writes());

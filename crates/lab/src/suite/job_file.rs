@@ -8,15 +8,12 @@
 use std::io::Write;
 use std::path::{Component, Path};
 
-use super::own::through_of_job_file;
+use super::own::job_file_engines;
 use super::{Arm, Base, Cut, Form, Part, Suite, SuiteError, TableKind, Workload, WorkloadKind};
 use crate::fio::Leniency;
 use crate::job::{self, Amount, Devices, Unlink};
-use crate::request::{Submitter, Switch};
 use crate::run;
 use crate::target::Target;
-use crate::through::{KernelMerges, Poll, Through};
-use crate::writers::Layout;
 
 /// Memory for data of a bounded arm, Forebay among them: a job file says nothing about that.
 pub const MEMORY_BYTES: u64 = 256 << 20;
@@ -117,25 +114,8 @@ pub fn suite_called(called: &str, path: &Path, tell: &mut dyn Write) -> Result<S
 }
 
 fn arm(name: &'static str) -> Option<Arm> {
-    Some(plain(name, through_of_job_file(name)?))
-}
-
-/// An arm that says nothing but through what.
-pub(super) fn plain(name: &str, through: Through) -> Arm {
-    Arm {
-        name: name.to_owned(),
-        through,
-        knobs: Vec::new(),
-        batch: None,
-        depths: Vec::new(),
-        fixed_buffers: Switch::On,
-        fixed_files: Switch::On,
-        kernel_merges: KernelMerges::AsSet,
-        poll: Poll::Never,
-        from: Submitter::Local,
-        layout: Layout::default(),
-        tunings: Vec::new(),
-    }
+    let (_, through) = job_file_engines().find(|(word, _)| *word == name)?;
+    Some(Arm::plain(name, through))
 }
 
 impl JobFile {

@@ -14,6 +14,7 @@
 mod check;
 pub mod cross;
 pub mod job_file;
+mod kind;
 pub mod own;
 mod text;
 
@@ -35,6 +36,7 @@ use crate::tuning::Tuning;
 use crate::writers::{Layout, Writers};
 use cross::{Contrast, Crossed};
 use job_file::JobFile;
+pub use kind::Kind;
 
 /// Those inside the program, by name.
 pub const SHIPPED: [(&str, &str); 7] = [
@@ -304,6 +306,27 @@ pub struct Arm {
     pub layout: Layout,
     /// Settings of the machine that hold while one of its cells runs.
     pub tunings: Vec<Tuning>,
+}
+
+impl Arm {
+    /// An arm that says nothing but through what.
+    #[must_use]
+    pub fn plain(name: &str, through: Through) -> Self {
+        Self {
+            name: name.to_owned(),
+            through,
+            knobs: Vec::new(),
+            batch: None,
+            depths: Vec::new(),
+            fixed_buffers: Switch::On,
+            fixed_files: Switch::On,
+            kernel_merges: KernelMerges::AsSet,
+            poll: Poll::Never,
+            from: crate::request::Submitter::Local,
+            layout: Layout::default(),
+            tunings: Vec::new(),
+        }
+    }
 }
 
 /// A suite that cannot be had.

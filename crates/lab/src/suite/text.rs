@@ -153,56 +153,59 @@ fn on() -> Switch {
     Switch::On
 }
 
-/// A part: what all its forms have in common, and each form with what it has of its own.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct PartText {
-    pub(super) name: Word,
-    pub(super) title: String,
-    pub(super) table: TableKind,
-    pub(super) metric: Word,
-    pub(super) base: Option<Word>,
-    pub(super) best_of: Option<Vec<Word>>,
-    pub(super) again: Word,
-    #[serde(default)]
-    pub(super) also: Vec<Spanned<Pair>>,
-    pub(super) workloads: Option<Vec<Word>>,
-    pub(super) arms: Option<Vec<Word>>,
-    pub(super) devices: Option<Vec<Spanned<RequestDevice>>>,
-    pub(super) depths: Option<Vec<Spanned<u32>>>,
-    pub(super) batches: Option<Vec<Spanned<u32>>>,
-    pub(super) seconds: Option<Spanned<f64>>,
-    pub(super) scale: Option<Spanned<f64>>,
-    pub(super) rounds: Option<Spanned<u32>>,
-    pub(super) file_bytes: Option<Spanned<Bytes>>,
-    pub(super) cell_bytes: Option<Spanned<Bytes>>,
-    pub(super) contexts: Option<Vec<Word>>,
-    pub(super) affinities: Option<Vec<Word>>,
-    pub(super) layouts: Option<Vec<Layout>>,
-    pub(super) writes_at_most: Option<Bytes>,
-    pub(super) full: Option<CutText>,
-    pub(super) quick: Option<CutText>,
-    pub(super) bare: Option<CutText>,
+/// Keys that a part may have for all its forms, and each form of its own.
+macro_rules! keys_of_forms {
+    ($($key:ident: $of:ty,)*) => {
+        /// A part: keys for all its forms, and keys of each form.
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub(super) struct PartText {
+            pub(super) name: Word,
+            pub(super) title: String,
+            pub(super) table: TableKind,
+            pub(super) metric: Word,
+            pub(super) base: Option<Word>,
+            pub(super) best_of: Option<Vec<Word>>,
+            pub(super) again: Word,
+            #[serde(default)]
+            pub(super) also: Vec<Spanned<Pair>>,
+            pub(super) full: Option<CutText>,
+            pub(super) quick: Option<CutText>,
+            pub(super) bare: Option<CutText>,
+            $($key: Option<$of>,)*
+        }
+
+        /// Keys of one form; the others are its part's.
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub(super) struct CutText {
+            $(pub(super) $key: Option<$of>,)*
+        }
+
+        impl PartText {
+            /// Returns the keys of a form, completed with those of the part.
+            pub(super) fn form(&self, own: &CutText) -> CutText {
+                CutText { $($key: own.$key.clone().or_else(|| self.$key.clone()),)* }
+            }
+        }
+    };
 }
 
-/// What a form has of its own; the rest is its part's.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct CutText {
-    pub(super) workloads: Option<Vec<Word>>,
-    pub(super) arms: Option<Vec<Word>>,
-    pub(super) devices: Option<Vec<Spanned<RequestDevice>>>,
-    pub(super) depths: Option<Vec<Spanned<u32>>>,
-    pub(super) batches: Option<Vec<Spanned<u32>>>,
-    pub(super) seconds: Option<Spanned<f64>>,
-    pub(super) scale: Option<Spanned<f64>>,
-    pub(super) rounds: Option<Spanned<u32>>,
-    pub(super) file_bytes: Option<Spanned<Bytes>>,
-    pub(super) cell_bytes: Option<Spanned<Bytes>>,
-    pub(super) contexts: Option<Vec<Word>>,
-    pub(super) affinities: Option<Vec<Word>>,
-    pub(super) layouts: Option<Vec<Layout>>,
-    pub(super) writes_at_most: Option<Bytes>,
+keys_of_forms! {
+    workloads: Vec<Word>,
+    arms: Vec<Word>,
+    devices: Vec<Spanned<RequestDevice>>,
+    depths: Vec<Spanned<u32>>,
+    batches: Vec<Spanned<u32>>,
+    seconds: Spanned<f64>,
+    scale: Spanned<f64>,
+    rounds: Spanned<u32>,
+    file_bytes: Spanned<Bytes>,
+    cell_bytes: Spanned<Bytes>,
+    contexts: Vec<Word>,
+    affinities: Vec<Word>,
+    layouts: Vec<Layout>,
+    writes_at_most: Bytes,
 }
 
 /// A number of bytes: `"4096"`, `"4k"`, `"24m"`, `"1g"`.

@@ -30,7 +30,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::cell::{Cell, CellResult, Place, Verify};
-use crate::load::raw::data;
+use crate::load::data;
 use crate::plan::{Plan, PlannedArm, Turn, counted, spoken};
 use crate::progress::{Left, Progress, Speed};
 use crate::scratch::{Scratch, Stop};

@@ -13,6 +13,7 @@ mod arms;
 mod conduct;
 mod content;
 mod copy;
+pub mod data;
 mod driver;
 pub(crate) mod echo;
 mod error;
@@ -28,7 +29,6 @@ pub(crate) mod library;
 pub(crate) mod memory;
 mod pace;
 mod probe;
-pub mod raw;
 pub mod request;
 pub(crate) mod ring;
 mod sequence;
@@ -76,7 +76,9 @@ pub struct JobRow {
 pub fn report(cell: &Cell) -> Result<CellReport, CellError> {
     match cell {
         Cell::Jobs(spec) => report_cell(spec),
-        Cell::Requests(cell) => raw::run(cell).map(|total| CellReport { total, jobs: Vec::new() }),
+        Cell::Requests(cell) => {
+            request::run(cell).map(|total| CellReport { total, jobs: Vec::new() })
+        }
         Cell::Copies(cell) => copy::run(cell).map(|total| CellReport { total, jobs: Vec::new() }),
         Cell::Echo(cell) => echo::run(cell).map(|total| CellReport { total, jobs: Vec::new() }),
         Cell::Fio(cell) => fio_file::run(cell).map(|total| CellReport { total, jobs: Vec::new() }),

@@ -11,8 +11,8 @@ use std::ops::{Range, RangeInclusive};
 use toml::Spanned;
 
 use super::cross::{self, Levels};
-use super::text::{Bytes, CutText, PartText, SuiteText, Word};
-use super::{Arm, Base, Cut, Form, Part, Suite, SuiteError, WorkloadKind};
+use super::text::{CutText, PartText, SuiteText, Word};
+use super::{Arm, Base, Bytes, Cut, Form, Part, Suite, SuiteError, WorkloadKind};
 use crate::metric;
 use crate::nearest;
 use crate::plan::MOST_ROUNDS;

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{FileBytes, Pair, TableKind};
-use crate::echo::{Pace, Transport};
+use super::{Bytes, FileBytes, Pair, TableKind};
+use crate::echo::EchoLoad;
 use crate::job::Order;
 use crate::programs::spec::ProgramLoad;
 use crate::request::{Operation, Pattern, RequestDevice, Submitter, Switch};
@@ -46,7 +46,7 @@ pub(super) struct WorkloadText {
     pub(super) job: Option<Spanned<JobText>>,
     pub(super) copy: Option<Spanned<Bytes>>,
     pub(super) writers: Option<Spanned<WritersText>>,
-    pub(super) echo: Option<Spanned<EchoText>>,
+    pub(super) echo: Option<Spanned<EchoLoad>>,
     pub(super) program: Option<Spanned<ProgramLoad>>,
 }
 
@@ -97,22 +97,6 @@ pub(super) struct JobText {
     /// Whether another writes a little and syncs it, again and again.
     #[serde(default)]
     pub(super) beside: Beside,
-}
-
-/// Messages to a server that sends them back.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct EchoText {
-    pub(super) connections: u32,
-    pub(super) in_flight: u32,
-    pub(super) bytes: u32,
-    #[serde(default)]
-    pub(super) pace: Pace,
-    /// Microseconds.
-    #[serde(default)]
-    pub(super) work: u32,
-    #[serde(default)]
-    pub(super) transport: Transport,
 }
 
 /// What goes on beside a job.
@@ -206,26 +190,4 @@ keys_of_forms! {
     affinities: Vec<Word>,
     layouts: Vec<Layout>,
     writes_at_most: Bytes,
-}
-
-/// A number of bytes: `"4096"`, `"4k"`, `"24m"`, `"1g"`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(try_from = "String")]
-pub struct Bytes(pub u64);
-
-impl TryFrom<String> for Bytes {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let (digits, shift) = match text.as_bytes().last() {
-            Some(b'k') => (&text[..text.len() - 1], 10),
-            Some(b'm') => (&text[..text.len() - 1], 20),
-            Some(b'g') => (&text[..text.len() - 1], 30),
-            _ => (text.as_str(), 0),
-        };
-        let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-        number
-            .map(Self)
-            .ok_or_else(|| format!("{text}: no number of bytes (such as \"4k\", \"24m\", \"1g\")"))
-    }
 }

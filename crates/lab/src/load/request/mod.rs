@@ -1,13 +1,13 @@
-//! Request cells: bios in a closed loop, through Forebay's queue over a device, or beside it through
-//! the kernel's own calls, its ring with nothing of ours between, and fio.
+//! Request cells: bios in a closed loop, through Forebay's queue over a device, or beside it
+//! through the kernel's own calls, its ring with nothing of ours between, and fio.
 //!
 //! ```text
-//! spec --> way, places --> ramp --> [ turns for so many seconds ] --> wait for the rest --> figures
+//! spec --> way, places --> ramp --> [ turns for so many seconds ] --> wait for the rest
 //! ```
 //!
 //! What is in brackets is inside the clock. There are no files to make within it and no final sync,
 //! because what is measured is the way of a request and not what became of the data: nothing here
-//! says anything about durability. All ways but fio are driven by one loop. Its own cost is measured
+//! says anything about durability. One loop drives all ways but fio. Its own cost is measured
 //! beside it, over nothing, and told as `driver_ns_per_io`.
 
 mod calls;

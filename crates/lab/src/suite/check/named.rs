@@ -5,12 +5,10 @@ use toml::Spanned;
 
 use super::{Checked, Checker, DEPTHS};
 use crate::cell::SyncProbe;
-use crate::echo::{EchoLoad, EchoWay, WorkOrder};
+use crate::echo::{EchoWay, WorkOrder};
 use crate::shape::{Ground, JobShape, ShapeEngine};
-use crate::suite::text::{
-    ArmText, Beside, Bytes, EchoText, JobText, Word, WorkloadText, WritersText,
-};
-use crate::suite::{Arm, Workload, WorkloadKind};
+use crate::suite::text::{ArmText, Beside, JobText, Word, WorkloadText, WritersText};
+use crate::suite::{Arm, Bytes, Workload, WorkloadKind};
 use crate::through::{Through, Way};
 use crate::writers::Writers;
 
@@ -140,7 +138,8 @@ impl Checker<'_> {
             return Ok((WorkloadKind::Program(load), PROGRAM_BLOCK_BYTES));
         }
         if let Some(echo) = echo {
-            let load = self.echo(echo)?;
+            let load = *echo.get_ref();
+            load.check().map_err(|refused| self.at(echo, refused))?;
             return Ok((WorkloadKind::Echo(load), load.message_bytes));
         }
         let Some(block) = &written.block else {
@@ -189,20 +188,6 @@ impl Checker<'_> {
                 .map_or(Ok(threads), |own| self.bounded(own, 1..=threads))?,
             direct_depth: self.bounded(iodepth, DEPTHS)?,
         })
-    }
-
-    fn echo(&self, written: &Spanned<EchoText>) -> Checked<EchoLoad> {
-        let EchoText { connections, in_flight, bytes, pace, work, transport } = *written.get_ref();
-        let load = EchoLoad {
-            connections,
-            in_flight,
-            message_bytes: bytes,
-            pace,
-            work_micros: work,
-            transport,
-        };
-        load.check().map_err(|refused| self.at(written, refused))?;
-        Ok(load)
     }
 
     fn shape(&self, job: &Spanned<JobText>, block_bytes: u32) -> Checked<JobShape> {

@@ -45,7 +45,7 @@ pub struct EchoCell {
     pub processors: Vec<u32>,
 }
 
-/// What is asked of a server, in a suite and in a cell.
+/// The load of a server, in a suite and in a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EchoLoad {

@@ -7,9 +7,10 @@
 
 mod batching;
 pub mod check;
+pub(crate) mod column;
 mod completion;
 mod echo;
-mod figures;
+pub(crate) mod figures;
 mod files;
 mod fio;
 mod html;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::{Cell, CellSpec, Verify, outside};
 use crate::job::{Devices, Workload};
-use crate::programs::spec::{CountCalls, Probe};
+use crate::programs::spec::CountCalls;
 use crate::request::Operation;
 use crate::scratch::Scratch;
 use crate::through::CopyWay;
@@ -137,7 +137,8 @@ impl Cell {
         self.workload().filter(|_| self.wants_device()).map(Workload::file_bytes)
     }
 
-    /// Bytes of data it writes, if that number is fixed; files that are filled before are not counted.
+    /// Bytes of data it writes, if that number is fixed. Files that are filled before are not
+    /// counted.
     #[must_use]
     pub fn written_bytes(&self) -> u64 {
         match self {
@@ -158,7 +159,8 @@ impl Cell {
         }
     }
 
-    /// Bytes it brings to the disk, if that number is fixed: files that are filled before, and writes.
+    /// Bytes it brings to the disk, if that number is fixed: files that are filled before, and
+    /// writes.
     #[must_use]
     pub fn fixed_bytes(&self) -> u64 {
         self.laid_out_bytes().saturating_add(self.written_bytes())
@@ -188,8 +190,7 @@ impl Cell {
             Cell::Requests(cell) => Some(cell.spec.seconds),
             Cell::Copies(cell) => Some(cell.seconds),
             Cell::Echo(cell) => Some(cell.seconds),
-            Cell::Program(cell) if matches!(cell.load.probe, Probe::Copy | Probe::Files) => None,
-            Cell::Program(cell) => Some(cell.seconds),
+            Cell::Program(cell) => (!cell.load.ends_itself()).then_some(cell.seconds),
         }
     }
 }

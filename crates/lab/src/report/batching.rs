@@ -6,9 +6,10 @@ use crate::batching::PREFIX;
 use crate::schema::{Document, Part, PartJob};
 
 use super::Block;
+use super::column::{Cell, Column, column};
 use super::figures::{per_io, percent, size};
 use super::reader::Reader;
-use super::table::{Cell, Column, Table, column};
+use super::table::Table;
 
 const SUBMISSION: &[Column] = &[
     column(24, "", "arm", Cell::Label),

@@ -6,10 +6,11 @@ use crate::schema::{Against, Document, Part, Row};
 use crate::statistics::Verdict;
 
 use super::Block;
+use super::column::{Cell, Column, RATIO, column};
 use super::figures::{delta, plain, time, with_deviation};
 use super::files::{MEMORY, RATE, SYNC};
 use super::reader::Reader;
-use super::table::{Cell, Column, Head, RATIO, Table, absent, column, head, marked};
+use super::table::{Head, Table, absent, head, marked};
 
 /// What the columns are of; a delta is to the first.
 pub(super) const POLICIES: [&str; 3] = ["forebay-delay", "forebay-immediate", ADAPTIVE];
@@ -32,11 +33,14 @@ const BLOCK: [Head; 6] = [
 const ARMS: &[Column] = &[
     column(24, "", "arm", Cell::Arm),
     RATE,
-    column(17, "", "ratio [95 %]", Cell::Of(ratio_or_reference)),
+    RATIO,
     MEMORY,
     column(5, "", "p99", Cell::Mean("write_latency_p99_us", time)),
     column(6, "system", "cs/GiB", Cell::Mean("system_context_switches_per_gib", plain)),
 ];
+
+/// The place of the ratio among them.
+const RATIO_AT: usize = 2;
 
 const BESIDE: &[Column] = &[
     column(24, "", "arm", Cell::Arm),
@@ -108,7 +112,11 @@ pub(super) fn completion(document: &Document, part: &Part) -> Vec<Block> {
         if !lines.is_empty() {
             blocks.extend([Block::Table(Table { heads: BLOCK.into(), lines }), Block::Gap]);
         }
-        blocks.extend(reader.of_arms(ARMS));
+        let mut table = Table::of_arms(ARMS, reader, &reader.arms());
+        if let Some(line) = table.lines.iter_mut().find(|line| line[0] == REFERENCE) {
+            line[RATIO_AT] = "reference".to_owned();
+        }
+        blocks.extend([Block::Table(table), Block::Text(reader.noise())]);
         blocks.extend(to_reference(reader).map(Block::Text));
     }
     blocks.push(Block::Gap);
@@ -126,10 +134,6 @@ pub(super) fn beside(document: &Document, part: &Part) -> Vec<Block> {
 /// A line for each arm, a table for each size of a copy.
 pub(super) fn copies(document: &Document, part: &Part) -> Vec<Block> {
     Reader::ran(document, part).flat_map(|reader| reader.titled(COPIES)).collect()
-}
-
-fn ratio_or_reference(reader: Reader<'_>, arm: &str) -> String {
-    if arm == REFERENCE { "reference".to_owned() } else { reader.to_base(arm) }
 }
 
 /// What the switches of the system are against those of the same bytes in large pieces.

@@ -4,9 +4,10 @@
 use crate::schema::{Against, Document, Part};
 
 use super::Block;
+use super::column::{Cell, Column, column};
 use super::figures::{count, time};
 use super::reader::Reader;
-use super::table::{Cell, Column, Table, column, named_head};
+use super::table::{Table, named_head};
 
 const ARMS: &[Column] = &[
     column(10, "", "arm", Cell::Arm),

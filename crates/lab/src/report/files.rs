@@ -6,9 +6,10 @@ use crate::compare::judge::THROUGHPUT;
 use crate::schema::{Document, Part};
 
 use super::Block;
+use super::column::{Cell, Column, RATIO, column};
 use super::figures::{count, per_io, size, time};
 use super::reader::Reader;
-use super::table::{Cell, Column, RATIO, Table, column};
+use super::table::Table;
 
 /// Below the second table.
 const COSTS_LEGEND: &str = "cs: context switches of the arm's process and of the whole system; \

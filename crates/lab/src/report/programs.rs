@@ -1,12 +1,14 @@
 //! The tables of programs: for each job the figures of its arms, and their ratios to the base.
 
 use crate::plan::again;
+use crate::programs::spec::{CPU, Pairs, Probe, Shown};
 use crate::schema::{Against, Document, Part};
 
 use super::Block;
-use super::figures::{size, three_digits, time};
+use super::column::{Cell, Column, column};
+use super::figures::{megabytes, size, three_digits, time};
 use super::reader::Reader;
-use super::table::{Cell, Column, Table, column, named_head};
+use super::table::{Table, named_head};
 
 const ARMS: &[Column] = &[
     column(15, "", "arm", Cell::Arm),
@@ -20,85 +22,66 @@ const ARMS: &[Column] = &[
     column(7, "", "MB/s", Cell::Mean("write_bytes_per_s", megabytes)),
 ];
 
-/// The metric of parts about many files that become durable together.
-const FILES: &str = "files_per_s";
-
-const FILES_ARMS: &[Column] = &[
-    column(16, "", "arm", Cell::Arm),
-    column(6, "files", "per s", Cell::Mean(FILES, three_digits)),
-    column(5, "", "time", Cell::Mean("elapsed_s", |seconds| time(seconds * 1e6))),
-    column(5, "", "CPU", Cell::Mean("cpu_us_per_operation", time)),
-    column(5, "", "calls", Cell::Mean("system_calls_per_operation", three_digits)),
-    column(6, "", "RSS", Cell::Mean("resident_bytes", size)),
-    column(7, "", "commits", Cell::Mean("commits_per_1000_files", three_digits)),
-    column(7, "", "flushes", Cell::Mean("flushes_per_1000_files", three_digits)),
-    column(6, "beside", "MB/s", Cell::Mean("beside_bytes_per_s", megabytes)),
-];
-
-const FILES_LEGEND: &str = "Time: until all files are durable under their names; no-sync makes \
-    none durable. CPU and calls: processor time and system calls of the process for each file. \
-    Commits and flushes: for 1,000 files, of all processes on the file system and its disk. \
-    Commits are ends of commits of the journal on ext4, and log writes with a commit record on \
-    XFS. Beside: the bulk writer. Ratios with 95 %. ~ = not shown";
-
 const LEGEND: &str = "CPU and calls: processor time and system calls of the process for each \
     operation; kernel threads are not included. RSS: its memory at the end, above that at the \
     start; the page cache is not included. Ratios with 95 %. ~ = not shown";
 
-fn megabytes(bytes: f64) -> String {
-    three_digits(bytes / 1e6)
+/// How a part is shown: as its probe says, or as most are.
+fn shown(part: &Part) -> Shown {
+    let own = Probe::tables().find(|shown| shown.metric == part.metric);
+    own.copied().unwrap_or(Shown {
+        metric: "",
+        columns: ARMS,
+        ratios: match part.metric.as_str() {
+            "latency_p99_us" => [("latency_p99_us", "p99"), ("latency_p999_us", "p999"), BULK],
+            "write_bytes_per_s" => [BULK, ("elapsed_s", "time"), CPU],
+            "resident_bytes" => [("resident_bytes", "RSS"), BULK, CPU],
+            _ => [("operations_per_s", "per s"), ("latency_p99_us", "p99"), CPU],
+        },
+        pairs: Pairs::ToBase,
+        legend: LEGEND,
+    })
 }
 
 /// Both tables of each job that ran.
 pub(super) fn programs(document: &Document, part: &Part) -> Vec<Block> {
-    let of_files = |part: &Part| part.metric == FILES;
-    let (columns, legend) =
-        if of_files(part) { (FILES_ARMS, FILES_LEGEND) } else { (ARMS, LEGEND) };
+    let shown_here = shown(part);
     let mut blocks = Vec::new();
     for reader in Reader::ran(document, part) {
-        let [gap, title, table, noise] = reader.titled(columns);
+        let [gap, title, table, noise] = reader.titled(shown_here.columns);
         blocks.extend([gap, title, table]);
-        blocks.extend(ratios(reader).filter(|table| !table.lines.is_empty()).map(Block::Table));
+        let ratios = ratios(reader, &shown_here).filter(|table| !table.lines.is_empty());
+        blocks.extend(ratios.map(Block::Table));
         blocks.push(noise);
     }
     // Several parts have one legend.
-    let last = document
-        .parts
-        .iter()
-        .rfind(|other| other.table == part.table && of_files(other) == of_files(part));
+    let alike =
+        |other: &&Part| other.table == part.table && shown(other).metric == shown_here.metric;
+    let last = document.parts.iter().rfind(alike);
     if last.is_none_or(|last| last.name == part.name) {
-        blocks.extend([Block::Gap, Block::Text(legend.to_owned())]);
+        blocks.extend([Block::Gap, Block::Text(shown_here.legend.to_owned())]);
     }
     blocks
 }
 
-/// Each arm to the base: in the metric of the part first. Of files, the arm that runs twice, if it
-/// is not the base, to each other arm.
-fn ratios(reader: Reader<'_>) -> Option<Table> {
+/// The table of ratios.
+fn ratios(reader: Reader<'_>, shown: &Shown) -> Option<Table> {
     let base = reader.job.base.as_deref()?;
-    let metrics = match reader.part.metric.as_str() {
-        "latency_p99_us" => [("latency_p99_us", "p99"), ("latency_p999_us", "p999"), BULK],
-        "write_bytes_per_s" => [BULK, ("elapsed_s", "time"), CPU],
-        "resident_bytes" => [("resident_bytes", "RSS"), BULK, CPU],
-        FILES => [(FILES, "files per s"), CPU, ("beside_bytes_per_s", "beside MB/s")],
-        _ => [("operations_per_s", "per s"), ("latency_p99_us", "p99"), CPU],
-    };
     let arm = reader.part.again.as_str();
     let others = reader.arms().into_iter();
-    Some(if reader.part.metric == FILES && arm != base {
+    Some(if shown.pairs == Pairs::OfTheTwin && arm != base {
         let twin = again(arm);
         let others = others.filter(|base| *base != arm && *base != twin);
         let pairs = others.map(|base| (base, Against { arm, base }));
-        Table::of_ratios(named_head(16, &format!("{arm} to")), &metrics, reader, pairs)
+        Table::of_ratios(named_head(16, &format!("{arm} to")), &shown.ratios, reader, pairs)
     } else {
         let others = others.filter(|arm| *arm != base);
         let pairs = others.map(|arm| (arm, Against { arm, base }));
-        Table::of_ratios(named_head(16, &format!("to {base}")), &metrics, reader, pairs)
+        Table::of_ratios(named_head(16, &format!("to {base}")), &shown.ratios, reader, pairs)
     })
 }
 
 const BULK: (&str, &str) = ("write_bytes_per_s", "MB/s");
-const CPU: (&str, &str) = ("cpu_us_per_operation", "CPU");
 
 #[cfg(test)]
 mod tests {
@@ -108,6 +91,6 @@ mod tests {
     #[test]
     fn the_columns_fit() {
         assert_fits(ARMS);
-        assert_fits(FILES_ARMS);
+        Probe::tables().for_each(|shown| assert_fits(shown.columns));
     }
 }

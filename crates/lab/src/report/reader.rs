@@ -4,8 +4,9 @@ use crate::compare::judge::{Floor, floor_of};
 use crate::schema::{Against, Comparison, Document, Part, PartJob, Row};
 
 use super::Block;
+use super::column::Column;
 use super::figures::percent;
-use super::table::{Column, Table, absent, marked};
+use super::table::{Table, absent, marked};
 
 /// Looks up the figures of one job.
 #[derive(Clone, Copy)]
@@ -33,6 +34,17 @@ impl<'a> Reader<'a> {
 
     pub(super) fn row(self, arm: &str, metric: &str) -> Option<&'a Row> {
         self.document.row_of(&self.job.name, arm, metric)
+    }
+
+    /// The row of a latency of all operations, of an arm that has it of one direction alone. Job
+    /// files measure reads and writes apart; a job with both has no such figure.
+    pub(super) fn in_one_direction(self, arm: &str, metric: &str) -> Option<&'a Row> {
+        let name = metric.strip_prefix("latency_")?;
+        let of = |direction| self.row(arm, &format!("{direction}_latency_{name}"));
+        match (of("read"), of("write")) {
+            (Some(_), Some(_)) => None,
+            (read, write) => read.or(write),
+        }
     }
 
     /// An arm's mean of a metric.

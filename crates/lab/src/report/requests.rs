@@ -3,20 +3,21 @@
 //! ones.
 
 use crate::plan::again;
-use crate::schema::{Against, Comparison, Difference, Direction, Document, Part, PartJob, Row};
+use crate::schema::{Against, Comparison, Difference, Direction, Document, Part, PartJob};
 use crate::statistics::{Verdict, distance};
 
 use super::Block;
+use super::column::{Cell, Column, RATIO, column};
 use super::figures::{mean_and_deviation, per_io, percent, plain, ratio, time};
 use super::reader::Reader;
-use super::table::{Cell, Column, RATIO, Table, absent, column, head, mean_of, named_head};
+use super::table::{Table, absent, head, named_head};
 
 const ARMS: &[Column] = &[
     column(21, "", "arm", Cell::Arm),
     column(9, "", "IOPS", Cell::Spread("iops", 1.0)),
     RATIO,
-    column(5, "", "p50", Cell::Of(|reader, arm| mean_of(latency(reader, arm, "p50"), time))),
-    column(5, "", "p99", Cell::Of(|reader, arm| mean_of(latency(reader, arm, "p99"), time))),
+    column(5, "", "p50", Cell::Latency("latency_p50_us", time)),
+    column(5, "", "p99", Cell::Latency("latency_p99_us", time)),
     column(5, "CPU", "us/IO", Cell::Mean("cpu_us_per_io", per_io)),
     column(4, "bell", "/ IO", Cell::Mean("doorbells_per_io", ratio)),
 ];
@@ -45,16 +46,6 @@ const LOST_IN: [(&str, &str); 2] = [("iops", "IOPS"), ("latency_p50_us", "p50")]
 pub(super) fn arms(document: &Document, part: &Part) -> Vec<Block> {
     let jobs = Reader::all(document, part).flat_map(|reader| reader.titled(ARMS));
     jobs.chain([Block::Text(ARMS_LEGEND.to_owned())]).collect()
-}
-
-/// A percentile of all requests. Job files measure reads and writes apart; a job with both has no
-/// such figure.
-fn latency<'a>(reader: Reader<'a>, arm: &str, percentile: &str) -> Option<&'a Row> {
-    let of = |which: &str| reader.row(arm, &format!("{which}latency_{percentile}_us"));
-    of("").or_else(|| match (of("read_"), of("write_")) {
-        (Some(_), Some(_)) => None,
-        (read, write) => read.or(write),
-    })
 }
 
 /// A table for each depth: a line for each arm (a batch), a column for each device.

@@ -1,24 +1,16 @@
-//! Tables: a column is declared with its metric, unit and width, and one renderer writes all.
-//!
-//! ```text
-//! column(6, "sync", "p99", Cell::Mean("sync_probe_p99_us", time))
-//!        |   \-- head --/             \-- metric --/       \-- unit
-//!        width
-//! ```
+//! Tables: columns as they are declared, and one renderer.
 
 use std::borrow::Cow;
 
 use crate::schema::{Against, Comparison, Row};
 use crate::statistics::Verdict;
 
+use super::column::{Cell, Column, Unit, When};
 use super::figures::{ABSENT, mean_and_deviation, ratio};
 use super::reader::Reader;
 
 /// Text lines are no longer than this: what a mail has room for that is quoted once or twice.
 pub(super) const WIDTH: usize = 72;
-
-/// Shows a value in the unit of its column.
-pub(super) type Unit = fn(f64) -> String;
 
 /// A table: column heads, and lines.
 #[derive(Debug)]
@@ -36,83 +28,29 @@ pub(super) struct Head {
     width: usize,
 }
 
-/// A column of a table with a line for each arm.
-#[derive(Clone, Copy)]
-pub(super) struct Column {
-    width: usize,
-    above: &'static str,
-    head: &'static str,
-    cell: Cell,
-    when: When,
+fn head_of(column: &Column) -> Head {
+    head(column.width, column.above, column.head)
 }
 
-/// When a column is shown.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum When {
-    Always,
-    /// If one of the arms has its metric.
-    Measured,
-}
-
-/// The content of a column.
-#[derive(Clone, Copy)]
-pub(super) enum Cell {
-    /// The arm.
-    Arm,
-    /// The arm, with spaces.
-    Label,
-    /// Mean of a metric.
-    Mean(&'static str, Unit),
-    /// Mean and deviation of a metric, divided by this.
-    Spread(&'static str, f64),
-    /// Ratio to the base, in the metric of the part.
-    ToBase,
-    /// Anything else of an arm.
-    Of(fn(Reader<'_>, &str) -> String),
-}
-
-pub(super) const fn column(
-    width: usize,
-    above: &'static str,
-    head: &'static str,
-    cell: Cell,
-) -> Column {
-    Column { width, above, head, cell, when: When::Always }
-}
-
-/// The ratio to the base.
-pub(super) const RATIO: Column = column(17, "", "ratio [95 %]", Cell::ToBase);
-
-impl Column {
-    /// The column, shown only if one of the arms has its metric.
-    pub(super) const fn if_measured(self) -> Self {
-        Self { when: When::Measured, ..self }
+fn is_shown(column: &Column, reader: Reader<'_>, arms: &[&str]) -> bool {
+    match (column.when, column.metric()) {
+        (When::Measured, Some(metric)) => arms.iter().any(|arm| reader.row(arm, metric).is_some()),
+        _ => true,
     }
+}
 
-    fn is_shown(&self, reader: Reader<'_>, arms: &[&str]) -> bool {
-        match (self.when, self.cell) {
-            (When::Measured, Cell::Mean(metric, _) | Cell::Spread(metric, _)) => {
-                arms.iter().any(|arm| reader.row(arm, metric).is_some())
-            }
-            _ => true,
+fn text_of(cell: Cell, reader: Reader<'_>, arm: &str) -> String {
+    match cell {
+        Cell::Arm => arm.to_owned(),
+        Cell::Label => label(arm),
+        Cell::Mean(metric, unit) => mean_of(reader.row(arm, metric), unit),
+        Cell::Latency(metric, unit) => {
+            let row = reader.row(arm, metric).or_else(|| reader.in_one_direction(arm, metric));
+            mean_of(row, unit)
         }
-    }
-
-    fn head(&self) -> Head {
-        head(self.width, self.above, self.head)
-    }
-}
-
-impl Cell {
-    fn text(self, reader: Reader<'_>, arm: &str) -> String {
-        match self {
-            Cell::Arm => arm.to_owned(),
-            Cell::Label => label(arm),
-            Cell::Mean(metric, unit) => mean_of(reader.row(arm, metric), unit),
-            Cell::Spread(metric, unit) => spread_of(reader.row(arm, metric), unit),
-            Cell::ToBase => reader.to_base(arm),
-            Cell::Of(text) => text(reader, arm),
-        }
+        Cell::Spread(metric, unit) => spread_of(reader.row(arm, metric), unit),
+        Cell::ToBase => reader.to_base(arm),
+        Cell::Own => String::new(),
     }
 }
 
@@ -171,9 +109,9 @@ fn cut(word: &str, width: usize) -> &str {
 impl Table {
     /// A line for each of these arms of a job, with the columns that are shown.
     pub(super) fn of_arms(columns: &[Column], reader: Reader<'_>, arms: &[&str]) -> Self {
-        let shown = || columns.iter().filter(|column| column.is_shown(reader, arms));
-        let line = |arm: &&str| shown().map(|column| column.cell.text(reader, arm)).collect();
-        Self { heads: shown().map(Column::head).collect(), lines: arms.iter().map(line).collect() }
+        let shown = || columns.iter().filter(|column| is_shown(column, reader, arms));
+        let line = |arm: &&str| shown().map(|column| text_of(column.cell, reader, arm)).collect();
+        Self { heads: shown().map(head_of).collect(), lines: arms.iter().map(line).collect() }
     }
 
     /// A line for each pair, by the name it has, and a column for each metric: its ratio.
@@ -239,12 +177,10 @@ impl Table {
 /// metric exists.
 #[cfg(test)]
 pub(super) fn assert_fits(columns: &[Column]) {
-    for column in columns {
-        if let Cell::Mean(metric, _) | Cell::Spread(metric, _) = column.cell {
-            assert!(crate::metric::find(metric).is_some(), "{metric}");
-        }
+    for metric in columns.iter().filter_map(Column::metric) {
+        assert!(crate::metric::find(metric).is_some(), "{metric}");
     }
-    assert_heads_fit(&columns.iter().map(Column::head).collect::<Vec<_>>());
+    assert_heads_fit(&columns.iter().map(head_of).collect::<Vec<_>>());
 }
 
 #[cfg(test)]

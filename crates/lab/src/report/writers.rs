@@ -8,10 +8,11 @@ use crate::suite::cross::Crossed;
 use crate::writers::Layout;
 
 use super::Block;
+use super::column::{Cell, Column, RATIO, column};
 use super::figures::size;
 use super::files::{CPU, DIRTY, MEMORY, OWN, PIECES, RATE, SYNC, SYSTEM, WRITTEN};
 use super::reader::Reader;
-use super::table::{Cell, Column, Head, RATIO, Table, column, head, with_interval};
+use super::table::{Head, Table, head, with_interval};
 
 const PIECE: Column = column(6, "mean", "piece", Cell::Mean("mean_extent_bytes", size));
 
@@ -24,8 +25,8 @@ const COSTS_LEGEND: &str = "cs = context switches, of the arm's process and of t
     has no files; files that were there keep their layout)";
 
 const CONTEXTS: &[Column] = &[
-    column(8, "", "contexts", Cell::Of(contexts_of)),
-    column(15, "", "affinity", Cell::Of(affinity_of)),
+    column(8, "", "contexts", Cell::Own),
+    column(15, "", "affinity", Cell::Own),
     RATE,
     RATIO,
     PIECES,
@@ -34,8 +35,8 @@ const CONTEXTS: &[Column] = &[
 ];
 
 const FACTORS: &[Column] = &[
-    column(14, "contexts,", "affinity", Cell::Of(way_of)),
-    column(9, "", "layout", Cell::Of(layout_of)),
+    column(14, "contexts,", "affinity", Cell::Own),
+    column(9, "", "layout", Cell::Own),
     RATE,
     RATIO,
     PIECES,
@@ -67,15 +68,26 @@ pub(super) fn writers(document: &Document, part: &Part) -> Vec<Block> {
 
 /// A line for each number of contexts and affinity, a table for each job.
 pub(super) fn contexts(document: &Document, part: &Part) -> Vec<Block> {
-    let table = |reader: Reader<'_>| Table::of_arms(CONTEXTS, reader, &crossed_arms(reader));
+    let words = |reader: Reader<'_>, arm: &str, one: &Crossed| {
+        let affinity = match one.contexts {
+            None => one.way(),
+            Some(_) => one.affinity.clone().unwrap_or_default(),
+        };
+        [one.contexts.clone().unwrap_or_default(), twin(reader, arm, affinity)]
+    };
+    let table = |reader| of_crossed(CONTEXTS, reader, words);
     Reader::ran(document, part).flat_map(|reader| with_more(reader, table(reader), None)).collect()
 }
 
 /// A line for each combination, then what each factor is worth; both for each job.
 pub(super) fn factors(document: &Document, part: &Part) -> Vec<Block> {
+    let words = |reader: Reader<'_>, arm: &str, one: &Crossed| {
+        let layout = one.layout.map_or("", Layout::name).to_owned();
+        [twin(reader, arm, one.way()), layout]
+    };
     let of_job = |reader: Reader<'_>| {
         let worth = Table { heads: WORTH.into(), lines: worth(reader) };
-        with_more(reader, Table::of_arms(FACTORS, reader, &crossed_arms(reader)), Some(worth))
+        with_more(reader, of_crossed(FACTORS, reader, words), Some(worth))
     };
     let blocks = Reader::ran(document, part).flat_map(of_job);
     blocks.chain([Block::Text(WORTH_LEGEND.to_owned())]).collect()
@@ -104,44 +116,32 @@ fn worth(reader: Reader<'_>) -> Vec<Vec<String>> {
     reader.part.contrasts.iter().filter_map(line).collect()
 }
 
-/// Arms of a job that came of crossing, in the order of the table, and the one that runs twice
-/// behind itself.
-fn crossed_arms(reader: Reader<'_>) -> Vec<&str> {
-    reader.arms().into_iter().filter(|arm| crossed(reader, arm).is_some()).collect()
-}
-
-fn crossed<'a>(reader: Reader<'a>, arm: &str) -> Option<&'a Crossed> {
-    let name = if is_twin(reader, arm) { &reader.part.again } else { arm };
-    reader.part.crossed.iter().find(|one| one.arm == name)
+/// A table of the arms that came of crossing, and of the one that runs twice behind itself. `words`
+/// says what stands in the first two columns.
+fn of_crossed(
+    columns: &[Column],
+    reader: Reader<'_>,
+    words: impl Fn(Reader<'_>, &str, &Crossed) -> [String; 2],
+) -> Table {
+    let crossed = |arm: &str| {
+        let name = if is_twin(reader, arm) { &reader.part.again } else { arm };
+        reader.part.crossed.iter().find(|one| one.arm == name)
+    };
+    let arms: Vec<&str> = reader.arms().into_iter().filter(|arm| crossed(arm).is_some()).collect();
+    let mut table = Table::of_arms(columns, reader, &arms);
+    for (arm, line) in arms.into_iter().zip(&mut table.lines) {
+        let own = crossed(arm).map(|one| words(reader, arm, one));
+        line.iter_mut().zip(own.into_iter().flatten()).for_each(|(cell, words)| *cell = words);
+    }
+    table
 }
 
 fn is_twin(reader: Reader<'_>, arm: &str) -> bool {
     arm == again(&reader.part.again)
 }
 
-fn contexts_of(reader: Reader<'_>, arm: &str) -> String {
-    crossed(reader, arm).and_then(|one| one.contexts.clone()).unwrap_or_default()
-}
-
-fn affinity_of(reader: Reader<'_>, arm: &str) -> String {
-    let words = crossed(reader, arm).and_then(|one| match one.contexts {
-        None => Some(one.way()),
-        Some(_) => one.affinity.clone(),
-    });
-    twin(reader, arm, words)
-}
-
-fn way_of(reader: Reader<'_>, arm: &str) -> String {
-    twin(reader, arm, crossed(reader, arm).map(Crossed::way))
-}
-
-fn layout_of(reader: Reader<'_>, arm: &str) -> String {
-    crossed(reader, arm).and_then(|one| one.layout).map_or("", Layout::name).to_owned()
-}
-
 /// The words, with a mark where it is the same once more.
-fn twin(reader: Reader<'_>, arm: &str, words: Option<String>) -> String {
-    let words = words.unwrap_or_default();
+fn twin(reader: Reader<'_>, arm: &str, words: String) -> String {
     if is_twin(reader, arm) { format!("{words} again").trim_start().to_owned() } else { words }
 }
 

@@ -26,9 +26,9 @@ pub struct Arm {
     pub kernel_merges: KernelMerges,
     /// Whether completions are polled for.
     pub poll: Poll,
-    /// Which thread submits.
+    /// The thread that submits.
     pub from: Submitter,
-    /// What of its files is there before the clock starts.
+    /// State of its files before the clock starts.
     pub layout: Layout,
     /// Settings of the machine that hold while one of its cells runs.
     pub tunings: Vec<Tuning>,

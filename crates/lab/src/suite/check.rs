@@ -84,7 +84,7 @@ impl Checker<'_> {
     fn part(&self, written: &PartText) -> Checked<Part> {
         let name = written.metric.get_ref();
         let metric = metric::find(name).ok_or_else(|| {
-            let known = metric::METRICS.iter().map(|metric| metric.name);
+            let known = metric::all().map(|metric| metric.name);
             self.unknown(&written.metric, "metric", known)
         })?;
         let base = match (&written.base, &written.best_of) {

@@ -1,4 +1,4 @@
-//! A call at a time: `preadv2` or `pwritev2`, which is a depth of one whatever the cell asks for.
+//! One call at a time: `preadv2` or `pwritev2`. The depth is one, also if the cell asks for more.
 
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};

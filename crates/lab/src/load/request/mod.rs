@@ -2,7 +2,7 @@
 //! through the kernel's own calls, its ring with nothing of ours between, and fio.
 //!
 //! ```text
-//! spec --> way, places --> ramp --> [ turns for so many seconds ] --> wait for the rest
+//! spec --> way, places --> ramp --> [ turns, for a time ] --> wait for the rest
 //! ```
 //!
 //! What is in brackets is inside the clock. There are no files to make within it and no final sync,
@@ -57,7 +57,7 @@ pub fn run_request(spec: &RequestSpec, directory: &Path) -> Result<CellResult, C
     in_queue(spec, directory, None)
 }
 
-/// Runs one request cell in this process. What it needs of files is in its directory, and stays
+/// Runs one request cell in this process. Files that it needs are made in its directory, and stay
 /// there.
 ///
 /// # Errors
@@ -149,7 +149,8 @@ fn result(spec: &RequestSpec, outcome: &Outcome, driver_ns: f64, notes: Vec<Stri
     CellResult { metrics: figures::of(spec, outcome, driver_ns), notes, detail }
 }
 
-/// The file of a cell: what is only read, or the laid-out file, made here if nobody has.
+/// Returns the file of a cell: the target, which is only read, or the laid-out file, which this
+/// makes if it does not exist.
 fn path_of(
     spec: &RequestSpec,
     directory: &Path,

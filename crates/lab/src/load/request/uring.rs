@@ -1,5 +1,4 @@
-//! The kernel's ring with nothing of ours between: so many requests handed over with each call, at
-//! a depth.
+//! The kernel's ring with nothing of ours between: batches of requests, at a depth.
 //!
 //! A batch goes when it is whole, and the call that hands it over waits until there is room for the
 //! next: with a depth of 128 and a batch of 32 a quarter is handed over and a quarter waited for.
@@ -190,7 +189,8 @@ impl Way for Kernel<'_> {
         }
     }
 
-    /// Ends what is on the completion queue; what is not whole is staged again.
+    /// Ends the bios on the completion queue. A bio that was not transferred in full is staged
+    /// again.
     #[inline]
     fn run(&mut self, ended: &mut Vec<Ended>) {
         loop {

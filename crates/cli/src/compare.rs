@@ -117,7 +117,7 @@ pub(crate) fn compare(request: &CompareRequest) -> Result<(), Failure> {
     let record = resume::open(request, &planned, &manifest)?;
     announce(request, &planned, writes);
 
-    let document = measure(request, &settings, planned, manifest, (&stop, record))?;
+    let document = measure(request, planned, manifest, (&stop, record))?;
     // The files before the table: a reader of the table may have closed the pipe.
     let written = request.json.as_deref().map_or(Ok(()), |path| write_json(&document, path));
     let outputs = request.outputs.write(&document);
@@ -212,7 +212,8 @@ fn plan<'a>(
     if planned.is_empty() {
         let form = request.form;
         return Err(Failure::usage(format!(
-            "no part of the suite has a {form} form; add [part.{form}] to the suite's file"
+            "no part of the suite has a {form} form with arms that can run it; add [part.{form}] to \
+             the suite's file, or other arms"
         )));
     }
     Ok(planned)
@@ -229,7 +230,6 @@ fn share_out(planned: &mut [Planned<'_>], limit: Duration) {
 
 fn measure(
     request: &CompareRequest,
-    settings: &Settings,
     planned: Vec<Planned<'_>>,
     mut manifest: Manifest,
     (stop, record): (&Stop, Option<RefCell<Record>>),
@@ -277,7 +277,6 @@ fn measure(
         let plan = &planned.plan;
         let setting = Setting {
             plan,
-            settings: &settings.engine,
             scratch: &scratch,
             target: match &request.target {
                 TargetAsked::Write(device) => Some(device),

@@ -3,6 +3,8 @@
 //! A cell runs in a process of its own (the same program, started again), so that its memory,
 //! context switches and page cache are its own and its death is an ordinary result.
 
+mod plan;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +17,7 @@ use crate::job::{Devices, IoEngine, Workload};
 use crate::load::is_block_device;
 use crate::programs::spec::{FilesWay, ProgramCell, ProgramWay};
 use crate::through::{CopyCell, CopyWay, RequestCell, Way};
+pub use plan::{DEVICE_TO_COME, Place};
 
 /// What one cell has to do, of any kind.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

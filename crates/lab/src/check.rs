@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::cell::{Cell, CellResult};
 use crate::compare::runner::{CellRunner, RunError};
 use crate::compare::settle::{Settled, settle};
-use crate::load::raw::data::{self, LaidOut};
+use crate::load::data::{self, LaidOut};
 use crate::scratch::{Scratch, Stop};
 
 pub use against_fio::{Agreement, FIO_ARMS, Fio, Mark, against_fio};

@@ -14,7 +14,6 @@
 //! wrong byte, a dead process) is left out too, and the comparison as a whole counts as failed.
 //! Both lose the rounds they have: half an arm cannot be paired.
 
-mod cells;
 mod device;
 mod drift;
 pub mod judge;
@@ -30,14 +29,13 @@ use std::mem;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::cell::{Cell, CellResult, Verify};
-use crate::load::raw::data;
-use crate::plan::{Plan, PlannedArm, Turn, Work, counted, spoken};
+use crate::cell::{Cell, CellResult, Place, Verify};
+use crate::load::data;
+use crate::plan::{Plan, PlannedArm, Turn, counted, spoken};
 use crate::progress::{Left, Progress, Speed};
 use crate::scratch::{Scratch, Stop};
 use crate::statistics::ROUNDS_FOR_A_VERDICT;
 use crate::tuning::{Claim, Held, Journal, Places};
-use cells::Turned;
 use device::{Device, Found};
 use judge::Judging;
 use record::{PartOfRecord, RecordError, RoundRecord};
@@ -52,8 +50,6 @@ pub use writes::Writes;
 pub struct Setting<'a> {
     /// Jobs, arms, sizes, rounds, order.
     pub plan: &'a Plan,
-    /// Knobs of the engine.
-    pub settings: &'a [(String, String)],
     /// Where the files go.
     pub scratch: &'a Scratch,
     /// The block device that jobs on one write over, if the user names one.
@@ -393,16 +389,16 @@ impl Comparison<'_, '_> {
 
     fn warm_up_arm(&mut self, arm: &PlannedArm) -> Result<(), CompareError> {
         let plan = self.setting.plan;
-        let nowhere = arm.work.wants_device() && self.device.is_none();
+        let nowhere = arm.cell.wants_device() && self.device.is_none();
         if nowhere
             || self.time_left() == Some(Duration::ZERO)
-            || !self.setting.writes.allow(&arm.work)
+            || !self.setting.writes.allow(&arm.cell)
         {
             return Ok(());
         }
-        let cell = self.cell("warm-up", &arm.work, plan.cell_seed(u32::MAX), Verify::Off)?;
+        let cell = self.cell("warm-up", &arm.cell, plan.cell_seed(u32::MAX), Verify::Off)?;
         match self.run_with(arm, &cell) {
-            Ok(result) => self.setting.writes.count(&arm.work, &result),
+            Ok(result) => self.setting.writes.count(&arm.cell, &result),
             Err(RunError::Interrupted) => return Err(CompareError::Interrupted),
             Err(RunError::Refused(_) | RunError::Failed(_)) => {}
         }
@@ -426,7 +422,7 @@ impl Comparison<'_, '_> {
                 return Ok(Round::OutOfTime);
             }
             let (job, arm) = (&plan.jobs[turn.job], plan.arm(*turn));
-            if !self.setting.writes.allow(&arm.work) {
+            if !self.setting.writes.allow(&arm.cell) {
                 if round == 0 {
                     return Err(self.setting.writes.no_round());
                 }
@@ -436,12 +432,12 @@ impl Comparison<'_, '_> {
                 if plan.jobs.len() > 1 { format!("{}  ", job.title) } else { String::new() };
             self.progress.cell(round, &in_job, &arm.name);
             self.runner.next(Named { job: &job.name, arm: &arm.name, round: Some(round) });
-            let cell = self.cell(&arm.name, &arm.work, plan.cell_seed(round), verify)?;
+            let cell = self.cell(&arm.name, &arm.cell, plan.cell_seed(round), verify)?;
             let before = Before::look(setting.scratch.path());
             let ran = self.run_with(arm, &cell);
             let failed = match ran {
                 Ok(result) => {
-                    setting.writes.count(&arm.work, &result);
+                    setting.writes.count(&arm.cell, &result);
                     self.progress.done(speed_of(&result));
                     self.outcome.states.push(before.ended(round, &job.name, &arm.name));
                     self.keep(*turn, result);
@@ -459,7 +455,7 @@ impl Comparison<'_, '_> {
                 self.leave_out(LeftOut { job, arm, reason, failed })?;
                 self.shorten(round, &order[place + 1..]);
             }
-            if arm.work.on_disk() {
+            if arm.cell.on_disk() {
                 self.settle()?;
             } else if self.setting.stop.is_set() {
                 return Err(CompareError::Interrupted);
@@ -482,11 +478,10 @@ impl Comparison<'_, '_> {
         }
         let scratch = self.setting.scratch;
         let on = self.setting.plan.target.as_ref().map(|target| target.path().to_owned());
-        let device = self.device.as_ref().filter(|_| arm.work.wants_device());
+        let device = self.device.as_ref().filter(|_| arm.cell.wants_device());
         let on = on.or_else(|| device.map(|device| device.path().to_owned()));
-        let of_cell = || cell.works_on().or_else(|| cells::directory_of(cell)).map(Path::to_owned);
-        let on = on.or_else(of_cell);
-        let places = Places::under(on.as_deref().unwrap_or(scratch.path()));
+        let on = on.unwrap_or_else(|| cell.works_on().unwrap_or(cell.directory()).to_owned());
+        let places = Places::under(&on);
         let journal = Journal::of(scratch.path());
         let held = Held::new(&tunings, &places, &journal, self.setting.claim);
         let held = held.map_err(|error| RunError::Refused(error.to_string()))?;
@@ -495,16 +490,18 @@ impl Comparison<'_, '_> {
         ran
     }
 
+    /// A planned cell in its place.
     fn cell(
         &self,
         name: &str,
-        work: &Work,
+        planned: &Cell,
         seed: u64,
         verify: Verify,
     ) -> Result<Cell, CompareError> {
+        let Setting { scratch, processors, stop, .. } = *self.setting;
         let device = self.device.as_ref().map(Device::path);
-        let turned = Turned { name, seed, verify, device };
-        cells::cell(self.setting, work, turned).map_err(|error| match self.setting.stop.is_set() {
+        let place = Place { name, scratch, seed, verify, device, processors };
+        planned.at(&place).map_err(|error| match stop.is_set() {
             // Making the file system of a cell takes a while, and ends too.
             true => CompareError::Interrupted,
             false => self.lost(error),
@@ -526,7 +523,7 @@ impl Comparison<'_, '_> {
         };
         for job in &plan.jobs {
             let (wanting, others): (Vec<_>, Vec<_>) =
-                job.arms.iter().partition(|arm| arm.work.wants_device());
+                job.arms.iter().partition(|arm| arm.cell.wants_device());
             if !others.is_empty() {
                 // The rest of the job has something to say without them.
                 for arm in wanting {

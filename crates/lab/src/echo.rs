@@ -45,20 +45,25 @@ pub struct EchoCell {
     pub processors: Vec<u32>,
 }
 
-/// What is asked of a server.
+/// The load of a server, in a suite and in a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct EchoLoad {
     /// Connections; one at least.
     pub connections: u32,
     /// Messages on each; one at least.
     pub in_flight: u32,
     /// Bytes of a message; one at least.
+    #[serde(rename = "bytes")]
     pub message_bytes: u32,
     /// What lets a connection send again.
+    #[serde(default)]
     pub pace: Pace,
     /// What the server works for a message, in microseconds: evenly between none and twice this.
+    #[serde(default, rename = "work")]
     pub work_micros: u32,
     /// Over what.
+    #[serde(default)]
     pub transport: Transport,
 }
 

@@ -32,6 +32,8 @@ pub(crate) struct Report {
 /// What it says of a job.
 #[derive(Deserialize, Debug)]
 pub(crate) struct Job {
+    #[serde(default)]
+    jobname: String,
     error: i32,
     pub(crate) usr_cpu: f64,
     pub(crate) sys_cpu: f64,
@@ -44,10 +46,15 @@ pub(crate) struct Job {
 /// What it says of a direction.
 #[derive(Deserialize, Debug)]
 pub(crate) struct Direction {
+    #[serde(default)]
     pub(crate) iops: f64,
     pub(crate) total_ios: f64,
+    #[serde(default)]
+    pub(crate) io_bytes: f64,
+    /// Milliseconds.
     pub(crate) runtime: f64,
     /// From made to ended.
+    #[serde(default)]
     pub(crate) lat_ns: Latency,
     /// From handed over to ended.
     #[serde(default)]
@@ -64,8 +71,8 @@ pub(crate) struct Latency {
 
 impl Latency {
     /// In nanoseconds, where that percentile was asked for.
-    pub(crate) fn percentile(&self, percent: u32) -> Option<f64> {
-        self.percentile.get(&format!("{percent}.000000")).and_then(Value::as_f64)
+    pub(crate) fn percentile(&self, percent: f64) -> Option<f64> {
+        self.percentile.get(&format!("{percent:.6}")).and_then(Value::as_f64)
     }
 }
 
@@ -124,10 +131,14 @@ pub(crate) fn report(output: &[u8]) -> Result<Report, CellError> {
     let start = output.iter().position(|byte| *byte == b'{').unwrap_or(0);
     let report: Report = serde_json::from_slice(&output[start..])
         .map_err(|error| nonsense(format!("its report cannot be read: {error}")))?;
-    let job = report.jobs.first().ok_or_else(|| nonsense("it ran no job".into()))?;
-    match job.error {
-        0 => Ok(report),
-        number => Err(nonsense(io::Error::from_raw_os_error(number).to_string())),
+    if report.jobs.is_empty() {
+        return Err(nonsense("it ran no job".into()));
+    }
+    match report.jobs.iter().find(|job| job.error != 0) {
+        None => Ok(report),
+        Some(Job { jobname, error, .. }) => {
+            Err(nonsense(format!("{jobname}: {}", io::Error::from_raw_os_error(*error))))
+        }
     }
 }
 

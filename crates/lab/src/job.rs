@@ -5,6 +5,8 @@
 //! percentage of a device, the length of a file that is there already) stays symbolic until
 //! [`crate::load`] looks. Nothing here does I/O.
 
+mod amounts;
+
 use std::path::{Component, PathBuf};
 
 use serde::{Deserialize, Serialize};

@@ -4,6 +4,7 @@
 pub mod arm;
 pub mod batching;
 pub mod bundle;
+pub mod bytes;
 pub mod cell;
 pub mod check;
 pub mod child;

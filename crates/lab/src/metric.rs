@@ -1,6 +1,8 @@
 //! The names of what is measured, their units, and which way is better. Names stay; later work
 //! adds.
 
+use crate::programs::spec::Probe;
+
 /// One metric.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Metric {
@@ -23,8 +25,8 @@ pub enum Better {
 
 macro_rules! metrics {
     ($($name:literal, $unit:literal, $better:ident;)*) => {
-        /// Every metric.
-        pub const METRICS: &[Metric] =
+        /// Those that no probe has to itself.
+        const METRICS: &[Metric] =
             &[$(Metric { name: $name, unit: $unit, better: Better::$better }),*];
     };
 }
@@ -32,7 +34,6 @@ macro_rules! metrics {
 metrics! {
     "iops", "1/s", Higher;
     "operations_per_s", "1/s", Higher;
-    "files_per_s", "1/s", Higher;
     "read_iops", "1/s", Higher;
     "read_bytes_per_s", "B/s", Higher;
     "read_latency_p50_us", "us", Lower;
@@ -53,10 +54,6 @@ metrics! {
     "cpu_us_per_io", "us", Lower;
     "cpu_us_per_operation", "us", Lower;
     "system_calls_per_operation", "1", Lower;
-    // On ext4: ends of a commit of its journal. On XFS: writes of the log with a commit record.
-    "commits_per_1000_files", "1", Lower;
-    // Flush commands issued to the disk, for all processes.
-    "flushes_per_1000_files", "1", Lower;
     // Bytes passed to `write` by the bulk writer in another process.
     "beside_bytes_per_s", "B/s", Higher;
     "sync_probe_p50_us", "us", Lower;
@@ -108,8 +105,13 @@ metrics! {
     "kernel_writeback_pages_per_run", "1", Higher;
 }
 
+/// Every metric.
+pub fn all() -> impl Iterator<Item = &'static Metric> {
+    METRICS.iter().chain(Probe::metrics())
+}
+
 /// Looks a metric up by name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Metric> {
-    METRICS.iter().find(|metric| metric.name == name)
+    all().find(|metric| metric.name == name)
 }

@@ -14,23 +14,24 @@
 mod planner;
 pub mod queue_knobs;
 mod size;
-mod work;
 
 use std::time::Duration;
 
 use crate::request::RequestDevice;
 use crate::statistics::ROUNDS_FOR_A_VERDICT;
 use crate::suite::cross::{Contrast, Crossed};
-use crate::suite::{Cut, Form, Pair, Part, Suite, TableKind};
+use crate::suite::{Cut, Form, Pair, Part, Suite};
 use crate::target::Target;
 use crate::tuning::Tuning;
 use forebay_block::random::Random;
 
+use crate::arm::Arm;
+use crate::cell::Cell;
+use crate::programs::spec::ProgramWay;
+use crate::shape::Extent;
 use planner::Planner;
 pub use size::{FILE_STEP_BYTES, LENGTH_STEP_BYTES, Room, Size, WRITER_STEP_BYTES};
 use size::{GIB, MIB};
-use work::warm_up;
-pub use work::{JobFileWork, JobsWork, ProgramWork, Work, WritersWork};
 
 /// Rounds that can be asked for.
 pub const MOST_ROUNDS: u32 = 1000;
@@ -90,13 +91,15 @@ pub struct Plan {
     /// Its jobs.
     pub jobs: Vec<Job>,
     /// The first cell of all, which is not counted.
-    pub warm_up: Work,
+    pub warm_up: Cell,
     /// Of a cell on new files.
     pub size: Option<Size>,
     /// Bytes of the laid-out file; none where none is needed.
     pub data_bytes: Option<u64>,
     /// What is read in its place.
     pub target: Option<Target>,
+    /// How much each cell does, if all do the same.
+    pub each: Option<Each>,
     /// Rounds.
     pub rounds: u32,
     /// Of the order, the offsets and the intervals.
@@ -133,8 +136,10 @@ pub struct Job {
 pub struct PlannedArm {
     /// Its name.
     pub name: String,
-    /// What it does.
-    pub work: Work,
+    /// Its cell, without a place.
+    pub cell: Cell,
+    /// The same, as short as a cell that is not counted.
+    pub short: Cell,
     /// Settings of the machine that hold while it does.
     pub tunings: Vec<Tuning>,
     /// Settings that the job needs for this arm. If they cannot be set, the arm is left out.
@@ -156,6 +161,15 @@ fn note_of_limits(job: &str, arms: &[PlannedArm]) -> Option<String> {
     let names: Vec<&str> = limited.iter().map(|arm| arm.name.as_str()).collect();
     let limits: Vec<String> = limited.first()?.limits.iter().map(Tuning::to_string).collect();
     Some(format!("{job}: {} with {}", names.join(", "), limits.join(" and ")))
+}
+
+/// Amount of work of each cell of a plan.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Each {
+    /// It writes this many bytes.
+    Written(u64),
+    /// It writes what it can in a time.
+    Timed(Extent),
 }
 
 /// There is no plan that keeps the bounds.
@@ -211,7 +225,8 @@ pub fn again(arm: &str) -> String {
 }
 
 impl Plan {
-    /// A plan for a part of a suite that keeps every bound; none if the part is not in the form.
+    /// A plan for a part of a suite that keeps every bound; none if the part is not in the form, or
+    /// none of its arms can do its work.
     pub fn new(suite: &Suite, part: &Part, wish: &Wish<'_>) -> Result<Option<Self>, PlanError> {
         let Some(cut) = part.cut(wish.form) else { return Ok(None) };
         let rounds = wish.rounds.unwrap_or(cut.rounds);
@@ -219,18 +234,12 @@ impl Plan {
             return Err(PlanError::Rounds { rounds });
         }
         let mut planner = Planner::new(part, cut, wish, rounds);
-        let mut jobs = match part.table {
-            _ if cut.is_of_job_files() => planner.job_files()?,
-            TableKind::Files => planner.files()?,
-            TableKind::Completion | TableKind::Beside => planner.jobs()?,
-            TableKind::Copies => planner.copies(),
-            TableKind::Writers | TableKind::Contexts | TableKind::Factors => planner.writers()?,
-            TableKind::Echo => planner.echoes(),
-            TableKind::Programs => planner.programs()?,
-            TableKind::Arms | TableKind::Ladder | TableKind::Worth | TableKind::Policies => {
-                planner.requests(suite)?
-            }
-        };
+        let mut jobs = planner.jobs(suite)?;
+        // Arms of the user's own may do none of the work of a job.
+        jobs.retain(|job| !job.arms.is_empty());
+        if jobs.is_empty() {
+            return Ok(None);
+        }
         // A result finds everything by the name of its job, whatever the part.
         for job in jobs.iter_mut().filter(|job| job.name == job.workload) {
             if suite
@@ -260,6 +269,7 @@ impl Plan {
             size: planner.size,
             data_bytes: planner.data_bytes,
             target: planner.target,
+            each: planner.each,
             rounds,
             seed: wish.seed,
             time_limit: wish.time_limit,
@@ -275,19 +285,18 @@ impl Plan {
     #[must_use]
     pub fn arms_to_warm_up(&self) -> Vec<PlannedArm> {
         let (mut arms, mut seen): (Vec<PlannedArm>, Vec<&str>) = (Vec::new(), Vec::new());
-        let all = || self.jobs.iter().flat_map(|job| &job.arms);
-        let of_jobs = || all().filter(|arm| !matches!(arm.work, Work::Program(_)));
+        let all = || self.arms();
+        let of_jobs = || all().filter(|arm| !matches!(arm.cell, Cell::Program(_)));
         // On files first: whoever is in several jobs needs no device.
-        let without = of_jobs().filter(|arm| !arm.work.wants_device());
-        for arm in without.chain(of_jobs().filter(|arm| arm.work.wants_device())) {
+        let without = of_jobs().filter(|arm| !arm.cell.wants_device());
+        for arm in without.chain(of_jobs().filter(|arm| arm.cell.wants_device())) {
             if seen.iter().any(|known| arm.name == *known || arm.name == again(known)) {
                 continue;
             }
             seen.push(&arm.name);
-            let work = arm.work.shortened();
             // The first cell of all is of one of them.
-            if work != self.warm_up {
-                arms.push(PlannedArm { work, ..arm.clone() });
+            if arm.short != self.warm_up {
+                arms.push(PlannedArm { cell: arm.short.clone(), ..arm.clone() });
             }
         }
         arms
@@ -336,17 +345,17 @@ impl Plan {
     /// them.
     #[must_use]
     pub fn budget_bytes(&self) -> Option<u64> {
-        let arms = self.jobs.iter().flat_map(|job| &job.arms);
-        arms.filter_map(|arm| arm.work.budget_bytes()).max()
+        let arms = self.arms();
+        arms.filter_map(|arm| arm.cell.budget_bytes()).max()
     }
 
     /// Bytes of data written at most, files that are laid out and the warm-up included, where that
     /// is fixed: jobs for a time write what they can. (The sync probe adds 0.4 MB/s beside it.)
     #[must_use]
     pub fn most_written_bytes(&self) -> u64 {
-        let arms = self.jobs.iter().flat_map(|job| &job.arms);
-        let round: u64 = arms.map(|arm| arm.work.fixed_bytes()).sum();
-        let warm: u64 = self.arms_to_warm_up().iter().map(|arm| arm.work.fixed_bytes()).sum();
+        let arms = self.arms();
+        let round: u64 = arms.map(|arm| arm.cell.fixed_bytes()).sum();
+        let warm: u64 = self.arms_to_warm_up().iter().map(|arm| arm.cell.fixed_bytes()).sum();
         let rounds = u64::from(self.rounds).saturating_mul(round);
         rounds.saturating_add(self.warm_up.fixed_bytes() + warm + self.data_bytes.unwrap_or(0))
     }
@@ -354,19 +363,19 @@ impl Plan {
     /// Bytes of the device that its cells share, where any works on one.
     #[must_use]
     pub fn device_bytes(&self) -> Option<u64> {
-        self.jobs.iter().flat_map(|job| &job.arms).filter_map(|arm| arm.work.device_bytes()).max()
+        self.arms().filter_map(|arm| arm.cell.device_bytes()).max()
     }
 
     /// Whether some of its cells write as much as they can in a time.
     #[must_use]
     pub fn writes_for_a_time(&self) -> bool {
-        self.jobs.iter().flat_map(|job| &job.arms).any(|arm| arm.work.writes_for_a_time())
+        self.arms().any(|arm| arm.cell.writes_for_a_time())
     }
 
     /// Whether how much a cell writes is fixed, so that its speed tells how long all will take.
     #[must_use]
     pub fn writes_so_much(&self) -> bool {
-        self.jobs.iter().flat_map(|job| &job.arms).any(|arm| arm.work.written_bytes() > 0)
+        self.arms().any(|arm| arm.cell.written_bytes() > 0)
     }
 
     /// How long it should take on a disk that takes so many bytes a second; none for what is not
@@ -375,21 +384,15 @@ impl Plan {
     pub fn expected(&self, bytes_per_s: Option<f64>) -> Duration {
         let speed = bytes_per_s.filter(|speed| *speed >= 1.0).unwrap_or(ASSUMED_BYTES_PER_S);
         let writing = self.most_written_bytes() as f64 / speed;
-        let rest = |work: &Work| {
-            let pause = match work {
-                Work::NewFiles { .. } | Work::Jobs(_) | Work::JobFile(_) | Work::Writers(_) => {
-                    ASSUMED_PAUSE
-                }
-                Work::Requests { .. }
-                | Work::Copies { .. }
-                | Work::Program(_)
-                | Work::Echo { .. } => ASSUMED_REQUEST_PAUSE,
+        let rest = |cell: &Cell| {
+            let pause = match cell {
+                Cell::Jobs(_) | Cell::Fio(_) => ASSUMED_PAUSE,
+                _ => ASSUMED_REQUEST_PAUSE,
             };
-            work.seconds().unwrap_or(0.0) + pause.as_secs_f64()
+            cell.seconds().unwrap_or(0.0) + pause.as_secs_f64()
         };
-        let round: f64 =
-            self.jobs.iter().flat_map(|job| &job.arms).map(|arm| rest(&arm.work)).sum();
-        let warm: f64 = self.arms_to_warm_up().iter().map(|arm| rest(&arm.work)).sum();
+        let round: f64 = self.arms().map(|arm| rest(&arm.cell)).sum();
+        let warm: f64 = self.arms_to_warm_up().iter().map(|arm| rest(&arm.cell)).sum();
         let whole = writing + round * f64::from(self.rounds) + rest(&self.warm_up) + warm;
         let whole = Duration::try_from_secs_f64(whole).unwrap_or(Duration::MAX);
         self.time_limit.map_or(whole, |limit| limit.min(whole))
@@ -446,40 +449,46 @@ impl Plan {
 
     /// Where its cells run, and on how much data.
     fn ground(&self) -> String {
-        let arms = self.jobs.iter().flat_map(|job| &job.arms);
-        let writers = arms.clone().find_map(|arm| match &arm.work {
-            Work::Writers(work) => Some(work.data_bytes()),
-            _ => None,
-        });
-        if let Some(bytes) = writers {
-            let all = self.most_written_bytes() as f64 / GIB as f64;
-            return format!(
-                ", {} MiB each and {all:.1} GiB in all; all files are removed again",
-                bytes / MIB
-            );
-        }
-        let jobs = arms.clone().find_map(|arm| match &arm.work {
-            Work::Jobs(work) => Some(work),
-            _ => None,
-        });
-        if let Some(target) = &self.target {
-            return format!(", reading {target}");
-        }
-        match (jobs, self.data_bytes) {
-            (Some(work), _) => format!(
-                ", {:.1} s each, on files of {} MiB; all files are removed again",
-                work.extent.seconds,
-                work.extent.file_bytes / MIB
+        match (self.each, &self.target, self.data_bytes) {
+            (Some(Each::Written(bytes)), ..) => format!(
+                ", {} MiB each and {:.1} GiB in all; all files are removed again",
+                bytes / MIB,
+                self.most_written_bytes() as f64 / GIB as f64
             ),
-            (None, Some(bytes)) => {
+            (_, Some(target), _) => format!(", reading {target}"),
+            (Some(Each::Timed(Extent { file_bytes, seconds })), ..) => format!(
+                ", {seconds:.1} s each, on files of {} MiB; all files are removed again",
+                file_bytes / MIB
+            ),
+            (None, None, Some(bytes)) => {
                 format!(", on a file of {} MiB; it is removed again", bytes / MIB)
             }
-            (None, None) if arms.clone().any(|arm| arm.work.on_disk()) => {
+            (None, None, None) if self.arms().any(|arm| arm.cell.on_disk()) => {
                 ", on small files; they are removed again".to_owned()
             }
-            (None, None) => ", without touching the disk".to_owned(),
+            (None, None, None) => ", without touching the disk".to_owned(),
         }
     }
+
+    /// The arms of all jobs.
+    fn arms(&self) -> impl Iterator<Item = &PlannedArm> + Clone {
+        self.jobs.iter().flat_map(|job| &job.arms)
+    }
+}
+
+/// The short cell of a bounded arm, for its speed is nearer to that of the others than that of
+/// plain buffering; of requests that of the first arm. One that needs no device, if there is one.
+fn warm_up(jobs: &[Job]) -> Cell {
+    let arms = || jobs.iter().flat_map(|job| &job.arms);
+    let bounded = |arm: &&PlannedArm| match &arm.cell {
+        Cell::Jobs(cell) => {
+            !arm.cell.wants_device() && (cell.arm.is_bounded_kernel() || cell.arm == Arm::Kernel)
+        }
+        Cell::Program(cell) => cell.way == ProgramWay::Std,
+        Cell::Requests(_) | Cell::Copies(_) | Cell::Echo(_) | Cell::Fio(_) => false,
+    };
+    let found = arms().find(bounded).or_else(|| arms().next()).expect("a plan has arms");
+    found.short.clone()
 }
 
 /// One arm in one job.

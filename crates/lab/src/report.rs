@@ -7,14 +7,16 @@
 
 mod batching;
 pub mod check;
+pub(crate) mod column;
 mod completion;
 mod echo;
-mod figures;
+pub(crate) mod figures;
 mod files;
 mod fio;
 mod html;
 mod pair;
 mod programs;
+mod reader;
 mod reading;
 mod requests;
 mod run;
@@ -24,11 +26,10 @@ mod writers;
 
 use std::borrow::Cow;
 
-use crate::compare::judge::{Floor, floor_of};
 use crate::file_system::Made;
 use crate::manifest::Manifest;
 use crate::plan::counted;
-use crate::schema::{Against, Document, Part, PartJob};
+use crate::schema::{Document, Part, PartJob};
 use crate::suite::TableKind;
 
 pub use fio::{FioFile, fio_files};
@@ -38,8 +39,7 @@ pub use run::run;
 pub use summary::{WIDTH as SUMMARY_WIDTH, summary};
 
 pub(crate) use figures::bytes;
-use figures::percent;
-use table::{Column, Table, WIDTH, absent, label, marked};
+use table::{Table, WIDTH, label};
 
 /// How to write it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -204,37 +204,6 @@ fn apart(left: String, right: String) -> Vec<String> {
         Some(space) if space > 1 => vec![format!("{left}{}{right}", " ".repeat(space))],
         _ => folded(&left).into_iter().chain([right]).collect(),
     }
-}
-
-/// A table of a job, a line for each arm, and its noise floor below.
-fn of_arms(
-    document: &Document,
-    part: &Part,
-    job: &PartJob,
-    columns: &'static [Column],
-    line: impl Fn(&str) -> Vec<String>,
-) -> [Block; 2] {
-    let lines = document.arms_of(&job.name).into_iter().map(line).collect();
-    let table = Table { columns: columns.into(), lines };
-    [Block::Table(table), Block::Text(noise(document, part, &job.name))]
-}
-
-/// An arm against the base of its job, in the metric of the part.
-fn to_base(document: &Document, part: &Part, job: &PartJob, arm: &str) -> String {
-    match job.base.as_deref() {
-        Some(base) if base == arm => "1 (base)".to_owned(),
-        Some(base) => marked(document.compared(&job.name, &part.metric, Against { arm, base })),
-        None => absent(),
-    }
-}
-
-fn noise(document: &Document, part: &Part, job: &str) -> String {
-    let floor = floor_of(&document.rows, Floor { job, again: &part.again }, &part.metric);
-    let floor = match floor {
-        Some(floor) => format!("noise floor {}.", percent(floor)),
-        None => "noise floor unknown, so no difference is shown.".to_owned(),
-    };
-    format!("{floor}  ~ = not shown")
 }
 
 /// Arms that are missing, and what else has to be known.

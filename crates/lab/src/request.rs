@@ -174,6 +174,17 @@ choices! {
     }
 }
 
+impl Operation {
+    /// How metrics of it begin.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Operation::Read => "read",
+            Operation::Write => "write",
+        }
+    }
+}
+
 /// Which thread submits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

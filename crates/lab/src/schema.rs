@@ -281,11 +281,10 @@ struct Version {
 }
 
 /// The rows of one arm: each metric that any of its rounds has, in the order of
-/// [`metric::METRICS`].
+/// [`metric::all`].
 #[must_use]
 pub fn rows(job: &str, arm: &str, rounds: &[CellResult]) -> Vec<Row> {
-    metric::METRICS
-        .iter()
+    metric::all()
         .filter_map(|metric| {
             let values: Vec<Option<f64>> = rounds
                 .iter()

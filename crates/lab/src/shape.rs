@@ -5,12 +5,12 @@
 //! over its file again and again, and its clock stops after the final sync: what an arm holds back
 //! it has to pay for before it is over.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Deserialize;
 
 use crate::arm::Arm;
-use crate::cell::SyncProbe;
+use crate::cell::{DEVICE_TO_COME, SyncProbe};
 use crate::job::{
     Access, Amount, BlockSize, Blocks, Caching, Create, Declared, Devices, Direction, IoEngine,
     Job, Order, TimeBased, Workload,
@@ -94,9 +94,9 @@ pub struct Extent {
 }
 
 impl JobShape {
-    /// The jobs of one cell. `device` is where a job on a device works.
+    /// The jobs of one cell, on a device that is named when the cell gets its place.
     #[must_use]
-    pub fn workload(&self, arm: Arm, extent: Extent, device: Option<&Path>) -> Workload {
+    pub fn workload(&self, arm: Arm, extent: Extent) -> Workload {
         let shape = if arm == Arm::KernelDirect1m { self.in_large_pieces() } else { *self };
         let block = BlockSize::Fixed(shape.block_bytes);
         let (direction, order) = match shape.rw {
@@ -114,20 +114,21 @@ impl JobShape {
             number,
             access,
             blocks: Blocks { read: block.clone(), write: block.clone() },
-            files: vec![
-                device.map_or_else(|| PathBuf::from(format!("job-{number}")), Path::to_owned),
-            ],
+            files: vec![match shape.on {
+                Ground::File => PathBuf::from(format!("job-{number}")),
+                Ground::Device => PathBuf::from(DEVICE_TO_COME),
+            }],
             size: Some(Amount::Bytes(extent.file_bytes)),
             create: if access.direction.reads() { Create::Before } else { Create::OnOpen },
             declared: if arm == Arm::ForebayDeclared { Declared::Yes } else { Declared::No },
             depth: shape.depth,
             io_engine,
             caching: if shape.uncached { Caching::Uncached } else { Caching::Buffered },
-            runtime_us: Some((extent.seconds * 1e6) as u64),
+            runtime_us: Some((extent.seconds * 1e6).round() as u64),
             time_based: TimeBased::Yes,
             ..Job::default()
         };
-        let devices = if device.is_some() { Devices::Write } else { Devices::Refuse };
+        let devices = if shape.on == Ground::Device { Devices::Write } else { Devices::Refuse };
         Workload { jobs: (0..shape.threads).map(job).collect(), devices }
     }
 
@@ -238,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_job_is_what_the_shape_says() {
-        let workload = shape().workload(Arm::KernelUncached, EXTENT, None);
+        let workload = shape().workload(Arm::KernelUncached, EXTENT);
         assert_eq!((workload.jobs.len(), workload.devices), (4, Devices::Refuse));
         let job = &workload.jobs[3];
         assert_eq!(job.access.direction, Direction::Mixed { read_percent: 50 });
@@ -255,15 +256,18 @@ mod tests {
 
     #[test]
     fn the_reference_writes_in_large_pieces() {
-        let device = Path::new("/dev/loop7");
-        let workload = shape().workload(Arm::KernelDirect1m, EXTENT, Some(device));
+        let shape = JobShape { on: Ground::Device, ..shape() };
+        let workload = shape.workload(Arm::KernelDirect1m, EXTENT);
         let job = &workload.jobs[0];
         assert_eq!(job.access, Access { direction: Direction::Write, order: Order::Sequential });
         assert_eq!(
             (job.blocks.write.max(), job.depth, job.io_engine),
             (1 << 20, 4, IoEngine::Ring)
         );
-        assert_eq!((job.files[0].as_path(), workload.devices), (device, Devices::Write));
+        assert_eq!(
+            (job.files[0].to_str(), workload.devices),
+            (Some(DEVICE_TO_COME), Devices::Write)
+        );
     }
 
     #[test]

@@ -86,6 +86,18 @@ pub enum Verdict {
     NotShown,
 }
 
+impl Verdict {
+    /// Its word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Better => "better",
+            Verdict::Worse => "worse",
+            Verdict::NotShown => "not shown",
+        }
+    }
+}
+
 /// Why nothing was shown. In the order they are looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Doubt {

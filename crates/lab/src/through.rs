@@ -128,22 +128,80 @@ pub const FILES: [Arm; 15] = [
     Arm::Null,
 ];
 
-/// A word that names no way; says what would do.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "{word}: no such way of I/O (for requests: {requests}; for files: {files}; for copies: {copies}; for echoes: \
-     {echoes}; for programs: {programs})"
-)]
-pub struct NoSuchWay {
-    word: String,
-    requests: String,
-    files: String,
-    copies: String,
-    echoes: String,
-    programs: String,
+/// Kinds of work, by what their arms can run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Family {
+    /// Requests.
+    Requests,
+    /// Jobs on files.
+    Files,
+    /// Copies into memory.
+    Copies,
+    /// Messages to a server that sends them back.
+    Echoes,
+    /// Small programs.
+    Programs,
 }
 
+impl Family {
+    /// Every kind, with its word in messages.
+    const ALL: [(Self, &'static str); 5] = [
+        (Family::Requests, "requests"),
+        (Family::Files, "files"),
+        (Family::Copies, "copies"),
+        (Family::Echoes, "echoes"),
+        (Family::Programs, "programs"),
+    ];
+
+    /// Its word in messages.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(family, _)| *family == self).map_or("", |(_, name)| name)
+    }
+
+    /// The ways of its arms.
+    pub fn ways(self) -> impl Iterator<Item = Through> {
+        Through::all().filter(move |through| through.family() == self)
+    }
+}
+
+/// A word that names no way; says what would do.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}: no such way of I/O ({1})")]
+pub struct NoSuchWay(String, String);
+
 impl Through {
+    /// Every way of I/O that a suite can name.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let all = WAYS.map(Self::Requests).into_iter().chain(FILES.map(Self::Files));
+        let all = all.chain(COPIES.map(Self::Copies)).chain(ECHOES.map(Self::Echo));
+        all.chain(PROGRAMS.map(Self::Program))
+    }
+
+    /// Its word in a suite.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Through::Files(arm) => arm.name(),
+            Through::Requests(way) => way.name(),
+            Through::Copies(way) => way.name(),
+            Through::Echo(way) => way.name(),
+            Through::Program(way) => way.name(),
+        }
+    }
+
+    /// The kind of work it can do.
+    #[must_use]
+    pub fn family(self) -> Family {
+        match self {
+            Through::Files(_) => Family::Files,
+            Through::Requests(_) => Family::Requests,
+            Through::Copies(_) => Family::Copies,
+            Through::Echo(_) => Family::Echoes,
+            Through::Program(_) => Family::Programs,
+        }
+    }
+
     /// Whether it goes through Forebay's engine, which has knobs.
     #[must_use]
     pub fn is_engine(self) -> bool {
@@ -160,19 +218,12 @@ impl std::str::FromStr for Through {
     type Err = NoSuchWay;
 
     fn from_str(word: &str) -> Result<Self, NoSuchWay> {
-        let way = WAYS.into_iter().find(|way| way.name() == word).map(Through::Requests);
-        let files = || FILES.into_iter().find(|arm| arm.name() == word).map(Through::Files);
-        let copies = || COPIES.into_iter().find(|way| way.name() == word).map(Through::Copies);
-        let echoes = || ECHOES.into_iter().find(|way| way.name() == word).map(Through::Echo);
-        let programs = || PROGRAMS.into_iter().find(|way| way.name() == word).map(Through::Program);
-        let found = way.or_else(files).or_else(copies).or_else(echoes).or_else(programs);
-        found.ok_or_else(|| NoSuchWay {
-            word: word.to_owned(),
-            requests: WAYS.map(Way::name).join(", "),
-            files: FILES.map(Arm::name).join(", "),
-            copies: COPIES.map(CopyWay::name).join(", "),
-            echoes: ECHOES.map(EchoWay::name).join(", "),
-            programs: PROGRAMS.map(ProgramWay::name).join(", "),
+        Self::all().find(|through| through.name() == word).ok_or_else(|| {
+            let known = Family::ALL.map(|(family, name)| {
+                let ways = family.ways().map(Through::name).collect::<Vec<_>>().join(", ");
+                format!("for {name}: {ways}")
+            });
+            NoSuchWay(word.to_owned(), known.join("; "))
         })
     }
 }

@@ -5,11 +5,12 @@
 //! The same bytes can go to a block device: each thread then has a part of it as long as its files
 //! together, which is what the same writes cost without a file system.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
+use crate::cell::DEVICE_TO_COME;
 use crate::job::{
     Access, Amount, BlockSize, Blocks, Caching, Create, Declared, Devices, Direction, Fallocate,
     FinalSync, IoEngine, Job, Order, Overwrite, Workload,
@@ -77,23 +78,18 @@ impl Writers {
         self.threads * self.files_each
     }
 
-    /// The jobs of one cell. `device` is where an arm of the raw device writes.
+    /// The jobs of one cell. An arm of the raw device writes to one that is named when the cell gets
+    /// its place.
     #[must_use]
-    pub fn workload(
-        &self,
-        arm: Arm,
-        layout: Layout,
-        file_bytes: u64,
-        device: Option<&Path>,
-    ) -> Workload {
+    pub fn workload(&self, arm: Arm, layout: Layout, file_bytes: u64) -> Workload {
         let each = file_bytes * u64::from(self.files_each);
         let large = matches!(arm, Arm::RawDevice1m | Arm::KernelDirect1m);
         let block = BlockSize::Fixed(if large { large_block(each) } else { self.block_bytes });
         let direct = arm.is_direct_kernel();
         let job = |number: u32| {
-            let files = match device {
-                Some(device) => vec![device.to_owned()],
-                None => (0..self.files_each).map(|file| self.path(number, file)).collect(),
+            let files = match arm.is_raw() {
+                true => vec![PathBuf::from(DEVICE_TO_COME)],
+                false => (0..self.files_each).map(|file| self.path(number, file)).collect(),
             };
             Job {
                 name: format!("writer.{number}"),
@@ -105,7 +101,7 @@ impl Writers {
                 blocks: Blocks { read: block.clone(), write: block.clone() },
                 files,
                 size: Some(Amount::Bytes(each)),
-                offset_increment: if device.is_some() { each } else { 0 },
+                offset_increment: if arm.is_raw() { each } else { 0 },
                 create: if layout == Layout::New { Create::OnOpen } else { Create::Before },
                 fallocate: if layout == Layout::Holes {
                     Fallocate::Truncate
@@ -129,7 +125,7 @@ impl Writers {
                 ..Job::default()
             }
         };
-        let devices = if device.is_some() { Devices::Write } else { Devices::Refuse };
+        let devices = if arm.is_raw() { Devices::Write } else { Devices::Refuse };
         Workload { jobs: (0..self.threads).map(job).collect(), devices }
     }
 
@@ -164,7 +160,7 @@ mod tests {
 
     #[test]
     fn every_thread_has_its_files_in_its_directory() {
-        let workload = writers().workload(Arm::Forebay, Layout::New, 1 << 20, None);
+        let workload = writers().workload(Arm::Forebay, Layout::New, 1 << 20);
         let files: BTreeSet<_> = workload.jobs.iter().flat_map(|job| &job.files).collect();
         let directories: BTreeSet<_> = files.iter().map(|file| file.parent().unwrap()).collect();
         assert_eq!((workload.jobs.len(), files.len(), directories.len()), (12, 144, 12));
@@ -173,15 +169,14 @@ mod tests {
         assert_eq!((job.size, job.create), (Some(Amount::Bytes(12 << 20)), Create::OnOpen));
         assert_eq!((job.depth, job.io_engine), (1, IoEngine::Calls));
         let one = Writers { threads: 1, files_each: 6, directories: 1, ..writers() };
-        let one = one.workload(Arm::KernelDirect, Layout::New, 1 << 20, None);
+        let one = one.workload(Arm::KernelDirect, Layout::New, 1 << 20);
         assert_eq!((one.jobs.len(), one.jobs[0].files.len()), (1, 6));
         assert_eq!((one.jobs[0].depth, one.jobs[0].io_engine), (32, IoEngine::Ring));
     }
 
     #[test]
     fn what_is_there_beforehand_is_what_the_layout_says() {
-        let job =
-            |layout| writers().workload(Arm::Forebay, layout, 1 << 20, None).jobs.swap_remove(0);
+        let job = |layout| writers().workload(Arm::Forebay, layout, 1 << 20).jobs.swap_remove(0);
         assert_eq!(
             (job(Layout::Holes).create, job(Layout::Holes).fallocate),
             (Create::Before, Fallocate::Truncate)
@@ -195,16 +190,15 @@ mod tests {
 
     #[test]
     fn on_a_device_the_threads_write_side_by_side() {
-        let device = Path::new("/dev/loop7");
-        let workload = writers().workload(Arm::RawDevice, Layout::New, 3 << 16, Some(device));
+        let workload = writers().workload(Arm::RawDevice, Layout::New, 3 << 16);
         assert_eq!(workload.devices, Devices::Write);
         let job = &workload.jobs[2];
         assert_eq!(
             (job.files.as_slice(), job.offset_increment),
-            (&[device.to_owned()][..], 36 << 16)
+            (&[PathBuf::from(DEVICE_TO_COME)][..], 36 << 16)
         );
         assert_eq!((job.access.order, job.depth), (Order::Random, 32));
-        let large = writers().workload(Arm::RawDevice1m, Layout::New, 3 << 16, Some(device));
+        let large = writers().workload(Arm::RawDevice1m, Layout::New, 3 << 16);
         assert_eq!(large.jobs[0].access.order, Order::Sequential);
         assert_eq!(
             large.jobs[0].blocks.write.max(),

@@ -181,7 +181,7 @@ fn a_synced_file_costs_a_commit_and_a_flush(directory: &Path) {
         let directory = directory.join(way.name());
         std::fs::create_dir(&directory).unwrap();
         let load = ProgramLoad {
-            probe: Probe::Files,
+            probe: Probe::by_name("files").unwrap(),
             threads: 1,
             every: 1,
             operations: Some(100),

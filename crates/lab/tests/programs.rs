@@ -20,9 +20,9 @@ const METRICS: [&str; 6] = [
     "elapsed_s",
 ];
 
-fn load(probe: Probe) -> ProgramLoad {
+fn load(name: &str) -> ProgramLoad {
     ProgramLoad {
-        probe,
+        probe: Probe::by_name(name).unwrap(),
         threads: 1,
         every: 1,
         operations: None,
@@ -75,7 +75,7 @@ fn files(directory: &Path) -> Vec<u64> {
 
 #[test]
 fn puts_are_whole_under_their_names() {
-    let put = ProgramLoad { threads: 3, operations: Some(30), ..load(Probe::Put) };
+    let put = ProgramLoad { threads: 3, operations: Some(30), ..load("put") };
     both(put, |directory, _| {
         assert_eq!(files(directory), [16_384; 30]);
         let temporary = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
@@ -87,7 +87,7 @@ fn puts_are_whole_under_their_names() {
 fn a_log_has_every_record() {
     for every in [1, 100] {
         // The cell itself compares the length of the log with that of all records.
-        both(ProgramLoad { threads: 4, every, ..load(Probe::Log) }, |directory, result| {
+        both(ProgramLoad { threads: 4, every, ..load("log") }, |directory, result| {
             let bytes = result.metrics["write_bytes_per_s"] * result.metrics["elapsed_s"];
             assert_eq!(files(directory), [bytes.round() as u64]);
         });
@@ -96,7 +96,7 @@ fn a_log_has_every_record() {
 
 #[test]
 fn tasks_have_files_of_whole_bursts() {
-    both(ProgramLoad { threads: 10, ..load(Probe::Tasks) }, |directory, result| {
+    both(ProgramLoad { threads: 10, ..load("tasks") }, |directory, result| {
         let files = files(directory);
         assert_eq!(files.len(), 10);
         assert!(files.iter().all(|bytes| *bytes > 0 && bytes % 16_384 == 0), "{files:?}");
@@ -109,7 +109,7 @@ fn tasks_have_files_of_whole_bursts() {
 fn small_syncs_run_beside_other_writers() {
     for beside in [Beside::Nothing, Beside::Bulk, Beside::Dd] {
         let file_mib = if beside == Beside::Nothing { 0 } else { 16 };
-        both(ProgramLoad { beside, file_mib, ..load(Probe::SmallSync) }, |directory, result| {
+        both(ProgramLoad { beside, file_mib, ..load("small-sync") }, |directory, result| {
             let large = directory.join("large");
             assert_eq!(large.exists(), beside != Beside::Nothing);
             if beside == Beside::Bulk {
@@ -121,7 +121,7 @@ fn small_syncs_run_beside_other_writers() {
 
 #[test]
 fn a_copy_is_the_same() {
-    both(ProgramLoad { file_mib: 3, ..load(Probe::Copy) }, |directory, _| {
+    both(ProgramLoad { file_mib: 3, ..load("copy") }, |directory, _| {
         let mut contents = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
         let (one, other) = (contents.next().unwrap(), contents.next().unwrap());
         assert_eq!(contents.next(), None);
@@ -134,8 +134,8 @@ fn files_become_durable_together_alone_and_beside_dd() {
     for beside in [Beside::Nothing, Beside::Dd] {
         let file_mib = if beside == Beside::Nothing { 0 } else { 16 };
         let (operations, sizes) = (Some(100), (4096, 65_536));
-        let load = ProgramLoad { operations, sizes, beside, file_mib, ..load(Probe::Files) };
-        for way in PROGRAMS.into_iter().filter(|way| way.suits(Probe::Files)) {
+        let load = ProgramLoad { operations, sizes, beside, file_mib, ..load("files") };
+        for way in PROGRAMS.into_iter().filter(|way| way.suits(load.probe)) {
             let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
             let source = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
             let source = source.path().to_owned();
@@ -161,22 +161,22 @@ fn files_become_durable_together_alone_and_beside_dd() {
         }
     }
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let files = ProgramLoad { operations: Some(1), sizes: (1, 1), ..load(Probe::Files) };
+    let files = ProgramLoad { operations: Some(1), sizes: (1, 1), ..load("files") };
     let refused = run(&cell(ProgramWay::Std, files, directory.path())).unwrap_err();
     assert!(refused.to_string().contains("program-std cannot publish files"), "{refused}");
 }
 
 #[test]
 fn the_other_programs_write_and_read_what_they_say() {
-    both(ProgramLoad { operations: Some(20), ..load(Probe::Create) }, |directory, _| {
+    both(ProgramLoad { operations: Some(20), ..load("create") }, |directory, _| {
         assert_eq!(files(directory), [4096; 20]);
     });
-    both(load(Probe::Resident), |directory, result| {
+    both(load("resident"), |directory, result| {
         assert_eq!(files(directory), [48_000_000]);
         assert!(result.metrics["resident_bytes"] < 4e9, "{result:?}");
     });
-    both(load(Probe::Commit), |directory, _| assert_eq!(files(directory), [64 << 20]));
-    both(ProgramLoad { threads: 2, file_mib: 16, ..load(Probe::ReadMiss) }, |directory, result| {
+    both(load("commit"), |directory, _| assert_eq!(files(directory), [64 << 20]));
+    both(ProgramLoad { threads: 2, file_mib: 16, ..load("read-miss") }, |directory, result| {
         assert_eq!(files(directory), [16 << 20]);
         assert!(!result.metrics.contains_key("write_bytes_per_s"), "{result:?}");
     });
@@ -185,16 +185,14 @@ fn the_other_programs_write_and_read_what_they_say() {
 #[test]
 fn a_load_that_cannot_run_is_refused_and_a_cell_crosses_to_a_child_as_it_is() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let refused = run(&cell(ProgramWay::Std, load(Probe::Copy), directory.path())).unwrap_err();
-    assert!(refused.to_string().contains("need file_mib"), "{refused}");
-    let bad =
-        ProgramCell { seconds: 0.0, ..cell(ProgramWay::Std, load(Probe::Put), directory.path()) };
+    let refused = run(&cell(ProgramWay::Std, load("copy"), directory.path())).unwrap_err();
+    assert!(refused.to_string().contains("needs file_mib"), "{refused}");
+    let bad = ProgramCell { seconds: 0.0, ..cell(ProgramWay::Std, load("put"), directory.path()) };
     assert!(run(&bad).unwrap_err().to_string().contains("not a time"));
     let settings = vec![("no_such".into(), "1".into())];
-    let bad =
-        ProgramCell { settings, ..cell(ProgramWay::Forebay, load(Probe::Put), directory.path()) };
+    let bad = ProgramCell { settings, ..cell(ProgramWay::Forebay, load("put"), directory.path()) };
     assert!(run(&bad).unwrap_err().to_string().contains("unknown knob `no_such`"));
-    let cell = Cell::Program(cell(ProgramWay::ForebaySurvive, load(Probe::Put), directory.path()));
+    let cell = Cell::Program(cell(ProgramWay::ForebaySurvive, load("put"), directory.path()));
     let text = serde_json::to_string(&cell).unwrap();
     assert_eq!(serde_json::from_str::<Cell>(&text).unwrap(), cell);
 }

@@ -70,8 +70,8 @@ fn known(
 ) -> Vec<Tuning> {
     let by_image = request.scratch.as_ref().is_some_and(|spec| spec.device.is_none());
     let made_later = by_image && made_on.is_none();
-    let mut works = plan.jobs.iter().flat_map(|job| &job.arms).map(|arm| &arm.work);
-    let outside = plan.target.is_none() && works.any(forebay_lab::plan::Work::works_outside);
+    let mut cells = plan.jobs.iter().flat_map(|job| &job.arms).map(|arm| &arm.cell);
+    let outside = plan.target.is_none() && cells.any(forebay_lab::cell::Cell::works_outside);
     let several = outside || matches!(request.target, TargetAsked::Write(_));
     let is_known =
         |tuning: &&Tuning| matches!(tuning.knob, Knob::Sysctl(_)) || !(made_later || several);

@@ -176,7 +176,7 @@ impl Check<'_, '_> {
         let latency = if shape.is_over_a_ring() { &found.lat_ns } else { &found.clat_ns };
         let mut result = CellResult::default();
         result.metrics.insert("iops".into(), found.iops);
-        for (metric, percent) in [("latency_p50_us", 50), ("latency_p99_us", 99)] {
+        for (metric, percent) in [("latency_p50_us", 50.0), ("latency_p99_us", 99.0)] {
             let nanos = latency.percentile(percent);
             result.metrics.extend(nanos.map(|nanos| (metric.to_owned(), nanos / 1e3)));
         }

@@ -5,7 +5,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::load::raw::data;
+use crate::load::data;
 use crate::loop_device::LoopDevice;
 use crate::request::DATA_FILE;
 

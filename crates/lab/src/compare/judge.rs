@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::metric::{self, Better, METRICS, Metric};
+use crate::metric::{self, Better, Metric};
 use crate::plan::again;
 use crate::schema::{self, Comparison, Difference, Row};
 use crate::statistics::difference::{difference, difference_floor, is_shown};
@@ -114,7 +114,7 @@ pub fn judge(measured: &[Measured], judging: Judging<'_>, seed: u64) -> Judged {
         }
         for pair in pairs {
             let found =
-                METRICS.iter().filter_map(|metric| compare(&rows, floor, &pair, metric, seed));
+                metric::all().filter_map(|metric| compare(&rows, floor, &pair, metric, seed));
             judged.comparisons.extend(found);
             if Some(pair.base.as_str()) == base && is_cost(judging.metric) {
                 judged.differences.extend(differ(&rows, floor, &pair, judging.metric, seed));

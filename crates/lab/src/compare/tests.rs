@@ -5,6 +5,7 @@ use super::record::{Record, Surroundings};
 use super::*;
 use crate::arm::Arm;
 use crate::cell::CellSpec;
+use crate::job::Amount;
 use crate::plan::{Room, Wish};
 use crate::request::DATA_FILE;
 use crate::statistics::Verdict;
@@ -100,7 +101,6 @@ fn run_as(
     let scratch = Scratch::new_in(directory.path()).unwrap();
     let setting = Setting {
         plan,
-        settings: &[("flight".to_owned(), "8".to_owned())],
         scratch: &scratch,
         target: None,
         quiet_within: Duration::ZERO,
@@ -138,7 +138,10 @@ fn judged(outcome: &Outcome, seed: u64) -> judge::Judged {
 
 #[test]
 fn every_round_runs_every_arm_once_in_the_planned_order() {
-    let plan = plan(5, None);
+    let flight = [("flight".to_owned(), "8".to_owned())];
+    let suite = suite::find(Path::new("layout")).unwrap();
+    let wish = Wish { engine_settings: &flight, ..wish(5, None) };
+    let plan = Plan::new(&suite, &suite.parts[0], &wish).unwrap().unwrap();
     let Run { result, cells, directory } =
         run(&plan, &Stop::default(), |cell| Ok(fixed_speed(cell)));
     let outcome = result.unwrap();
@@ -159,7 +162,9 @@ fn every_round_runs_every_arm_once_in_the_planned_order() {
         let verify = if round == 0 { Verify::After } else { Verify::Off };
         for spec in cells.iter().map(spec_of) {
             assert!(spec.verify == verify && spec.seed == plan.cell_seed(round as u32));
-            assert!(spec.budget_bytes == 64 << 20 && spec.settings[0].0 == "flight");
+            assert_eq!(spec.budget_bytes, 64 << 20);
+            let settings: &[(String, String)] = if spec.arm.is_forebay() { &flight } else { &[] };
+            assert_eq!(spec.settings, settings);
         }
     }
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
@@ -424,7 +429,6 @@ fn a_device_of_the_user_s_is_the_one_that_is_written() {
     let stop = Stop::default();
     let setting = Setting {
         plan: &plan,
-        settings: &[],
         scratch: &scratch,
         target: Some(target),
         quiet_within: Duration::ZERO,
@@ -622,7 +626,7 @@ fn a_record_of_something_else_is_refused_and_one_that_was_cut_short_is_not() {
 #[test]
 fn no_more_is_written_than_may_be() {
     let plan = plan(6, None);
-    let a_round: u64 = plan.jobs[0].arms.iter().map(|arm| arm.work.written_bytes()).sum();
+    let a_round: u64 = plan.jobs[0].arms.iter().map(|arm| arm.cell.written_bytes()).sum();
     let warm_up = plan.most_written_bytes() - 6 * a_round;
     let most = |bytes| Options { writes: Writes::up_to(Some(bytes)), ..Options::default() };
     let ended = run_as(&plan, &Stop::default(), most(warm_up + 2 * a_round + 1), |cell| {
@@ -711,7 +715,6 @@ fn on_scratch<'a>(
 ) -> Setting<'a> {
     Setting {
         plan,
-        settings: &[],
         scratch,
         target: None,
         quiet_within: Duration::ZERO,
@@ -740,10 +743,11 @@ fn a_full_disk_ends_its_arm_and_keeps_the_rest() {
         ["kernel-buffered", "kernel-bounded", "forebay"].contains(&arm.name.as_str())
     });
     for arm in &mut plan.jobs[0].arms {
-        let Work::NewFiles { size, .. } = &mut arm.work else { panic!("no new files") };
-        size.files = 2;
+        let Cell::Jobs(cell) = &mut arm.cell else { panic!("no new files") };
+        cell.workload.jobs.truncate(2);
         if arm.name == "kernel-buffered" {
-            size.file_bytes = 120 << 20;
+            let jobs = cell.workload.jobs.iter_mut();
+            jobs.for_each(|job| job.size = Some(Amount::Bytes(120 << 20)));
         }
     }
     let (stop, writes) = (Stop::default(), Writes::default());
@@ -818,7 +822,7 @@ fn what_an_arm_sets_is_set_on_the_device_that_is_read() {
     std::fs::write(&job_file, text).unwrap();
     let suite = suite::job_file::suite(&job_file, &mut std::io::sink()).unwrap();
     let mut plan = Plan::new(&suite, &suite.parts[0], &wish(1, None)).unwrap().unwrap();
-    assert!(plan.jobs[0].arms.iter().all(|arm| arm.work.works_outside()));
+    assert!(plan.jobs[0].arms.iter().all(|arm| arm.cell.works_outside()));
     for arm in &mut plan.jobs[0].arms {
         arm.tunings =
             vec![Tuning { knob: "queue.nomerges".parse().unwrap(), value: "2".to_owned() }];
@@ -826,7 +830,7 @@ fn what_an_arm_sets_is_set_on_the_device_that_is_read() {
     let mut set = 0;
     let mut runner = |cell: &Cell| {
         // Nothing is set for the first cell of all.
-        if !cells::directory_of(cell).unwrap().ends_with("warm-up") {
+        if !cell.directory().ends_with("warm-up") {
             assert_eq!(nomerges(), "2");
             set += 1;
         }

@@ -3,8 +3,7 @@
 
 use std::cell::Cell;
 
-use crate::cell::CellResult;
-use crate::plan::Work;
+use crate::cell::{Cell as Run, CellResult};
 
 use super::CompareError;
 
@@ -38,9 +37,9 @@ impl Writes {
 
     /// Whether a cell may still do its work: it writes what it says, or, for a time, as much as the
     /// largest so far.
-    pub(super) fn allow(&self, work: &Work) -> bool {
-        let largest = if work.writes_for_a_time() { self.largest.get() } else { 0 };
-        self.has_room(work.fixed_bytes().max(largest))
+    pub(super) fn allow(&self, cell: &Run) -> bool {
+        let largest = if cell.writes_for_a_time() { self.largest.get() } else { 0 };
+        self.has_room(cell.fixed_bytes().max(largest))
     }
 
     /// Whether so many bytes may still be written.
@@ -49,15 +48,15 @@ impl Writes {
     }
 
     /// What a cell has written, that of its files before the clock included.
-    pub(super) fn count(&self, work: &Work, result: &CellResult) {
-        if !work.writes_for_a_time() {
-            return self.add(work.fixed_bytes());
+    pub(super) fn count(&self, cell: &Run, result: &CellResult) {
+        if !cell.writes_for_a_time() {
+            return self.add(cell.fixed_bytes());
         }
         let of = |metric: &str| result.metrics.get(metric).copied().unwrap_or(0.0);
         let rate = of("write_bytes_per_s") + of("beside_bytes_per_s");
         let written = rate * of("elapsed_s");
         let bytes =
-            (written as u64).max(work.written_bytes()).saturating_add(work.laid_out_bytes());
+            (written as u64).max(cell.written_bytes()).saturating_add(cell.laid_out_bytes());
         self.largest.set(self.largest.get().max(bytes));
         self.add(bytes);
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::load::check_target;
-use crate::load::raw::data::{LaidOut, lay_out};
+use crate::load::data::{LaidOut, lay_out};
 use crate::loop_device::LoopDevice;
 use crate::request::DATA_FILE;
 use crate::scratch::Stop;

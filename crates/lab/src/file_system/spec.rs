@@ -5,9 +5,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use crate::bytes::Bytes;
 use crate::load::{check_target, device_length};
 use crate::nearest;
-use crate::suite::Bytes;
 
 /// Of an image, where nothing else is asked for.
 const DEFAULT_BYTES: u64 = 8 << 30;

@@ -188,7 +188,7 @@ fn a_full_disk_ends_a_cell_and_the_next_one_finds_space() {
             let directory = file_system.renew().unwrap().join("cell");
             fs::create_dir(&directory).unwrap();
             let spec = CellSpec {
-                workload: writers.workload(arm, Layout::New, file_bytes, None),
+                workload: writers.workload(arm, Layout::New, file_bytes),
                 arm,
                 directory,
                 budget_bytes: 8 << 20,

@@ -8,12 +8,9 @@
 
 use std::fs;
 
-use serde::Deserialize;
-use serde_json::Value;
-
 use super::CellError;
 use crate::cell::{CellResult, FioCell};
-use crate::fio_program;
+use crate::fio_program::{self, Direction, Job, Report};
 use crate::job::{Caching, Devices};
 
 /// The job file, below the cell's directory.
@@ -21,43 +18,6 @@ const FILE: &str = "cell.fio";
 
 /// The minor versions of fio 3 whose `uncached` sends the flag of another thing.
 const WRONG_UNCACHED: std::ops::RangeInclusive<u32> = 17..=39;
-
-/// The part of its report that is read.
-#[derive(Deserialize)]
-struct Report {
-    #[serde(rename = "fio version")]
-    version: String,
-    jobs: Vec<JobReport>,
-}
-
-#[derive(Deserialize)]
-struct JobReport {
-    jobname: String,
-    error: i32,
-    usr_cpu: f64,
-    sys_cpu: f64,
-    ctx: f64,
-    job_runtime: f64,
-    read: DirectionReport,
-    write: DirectionReport,
-}
-
-#[derive(Deserialize)]
-struct DirectionReport {
-    total_ios: f64,
-    io_bytes: f64,
-    /// Milliseconds.
-    runtime: f64,
-    #[serde(default)]
-    clat_ns: Latency,
-}
-
-#[derive(Deserialize, Default)]
-struct Latency {
-    /// Absent where nothing ended; keys are such as `99.000000`.
-    #[serde(default)]
-    percentile: serde_json::Map<String, Value>,
-}
 
 /// Runs it to its end.
 pub(super) fn run(cell: &FioCell) -> Result<CellResult, CellError> {
@@ -74,11 +34,7 @@ pub(super) fn run(cell: &FioCell) -> Result<CellResult, CellError> {
     }
     arguments.push(FILE.to_owned());
     let output = fio_program::output(&arguments, Some(&cell.directory))?;
-    let start = output.iter().position(|byte| *byte == b'{').unwrap_or(0);
-    let report: Report = serde_json::from_slice(&output[start..]).map_err(|error| {
-        CellError::Process { what: format!("fio: its report cannot be read: {error}") }
-    })?;
-    figures(&report)
+    Ok(figures(&fio_program::report(&output)?))
 }
 
 /// The older ones ask for something else, which no file system does.
@@ -97,11 +53,7 @@ fn refuse_uncached(cell: &FioCell) -> Result<(), CellError> {
     Ok(())
 }
 
-fn figures(report: &Report) -> Result<CellResult, CellError> {
-    if let Some(failed) = report.jobs.iter().find(|job| job.error != 0) {
-        let error = std::io::Error::from_raw_os_error(failed.error);
-        return Err(CellError::Process { what: format!("fio: {}: {error}", failed.jobname) });
-    }
+fn figures(report: &Report) -> CellResult {
     let mut result = CellResult { notes: vec![report.version.clone()], ..CellResult::default() };
     let mut put = |name: &str, value: f64| {
         if value.is_finite() {
@@ -109,7 +61,7 @@ fn figures(report: &Report) -> Result<CellResult, CellError> {
         }
     };
     let jobs = &report.jobs;
-    let all = |of: fn(&JobReport) -> &DirectionReport| {
+    let all = |of: fn(&Job) -> &Direction| {
         let of_all = jobs.iter().map(of);
         let seconds = of_all.clone().map(|one| one.runtime).fold(0.0, f64::max) / 1e3;
         (
@@ -122,7 +74,7 @@ fn figures(report: &Report) -> Result<CellResult, CellError> {
     let (operations, seconds) = (reads.0 + writes.0, reads.2.max(writes.2));
     if operations <= 0.0 || seconds <= 0.0 {
         result.notes.push("nothing ended in the time given".into());
-        return Ok(result);
+        return result;
     }
     put("iops", operations / seconds);
     put("elapsed_s", seconds);
@@ -140,15 +92,14 @@ fn figures(report: &Report) -> Result<CellResult, CellError> {
     }
     if let [job] = jobs.as_slice() {
         for (name, direction) in [("read", &job.read), ("write", &job.write)] {
-            for (label, key) in [("p50", "50.000000"), ("p99", "99.000000"), ("p999", "99.900000")]
-            {
-                if let Some(nanos) = direction.clat_ns.percentile.get(key).and_then(Value::as_f64) {
+            for (label, percent) in [("p50", 50.0), ("p99", 99.0), ("p999", 99.9)] {
+                if let Some(nanos) = direction.clat_ns.percentile(percent) {
                     put(&format!("{name}_latency_{label}_us"), nanos / 1e3);
                 }
             }
         }
     }
-    Ok(result)
+    result
 }
 
 #[cfg(test)]
@@ -168,7 +119,7 @@ mod tests {
 
     fn read(jobs: &[String]) -> Result<CellResult, CellError> {
         let text = format!(r#"{{"fio version":"fio-3.33","jobs":[{}]}}"#, jobs.join(","));
-        figures(&serde_json::from_str(&text).unwrap())
+        fio_program::report(text.as_bytes()).map(|report| figures(&report))
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod arms;
 mod conduct;
 mod content;
 mod copy;
+pub mod data;
 mod driver;
 pub(crate) mod echo;
 mod error;
@@ -27,7 +28,6 @@ pub(crate) mod library;
 pub(crate) mod memory;
 mod pace;
 mod probe;
-pub mod raw;
 pub mod request;
 pub(crate) mod ring;
 mod sequence;
@@ -71,14 +71,15 @@ pub struct JobRow {
 
 /// Runs a cell of any kind in this process. Requests, copies and echoes have no jobs to tell about.
 pub fn report(cell: &Cell) -> Result<CellReport, CellError> {
-    match cell {
-        Cell::Jobs(spec) => report_cell(spec),
-        Cell::Requests(cell) => raw::run(cell).map(|total| CellReport { total, jobs: Vec::new() }),
-        Cell::Copies(cell) => copy::run(cell).map(|total| CellReport { total, jobs: Vec::new() }),
-        Cell::Echo(cell) => echo::run(cell).map(|total| CellReport { total, jobs: Vec::new() }),
-        Cell::Fio(cell) => fio_file::run(cell).map(|total| CellReport { total, jobs: Vec::new() }),
+    let total = match cell {
+        Cell::Jobs(spec) => return report_cell(spec),
+        Cell::Requests(cell) => request::run(cell),
+        Cell::Copies(cell) => copy::run(cell),
+        Cell::Echo(cell) => echo::run(cell),
+        Cell::Fio(cell) => fio_file::run(cell),
         Cell::Program(_) => Err(CellError::invalid("a program needs a process of its own")),
-    }
+    };
+    Ok(CellReport { total: total?, jobs: Vec::new() })
 }
 
 /// Runs a cell of jobs in this process.

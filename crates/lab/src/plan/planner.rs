@@ -1,22 +1,32 @@
-//! From a form of a part to its jobs, and from its arms to what each does in each job.
+//! From a form of a part to its jobs, and from its arms to the cell that each runs in each job.
 
-use super::size::{self, Cells, GIB, Shape, Size};
-use super::{
-    Job, JobFileWork, JobsWork, PlanError, PlannedArm, ProgramWork, Wish, Work, WritersWork, again,
-};
-use crate::echo::WorkOrder;
+mod requests;
+
+use std::path::PathBuf;
+
+use super::size::{self, Cells, Shape, Size};
+use super::{Each, Job, PlanError, PlannedArm, WRITER_STEP_BYTES, Wish, again};
+use crate::arm::Arm;
+use crate::cell::{Cell, CellSpec, FioCell, SyncProbe, Verify};
+use crate::echo::{EchoCell, EchoLoad, WorkOrder};
+use crate::job::{Declared, Workload};
 use crate::load::is_held;
-use crate::request::{Operation, RequestDevice, RequestSpec, Switch};
-use crate::shape::{Extent, Ground};
+use crate::programs::spec::{CountCalls, ProgramCell, ProgramLoad};
+use crate::shape::{Extent, Ground, JobShape};
+use crate::suite::job_file::{JobFile, MEMORY_BYTES};
 use crate::suite::{self, Cut, Part, Suite, WorkloadKind};
 use crate::target::Target;
-use crate::through::{Through, Way};
-
-/// Bytes of a device that has no file: as large as a small disk, which costs nothing.
-const DEVICE_BYTES: u64 = GIB;
+use crate::through::{CopyCell, Through};
+use crate::writers::Writers;
 
 /// No cell that runs for a time is shorter, in seconds, however small its scale.
 pub(super) const SHORTEST: f64 = 0.02;
+
+/// Of jobs that run for a time, the cell that is not counted takes no longer.
+const WARM_UP_SECONDS: f64 = 1.0;
+
+/// Of writers it writes this part.
+const WARM_UP_SHARE: u64 = 8;
 
 /// Goes through a part's form once.
 pub(super) struct Planner<'a> {
@@ -32,7 +42,23 @@ pub(super) struct Planner<'a> {
     pub(super) size: Option<Size>,
     /// What is read in place of the laid-out file, once it is known that something is.
     pub(super) target: Option<Target>,
+    pub(super) each: Option<Each>,
 }
+
+/// A cell without its place, and the same as short as one that is not counted.
+struct Planned {
+    cell: Cell,
+    short: Cell,
+}
+
+impl Planned {
+    /// A cell that is short enough.
+    fn short(cell: Cell) -> Self {
+        Self { short: cell.clone(), cell }
+    }
+}
+
+type Settings = Vec<(String, String)>;
 
 impl<'a> Planner<'a> {
     pub(super) fn new(part: &'a Part, cut: &'a Cut, wish: &'a Wish<'a>, rounds: u32) -> Self {
@@ -45,275 +71,244 @@ impl<'a> Planner<'a> {
             data_bytes: None,
             size: None,
             target: None,
+            each: None,
         }
     }
 
-    /// A job for each workload on new files.
-    pub(super) fn files(&mut self) -> Result<Vec<Job>, PlanError> {
+    /// A job for each workload; of requests, for each workload, device and depth.
+    pub(super) fn jobs(&mut self, suite: &Suite) -> Result<Vec<Job>, PlanError> {
+        let extent = self.extent()?;
+        match self.cut.workloads.first().map(|workload| &workload.kind) {
+            Some(WorkloadKind::Requests { .. }) => {
+                self.data_file(suite)?;
+                self.overridden(self.wish.settings);
+            }
+            Some(WorkloadKind::Echo(_)) | None => {}
+            Some(_) => self.overridden(self.wish.engine_settings),
+        }
+        let mut jobs = Vec::new();
+        for workload in &self.cut.workloads {
+            match &workload.kind {
+                WorkloadKind::NewFiles(files) => jobs.push(self.new_files(workload, *files)?),
+                WorkloadKind::Requests { .. } => jobs.extend(self.requests(workload)),
+                WorkloadKind::Jobs(shape) => {
+                    let extent = extent.expect("it was looked at");
+                    jobs.push(self.for_a_time(workload, *shape, extent));
+                }
+                WorkloadKind::Copies(bytes) => jobs.push(self.copies(workload, *bytes)),
+                WorkloadKind::Writers(writers) => jobs.push(self.writers(workload, writers)?),
+                WorkloadKind::Echo(load) => jobs.push(self.echo(workload, *load)),
+                WorkloadKind::Program(load) => jobs.push(self.program(workload, load)?),
+                WorkloadKind::JobFile(file) => jobs.push(self.job_file(workload, file)?),
+            }
+        }
+        Ok(jobs)
+    }
+
+    fn new_files(&mut self, workload: &suite::Workload, files: u32) -> Result<Job, PlanError> {
         let in_a_round = (self.cut.workloads.len() * (self.cut.arms.len() + 1)) as u64;
         let cells = Cells { rounds: self.rounds, in_a_round };
-        let mut jobs = Vec::new();
-        for workload in &self.cut.workloads {
-            let WorkloadKind::NewFiles(files) = workload.kind else {
-                unreachable!("the suite was checked")
+        let shape = Shape { files, block_bytes: workload.block_bytes };
+        let size = size::of_files(self.cut, shape, self.wish, cells, &mut self.notes)?;
+        self.size = Some(size);
+        let job = self.job(workload, |arm, settings| {
+            let Through::Files(way) = arm.through else { return None };
+            let declared = if way == Arm::ForebayDeclared { Declared::Yes } else { Declared::No };
+            let cell = |size: Size| {
+                let Size { files, file_bytes, block_bytes, budget_bytes } = size;
+                let jobs = Workload::random_writes_into_new_files(files, file_bytes, block_bytes)
+                    .declared(declared);
+                let settings = settings.clone();
+                Cell::Jobs(CellSpec {
+                    sync_probe: SyncProbe::On,
+                    ..spec(way, jobs, budget_bytes, settings)
+                })
             };
-            let shape = Shape { files, block_bytes: workload.block_bytes };
-            let size = size::of_files(self.cut, shape, self.wish, cells, &mut self.notes)?;
-            self.size = Some(size);
-            let arms = self.cut.arms.iter().map(|arm| {
-                let Through::Files(way) = arm.through else {
-                    unreachable!("the suite was checked")
-                };
-                self.arm(arm, Work::NewFiles { arm: way, size, knobs: arm.knobs.clone() })
-            });
-            let arms = self.with_again(arms.collect());
-            let (name, title) = (workload.name.clone(), self.part.title.clone());
-            jobs.push(Job { workload: name.clone(), name, title, place: None, arms });
-        }
-        Ok(jobs)
+            Some(Planned { cell: cell(size), short: cell(size.smallest()) })
+        });
+        Ok(Job { title: self.part.title.clone(), ..job })
     }
 
-    /// A job for each workload, device and depth.
-    pub(super) fn requests(&mut self, suite: &Suite) -> Result<Vec<Job>, PlanError> {
-        let on_file = self.cut.devices.iter().any(RequestDevice::is_file);
-        if let (true, Some(target)) = (on_file, self.wish.target) {
-            let blocks = self.cut.workloads.iter().map(|workload| workload.block_bytes);
-            target.holds(blocks.max().unwrap_or(0)).map_err(PlanError::Target)?;
-            let writes = |workload: &suite::Workload| {
-                matches!(workload.kind, WorkloadKind::Requests { operation: Operation::Write, .. })
-            };
-            if let Some(workload) = self.cut.workloads.iter().find(|workload| writes(workload)) {
-                let what = format!("{} writes, and {target} is only read", workload.name);
-                return Err(PlanError::Target(what));
-            }
-            self.target = Some(target.clone());
-        } else if let (true, Some(file)) = (on_file, suite.file) {
-            let bytes =
-                size::of_data(file.of(self.wish.form), self.cut, self.wish, &mut self.notes)?;
-            self.data_bytes = Some(bytes);
-        }
-        self.overridden(self.wish.settings);
-        let mut jobs = Vec::new();
-        for workload in &self.cut.workloads {
-            for device in &self.cut.devices {
-                for &depth in &self.cut.depths {
-                    let arms = self.request_arms(workload, device, depth);
-                    if arms.is_empty() {
-                        continue;
-                    }
-                    jobs.push(Job {
-                        name: format!("{}/{}/{device}/{depth}", self.part.name, workload.name),
-                        title: format!("{}, depth {depth}, {device}", workload.name),
-                        workload: workload.name.clone(),
-                        place: Some((device.clone(), depth)),
-                        arms: self.with_again(arms),
-                    });
-                }
-            }
-        }
-        Ok(jobs)
-    }
-
-    /// A job for each workload of jobs.
-    pub(super) fn jobs(&mut self) -> Result<Vec<Job>, PlanError> {
+    /// How long the files and cells of all jobs for a time are; none if there are no such jobs.
+    fn extent(&mut self) -> Result<Option<Extent>, PlanError> {
         let share = size::memory_share(self.wish.scale(self.cut));
-        let shapes: Vec<_> = self
-            .cut
-            .workloads
-            .iter()
-            .map(|workload| match workload.kind {
-                WorkloadKind::Jobs(shape) => (workload, shape.with_memory(share)),
-                _ => unreachable!("the suite was checked"),
-            })
-            .collect();
-        let device = u64::from(shapes.iter().any(|(_, shape)| shape.on == Ground::Device));
-        let files =
-            shapes.iter().map(|(_, shape)| u64::from(shape.threads)).max().unwrap_or(1) + device;
-        let memory_bytes = shapes.iter().map(|(_, shape)| shape.cache_bytes).max().unwrap_or(0);
-        let most = size::Largest { files, memory_bytes };
+        let shapes = self.cut.workloads.iter().filter_map(|workload| match workload.kind {
+            WorkloadKind::Jobs(shape) => Some(shape.with_memory(share)),
+            _ => None,
+        });
+        let shapes: Vec<JobShape> = shapes.collect();
+        let Some(threads) = shapes.iter().map(|shape| u64::from(shape.threads)).max() else {
+            return Ok(None);
+        };
+        let device = u64::from(shapes.iter().any(|shape| shape.on == Ground::Device));
+        let memory_bytes = shapes.iter().map(|shape| shape.cache_bytes).max().unwrap_or(0);
+        let most = size::Largest { files: threads + device, memory_bytes };
         let file_bytes = size::of_jobs(self.cut, most, self.wish, &mut self.notes)?;
         let extent = Extent { file_bytes, seconds: self.seconds() };
-        self.overridden(self.wish.engine_settings);
-        let mut jobs = Vec::new();
-        for (workload, shape) in shapes {
-            let arms = self.cut.arms.iter().filter_map(|arm| {
-                let Through::Files(way) = arm.through else {
-                    unreachable!("the suite was checked")
-                };
-                let own = shape.knobs();
-                let knobs = self.wish.engine_settings.iter().chain(&own).chain(&arm.knobs);
-                let settings = if way.is_forebay() { knobs.cloned().collect() } else { Vec::new() };
-                let work = JobsWork { arm: way, shape, extent, settings };
-                let planned = self.arm(arm, Work::Jobs(Box::new(work)));
-                shape.suits(way).then(|| PlannedArm { limits: shape.limits(way), ..planned })
-            });
-            let arms = self.with_again(arms.collect());
-            self.notes.extend(super::note_of_limits(&workload.name, &arms));
-            jobs.push(self.job(workload, arms));
-        }
-        Ok(jobs)
+        self.each = Some(Each::Timed(extent));
+        Ok(Some(extent))
     }
 
-    /// A job for each workload of writers.
-    pub(super) fn writers(&mut self) -> Result<Vec<Job>, PlanError> {
-        self.overridden(self.wish.engine_settings);
-        let mut jobs = Vec::new();
-        for workload in &self.cut.workloads {
-            let WorkloadKind::Writers(writers) = workload.kind else {
-                unreachable!("the suite was checked")
+    fn for_a_time(&mut self, workload: &suite::Workload, shape: JobShape, extent: Extent) -> Job {
+        let shape = shape.with_memory(size::memory_share(self.wish.scale(self.cut)));
+        let mut job = self.job(workload, |arm, _| {
+            let Through::Files(way) = arm.through else { return None };
+            let own = shape.knobs();
+            let knobs = self.wish.engine_settings.iter().chain(&own).chain(&arm.knobs);
+            let settings: Settings =
+                if way.is_forebay() { knobs.cloned().collect() } else { Vec::new() };
+            let cell = |extent| {
+                let budget_bytes = shape.budget_bytes(way);
+                let jobs = shape.workload(way, extent);
+                let spec = spec(way, jobs, budget_bytes, settings.clone());
+                Cell::Jobs(CellSpec { sync_probe: shape.beside, ..spec })
             };
-            let (file_bytes, budget_bytes) =
-                size::of_writers(self.cut, &writers, self.wish, &mut self.notes)?;
-            let arms = self.cut.arms.iter().map(|arm| {
-                let Through::Files(way) = arm.through else {
-                    unreachable!("the suite was checked")
-                };
-                let knobs = self.wish.engine_settings.iter().chain(&arm.knobs);
-                let settings = if way.is_forebay() { knobs.cloned().collect() } else { Vec::new() };
-                let layout = arm.layout;
-                let work =
-                    WritersWork { arm: way, writers, layout, file_bytes, budget_bytes, settings };
-                self.arm(arm, Work::Writers(Box::new(work)))
-            });
-            let arms = self.with_again(arms.collect());
-            // Several parts have the same writers.
-            let name = format!("{}/{}", self.part.name, workload.name);
-            jobs.push(Job { name, ..self.job(workload, arms) });
-        }
-        Ok(jobs)
-    }
-
-    /// A job for each workload of copies.
-    pub(super) fn copies(&mut self) -> Vec<Job> {
-        self.overridden(self.wish.engine_settings);
-        let mut jobs = Vec::new();
-        for workload in &self.cut.workloads {
-            let WorkloadKind::Copies(file_bytes) = workload.kind else {
-                unreachable!("the suite was checked")
-            };
-            let arms = self.cut.arms.iter().map(|arm| {
-                let Through::Copies(way) = arm.through else {
-                    unreachable!("the suite was checked")
-                };
-                let knobs = self.wish.engine_settings.iter().chain(&arm.knobs);
-                let settings =
-                    if arm.through.is_engine() { knobs.cloned().collect() } else { Vec::new() };
-                let (block_bytes, seconds) = (workload.block_bytes, self.seconds());
-                self.arm(arm, Work::Copies { way, block_bytes, file_bytes, seconds, settings })
-            });
-            let arms = self.with_again(arms.collect());
-            jobs.push(self.job(workload, arms));
-        }
-        jobs
-    }
-
-    /// A job for each workload of echoes.
-    pub(super) fn echoes(&mut self) -> Vec<Job> {
-        let mut jobs = Vec::new();
-        for workload in &self.cut.workloads {
-            let WorkloadKind::Echo(load) = workload.kind else {
-                unreachable!("the suite was checked")
-            };
-            let arms = self.cut.arms.iter().map(|arm| {
-                let Through::Echo(way) = arm.through else { unreachable!("the suite was checked") };
-                let order = arm.knobs.iter().find(|(knob, _)| knob == "order");
-                let order =
-                    order.and_then(|(_, value)| WorkOrder::by_name(value)).unwrap_or_default();
-                self.arm(arm, Work::Echo { way, order, load, seconds: self.seconds() })
-            });
-            let arms = self.with_again(arms.collect());
-            jobs.push(self.job(workload, arms));
-        }
-        jobs
-    }
-
-    /// A job for each workload of programs, with the arms that can run it.
-    pub(super) fn programs(&mut self) -> Result<Vec<Job>, PlanError> {
-        self.overridden(self.wish.engine_settings);
-        let mut jobs = Vec::new();
-        for workload in &self.cut.workloads {
-            let WorkloadKind::Program(load) = workload.kind else {
-                unreachable!("the suite was checked")
-            };
-            let load = load.scaled(self.wish.scale(self.cut));
-            if load.space_bytes() > self.wish.room.of(self.wish.free_bytes) {
-                let needed = self.wish.room.asks(load.space_bytes()).div_ceil(size::MIB);
-                return Err(PlanError::NoSpace { free: self.wish.free_bytes / size::MIB, needed });
+            let short = Extent { seconds: extent.seconds.min(WARM_UP_SECONDS), ..extent };
+            shape.suits(way).then(|| Planned { cell: cell(extent), short: cell(short) })
+        });
+        for arm in &mut job.arms {
+            if let Cell::Jobs(cell) = &arm.cell {
+                arm.limits = shape.limits(cell.arm);
             }
-            let arms = self.cut.arms.iter().filter_map(|arm| {
-                let Through::Program(way) = arm.through else {
-                    unreachable!("the suite was checked")
-                };
-                let knobs = self.wish.engine_settings.iter().chain(&arm.knobs);
-                let settings = if way.is_forebay() { knobs.cloned().collect() } else { Vec::new() };
-                let work = ProgramWork { way, load, seconds: self.seconds(), settings };
-                way.suits(load.probe).then(|| self.arm(arm, Work::Program(Box::new(work))))
-            });
-            let arms = self.with_again(arms.collect());
-            jobs.push(self.job(workload, arms));
         }
-        Ok(jobs)
+        self.notes.extend(super::note_of_limits(&workload.name, &job.arms));
+        job
     }
 
-    /// A job for each group of a job file.
-    pub(super) fn job_files(&mut self) -> Result<Vec<Job>, PlanError> {
-        self.overridden(self.wish.engine_settings);
-        let mut jobs = Vec::new();
-        for workload in &self.cut.workloads {
-            let WorkloadKind::JobFile(file) = &workload.kind else {
-                unreachable!("the suite was made so")
+    fn writers(&mut self, workload: &suite::Workload, writers: &Writers) -> Result<Job, PlanError> {
+        let (file_bytes, budget_bytes) =
+            size::of_writers(self.cut, writers, self.wish, &mut self.notes)?;
+        self.each = self.each.or(Some(Each::Written(u64::from(writers.files()) * file_bytes)));
+        let job = self.job(workload, |arm, settings| {
+            let Through::Files(way) = arm.through else { return None };
+            let cell = |file_bytes| {
+                let jobs = writers.workload(way, arm.layout, file_bytes);
+                // There is no file beside those of the load on a device.
+                let sync_probe = if way.is_raw() { SyncProbe::Off } else { SyncProbe::On };
+                let spec = spec(way, jobs, budget_bytes, settings.clone());
+                Cell::Jobs(CellSpec { sync_probe, ..spec })
             };
-            let file = match self.wish.target {
-                Some(target) => file.on(target).map_err(PlanError::Target)?,
-                None => (**file).clone(),
+            let least = WRITER_STEP_BYTES.max(u64::from(writers.block_bytes));
+            let short = (file_bytes / WARM_UP_SHARE).next_multiple_of(least);
+            Some(Planned { cell: cell(file_bytes), short: cell(short) })
+        });
+        // Several parts have the same writers.
+        Ok(Job { name: format!("{}/{}", self.part.name, workload.name), ..job })
+    }
+
+    fn copies(&self, workload: &suite::Workload, file_bytes: u64) -> Job {
+        self.job(workload, |arm, settings| {
+            let Through::Copies(way) = arm.through else { return None };
+            Some(Planned::short(Cell::Copies(CopyCell {
+                way,
+                block_bytes: workload.block_bytes,
+                file_bytes,
+                seconds: self.seconds(),
+                settings,
+                seed: 0,
+                verify: Verify::Off,
+                directory: PathBuf::new(),
+            })))
+        })
+    }
+
+    fn echo(&self, workload: &suite::Workload, load: EchoLoad) -> Job {
+        self.job(workload, |arm, _| {
+            let Through::Echo(way) = arm.through else { return None };
+            let order = arm.knobs.iter().find(|(knob, _)| knob == "order");
+            let order = order.and_then(|(_, value)| WorkOrder::by_name(value)).unwrap_or_default();
+            Some(Planned::short(Cell::Echo(EchoCell {
+                way,
+                order,
+                load,
+                seconds: self.seconds(),
+                seed: 0,
+                directory: PathBuf::new(),
+                processors: Vec::new(),
+            })))
+        })
+    }
+
+    fn program(&self, workload: &suite::Workload, load: &ProgramLoad) -> Result<Job, PlanError> {
+        let load = load.scaled(self.wish.scale(self.cut));
+        self.has_room(load.space_bytes())?;
+        Ok(self.job(workload, |arm, settings| {
+            let Through::Program(way) = arm.through else { return None };
+            let cell = |seconds, load| {
+                Cell::Program(ProgramCell {
+                    way,
+                    load,
+                    seconds,
+                    settings: settings.clone(),
+                    seed: 0,
+                    directory: PathBuf::new(),
+                    source: PathBuf::new(),
+                    count_calls: CountCalls::Off,
+                })
             };
-            let engine = self.cut.arms.iter().any(|arm| arm.through.is_engine());
-            if engine && let Some(held) = file.workload.absolute_paths().find(|path| is_held(path))
-            {
-                return Err(PlanError::Held { path: held.display().to_string() });
-            }
-            let needed = file.file_bytes();
-            if needed > self.wish.room.of(self.wish.free_bytes) {
-                let free = self.wish.free_bytes / size::MIB;
-                return Err(PlanError::NoSpace {
-                    free,
-                    needed: self.wish.room.asks(needed).div_ceil(size::MIB),
-                });
-            }
-            self.target = self.wish.target.cloned();
-            let arms = self.cut.arms.iter().map(|arm| {
-                let knobs = self.wish.engine_settings.iter().chain(&arm.knobs);
-                let settings =
-                    if arm.through.is_engine() { knobs.cloned().collect() } else { Vec::new() };
-                let work = JobFileWork { through: arm.through, file: file.clone(), settings };
-                self.arm(arm, Work::JobFile(Box::new(work)))
-            });
-            let arms = self.with_again(arms.collect());
-            jobs.push(self.job(workload, arms));
-        }
-        Ok(jobs)
+            let seconds = self.seconds();
+            way.suits(load.probe).then(|| Planned {
+                cell: cell(seconds, load),
+                short: cell(seconds / 10.0, load.scaled(0.01)),
+            })
+        }))
     }
 
-    /// What an arm does, with what it wants of the machine.
-    fn arm(&self, arm: &suite::Arm, work: Work) -> PlannedArm {
-        PlannedArm { name: arm.name.clone(), work, tunings: arm.tunings.clone(), limits: vec![] }
+    /// A group of a job file, through fio or an arm for files.
+    fn job_file(&mut self, workload: &suite::Workload, file: &JobFile) -> Result<Job, PlanError> {
+        let file = match self.wish.target {
+            Some(target) => file.on(target).map_err(PlanError::Target)?,
+            None => file.clone(),
+        };
+        let engine = self.cut.arms.iter().any(|arm| arm.through.is_engine());
+        if engine && let Some(held) = file.workload.absolute_paths().find(|path| is_held(path)) {
+            return Err(PlanError::Held { path: held.display().to_string() });
+        }
+        self.has_room(file.workload.file_bytes())?;
+        self.target = self.wish.target.cloned();
+        Ok(self.job(workload, |arm, settings| {
+            let workload = file.workload.clone();
+            Some(Planned::short(match arm.through {
+                Through::Files(way) => Cell::Jobs(spec(way, workload, MEMORY_BYTES, settings)),
+                _ => Cell::Fio(FioCell {
+                    text: file.text.clone(),
+                    workload,
+                    directory: PathBuf::new(),
+                    seed: 0,
+                }),
+            }))
+        }))
     }
 
-    /// Bytes that offsets are drawn from.
-    fn file_bytes(&self, device: &RequestDevice, block_bytes: u32) -> u64 {
-        if !device.is_file() {
-            return DEVICE_BYTES;
+    /// Refuses more bytes than a cell may take.
+    fn has_room(&self, bytes: u64) -> Result<(), PlanError> {
+        let Wish { room, free_bytes, .. } = *self.wish;
+        if bytes <= room.of(free_bytes) {
+            return Ok(());
         }
-        match &self.target {
-            Some(target) => target.bytes() / u64::from(block_bytes) * u64::from(block_bytes),
-            None => self.data_bytes.unwrap_or(DEVICE_BYTES),
-        }
+        let needed = room.asks(bytes).div_ceil(size::MIB);
+        Err(PlanError::NoSpace { free: free_bytes / size::MIB, needed })
     }
 
-    fn job(&self, workload: &suite::Workload, arms: Vec<PlannedArm>) -> Job {
+    /// A job of a workload, with the cell of each arm that can run it. `planned` gets the arm and
+    /// the settings of its engine, if it has one.
+    fn job(
+        &self,
+        workload: &suite::Workload,
+        planned: impl Fn(&suite::Arm, Settings) -> Option<Planned>,
+    ) -> Job {
+        let arm = |arm: &suite::Arm| {
+            let knobs = self.wish.engine_settings.iter().chain(&arm.knobs);
+            let settings =
+                if arm.through.is_engine() { knobs.cloned().collect() } else { Vec::new() };
+            let Planned { cell, short } = planned(arm, settings)?;
+            let (name, tunings) = (arm.name.clone(), arm.tunings.clone());
+            Some(PlannedArm { name, cell, short, tunings, limits: Vec::new() })
+        };
         let name = workload.name.clone();
         let title =
             workload.title.as_ref().map_or_else(|| name.clone(), |title| format!("{name} {title}"));
+        let arms = self.with_again(self.cut.arms.iter().filter_map(arm).collect());
         Job { workload: name.clone(), name, title, place: None, arms }
     }
 
@@ -338,56 +333,6 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Those that can be run at this depth: a batch larger than the depth would never come
-    /// together.
-    fn request_arms(
-        &self,
-        workload: &suite::Workload,
-        device: &RequestDevice,
-        depth: u32,
-    ) -> Vec<PlannedArm> {
-        let WorkloadKind::Requests { pattern, operation } = workload.kind else {
-            unreachable!("the suite was checked")
-        };
-        let mut arms = Vec::new();
-        for arm in &self.cut.arms {
-            let Through::Requests(way) = arm.through else { unreachable!("the suite was checked") };
-            let batches = match self.cut.batches.as_slice() {
-                [] => vec![(arm.name.clone(), arm.batch)],
-                all => all.iter().map(|batch| (suite::batch_name(*batch), Some(*batch))).collect(),
-            };
-            for (name, batch) in batches {
-                // fio takes what there is.
-                let batch =
-                    if way == Way::Fio { batch.map(|batch| batch.min(depth)) } else { batch };
-                let at_this_depth = arm.depths.is_empty() || arm.depths.contains(&depth);
-                if !at_this_depth || batch.is_some_and(|batch| batch > depth) {
-                    continue;
-                }
-                let on_file = |switch: Switch| if device.is_file() { switch } else { Switch::Off };
-                let own = if way == Way::Queue { self.wish.settings } else { &[] };
-                let spec = RequestSpec {
-                    device: device.clone(),
-                    depth,
-                    block_bytes: workload.block_bytes,
-                    pattern,
-                    operation,
-                    knobs: own.iter().chain(&arm.knobs).cloned().collect(),
-                    fixed_buffers: on_file(arm.fixed_buffers),
-                    fixed_files: on_file(arm.fixed_files),
-                    batch,
-                    file_bytes: self.file_bytes(device, workload.block_bytes),
-                    seconds: self.seconds(),
-                    seed: 0,
-                    from: arm.from,
-                };
-                let work = Work::Requests { way, poll: arm.poll, spec: Box::new(spec) };
-                arms.push(PlannedArm { name, ..self.arm(arm, work) });
-            }
-        }
-        arms
-    }
-
     /// The arms, and behind the one that runs twice the same once more.
     fn with_again(&self, mut arms: Vec<PlannedArm>) -> Vec<PlannedArm> {
         if let Some(place) = arms.iter().position(|arm| arm.name == self.part.again) {
@@ -395,5 +340,20 @@ impl<'a> Planner<'a> {
             arms.insert(place + 1, twin);
         }
         arms
+    }
+}
+
+/// A cell of jobs without a sync probe and without its place.
+fn spec(arm: Arm, workload: Workload, budget_bytes: u64, settings: Settings) -> CellSpec {
+    CellSpec {
+        workload,
+        arm,
+        directory: PathBuf::new(),
+        budget_bytes,
+        settings,
+        control: None,
+        seed: 0,
+        verify: Verify::Off,
+        sync_probe: SyncProbe::Off,
     }
 }

@@ -4,9 +4,8 @@ use proptest::prelude::*;
 
 use super::planner::SHORTEST;
 use super::*;
-use crate::arm::Arm;
+use crate::cell::CellSpec;
 use crate::request::{RequestSpec, Switch};
-use crate::shape::Ground;
 use crate::suite::{self, BARE};
 
 /// What the form wrote in all before suites were files.
@@ -47,8 +46,8 @@ fn names(job: &Job) -> Vec<&str> {
 }
 
 fn spec<'a>(job: &'a Job, arm: &str) -> &'a RequestSpec {
-    match &job.arms.iter().find(|one| one.name == arm).unwrap().work {
-        Work::Requests { spec, .. } => spec,
+    match &job.arms.iter().find(|one| one.name == arm).unwrap().cell {
+        Cell::Requests(cell) => &cell.spec,
         _ => panic!("no requests"),
     }
 }
@@ -63,12 +62,10 @@ fn the_two_forms() {
     assert!(quick.notes.is_empty() && full.notes.is_empty());
     assert!(quick.announcement().iter().any(|line| line.contains("at most 12.9 GiB")));
     assert_eq!(names(&quick.jobs[0])[6..], ["forebay", "forebay-again", "forebay-survive"]);
-    let bounded = Work::NewFiles {
-        arm: Arm::KernelBounded,
-        size: quick.size.unwrap().smallest(),
-        knobs: Vec::new(),
-    };
-    assert_eq!(quick.warm_up, bounded);
+    let Cell::Jobs(warm_up) = &quick.warm_up else { panic!("{:?}", quick.warm_up) };
+    let smallest = quick.size.unwrap().smallest();
+    assert_eq!((warm_up.arm, warm_up.budget_bytes), (Arm::KernelBounded, smallest.budget_bytes));
+    assert_eq!(quick.warm_up.written_bytes(), smallest.data_bytes());
 }
 
 #[test]
@@ -88,7 +85,7 @@ fn every_arm_is_warmed_up_once_and_that_is_said() {
         warmed.sort_unstable();
         all.sort_unstable();
         assert_eq!(warmed, all);
-        assert!(warm.iter().all(|arm| arm.work.written_bytes() == 36 * MIB));
+        assert!(warm.iter().all(|arm| arm.cell.written_bytes() == 36 * MIB));
         assert!(plan.announcement().iter().any(|line| line.contains("not counted")));
     }
     let several = plan_of("plug", 0, &wish(Form::Full)).unwrap().arms_to_warm_up();
@@ -206,12 +203,18 @@ fn a_cell_of_requests_is_what_the_suite_says() {
     assert!(!ladder.warm_up.on_disk() && plan.warm_up.on_disk());
 }
 
-fn jobs_work<'a>(plan: &'a Plan, job: &str, arm: &str) -> &'a JobsWork {
+fn jobs_of<'a>(plan: &'a Plan, job: &str, arm: &str) -> &'a CellSpec {
     let job = plan.jobs.iter().find(|one| one.name == job).unwrap();
-    match &job.arms.iter().find(|one| one.name == arm).unwrap().work {
-        Work::Jobs(work) => work,
+    match &job.arms.iter().find(|one| one.name == arm).unwrap().cell {
+        Cell::Jobs(cell) => cell,
         other => panic!("no jobs: {other:?}"),
     }
+}
+
+/// Bytes of a file of a cell, and its seconds.
+fn extent(cell: &CellSpec) -> (u64, f64) {
+    let each = cell.workload.file_bytes() / cell.workload.jobs.len() as u64;
+    (each, cell.workload.seconds().unwrap())
 }
 
 #[test]
@@ -248,27 +251,26 @@ fn completion_is_the_six_jobs_at_a_share_of_their_time() {
     let plan = completion(None);
     assert_eq!(plan.jobs.iter().map(|job| job.name.as_str()).collect::<String>(), "ABCDEF");
     assert_eq!((plan.jobs[2].title.as_str(), plan.rounds), ("C random 4 KiB writes, depth 32", 10));
-    let work = jobs_work(&plan, "B", "forebay-delay");
-    assert_eq!((work.extent.file_bytes, work.shape.cache_bytes), (320 * MIB, 64 * MIB));
-    assert!((work.extent.seconds - 1.8).abs() < 1e-9);
+    let work = jobs_of(&plan, "B", "forebay-delay");
+    assert_eq!((extent(work), work.budget_bytes), ((320 * MIB, 1.8), 64 * MIB));
     assert_eq!(work.settings, [("completion".to_owned(), "delay=1000".to_owned())]);
     let whole = completion(Some(1.0));
-    let work = jobs_work(&whole, "F", "forebay-adaptive-again");
-    assert_eq!((work.extent.file_bytes, work.extent.seconds), (2 * GIB, 60.0));
-    assert_eq!((work.shape.cache_bytes, work.shape.threads), (80 * MIB, 4));
+    let work = jobs_of(&whole, "F", "forebay-adaptive-again");
+    assert_eq!(extent(work), (2 * GIB, 60.0));
+    assert_eq!((work.budget_bytes, work.workload.jobs.len()), (80 * MIB, 4));
     let dirty = [("dirty_bytes", 64 * MIB), ("background_bytes", 32 * MIB)];
     let dirty = dirty.map(|(knob, bytes)| (knob.to_owned(), bytes.to_string()));
     assert_eq!(work.settings[..2], dirty);
-    assert_eq!(jobs_work(&whole, "F", "kernel-bounded").settings, []);
+    assert_eq!(jobs_of(&whole, "F", "kernel-bounded").settings, []);
     let least = completion(Some(0.0001));
-    let work = jobs_work(&least, "F", "forebay-adaptive");
-    assert_eq!((work.extent.file_bytes, work.shape.cache_bytes), (32 * MIB, 8 * MIB));
-    assert!(work.extent.seconds >= SHORTEST);
+    let work = jobs_of(&least, "F", "forebay-adaptive");
+    assert_eq!((extent(work).0, work.budget_bytes), (32 * MIB, 8 * MIB));
+    assert!(extent(work).1 >= SHORTEST);
     // Whatever the scale, the memory does not hold the file.
     for scale in [0.001, 0.005, 0.02, 0.1, 0.7] {
         let plan = completion(Some(scale));
-        let work = jobs_work(&plan, "A", "forebay-adaptive");
-        assert!(work.extent.file_bytes >= 4 * work.shape.cache_bytes, "{scale}");
+        let work = jobs_of(&plan, "A", "forebay-adaptive");
+        assert!(extent(work).0 >= 4 * work.budget_bytes, "{scale}");
     }
 }
 
@@ -276,7 +278,7 @@ fn completion_is_the_six_jobs_at_a_share_of_their_time() {
 fn a_job_on_a_device_has_the_arms_that_can_and_is_not_the_warm_up() {
     let plan = plan_of("completion", 0, &wish(Form::Full)).unwrap();
     let on_device: Vec<&Job> =
-        plan.jobs.iter().filter(|job| job.arms.iter().any(|arm| arm.work.wants_device())).collect();
+        plan.jobs.iter().filter(|job| job.arms.iter().any(|arm| arm.cell.wants_device())).collect();
     assert_eq!(on_device.len(), 1);
     assert_eq!(on_device[0].name, "E");
     let arms = names(on_device[0]);
@@ -285,11 +287,11 @@ fn a_job_on_a_device_has_the_arms_that_can_and_is_not_the_warm_up() {
         !arms.iter().any(|arm| arm.contains("prealloc") || arm.contains("declared")),
         "{arms:?}"
     );
-    let Work::Jobs(warm_up) = &plan.warm_up else { panic!("{:?}", plan.warm_up) };
-    assert!(warm_up.arm.is_bounded_kernel() && warm_up.shape.on == Ground::File);
+    let Cell::Jobs(warm_up) = &plan.warm_up else { panic!("{:?}", plan.warm_up) };
+    assert!(warm_up.arm.is_bounded_kernel() && !plan.warm_up.wants_device());
     assert!(plan.announcement()[0].contains("rounds, 1.8 s each, on files of 320 MiB"));
     let small = plan_of("completion", 0, &Wish { free_bytes: GIB, ..wish(Form::Full) }).unwrap();
-    assert_eq!(jobs_work(&small, "A", "forebay-adaptive").extent.file_bytes, 48 * MIB);
+    assert_eq!(extent(jobs_of(&small, "A", "forebay-adaptive")).0, 48 * MIB);
     assert!(small.notes[0].contains("smaller files (48 MiB, not 320)"), "{:?}", small.notes);
     let refused =
         plan_of("completion", 0, &Wish { free_bytes: 100 * MIB, ..wish(Form::Full) }).unwrap_err();
@@ -301,19 +303,18 @@ fn an_engine_s_setting_reaches_the_arms_that_have_none_of_their_own() {
     let settings = [("completion".to_owned(), "immediate".to_owned())];
     let wish = Wish { engine_settings: &settings, ..wish(Form::Full) };
     let plan = plan_of("completion", 0, &wish).unwrap();
-    let own = &jobs_work(&plan, "C", "forebay-delay").settings;
+    let own = &jobs_of(&plan, "C", "forebay-delay").settings;
     assert_eq!(own.last().unwrap().1, "delay=1000");
     assert!(
         plan.notes[0].starts_with("--set completion=immediate does not apply to forebay-delay, ")
     );
     let beside = plan_of("completion", 2, &wish).unwrap();
-    assert_eq!(jobs_work(&beside, "bulk-beside-sync", "forebay-time").settings, settings);
+    assert_eq!(jobs_of(&beside, "bulk-beside-sync", "forebay-time").settings, settings);
     let copy = plan_of("completion", 1, &wish).unwrap();
     assert!(!copy.warm_up.on_disk(), "the first is a bare copy");
-    let Work::Copies { settings: ref own, block_bytes, .. } = copy.jobs[0].arms[2].work else {
-        panic!()
-    };
-    assert_eq!((own[0].1.as_str(), own.len(), block_bytes), ("immediate", 3, 4096));
+    let Cell::Copies(copy) = &copy.jobs[0].arms[2].cell else { panic!() };
+    let own = &copy.settings;
+    assert_eq!((own[0].1.as_str(), own.len(), copy.block_bytes), ("immediate", 3, 4096));
 }
 
 #[test]
@@ -377,7 +378,8 @@ proptest! {
         if let Ok(plan) = plan_of("plug", 0, &wish) {
             prop_assert!(plan.data_bytes.unwrap() <= free / 4);
             for arm in plan.jobs.iter().flat_map(|job| &job.arms) {
-                let Work::Requests { spec, .. } = &arm.work else { unreachable!("requests alone") };
+                let Cell::Requests(cell) = &arm.cell else { unreachable!("requests alone") };
+                let spec = &cell.spec;
                 prop_assert!(spec.file_bytes.is_multiple_of(u64::from(spec.block_bytes)));
                 prop_assert!(spec.seconds >= SHORTEST);
             }
@@ -400,13 +402,12 @@ fn writers_write_as_much_in_every_job_with_two_ninths_of_it_as_memory() {
     let plan = plan_of("writeback", 0, &wish(Form::Full)).unwrap();
     assert_eq!(plan.jobs.len(), 6);
     for arm in plan.jobs.iter().flat_map(|job| &job.arms) {
-        let Work::Writers(work) = &arm.work else { panic!("no writers") };
-        assert_eq!((work.data_bytes(), work.budget_bytes), (1152 * MIB, 256 * MIB), "{}", arm.name);
-        assert_eq!(arm.work.wants_device(), arm.name.starts_with("raw-device"));
+        let (written, budget) = (arm.cell.written_bytes(), arm.cell.budget_bytes());
+        assert_eq!((written, budget), (1152 * MIB, Some(256 * MIB)), "{}", arm.name);
+        assert_eq!(arm.cell.wants_device(), arm.name.starts_with("raw-device"));
     }
-    let one = plan.jobs[0].arms.iter().find(|arm| arm.name == "forebay-one-context").unwrap();
-    let Work::Writers(work) = &one.work else { panic!("no writers") };
-    assert_eq!(work.settings, [("contexts".to_owned(), "1".to_owned())]);
+    let one = jobs_of(&plan, &plan.jobs[0].name, "forebay-one-context");
+    assert_eq!(one.settings, [("contexts".to_owned(), "1".to_owned())]);
     assert!(plan.announcement()[0].contains("1152 MiB each"), "{:?}", plan.announcement());
     let warm_up = plan.warm_up.written_bytes();
     assert!(warm_up > 0 && warm_up <= 1152 * MIB / 8, "{warm_up}");
@@ -417,7 +418,7 @@ fn writers_stay_within_their_room() {
     let most = |room, free_bytes| {
         let wish = Wish { free_bytes, room, ..wish(Form::Full) };
         let plan = plan_of("writeback", 1, &wish)?;
-        let works = plan.jobs.iter().flat_map(|job| &job.arms).map(|arm| arm.work.written_bytes());
+        let works = plan.jobs.iter().flat_map(|job| &job.arms).map(|arm| arm.cell.written_bytes());
         Ok::<_, PlanError>((works.max().unwrap(), plan.notes))
     };
     let (bytes, notes) = most(Room::Shared, GIB).unwrap();

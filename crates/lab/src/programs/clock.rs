@@ -7,14 +7,11 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 
 use super::Stage;
-use super::spec::{Probe, ProgramCell, RESIDENT_BYTES};
+use super::spec::ProgramCell;
 use crate::batching::{self, Counter};
 use crate::load::CellError;
 use crate::load::memory::resident_bytes;
 use crate::load::usage::Usage;
-
-/// Bytes of one write of [`Probe::Resident`].
-pub(super) const RESIDENT_BLOCK_BYTES: u64 = 65_536;
 
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
@@ -28,11 +25,7 @@ pub(super) enum Limit {
 impl Limit {
     /// The limit of each thread of a cell.
     pub(super) fn of(cell: &ProgramCell) -> Self {
-        let operations = match cell.load.probe {
-            Probe::Copy => Some(1),
-            Probe::Resident => Some(RESIDENT_BYTES.div_ceil(RESIDENT_BLOCK_BYTES)),
-            _ => cell.load.operations,
-        };
+        let operations = (cell.load.probe.operations)(&cell.load);
         operations.map_or_else(
             || Self::Time(Duration::from_secs_f64(cell.seconds)),
             |all| Self::Operations((all / u64::from(cell.load.threads)).max(1)),

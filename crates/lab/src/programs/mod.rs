@@ -4,22 +4,22 @@
 //! source, group --> engine --> files --> threads ready  [ operations ... last sync ]  --> close
 //! ```
 //!
-//! Each probe is a closure for one operation; `clock` runs it on its threads and measures what is
-//! in brackets. The standard library's arm uses the form that suits the program best: a group
-//! commit for the log, a thread for each task, writeback behind a bulk writer.
+//! Each probe is a file of `probes`, most with a closure for one operation. `clock` runs it on its
+//! threads and measures what is in brackets. The standard library's arm uses the form that suits
+//! the program best: a group commit for the log, a thread for each task, writeback behind a bulk
+//! writer.
 //!
 //! A cell changes its process: it joins a control group and counts system calls. So it runs in a
 //! process of its own. The page cache and the kernel's own threads are in no figure of a process.
 
 mod beside;
 mod clock;
-mod files;
 mod group_sync;
 mod memory_group;
+mod probe;
 mod probes;
 pub mod spec;
 mod store;
-mod tasks;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -28,13 +28,13 @@ use std::path::Path;
 use crate::batching::{self, Counter};
 use crate::cell::CellResult;
 use crate::load::CellError;
+use crate::load::data;
 use crate::load::memory::resident_bytes;
-use crate::load::raw::data;
 use crate::request::DATA_FILE;
 use crate::scratch::Stop;
 use clock::Measured;
 use memory_group::MemoryGroup;
-use spec::{Beside, CountCalls, Probe, ProgramCell, ProgramWay};
+use spec::{Beside, CountCalls, ProgramCell, ProgramWay};
 use store::Store;
 
 /// A cell that is about to run.
@@ -67,13 +67,7 @@ pub fn run(cell: &ProgramCell) -> Result<CellResult, CellError> {
         }
         joined => joined.and_then(Result::ok),
     };
-    let mut counted = match load.probe {
-        Probe::Files => vec![
-            ("commits of the journal", Counter::Commits),
-            ("flushes of the disk", Counter::Flushes),
-        ],
-        _ => Vec::new(),
-    };
+    let mut counted = load.probe.counters.to_vec();
     if cell.count_calls == CountCalls::On {
         counted.push(("system calls", Counter::SystemCalls));
     }
@@ -84,18 +78,7 @@ pub fn run(cell: &ProgramCell) -> Result<CellResult, CellError> {
     }
     let baseline_bytes = resident_bytes();
     let stage = Stage { cell, store: Store::new(cell)?, baseline_bytes };
-    let measured = match load.probe {
-        Probe::Put => probes::put(&stage),
-        Probe::Log => probes::log(&stage),
-        Probe::Tasks => tasks::run(&stage),
-        Probe::SmallSync => probes::small_sync(&stage),
-        Probe::Copy => probes::copy(&stage),
-        Probe::Create => probes::create(&stage),
-        Probe::Resident => probes::resident(&stage),
-        Probe::Commit => probes::commit(&stage),
-        Probe::ReadMiss => probes::read_miss(&stage),
-        Probe::Files => files::run(&stage),
-    }?;
+    let measured = (load.probe.run)(&stage)?;
     notes.extend(stage.store.shutdown()?);
     drop(group);
     Ok(CellResult { metrics: figures(cell, &measured), notes, detail: None })
@@ -127,25 +110,9 @@ fn figures(cell: &ProgramCell, measured: &Measured) -> BTreeMap<String, f64> {
         }
     };
     let (seconds, operations) = (measured.elapsed.as_secs_f64(), measured.operations as f64);
-    let [calls, commits, flushes] = measured.counted;
+    let [calls, ..] = measured.counted;
     put("elapsed_s", seconds);
-    if cell.load.probe == Probe::Files {
-        put("files_per_s", operations / seconds);
-        let thousands = operations / 1000.0;
-        for (name, count) in
-            [("commits_per_1000_files", commits), ("flushes_per_1000_files", flushes)]
-        {
-            if let Some(count) = count {
-                put(name, count as f64 / thousands);
-            }
-        }
-    } else {
-        put("operations_per_s", operations / seconds);
-        for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
-            let micros = measured.latencies.value_at_quantile(quantile) as f64 / 1000.0;
-            put(&format!("latency_{name}_us"), micros);
-        }
-    }
+    (cell.load.probe.figures)(measured, &mut put);
     if let Some(bytes) = measured.beside_bytes {
         put("beside_bytes_per_s", bytes as f64 / seconds);
     }

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Most threads of a cell, or tasks of an asynchronous one.
-pub const MOST_THREADS: u32 = 1024;
+pub use super::probe::Probe;
+pub(crate) use super::probe::{CPU, Pairs, Shown};
+use super::probe::{Writes, by_name};
 
 /// Description of one program cell.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -42,8 +43,9 @@ pub enum CountCalls {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProgramLoad {
-    /// Its kind.
-    pub probe: Probe,
+    /// The program itself.
+    #[serde(with = "by_name")]
+    pub probe: &'static Probe,
     /// Threads, or tasks of an asynchronous program.
     #[serde(default = "one")]
     pub threads: u32,
@@ -72,33 +74,6 @@ fn one() -> u32 {
     1
 }
 
-/// Kind of a program.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Probe {
-    /// Durable put of 16 KiB: temporary file, write, sync, close, rename, sync of the directory.
-    Put,
-    /// Threads that append records of 100 to 200 bytes to one log.
-    Log,
-    /// Asynchronous tasks that write 16 KiB to a file of their own and sync it.
-    Tasks,
-    /// A write of 4 KiB and its sync every 10 ms.
-    SmallSync,
-    /// Copy of one large file.
-    Copy,
-    /// New files of 4 KiB, closed and not synced.
-    Create,
-    /// Memory of the process after 48 MB were written and synced.
-    Resident,
-    /// A sync after 20 writes of 4 KiB to random pages.
-    Commit,
-    /// Random reads of 4 KiB from a file larger than the cache.
-    ReadMiss,
-    /// New files in several directories, written under temporary names and renamed, which become
-    /// durable together.
-    Files,
-}
-
 /// Another writer beside the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -123,7 +98,7 @@ pub enum ProgramWay {
     ForebaySurvive,
     /// Forebay, copying with `std::io::copy` over cursors.
     ForebayIoCopy,
-    /// A way of [`Probe::Files`].
+    /// A way of new files that become durable together.
     Files(FilesWay),
 }
 
@@ -192,24 +167,13 @@ impl ProgramWay {
 
     /// Whether it can run this program.
     #[must_use]
-    pub fn suits(self, probe: Probe) -> bool {
-        match self {
-            ProgramWay::Files(_) => probe == Probe::Files,
-            ProgramWay::ForebayIoCopy => probe == Probe::Copy,
-            ProgramWay::Std | ProgramWay::Forebay | ProgramWay::ForebaySurvive => {
-                probe != Probe::Files
-            }
-        }
+    pub fn suits(self, probe: &Probe) -> bool {
+        (probe.suits)(self)
     }
 }
 
-/// Bytes of the file that small syncs go to.
-pub const SMALL_FILE_BYTES: u64 = 1 << 20;
 /// Bytes of the file of commits.
 pub const COMMIT_FILE_BYTES: u64 = 64 << 20;
-
-/// Bytes that [`Probe::Resident`] writes.
-pub const RESIDENT_BYTES: u64 = 48_000_000;
 
 /// A file that is read is as many times the memory for data at least.
 const FILE_IN_MEMORIES: u64 = 4;
@@ -220,33 +184,29 @@ impl ProgramLoad {
     /// # Errors
     /// The first bound that does not hold.
     pub fn check(&self) -> Result<(), String> {
-        if !(1..=MOST_THREADS).contains(&self.threads) {
-            return Err(format!("{} threads: out of range (1 to {MOST_THREADS})", self.threads));
+        let Probe { name, most_threads, sized, reads_file, beside, .. } = self.probe;
+        if !(1..=*most_threads).contains(&self.threads) {
+            let threads = self.threads;
+            return Err(format!("{name}: {threads} threads: out of range (1 to {most_threads})"));
         }
         if self.every == 0 || self.operations == Some(0) {
             return Err("every and operations begin at 1".to_owned());
         }
-        let one_thread = matches!(
-            self.probe,
-            Probe::SmallSync | Probe::Copy | Probe::Resident | Probe::Commit | Probe::Files
-        );
-        if one_thread && self.threads > 1 {
-            return Err("this probe has one thread (leave threads out)".to_owned());
+        let has_beside = self.beside != Beside::Nothing;
+        if has_beside && !beside.contains(&self.beside) {
+            return Err(format!("{name} has no such writer beside it (leave beside out)"));
         }
-        let large =
-            matches!(self.probe, Probe::Copy | Probe::ReadMiss) || self.beside != Beside::Nothing;
-        if large != (self.file_mib > 0) {
-            return Err("copy, read-miss and beside need file_mib, the others have none".to_owned());
+        if (*reads_file || has_beside) != (self.file_mib > 0) {
+            let what = "a program that reads a file, or with a writer beside it, needs file_mib; \
+                        the others have none";
+            return Err(what.to_owned());
         }
-        match (self.beside, self.probe) {
-            (Beside::Nothing, _) | (_, Probe::SmallSync) | (Beside::Dd, Probe::Files) => {}
-            _ => return Err("only small-sync has a writer beside it, and files has dd".to_owned()),
+        let has_sizes = (1..=self.sizes.1).contains(&self.sizes.0) && self.operations.is_some();
+        match (sized, has_sizes) {
+            (true, false) => Err(format!("{name} needs operations and sizes")),
+            (false, _) if self.sizes != (0, 0) => Err(format!("{name} has no sizes")),
+            _ => Ok(()),
         }
-        let sized = (1..=self.sizes.1).contains(&self.sizes.0) && self.operations.is_some();
-        if sized != (self.probe == Probe::Files) || (!sized && self.sizes != (0, 0)) {
-            return Err("files needs operations and sizes, the others have no sizes".to_owned());
-        }
-        Ok(())
     }
 
     /// The same program with a share of its operations and of its large file.
@@ -278,40 +238,38 @@ impl ProgramLoad {
         (self.memory_mib > 0).then_some(self.memory_mib << 20)
     }
 
-    /// Whether it makes many files. They stay until the end of the comparison: ext4 slows
-    /// down for minutes after thousands of unlinks.
+    /// Whether its files stay until the end of the comparison.
     #[must_use]
     pub fn keeps_files(&self) -> bool {
-        matches!(self.probe, Probe::Put | Probe::Create | Probe::Files)
+        self.probe.keeps_files
     }
 
     /// Whether all its cells share a large file: one that it reads, or that `dd` writes beside
     /// files that stay.
     #[must_use]
     pub fn shares_source(&self) -> bool {
-        matches!(self.probe, Probe::Copy | Probe::ReadMiss)
-            || (self.keeps_files() && self.beside == Beside::Dd)
+        self.probe.reads_file || (self.keeps_files() && self.beside == Beside::Dd)
     }
 
     /// Bytes it writes, if that number is fixed.
     #[must_use]
     pub fn written_bytes(&self) -> u64 {
-        let operations = self.operations.unwrap_or(0);
-        match self.probe {
-            Probe::Put => operations * 16_384,
-            Probe::Create => operations * 4096,
-            Probe::Copy => self.file_bytes(),
-            Probe::Resident => RESIDENT_BYTES,
-            Probe::Files => operations * u64::midpoint(self.sizes.0, self.sizes.1),
-            Probe::Log | Probe::Tasks | Probe::SmallSync | Probe::Commit | Probe::ReadMiss => 0,
+        match self.probe.writes {
+            Writes::Fixed(bytes) => bytes(self),
+            Writes::Nothing | Writes::ForATime => 0,
         }
     }
 
     /// Whether it, or a writer beside it, writes what it can in a time.
     #[must_use]
     pub fn writes_for_a_time(&self) -> bool {
-        matches!(self.probe, Probe::Log | Probe::Tasks | Probe::SmallSync | Probe::Commit)
-            || self.beside != Beside::Nothing
+        matches!(self.probe.writes, Writes::ForATime) || self.beside != Beside::Nothing
+    }
+
+    /// Whether it ends by itself, and not with the time of its cell.
+    #[must_use]
+    pub fn ends_itself(&self) -> bool {
+        self.probe.ends_itself
     }
 
     /// Bytes on the disk at once, at most, as far as they are fixed.
@@ -325,9 +283,9 @@ impl ProgramLoad {
 mod tests {
     use super::*;
 
-    fn load(probe: Probe) -> ProgramLoad {
+    fn load(name: &str) -> ProgramLoad {
         ProgramLoad {
-            probe,
+            probe: Probe::by_name(name).unwrap(),
             threads: 1,
             every: 1,
             operations: None,
@@ -340,25 +298,28 @@ mod tests {
 
     #[test]
     fn a_load_that_cannot_run_is_refused() {
-        assert_eq!(load(Probe::Put).check(), Ok(()));
-        let copy = ProgramLoad { file_mib: 64, ..load(Probe::Copy) };
+        assert_eq!(load("put").check(), Ok(()));
+        let copy = ProgramLoad { file_mib: 64, ..load("copy") };
         assert_eq!(copy.check(), Ok(()));
-        let files = ProgramLoad { sizes: (1, 9), operations: Some(3), ..load(Probe::Files) };
+        let files = ProgramLoad { sizes: (1, 9), operations: Some(3), ..load("files") };
         assert_eq!(files.check(), Ok(()));
         let beside = ProgramLoad { beside: Beside::Dd, file_mib: 64, ..files };
         assert_eq!(beside.check(), Ok(()));
         for (load, expected) in [
-            (ProgramLoad { threads: 0, ..load(Probe::Put) }, "1 to 1024"),
-            (ProgramLoad { every: 0, ..load(Probe::Log) }, "begin at 1"),
-            (ProgramLoad { threads: 2, ..copy }, "one thread"),
-            (load(Probe::Copy), "need file_mib"),
-            (ProgramLoad { file_mib: 64, ..load(Probe::Put) }, "the others have none"),
-            (ProgramLoad { beside: Beside::Dd, file_mib: 64, ..load(Probe::Log) }, "small-sync"),
-            (ProgramLoad { beside: Beside::Bulk, ..beside }, "files has dd"),
-            (ProgramLoad { threads: 2, ..files }, "one thread"),
+            (ProgramLoad { threads: 0, ..load("put") }, "1 to 1024"),
+            (ProgramLoad { every: 0, ..load("log") }, "begin at 1"),
+            (ProgramLoad { threads: 2, ..copy }, "1 to 1)"),
+            (load("copy"), "needs file_mib"),
+            (ProgramLoad { file_mib: 64, ..load("put") }, "the others have none"),
+            (
+                ProgramLoad { beside: Beside::Dd, file_mib: 64, ..load("log") },
+                "log has no such writer",
+            ),
+            (ProgramLoad { beside: Beside::Bulk, ..beside }, "files has no such writer"),
+            (ProgramLoad { threads: 2, ..files }, "1 to 1)"),
             (ProgramLoad { operations: None, ..files }, "needs operations and sizes"),
             (ProgramLoad { sizes: (9, 1), ..files }, "needs operations and sizes"),
-            (ProgramLoad { sizes: (1, 9), ..load(Probe::Put) }, "have no sizes"),
+            (ProgramLoad { sizes: (1, 9), ..load("put") }, "put has no sizes"),
         ] {
             let refused = load.check().unwrap_err();
             assert!(refused.contains(expected), "{refused}");
@@ -367,10 +328,10 @@ mod tests {
 
     #[test]
     fn a_share_keeps_a_file_larger_than_the_memory() {
-        let whole = ProgramLoad { file_mib: 1024, memory_mib: 64, ..load(Probe::ReadMiss) };
+        let whole = ProgramLoad { file_mib: 1024, memory_mib: 64, ..load("read-miss") };
         assert_eq!(whole.scaled(0.5).file_mib, 512);
         assert_eq!(whole.scaled(0.01).file_mib, 256);
-        let put = ProgramLoad { threads: 32, operations: Some(6400), ..load(Probe::Put) };
+        let put = ProgramLoad { threads: 32, operations: Some(6400), ..load("put") };
         assert_eq!(put.scaled(0.5).operations, Some(3200));
         assert_eq!(put.scaled(0.001).operations, Some(32), "one for each thread at least");
     }

@@ -6,48 +6,31 @@ use crate::batching::PREFIX;
 use crate::schema::{Document, Part, PartJob};
 
 use super::Block;
+use super::column::{Cell, Column, column};
 use super::figures::{per_io, percent, size};
-use super::table::{Column, Table, column, mean_of};
+use super::reader::Reader;
+use super::table::Table;
 
 const SUBMISSION: &[Column] = &[
-    column(24, "", "arm"),
-    column(6, "reqs /", "unplug"),
-    column(5, "", "asked"),
-    column(7, "", "plugged"),
-    column(6, "sched-", "uled"),
-    column(5, "bios", "/ req"),
-    column(6, "", "bytes"),
-    column(5, "own /", "bell"),
-];
-
-/// In the order of the columns, but for the last.
-const SUBMISSION_METRICS: &[(&str, Shown)] = &[
-    ("requests_per_unplug", per_io),
-    ("unplug_asked_share", percent),
-    ("plugged_share", percent),
-    ("insert_share", percent),
-    ("bios_per_request", per_io),
-    ("request_bytes", size),
+    column(24, "", "arm", Cell::Label),
+    column(6, "reqs /", "unplug", Cell::Mean("kernel_requests_per_unplug", per_io)),
+    column(5, "", "asked", Cell::Mean("kernel_unplug_asked_share", percent)),
+    column(7, "", "plugged", Cell::Mean("kernel_plugged_share", percent)),
+    column(6, "sched-", "uled", Cell::Mean("kernel_insert_share", percent)),
+    column(5, "bios", "/ req", Cell::Mean("kernel_bios_per_request", per_io)),
+    column(6, "", "bytes", Cell::Mean("kernel_request_bytes", size)),
+    column(5, "own /", "bell", Cell::Mean("requests_per_doorbell", per_io)),
 ];
 
 const COMPLETION: &[Column] = &[
-    column(24, "", "arm"),
-    column(6, "reqs /", "run"),
-    column(6, "bios /", "run"),
-    column(6, "bios /", "worker"),
-    column(6, "items", "/ task"),
-    column(6, "CQEs /", "enter"),
-    column(6, "pages/", "wback"),
-    column(5, "own /", "run"),
-];
-
-const COMPLETION_METRICS: &[(&str, Shown)] = &[
-    ("requests_per_run", per_io),
-    ("bios_per_run", per_io),
-    ("bios_per_worker_run", per_io),
-    ("task_work_per_run", per_io),
-    ("completions_per_enter", per_io),
-    ("writeback_pages_per_run", per_io),
+    column(24, "", "arm", Cell::Label),
+    column(6, "reqs /", "run", Cell::Mean("kernel_requests_per_run", per_io)),
+    column(6, "bios /", "run", Cell::Mean("kernel_bios_per_run", per_io)),
+    column(6, "bios /", "worker", Cell::Mean("kernel_bios_per_worker_run", per_io)),
+    column(6, "items", "/ task", Cell::Mean("kernel_task_work_per_run", per_io)),
+    column(6, "CQEs /", "enter", Cell::Mean("kernel_completions_per_enter", per_io)),
+    column(6, "pages/", "wback", Cell::Mean("kernel_writeback_pages_per_run", per_io)),
+    column(5, "own /", "run", Cell::Mean("bios_per_run", per_io)),
 ];
 
 const LEGEND: &str = "Counted in the kernel on the disk of the files, other work on it included. asked = unplugs \
@@ -55,8 +38,6 @@ const LEGEND: &str = "Counted in the kernel on the disk of the files, other work
                       requests made; scheduled = of those issued, some merged since; run = one interrupt; worker = one run of a completion worker, of any disk; \
                       task = one run of task work; wback = one call that writes pages back (but on ext4 of the background alone); own = what the arm counts itself: \
                       requests per doorbell, and bios (of the kernel's arms: CQEs) ended in one go";
-
-type Shown = fn(f64) -> String;
 
 /// A group of a job file.
 #[derive(Clone, Copy, Debug)]
@@ -67,18 +48,10 @@ pub(super) struct Group<'a> {
     pub(super) rows: &'a str,
 }
 
-/// Of which rows a line is.
-#[derive(Debug)]
-struct Line<'a> {
-    label: String,
-    job: &'a str,
-    arm: &'a str,
-}
-
 /// Both tables for each job of a part; nothing where none of it was counted.
 pub(super) fn batching(document: &Document, part: &Part) -> Vec<Block> {
-    let jobs = part.jobs.iter().filter(|job| is_counted(document, &job.name));
-    let mut blocks: Vec<Block> = jobs.flat_map(|job| of_job(document, job)).collect();
+    let jobs = Reader::all(document, part).filter(|reader| is_counted(*reader));
+    let mut blocks: Vec<Block> = jobs.flat_map(of_job).collect();
     if !blocks.is_empty() {
         blocks.push(Block::Text(LEGEND.to_owned()));
     }
@@ -88,59 +61,43 @@ pub(super) fn batching(document: &Document, part: &Part) -> Vec<Block> {
 /// The same of the groups of `run`, a line for each of those that were counted, as they are
 /// printed.
 pub(super) fn of_run(document: &Document, groups: &[Group<'_>]) -> Vec<String> {
-    let counted = groups.iter().filter(|group| is_counted(document, group.rows));
-    let lines: Vec<Line<'_>> = counted
-        .flat_map(|group| {
-            let arms = document.arms_of(group.rows).into_iter();
-            arms.map(|arm| Line { label: group.name.to_owned(), job: group.rows, arm })
-        })
-        .collect();
-    if lines.is_empty() {
+    let job = |group: &Group<'_>| PartJob {
+        name: group.rows.to_owned(),
+        title: group.name.to_owned(),
+        ..PartJob::default()
+    };
+    let part = &Part { jobs: groups.iter().map(job).collect(), ..Part::default() };
+    let counted: Vec<_> =
+        Reader::all(document, part).filter(|reader| is_counted(*reader)).collect();
+    if counted.is_empty() {
         return Vec::new();
     }
     let mut printed = vec![String::new(), "Did the kernel batch?".to_owned()];
-    printed.extend(tables(document, &lines).iter().flat_map(Table::text));
+    for columns in [SUBMISSION, COMPLETION] {
+        let mut all = Table::of_arms(columns, counted[0], &[]);
+        for reader in &counted {
+            let mut lines = Table::of_arms(columns, *reader, &reader.arms()).lines;
+            lines.iter_mut().for_each(|line| line[0].clone_from(&reader.job.title));
+            all.lines.extend(lines);
+        }
+        printed.extend(all.text());
+    }
     printed.extend(super::folded(LEGEND));
     printed
 }
 
-fn is_counted(document: &Document, job: &str) -> bool {
-    document.rows.iter().any(|row| row.job == job && row.metric.starts_with(PREFIX))
+fn is_counted(reader: Reader<'_>) -> bool {
+    let rows = &reader.document.rows;
+    rows.iter().any(|row| row.job == reader.job.name && row.metric.starts_with(PREFIX))
 }
 
-fn of_job(document: &Document, job: &PartJob) -> Vec<Block> {
-    let title = match job.title.as_str() {
+fn of_job(reader: Reader<'_>) -> [Block; 4] {
+    let title = match reader.job.title.as_str() {
         "" => "Did the kernel batch?".to_owned(),
         title => format!("Did the kernel batch? {title}:"),
     };
-    let arms = document.arms_of(&job.name).into_iter();
-    let lines: Vec<Line<'_>> =
-        arms.map(|arm| Line { label: super::label(arm), job: &job.name, arm }).collect();
-    let [submission, completion] = tables(document, &lines);
-    vec![Block::Gap, Block::Text(title), Block::Table(submission), Block::Table(completion)]
-}
-
-fn tables(document: &Document, lines: &[Line<'_>]) -> [Table; 2] {
-    [
-        table(document, lines, SUBMISSION, (SUBMISSION_METRICS, "requests_per_doorbell")),
-        table(document, lines, COMPLETION, (COMPLETION_METRICS, "bios_per_run")),
-    ]
-}
-
-fn table(
-    document: &Document,
-    lines: &[Line<'_>],
-    columns: &'static [Column],
-    (metrics, own): (&[(&str, Shown)], &str),
-) -> Table {
-    let cells = |line: &Line<'_>| {
-        let row = |metric: &str| document.row_of(line.job, line.arm, metric);
-        let counted =
-            metrics.iter().map(|(name, shown)| mean_of(row(&format!("{PREFIX}{name}")), *shown));
-        let own = std::iter::once(mean_of(row(own), per_io));
-        std::iter::once(line.label.clone()).chain(counted).chain(own).collect()
-    };
-    Table { columns: columns.into(), lines: lines.iter().map(cells).collect() }
+    let table = |columns| Block::Table(Table::of_arms(columns, reader, &reader.arms()));
+    [Block::Gap, Block::Text(title), table(SUBMISSION), table(COMPLETION)]
 }
 
 #[cfg(test)]
@@ -169,8 +126,6 @@ mod tests {
         for columns in [SUBMISSION, COMPLETION] {
             assert_fits(columns);
         }
-        assert_eq!(SUBMISSION.len(), SUBMISSION_METRICS.len() + 2);
-        assert_eq!(COMPLETION.len(), COMPLETION_METRICS.len() + 2);
     }
 
     #[test]
@@ -195,13 +150,5 @@ mod tests {
         assert_eq!(of_run(&document, &[GROUP]), [""; 0]);
         let job = PartJob { name: "job".into(), ..PartJob::default() };
         assert!(batching(&document, &Part { jobs: vec![job], ..Part::default() }).is_empty());
-    }
-
-    #[test]
-    fn every_metric_that_is_shown_is_one() {
-        let shown = SUBMISSION_METRICS.iter().chain(COMPLETION_METRICS);
-        for (name, _) in shown {
-            assert!(crate::metric::find(&format!("{PREFIX}{name}")).is_some(), "{name}");
-        }
     }
 }

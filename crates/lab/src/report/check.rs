@@ -3,22 +3,21 @@
 use crate::check::{Agreement, Fio, Itself, MOST_FALSE, Mark, Said};
 
 use super::figures::{percent, three_digits};
-use super::table::{Column, Table, column, with_interval};
+use super::table::{Head, Table, head, with_interval};
 use super::{Block, Format, written};
-use crate::statistics::Verdict;
 
-static FIO_COLUMNS: [Column; 7] = [
-    column(23, "", "load"),
-    column(4, "", "what"),
-    column(5, "", "lab"),
-    column(5, "", "fio"),
-    column(16, "", "lab / fio"),
-    column(5, "", "floor"),
-    column(5, "", ""),
+const FIO_HEADS: [Head; 7] = [
+    head(23, "", "load"),
+    head(4, "", "what"),
+    head(5, "", "lab"),
+    head(5, "", "fio"),
+    head(16, "", "lab / fio"),
+    head(5, "", "floor"),
+    head(5, "", ""),
 ];
 
-static ITSELF_COLUMNS: [Column; 4] =
-    [column(24, "", "what"), column(16, "", "ratio"), column(6, "", "p"), column(10, "", "said")];
+const ITSELF_HEADS: [Head; 4] =
+    [head(24, "", "what"), head(16, "", "ratio"), head(6, "", "p"), head(10, "", "said")];
 
 /// Our load generator beside fio. Ends with a newline.
 #[must_use]
@@ -28,7 +27,7 @@ pub fn fio(found: &Fio, format: Format) -> String {
         [Mark::Agree, Mark::WithinNoise, Mark::Apart].map(|mark| found.marked(mark));
     let blocks = [
         Block::Lines(vec![format!("Forebay's load generator beside {}, on one file", found.version)]),
-        Block::Table(Table { columns: FIO_COLUMNS.as_slice().into(), lines }),
+        Block::Table(Table { heads: FIO_HEADS.into(), lines }),
         Block::Text(format!(
             "Of {} figures {agree} agree within 5 %, {noise} within the noise floor (noise), {apart} do not (APART).",
             found.agreements.len()
@@ -76,7 +75,7 @@ pub fn itself(found: &Itself, format: Format) -> String {
         Block::Lines(vec![
             "Requests per second of an arm against itself, and of a slower device".to_owned(),
         ]),
-        Block::Table(Table { columns: ITSELF_COLUMNS.as_slice().into(), lines }),
+        Block::Table(Table { heads: ITSELF_HEADS.into(), lines }),
         Block::Text(format!(
             "Of {} comparisons of an arm with itself {} were shown as a difference; {MOST_FALSE} may be. A device \
              that is 5 % slower was found {} times of {}.",
@@ -91,20 +90,17 @@ pub fn itself(found: &Itself, format: Format) -> String {
 
 fn itself_line(said: &Said) -> Vec<String> {
     let comparison = &said.comparison;
-    let word = match comparison.verdict {
-        Verdict::Better => "better",
-        Verdict::Worse => "worse",
-        Verdict::NotShown => "not shown",
-    };
     let p = format!("{:.4}", comparison.p);
-    vec![said.title.clone(), with_interval(comparison), p, word.to_owned()]
+    let verdict = comparison.verdict.name().to_owned();
+    vec![said.title.clone(), with_interval(comparison), p, verdict]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::table::assert_fits;
+    use crate::report::table::assert_heads_fit;
     use crate::schema::Comparison;
+    use crate::statistics::Verdict;
 
     fn comparison(job: &str, metric: &str) -> Comparison {
         Comparison {
@@ -122,8 +118,8 @@ mod tests {
 
     #[test]
     fn what_agrees_and_what_does_not_is_told() {
-        assert_fits(&FIO_COLUMNS);
-        assert_fits(&ITSELF_COLUMNS);
+        assert_heads_fit(&FIO_HEADS);
+        assert_heads_fit(&ITSELF_HEADS);
         let one = |metric, mark| Agreement {
             comparison: comparison("buffered write 128k 32", metric),
             lab: 104_000.0,

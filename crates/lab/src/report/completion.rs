@@ -2,12 +2,15 @@
 //! kernel's own delay of completions was argued about, a column for each policy; then the job's
 //! arms, the kernel's with them, against the best bounded one of those.
 
-use crate::schema::{Against, Document, Part, PartJob, Row};
+use crate::schema::{Against, Document, Part, Row};
 use crate::statistics::Verdict;
 
-use super::figures::{delta, plain, size, time, with_deviation};
-use super::table::{Column, Table, absent, column, marked, mean_of, spread_of};
-use super::{Block, of_arms, to_base};
+use super::Block;
+use super::column::{Cell, Column, RATIO, column};
+use super::figures::{delta, plain, time, with_deviation};
+use super::files::{MEMORY, RATE, SYNC};
+use super::reader::Reader;
+use super::table::{Head, Table, absent, head, marked};
 
 /// What the columns are of; a delta is to the first.
 pub(super) const POLICIES: [&str; 3] = ["forebay-delay", "forebay-immediate", ADAPTIVE];
@@ -18,38 +21,41 @@ pub(super) const ADAPTIVE: &str = "forebay-adaptive";
 /// The same bytes in large pieces: another job, so it is compared with nobody's rate.
 const REFERENCE: &str = "kernel-direct-1m";
 
-const BLOCK: &[Column] = &[
-    column(15, "", ""),
-    column(12, "", "delay"),
-    column(12, "", "immediate"),
-    column(8, "", "delta"),
-    column(12, "", "adaptive"),
-    column(8, "", "delta"),
+const BLOCK: [Head; 6] = [
+    head(15, "", ""),
+    head(12, "", "delay"),
+    head(12, "", "immediate"),
+    head(8, "", "delta"),
+    head(12, "", "adaptive"),
+    head(8, "", "delta"),
 ];
 
 const ARMS: &[Column] = &[
-    column(24, "", "arm"),
-    column(9, "", "MB/s"),
-    column(17, "", "ratio [95 %]"),
-    column(6, "", "memory"),
-    column(5, "", "p99"),
-    column(6, "system", "cs/GiB"),
+    column(24, "", "arm", Cell::Arm),
+    RATE,
+    RATIO,
+    MEMORY,
+    column(5, "", "p99", Cell::Mean("write_latency_p99_us", time)),
+    column(6, "system", "cs/GiB", Cell::Mean("system_context_switches_per_gib", plain)),
 ];
 
+/// The place of the ratio among them.
+const RATIO_AT: usize = 2;
+
 const BESIDE: &[Column] = &[
-    column(24, "", "arm"),
-    column(9, "bulk", "MB/s"),
-    column(5, "sync", "p50"),
-    column(5, "sync", "p99"),
-    column(17, "sync p99", "ratio [95 %]"),
-    column(6, "", "memory"),
+    column(24, "", "arm", Cell::Arm),
+    column(9, "bulk", "MB/s", Cell::Spread("write_bytes_per_s", 1e6)),
+    column(5, "sync", "p50", Cell::Mean("sync_probe_p50_us", time)),
+    SYNC,
+    column(17, "sync p99", "ratio [95 %]", Cell::ToBase),
+    MEMORY,
 ];
 
 const COPIES: &[Column] = &[
-    column(24, "", "arm"),
-    column(12, "", "ns per call"),
-    column(17, "", "ratio [95 %]"),
-    column(8, "", "MB/s"),
+    column(24, "", "arm", Cell::Arm),
+    column(12, "", "ns per call", Cell::Spread("ns_per_io", 1.0)),
+    RATIO,
+    column(8, "", "MB/s", Cell::Mean("write_bytes_per_s", |bytes| plain(bytes / 1e6))),
 ];
 
 const LEGEND: &str = "cs = context switches, of the whole system unless own; io = one of the caller's. bios/run: of \
@@ -97,37 +103,24 @@ const REST: [Line; 10] = [
 /// Both tables of each job that ran.
 pub(super) fn completion(document: &Document, part: &Part) -> Vec<Block> {
     let mut blocks = Vec::new();
-    for job in part.jobs.iter().filter(|job| ran(document, job)) {
-        let reads = POLICIES
-            .iter()
-            .any(|arm| document.row_of(&job.name, arm, "read_bytes_per_s").is_some());
+    for reader in Reader::ran(document, part) {
+        let reads = POLICIES.iter().any(|arm| reader.row(arm, "read_bytes_per_s").is_some());
         let own: &[Line] = if reads { &MIXED } else { &WRITES };
-        let lines = own.iter().chain(&REST).filter_map(|line| block_line(document, job, line));
+        let lines = own.iter().chain(&REST).filter_map(|line| block_line(reader, line));
         let lines: Vec<_> = lines.collect();
-        let arm = |arm: &str| {
-            let row = |metric: &str| document.row_of(&job.name, arm, metric);
-            vec![
-                arm.to_owned(),
-                spread_of(row("write_bytes_per_s"), 1e6),
-                if arm == REFERENCE {
-                    "reference".to_owned()
-                } else {
-                    to_base(document, part, job, arm)
-                },
-                mean_of(row("peak_memory_bytes"), size),
-                mean_of(row("write_latency_p99_us"), time),
-                mean_of(row("system_context_switches_per_gib"), plain),
-            ]
-        };
-        blocks.extend([Block::Gap, Block::Text(job.title.clone())]);
+        blocks.extend([Block::Gap, Block::Text(reader.job.title.clone())]);
         if !lines.is_empty() {
-            blocks.extend([Block::Table(Table { columns: BLOCK.into(), lines }), Block::Gap]);
+            blocks.extend([Block::Table(Table { heads: BLOCK.into(), lines }), Block::Gap]);
         }
-        blocks.extend(of_arms(document, part, job, ARMS, arm));
-        blocks.extend(to_reference(document, job).map(Block::Text));
+        let mut table = Table::of_arms(ARMS, reader, &reader.arms());
+        if let Some(line) = table.lines.iter_mut().find(|line| line[0] == REFERENCE) {
+            line[RATIO_AT] = "reference".to_owned();
+        }
+        blocks.extend([Block::Table(table), Block::Text(reader.noise())]);
+        blocks.extend(to_reference(reader).map(Block::Text));
     }
     blocks.push(Block::Gap);
-    let referred = part.jobs.iter().any(|job| document.arms_of(&job.name).contains(&REFERENCE));
+    let referred = Reader::all(document, part).any(|reader| reader.arms().contains(&REFERENCE));
     let reference = if referred { format!(". {REFERENCE_LEGEND}") } else { String::new() };
     blocks.push(Block::Text(format!("{LEGEND}{reference}")));
     blocks
@@ -135,61 +128,24 @@ pub(super) fn completion(document: &Document, part: &Part) -> Vec<Block> {
 
 /// A line for each arm of a bulk writer beside one that syncs.
 pub(super) fn beside(document: &Document, part: &Part) -> Vec<Block> {
-    let mut blocks = Vec::new();
-    for job in part.jobs.iter().filter(|job| ran(document, job)) {
-        let line = |arm: &str| {
-            let row = |metric: &str| document.row_of(&job.name, arm, metric);
-            vec![
-                arm.to_owned(),
-                spread_of(row("write_bytes_per_s"), 1e6),
-                mean_of(row("sync_probe_p50_us"), time),
-                mean_of(row("sync_probe_p99_us"), time),
-                to_base(document, part, job, arm),
-                mean_of(row("peak_memory_bytes"), size),
-            ]
-        };
-        blocks.extend(of_arms(document, part, job, BESIDE, line));
-    }
-    blocks
+    Reader::ran(document, part).flat_map(|reader| reader.of_arms(BESIDE)).collect()
 }
 
 /// A line for each arm, a table for each size of a copy.
 pub(super) fn copies(document: &Document, part: &Part) -> Vec<Block> {
-    let mut blocks = Vec::new();
-    for job in part.jobs.iter().filter(|job| ran(document, job)) {
-        let line = |arm: &str| {
-            let row = |metric: &str| document.row_of(&job.name, arm, metric);
-            vec![
-                arm.to_owned(),
-                spread_of(row("ns_per_io"), 1.0),
-                to_base(document, part, job, arm),
-                row("write_bytes_per_s").map_or_else(absent, |row| plain(row.mean / 1e6)),
-            ]
-        };
-        blocks.extend([Block::Gap, Block::Text(format!("{}:", job.title))]);
-        blocks.extend(of_arms(document, part, job, COPIES, line));
-    }
-    blocks
-}
-
-pub(super) fn ran(document: &Document, job: &PartJob) -> bool {
-    document.rows.iter().any(|row| row.job == job.name)
+    Reader::ran(document, part).flat_map(|reader| reader.titled(COPIES)).collect()
 }
 
 /// What the switches of the system are against those of the same bytes in large pieces.
-fn to_reference(document: &Document, job: &PartJob) -> Option<String> {
+fn to_reference(reader: Reader<'_>) -> Option<String> {
     let pair = Against { arm: ADAPTIVE, base: REFERENCE };
-    let found = document.compared(&job.name, "system_context_switches_per_gib", pair)?;
+    let found = reader.compared("system_context_switches_per_gib", pair)?;
     Some(format!("cs/GiB of {ADAPTIVE} against {REFERENCE}: {}", marked(Some(found))))
 }
 
 /// None where nobody has the metric.
-fn block_line(
-    document: &Document,
-    job: &PartJob,
-    (name, metric, unit): &Line,
-) -> Option<Vec<String>> {
-    let rows = POLICIES.map(|arm| document.row_of(&job.name, arm, metric));
+fn block_line(reader: Reader<'_>, (name, metric, unit): &Line) -> Option<Vec<String>> {
+    let rows = POLICIES.map(|arm| reader.row(arm, metric));
     rows.iter().any(Option::is_some).then_some(())?;
     let value = |row: Option<&Row>| {
         row.map_or_else(absent, |row| {
@@ -199,7 +155,7 @@ fn block_line(
     let to_first = |place: usize| {
         let change = rows[place].zip(rows[0]).map(|(row, first)| delta(row.mean, first.mean));
         let pair = Against { arm: POLICIES[place], base: POLICIES[0] };
-        let compared = document.compared(&job.name, metric, pair);
+        let compared = reader.compared(metric, pair);
         let shown = compared.is_some_and(|found| found.verdict != Verdict::NotShown);
         change.map_or_else(absent, |change| if shown { change } else { format!("~{change}") })
     };
@@ -221,15 +177,17 @@ mod tests {
     use crate::compare::Measured;
     use crate::compare::judge::{Judging, judge};
     use crate::manifest::Manifest;
-    use crate::report::table::assert_fits;
+    use crate::report::table::{assert_fits, assert_heads_fit};
     use crate::report::{Format, comparison};
+    use crate::schema::PartJob;
     use crate::suite::{Base, Pair, TableKind};
 
     #[test]
     fn the_columns_fit_the_width() {
-        for columns in [BLOCK, ARMS, BESIDE, COPIES] {
+        for columns in [ARMS, BESIDE, COPIES] {
             assert_fits(columns);
         }
+        assert_heads_fit(&BLOCK);
         let lines = WRITES.iter().chain(&MIXED).chain(&REST);
         for (name, metric, unit) in lines {
             assert!(name.len() <= 15 && *unit >= 1.0, "{name}");

@@ -36,7 +36,7 @@ pub(super) fn delta(value: f64, first: f64) -> String {
 }
 
 /// `0.09`, `36.2`, `4333`, `26.9k`, `3.68M`: at most 5 characters.
-pub(super) fn three_digits(value: f64) -> String {
+pub(crate) fn three_digits(value: f64) -> String {
     let units = [(1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T")];
     let most = |unit: &str| if unit.is_empty() { 9999.5 } else { 999.5 };
     let found = units.iter().find(|(size, unit)| value / size < most(unit));
@@ -47,6 +47,11 @@ pub(super) fn three_digits(value: f64) -> String {
         figure if figure < 99.95 => format!("{figure:.1}{unit}"),
         figure => format!("{figure:.0}{unit}"),
     }
+}
+
+/// Millions of bytes, with three digits.
+pub(crate) fn megabytes(bytes: f64) -> String {
+    three_digits(bytes / 1e6)
 }
 
 /// A mark of a scale, without digits that say nothing: `0.5`, `1.25`, `200`, `3M`.
@@ -106,12 +111,12 @@ pub(super) fn per_io(value: f64) -> String {
 }
 
 /// As [`bytes`] in a table: `66MiB`, in at most 6 characters below a petabyte.
-pub(super) fn size(value: f64) -> String {
+pub(crate) fn size(value: f64) -> String {
     bytes(value).replace(' ', "")
 }
 
 /// As [`microseconds`] in a table: `410ms`, in at most 5 characters up to a year.
-pub(super) fn time(value: f64) -> String {
+pub(crate) fn time(value: f64) -> String {
     microseconds(value).replace(' ', "")
 }
 

@@ -5,68 +5,56 @@ use crate::arm::Arm;
 use crate::compare::judge::THROUGHPUT;
 use crate::schema::{Document, Part};
 
+use super::Block;
+use super::column::{Cell, Column, RATIO, column};
 use super::figures::{count, per_io, size, time};
-use super::table::{Column, Table, column, label, mean_of, spread_of};
-use super::{Block, of_arms, to_base};
+use super::reader::Reader;
+use super::table::Table;
 
 /// Below the second table.
 const COSTS_LEGEND: &str = "cs: context switches of the arm's process and of the whole system; \
     bells: system calls that submit requests; written / asked: bytes of the device per byte of the caller";
 
-/// The widths, with the spaces between and the two before, make the width of a text.
-const MAIN: &[Column] = &[
-    column(24, "", "arm"),
-    column(9, "", "MB/s"),
-    column(17, "", "ratio [95 %]"),
-    column(6, "", "memory"),
-    column(5, "sync", "p99"),
-    column(6, "pieces", "a file"),
-];
+/// Columns that other tables of work on files have too.
+pub(super) const RATE: Column = column(9, "", "MB/s", Cell::Spread(THROUGHPUT, 1e6));
+pub(super) const MEMORY: Column = column(6, "", "memory", Cell::Mean("peak_memory_bytes", size));
+pub(super) const SYNC: Column = column(5, "sync", "p99", Cell::Mean("sync_probe_p99_us", time));
+pub(super) const PIECES: Column =
+    column(6, "pieces", "a file", Cell::Mean("extents_per_file", count));
+pub(super) const OWN: Column =
+    column(6, "own", "cs/I/O", Cell::Mean("context_switches_per_io", per_io));
+pub(super) const SYSTEM: Column =
+    column(6, "system", "cs/I/O", Cell::Mean("system_context_switches_per_io", per_io));
+pub(super) const CPU: Column = column(6, "CPU us", "/ I/O", Cell::Mean("cpu_us_per_io", per_io));
+pub(super) const WRITTEN: Column =
+    column(7, "written", "/ asked", Cell::Mean("written_per_asked", per_io));
+pub(super) const DIRTY: Column = column(6, "peak", "dirty", Cell::Mean("peak_dirty_bytes", size));
+
+const MAIN: &[Column] = &[column(24, "", "arm", Cell::Label), RATE, RATIO, MEMORY, SYNC, PIECES];
 
 const COSTS: &[Column] = &[
-    column(24, "", "arm"),
-    column(6, "own", "cs/I/O"),
-    column(6, "system", "cs/I/O"),
-    column(6, "CPU us", "/ I/O"),
-    column(5, "bells", "/ I/O"),
-    column(7, "written", "/ asked"),
-    column(6, "peak", "dirty"),
+    column(24, "", "arm", Cell::Label),
+    OWN,
+    SYSTEM,
+    CPU,
+    column(5, "bells", "/ I/O", Cell::Mean("doorbells_per_io", per_io)),
+    WRITTEN,
+    DIRTY,
 ];
 
 /// Both tables of each job.
 pub(super) fn blocks(document: &Document, part: &Part) -> Vec<Block> {
-    let mut blocks = Vec::new();
-    for job in &part.jobs {
-        let row = |arm: &str, metric: &str| document.row_of(&job.name, arm, metric);
-        let main = |arm: &str| {
-            vec![
-                label(arm),
-                spread_of(row(arm, THROUGHPUT), 1e6),
-                to_base(document, part, job, arm),
-                mean_of(row(arm, "peak_memory_bytes"), size),
-                mean_of(row(arm, "sync_probe_p99_us"), time),
-                mean_of(row(arm, "extents_per_file"), count),
-            ]
-        };
-        let costs = document.arms_of(&job.name).into_iter().map(|arm| {
-            vec![
-                label(arm),
-                mean_of(row(arm, "context_switches_per_io"), per_io),
-                mean_of(row(arm, "system_context_switches_per_io"), per_io),
-                mean_of(row(arm, "cpu_us_per_io"), per_io),
-                mean_of(row(arm, "doorbells_per_io"), per_io),
-                mean_of(row(arm, "written_per_asked"), per_io),
-                mean_of(row(arm, "peak_dirty_bytes"), size),
-            ]
-        });
-        blocks.extend(of_arms(document, part, job, MAIN, main));
-        blocks.extend([
+    let of_job = |reader: Reader<'_>| {
+        let arms = reader.arms();
+        [
+            Block::Table(Table::of_arms(MAIN, reader, &arms)),
+            Block::Text(reader.noise()),
             Block::Gap,
-            Block::Table(Table { columns: COSTS.into(), lines: costs.collect() }),
+            Block::Table(Table::of_arms(COSTS, reader, &arms)),
             Block::Text(COSTS_LEGEND.to_owned()),
-        ]);
-    }
-    blocks
+        ]
+    };
+    Reader::all(document, part).flat_map(of_job).collect()
 }
 
 /// The arm the others were compared with, in a document that does not say: the base of every

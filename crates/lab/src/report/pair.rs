@@ -11,15 +11,11 @@ use crate::statistics::unpaired::{Apart, apart};
 use crate::suite::Form;
 
 use super::figures::ratio;
-use super::table::{Column, Table, absent, column, spread_of};
+use super::table::{Head, Table, absent, head, spread_of};
 use super::{Block, Format, folded, parts_of, place, written};
 
-const ARMS: &[Column] = &[
-    column(26, "", "arm"),
-    column(10, "", "A"),
-    column(10, "", "B"),
-    column(17, "", "B/A [95 %]"),
-];
+const ARMS: [Head; 4] =
+    [head(26, "", "arm"), head(10, "", "A"), head(10, "", "B"), head(17, "", "B/A [95 %]")];
 
 const LEGEND: &str = "Ratios are not paired by round: they include every other difference between the two runs. ~ = not \
     shown: the interval includes 1, or the ratio is within a noise floor, or there are too few rounds.";
@@ -46,8 +42,8 @@ pub fn side_by_side(first: &Document, second: &Document, format: Format) -> Stri
     let mut blocks = Vec::new();
     for (name, document) in [("A", first), ("B", second)] {
         let manifest = &document.manifest;
-        let head = format!("{name}: {}, {}", place(manifest), manifest.date);
-        blocks.push(Block::Lines(folded(&head)));
+        let place = format!("{name}: {}, {}", place(manifest), manifest.date);
+        blocks.push(Block::Lines(folded(&place)));
     }
     blocks.extend(differences(first, second).into_iter().map(Block::Text));
     let (parts, others) = (parts_of(first), parts_of(second));
@@ -108,8 +104,7 @@ fn table((first, second): (Side<'_>, Side<'_>), job: &str, same: bool) -> Table 
     let arms = first.0.arms_of(job);
     let more = second.0.arms_of(job).into_iter().filter(|arm| !arms.contains(arm));
     let floors = [first, second].map(|(document, part)| {
-        let floor = Floor { job, again: &part.again };
-        floor_of(&document.rows, floor, metric)
+        floor_of(&document.rows, Floor { job, again: &part.again }, metric)
     });
     // The larger of both; none where one has none.
     let floor = floors[0].zip(floors[1]).map(|(one, other)| one.max(other));
@@ -125,7 +120,7 @@ fn table((first, second): (Side<'_>, Side<'_>), job: &str, same: bool) -> Table 
         ]
     };
     let lines = arms.iter().copied().chain(more.collect::<Vec<_>>()).map(line);
-    Table { columns: ARMS.into(), lines: lines.collect() }
+    Table { heads: ARMS.into(), lines: lines.collect() }
 }
 
 fn of_rows(first: &Row, second: &Row) -> Option<Apart> {
@@ -235,7 +230,7 @@ mod tests {
     use super::*;
     use crate::cell::CellResult;
     use crate::manifest::{Machine, Manifest};
-    use crate::report::table::assert_fits;
+    use crate::report::table::assert_heads_fit;
     use crate::schema::rows;
 
     fn document(release: &str, speed: f64, cell_bytes: u64) -> Document {
@@ -264,7 +259,7 @@ mod tests {
 
     #[test]
     fn two_kernels() {
-        assert_fits(ARMS);
+        assert_heads_fit(&ARMS);
         let (old, new) = (document("6.12.1", 200.0, 1 << 28), document("6.18.44", 300.0, 1 << 28));
         let text = side_by_side(&old, &new, Format::Text);
         assert!(text.contains("machine.release: 6.12.1 | 6.18.44"), "{text}");

@@ -5,12 +5,12 @@ mod completion;
 mod files;
 mod requests;
 
-use crate::compare::judge::{Floor, floor_of};
-use crate::schema::{Against, Comparison, Document, Part, PartJob};
+use crate::schema::{Against, Comparison, Document, Part};
 use crate::statistics::{Doubt, ROUNDS_FOR_A_VERDICT, Ratio, doubt};
 use crate::suite::TableKind;
 
 use super::figures::bytes;
+use super::reader::Reader;
 use super::table::with_interval;
 
 /// Memories within this factor of each other are called equal.
@@ -18,7 +18,7 @@ const EQUAL_WITHIN: f64 = 1.25;
 
 /// The sentences on a part, one paragraph each; none where its table has none.
 pub(super) fn reading(document: &Document, part: &Part) -> Vec<String> {
-    let jobs = part.jobs.iter().map(|job| Reader { document, part, job });
+    let jobs = Reader::all(document, part);
     let mut paragraphs: Vec<String> = match part.table {
         TableKind::Files => jobs.take(1).flat_map(files::reading).collect(),
         TableKind::Arms => jobs.filter_map(requests::reading).collect(),
@@ -43,24 +43,7 @@ pub(super) fn reading(document: &Document, part: &Part) -> Vec<String> {
     paragraphs
 }
 
-/// Looks up what is said of a job.
-#[derive(Clone, Copy)]
-struct Reader<'a> {
-    document: &'a Document,
-    part: &'a Part,
-    job: &'a PartJob,
-}
-
-impl<'a> Reader<'a> {
-    /// An arm's mean of a metric.
-    fn mean(self, arm: &str, metric: &str) -> Option<f64> {
-        self.document.row_of(&self.job.name, arm, metric).map(|row| row.mean)
-    }
-
-    fn compared(self, metric: &str, pair: Against<'_>) -> Option<&'a Comparison> {
-        self.document.compared(&self.job.name, metric, pair)
-    }
-
+impl Reader<'_> {
     /// `: why`, of an arm that was left out.
     fn why_left_out(self, arm: &str) -> Option<String> {
         let mut left_out = self.document.manifest.left_out.iter();
@@ -92,8 +75,7 @@ impl<'a> Reader<'a> {
             rounds: self.part.rounds as usize,
             p: comparison.p,
         };
-        let floor = Floor { job: &comparison.job, again: &self.part.again };
-        let why = match doubt(&seen, floor_of(&self.document.rows, floor, &comparison.metric)) {
+        let why = match doubt(&seen, self.floor(&comparison.metric)) {
             Some(Doubt::NoNoiseFloor) => "without a noise floor".to_owned(),
             Some(Doubt::IntervalIncludesOne) => "which includes 1".to_owned(),
             Some(Doubt::MayBeChance) => format!("which may be chance (p = {:.2})", comparison.p),

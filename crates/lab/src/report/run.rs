@@ -6,21 +6,21 @@ use crate::run::is_total;
 use crate::schema::{Document, Row};
 
 use super::figures::{ABSENT, bytes, count, microseconds, per_io, plain, time};
-use super::table::{Column, Table, column};
+use super::table::{Head, Table, head};
 use super::{apart, batching, folded, place};
 
 /// Most characters of a job's name.
 const NAME: usize = 27;
 
 /// The widths, with the spaces between and the two before, make the width of a text.
-const COLUMNS: &[Column] = &[
-    column(NAME, "", "job"),
-    column(5, "", ""),
-    column(7, "", "MB/s"),
-    column(7, "", "IOPS"),
-    column(6, "", "p50"),
-    column(6, "", "p99"),
-    column(6, "", "p999"),
+const HEADS: [Head; 7] = [
+    head(NAME, "", "job"),
+    head(5, "", ""),
+    head(7, "", "MB/s"),
+    head(7, "", "IOPS"),
+    head(6, "", "p50"),
+    head(6, "", "p99"),
+    head(6, "", "p999"),
 ];
 
 /// A run as plain text of at most 72 columns. Ends with a newline.
@@ -33,8 +33,7 @@ pub fn run(document: &Document) -> String {
         format!("seed {}", manifest.seed),
     ));
     let jobs = Job::all(document);
-    let table =
-        Table { columns: COLUMNS.into(), lines: jobs.iter().flat_map(Job::lines).collect() };
+    let table = Table { heads: HEADS.into(), lines: jobs.iter().flat_map(Job::lines).collect() };
     lines.extend(table.text());
     let totals: Vec<&Job<'_>> = jobs.iter().filter(|job| is_total(job.name)).collect();
     for total in &totals {

@@ -1,38 +1,66 @@
-//! The tables: what stands in each cell, and the cells as text or as markdown.
+//! Tables: columns as they are declared, and one renderer.
 
 use std::borrow::Cow;
 
-use crate::schema::{Comparison, Row};
+use crate::schema::{Against, Comparison, Row};
 use crate::statistics::Verdict;
 
+use super::column::{Cell, Column, Unit, When};
 use super::figures::{ABSENT, mean_and_deviation, ratio};
+use super::reader::Reader;
 
 /// Text lines are no longer than this: what a mail has room for that is quoted once or twice.
 pub(super) const WIDTH: usize = 72;
 
-/// A table: column heads, and a line per arm.
+/// A table: column heads, and lines.
 #[derive(Debug)]
 pub(super) struct Table {
-    pub(super) columns: Cow<'static, [Column]>,
+    pub(super) heads: Vec<Head>,
     pub(super) lines: Vec<Vec<String>>,
 }
 
-/// A column. The first is the arm's name and stands to the left, the others to the right.
+/// The head of a column. The first column stands to the left, the others to the right.
 #[derive(Clone, Debug)]
-pub(super) struct Column {
+pub(super) struct Head {
     /// Over the head, where the head takes two lines.
-    above: Cow<'static, str>,
+    above: &'static str,
     head: Cow<'static, str>,
     width: usize,
 }
 
-pub(super) const fn column(width: usize, above: &'static str, head: &'static str) -> Column {
-    Column { above: Cow::Borrowed(above), head: Cow::Borrowed(head), width }
+fn head_of(column: &Column) -> Head {
+    head(column.width, column.above, column.head)
 }
 
-/// A column whose head is not known beforehand.
-pub(super) fn named_column(width: usize, head: &str) -> Column {
-    Column { above: Cow::Borrowed(""), head: Cow::Owned(cut(head, width).to_owned()), width }
+fn is_shown(column: &Column, reader: Reader<'_>, arms: &[&str]) -> bool {
+    match (column.when, column.metric()) {
+        (When::Measured, Some(metric)) => arms.iter().any(|arm| reader.row(arm, metric).is_some()),
+        _ => true,
+    }
+}
+
+fn text_of(cell: Cell, reader: Reader<'_>, arm: &str) -> String {
+    match cell {
+        Cell::Arm => arm.to_owned(),
+        Cell::Label => label(arm),
+        Cell::Mean(metric, unit) => mean_of(reader.row(arm, metric), unit),
+        Cell::Latency(metric, unit) => {
+            let row = reader.row(arm, metric).or_else(|| reader.in_one_direction(arm, metric));
+            mean_of(row, unit)
+        }
+        Cell::Spread(metric, unit) => spread_of(reader.row(arm, metric), unit),
+        Cell::ToBase => reader.to_base(arm),
+        Cell::Own => String::new(),
+    }
+}
+
+pub(super) const fn head(width: usize, above: &'static str, head: &'static str) -> Head {
+    Head { above, head: Cow::Borrowed(head), width }
+}
+
+/// A head that is not known beforehand.
+pub(super) fn named_head(width: usize, head: &str) -> Head {
+    Head { above: "", head: Cow::Owned(cut(head, width).to_owned()), width }
 }
 
 /// An arm's name as it is read.
@@ -50,7 +78,7 @@ pub(super) fn with_interval(comparison: &Comparison) -> String {
     format!("{} [{}-{}]", ratio(*middle), ratio(*ci_low), ratio(*ci_high))
 }
 
-/// The same with what may be said of it.
+/// The same with a mark if no difference is shown.
 pub(super) fn marked(comparison: Option<&Comparison>) -> String {
     comparison.map_or_else(absent, |comparison| {
         let mark = if comparison.verdict == Verdict::NotShown { "~" } else { "" };
@@ -58,8 +86,8 @@ pub(super) fn marked(comparison: Option<&Comparison>) -> String {
     })
 }
 
-pub(super) fn mean_of(row: Option<&Row>, shown: fn(f64) -> String) -> String {
-    row.map_or_else(absent, |row| shown(row.mean))
+pub(super) fn mean_of(row: Option<&Row>, unit: Unit) -> String {
+    row.map_or_else(absent, |row| unit(row.mean))
 }
 
 /// Mean and deviation, divided by a unit.
@@ -79,83 +107,85 @@ fn cut(word: &str, width: usize) -> &str {
 }
 
 impl Table {
+    /// A line for each of these arms of a job, with the columns that are shown.
+    pub(super) fn of_arms(columns: &[Column], reader: Reader<'_>, arms: &[&str]) -> Self {
+        let shown = || columns.iter().filter(|column| is_shown(column, reader, arms));
+        let line = |arm: &&str| shown().map(|column| text_of(column.cell, reader, arm)).collect();
+        Self { heads: shown().map(head_of).collect(), lines: arms.iter().map(line).collect() }
+    }
+
+    /// A line for each pair, by the name it has, and a column for each metric: its ratio.
+    pub(super) fn of_ratios<'a>(
+        first: Head,
+        metrics: &[(&str, &'static str)],
+        reader: Reader<'_>,
+        pairs: impl Iterator<Item = (&'a str, Against<'a>)>,
+    ) -> Self {
+        let line = |(name, pair): (&str, Against<'_>)| {
+            let ratios = metrics.iter().map(|(metric, _)| marked(reader.compared(metric, pair)));
+            std::iter::once(name.to_owned()).chain(ratios).collect()
+        };
+        let others = metrics.iter().map(|(_, name)| head(17, "", name));
+        Self {
+            heads: std::iter::once(first).chain(others).collect(),
+            lines: pairs.map(line).collect(),
+        }
+    }
+
     /// As lines of at most [`WIDTH`] characters.
     pub(super) fn text(&self) -> Vec<String> {
         let line = |cells: Vec<&str>| {
             let mut text = String::new();
-            for (place, (cell, column)) in cells.iter().zip(self.columns.iter()).enumerate() {
-                let width = column.width;
-                let cell = if place == 0 { cut(cell, width) } else { cell };
-                text.push_str(&if place == 0 {
-                    format!("{cell:<width$}")
-                } else {
-                    format!(" {cell:>width$}")
+            for (place, (cell, head)) in cells.iter().zip(&self.heads).enumerate() {
+                let width = head.width;
+                text.push_str(&match place {
+                    0 => format!("{:<width$}", cut(cell, width)),
+                    _ => format!(" {cell:>width$}"),
                 });
             }
             text.trim_end().to_owned()
         };
-        let two_lines = self.columns.iter().any(|column| !column.above.is_empty());
-        let above =
-            two_lines.then(|| line(self.columns.iter().map(|column| &*column.above).collect()));
-        let head = line(self.columns.iter().map(|column| &*column.head).collect());
+        let two_lines = self.heads.iter().any(|head| !head.above.is_empty());
+        let above = two_lines.then(|| line(self.heads.iter().map(|head| head.above).collect()));
+        let head = line(self.heads.iter().map(|head| &*head.head).collect());
         let body = self.lines.iter().map(|cells| line(cells.iter().map(String::as_str).collect()));
         above.into_iter().chain([head]).chain(body).collect()
     }
 
     /// Each head in one line.
     pub(super) fn heads(&self) -> impl Iterator<Item = String> + '_ {
-        self.columns.iter().map(|column| match column.above.strip_suffix('-') {
-            Some(start) => format!("{start}{}", column.head),
-            None => format!("{} {}", column.above, column.head).trim().to_owned(),
+        self.heads.iter().map(|head| match head.above.strip_suffix('-') {
+            Some(start) => format!("{start}{}", head.head),
+            None => format!("{} {}", head.above, head.head).trim().to_owned(),
         })
     }
 
     /// As a markdown table.
     pub(super) fn markdown(&self) -> Vec<String> {
-        let head = self.heads();
-        let rule = self
-            .columns
-            .iter()
-            .enumerate()
-            .map(|(place, _)| if place == 0 { "---" } else { "---:" });
         let row = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
-        let body = self.lines.iter().map(|cells| {
-            let cells = cells.iter().map(|cell| cell.trim().replace('|', "\\|"));
-            row(cells.collect())
-        });
-        let head = row(head.collect());
+        let rule = (0..self.heads.len()).map(|place| if place == 0 { "---" } else { "---:" });
         let rule = format!("|{}|", rule.collect::<Vec<_>>().join("|"));
-        [head, rule].into_iter().chain(body).collect()
+        let body = self
+            .lines
+            .iter()
+            .map(|cells| row(cells.iter().map(|cell| cell.trim().replace('|', "\\|")).collect()));
+        [row(self.heads().collect()), rule].into_iter().chain(body).collect()
     }
 }
 
-/// That columns with the spaces between fit in a line, and heads in columns.
+/// Asserts that columns with the spaces between fit in a line, heads in columns, and that every
+/// metric exists.
 #[cfg(test)]
 pub(super) fn assert_fits(columns: &[Column]) {
-    let width: usize = columns.iter().map(|column| 1 + column.width).sum();
-    assert!(width <= WIDTH + 1, "{width}");
-    assert!(columns.iter().all(|column| column.head.len().max(column.above.len()) <= column.width));
+    for metric in columns.iter().filter_map(Column::metric) {
+        assert!(crate::metric::find(metric).is_some(), "{metric}");
+    }
+    assert_heads_fit(&columns.iter().map(head_of).collect::<Vec<_>>());
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_that_is_too_long_is_cut_and_the_rest_stays_in_line() {
-        let columns = vec![column(5, "", "arm"), named_column(4, "device-long")];
-        let lines = vec![vec!["abcdefgh".to_owned(), "1.5".to_owned()]];
-        let table = Table { columns: columns.into(), lines };
-        assert_eq!(table.text(), ["arm   devi", "abcde  1.5"]);
-        assert_eq!(table.markdown()[2], "| abcdefgh | 1.5 |");
-    }
-
-    #[test]
-    fn a_head_of_two_lines_is_one_where_there_is_room() {
-        let columns =
-            vec![column(5, "", "arm"), column(6, "reqs /", "run"), column(6, "sched-", "uled")];
-        let table = Table { columns: columns.into(), lines: Vec::new() };
-        assert_eq!(table.heads().collect::<Vec<_>>(), ["arm", "reqs / run", "scheduled"]);
-        assert_eq!(table.text(), ["      reqs / sched-", "arm      run   uled"]);
-    }
+pub(super) fn assert_heads_fit(heads: &[Head]) {
+    let width: usize = heads.iter().map(|head| 1 + head.width).sum();
+    assert!(width <= WIDTH + 1, "{width}");
+    assert!(heads.iter().all(|head| head.head.len().max(head.above.len()) <= head.width));
 }

@@ -3,63 +3,53 @@
 //! three is worth by itself.
 
 use crate::plan::again;
-use crate::schema::{Against, Document, Part, PartJob};
-use crate::statistics::Verdict;
+use crate::schema::{Against, Document, Part};
 use crate::suite::cross::Crossed;
+use crate::writers::Layout;
 
-use super::completion::ran;
-use super::figures::{count, per_io, size, time};
-use super::table::{Column, Table, column, mean_of, spread_of, with_interval};
-use super::{Block, to_base};
+use super::Block;
+use super::column::{Cell, Column, RATIO, column};
+use super::figures::size;
+use super::files::{CPU, DIRTY, MEMORY, OWN, PIECES, RATE, SYNC, SYSTEM, WRITTEN};
+use super::reader::Reader;
+use super::table::{Head, Table, head, with_interval};
 
-const MAIN: &[Column] = &[
-    column(24, "", "arm"),
-    column(9, "", "MB/s"),
-    column(17, "", "ratio [95 %]"),
-    column(6, "pieces", "a file"),
-    column(6, "mean", "piece"),
-    column(5, "sync", "p99"),
-];
+const PIECE: Column = column(6, "mean", "piece", Cell::Mean("mean_extent_bytes", size));
 
-const COSTS: &[Column] = &[
-    column(24, "", "arm"),
-    column(6, "", "memory"),
-    column(6, "peak", "dirty"),
-    column(6, "own", "cs/I/O"),
-    column(6, "system", "cs/I/O"),
-    column(6, "CPU us", "/ I/O"),
-    column(7, "written", "/ asked"),
-];
+const MAIN: &[Column] = &[column(24, "", "arm", Cell::Arm), RATE, RATIO, PIECES, PIECE, SYNC];
+
+const COSTS: &[Column] =
+    &[column(24, "", "arm", Cell::Arm), MEMORY, DIRTY, OWN, SYSTEM, CPU, WRITTEN];
 
 const COSTS_LEGEND: &str = "cs = context switches, of the arm's process and of the whole system; - = not told (a device \
     has no files; files that were there keep their layout)";
 
 const CONTEXTS: &[Column] = &[
-    column(8, "", "contexts"),
-    column(15, "", "affinity"),
-    column(9, "", "MB/s"),
-    column(17, "", "ratio [95 %]"),
-    column(6, "pieces", "a file"),
-    column(6, "mean", "piece"),
-    column(5, "sync", "p99"),
+    column(8, "", "contexts", Cell::Own),
+    column(15, "", "affinity", Cell::Own),
+    RATE,
+    RATIO,
+    PIECES,
+    PIECE,
+    SYNC,
 ];
 
 const FACTORS: &[Column] = &[
-    column(14, "contexts,", "affinity"),
-    column(9, "", "layout"),
-    column(9, "", "MB/s"),
-    column(17, "", "ratio [95 %]"),
-    column(6, "pieces", "a file"),
-    column(6, "mean", "piece"),
-    column(5, "sync", "p99"),
+    column(14, "contexts,", "affinity", Cell::Own),
+    column(9, "", "layout", Cell::Own),
+    RATE,
+    RATIO,
+    PIECES,
+    PIECE,
+    SYNC,
 ];
 
-const WORTH: &[Column] = &[
-    column(11, "", "factor"),
-    column(18, "", "between"),
-    column(14, "", "at"),
-    column(16, "", "ratio [95 %]"),
-    column(9, "", "verdict"),
+const WORTH: [Head; 5] = [
+    head(11, "", "factor"),
+    head(18, "", "between"),
+    head(14, "", "at"),
+    head(16, "", "ratio [95 %]"),
+    head(9, "", "verdict"),
 ];
 
 const WORTH_LEGEND: &str = "Ratio of MB/s, paired by round, between arms that differ in this alone. concurrency: files \
@@ -68,136 +58,91 @@ const WORTH_LEGEND: &str = "Ratio of MB/s, paired by round, between arms that di
 
 /// Both tables of each job that ran.
 pub(super) fn writers(document: &Document, part: &Part) -> Vec<Block> {
-    let mut blocks = Vec::new();
-    for job in part.jobs.iter().filter(|job| ran(document, job)) {
-        let arms = document.arms_of(&job.name);
-        let main = arms.iter().map(|arm| {
-            let figures = figures(document, part, job, arm);
-            std::iter::once((*arm).to_owned()).chain(figures).collect()
-        });
-        let costs = arms.iter().map(|arm| {
-            let row = |metric: &str| document.row_of(&job.name, arm, metric);
-            vec![
-                (*arm).to_owned(),
-                mean_of(row("peak_memory_bytes"), size),
-                mean_of(row("peak_dirty_bytes"), size),
-                mean_of(row("context_switches_per_io"), per_io),
-                mean_of(row("system_context_switches_per_io"), per_io),
-                mean_of(row("cpu_us_per_io"), per_io),
-                mean_of(row("written_per_asked"), per_io),
-            ]
-        });
-        let main = Table { columns: MAIN.into(), lines: main.collect() };
-        let costs = Table { columns: COSTS.into(), lines: costs.collect() };
-        blocks.extend([
-            Block::Gap,
-            Block::Text(job.title.clone()),
-            Block::Table(main),
-            Block::Text(super::noise(document, part, &job.name)),
-            Block::Gap,
-            Block::Table(costs),
-        ]);
-    }
-    blocks.push(Block::Text(COSTS_LEGEND.to_owned()));
-    blocks
+    let of_job = |reader: Reader<'_>| {
+        let costs = Table::of_arms(COSTS, reader, &reader.arms());
+        with_more(reader, Table::of_arms(MAIN, reader, &reader.arms()), Some(costs))
+    };
+    let blocks = Reader::ran(document, part).flat_map(of_job);
+    blocks.chain([Block::Text(COSTS_LEGEND.to_owned())]).collect()
 }
 
 /// A line for each number of contexts and affinity, a table for each job.
 pub(super) fn contexts(document: &Document, part: &Part) -> Vec<Block> {
-    let mut blocks = Vec::new();
-    for job in part.jobs.iter().filter(|job| ran(document, job)) {
-        let lines = in_order(document, part, job).into_iter().map(|(arm, crossed)| {
-            let contexts = crossed.contexts.clone().unwrap_or_default();
-            let affinity = match &crossed.contexts {
-                None => crossed.way(),
-                Some(_) => crossed.affinity.clone().unwrap_or_default(),
-            };
-            [contexts, twin(part, arm, affinity)]
-                .into_iter()
-                .chain(figures(document, part, job, arm))
-                .collect()
-        });
-        blocks.extend([
-            Block::Gap,
-            Block::Text(job.title.clone()),
-            Block::Table(Table { columns: CONTEXTS.into(), lines: lines.collect() }),
-            Block::Text(super::noise(document, part, &job.name)),
-        ]);
-    }
-    blocks
+    let words = |reader: Reader<'_>, arm: &str, one: &Crossed| {
+        let affinity = match one.contexts {
+            None => one.way(),
+            Some(_) => one.affinity.clone().unwrap_or_default(),
+        };
+        [one.contexts.clone().unwrap_or_default(), twin(reader, arm, affinity)]
+    };
+    let table = |reader| of_crossed(CONTEXTS, reader, words);
+    Reader::ran(document, part).flat_map(|reader| with_more(reader, table(reader), None)).collect()
 }
 
 /// A line for each combination, then what each factor is worth; both for each job.
 pub(super) fn factors(document: &Document, part: &Part) -> Vec<Block> {
-    let mut blocks = Vec::new();
-    for job in part.jobs.iter().filter(|job| ran(document, job)) {
-        let lines = in_order(document, part, job).into_iter().map(|(arm, crossed)| {
-            let layout = crossed.layout.map_or("", crate::writers::Layout::name).to_owned();
-            [twin(part, arm, crossed.way()), layout]
-                .into_iter()
-                .chain(figures(document, part, job, arm))
-                .collect()
-        });
-        let worth = part.contrasts.iter().filter_map(|one| {
-            let pair = Against { arm: &one.arm, base: &one.base };
-            let found = document.compared(&job.name, &part.metric, pair)?;
-            let verdict = match found.verdict {
-                Verdict::Better => "better",
-                Verdict::Worse => "worse",
-                Verdict::NotShown => "not shown",
-            };
-            Some(vec![
-                one.factor.name().to_owned(),
-                one.between.clone(),
-                one.at.clone(),
-                with_interval(found),
-                verdict.to_owned(),
-            ])
-        });
-        blocks.extend([
-            Block::Gap,
-            Block::Text(job.title.clone()),
-            Block::Table(Table { columns: FACTORS.into(), lines: lines.collect() }),
-            Block::Text(super::noise(document, part, &job.name)),
-            Block::Gap,
-            Block::Table(Table { columns: WORTH.into(), lines: worth.collect() }),
-        ]);
-    }
-    blocks.push(Block::Text(WORTH_LEGEND.to_owned()));
-    blocks
-}
-
-/// What every table has of an arm: rate, ratio, pieces, their mean length, the small syncing
-/// writer.
-fn figures(document: &Document, part: &Part, job: &PartJob, arm: &str) -> [String; 5] {
-    let row = |metric: &str| document.row_of(&job.name, arm, metric);
-    [
-        spread_of(row("write_bytes_per_s"), 1e6),
-        to_base(document, part, job, arm),
-        mean_of(row("extents_per_file"), count),
-        mean_of(row("mean_extent_bytes"), size),
-        mean_of(row("sync_probe_p99_us"), time),
-    ]
-}
-
-/// Arms of a job that came of crossing, in the order of the table, and the one that runs twice
-/// behind itself.
-fn in_order<'a>(
-    document: &'a Document,
-    part: &'a Part,
-    job: &PartJob,
-) -> Vec<(&'a str, &'a Crossed)> {
-    let twin = again(&part.again);
-    let of = |arm: &str| {
-        let name = if arm == twin { &part.again } else { arm };
-        part.crossed.iter().find(|one| one.arm == name)
+    let words = |reader: Reader<'_>, arm: &str, one: &Crossed| {
+        let layout = one.layout.map_or("", Layout::name).to_owned();
+        [twin(reader, arm, one.way()), layout]
     };
-    document.arms_of(&job.name).into_iter().filter_map(|arm| Some((arm, of(arm)?))).collect()
+    let of_job = |reader: Reader<'_>| {
+        let worth = Table { heads: WORTH.into(), lines: worth(reader) };
+        with_more(reader, of_crossed(FACTORS, reader, words), Some(worth))
+    };
+    let blocks = Reader::ran(document, part).flat_map(of_job);
+    blocks.chain([Block::Text(WORTH_LEGEND.to_owned())]).collect()
+}
+
+/// A table of a job, its noise floor, and another table below.
+fn with_more(reader: Reader<'_>, main: Table, more: Option<Table>) -> Vec<Block> {
+    let title = Block::Text(reader.job.title.clone());
+    let blocks = [Block::Gap, title, Block::Table(main), Block::Text(reader.noise())];
+    let more = more.map(|more| [Block::Gap, Block::Table(more)]);
+    blocks.into_iter().chain(more.into_iter().flatten()).collect()
+}
+
+fn worth(reader: Reader<'_>) -> Vec<Vec<String>> {
+    let line = |one: &crate::suite::cross::Contrast| {
+        let pair = Against { arm: &one.arm, base: &one.base };
+        let found = reader.compared(&reader.part.metric, pair)?;
+        Some(vec![
+            one.factor.name().to_owned(),
+            one.between.clone(),
+            one.at.clone(),
+            with_interval(found),
+            found.verdict.name().to_owned(),
+        ])
+    };
+    reader.part.contrasts.iter().filter_map(line).collect()
+}
+
+/// A table of the arms that came of crossing, and of the one that runs twice behind itself. `words`
+/// says what stands in the first two columns.
+fn of_crossed(
+    columns: &[Column],
+    reader: Reader<'_>,
+    words: impl Fn(Reader<'_>, &str, &Crossed) -> [String; 2],
+) -> Table {
+    let crossed = |arm: &str| {
+        let name = if is_twin(reader, arm) { &reader.part.again } else { arm };
+        reader.part.crossed.iter().find(|one| one.arm == name)
+    };
+    let arms: Vec<&str> = reader.arms().into_iter().filter(|arm| crossed(arm).is_some()).collect();
+    let mut table = Table::of_arms(columns, reader, &arms);
+    for (arm, line) in arms.into_iter().zip(&mut table.lines) {
+        let own = crossed(arm).map(|one| words(reader, arm, one));
+        line.iter_mut().zip(own.into_iter().flatten()).for_each(|(cell, words)| *cell = words);
+    }
+    table
+}
+
+fn is_twin(reader: Reader<'_>, arm: &str) -> bool {
+    arm == again(&reader.part.again)
 }
 
 /// The words, with a mark where it is the same once more.
-fn twin(part: &Part, arm: &str, words: String) -> String {
-    if arm == again(&part.again) { format!("{words} again").trim_start().to_owned() } else { words }
+fn twin(reader: Reader<'_>, arm: &str, words: String) -> String {
+    if is_twin(reader, arm) { format!("{words} again").trim_start().to_owned() } else { words }
 }
 
 #[cfg(test)]
@@ -207,17 +152,19 @@ mod tests {
     use crate::compare::Measured;
     use crate::compare::judge::{Judging, judge};
     use crate::manifest::Manifest;
-    use crate::report::table::assert_fits;
+    use crate::report::table::{assert_fits, assert_heads_fit};
     use crate::report::{Format, comparison};
+    use crate::schema::PartJob;
     use crate::suite::cross::{Contrast, Factor};
     use crate::suite::{Base, Pair, TableKind};
     use crate::writers::Layout;
 
     #[test]
     fn the_columns_fit_the_width() {
-        for columns in [MAIN, COSTS, CONTEXTS, FACTORS, WORTH] {
+        for columns in [MAIN, COSTS, CONTEXTS, FACTORS] {
             assert_fits(columns);
         }
+        assert_heads_fit(&WORTH);
     }
 
     /// Five rounds with a ripple around a speed.

@@ -12,7 +12,7 @@ use toml::Spanned;
 
 use super::cross::{self, Levels};
 use super::text::{CutText, PartText, SuiteText, Word};
-use super::{Arm, Base, Cut, Form, Part, Suite, SuiteError, TableKind, WorkloadKind};
+use super::{Arm, Base, Bytes, Cut, Form, Part, Suite, SuiteError, WorkloadKind};
 use crate::metric;
 use crate::nearest;
 use crate::plan::MOST_ROUNDS;
@@ -84,7 +84,7 @@ impl Checker<'_> {
     fn part(&self, written: &PartText) -> Checked<Part> {
         let name = written.metric.get_ref();
         let metric = metric::find(name).ok_or_else(|| {
-            let known = metric::METRICS.iter().map(|metric| metric.name);
+            let known = metric::all().map(|metric| metric.name);
             self.unknown(&written.metric, "metric", known)
         })?;
         let base = match (&written.base, &written.best_of) {
@@ -116,79 +116,58 @@ impl Checker<'_> {
         })
     }
 
-    /// What a form says, or else its part.
+    /// Looks up everything that a form runs.
     fn cut(&self, part: &PartText, own: &CutText, usual_rounds: u32) -> Checked<Cut> {
-        let arms = own.arms.as_ref().or(part.arms.as_ref()).map_or(&[][..], Vec::as_slice);
-        let workloads =
-            own.workloads.as_ref().or(part.workloads.as_ref()).map_or(&[][..], Vec::as_slice);
+        let form = &part.form(own);
+        let (arms, workloads) = (words(&form.arms), words(&form.workloads));
         if arms.is_empty() || workloads.is_empty() {
             return Err(self.at(&part.name, "every form needs arms and workloads"));
         }
-        let devices = own.devices.as_ref().or(part.devices.as_ref()).map_or(&[][..], Vec::as_slice);
-        let depths = own.depths.as_ref().or(part.depths.as_ref()).map_or(&[][..], Vec::as_slice);
-        let batches = own.batches.as_ref().or(part.batches.as_ref()).map_or(&[][..], Vec::as_slice);
-        let seconds = own.seconds.as_ref().or(part.seconds.as_ref());
-        let scale = own.scale.as_ref().or(part.scale.as_ref());
-        let rounds = own.rounds.as_ref().or(part.rounds.as_ref());
-        let file_bytes = own.file_bytes.as_ref().or(part.file_bytes.as_ref());
-
-        let cell_bytes = own.cell_bytes.as_ref().or(part.cell_bytes.as_ref());
-
-        let looked_up: Checked<Vec<Arm>> = arms.iter().map(|arm| self.arm(arm)).collect();
-        let contexts = self.levels("contexts", own.contexts.as_ref().or(part.contexts.as_ref()))?;
-        let affinities =
-            self.levels("affinity", own.affinities.as_ref().or(part.affinities.as_ref()))?;
-        let layouts = own.layouts.as_ref().or(part.layouts.as_ref()).map_or(&[][..], Vec::as_slice);
+        let looked_up: Vec<Arm> = arms.iter().map(|arm| self.arm(arm)).collect::<Checked<_>>()?;
+        let contexts = self.levels("contexts", words(&form.contexts))?;
+        let affinities = self.levels("affinity", words(&form.affinities))?;
+        let layouts = form.layouts.as_deref().unwrap_or_default();
         if contexts.is_empty() != affinities.is_empty() {
             return Err(self.at(
                 &part.name,
                 "contexts and affinities are crossed together: give both, or none",
             ));
         }
-        let (arms_of_all, crossed) = if contexts.is_empty() && layouts.is_empty() {
-            (looked_up?, Vec::new())
+        let (arms, crossed) = if contexts.is_empty() && layouts.is_empty() {
+            (looked_up, Vec::new())
         } else {
             let levels = Levels { contexts: &contexts, affinities: &affinities, layouts };
-            cross::cross(&looked_up?, levels)
+            cross::cross(&looked_up, levels)
         };
+        let numbers =
+            |of: &Option<Vec<Spanned<u32>>>| self.numbers(of.as_deref().unwrap_or_default());
+        let bytes = |of: &Option<Spanned<Bytes>>| of.as_ref().map(|bytes| bytes.get_ref().0);
+        let devices = form.devices.iter().flatten();
         let cut = Cut {
             workloads: workloads.iter().map(|name| self.workload(name)).collect::<Checked<_>>()?,
-            arms: arms_of_all,
+            arms,
             contrasts: cross::contrasts(&crossed),
             crossed,
-            cell_bytes: cell_bytes.map(|bytes| bytes.get_ref().0),
-            devices: devices.iter().map(|device| device.get_ref().clone()).collect(),
-            depths: self.numbers(depths)?,
-            batches: self.numbers(batches)?,
-            seconds: seconds.map_or(Ok(1.0), |seconds| self.seconds(seconds))?,
-            scale: scale.map_or(Ok(1.0), |scale| self.share(scale))?,
-            rounds: rounds
+            cell_bytes: bytes(&form.cell_bytes),
+            devices: devices.map(|device| device.get_ref().clone()).collect(),
+            depths: numbers(&form.depths)?,
+            batches: numbers(&form.batches)?,
+            seconds: form.seconds.as_ref().map_or(Ok(1.0), |seconds| self.seconds(seconds))?,
+            scale: form.scale.as_ref().map_or(Ok(1.0), |scale| self.share(scale))?,
+            rounds: form
+                .rounds
+                .as_ref()
                 .map_or(Ok(usual_rounds), |rounds| self.bounded(rounds, 1..=MOST_ROUNDS))?,
-            file_bytes: file_bytes.map(|bytes| bytes.get_ref().0),
-            writes_at_most: own.writes_at_most.or(part.writes_at_most).map(|bytes| bytes.0),
+            file_bytes: bytes(&form.file_bytes),
+            writes_at_most: form.writes_at_most.map(|bytes| bytes.0),
         };
-        match part.table {
-            TableKind::Files => self.of_files(part, arms, workloads, &cut)?,
-            TableKind::Completion | TableKind::Beside => {
-                self.of_jobs(part, arms, workloads, &cut)?;
-            }
-            TableKind::Copies => self.of_copies(arms, workloads, &cut)?,
-            TableKind::Writers | TableKind::Contexts | TableKind::Factors => {
-                self.of_writers(part, arms, workloads, &cut)?;
-            }
-            TableKind::Echo => self.of_echoes(arms, workloads, &cut)?,
-            TableKind::Programs => self.of_programs(arms, workloads, &cut)?,
-            TableKind::Arms | TableKind::Ladder | TableKind::Worth | TableKind::Policies => {
-                self.of_requests(part, arms, workloads, devices, &cut)?;
-            }
-        }
+        self.kind(part, form, &cut)?;
         self.names_in(part, &cut)?;
         Ok(cut)
     }
 
     /// Values of a knob that arms are crossed with; the engine says which there are.
-    fn levels<'a>(&self, knob: &str, values: Option<&'a Vec<Word>>) -> Checked<Vec<&'a str>> {
-        let values = values.map_or(&[][..], Vec::as_slice);
+    fn levels<'a>(&self, knob: &str, values: &'a [Word]) -> Checked<Vec<&'a str>> {
         self.names(values.iter(), NAME_AT_MOST)?;
         for value in values {
             let tried = forebay::Engine::builder().set(knob, value.get_ref());
@@ -350,6 +329,10 @@ pub(super) fn rounds_of(form: Form) -> u32 {
         Form::Full => 10,
         Form::Quick | Form::Bare => 5,
     }
+}
+
+fn words(of: &Option<Vec<Word>>) -> &[Word] {
+    of.as_deref().unwrap_or_default()
 }
 
 fn one_line(message: &str) -> String {

@@ -5,20 +5,15 @@
 //! job that only reads, and names by an absolute path what is there, reads just that, and nothing
 //! is ever written to it.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Component, Path};
 
-use super::own::through_of_job_file;
+use super::own::job_file_engines;
 use super::{Arm, Base, Cut, Form, Part, Suite, SuiteError, TableKind, Workload, WorkloadKind};
 use crate::fio::Leniency;
-use crate::job::{self, Amount, Devices, FileSize, TimeBased, Unlink};
-use crate::load::is_filled;
-use crate::request::{Submitter, Switch};
+use crate::job::{self, Amount, Devices, Unlink};
 use crate::run;
 use crate::target::Target;
-use crate::through::{Poll, Through};
-use crate::writers::Layout;
 
 /// Memory for data of a bounded arm, Forebay among them: a job file says nothing about that.
 pub const MEMORY_BYTES: u64 = 256 << 20;
@@ -119,24 +114,8 @@ pub fn suite_called(called: &str, path: &Path, tell: &mut dyn Write) -> Result<S
 }
 
 fn arm(name: &'static str) -> Option<Arm> {
-    Some(plain(name, through_of_job_file(name)?))
-}
-
-/// An arm that says nothing but through what.
-pub(super) fn plain(name: &str, through: Through) -> Arm {
-    Arm {
-        name: name.to_owned(),
-        through,
-        knobs: Vec::new(),
-        batch: None,
-        depths: Vec::new(),
-        fixed_buffers: Switch::On,
-        fixed_files: Switch::On,
-        poll: Poll::Never,
-        from: Submitter::Local,
-        layout: Layout::default(),
-        tunings: Vec::new(),
-    }
+    let (_, through) = job_file_engines().find(|(word, _)| *word == name)?;
+    Some(Arm::plain(name, through))
 }
 
 impl JobFile {
@@ -196,87 +175,11 @@ impl JobFile {
         workload.devices = Devices::ReadOnly;
         Ok(Self { workload, text: Err("its job file names other files than --target".to_owned()) })
     }
-
-    /// Bytes of the files that are made, as far as the jobs say; nothing where only what is there
-    /// is read.
-    #[must_use]
-    pub fn file_bytes(&self) -> u64 {
-        if self.workload.devices == Devices::ReadOnly {
-            return 0;
-        }
-        self.workload.jobs.iter().map(length).sum()
-    }
-
-    /// Bytes of the files that are filled before the clock starts; nothing where only what is there
-    /// is read. Jobs that name the same file find it filled by the first.
-    #[must_use]
-    pub fn laid_out_bytes(&self) -> u64 {
-        let mut files: BTreeMap<&Path, u64> = BTreeMap::new();
-        if self.workload.devices == Devices::ReadOnly {
-            return 0;
-        }
-        for job in self.workload.jobs.iter().filter(|job| is_filled(job)) {
-            let each = length(job).div_ceil(job.files.len().max(1) as u64);
-            let start = match job.offset {
-                Amount::Bytes(bytes) => bytes,
-                Amount::Percent(_) => 0,
-            };
-            let start =
-                start.saturating_add(job.offset_increment.saturating_mul(u64::from(job.number)));
-            for path in &job.files {
-                let bytes = files.entry(path).or_insert(0);
-                *bytes = (*bytes).max(start.saturating_add(each));
-            }
-        }
-        files.into_values().fold(0, u64::saturating_add)
-    }
-
-    /// Whether a job writes as much as it can in a time.
-    #[must_use]
-    pub fn writes_for_a_time(&self) -> bool {
-        let mut jobs = self.workload.jobs.iter();
-        jobs.any(|job| job.access.direction.writes() && job.time_based == TimeBased::Yes)
-    }
-
-    /// Bytes the jobs write, where that is fixed.
-    #[must_use]
-    pub fn written_bytes(&self) -> u64 {
-        let writers = self.workload.jobs.iter().filter(|job| job.access.direction.writes());
-        let fixed = writers.filter(|job| job.time_based == TimeBased::No);
-        fixed
-            .map(|job| match job.io_bytes {
-                Some(Amount::Bytes(bytes)) => bytes,
-                _ => length(job).saturating_mul(u64::from(job.loops.max(1))),
-            })
-            .sum()
-    }
-
-    /// The longest any of them runs, where they say so.
-    #[must_use]
-    pub fn seconds(&self) -> Option<f64> {
-        let times = self
-            .workload
-            .jobs
-            .iter()
-            .map(|job| Some(job.ramp_us + job.runtime_us? + job.start_delay_us));
-        times.collect::<Option<Vec<u64>>>()?.into_iter().max().map(|micros| micros as f64 / 1e6)
-    }
 }
 
 /// Whether a path may be of something that is not in the directory of its cell.
 fn leads_out(path: &Path) -> bool {
     path.components().any(|part| matches!(part, Component::RootDir | Component::ParentDir))
-}
-
-/// Bytes of all files of a job.
-fn length(job: &job::Job) -> u64 {
-    match (job.size, job.file_size) {
-        (Some(Amount::Bytes(bytes)), _) => bytes,
-        (_, Some(FileSize::Fixed(bytes) | FileSize::Range { max: bytes, .. })) => {
-            bytes.saturating_mul(job.files.len() as u64)
-        }
-        _ => 0,
-    }
 }
 
 #[cfg(test)]
@@ -313,7 +216,7 @@ mod tests {
         assert_eq!(cut.names(), ARMS);
         let file = &files(&suite)[0];
         assert_eq!(
-            (file.file_bytes(), file.written_bytes(), file.seconds()),
+            (file.workload.file_bytes(), file.workload.written_bytes(), file.workload.seconds()),
             (1 << 20, 3 << 20, None)
         );
         assert!(file.text.is_ok());
@@ -325,7 +228,7 @@ mod tests {
             "[a]\nrw=write\nsize=1m\n[b]\nstonewall\nrw=read\nsize=1m\ntime_based\nruntime=3\n";
         let (_directory, suite) = read(text).unwrap();
         let files = files(&suite);
-        assert_eq!((files.len(), files[1].seconds()), (2, Some(3.0)));
+        assert_eq!((files.len(), files[1].workload.seconds()), (2, Some(3.0)));
         assert!(files[0].text.as_ref().unwrap_err().contains("several groups"));
         let titles = suite.parts[0]
             .cut(Form::Full)
@@ -404,7 +307,7 @@ mod tests {
                 .iter()
                 .all(|job| job.files == [expected.clone()] && job.unlink == Unlink::No)
         );
-        assert_eq!((on.workload.devices, on.file_bytes()), (Devices::ReadOnly, 0));
+        assert_eq!((on.workload.devices, on.workload.file_bytes()), (Devices::ReadOnly, 0));
         let (directory, suite) = read("[a]\nrw=randread\nsize=128k\n").unwrap();
         let target = Target::look(&directory.path().join("there")).unwrap();
         assert!(files(&suite)[0].on(&target).unwrap_err().contains("has 65536"));
@@ -417,7 +320,11 @@ mod tests {
         let laid_out = |text: &str| {
             let (_directory, suite) = read(text).unwrap();
             let file = files(&suite).remove(0);
-            (file.laid_out_bytes(), file.written_bytes(), file.writes_for_a_time())
+            (
+                file.workload.laid_out_bytes(),
+                file.workload.written_bytes(),
+                file.workload.writes_for_a_time(),
+            )
         };
         assert_eq!(laid_out("[a]\nrw=randread\nsize=1m\nnumjobs=3\n"), (3 << 20, 0, false));
         assert_eq!(

@@ -11,9 +11,11 @@
 //! form  = how much of it: full, quick, or bare (what `forebay compare` alone runs); a part may be absent
 //! ```
 
+mod arm;
 mod check;
 pub mod cross;
 pub mod job_file;
+mod kind;
 pub mod own;
 mod text;
 
@@ -24,17 +26,18 @@ use serde::{Deserialize, Serialize};
 pub(crate) use check::batch_name;
 use check::rounds_of;
 
+pub use crate::bytes::Bytes;
 use crate::echo::EchoLoad;
 use crate::nearest;
 use crate::programs::spec::ProgramLoad;
-use crate::request::{Operation, Pattern, Switch};
+use crate::request::{Operation, Pattern};
 use crate::shape::JobShape;
-pub use crate::suite::text::Bytes;
-use crate::through::{Poll, Through};
 use crate::tuning::Tuning;
-use crate::writers::{Layout, Writers};
+use crate::writers::Writers;
+pub use arm::Arm;
 use cross::{Contrast, Crossed};
 use job_file::JobFile;
+pub use kind::Kind;
 
 /// Those inside the program, by name.
 pub const SHIPPED: [(&str, &str); 7] = [
@@ -281,33 +284,6 @@ pub enum WorkloadKind {
     Program(ProgramLoad),
     /// A group of a fio job file.
     JobFile(Box<JobFile>),
-}
-
-/// One of the things compared.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Arm {
-    /// Its name.
-    pub name: String,
-    /// Through what.
-    pub through: Through,
-    /// Knobs of the queue, or of the engine.
-    pub knobs: Vec<(String, String)>,
-    /// Bios handed over together, where it says so.
-    pub batch: Option<u32>,
-    /// The depths it is run at; all if empty.
-    pub depths: Vec<u32>,
-    /// Whether buffers are registered with the ring.
-    pub fixed_buffers: Switch,
-    /// Whether the file is registered with the ring.
-    pub fixed_files: Switch,
-    /// Whether completions are polled for.
-    pub poll: Poll,
-    /// Which thread submits.
-    pub from: crate::request::Submitter,
-    /// What of its files is there before the clock starts.
-    pub layout: Layout,
-    /// Settings of the machine that hold while one of its cells runs.
-    pub tunings: Vec<Tuning>,
 }
 
 /// A suite that cannot be had.

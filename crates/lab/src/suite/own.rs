@@ -10,14 +10,12 @@ use std::str::FromStr;
 
 use forebay_block::Knobs;
 
-use super::job_file::plain;
 use super::{Arm, Base, Cut, Form, Part, Suite, TableKind};
 use crate::arm::Arm as FilesArm;
 use crate::echo::WorkOrder;
 use crate::nearest::nearest;
 use crate::plan::{again, queue_knobs};
-use crate::programs::spec::{PROGRAMS, ProgramWay};
-use crate::through::{COPIES, CopyWay, ECHOES, FILES, Through, WAYS, Way};
+use crate::through::{CopyWay, FILES, Through, Way};
 use crate::tuning::{Knob, QUEUE, SYSCTL, Tuning};
 
 /// Most characters of a name: what a column of a table holds, with the twin's ending.
@@ -142,21 +140,28 @@ fn goes_somewhere<'a>(
     parts: impl Iterator<Item = &'a Part>,
 ) -> Result<(), OwnArmError> {
     let name = &own.name;
-    let families: Vec<Family> = parts.map(|part| Family::of(part, form)).collect();
-    let known: Vec<String> = Family::ALL.iter().flat_map(|family| family.engines()).collect();
+    let words = |engines: &[Engine]| -> Vec<String> {
+        engines.iter().map(|(word, _)| (*word).to_owned()).collect()
+    };
+    let all: Vec<Engine> = Through::all()
+        .map(|way| (way.name(), way))
+        .chain(ALIASES)
+        .chain(job_file_engines())
+        .collect();
+    let known = words(&all);
     if !known.contains(&own.engine) {
         return Err(OwnArmError(unknown(&format!("--arm {name}"), "engine", &own.engine, &known)));
     }
     let mut refused = None;
-    for family in &families {
-        match family.arm(own) {
+    let mut here = Vec::new();
+    for part in parts {
+        match arm_in(part, form, own) {
             Ok(Some(_)) => return Ok(()),
             Ok(None) => {}
             Err(why) => refused = refused.or(Some(why)),
         }
+        here.extend(words(&engines(part, form)));
     }
-    let here: Vec<String> = families.iter().flat_map(|family| family.engines()).collect();
-    let mut here: Vec<&str> = here.iter().map(String::as_str).collect();
     here.sort_unstable();
     here.dedup();
     let nowhere = if here.is_empty() {
@@ -180,7 +185,11 @@ fn unknown(before: &str, what: &str, word: &str, known: &[String]) -> String {
 /// The part with the arms of a choice; none if it has none left.
 fn of_part(mut part: Part, form: Form, choice: Choice<'_>) -> Option<Part> {
     let takes = takes_own(&part, part.cut(form)?);
-    let family = Family::of(&part, form);
+    let own: Vec<Arm> = if takes {
+        choice.own.iter().filter_map(|own| arm_in(&part, form, own).ok().flatten()).collect()
+    } else {
+        Vec::new()
+    };
     let cut = part.forms[form as usize].as_mut()?;
     if let Some(kept) = choice.kept {
         cut.arms.retain(|arm| kept.contains(&arm.name));
@@ -192,10 +201,7 @@ fn of_part(mut part: Part, form: Form, choice: Choice<'_>) -> Option<Part> {
             }
         }
     }
-    if takes {
-        let own = choice.own.iter().filter_map(|own| family.arm(own).ok().flatten());
-        cut.arms.extend(own);
-    }
+    cut.arms.extend(own);
     let names =
         if cut.batches.is_empty() && cut.arms.is_empty() { Vec::new() } else { cut.names() };
     let first = names.first()?.clone();
@@ -217,128 +223,49 @@ fn of_part(mut part: Part, form: Form, choice: Choice<'_>) -> Option<Part> {
     Some(part)
 }
 
-/// Kinds of work, each with its engines.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Family {
-    Files,
-    Requests,
-    Copies,
-    Echoes,
-    Programs,
-    JobFiles,
-}
-
-/// The way of an arm of a job file: of files, as the job says, or through fio.
-pub(super) fn through_of_job_file(engine: &str) -> Option<Through> {
-    match engine {
-        "fio" => Some(Through::Requests(Way::Fio)),
-        "kernel" => Some(Through::Files(FilesArm::Kernel)),
-        engine => {
-            let on_files = |arm: &FilesArm| !arm.is_raw() && arm.name() == engine;
-            FILES.into_iter().find(on_files).map(Through::Files)
-        }
-    }
-}
+/// A way of I/O, by a word that a user may say.
+type Engine = (&'static str, Through);
 
 /// Engines that are called by another word than in a suite, where that is what is meant.
-const REQUESTS_TOO: [(&str, Way); 2] = [("forebay", Way::Queue), ("kernel-direct", Way::Uring)];
-const COPIES_TOO: [(&str, CopyWay); 2] =
-    [("forebay", CopyWay::Forebay), ("kernel-buffered", CopyWay::Pwrite)];
+const ALIASES: [Engine; 4] = [
+    ("forebay", Through::Requests(Way::Queue)),
+    ("kernel-direct", Through::Requests(Way::Uring)),
+    ("forebay", Through::Copies(CopyWay::Forebay)),
+    ("kernel-buffered", Through::Copies(CopyWay::Pwrite)),
+];
 
-impl Family {
-    const ALL: [Self; 6] = [
-        Family::Files,
-        Family::Requests,
-        Family::Copies,
-        Family::Echoes,
-        Family::Programs,
-        Family::JobFiles,
-    ];
+/// The engines of a job file: ways of files, the job as it stands, or fio.
+pub(super) fn job_file_engines() -> impl Iterator<Item = Engine> {
+    let on_files = FILES.into_iter().filter(|arm| !arm.is_raw());
+    let own = [("kernel", Through::Files(FilesArm::Kernel)), ("fio", Through::Requests(Way::Fio))];
+    on_files.map(|arm| (arm.name(), Through::Files(arm))).chain(own)
+}
 
-    fn of(part: &Part, form: Form) -> Self {
-        match part.table {
-            _ if part.cut(form).is_some_and(Cut::is_of_job_files) => Family::JobFiles,
-            TableKind::Files
-            | TableKind::Completion
-            | TableKind::Beside
-            | TableKind::Writers
-            | TableKind::Contexts
-            | TableKind::Factors => Family::Files,
-            TableKind::Arms | TableKind::Ladder | TableKind::Worth | TableKind::Policies => {
-                Family::Requests
-            }
-            TableKind::Copies => Family::Copies,
-            TableKind::Echo => Family::Echoes,
-            TableKind::Programs => Family::Programs,
-        }
+/// The engines that can do the work of a part.
+fn engines(part: &Part, form: Form) -> Vec<Engine> {
+    if part.cut(form).is_some_and(Cut::is_of_job_files) {
+        return job_file_engines().collect();
     }
+    let family = part.table.kind().family();
+    let aliases = ALIASES.into_iter().filter(|(_, through)| through.family() == family);
+    family.ways().map(|way| (way.name(), way)).chain(aliases).collect()
+}
 
-    fn engines(self) -> Vec<String> {
-        let own = |word: &'static str| word.to_owned();
-        match self {
-            Family::Files => FILES.map(|arm| own(arm.name())).into(),
-            Family::Requests => WAYS
-                .map(Way::name)
-                .into_iter()
-                .chain(REQUESTS_TOO.map(|(word, _)| word))
-                .map(own)
-                .collect(),
-            Family::Copies => COPIES
-                .map(CopyWay::name)
-                .into_iter()
-                .chain(COPIES_TOO.map(|(word, _)| word))
-                .map(own)
-                .collect(),
-            Family::Echoes => ECHOES.map(|way| own(way.name())).into(),
-            Family::Programs => PROGRAMS.map(ProgramWay::name).map(own).into(),
-            Family::JobFiles => {
-                let on_files = FILES.into_iter().filter(|arm| !arm.is_raw()).map(FilesArm::name);
-                on_files.chain(["kernel", "fio"]).map(own).collect()
-            }
+/// The arm as a part has it; none if the part has no such engine, and why a key is not its own.
+fn arm_in(part: &Part, form: Form, own: &OwnArm) -> Result<Option<Arm>, String> {
+    let engines = engines(part, form);
+    let Some((_, through)) = engines.into_iter().find(|(word, _)| *word == own.engine) else {
+        return Ok(None);
+    };
+    let mut arm = Arm::plain(&own.name, through);
+    for (key, value) in &own.keys {
+        // A job file says itself how it hands over.
+        if key == BATCH && part.cut(form).is_some_and(Cut::is_of_job_files) {
+            return Err(format!("{key}={value}: the job file says it (iodepth_batch_submit=)"));
         }
+        take(&mut arm, key, value).map_err(|why| format!("{key}={value}: {why}"))?;
     }
-
-    fn through(self, engine: &str) -> Option<Through> {
-        match self {
-            Family::Files => FILES.into_iter().find(|arm| arm.name() == engine).map(Through::Files),
-            Family::Requests => {
-                let own = WAYS.into_iter().find(|way| way.name() == engine);
-                own.or_else(|| {
-                    REQUESTS_TOO.iter().find(|(word, _)| *word == engine).map(|(_, way)| *way)
-                })
-                .map(Through::Requests)
-            }
-            Family::Copies => {
-                let own = COPIES.into_iter().find(|way| way.name() == engine);
-                own.or_else(|| {
-                    COPIES_TOO.iter().find(|(word, _)| *word == engine).map(|(_, way)| *way)
-                })
-                .map(Through::Copies)
-            }
-            Family::Echoes => {
-                ECHOES.into_iter().find(|way| way.name() == engine).map(Through::Echo)
-            }
-            Family::Programs => {
-                PROGRAMS.into_iter().find(|way| way.name() == engine).map(Through::Program)
-            }
-            Family::JobFiles => through_of_job_file(engine),
-        }
-    }
-
-    /// The arm as work of this kind has it; none where there is no such engine, and why a key is
-    /// not its own.
-    fn arm(self, own: &OwnArm) -> Result<Option<Arm>, String> {
-        let Some(through) = self.through(&own.engine) else { return Ok(None) };
-        let mut arm = plain(&own.name, through);
-        for (key, value) in &own.keys {
-            // A job file says itself how it hands over.
-            if self == Family::JobFiles && key == BATCH {
-                return Err(format!("{key}={value}: the job file says it (iodepth_batch_submit=)"));
-            }
-            take(&mut arm, key, value).map_err(|why| format!("{key}={value}: {why}"))?;
-        }
-        Ok(Some(arm))
-    }
+    Ok(Some(arm))
 }
 
 /// A key of an arm.

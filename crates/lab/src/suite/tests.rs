@@ -1,7 +1,7 @@
 use super::*;
 use crate::arm::Arm as FilesArm;
 use crate::echo::EchoLoad;
-use crate::through::Way;
+use crate::through::{Through, Way};
 
 fn shipped(name: &str) -> Suite {
     find(Path::new(name)).unwrap()

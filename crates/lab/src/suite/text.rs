@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{FileBytes, Pair, TableKind};
-use crate::echo::{Pace, Transport};
+use super::{Bytes, FileBytes, Pair, TableKind};
+use crate::echo::EchoLoad;
 use crate::job::Order;
 use crate::programs::spec::ProgramLoad;
 use crate::request::{Operation, Pattern, RequestDevice, Submitter, Switch};
@@ -46,7 +46,7 @@ pub(super) struct WorkloadText {
     pub(super) job: Option<Spanned<JobText>>,
     pub(super) copy: Option<Spanned<Bytes>>,
     pub(super) writers: Option<Spanned<WritersText>>,
-    pub(super) echo: Option<Spanned<EchoText>>,
+    pub(super) echo: Option<Spanned<EchoLoad>>,
     pub(super) program: Option<Spanned<ProgramLoad>>,
 }
 
@@ -99,22 +99,6 @@ pub(super) struct JobText {
     pub(super) beside: Beside,
 }
 
-/// Messages to a server that sends them back.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct EchoText {
-    pub(super) connections: u32,
-    pub(super) in_flight: u32,
-    pub(super) bytes: u32,
-    #[serde(default)]
-    pub(super) pace: Pace,
-    /// Microseconds.
-    #[serde(default)]
-    pub(super) work: u32,
-    #[serde(default)]
-    pub(super) transport: Transport,
-}
-
 /// What goes on beside a job.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -154,76 +138,57 @@ fn on() -> Switch {
     Switch::On
 }
 
-/// A part: what all its forms have in common, and each form with what it has of its own.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct PartText {
-    pub(super) name: Word,
-    pub(super) title: String,
-    pub(super) table: TableKind,
-    pub(super) metric: Word,
-    pub(super) base: Option<Word>,
-    pub(super) best_of: Option<Vec<Word>>,
-    pub(super) again: Word,
-    #[serde(default)]
-    pub(super) also: Vec<Spanned<Pair>>,
-    pub(super) workloads: Option<Vec<Word>>,
-    pub(super) arms: Option<Vec<Word>>,
-    pub(super) devices: Option<Vec<Spanned<RequestDevice>>>,
-    pub(super) depths: Option<Vec<Spanned<u32>>>,
-    pub(super) batches: Option<Vec<Spanned<u32>>>,
-    pub(super) seconds: Option<Spanned<f64>>,
-    pub(super) scale: Option<Spanned<f64>>,
-    pub(super) rounds: Option<Spanned<u32>>,
-    pub(super) file_bytes: Option<Spanned<Bytes>>,
-    pub(super) cell_bytes: Option<Spanned<Bytes>>,
-    pub(super) contexts: Option<Vec<Word>>,
-    pub(super) affinities: Option<Vec<Word>>,
-    pub(super) layouts: Option<Vec<Layout>>,
-    pub(super) writes_at_most: Option<Bytes>,
-    pub(super) full: Option<CutText>,
-    pub(super) quick: Option<CutText>,
-    pub(super) bare: Option<CutText>,
+/// Keys that a part may have for all its forms, and each form of its own.
+macro_rules! keys_of_forms {
+    ($($key:ident: $of:ty,)*) => {
+        /// A part: keys for all its forms, and keys of each form.
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub(super) struct PartText {
+            pub(super) name: Word,
+            pub(super) title: String,
+            pub(super) table: TableKind,
+            pub(super) metric: Word,
+            pub(super) base: Option<Word>,
+            pub(super) best_of: Option<Vec<Word>>,
+            pub(super) again: Word,
+            #[serde(default)]
+            pub(super) also: Vec<Spanned<Pair>>,
+            pub(super) full: Option<CutText>,
+            pub(super) quick: Option<CutText>,
+            pub(super) bare: Option<CutText>,
+            $($key: Option<$of>,)*
+        }
+
+        /// Keys of one form; the others are its part's.
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub(super) struct CutText {
+            $(pub(super) $key: Option<$of>,)*
+        }
+
+        impl PartText {
+            /// Returns the keys of a form, completed with those of the part.
+            pub(super) fn form(&self, own: &CutText) -> CutText {
+                CutText { $($key: own.$key.clone().or_else(|| self.$key.clone()),)* }
+            }
+        }
+    };
 }
 
-/// What a form has of its own; the rest is its part's.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct CutText {
-    pub(super) workloads: Option<Vec<Word>>,
-    pub(super) arms: Option<Vec<Word>>,
-    pub(super) devices: Option<Vec<Spanned<RequestDevice>>>,
-    pub(super) depths: Option<Vec<Spanned<u32>>>,
-    pub(super) batches: Option<Vec<Spanned<u32>>>,
-    pub(super) seconds: Option<Spanned<f64>>,
-    pub(super) scale: Option<Spanned<f64>>,
-    pub(super) rounds: Option<Spanned<u32>>,
-    pub(super) file_bytes: Option<Spanned<Bytes>>,
-    pub(super) cell_bytes: Option<Spanned<Bytes>>,
-    pub(super) contexts: Option<Vec<Word>>,
-    pub(super) affinities: Option<Vec<Word>>,
-    pub(super) layouts: Option<Vec<Layout>>,
-    pub(super) writes_at_most: Option<Bytes>,
-}
-
-/// A number of bytes: `"4096"`, `"4k"`, `"24m"`, `"1g"`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(try_from = "String")]
-pub struct Bytes(pub u64);
-
-impl TryFrom<String> for Bytes {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let (digits, shift) = match text.as_bytes().last() {
-            Some(b'k') => (&text[..text.len() - 1], 10),
-            Some(b'm') => (&text[..text.len() - 1], 20),
-            Some(b'g') => (&text[..text.len() - 1], 30),
-            _ => (text.as_str(), 0),
-        };
-        let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-        number
-            .map(Self)
-            .ok_or_else(|| format!("{text}: no number of bytes (such as \"4k\", \"24m\", \"1g\")"))
-    }
+keys_of_forms! {
+    workloads: Vec<Word>,
+    arms: Vec<Word>,
+    devices: Vec<Spanned<RequestDevice>>,
+    depths: Vec<Spanned<u32>>,
+    batches: Vec<Spanned<u32>>,
+    seconds: Spanned<f64>,
+    scale: Spanned<f64>,
+    rounds: Spanned<u32>,
+    file_bytes: Spanned<Bytes>,
+    cell_bytes: Spanned<Bytes>,
+    contexts: Vec<Word>,
+    affinities: Vec<Word>,
+    layouts: Vec<Layout>,
+    writes_at_most: Bytes,
 }

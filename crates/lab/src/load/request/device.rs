@@ -1,7 +1,7 @@
 //! The device of a request cell, by its word.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,10 +12,9 @@ use forebay_uring::{
 };
 
 use super::drive::{TARGET, frames_per_place};
+use super::path_of;
 use crate::load::CellError;
-use crate::load::raw::{data, only_read};
-use crate::request::{DATA_FILE, RequestDevice, RequestSpec, Switch};
-use crate::scratch::Stop;
+use crate::request::{RequestDevice, RequestSpec, Switch};
 
 /// A device, ready for use.
 pub(crate) enum Opened {
@@ -61,8 +60,7 @@ fn open_file(
     directory: &Path,
     target: Option<&Path>,
 ) -> Result<Opened, CellError> {
-    let path =
-        target.map_or_else(|| laid_out(spec, directory), |target| only_read(spec, target))?;
+    let path = path_of(spec, directory, target)?;
     let file = if target.is_some() { open_shared(&path) } else { open_own(&path) };
     let file = file.map_err(|error| CellError::io("could not open it", &path, &error))?;
     let mut notes = Vec::new();
@@ -99,13 +97,6 @@ fn open_shared(path: &Path) -> io::Result<OpenFile> {
     let mut file = OpenFile::of_descriptor(std::fs::File::open(path)?.into())?;
     file.go_direct()?;
     Ok(file)
-}
-
-fn laid_out(spec: &RequestSpec, directory: &Path) -> Result<PathBuf, CellError> {
-    let path = directory.join(DATA_FILE);
-    let laid_out = data::lay_out(directory, spec.file_bytes, spec.seed, &Stop::default());
-    laid_out.map_err(|error| CellError::io("could not lay it out", &path, &error))?;
-    Ok(path)
 }
 
 fn refused(error: SetupError) -> CellError {

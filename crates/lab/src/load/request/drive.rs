@@ -47,6 +47,13 @@ pub(crate) struct Spans {
     pub(crate) counted: Duration,
 }
 
+impl Spans {
+    /// Of a cell.
+    pub(crate) fn of(spec: &RequestSpec) -> Self {
+        Self { ramp: spec.ramp(), counted: spec.counted() }
+    }
+}
+
 /// What was counted while the clock ran.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {

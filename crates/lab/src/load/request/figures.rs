@@ -7,17 +7,26 @@ use std::collections::BTreeMap;
 
 use super::drive::Outcome;
 use crate::batching;
-use crate::detail::{Detail, ProcessUse};
-use crate::load::raw::flow;
+use crate::detail::{Course, Detail, Flow, Latency, ProcessUse};
 use crate::request::{Operation, RequestSpec};
 
 type Metrics = BTreeMap<String, f64>;
 
-/// How it went.
+/// How it went. From another thread no latencies are known.
 pub(crate) fn detail(spec: &RequestSpec, outcome: &Outcome) -> Detail {
-    let usage = ProcessUse::from(outcome.usage);
-    let holds = outcome.holds.clone();
-    Detail { usage, holds, ..flow(spec, outcome.bios, outcome.elapsed, &outcome.latencies) }
+    let flow = Some(Flow {
+        operations: outcome.bios,
+        bytes: outcome.bios * u64::from(spec.block_bytes),
+        runtime_ns: outcome.elapsed.as_nanos() as u64,
+        latency: Latency::of(&outcome.latencies),
+        course: Course::default(),
+    });
+    let (read, write) = match spec.operation {
+        Operation::Read => (flow, None),
+        Operation::Write => (None, flow),
+    };
+    let (usage, holds) = (ProcessUse::from(outcome.usage), outcome.holds.clone());
+    Detail { read, write, usage, holds, ..Detail::default() }
 }
 
 /// Everything that is defined for this cell.
@@ -30,10 +39,7 @@ pub(crate) fn of(spec: &RequestSpec, outcome: &Outcome, driver_ns: f64) -> Metri
         }
     };
     let (bios, seconds) = (outcome.bios as f64, outcome.elapsed.as_secs_f64());
-    let direction = match spec.operation {
-        Operation::Read => "read",
-        Operation::Write => "write",
-    };
+    let direction = spec.operation.name();
     put("elapsed_s", seconds);
     put("iops", bios / seconds);
     put(&format!("{direction}_iops"), bios / seconds);
@@ -50,6 +56,7 @@ pub(crate) fn of(spec: &RequestSpec, outcome: &Outcome, driver_ns: f64) -> Metri
             }
         }
     }
+    // A way that does not count something has none of it: nothing divided by nothing is left out.
     let (before, after) = (&outcome.before, &outcome.after);
     let doorbells = (after.doorbells - before.doorbells) as f64;
     put("doorbells_per_io", doorbells / bios);
@@ -60,10 +67,14 @@ pub(crate) fn of(spec: &RequestSpec, outcome: &Outcome, driver_ns: f64) -> Metri
     );
     let runs = (after.completion_runs - before.completion_runs) as f64;
     put("bios_per_run", (after.completed_bios - before.completed_bios) as f64 / runs);
-    put("context_switches", outcome.usage.context_switches as f64);
-    put("context_switches_per_io", outcome.usage.context_switches as f64 / bios);
-    put("cpu_us_per_io", outcome.usage.cpu_us as f64 / bios);
-    if let Some(batched) = outcome.usage.batched {
+    let usage = &outcome.usage;
+    put("context_switches", usage.context_switches as f64);
+    put("context_switches_per_io", usage.context_switches as f64 / bios);
+    if let Some(switches) = usage.system_context_switches {
+        put("system_context_switches_per_io", switches as f64 / bios);
+    }
+    put("cpu_us_per_io", usage.cpu_us as f64 / bios);
+    if let Some(batched) = usage.batched {
         batching::add(batched, &mut metrics);
     }
     metrics

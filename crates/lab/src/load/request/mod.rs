@@ -1,33 +1,43 @@
-//! Request cells: bios through a queue over a device, in a closed loop, in one thread.
+//! Request cells: bios in a closed loop, through Forebay's queue over a device, or beside it
+//! through the kernel's own calls, its ring with nothing of ours between, and fio.
 //!
 //! ```text
-//! spec --> device, queue, places --> ramp --> [ turns for so many seconds ] --> wait for the rest --> figures
+//! spec --> way, places --> ramp --> [ turns, for a time ] --> wait for the rest
 //! ```
 //!
 //! What is in brackets is inside the clock. There are no files to make within it and no final sync,
 //! because what is measured is the way of a request and not what became of the data: nothing here
-//! says anything about durability. What the loop itself costs is measured beside it, over nothing,
-//! and told as `driver_ns_per_io`.
+//! says anything about durability. One loop drives all ways but fio. Its own cost is measured
+//! beside it, over nothing, and told as `driver_ns_per_io`.
 
+mod calls;
 mod device;
 mod drive;
 mod figures;
-pub(crate) mod offsets;
+mod fio;
+mod offsets;
 mod thread;
+mod uring;
 mod way;
 
-use std::path::Path;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_block::limits::TAGS;
 use forebay_block::{Device, Knobs, Queue};
 
-use super::CellError;
+use super::{CellError, data};
 use crate::cell::CellResult;
-use crate::request::{RequestSpec, Submitter};
+use crate::request::{DATA_FILE, Operation, RequestSpec, Submitter};
+use crate::scratch::Stop;
+use crate::through::{self, Poll, RequestCell};
+use calls::Calls;
 use device::Opened;
-use drive::{Drive, Spans};
-use way::{Echo, Queued};
+use drive::{Drive, Outcome, Spans};
+use uring::{Completions, Kernel};
+use way::{Echo, Queued, Way};
 
 /// Most bios kept on their way: some multiples of what one queue has tags for.
 pub const MOST_DEPTH: u32 = 16 * TAGS as u32;
@@ -37,31 +47,74 @@ pub const MOST_DEPTH: u32 = 16 * TAGS as u32;
 const DRIVER_SPAN: Duration = Duration::from_millis(3);
 const DRIVER_RUNS: usize = 7;
 
-/// Runs one request cell in this process. What it needs of files is in `directory`, and stays
+/// Runs requests through Forebay's queue in this process. Files that they need are made in
+/// `directory`, and stay there.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_request(spec: &RequestSpec, directory: &Path) -> Result<CellResult, CellError> {
+    check(spec, through::Way::Queue)?;
+    in_queue(spec, directory, None)
+}
+
+/// Runs one request cell in this process. Files that it needs are made in its directory, and stay
 /// there.
 ///
 /// # Errors
 /// What cannot be run as it stands, what this machine cannot do, and what went wrong.
-pub fn run_request(spec: &RequestSpec, directory: &Path) -> Result<CellResult, CellError> {
-    run_on(spec, directory, None)
+pub fn run(cell: &RequestCell) -> Result<CellResult, CellError> {
+    let RequestCell { way, spec, directory, target, .. } = cell;
+    check(spec, *way)?;
+    if *way == through::Way::Queue {
+        return in_queue(spec, directory, target.as_deref());
+    }
+    if !spec.device.is_file() {
+        let way = way.name();
+        return Err(CellError::invalid(format!(
+            "{way} goes to a file alone, not to {}",
+            spec.device
+        )));
+    }
+    let path = path_of(spec, directory, target.as_deref())?;
+    let mut notes = Vec::new();
+    match way {
+        through::Way::Fio => fio::run(spec, &path),
+        through::Way::Pread => {
+            if spec.depth > 1 {
+                notes.push("one call at a time; the depth has no effect".into());
+            }
+            let one = RequestSpec { depth: 1, batch: None, ..spec.clone() };
+            measured(&one, Calls::open(&one, &path)?, notes)
+        }
+        through::Way::Uring => {
+            let completions = match (cell.poll, uring::device_polls(cell.place())) {
+                (Poll::Never, _) => Completions::Interrupt,
+                (Poll::WhereItCan, Ok(())) => Completions::Polled,
+                (Poll::WhereItCan, Err(why)) => {
+                    notes.push(format!("not polled: {why}"));
+                    Completions::Interrupt
+                }
+            };
+            measured(spec, Kernel::open(spec, &path, completions)?, notes)
+        }
+        through::Way::Queue => unreachable!("it went another way"),
+    }
 }
 
-/// The same on something that is only read, where there is such.
-pub(crate) fn run_on(
+fn in_queue(
     spec: &RequestSpec,
     directory: &Path,
     target: Option<&Path>,
 ) -> Result<CellResult, CellError> {
-    check(spec)?;
     let knobs = knobs(spec)?;
     match device::open(spec, directory, target)? {
-        Opened::Null(device) => on(spec, knobs, device, Vec::new()),
-        Opened::Modelled(device) => on(spec, knobs, *device, Vec::new()),
-        Opened::File { ring, notes } => on(spec, knobs, *ring, notes),
+        Opened::Null(device) => queued(spec, knobs, device, Vec::new()),
+        Opened::Modelled(device) => queued(spec, knobs, *device, Vec::new()),
+        Opened::File { ring, notes } => queued(spec, knobs, *ring, notes),
     }
 }
 
-fn on<D: Device>(
+fn queued<D: Device>(
     spec: &RequestSpec,
     knobs: Knobs,
     device: D,
@@ -70,18 +123,67 @@ fn on<D: Device>(
     let mut queue = Queue::new();
     queue.set_knobs(knobs);
     let mut way = Queued::new(queue, device);
-    let spans = Spans { ramp: spec.ramp(), counted: spec.counted() };
-    let driver_ns = driver_ns_per_io(spec, DRIVER_SPAN.min(spans.counted))?;
-    let outcome = match spec.from {
-        Submitter::Local => Drive::new(spec).count(&mut way, spans)?,
-        Submitter::Thread => thread::count(spec, &mut way, spans)?,
-    };
-    let detail = Some(Box::new(figures::detail(spec, &outcome)));
-    Ok(CellResult { metrics: figures::of(spec, &outcome, driver_ns), notes, detail })
+    match spec.from {
+        Submitter::Local => measured(spec, way, notes),
+        Submitter::Thread => {
+            let driver_ns = driver_ns_per_io(spec)?;
+            let outcome = thread::count(spec, &mut way, Spans::of(spec))?;
+            Ok(result(spec, &outcome, driver_ns, notes))
+        }
+    }
+}
+
+/// Drives a way for the time of a cell.
+fn measured<W: Way>(
+    spec: &RequestSpec,
+    mut way: W,
+    notes: Vec<String>,
+) -> Result<CellResult, CellError> {
+    let driver_ns = driver_ns_per_io(spec)?;
+    let outcome = Drive::new(spec).count(&mut way, Spans::of(spec))?;
+    Ok(result(spec, &outcome, driver_ns, notes))
+}
+
+fn result(spec: &RequestSpec, outcome: &Outcome, driver_ns: f64, notes: Vec<String>) -> CellResult {
+    let detail = Some(Box::new(figures::detail(spec, outcome)));
+    CellResult { metrics: figures::of(spec, outcome, driver_ns), notes, detail }
+}
+
+/// Returns the file of a cell: the target, which is only read, or the laid-out file, which this
+/// makes if it does not exist.
+fn path_of(
+    spec: &RequestSpec,
+    directory: &Path,
+    target: Option<&Path>,
+) -> Result<PathBuf, CellError> {
+    if let Some(target) = target {
+        if spec.operation == Operation::Write {
+            return Err(CellError::invalid(format!("{}: it is only read", target.display())));
+        }
+        return Ok(target.to_owned());
+    }
+    let path = directory.join(DATA_FILE);
+    data::lay_out(directory, spec.file_bytes, spec.seed, &Stop::default())
+        .map_err(|error| CellError::io("could not lay it out", &path, &error))?;
+    Ok(path)
+}
+
+/// Opens it past the page cache.
+fn open_direct(spec: &RequestSpec, path: &Path) -> Result<File, CellError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(spec.operation == Operation::Write).custom_flags(libc::O_DIRECT);
+    options.open(path).map_err(|error| match error.raw_os_error() {
+        Some(libc::EINVAL) => CellError::unavailable(format!(
+            "{}: no direct I/O on this file system (use --dir with another)",
+            path.display()
+        )),
+        _ => CellError::io("could not open it", path, &error),
+    })
 }
 
 /// What the loop itself costs, per bio.
-fn driver_ns_per_io(spec: &RequestSpec, counted: Duration) -> Result<f64, CellError> {
+fn driver_ns_per_io(spec: &RequestSpec) -> Result<f64, CellError> {
+    let counted = DRIVER_SPAN.min(spec.counted());
     let mut drive = Drive::new(spec);
     let mut least = f64::INFINITY;
     for _ in 0..DRIVER_RUNS {
@@ -92,7 +194,7 @@ fn driver_ns_per_io(spec: &RequestSpec, counted: Duration) -> Result<f64, CellEr
 }
 
 /// Refuses what cannot be meant.
-fn check(spec: &RequestSpec) -> Result<(), CellError> {
+fn check(spec: &RequestSpec, way: through::Way) -> Result<(), CellError> {
     let invalid = |reason: String| Err(CellError::invalid(reason));
     if !(1..=MOST_DEPTH).contains(&spec.depth) {
         return invalid(format!("depth={}: not between 1 and {MOST_DEPTH}", spec.depth));
@@ -102,7 +204,8 @@ fn check(spec: &RequestSpec) -> Result<(), CellError> {
     }
     let block_bytes = u64::from(spec.block_bytes);
     let sector = forebay_block::limits::SECTOR as u64;
-    let unit = if spec.device.is_file() { forebay_block::limits::PAGE as u64 } else { sector };
+    let paged = spec.device.is_file() && way == through::Way::Queue;
+    let unit = if paged { forebay_block::limits::PAGE as u64 } else { sector };
     if block_bytes == 0 || !block_bytes.is_multiple_of(unit) {
         return invalid(format!("block_bytes={block_bytes}: not a multiple of {unit}"));
     }
@@ -148,50 +251,4 @@ fn knobs(spec: &RequestSpec) -> Result<Knobs, CellError> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-    use crate::request::{Operation, Pattern, Switch};
-
-    /// A small cell: sequential reads at depth 4, for two milliseconds.
-    pub(crate) fn spec(device: &str) -> RequestSpec {
-        RequestSpec {
-            device: device.parse().unwrap(),
-            depth: 4,
-            block_bytes: 4096,
-            pattern: Pattern::Sequential,
-            operation: Operation::Read,
-            knobs: Vec::new(),
-            fixed_buffers: Switch::Off,
-            fixed_files: Switch::Off,
-            batch: None,
-            from: Submitter::Local,
-            file_bytes: 1 << 20,
-            seconds: 0.002,
-            seed: 7,
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_meant_is_refused_with_the_remedy() {
-        let knob = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
-        for (spec, remedy) in [
-            (RequestSpec { depth: 0, ..spec("null") }, "between 1 and 4096"),
-            (RequestSpec { depth: MOST_DEPTH + 1, ..spec("null") }, "between 1 and 4096"),
-            (RequestSpec { batch: Some(0), ..spec("null") }, "one bio at least"),
-            (RequestSpec { block_bytes: 1000, ..spec("null") }, "multiple of 512"),
-            (RequestSpec { block_bytes: 512, ..spec("file") }, "multiple of 4096"),
-            (RequestSpec { file_bytes: 4097, ..spec("null") }, "multiple of block_bytes"),
-            (RequestSpec { seconds: f64::NAN, ..spec("null") }, "not a time"),
-            (RequestSpec { from: Submitter::Thread, ..spec("gen4") }, "take null"),
-            (
-                RequestSpec { knobs: knob("plug", "often"), ..spec("null") },
-                "never, always, adaptive",
-            ),
-            (RequestSpec { knobs: knob("plugs", "never"), ..spec("null") }, "it has plug, merge"),
-            (RequestSpec { fixed_files: Switch::On, ..spec("null") }, "device=file"),
-        ] {
-            let refused = run_request(&spec, Path::new("/nowhere")).unwrap_err().to_string();
-            assert!(refused.contains(remedy), "{refused}");
-        }
-    }
-}
+pub(crate) mod tests;

@@ -5,9 +5,9 @@ use crate::compare::judge::THROUGHPUT;
 use crate::schema::Against;
 use crate::statistics::Verdict;
 
-use super::Reader;
 use crate::report::completion::{ADAPTIVE, POLICIES};
 use crate::report::figures::ratio;
+use crate::report::reader::Reader;
 
 /// In what they are compared.
 const METRICS: [(&str, &str); 3] = [

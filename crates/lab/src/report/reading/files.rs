@@ -6,8 +6,8 @@ use crate::compare::judge::THROUGHPUT;
 use crate::schema::Against;
 use crate::statistics::Verdict;
 
-use super::Reader;
 use crate::report::figures::ratio;
+use crate::report::reader::Reader;
 use crate::report::table::label;
 
 /// Both paragraphs.

@@ -4,8 +4,8 @@
 use crate::schema::{Against, Comparison};
 use crate::statistics::Verdict;
 
-use super::Reader;
 use crate::report::figures::ratio;
+use crate::report::reader::Reader;
 
 /// The policy that decides as it goes.
 const ADAPTIVE: &str = "adaptive";

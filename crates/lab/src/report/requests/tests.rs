@@ -3,7 +3,7 @@ use crate::cell::CellResult;
 use crate::compare::Measured;
 use crate::compare::judge::{Judging, judge};
 use crate::manifest::{ArmLeftOut, Machine, Manifest, Storage};
-use crate::report::table::assert_fits;
+use crate::report::table::{assert_fits, assert_heads_fit};
 use crate::report::{Format, comparison, reading};
 use crate::suite::{Base, Pair, TableKind};
 
@@ -304,9 +304,9 @@ adaptive is worse by more than 2 % and the noise floor: 1 of 3 in IOPS
 fn the_columns_fit_the_width() {
     assert_fits(ARMS);
     let wide = |first: usize, columns: usize, width: usize| {
-        let mut all = vec![column(first, "", "arm")];
-        all.extend((0..columns).map(|_| named_column(width, "a-device-with-a-very-long-name")));
-        assert_fits(&all);
+        let mut all = vec![head(first, "", "arm")];
+        all.extend((0..columns).map(|_| named_head(width, "a-device-with-a-very-long-name")));
+        assert_heads_fit(&all);
     };
     wide(6, RATIOS_IN_A_TABLE, 17);
     wide(24, DIFFERENCES_IN_A_TABLE, 22);

@@ -1,40 +1,49 @@
 //! What a part of each kind has to have: arms and work of that kind alone, and what its cells need.
 
-use toml::Spanned;
-
 use super::{Checked, Checker};
 use crate::plan::{FILE_STEP_BYTES, LENGTH_STEP_BYTES, WRITER_STEP_BYTES};
-use crate::request::RequestDevice;
-use crate::suite::text::{PartText, Word};
-use crate::suite::{Arm, Cut, Workload, WorkloadKind};
+use crate::suite::text::{CutText, PartText, Word};
+use crate::suite::{Cut, Kind, WorkloadKind};
 use crate::through::{Through, Way};
 
 impl Checker<'_> {
-    /// A part about new files has arms and work of that kind alone, and sizes.
-    pub(super) fn of_files(
-        &self,
-        part: &PartText,
-        arms: &[Word],
-        workloads: &[Word],
-        cut: &Cut,
-    ) -> Checked<()> {
-        let files = |arm: &Arm| matches!(arm.through, Through::Files(_));
-        self.all(
-            arms,
-            &cut.arms,
-            files,
-            "no arm for files in a table of files (take another table)",
-        )?;
-        let plain = |arm: &Arm| arm.knobs.is_empty();
-        self.all(
-            arms,
-            &cut.arms,
-            plain,
-            "an arm with knobs of its own in a table of files (use --set)",
-        )?;
-        let new = |workload: &Workload| matches!(workload.kind, WorkloadKind::NewFiles(_));
-        let what = "requests in a table of files (give the workload new_files)";
-        self.all(workloads, &cut.workloads, new, what)?;
+    /// A part has work and arms of the kind that its table shows, and what its cells need.
+    pub(super) fn kind(&self, part: &PartText, form: &CutText, cut: &Cut) -> Checked<()> {
+        let kind = part.table.kind();
+        if kind == Kind::Requests && (cut.devices.is_empty() || cut.depths.is_empty()) {
+            return Err(self.at(&part.name, "every form needs devices and depths"));
+        }
+        for word in form.arms.iter().flatten() {
+            if self.arm(word)?.through.family() != kind.family() {
+                let (arms, table) = (kind.family().name(), kind.name());
+                let what = format!("no arm for {arms} in a table of {table} (take another table)");
+                return Err(self.at(word, what));
+            }
+        }
+        let (work, key) = kind.key();
+        for (word, workload) in form.workloads.iter().flatten().zip(&cut.workloads) {
+            if workload.kind.kind() != kind {
+                let table = kind.name();
+                let what = format!("no {work} in a table of {table} (give the workload {key})");
+                return Err(self.at(word, what));
+            }
+        }
+        match kind {
+            Kind::Files => self.of_files(part, form, cut),
+            Kind::Jobs => self.of_jobs(part, cut),
+            Kind::Writers => self.of_writers(part, cut),
+            Kind::Requests => self.of_requests(form, cut),
+            Kind::Copies | Kind::Echoes | Kind::Programs => Ok(()),
+        }
+    }
+
+    /// A part about new files has arms without knobs, and a length.
+    fn of_files(&self, part: &PartText, form: &CutText, cut: &Cut) -> Checked<()> {
+        let arms = form.arms.iter().flatten().zip(&cut.arms);
+        if let Some((word, _)) = arms.into_iter().find(|(_, arm)| !arm.knobs.is_empty()) {
+            let what = "an arm with knobs of its own in a table of files (use --set)";
+            return Err(self.at(word, what));
+        }
         if cut.file_bytes.is_none_or(|bytes| bytes == 0 || bytes % FILE_STEP_BYTES != 0) {
             let what = "every form needs file_bytes, such as \"24m\", in steps of 3m";
             return Err(self.at(&part.name, what));
@@ -42,72 +51,19 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// A part about jobs has arms and work of that kind alone, and a length.
-    pub(super) fn of_jobs(
-        &self,
-        part: &PartText,
-        arms: &[Word],
-        workloads: &[Word],
-        cut: &Cut,
-    ) -> Checked<()> {
-        let files = |arm: &Arm| matches!(arm.through, Through::Files(_));
-        self.all(
-            arms,
-            &cut.arms,
-            files,
-            "no arm for files in a table of jobs (take another table)",
-        )?;
-        let jobs = |workload: &Workload| matches!(workload.kind, WorkloadKind::Jobs(_));
-        let what = "no job in a table of jobs (give the workload a job)";
-        self.all(workloads, &cut.workloads, jobs, what)?;
+    /// A part about jobs has a length.
+    fn of_jobs(&self, part: &PartText, cut: &Cut) -> Checked<()> {
         if cut.file_bytes.is_none_or(|bytes| bytes == 0 || bytes % LENGTH_STEP_BYTES != 0) {
-            return Err(
-                self.at(&part.name, "every form needs file_bytes, such as \"2g\", in steps of 16m")
-            );
+            let what = "every form needs file_bytes, such as \"2g\", in steps of 16m";
+            return Err(self.at(&part.name, what));
         }
         Ok(())
     }
 
-    /// So does a part about copies.
-    pub(super) fn of_copies(&self, arms: &[Word], workloads: &[Word], cut: &Cut) -> Checked<()> {
-        let through = |arm: &Arm| matches!(arm.through, Through::Copies(_));
-        self.all(
-            arms,
-            &cut.arms,
-            through,
-            "no arm for copies in a table of copies (take another table)",
-        )?;
-        let copies = |workload: &Workload| matches!(workload.kind, WorkloadKind::Copies(_));
-        self.all(
-            workloads,
-            &cut.workloads,
-            copies,
-            "no copy in a table of copies (give the workload a copy)",
-        )
-    }
-
-    /// A part about writers has arms for files and work of that kind alone, and a length of all
-    /// together.
-    pub(super) fn of_writers(
-        &self,
-        part: &PartText,
-        arms: &[Word],
-        workloads: &[Word],
-        cut: &Cut,
-    ) -> Checked<()> {
-        for word in arms {
-            if !matches!(self.arm(word)?.through, Through::Files(_)) {
-                return Err(
-                    self.at(word, "no arm for files in a table of writers (take another table)")
-                );
-            }
-        }
-        for (word, workload) in workloads.iter().zip(&cut.workloads) {
-            let WorkloadKind::Writers(writers) = workload.kind else {
-                return Err(
-                    self.at(word, "no writers in a table of writers (give the workload writers)")
-                );
-            };
+    /// A part about writers has a length of all together.
+    fn of_writers(&self, part: &PartText, cut: &Cut) -> Checked<()> {
+        for workload in &cut.workloads {
+            let WorkloadKind::Writers(writers) = workload.kind else { continue };
             let least =
                 u64::from(writers.files()) * WRITER_STEP_BYTES.max(u64::from(writers.block_bytes));
             if cut.cell_bytes.is_none_or(|bytes| bytes < least) {
@@ -118,98 +74,28 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// And one about echoes.
-    pub(super) fn of_echoes(&self, arms: &[Word], workloads: &[Word], cut: &Cut) -> Checked<()> {
-        let through = |arm: &Arm| matches!(arm.through, Through::Echo(_));
-        self.all(
-            arms,
-            &cut.arms,
-            through,
-            "no arm for echoes in a table of echoes (take another table)",
-        )?;
-        let echoes = |workload: &Workload| matches!(workload.kind, WorkloadKind::Echo(_));
-        self.all(
-            workloads,
-            &cut.workloads,
-            echoes,
-            "no echo in a table of echoes (give the workload an echo)",
-        )
-    }
-
-    /// And one about programs.
-    pub(super) fn of_programs(&self, arms: &[Word], workloads: &[Word], cut: &Cut) -> Checked<()> {
-        let through = |arm: &Arm| matches!(arm.through, Through::Program(_));
-        self.all(arms, &cut.arms, through, "a table of programs needs arms for programs")?;
-        let programs = |workload: &Workload| matches!(workload.kind, WorkloadKind::Program(_));
-        let what = "a table of programs needs workloads with a program";
-        self.all(workloads, &cut.workloads, programs, what)
-    }
-
-    /// A part about requests has devices and depths, and the kernel's arms only where there is a
-    /// file.
-    pub(super) fn of_requests(
-        &self,
-        part: &PartText,
-        arms: &[Word],
-        workloads: &[Word],
-        devices: &[Spanned<RequestDevice>],
-        cut: &Cut,
-    ) -> Checked<()> {
-        if devices.is_empty() || cut.depths.is_empty() {
-            return Err(self.at(&part.name, "every form needs devices and depths"));
-        }
-        for (word, workload) in workloads.iter().zip(&cut.workloads) {
-            let table = match workload.kind {
-                WorkloadKind::Requests { .. } => continue,
-                WorkloadKind::NewFiles(_) => "new files need table = \"files\"",
-                WorkloadKind::Jobs(_) => "jobs need table = \"completion\" or \"beside\"",
-                WorkloadKind::Copies(_) => "copies need table = \"copies\"",
-                WorkloadKind::Writers(_) => {
-                    "writers need table = \"writers\", \"contexts\" or \"factors\""
-                }
-                WorkloadKind::Echo(_) => "echoes need table = \"echo\"",
-                WorkloadKind::Program(_) => "programs need table = \"programs\"",
-                WorkloadKind::JobFile(_) => unreachable!("no suite's file has a job file"),
-            };
-            return Err(self.at(word, table));
-        }
+    /// A part about requests has the kernel's arms only where there is a file.
+    fn of_requests(&self, form: &CutText, cut: &Cut) -> Checked<()> {
+        let arms: Vec<&Word> = form.arms.iter().flatten().collect();
+        let modelled = cut.devices.iter().find(|device| !device.is_file());
         for (word, arm) in arms.iter().zip(&cut.arms) {
-            let Through::Requests(way) = arm.through else {
-                return Err(self
-                    .at(word, "no arm for requests in a table of requests (take another table)"));
-            };
-            let modelled = devices.iter().find(|device| !device.get_ref().is_file());
-            if let (false, Some(device)) = (way == Way::Queue, modelled) {
-                let what =
-                    format!("{} goes to a file alone (leave {} out)", way.name(), device.get_ref());
+            if let (false, Some(device)) = (arm.through == Through::Requests(Way::Queue), modelled)
+            {
+                let way = arm.through.name();
+                let what = format!("{way} goes to a file alone (leave {device} out)");
                 return Err(self.at(word, what));
             }
         }
-        let file = devices.iter().find(|device| device.get_ref().is_file());
+        let mut devices = form.devices.iter().flatten();
+        let file = devices.find(|device| device.get_ref().is_file());
         if let (Some(device), None) = (file, self.written.file) {
-            return Err(
-                self.at(device, "the device `file` needs a [file] with its bytes for each form")
-            );
+            let what = "the device `file` needs a [file] with its bytes for each form";
+            return Err(self.at(device, what));
         }
-        if let ([_, second, ..], false) = (arms, cut.batches.is_empty()) {
-            return Err(
-                self.at(second, "batches are run with one arm alone (leave the others out)")
-            );
+        if let ([_, second, ..], false) = (arms.as_slice(), cut.batches.is_empty()) {
+            let what = "batches are run with one arm alone (leave the others out)";
+            return Err(self.at(second, what));
         }
         Ok(())
-    }
-
-    /// All that is named is of the kind; `what` is said of the first that is not.
-    fn all<T>(
-        &self,
-        words: &[Word],
-        named: &[T],
-        is_of_kind: impl Fn(&T) -> bool,
-        what: &str,
-    ) -> Checked<()> {
-        match words.iter().zip(named).find(|(_, named)| !is_of_kind(named)) {
-            Some((word, _)) => Err(self.at(word, what)),
-            None => Ok(()),
-        }
     }
 }

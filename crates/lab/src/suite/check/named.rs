@@ -5,16 +5,16 @@ use toml::Spanned;
 
 use super::{Checked, Checker, DEPTHS};
 use crate::cell::SyncProbe;
-use crate::echo::{EchoLoad, EchoWay, WorkOrder};
-use crate::programs::spec::ProgramLoad;
+use crate::echo::{EchoWay, WorkOrder};
 use crate::shape::{Ground, JobShape, ShapeEngine};
-use crate::suite::text::{
-    ArmText, Beside, Bytes, EchoText, JobText, Word, WorkloadText, WritersText,
-};
-use crate::suite::{Arm, Workload, WorkloadKind};
+use crate::suite::text::{ArmText, Beside, JobText, Word, WorkloadText, WritersText};
+use crate::suite::{Arm, Bytes, Workload, WorkloadKind};
 use crate::through::{Through, Way};
 use crate::tuning::{NoKnob, Tuning};
 use crate::writers::Writers;
+
+/// Bytes at a time of programs, which have no block of their own.
+const PROGRAM_BLOCK_BYTES: u32 = 4096;
 
 impl Checker<'_> {
     pub(super) fn arm_text(&self, name: &Word) -> Checked<&ArmText> {
@@ -115,42 +115,42 @@ impl Checker<'_> {
                 all.iter().map(|workload| workload.name.get_ref().as_str()),
             )
         })?;
+        let (kind, block_bytes) = self.work(written)?;
+        let title = written.title.clone();
+        Ok(Workload { name: name.get_ref().clone(), title, block_bytes, kind })
+    }
+
+    /// The work of a workload, which is of one kind, and bytes at a time.
+    fn work(&self, written: &WorkloadText) -> Checked<(WorkloadKind, u32)> {
         let WorkloadText {
-            title,
-            block,
-            new_files,
-            pattern,
-            operation,
-            job,
-            copy,
-            writers,
-            echo,
-            program,
-            ..
+            new_files, pattern, operation, job, copy, writers, echo, program, ..
         } = written;
+        let given = [
+            new_files.is_some(),
+            pattern.is_some() || operation.is_some(),
+            job.is_some(),
+            copy.is_some(),
+            writers.is_some(),
+            echo.is_some(),
+            program.is_some(),
+        ];
+        let one = given.iter().filter(|given| **given).count() == 1;
+        let own_size = echo.is_some() || program.is_some();
+        if own_size && (!one || written.block.is_some()) {
+            let what = "an echo or a program has its own of everything (leave the rest out)";
+            return Err(self.at(&written.name, what));
+        }
         if let Some(program) = program {
-            return self.program(written, program);
+            let load = *program.get_ref();
+            load.check().map_err(|refused| self.at(program, refused))?;
+            return Ok((WorkloadKind::Program(load), PROGRAM_BLOCK_BYTES));
         }
         if let Some(echo) = echo {
-            let others = block.is_some()
-                || new_files.is_some()
-                || job.is_some()
-                || copy.is_some()
-                || writers.is_some();
-            if others || pattern.is_some() || operation.is_some() {
-                return Err(self
-                    .at(&written.name, "an echo has its own of everything (leave the rest out)"));
-            }
-            let load = self.echo(echo)?;
-            let (name, title) = (name.get_ref().clone(), title.clone());
-            return Ok(Workload {
-                name,
-                title,
-                block_bytes: load.message_bytes,
-                kind: WorkloadKind::Echo(load),
-            });
+            let load = *echo.get_ref();
+            load.check().map_err(|refused| self.at(echo, refused))?;
+            return Ok((WorkloadKind::Echo(load), load.message_bytes));
         }
-        let Some(block) = block else {
+        let Some(block) = &written.block else {
             return Err(self.at(&written.name, "give it a block, such as \"4k\""));
         };
         let Bytes(bytes) = *block.get_ref();
@@ -158,51 +158,29 @@ impl Checker<'_> {
             return Err(self.at(block, "out of range (512 to 16m, in steps of 512)"));
         }
         let block_bytes = bytes as u32;
-        let kind = match (new_files, pattern, operation, job, copy, writers) {
-            (Some(files), None, None, None, None, None) => {
-                WorkloadKind::NewFiles(self.bounded(files, 1..=1024)?)
+        let kind = match (new_files, pattern.zip(*operation), job, copy, writers) {
+            _ if !one => None,
+            (Some(files), ..) => Some(WorkloadKind::NewFiles(self.bounded(files, 1..=1024)?)),
+            (_, Some((pattern, operation)), ..) => {
+                Some(WorkloadKind::Requests { pattern, operation })
             }
-            (None, Some(pattern), Some(operation), None, None, None) => {
-                WorkloadKind::Requests { pattern: *pattern, operation: *operation }
-            }
-            (None, None, None, Some(job), None, None) => {
-                WorkloadKind::Jobs(self.shape(job, block_bytes)?)
-            }
-            (None, None, None, None, None, Some(writers)) => {
-                WorkloadKind::Writers(self.writers(writers, block_bytes)?)
-            }
-            (None, None, None, None, Some(length), None) => {
+            (_, _, Some(job), ..) => Some(WorkloadKind::Jobs(self.shape(job, block_bytes)?)),
+            (.., Some(length), _) => {
                 let Bytes(length_bytes) = *length.get_ref();
                 if length_bytes == 0 || length_bytes % bytes != 0 || length_bytes > 1 << 30 {
                     return Err(self.at(length, "out of range (whole blocks, 1g at most)"));
                 }
-                WorkloadKind::Copies(length_bytes)
+                Some(WorkloadKind::Copies(length_bytes))
             }
-            _ => {
-                let what = "give one of new_files, pattern and operation, job, copy, writers, \
-                            echo, program";
-                return Err(self.at(&written.name, what));
-            }
+            (.., Some(writers)) => Some(WorkloadKind::Writers(self.writers(writers, block_bytes)?)),
+            _ => None,
         };
-        Ok(Workload { name: name.get_ref().clone(), title: title.clone(), block_bytes, kind })
-    }
-
-    fn program(&self, written: &WorkloadText, program: &Spanned<ProgramLoad>) -> Checked<Workload> {
-        let WorkloadText { block, new_files, pattern, operation, job, copy, writers, echo, .. } =
-            written;
-        let files = block.is_some() || new_files.is_some() || writers.is_some();
-        let others = pattern.is_some() || operation.is_some() || job.is_some() || copy.is_some();
-        if files || others || echo.is_some() {
-            return Err(self.at(&written.name, "a program needs no other key (leave the rest out)"));
-        }
-        let load = *program.get_ref();
-        load.check().map_err(|refused| self.at(program, refused))?;
-        Ok(Workload {
-            name: written.name.get_ref().clone(),
-            title: written.title.clone(),
-            block_bytes: 4096,
-            kind: WorkloadKind::Program(load),
-        })
+        let kind = kind.ok_or_else(|| {
+            let what = "give one of new_files, pattern and operation, job, copy, writers, echo, \
+                        program";
+            self.at(&written.name, what)
+        })?;
+        Ok((kind, block_bytes))
     }
 
     fn writers(&self, writers: &Spanned<WritersText>, block_bytes: u32) -> Checked<Writers> {
@@ -218,20 +196,6 @@ impl Checker<'_> {
                 .map_or(Ok(threads), |own| self.bounded(own, 1..=threads))?,
             direct_depth: self.bounded(iodepth, DEPTHS)?,
         })
-    }
-
-    fn echo(&self, written: &Spanned<EchoText>) -> Checked<EchoLoad> {
-        let EchoText { connections, in_flight, bytes, pace, work, transport } = *written.get_ref();
-        let load = EchoLoad {
-            connections,
-            in_flight,
-            message_bytes: bytes,
-            pace,
-            work_micros: work,
-            transport,
-        };
-        load.check().map_err(|refused| self.at(written, refused))?;
-        Ok(load)
     }
 
     fn shape(&self, job: &Spanned<JobText>, block_bytes: u32) -> Checked<JobShape> {

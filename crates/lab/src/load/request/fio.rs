@@ -7,7 +7,6 @@
 
 use std::path::Path;
 
-use super::tally::direction;
 use crate::cell::CellResult;
 use crate::fio_program::{self, Report, filename};
 use crate::load::CellError;
@@ -78,7 +77,7 @@ fn figures(spec: &RequestSpec, report: &Report) -> CellResult {
         result.notes.push("nothing ended in the time given".into());
         return result;
     }
-    let direction = direction(spec.operation);
+    let direction = spec.operation.name();
     let mut put = |name: &str, value: f64| {
         if value.is_finite() {
             result.metrics.insert(name.to_owned(), value);
@@ -95,7 +94,7 @@ fn figures(spec: &RequestSpec, report: &Report) -> CellResult {
     );
     put("context_switches", job.ctx);
     put("context_switches_per_io", job.ctx / found.total_ios);
-    for (metric, percent) in [("latency_p50_us", 50), ("latency_p99_us", 99)] {
+    for (metric, percent) in [("latency_p50_us", 50.0), ("latency_p99_us", 99.0)] {
         // From made to ended, as it is counted on the other arms; not from handed over.
         if let Some(nanos) = found.lat_ns.percentile(percent) {
             put(metric, nanos / 1e3);
@@ -109,7 +108,7 @@ mod tests {
     use super::*;
 
     fn spec() -> RequestSpec {
-        super::super::tests::spec(Pattern::Random)
+        super::super::tests::on_file(Pattern::Random)
     }
 
     #[test]

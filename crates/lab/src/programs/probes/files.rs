@@ -17,16 +17,84 @@ use forebay::Engine;
 use rustix::fs::syncfs;
 use rustix::process::{Resource, getrlimit};
 
-use super::Stage;
-use super::beside::Dd;
-use super::clock::{Measured, Meter, histogram};
-use super::probes::content;
-use super::spec::{Beside, FilesWay, ProgramCell, ProgramWay};
-use super::store::Store;
+use super::content;
+use crate::batching::Counter;
 use crate::load::window::start_writeback;
 use crate::load::{CellError, ring};
+use crate::metric::{Better, Metric};
+use crate::programs::Stage;
+use crate::programs::beside::Dd;
+use crate::programs::clock::{Measured, Meter, histogram};
+use crate::programs::probe::{CPU, Pairs, Probe, Put, Shown, Writes};
+use crate::programs::spec::{Beside, FilesWay, ProgramCell, ProgramWay};
+use crate::programs::store::Store;
+use crate::report::column::{Cell, column};
+use crate::report::figures::{megabytes, size, three_digits, time};
 use crate::request::DATA_FILE;
 use forebay_block::random::Random;
+
+/// Files that became durable in a second.
+const RATE: &str = "files_per_s";
+
+pub(super) static PROBE: Probe = Probe {
+    most_threads: 1,
+    sized: true,
+    keeps_files: true,
+    beside: &[Beside::Dd],
+    suits: |way| matches!(way, ProgramWay::Files(_)),
+    ends_itself: true,
+    writes: Writes::Fixed(|load| {
+        load.operations.unwrap_or(0) * u64::midpoint(load.sizes.0, load.sizes.1)
+    }),
+    counters: &[
+        ("commits of the journal", Counter::Commits),
+        ("flushes of the disk", Counter::Flushes),
+    ],
+    figures,
+    metrics: &[
+        Metric { name: RATE, unit: "1/s", better: Better::Higher },
+        // On ext4: ends of a commit of its journal. On XFS: writes of the log with a commit record.
+        Metric { name: "commits_per_1000_files", unit: "1", better: Better::Lower },
+        // Flush commands issued to the disk, for all processes.
+        Metric { name: "flushes_per_1000_files", unit: "1", better: Better::Lower },
+    ],
+    table: Some(TABLE),
+    ..Probe::new("files", run)
+};
+
+const TABLE: Shown = Shown {
+    metric: RATE,
+    columns: &[
+        column(16, "", "arm", Cell::Arm),
+        column(6, "files", "per s", Cell::Mean(RATE, three_digits)),
+        column(5, "", "time", Cell::Mean("elapsed_s", |seconds| time(seconds * 1e6))),
+        column(5, "", "CPU", Cell::Mean("cpu_us_per_operation", time)),
+        column(5, "", "calls", Cell::Mean("system_calls_per_operation", three_digits)),
+        column(6, "", "RSS", Cell::Mean("resident_bytes", size)),
+        column(7, "", "commits", Cell::Mean("commits_per_1000_files", three_digits)),
+        column(7, "", "flushes", Cell::Mean("flushes_per_1000_files", three_digits)),
+        column(6, "beside", "MB/s", Cell::Mean("beside_bytes_per_s", megabytes)),
+    ],
+    ratios: [(RATE, "files per s"), CPU, ("beside_bytes_per_s", "beside MB/s")],
+    pairs: Pairs::OfTheTwin,
+    legend: "Time: until all files are durable under their names; no-sync makes \
+        none durable. CPU and calls: processor time and system calls of the process for each file. \
+        Commits and flushes: for 1,000 files, of all processes on the file system and its disk. \
+        Commits are ends of commits of the journal on ext4, and log writes with a commit record on \
+        XFS. Beside: the bulk writer. Ratios with 95 %. ~ = not shown",
+};
+
+fn figures(measured: &Measured, put: Put<'_>) {
+    let [_, commits, flushes] = measured.counted;
+    let files = measured.operations as f64;
+    put(RATE, files / measured.elapsed.as_secs_f64());
+    for (name, count) in [("commits_per_1000_files", commits), ("flushes_per_1000_files", flushes)]
+    {
+        if let Some(count) = count {
+            put(name, count as f64 / (files / 1000.0));
+        }
+    }
+}
 
 const DIRECTORIES: usize = 16;
 const THREADS: usize = 8;
@@ -43,8 +111,7 @@ const SAMPLE: usize = 64;
 const PLACES: usize = 1024;
 const PLACE_BYTES: usize = 8;
 
-/// Publishes the files of a cell, alone or beside `dd`.
-pub(super) fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
+fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
     let Stage { cell, store, .. } = stage;
     let ProgramWay::Files(way) = cell.way else {
         let reason = format!("{} cannot publish files (use files-syncfs)", cell.way.name());
@@ -258,88 +325,4 @@ fn failed(what: &'static str, path: &Path) -> impl Fn(io::Error) -> CellError {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs::OpenOptions;
-
-    use super::*;
-    use crate::programs::spec::{CountCalls, Probe, ProgramLoad};
-
-    const WAYS: [FilesWay; 6] = [
-        FilesWay::FsyncEach,
-        FilesWay::FsyncThreads,
-        FilesWay::RangeThenFsync,
-        FilesWay::RingOfFsyncs,
-        FilesWay::Syncfs,
-        FilesWay::NoSync,
-    ];
-
-    fn prepared(directory: &Path, operations: u64) -> Files {
-        let load = ProgramLoad {
-            probe: Probe::Files,
-            threads: 1,
-            every: 1,
-            operations: Some(operations),
-            beside: Beside::Nothing,
-            file_mib: 0,
-            memory_mib: 0,
-            sizes: (4096, 65_536),
-        };
-        let cell = ProgramCell {
-            way: ProgramWay::Files(FilesWay::NoSync),
-            load,
-            seconds: 1.0,
-            settings: Vec::new(),
-            seed: 7,
-            directory: directory.to_owned(),
-            source: directory.to_owned(),
-            count_calls: CountCalls::Off,
-        };
-        Files::prepare(&cell).unwrap()
-    }
-
-    #[test]
-    fn sizes_replay_and_end_within_a_page() {
-        let directories = [0, 1].map(|_| tempfile::tempdir_in(".").unwrap());
-        let [one, other] = directories.each_ref().map(|own| prepared(own.path(), 2000));
-        assert_eq!(one.sizes, other.sizes);
-        assert!(one.sizes.iter().all(|size| (4096..=65_536).contains(size) && size % 4096 != 0));
-        assert!(one.sizes.iter().max() > Some(&60_000) && one.sizes.iter().min() < Some(&8192));
-        assert_ne!(one.data(0)[..4096], one.data(1)[..4096]);
-    }
-
-    #[test]
-    fn few_descriptors_mean_more_windows() {
-        for way in WAYS {
-            let directory = tempfile::tempdir_in(".").unwrap();
-            let files = Files { most_open: 3, ..prepared(directory.path(), 100) };
-            files.publish(way, &Store::Std).unwrap();
-            files.verify().unwrap();
-        }
-    }
-
-    #[test]
-    fn a_file_that_is_missing_left_over_short_or_other_is_found() {
-        let directory = tempfile::tempdir_in(".").unwrap();
-        let files = prepared(directory.path(), 20);
-        files.publish(FilesWay::NoSync, &Store::Std).unwrap();
-        files.verify().unwrap();
-        let found = |expected: &str| {
-            let refused = files.verify().unwrap_err().to_string();
-            assert!(refused.contains(expected), "{refused}");
-        };
-        fs::rename(files.path(17), files.temporary(17)).unwrap();
-        found("0000017");
-        fs::write(files.path(17), files.data(17)).unwrap();
-        found("3 files, and 2 were published");
-        fs::remove_file(files.temporary(17)).unwrap();
-        let file = OpenOptions::new().write(true).open(files.path(5)).unwrap();
-        file.set_len(files.sizes[5] as u64 - 1).unwrap();
-        found("bytes, and");
-        fs::write(files.path(5), files.data(5)).unwrap();
-        files.verify().unwrap();
-        let mut other = files.data(5).to_owned();
-        other[99] ^= 1;
-        fs::write(files.path(5), other).unwrap();
-        found("wrong data at byte 99");
-    }
-}
+mod tests;

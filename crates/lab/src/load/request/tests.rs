@@ -1,8 +1,50 @@
 use super::*;
-use crate::request::{Pattern, RequestDevice, Submitter, Switch};
-use crate::through::Poll;
+use crate::request::{Operation, Pattern, RequestDevice, Submitter, Switch};
+use crate::through::{Poll, Way};
 
-pub(super) fn spec(pattern: Pattern) -> RequestSpec {
+/// A small cell: sequential reads at depth 4, for two milliseconds.
+pub(crate) fn spec(device: &str) -> RequestSpec {
+    RequestSpec {
+        device: device.parse().unwrap(),
+        depth: 4,
+        block_bytes: 4096,
+        pattern: Pattern::Sequential,
+        operation: Operation::Read,
+        knobs: Vec::new(),
+        fixed_buffers: Switch::Off,
+        fixed_files: Switch::Off,
+        batch: None,
+        from: Submitter::Local,
+        file_bytes: 1 << 20,
+        seconds: 0.002,
+        seed: 7,
+    }
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_with_the_remedy() {
+    let knob = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
+    for (spec, remedy) in [
+        (RequestSpec { depth: 0, ..spec("null") }, "between 1 and 4096"),
+        (RequestSpec { depth: MOST_DEPTH + 1, ..spec("null") }, "between 1 and 4096"),
+        (RequestSpec { batch: Some(0), ..spec("null") }, "one bio at least"),
+        (RequestSpec { block_bytes: 1000, ..spec("null") }, "multiple of 512"),
+        (RequestSpec { block_bytes: 512, ..spec("file") }, "multiple of 4096"),
+        (RequestSpec { file_bytes: 4097, ..spec("null") }, "multiple of block_bytes"),
+        (RequestSpec { seconds: f64::NAN, ..spec("null") }, "not a time"),
+        (RequestSpec { from: Submitter::Thread, ..spec("gen4") }, "take null"),
+        (RequestSpec { knobs: knob("plug", "often"), ..spec("null") }, "never, always, adaptive"),
+        (RequestSpec { knobs: knob("plugs", "never"), ..spec("null") }, "it has plug, merge"),
+        (RequestSpec { fixed_files: Switch::On, ..spec("null") }, "device=file"),
+    ] {
+        let cell = cell(Way::Queue, spec, Path::new("/nowhere"));
+        let refused = run(&cell).unwrap_err().to_string();
+        assert!(refused.contains(remedy), "{refused}");
+    }
+}
+
+/// A cell on a file at depth 16, for 50 milliseconds.
+pub(super) fn on_file(pattern: Pattern) -> RequestSpec {
     RequestSpec {
         device: RequestDevice::file(),
         depth: 16,
@@ -44,7 +86,7 @@ fn every_way_reads_and_writes_the_file_at_every_batch() {
                     operation,
                     fixed_buffers: switch,
                     fixed_files: switch,
-                    ..spec(Pattern::Random)
+                    ..on_file(Pattern::Random)
                 };
                 let result = match run(&cell(way, spec, directory.path())) {
                     Err(CellError::Unavailable { reason }) => {
@@ -77,7 +119,7 @@ fn every_way_reads_and_writes_the_file_at_every_batch() {
 fn what_makes_no_sense_is_refused() {
     let directory = directory();
     let refused = |change: fn(&mut RequestSpec)| {
-        let mut spec = spec(Pattern::Random);
+        let mut spec = on_file(Pattern::Random);
         change(&mut spec);
         run(&cell(Way::Uring, spec, directory.path())).unwrap_err().to_string()
     };
@@ -85,9 +127,9 @@ fn what_makes_no_sense_is_refused() {
         refused(|spec| spec.device = "gen4".parse().unwrap())
             .contains("goes to a file alone, not to gen4")
     );
-    assert!(refused(|spec| spec.file_bytes = 512).contains("above 0"));
-    assert!(refused(|spec| spec.depth = 0).contains("above 0"));
-    assert!(refused(|spec| spec.seconds = f64::NAN).contains("above 0"));
+    assert!(refused(|spec| spec.file_bytes = 512).contains("multiple of block_bytes"));
+    assert!(refused(|spec| spec.depth = 0).contains("between 1 and 4096"));
+    assert!(refused(|spec| spec.seconds = f64::NAN).contains("not a time"));
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
@@ -111,7 +153,7 @@ fn a_device_that_somebody_has_is_read_and_is_the_one_that_is_asked() {
     let queue = crate::manifest::mount::queue_directory_of(device.path()).unwrap();
     for way in [Way::Queue, Way::Pread, Way::Uring] {
         let target = Some(device.path().to_owned());
-        let cell = RequestCell { target, ..cell(way, spec(Pattern::Random), directory.path()) };
+        let cell = RequestCell { target, ..cell(way, on_file(Pattern::Random), directory.path()) };
         assert_eq!(cell.place(), device.path());
         match run(&cell) {
             Ok(result) if way == Way::Uring => {

@@ -14,11 +14,14 @@ use std::time::Instant;
 use forebay::File;
 use hdrhistogram::Histogram;
 
-use super::Stage;
-use super::clock::{Limit, Measured, Meter, clocked, histogram, record};
-use super::probes::{content, written};
-use super::store::{Handle, How, Store};
+use super::{content, written};
 use crate::load::CellError;
+use crate::programs::Stage;
+use crate::programs::clock::{Limit, Measured, Meter, clocked, histogram, record};
+use crate::programs::probe::{Probe, Writes};
+use crate::programs::store::{Handle, How, Store};
+
+pub(super) static PROBE: Probe = Probe { writes: Writes::ForATime, ..Probe::new("tasks", run) };
 
 /// A burst is four writes of 4 KiB.
 const BLOCK: usize = 4096;
@@ -27,7 +30,7 @@ const BURST: u64 = BLOCK as u64 * WRITES;
 
 type Ended = Result<Histogram<u64>, CellError>;
 
-pub(super) fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
+fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
     let measured = match &stage.store {
         Store::Std => on_threads(stage),
         Store::Forebay(_) => on_executor(stage),

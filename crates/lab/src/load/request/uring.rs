@@ -1,0 +1,248 @@
+//! The kernel's ring with nothing of ours between: batches of requests, at a depth.
+//!
+//! A batch goes when it is whole, and the call that hands it over waits until there is room for the
+//! next: with a depth of 128 and a batch of 32 a quarter is handed over and a quarter waited for.
+//! Without a batch all that is free goes at once. The kernel begins a plug of its own where more
+//! than two are handed over together, so batches of two and three are apart by more than one.
+//! Short, interrupted and would-block transfers go out again for the rest.
+
+use std::fs::File;
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::time::Duration;
+
+use forebay_block::{Bio, Counters, Ended, Errno, Moment, Wait};
+use io_uring::{IoUring, opcode, squeue, types};
+
+use super::open_direct;
+use super::way::Way;
+use crate::detail::Holds;
+use crate::load::lane::Buffers;
+use crate::load::{CellError, ring};
+use crate::manifest::mount;
+use crate::request::{Operation, RequestSpec, Switch};
+
+/// Whether completions are polled for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Completions {
+    Interrupt,
+    Polled,
+}
+
+/// Whether the device that a place is or lies on has queues for polling; why not.
+pub(super) fn device_polls(place: &Path) -> Result<(), String> {
+    let queue =
+        mount::queue_directory_of(place).ok_or("the file is on no block device of its own")?;
+    let path = queue.join("io_poll");
+    match std::fs::read_to_string(&path) {
+        Ok(text) if text.trim() == "1" => Ok(()),
+        Ok(_) => Err(format!("{} says 0", path.display())),
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    }
+}
+
+/// A bio on its way, and how much of it is done.
+struct Slot {
+    bio: Bio,
+    done: u32,
+}
+
+/// A ring and its file. A bio's place is the number of its buffer.
+pub(super) struct Kernel<'a> {
+    spec: &'a RequestSpec,
+    file: File,
+    /// Both go last and together, and only once nothing is in flight.
+    ring: ManuallyDrop<IoUring>,
+    buffers: ManuallyDrop<Buffers>,
+    slots: Vec<Option<Slot>>,
+    /// Pushed and not yet taken by the kernel.
+    staged: usize,
+    in_flight: usize,
+    counters: Counters,
+}
+
+impl<'a> Kernel<'a> {
+    pub(super) fn open(
+        spec: &'a RequestSpec,
+        path: &Path,
+        completions: Completions,
+    ) -> Result<Self, CellError> {
+        let file = open_direct(spec, path)?;
+        let depth = spec.depth as usize;
+        let ring = match completions {
+            Completions::Polled => polled(spec.depth),
+            Completions::Interrupt => ring::set_up(spec.depth),
+        };
+        let ring = ring.map_err(|error| {
+            CellError::unavailable(format!("io_uring is missing or forbidden here: {error}"))
+        })?;
+        let buffers = Buffers::new(depth, spec.block_bytes as usize);
+        if spec.fixed_files == Switch::On {
+            let registered = ring.submitter().register_files(&[file.as_raw_fd()]);
+            registered.map_err(|error| CellError::system("could not register the file", &error))?;
+        }
+        if spec.fixed_buffers == Switch::On {
+            let vector = |slot| libc::iovec {
+                iov_base: buffers.address(slot).cast(),
+                iov_len: spec.block_bytes as usize,
+            };
+            let vectors: Vec<_> = (0..depth).map(vector).collect();
+            // SAFETY: the memory outlives the ring: `drop` frees it after the ring, or neither.
+            let registered = unsafe { ring.submitter().register_buffers(&vectors) };
+            registered.map_err(|error| {
+                let remedy = "raise the limit of locked memory: ulimit -l";
+                CellError::unavailable(format!(
+                    "buffers could not be registered: {error} ({remedy})"
+                ))
+            })?;
+        }
+        Ok(Self {
+            spec,
+            file,
+            ring: ManuallyDrop::new(ring),
+            buffers: ManuallyDrop::new(buffers),
+            slots: (0..depth).map(|_| None).collect(),
+            staged: 0,
+            in_flight: 0,
+            counters: Counters::default(),
+        })
+    }
+
+    fn stage(&mut self, place: usize) {
+        let entry = self.entry(place);
+        // SAFETY: the buffer and the file live until nothing is in flight (see `drop`), and a slot
+        // that is taken is not staged again before it has ended.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        pushed.expect("there are as many entries as slots, and each slot is staged once");
+        self.staged += 1;
+    }
+
+    fn entry(&self, place: usize) -> squeue::Entry {
+        let Slot { bio, done } = self.slots[place].as_ref().expect("what is staged is on its way");
+        let (at, left) = (bio.offset + u64::from(*done), self.spec.block_bytes - done);
+        let address = self.buffers.address(place).wrapping_add(*done as usize);
+        // Both kinds of descriptor are types of their own, and so are both kinds of buffer.
+        macro_rules! entry {
+            ($operation:ident $(, $buffer:expr)?) => {
+                match self.spec.fixed_files {
+                    Switch::On => {
+                        opcode::$operation::new(types::Fixed(0), address, left $(, $buffer)?).offset(at).build()
+                    }
+                    Switch::Off => {
+                        let file = types::Fd(self.file.as_raw_fd());
+                        opcode::$operation::new(file, address, left $(, $buffer)?).offset(at).build()
+                    }
+                }
+            };
+        }
+        let entry = match (self.spec.operation, self.spec.fixed_buffers) {
+            (Operation::Read, Switch::On) => entry!(ReadFixed, place as u16),
+            (Operation::Write, Switch::On) => entry!(WriteFixed, place as u16),
+            (Operation::Read, Switch::Off) => entry!(Read),
+            (Operation::Write, Switch::Off) => entry!(Write),
+        };
+        entry.user_data(place as u64)
+    }
+}
+
+impl Way for Kernel<'_> {
+    #[inline]
+    fn now(&mut self) -> Moment {
+        forebay_uring::clock::now()
+    }
+
+    #[inline]
+    fn room(&self) -> usize {
+        usize::MAX
+    }
+
+    #[inline]
+    fn submit(&mut self, bio: Bio) {
+        let place = bio.owner as usize;
+        self.slots[place] = Some(Slot { bio, done: 0 });
+        self.stage(place);
+    }
+
+    /// Hands over what is staged, and waits. A call that only waits counts as well, as in Forebay's
+    /// queue.
+    #[inline]
+    fn dispatch(&mut self, wait: Wait) -> Result<(), Errno> {
+        let least = match wait {
+            Wait::Not | Wait::Something(Some(Duration::ZERO)) => 0,
+            Wait::Something(_) => 1,
+            Wait::Batch { want, .. } => want as usize,
+        };
+        self.counters.doorbells += 1;
+        match self.ring.submit_and_wait(least) {
+            Ok(taken) => {
+                self.in_flight += taken;
+                self.staged -= taken;
+                self.counters.dispatched += taken as u64;
+                Ok(())
+            }
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(()),
+                number => Err(Errno(number.unwrap_or(libc::EIO))),
+            },
+        }
+    }
+
+    /// Ends the bios on the completion queue. A bio that was not transferred in full is staged
+    /// again.
+    #[inline]
+    fn run(&mut self, ended: &mut Vec<Ended>) {
+        loop {
+            let next = self.ring.completion().next();
+            let Some(completion) = next else { return };
+            self.in_flight -= 1;
+            let (place, result) = (completion.user_data() as usize, completion.result());
+            let slot = self.slots[place].as_mut().expect("what ended was on its way");
+            let result = match result {
+                moved if moved > 0 => {
+                    slot.done += moved as u32;
+                    (slot.done == self.spec.block_bytes).then_some(Ok(u64::from(slot.done)))
+                }
+                // The end of the file.
+                0 => Some(Ok(u64::from(slot.done))),
+                again if [-libc::EINTR, -libc::EAGAIN].contains(&again) => None,
+                failed => Some(Err(Errno(-failed))),
+            };
+            match result {
+                Some(result) => {
+                    let slot = self.slots[place].take().expect("it was there");
+                    ended.push(Ended { bio: slot.bio, result });
+                }
+                None => self.stage(place),
+            }
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn holds(&self) -> Holds {
+        Holds::default()
+    }
+}
+
+impl Drop for Kernel<'_> {
+    fn drop(&mut self) {
+        if self.in_flight > 0 {
+            // After a failure the kernel may still write into the buffers: they are given up rather
+            // than freed.
+            return;
+        }
+        // SAFETY: dropped here and nowhere else.
+        unsafe { ManuallyDrop::drop(&mut self.ring) };
+        // SAFETY: dropped here and nowhere else, with nothing in flight that could reach it.
+        unsafe { ManuallyDrop::drop(&mut self.buffers) };
+    }
+}
+
+/// A ring that polls for completions.
+fn polled(depth: u32) -> io::Result<IoUring> {
+    IoUring::builder().setup_iopoll().setup_single_issuer().build(depth.next_power_of_two())
+}

@@ -1,0 +1,182 @@
+//! A probe: one small program. Each is one file of `probes`, which says everything about it: its
+//! word in a suite, what a suite may say of it, how it runs, its metrics and its table.
+//!
+//! A new probe is a new file there, with its name in the list of `probes/mod.rs`.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serializer};
+
+use super::Stage;
+use super::clock::Measured;
+use super::probes::PROBES;
+use super::spec::{Beside, ProgramLoad, ProgramWay};
+use crate::batching::Counter;
+use crate::load::CellError;
+use crate::metric::Metric;
+use crate::report::column::Column;
+
+/// Most threads of a cell, or tasks of an asynchronous one.
+const MOST_THREADS: u32 = 1024;
+
+/// One small program.
+pub struct Probe {
+    /// Its word in a suite.
+    pub(super) name: &'static str,
+    /// Runs a cell.
+    pub(super) run: fn(&Stage<'_>) -> Result<Measured, CellError>,
+    pub(super) most_threads: u32,
+    /// Whether it has a number of files with a size each.
+    pub(super) sized: bool,
+    /// Whether it reads a large file that all its cells share.
+    pub(super) reads_file: bool,
+    /// Whether it makes many files. They stay until the end of the comparison: ext4 slows down for
+    /// minutes after thousands of unlinks.
+    pub(super) keeps_files: bool,
+    /// Writers that can run beside it.
+    pub(super) beside: &'static [Beside],
+    /// Whether an arm can run it.
+    pub(super) suits: fn(ProgramWay) -> bool,
+    /// Operations of all threads. Without a number it runs for the time of its cell.
+    pub(super) operations: fn(&ProgramLoad) -> Option<u64>,
+    /// Whether it ends by itself, and not with the time of its cell.
+    pub(super) ends_itself: bool,
+    pub(super) writes: Writes,
+    /// Counters besides that of its system calls, with their names in notes.
+    pub(super) counters: &'static [(&'static str, Counter)],
+    /// Adds its figures by name.
+    pub(super) figures: fn(&Measured, Put<'_>),
+    /// Metrics that no other probe has.
+    pub(super) metrics: &'static [Metric],
+    /// How it is shown, if not as the others.
+    pub(super) table: Option<Shown>,
+}
+
+/// How programs are shown: a line for each arm, and ratios below.
+#[derive(Clone, Copy)]
+pub(crate) struct Shown {
+    /// The metric of the parts that are shown so.
+    pub(crate) metric: &'static str,
+    pub(crate) columns: &'static [Column],
+    pub(crate) ratios: [(&'static str, &'static str); 3],
+    pub(crate) pairs: Pairs,
+    pub(crate) legend: &'static str,
+}
+
+/// Arms that have ratios.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pairs {
+    /// Each to the base.
+    ToBase,
+    /// The arm that runs twice, if it is not the base, to each other arm; else each to the base.
+    OfTheTwin,
+}
+
+/// The processor time, as a ratio.
+pub(crate) const CPU: (&str, &str) = ("cpu_us_per_operation", "CPU");
+
+/// Takes a figure by the name of its metric.
+pub(super) type Put<'a> = &'a mut dyn FnMut(&str, f64);
+
+/// Bytes that a probe writes.
+#[derive(Clone, Copy)]
+pub(super) enum Writes {
+    Nothing,
+    /// This many, of a load.
+    Fixed(fn(&ProgramLoad) -> u64),
+    /// As many as it can in a time.
+    ForATime,
+}
+
+impl Probe {
+    /// A probe of threads that each end one operation after the other, on the arms of most probes.
+    pub(super) const fn new(
+        name: &'static str,
+        run: fn(&Stage<'_>) -> Result<Measured, CellError>,
+    ) -> Self {
+        Self {
+            name,
+            run,
+            most_threads: MOST_THREADS,
+            sized: false,
+            reads_file: false,
+            keeps_files: false,
+            beside: &[],
+            suits: on_most_arms,
+            operations: |load| load.operations,
+            ends_itself: false,
+            writes: Writes::Nothing,
+            counters: &[],
+            figures: one_by_one,
+            metrics: &[],
+            table: None,
+        }
+    }
+
+    /// The probe of a name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<&'static Self> {
+        PROBES.iter().copied().find(|probe| probe.name == name)
+    }
+
+    /// Metrics that only one probe has.
+    pub(crate) fn metrics() -> impl Iterator<Item = &'static Metric> {
+        PROBES.iter().flat_map(|probe| probe.metrics)
+    }
+
+    /// Tables that only one probe has.
+    pub(crate) fn tables() -> impl Iterator<Item = &'static Shown> {
+        PROBES.iter().filter_map(|probe| probe.table.as_ref())
+    }
+}
+
+/// The standard library, and Forebay with and without a keeper.
+pub(super) fn on_most_arms(way: ProgramWay) -> bool {
+    matches!(way, ProgramWay::Std | ProgramWay::Forebay | ProgramWay::ForebaySurvive)
+}
+
+/// The figures of operations that end one by one.
+fn one_by_one(measured: &Measured, put: Put<'_>) {
+    put("operations_per_s", measured.operations as f64 / measured.elapsed.as_secs_f64());
+    for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
+        let micros = measured.latencies.value_at_quantile(quantile) as f64 / 1000.0;
+        put(&format!("latency_{name}_us"), micros);
+    }
+}
+
+impl PartialEq for Probe {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl fmt::Debug for Probe {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name)
+    }
+}
+
+/// A probe by its name, in a suite and in a cell.
+pub(super) mod by_name {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(
+        probe: &&'static Probe,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(probe.name)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<&'static Probe, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Probe::by_name(&name).ok_or_else(|| {
+            let known: Vec<&str> = PROBES.iter().map(|probe| probe.name).collect();
+            serde::de::Error::custom(format!(
+                "{name}: no such probe (there are: {})",
+                known.join(", ")
+            ))
+        })
+    }
+}

@@ -1,0 +1,39 @@
+//! A sync after 20 writes of 4 KiB to random pages: commits of a database, without one.
+
+use std::time::Instant;
+
+use super::{BLOCK, content, fill, written};
+use crate::load::CellError;
+use crate::programs::Stage;
+use crate::programs::clock::{Measured, clocked};
+use crate::programs::probe::{Probe, Writes};
+use crate::programs::spec::COMMIT_FILE_BYTES;
+use crate::programs::store::How;
+use forebay_block::random::Random;
+
+const COMMIT_PAGES: u32 = 20;
+
+pub(super) static PROBE: Probe =
+    Probe { most_threads: 1, writes: Writes::ForATime, ..Probe::new("commit", run) };
+
+fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
+    let path = stage.cell.directory.join("database");
+    fill(&path, COMMIT_FILE_BYTES, stage.cell.seed)?;
+    let file = stage.store.open(&path, How::Write)?;
+    let data = content(BLOCK, stage.cell.seed);
+    let prepare = |_| {
+        let (mut random, file, data) = (Random::new(stage.cell.seed), &file, &data);
+        Ok(move |_| {
+            let began = Instant::now();
+            for _ in 0..COMMIT_PAGES {
+                let page = random.below(COMMIT_FILE_BYTES / BLOCK as u64);
+                file.write_at(data, page * BLOCK as u64)?;
+            }
+            file.sync_data()?;
+            Ok(began)
+        })
+    };
+    let measured = clocked(stage, prepare, || Ok(()))?;
+    file.close()?;
+    Ok(written(measured, u64::from(COMMIT_PAGES) * BLOCK as u64))
+}

@@ -1,0 +1,32 @@
+//! New files of 4 KiB, closed and not synced.
+
+use std::time::Instant;
+
+use super::{BLOCK, content, written};
+use crate::load::CellError;
+use crate::programs::Stage;
+use crate::programs::clock::{Measured, clocked};
+use crate::programs::probe::{Probe, Writes};
+use crate::programs::store::How;
+
+pub(super) static PROBE: Probe = Probe {
+    keeps_files: true,
+    writes: Writes::Fixed(|load| load.operations.unwrap_or(0) * BLOCK as u64),
+    ..Probe::new("create", run)
+};
+
+fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
+    let data = content(BLOCK, stage.cell.seed);
+    let operation = |index: u32, turn: u64| {
+        let path = stage.cell.directory.join(format!("{index:04}-{turn:07}"));
+        let began = Instant::now();
+        let file = stage.store.open(&path, How::New)?;
+        file.write_at(&data, 0)?;
+        // Nobody waits for the data, or for its errors, as in the standard library.
+        drop(file);
+        Ok(began)
+    };
+    let operation = &operation;
+    let measured = clocked(stage, |index| Ok(move |turn| operation(index, turn)), || Ok(()))?;
+    Ok(written(measured, BLOCK as u64))
+}

@@ -1,0 +1,53 @@
+//! Threads that append records of 100 to 200 bytes to one log.
+
+use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use super::content;
+use crate::load::CellError;
+use crate::programs::Stage;
+use crate::programs::clock::{Measured, clocked};
+use crate::programs::group_sync::GroupSync;
+use crate::programs::probe::{Probe, Writes};
+use crate::programs::store::{How, Store};
+use forebay_block::random::Random;
+
+const RECORD_BYTES: (usize, usize) = (100, 200);
+
+pub(super) static PROBE: Probe = Probe { writes: Writes::ForATime, ..Probe::new("log", run) };
+
+fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
+    let file = stage.store.open(&stage.cell.directory.join("log"), How::Append)?;
+    let (group, bytes) = (GroupSync::default(), AtomicU64::new(0));
+    let sync = || match &stage.store {
+        Store::Std => group.sync(|| file.sync_data()),
+        Store::Forebay(_) => file.sync_data(),
+    };
+    let every = u64::from(stage.cell.load.every);
+    let (least, most) = RECORD_BYTES;
+    let prepare = |index: u32| {
+        let mut random = Random::new(stage.cell.seed ^ u64::from(index) << 32);
+        let (record, file, sync, bytes) = (content(most, random.draw()), &file, &sync, &bytes);
+        Ok(move |turn: u64| {
+            let length = least + random.below((most - least + 1) as u64) as usize;
+            let began = Instant::now();
+            file.append(&record[..length])?;
+            if (turn + 1).is_multiple_of(every) {
+                sync()?;
+            }
+            bytes.fetch_add(length as u64, Ordering::Relaxed);
+            Ok(began)
+        })
+    };
+    let measured = clocked(stage, prepare, || file.sync_data())?;
+    file.close()?;
+    let appended = bytes.into_inner();
+    let path = stage.cell.directory.join("log");
+    let length = fs::metadata(&path).map_or(0, |data| data.len());
+    if length != appended {
+        let found = format!("{length} bytes, and {appended} were appended");
+        return Err(CellError::Mismatch { path, offset: length, found });
+    }
+    Ok(Measured { bytes: appended, ..measured })
+}

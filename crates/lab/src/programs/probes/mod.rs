@@ -1,0 +1,66 @@
+//! The probes, one file each.
+
+mod commit;
+mod copy;
+mod create;
+mod files;
+mod log;
+mod put;
+mod read_miss;
+mod resident;
+mod small_sync;
+mod tasks;
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::clock::Measured;
+use super::drop_from_cache;
+use super::probe::Probe;
+use crate::load::CellError;
+use forebay_block::random::Random;
+
+/// Every probe.
+pub(super) static PROBES: &[&Probe] = &[
+    &put::PROBE,
+    &log::PROBE,
+    &tasks::PROBE,
+    &small_sync::PROBE,
+    &copy::PROBE,
+    &create::PROBE,
+    &resident::PROBE,
+    &commit::PROBE,
+    &read_miss::PROBE,
+    &files::PROBE,
+];
+
+const BLOCK: usize = 4096;
+
+/// Bytes of one write of a file that is made beforehand.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// With the bytes of all operations.
+pub(super) fn written(measured: Measured, bytes_each: u64) -> Measured {
+    Measured { bytes: measured.latencies.len() * bytes_each, ..measured }
+}
+
+/// Bytes that cannot be compressed.
+pub(super) fn content(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    let words = (0..bytes.div_ceil(8)).flat_map(|_| random.draw().to_le_bytes());
+    words.take(bytes).collect()
+}
+
+/// Makes a file that is on the disk and not in the page cache.
+fn fill(path: &PathBuf, bytes: u64, seed: u64) -> Result<(), CellError> {
+    let failed = |error| CellError::io("cannot fill it", path, &error);
+    let piece = content(PIECE_BYTES, seed);
+    let mut file = File::create_new(path).map_err(failed)?;
+    for _ in 0..bytes / PIECE_BYTES as u64 {
+        io::Write::write_all(&mut file, &piece).map_err(failed)?;
+    }
+    file.sync_all().map_err(failed)?;
+    drop(file);
+    drop_from_cache(Path::new(path))
+}

@@ -1,0 +1,42 @@
+//! Durable puts of 16 KiB: temporary file, write, sync, close, rename, sync of the directory.
+
+use std::fs::{self, File};
+use std::time::Instant;
+
+use super::{content, written};
+use crate::load::CellError;
+use crate::programs::Stage;
+use crate::programs::clock::{Measured, clocked};
+use crate::programs::probe::{Probe, Writes};
+use crate::programs::store::How;
+
+const PUT_BYTES: usize = 16_384;
+
+pub(super) static PROBE: Probe = Probe {
+    keeps_files: true,
+    writes: Writes::Fixed(|load| load.operations.unwrap_or(0) * PUT_BYTES as u64),
+    ..Probe::new("put", run)
+};
+
+fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
+    let path = &stage.cell.directory;
+    let directory = File::open(path);
+    let directory = directory.map_err(|error| CellError::io("cannot open it", path, &error))?;
+    let data = content(PUT_BYTES, stage.cell.seed);
+    let operation = |index: u32, turn: u64| {
+        let name = path.join(format!("{index:04}-{turn:07}"));
+        let temporary = name.with_extension("tmp");
+        let began = Instant::now();
+        let file = stage.store.open(&temporary, How::Temporary)?;
+        file.write_at(&data, 0)?;
+        file.sync_data()?;
+        file.close()?;
+        fs::rename(&temporary, &name)
+            .and_then(|()| directory.sync_all())
+            .map_err(|error| CellError::io("cannot put it", &name, &error))?;
+        Ok(began)
+    };
+    let operation = &operation;
+    let measured = clocked(stage, |index| Ok(move |turn| operation(index, turn)), || Ok(()))?;
+    Ok(written(measured, PUT_BYTES as u64))
+}

@@ -1,0 +1,42 @@
+//! Random reads of 4 KiB from a file larger than the cache.
+
+use std::time::Instant;
+
+use rustix::fs::{Advice, fadvise};
+
+use super::BLOCK;
+use crate::load::CellError;
+use crate::programs::Stage;
+use crate::programs::clock::{Measured, clocked};
+use crate::programs::probe::Probe;
+use crate::programs::store::{Handle, How};
+use crate::request::DATA_FILE;
+use forebay_block::random::Random;
+
+pub(super) static PROBE: Probe = Probe { reads_file: true, ..Probe::new("read-miss", run) };
+
+fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
+    let path = stage.cell.source.join(DATA_FILE);
+    let file = stage.store.open(&path, How::Read)?;
+    if let Handle::Std { file, .. } = &file {
+        // Without readahead, which these reads do not use.
+        fadvise(file, 0, None, Advice::Random)
+            .map_err(|error| CellError::io("cannot advise", &path, &error.into()))?;
+    }
+    let blocks = stage.cell.load.file_bytes() / BLOCK as u64;
+    let prepare = |index: u32| {
+        let mut random = Random::new(stage.cell.seed ^ u64::from(index) << 32);
+        let (mut buffer, file) = (vec![0; BLOCK], &file);
+        Ok(move |_| {
+            let offset = random.below(blocks) * BLOCK as u64;
+            let began = Instant::now();
+            match file.read_at(&mut buffer, offset)? {
+                BLOCK => Ok(began),
+                read => Err(CellError::Process { what: format!("read {read} of {BLOCK} bytes") }),
+            }
+        })
+    };
+    let measured = clocked(stage, prepare, || Ok(()))?;
+    file.close()?;
+    Ok(measured)
+}

@@ -1,0 +1,38 @@
+//! Memory of the process after 48 MB were written in order and synced.
+
+use std::time::Instant;
+
+use super::content;
+use crate::load::CellError;
+use crate::programs::Stage;
+use crate::programs::clock::{Measured, clocked};
+use crate::programs::probe::{Probe, Writes};
+use crate::programs::store::How;
+
+const RESIDENT_BYTES: u64 = 48_000_000;
+
+/// Bytes of one write.
+const RESIDENT_BLOCK_BYTES: u64 = 65_536;
+
+pub(super) static PROBE: Probe = Probe {
+    most_threads: 1,
+    operations: |_| Some(RESIDENT_BYTES.div_ceil(RESIDENT_BLOCK_BYTES)),
+    writes: Writes::Fixed(|_| RESIDENT_BYTES),
+    ..Probe::new("resident", run)
+};
+
+fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
+    let file = stage.store.open(&stage.cell.directory.join("data"), How::New)?;
+    let data = content(RESIDENT_BLOCK_BYTES as usize, stage.cell.seed);
+    let operation = |turn: u64| {
+        let offset = turn * RESIDENT_BLOCK_BYTES;
+        let length = RESIDENT_BLOCK_BYTES.min(RESIDENT_BYTES - offset);
+        let began = Instant::now();
+        file.write_at(&data[..length as usize], offset)?;
+        Ok(began)
+    };
+    let operation = &operation;
+    let measured = clocked(stage, |_| Ok(operation), || file.sync_data())?;
+    file.close()?;
+    Ok(Measured { bytes: RESIDENT_BYTES, ..measured })
+}

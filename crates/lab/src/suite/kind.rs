@@ -1,0 +1,94 @@
+//! Kinds of work: which table shows which, through which arms.
+
+use super::{TableKind, WorkloadKind};
+use crate::through::Family;
+
+/// A kind of work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Random writes into new files.
+    Files,
+    /// Requests in a closed loop.
+    Requests,
+    /// Jobs on files or on a device, for a time.
+    Jobs,
+    /// Copies into memory.
+    Copies,
+    /// Threads that write files of their own once.
+    Writers,
+    /// Messages to a server that sends them back.
+    Echoes,
+    /// Small programs.
+    Programs,
+}
+
+impl Kind {
+    /// Its word in messages.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Jobs => "jobs",
+            Kind::Writers => "writers",
+            kind => kind.family().name(),
+        }
+    }
+
+    /// The noun for a workload of this kind, and the key that a suite has for it.
+    pub(super) fn key(self) -> (&'static str, &'static str) {
+        match self {
+            Kind::Files => ("new files", "new_files"),
+            Kind::Requests => ("requests", "pattern and operation"),
+            Kind::Jobs => ("job", "a job"),
+            Kind::Copies => ("copy", "a copy"),
+            Kind::Writers => ("writers", "writers"),
+            Kind::Echoes => ("echo", "an echo"),
+            Kind::Programs => ("program", "a program"),
+        }
+    }
+
+    /// The arms that can run it.
+    #[must_use]
+    pub fn family(self) -> Family {
+        match self {
+            Kind::Files | Kind::Jobs | Kind::Writers => Family::Files,
+            Kind::Requests => Family::Requests,
+            Kind::Copies => Family::Copies,
+            Kind::Echoes => Family::Echoes,
+            Kind::Programs => Family::Programs,
+        }
+    }
+}
+
+impl TableKind {
+    /// The kind of work it shows.
+    #[must_use]
+    pub fn kind(self) -> Kind {
+        match self {
+            TableKind::Files => Kind::Files,
+            TableKind::Arms | TableKind::Ladder | TableKind::Worth | TableKind::Policies => {
+                Kind::Requests
+            }
+            TableKind::Completion | TableKind::Beside => Kind::Jobs,
+            TableKind::Copies => Kind::Copies,
+            TableKind::Writers | TableKind::Contexts | TableKind::Factors => Kind::Writers,
+            TableKind::Echo => Kind::Echoes,
+            TableKind::Programs => Kind::Programs,
+        }
+    }
+}
+
+impl WorkloadKind {
+    /// The kind of work it is. Job files are shown as requests.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            WorkloadKind::NewFiles(_) => Kind::Files,
+            WorkloadKind::Requests { .. } | WorkloadKind::JobFile(_) => Kind::Requests,
+            WorkloadKind::Jobs(_) => Kind::Jobs,
+            WorkloadKind::Copies(_) => Kind::Copies,
+            WorkloadKind::Writers(_) => Kind::Writers,
+            WorkloadKind::Echo(_) => Kind::Echoes,
+            WorkloadKind::Program(_) => Kind::Programs,
+        }
+    }
+}

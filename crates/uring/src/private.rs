@@ -75,12 +75,12 @@ impl PrivateFile {
         Ok(())
     }
 
-    /// Makes everything written to the file durable (`fdatasync`). Blocks.
+    /// Makes the file durable, with its permission bits (`fsync`). Blocks.
     ///
     /// # Errors
     /// The error of the device.
     pub fn sync(&self) -> io::Result<()> {
-        retry_on_intr(|| rustix::fs::fdatasync(&self.descriptor))?;
+        retry_on_intr(|| rustix::fs::fsync(&self.descriptor))?;
         self.drop_pages();
         Ok(())
     }

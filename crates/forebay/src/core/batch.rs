@@ -5,7 +5,7 @@
 //! of the journal serves many, renames the files, and syncs each directory once.
 //!
 //! ```text
-//! create, write --> .forebay-ID-NUMBER --window full--> fdatasync of all, side by side --+
+//! create, write --> .forebay-ID-NUMBER --window full--> fsync of all, side by side ------+
 //!                                                                                        |
 //! commit: last window --> rename in call order --> fsync of each directory, once <-------+
 //! ```

@@ -36,7 +36,7 @@ impl PrivateFile {
         self.0.submit_work(Work::WriteBack, bio, Vec::new()).map(|_| ())
     }
 
-    /// Makes the data of the file durable (`fdatasync`). Blocks.
+    /// Makes the file durable (`fsync`). Blocks.
     ///
     /// # Errors
     /// The error of the device. No later sync makes the data durable.

@@ -212,8 +212,8 @@ fn plan<'a>(
     if planned.is_empty() {
         let form = request.form;
         return Err(Failure::usage(format!(
-            "no part of the suite has a {form} form with arms that can run it; add [part.{form}] to \
-             the suite's file, or other arms"
+            "no part of the suite has a {form} form with arms that can run it; add [part.{form}] \
+             to the suite's file, or other arms"
         )));
     }
     Ok(planned)

@@ -91,8 +91,6 @@ pub(crate) enum Command {
 #[derive(Debug)]
 pub(crate) struct CompareRequest {
     pub(crate) suites: Vec<Suite>,
-    /// Names of the arms that the user added.
-    pub(crate) own_arms: Vec<String>,
     pub(crate) form: Form,
     pub(crate) scale: Option<f64>,
     pub(crate) target: TargetAsked,
@@ -281,7 +279,6 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
         repeated,
         tells_host_name: typed.host_name,
         suites,
-        own_arms: own.into_iter().map(|arm| arm.name).collect(),
         processors: processors
             .map_err(|error| Failure::usage(format!("--cpus: {error}")))?
             .unwrap_or_default(),

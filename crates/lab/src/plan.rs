@@ -140,27 +140,24 @@ pub struct PlannedArm {
     pub cell: Cell,
     /// The same, as short as a cell that is not counted.
     pub short: Cell,
-    /// Settings of the machine that hold while it does.
+    /// Settings of the machine that the user asks for. A refused one ends the comparison.
     pub tunings: Vec<Tuning>,
-    /// Settings that the job needs for this arm. If they cannot be set, the arm is left out.
-    pub limits: Vec<Tuning>,
+    /// Those that the suite and the job ask for. If one is refused, the arm is left out.
+    pub needs: Vec<Tuning>,
 }
 
 impl PlannedArm {
-    /// Returns the settings of the machine that hold while it works. Its own replace the job's.
+    /// Returns the settings of the machine that hold while it works. The user's replace the others.
     #[must_use]
     pub fn settings_of_machine(&self) -> Vec<Tuning> {
-        let is_free = |limit: &&Tuning| self.tunings.iter().all(|own| own.knob != limit.knob);
-        self.tunings.iter().chain(self.limits.iter().filter(is_free)).cloned().collect()
+        joined(&self.tunings, &self.needs)
     }
 }
 
-/// Returns a note on the arms of a job that run with such settings.
-fn note_of_limits(job: &str, arms: &[PlannedArm]) -> Option<String> {
-    let limited: Vec<&PlannedArm> = arms.iter().filter(|arm| !arm.limits.is_empty()).collect();
-    let names: Vec<&str> = limited.iter().map(|arm| arm.name.as_str()).collect();
-    let limits: Vec<String> = limited.first()?.limits.iter().map(Tuning::to_string).collect();
-    Some(format!("{job}: {} with {}", names.join(", "), limits.join(" and ")))
+/// Returns these settings, and those others whose knobs are not among them.
+fn joined(first: &[Tuning], others: &[Tuning]) -> Vec<Tuning> {
+    let is_free = |other: &&Tuning| first.iter().all(|one| one.knob != other.knob);
+    first.iter().chain(others.iter().filter(is_free)).cloned().collect()
 }
 
 /// Amount of work of each cell of a plan.

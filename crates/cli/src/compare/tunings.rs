@@ -1,12 +1,12 @@
 //! Settings of the machine that arms change: checked and claimed before the first run, and restored
 //! after a run that was killed.
 //!
-//! An arm of the user's own whose setting is refused ends the comparison before it starts. An arm
-//! of the suite is left out then, with its reason, when its turn comes.
+//! A refused setting of the user's ends the comparison before it starts. If one of the suite's or
+//! the job's is refused, its arm is left out, with the reason, when its turn comes.
 
 use std::path::Path;
 
-use forebay_lab::plan::{Plan, again};
+use forebay_lab::plan::Plan;
 use forebay_lab::tuning::{Claim, Journal, Knob, Places, Recovered, Tuning, TuningError, recover};
 
 use crate::failure::Failure;
@@ -23,7 +23,7 @@ pub(super) fn check_before<'a>(
         let places = places(request, plan, None);
         for arm in plan.jobs.iter().flat_map(|job| &job.arms) {
             let checked = places.check(&known(request, plan, &arm.tunings, None));
-            judge(request, &arm.name, checked)?;
+            checked.map_err(|error| refused(&arm.name, error))?;
         }
     }
     Ok(())
@@ -41,14 +41,15 @@ pub(super) fn claim(
     let journal = Journal::of(scratch);
     for plan in plans {
         let places = places(request, plan, made_on);
-        for arm in plan.jobs.iter().flat_map(|job| &job.arms).filter(|arm| !arm.tunings.is_empty())
-        {
-            let tunings = known(request, plan, &arm.tunings, made_on);
-            judge(request, &arm.name, claim.add(&tunings, &places, &journal))?;
-        }
-        for arm in plan.jobs.iter().flat_map(|job| &job.arms).filter(|arm| !arm.limits.is_empty()) {
-            // If they cannot be set, the comparison leaves the arm out and reports why.
-            let _ = claim.add(&arm.limits, &places, &journal);
+        let mut add = |tunings: &[Tuning]| match known(request, plan, tunings, made_on) {
+            known if known.is_empty() => Ok(()),
+            known => claim.add(&known, &places, &journal),
+        };
+        for arm in plan.jobs.iter().flat_map(|job| &job.arms) {
+            add(&arm.tunings).map_err(|error| refused(&arm.name, error))?;
+            if let Err(error @ TuningError::NotRestored(_)) = add(&arm.needs) {
+                return Err(refused(&arm.name, error));
+            }
         }
     }
     Ok(claim)
@@ -78,17 +79,10 @@ fn known(
     tunings.iter().filter(is_known).cloned().collect()
 }
 
-/// A setting that could not be restored is a failure for every arm.
-fn judge(
-    request: &CompareRequest,
-    arm: &str,
-    outcome: Result<(), TuningError>,
-) -> Result<(), Failure> {
-    let is_own = request.own_arms.iter().any(|own| *own == arm || again(own) == arm);
-    match outcome {
-        Err(error @ TuningError::NotRestored(_)) => Err(Failure::failed(format!("{arm}: {error}"))),
-        Err(error) if is_own => Err(Failure::usage(format!("--arm {arm}: {error}"))),
-        Ok(()) | Err(_) => Ok(()),
+fn refused(arm: &str, error: TuningError) -> Failure {
+    match error {
+        TuningError::NotRestored(_) => Failure::failed(format!("{arm}: {error}")),
+        error => Failure::usage(format!("--arm {arm}: {error}")),
     }
 }
 

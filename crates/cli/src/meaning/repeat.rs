@@ -137,9 +137,9 @@ pub(super) fn suites(repeated: &Repeated) -> Result<Vec<Suite>, Failure> {
 fn confirm_suite(suite: &Suite, path: &Path) -> Result<(), Failure> {
     let shipped = |known: &Tuning| {
         let suites = SHIPPED.iter().filter_map(|(name, _)| suite::find(Path::new(name)).ok());
-        suites.into_iter().any(|suite| suite.tunings().any(|tuning| tuning == known))
+        suites.into_iter().any(|suite| suite.needs().any(|tuning| tuning == known))
     };
-    match suite.tunings().find(|tuning| !shipped(tuning)) {
+    match suite.needs().find(|tuning| !shipped(tuning)) {
         Some(tuning) => Err(Failure::usage(format!(
             "{path}: it sets {tuning} on this machine; to accept that, run the suite itself with \
              --suite {path}",

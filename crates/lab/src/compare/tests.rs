@@ -869,7 +869,7 @@ fn what_an_arm_sets_holds_in_its_cells_alone() {
     named("kernel-uncached", "77");
     // A limit of the job that cannot be set leaves its arm out, too.
     let limited = plan.jobs[0].arms.iter_mut().find(|one| one.name == "kernel-uncached").unwrap();
-    limited.limits = mem::take(&mut limited.tunings);
+    limited.needs = mem::take(&mut limited.tunings);
     let (stop, writes) = (Stop::default(), Writes::default());
     let setting = on_scratch(&plan, &scratch, &stop, &writes);
     let mut forebay = 0;

@@ -5,7 +5,7 @@ mod requests;
 use std::path::PathBuf;
 
 use super::size::{self, Cells, Shape, Size};
-use super::{Each, Job, PlanError, PlannedArm, WRITER_STEP_BYTES, Wish, again};
+use super::{Each, Job, PlanError, PlannedArm, WRITER_STEP_BYTES, Wish, again, joined};
 use crate::arm::Arm;
 use crate::cell::{Cell, CellSpec, FioCell, SyncProbe, Verify};
 use crate::echo::{EchoCell, EchoLoad, WorkOrder};
@@ -166,13 +166,26 @@ impl<'a> Planner<'a> {
             let short = Extent { seconds: extent.seconds.min(WARM_UP_SECONDS), ..extent };
             shape.suits(way).then(|| Planned { cell: cell(extent), short: cell(short) })
         });
-        for arm in &mut job.arms {
-            if let Cell::Jobs(cell) = &arm.cell {
-                arm.limits = shape.limits(cell.arm);
-            }
-        }
-        self.notes.extend(super::note_of_limits(&workload.name, &job.arms));
+        self.limit(&mut job, &shape);
         job
+    }
+
+    /// Adds the limits of a job to the arms that nothing else bounds, with a note.
+    fn limit(&mut self, job: &mut Job, shape: &JobShape) {
+        let (mut names, mut texts) = (Vec::new(), Vec::new());
+        for arm in &mut job.arms {
+            let Cell::Jobs(cell) = &arm.cell else { continue };
+            let limits = shape.limits(cell.arm);
+            if !limits.is_empty() {
+                names.push(arm.name.clone());
+                texts = limits.iter().map(ToString::to_string).collect();
+            }
+            arm.needs = joined(&arm.needs, &limits);
+        }
+        if !names.is_empty() {
+            let (job, names, limits) = (&job.name, names.join(", "), texts.join(" and "));
+            self.notes.push(format!("{job}: {names} with {limits}"));
+        }
     }
 
     fn writers(&mut self, workload: &suite::Workload, writers: &Writers) -> Result<Job, PlanError> {
@@ -301,9 +314,7 @@ impl<'a> Planner<'a> {
             let knobs = self.wish.engine_settings.iter().chain(&arm.knobs);
             let settings =
                 if arm.through.is_engine() { knobs.cloned().collect() } else { Vec::new() };
-            let Planned { cell, short } = planned(arm, settings)?;
-            let (name, tunings) = (arm.name.clone(), arm.tunings.clone());
-            Some(PlannedArm { name, cell, short, tunings, limits: Vec::new() })
+            Some(planned_arm(arm, arm.name.clone(), planned(arm, settings)?))
         };
         let name = workload.name.clone();
         let title =
@@ -341,6 +352,11 @@ impl<'a> Planner<'a> {
         }
         arms
     }
+}
+
+fn planned_arm(arm: &suite::Arm, name: String, planned: Planned) -> PlannedArm {
+    let Planned { cell, short } = planned;
+    PlannedArm { name, cell, short, tunings: arm.tunings.clone(), needs: arm.needs.clone() }
 }
 
 /// A cell of jobs without a sync probe and without its place.

@@ -28,8 +28,10 @@ pub struct Arm {
     pub from: Submitter,
     /// State of its files before the clock starts.
     pub layout: Layout,
-    /// Settings of the machine that hold while one of its cells runs.
+    /// Settings of the machine that the user asks for. A refused one ends the comparison.
     pub tunings: Vec<Tuning>,
+    /// Settings of the machine that the suite asks for. If one is refused, the arm is left out.
+    pub needs: Vec<Tuning>,
 }
 
 impl Arm {
@@ -48,6 +50,7 @@ impl Arm {
             from: Submitter::Local,
             layout: Layout::default(),
             tunings: Vec::new(),
+            needs: Vec::new(),
         }
     }
 }

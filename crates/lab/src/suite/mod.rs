@@ -138,10 +138,10 @@ impl Part {
 }
 
 impl Suite {
-    /// Returns the machine settings of all its arms.
-    pub fn tunings(&self) -> impl Iterator<Item = &Tuning> {
+    /// Returns the machine settings that it asks for.
+    pub fn needs(&self) -> impl Iterator<Item = &Tuning> {
         let cuts = self.parts.iter().flat_map(|part| part.forms.iter().flatten());
-        cuts.flat_map(|cut| &cut.arms).flat_map(|arm| &arm.tunings)
+        cuts.flat_map(|cut| &cut.arms).flat_map(|arm| &arm.needs)
     }
 
     /// The same with this part alone.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Planned, Planner};
+use super::{Planned, Planner, planned_arm};
 use crate::cell::Cell;
 use crate::plan::size::{self, GIB};
 use crate::plan::{Job, PlanError, PlannedArm};
@@ -108,9 +108,7 @@ impl Planner<'_> {
                     directory: PathBuf::new(),
                     target: self.target.as_ref().map(|target| target.path().to_owned()),
                 });
-                let Planned { cell, short } = Planned::short(cell);
-                let (tunings, limits) = (arm.tunings.clone(), Vec::new());
-                arms.push(PlannedArm { name, cell, short, tunings, limits });
+                arms.push(planned_arm(arm, name, Planned::short(cell)));
             }
         }
         arms

@@ -8,6 +8,7 @@ pub mod bytes;
 pub mod cell;
 pub mod check;
 pub mod child;
+mod chosen;
 pub mod compare;
 pub mod detail;
 pub mod doctor;

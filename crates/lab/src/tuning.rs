@@ -25,6 +25,7 @@ use std::str::FromStr;
 
 use rustix::fs::{Access, access};
 
+use crate::chosen::chosen;
 use crate::manifest::mount;
 use crate::nearest;
 
@@ -229,9 +230,7 @@ pub enum TuningError {
 /// What is set, as it would be written: of `none [mq-deadline]` the word in brackets.
 fn read(file: &Path) -> io::Result<String> {
     let text = fs::read_to_string(file)?;
-    let chosen =
-        text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word);
-    Ok(chosen.unwrap_or(text.trim()).to_owned())
+    Ok(chosen(text.trim()).to_owned())
 }
 
 /// Whether two values are one: numbers of a list are parted by a tab or by a space.

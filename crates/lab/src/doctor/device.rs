@@ -16,6 +16,7 @@ use super::place::{Kind, Place};
 use super::tags::Tags;
 use super::tree::Tree;
 use super::trial;
+use crate::chosen::chosen;
 use crate::manifest::{Storage, mount};
 
 /// Requests of small writes that Forebay has in flight at most.
@@ -312,10 +313,7 @@ impl Queue {
     fn scheduler(&self) -> Option<Finding> {
         let list = self.scheduler.as_deref()?;
         let has = |name: &str| list.split([' ', '[', ']']).any(|one| one == name);
-        let chosen = list
-            .split_once('[')
-            .and_then(|(_, rest)| rest.split_once(']'))
-            .map_or(list, |(one, _)| one);
+        let chosen = chosen(list);
         let finding = |level| finding("scheduler", level, chosen);
         let wanted = if self.turns() { "mq-deadline" } else { "none" };
         if chosen == wanted || !has(wanted) {
@@ -367,11 +365,7 @@ impl Queue {
         let lost = finding(Level::Degraded).means(format!(
             "fewer than the {FLIGHT} requests that Forebay may keep in flight; the rest wait in kernel threads"
         ));
-        let has_scheduler = self
-            .scheduler
-            .as_deref()
-            .is_some_and(|list| !list.contains("[none]") && list.contains('['));
-        Some(if has_scheduler {
+        Some(if self.scheduler.as_deref().is_some_and(|list| chosen(list) != "none") {
             lost.command("more", By::Root, self.set("256", "nr_requests"))
         } else {
             lost.remedy(

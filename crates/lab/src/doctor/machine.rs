@@ -8,6 +8,7 @@ use rustix::process::{Resource, getrlimit};
 use super::finding::{By, Finding, Level, Part, quoted};
 use super::process::{Process, counted};
 use super::tree::Tree;
+use crate::chosen::chosen;
 use crate::report::bytes;
 
 const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage";
@@ -97,8 +98,12 @@ impl Limits {
             may_lock: process.may_lock_memory(),
             descriptors: limit(Resource::Nofile),
             huge: Huge {
-                anonymous: tree.word(format!("{HUGE_PAGES}/enabled")).map(|list| chosen(&list)),
-                shared: tree.word(format!("{HUGE_PAGES}/shmem_enabled")).map(|list| chosen(&list)),
+                anonymous: tree
+                    .word(format!("{HUGE_PAGES}/enabled"))
+                    .map(|list| chosen(&list).to_owned()),
+                shared: tree
+                    .word(format!("{HUGE_PAGES}/shmem_enabled"))
+                    .map(|list| chosen(&list).to_owned()),
                 is_forbidden: process.is_without_huge_pages,
             },
         }
@@ -312,13 +317,6 @@ fn finding(name: &str, level: Level, found: impl Into<String>) -> Finding {
 /// Lets the shell that starts the program run everywhere.
 fn unbind(online: u32) -> String {
     format!("taskset -p -c 0-{} $$", online.saturating_sub(1))
-}
-
-/// The word in brackets of `always [madvise] never`.
-fn chosen(list: &str) -> String {
-    let bracketed =
-        list.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word);
-    bracketed.unwrap_or(list).to_owned()
 }
 
 /// The least time for processors of our control groups.

@@ -9,6 +9,7 @@ use forebay_uring::probe::KernelVersion;
 
 use super::finding::{Finding, Level, Part};
 use super::tree::Tree;
+use crate::chosen::chosen;
 
 /// First kernel that takes the tags of a batch together.
 const BATCHES: KernelVersion = KernelVersion { major: 5, minor: 16 };
@@ -37,10 +38,11 @@ impl Tags {
     /// Reads the facts of a disk from its directory in `/sys`.
     pub(super) fn of(disk: &Path, version: KernelVersion) -> Self {
         let tree = Tree::below(disk);
-        let scheduler = tree.word("/queue/scheduler").unwrap_or_default();
         Self {
             version,
-            has_scheduler: scheduler.contains('[') && !scheduler.contains("[none]"),
+            has_scheduler: tree
+                .word("/queue/scheduler")
+                .is_some_and(|list| chosen(&list) != "none"),
             merges: tree.number::<u32>("/queue/nomerges").unwrap_or(0) == 0,
             has_tags: !tree.names("/mq").is_empty() || is_subsystem(disk),
             others: others(disk),

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::machine::word;
 use super::space::{Of, Space};
+use crate::chosen::chosen;
 
 /// Where files are.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -217,7 +218,7 @@ impl Queue {
         directory.join("queue").is_dir().then(|| Self {
             name: directory.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             model: read("device/model"),
-            scheduler: read("queue/scheduler").map(|list| chosen(&list)),
+            scheduler: read("queue/scheduler").map(|list| chosen(&list).to_owned()),
             nr_requests: number("queue/nr_requests"),
             write_cache: read("queue/write_cache"),
             logical_block_bytes: number("queue/logical_block_size"),
@@ -242,13 +243,6 @@ pub(crate) fn device_number(mounted: &str, directory: &Path) -> Option<u64> {
         .filter(|data| data.file_type().is_block_device())
         .map(|data| data.rdev())
         .or_else(|| fs::metadata(directory).ok().map(|data| data.dev()))
-}
-
-/// The word in brackets of `none [mq-deadline] bfq`; all of it if there are none.
-fn chosen(list: &str) -> String {
-    let bracketed =
-        list.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word);
-    bracketed.unwrap_or(list).to_owned()
 }
 
 /// A line of `mountinfo`.
@@ -353,8 +347,6 @@ garbage
         assert_eq!(heading("ext4", "/dev/vda"), "ext4 on /dev/vda");
         assert_eq!(heading("nfs4", "host:/export"), "nfs4 on host:/export");
         assert_eq!(heading("tmpfs", "none"), "tmpfs");
-        assert_eq!(chosen("none [mq-deadline] bfq"), "mq-deadline");
-        assert_eq!(chosen("none"), "none");
     }
 
     #[test]

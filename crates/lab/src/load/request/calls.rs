@@ -4,12 +4,11 @@ use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::path::Path;
 
-use forebay_block::{Bio, Counters, Ended, Errno, Moment, Wait};
+use forebay_block::{Bio, Counters, Ended, Errno, Wait};
 use rustix::io::{Errno as Failed, ReadWriteFlags, preadv2, pwritev2};
 
 use super::open_direct;
 use super::way::Way;
-use crate::detail::Holds;
 use crate::load::CellError;
 use crate::load::lane::Buffers;
 use crate::request::{Operation, RequestSpec};
@@ -58,11 +57,6 @@ impl Calls {
 
 impl Way for Calls {
     #[inline]
-    fn now(&mut self) -> Moment {
-        forebay_uring::clock::now()
-    }
-
-    #[inline]
     fn room(&self) -> usize {
         usize::from(self.ended.is_none())
     }
@@ -86,9 +80,5 @@ impl Way for Calls {
 
     fn counters(&self) -> Counters {
         self.counters
-    }
-
-    fn holds(&self) -> Holds {
-        Holds::default()
     }
 }

@@ -13,12 +13,11 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_block::{Bio, Counters, Ended, Errno, Moment, Wait};
+use forebay_block::{Bio, Counters, Ended, Errno, Wait};
 use io_uring::{IoUring, opcode, squeue, types};
 
 use super::open_direct;
 use super::way::Way;
-use crate::detail::Holds;
 use crate::load::lane::Buffers;
 use crate::load::{CellError, ring};
 use crate::manifest::mount;
@@ -149,16 +148,6 @@ impl<'a> Kernel<'a> {
 
 impl Way for Kernel<'_> {
     #[inline]
-    fn now(&mut self) -> Moment {
-        forebay_uring::clock::now()
-    }
-
-    #[inline]
-    fn room(&self) -> usize {
-        usize::MAX
-    }
-
-    #[inline]
     fn submit(&mut self, bio: Bio) {
         let place = bio.owner as usize;
         self.slots[place] = Some(Slot { bio, done: 0 });
@@ -221,10 +210,6 @@ impl Way for Kernel<'_> {
 
     fn counters(&self) -> Counters {
         self.counters
-    }
-
-    fn holds(&self) -> Holds {
-        Holds::default()
     }
 }
 

@@ -13,9 +13,15 @@ use crate::detail::Holds;
 /// A way of a request, from submitted to told.
 pub(crate) trait Way {
     /// The moment it is.
-    fn now(&mut self) -> Moment;
+    #[inline]
+    fn now(&mut self) -> Moment {
+        forebay_uring::clock::now()
+    }
     /// Bios it takes now.
-    fn room(&self) -> usize;
+    #[inline]
+    fn room(&self) -> usize {
+        usize::MAX
+    }
     /// Takes one.
     fn submit(&mut self, bio: Bio);
     /// Hands on what it took, and waits as told.
@@ -25,7 +31,9 @@ pub(crate) trait Way {
     /// What it did so far.
     fn counters(&self) -> Counters;
     /// How long it held completions so far.
-    fn holds(&self) -> Holds;
+    fn holds(&self) -> Holds {
+        Holds::default()
+    }
 }
 
 /// A queue over its device.
@@ -95,16 +103,6 @@ pub(crate) struct Echo {
 
 impl Way for Echo {
     #[inline]
-    fn now(&mut self) -> Moment {
-        forebay_uring::clock::now()
-    }
-
-    #[inline]
-    fn room(&self) -> usize {
-        usize::MAX
-    }
-
-    #[inline]
     fn submit(&mut self, bio: Bio) {
         self.ended.push(Ended { result: Ok(bio.length), bio });
     }
@@ -121,9 +119,5 @@ impl Way for Echo {
 
     fn counters(&self) -> Counters {
         Counters::default()
-    }
-
-    fn holds(&self) -> Holds {
-        Holds::default()
     }
 }

@@ -153,7 +153,7 @@ impl Answers<'_> {
         let unknown =
             || AnswerError::Change { measure: one.measure.clone(), found: printed.clone() };
         let (change, is_shown) = change(&figures).ok_or_else(unknown)?;
-        let unit = if one.unit.is_empty() { String::new() } else { format!(" {}", one.unit) };
+        let unit = one.unit_behind();
         let text = match printed.as_slice() {
             [from, to, change] => format!("{from} to {to}{unit} ({change})"),
             [from, to] => {
@@ -199,7 +199,7 @@ fn change(ours: &[Figure]) -> Option<(f64, bool)> {
 }
 
 fn published(one: &Published) -> String {
-    let unit = if one.unit.is_empty() { String::new() } else { format!(" {}", one.unit) };
+    let unit = one.unit_behind();
     match (one.published, one.change(), one.direction) {
         (Some([from, to]), Some(change), _) => format!("{from} to {to}{unit} ({change:+.1}%)"),
         (_, _, Some(Direction::Higher)) => "higher".to_owned(),

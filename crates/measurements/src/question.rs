@@ -117,6 +117,12 @@ impl Published {
         self.change.or_else(computed)
     }
 
+    /// Returns the unit as it stands behind a value: nothing for numbers.
+    #[must_use]
+    pub fn unit_behind(&self) -> String {
+        if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) }
+    }
+
     /// Returns the published direction.
     #[must_use]
     pub fn direction(&self) -> Option<Direction> {

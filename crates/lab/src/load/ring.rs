@@ -65,15 +65,39 @@ pub(crate) fn sync_data(files: &[File], depth: u32) -> io::Result<()> {
     }
 }
 
+/// A ring, and the buffers of its operations. They are freed together, and only if nothing is in
+/// flight: after a failure the kernel may still write into the buffers, and then they are given up.
+pub(crate) struct RingMemory {
+    pub(crate) ring: ManuallyDrop<IoUring>,
+    pub(crate) buffers: ManuallyDrop<Buffers>,
+    pub(crate) in_flight: usize,
+}
+
+impl RingMemory {
+    pub(crate) fn new(ring: IoUring, buffers: Buffers) -> Self {
+        let (ring, buffers) = (ManuallyDrop::new(ring), ManuallyDrop::new(buffers));
+        Self { ring, buffers, in_flight: 0 }
+    }
+}
+
+impl Drop for RingMemory {
+    fn drop(&mut self) {
+        if self.in_flight > 0 {
+            return;
+        }
+        // SAFETY: dropped here and nowhere else.
+        unsafe { ManuallyDrop::drop(&mut self.ring) };
+        // SAFETY: dropped here and nowhere else, with nothing in flight that could reach it.
+        unsafe { ManuallyDrop::drop(&mut self.buffers) };
+    }
+}
+
 /// A job's operations over its ring.
 pub(crate) struct RingLane {
-    /// Both go last and together, and only once nothing is in flight.
-    ring: ManuallyDrop<IoUring>,
-    buffers: ManuallyDrop<Buffers>,
+    memory: RingMemory,
     files: KernelFiles,
     window: Option<Window>,
     slots: Vec<Option<Flight>>,
-    in_flight: usize,
     staged: usize,
     submit_batch: usize,
     counters: LaneCounters,
@@ -96,12 +120,10 @@ impl RingLane {
         submit_batch: Option<u32>,
     ) -> Self {
         Self {
-            ring: ManuallyDrop::new(ring),
             slots: vec![None; buffers.count()],
-            buffers: ManuallyDrop::new(buffers),
+            memory: RingMemory::new(ring, buffers),
             files,
             window: window_bytes.map(Window::new),
-            in_flight: 0,
             staged: 0,
             submit_batch: submit_batch.map_or(usize::MAX, |batch| batch as usize),
             counters: LaneCounters::default(),
@@ -114,9 +136,9 @@ impl RingLane {
         let entry = self.entry(slot, flight, types::Fd(descriptor));
         self.slots[slot] = Some(Flight { operation, done });
         loop {
-            // SAFETY: the buffer and the descriptor live until nothing is in flight (see `drop`),
-            // and the slot's buffer is not touched until it has ended.
-            let pushed = unsafe { self.ring.submission().push(&entry) };
+            // SAFETY: the buffer and the descriptor live until nothing is in flight (see
+            // `RingMemory`), and the slot's buffer is not touched until it has ended.
+            let pushed = unsafe { self.memory.ring.submission().push(&entry) };
             if pushed.is_ok() {
                 break;
             }
@@ -128,7 +150,7 @@ impl RingLane {
 
     fn entry(&self, slot: usize, flight: Flight, file: types::Fd) -> squeue::Entry {
         let Flight { operation, done } = flight;
-        let address = self.buffers.address(slot).wrapping_add(done as usize);
+        let address = self.memory.buffers.address(slot).wrapping_add(done as usize);
         let left = operation.bytes - done;
         let offset = operation.offset + u64::from(done);
         let flags = self.files.flags().bits() as i32;
@@ -144,7 +166,7 @@ impl RingLane {
     }
 
     fn enter(&mut self, least: usize) -> Result<(), CellError> {
-        let entered = self.ring.submit_and_wait(least);
+        let entered = self.memory.ring.submit_and_wait(least);
         self.entered(entered)
     }
 
@@ -152,10 +174,11 @@ impl RingLane {
     fn hand_over(&mut self) -> Result<(), CellError> {
         /// `IORING_ENTER_GETEVENTS`: deferred task work runs in no other enter.
         const GET_EVENTS: u32 = 1;
-        let staged = self.ring.submission().len() as u32;
+        let staged = self.memory.ring.submission().len() as u32;
         // SAFETY: so many entries are staged, and each is good to be taken (see `stage`); there is
         // no argument.
-        let entered = unsafe { self.ring.submitter().enter::<()>(staged, 0, GET_EVENTS, None) };
+        let entered =
+            unsafe { self.memory.ring.submitter().enter::<()>(staged, 0, GET_EVENTS, None) };
         self.entered(entered)
     }
 
@@ -163,14 +186,14 @@ impl RingLane {
     fn enter_within(&mut self, most: Duration) -> Result<(), CellError> {
         // Before Linux 5.11 an enter cannot be told for how long: it is looked again and again.
         const LOOK_AGAIN: Duration = Duration::from_micros(50);
-        if !self.ring.params().is_feature_ext_arg() {
+        if !self.memory.ring.params().is_feature_ext_arg() {
             self.enter(0)?;
             thread::sleep(most.min(LOOK_AGAIN));
             return Ok(());
         }
         let most = types::Timespec::from(most);
         let within = types::SubmitArgs::new().timespec(&most);
-        let entered = self.ring.submitter().submit_with_args(1, &within);
+        let entered = self.memory.ring.submitter().submit_with_args(1, &within);
         self.entered(entered)
     }
 
@@ -197,7 +220,7 @@ impl RingLane {
     fn collect(&mut self, ended: &mut Vec<usize>) -> Result<(), CellError> {
         let mut found = 0;
         loop {
-            let next = self.ring.completion().next();
+            let next = self.memory.ring.completion().next();
             let Some(completion) = next else { break };
             found += 1;
             let slot = completion.user_data() as usize;
@@ -210,7 +233,7 @@ impl RingLane {
                         self.stage(slot, Flight { operation, done })?;
                         continue;
                     }
-                    self.in_flight -= 1;
+                    self.memory.in_flight -= 1;
                     ended.push(slot);
                     if let Some(window) = &mut self.window {
                         window.moved(operation.bytes, &self.files)?;
@@ -220,7 +243,7 @@ impl RingLane {
                     self.stage(slot, flight)?;
                 }
                 failed => {
-                    self.in_flight -= 1;
+                    self.memory.in_flight -= 1;
                     let error = match failed {
                         0 => io::ErrorKind::UnexpectedEof.into(),
                         number => io::Error::from_raw_os_error(-number),
@@ -237,16 +260,16 @@ impl RingLane {
 
 impl Lane for RingLane {
     fn slots(&self) -> usize {
-        self.buffers.count()
+        self.memory.buffers.count()
     }
 
     fn buffer(&mut self, slot: usize) -> &mut [u8] {
         assert!(self.slots[slot].is_none(), "the buffer of slot {slot} is in flight");
-        self.buffers.slot(slot)
+        self.memory.buffers.slot(slot)
     }
 
     fn start(&mut self, slot: usize, operation: Operation) -> Result<(), CellError> {
-        self.in_flight += 1;
+        self.memory.in_flight += 1;
         self.stage(slot, Flight { operation, done: 0 })?;
         if self.staged >= self.submit_batch {
             self.enter(0)?;
@@ -255,7 +278,7 @@ impl Lane for RingLane {
     }
 
     fn reap(&mut self, least: usize, ended: &mut Vec<usize>) -> Result<(), CellError> {
-        let least = least.min(self.in_flight);
+        let least = least.min(self.memory.in_flight);
         let had = ended.len();
         // Handed over in a call of its own. One that waits as well finds the first of a burst,
         // hands over one for it, and finds the rest: from then on one and all but one take turns,
@@ -283,7 +306,7 @@ impl Lane for RingLane {
         let had = ended.len();
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            if self.in_flight == 0 {
+            if self.memory.in_flight == 0 {
                 thread::sleep(left);
                 return Ok(());
             }
@@ -308,25 +331,11 @@ impl Lane for RingLane {
     }
 }
 
-impl Drop for RingLane {
-    fn drop(&mut self) {
-        if self.in_flight > 0 {
-            // After a failure the kernel may still write into the buffers: they are given up rather
-            // than freed.
-            return;
-        }
-        // SAFETY: dropped here and nowhere else.
-        unsafe { ManuallyDrop::drop(&mut self.ring) };
-        // SAFETY: dropped here and nowhere else, with nothing in flight that could reach it.
-        unsafe { ManuallyDrop::drop(&mut self.buffers) };
-    }
-}
-
 impl std::fmt::Debug for RingLane {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
             .debug_struct("RingLane")
-            .field("in_flight", &self.in_flight)
+            .field("in_flight", &self.memory.in_flight)
             .finish_non_exhaustive()
     }
 }

@@ -8,7 +8,6 @@
 
 use std::fs::File;
 use std::io;
-use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::Duration;
@@ -18,8 +17,9 @@ use io_uring::{IoUring, opcode, squeue, types};
 
 use super::open_direct;
 use super::way::Way;
+use crate::load::CellError;
 use crate::load::lane::Buffers;
-use crate::load::{CellError, ring};
+use crate::load::ring::{self, RingMemory};
 use crate::manifest::mount;
 use crate::request::{Operation, RequestSpec, Switch};
 
@@ -51,14 +51,11 @@ struct Slot {
 /// A ring and its file. A bio's place is the number of its buffer.
 pub(super) struct Kernel<'a> {
     spec: &'a RequestSpec,
+    memory: RingMemory,
     file: File,
-    /// Both go last and together, and only once nothing is in flight.
-    ring: ManuallyDrop<IoUring>,
-    buffers: ManuallyDrop<Buffers>,
     slots: Vec<Option<Slot>>,
     /// Pushed and not yet taken by the kernel.
     staged: usize,
-    in_flight: usize,
     counters: Counters,
 }
 
@@ -88,7 +85,7 @@ impl<'a> Kernel<'a> {
                 iov_len: spec.block_bytes as usize,
             };
             let vectors: Vec<_> = (0..depth).map(vector).collect();
-            // SAFETY: the memory outlives the ring: `drop` frees it after the ring, or neither.
+            // SAFETY: the memory outlives the ring: `RingMemory` frees it after that, or neither.
             let registered = unsafe { ring.submitter().register_buffers(&vectors) };
             registered.map_err(|error| {
                 let remedy = "raise the limit of locked memory: ulimit -l";
@@ -99,21 +96,19 @@ impl<'a> Kernel<'a> {
         }
         Ok(Self {
             spec,
+            memory: RingMemory::new(ring, buffers),
             file,
-            ring: ManuallyDrop::new(ring),
-            buffers: ManuallyDrop::new(buffers),
             slots: (0..depth).map(|_| None).collect(),
             staged: 0,
-            in_flight: 0,
             counters: Counters::default(),
         })
     }
 
     fn stage(&mut self, place: usize) {
         let entry = self.entry(place);
-        // SAFETY: the buffer and the file live until nothing is in flight (see `drop`), and a slot
-        // that is taken is not staged again before it has ended.
-        let pushed = unsafe { self.ring.submission().push(&entry) };
+        // SAFETY: the buffer and the file live until nothing is in flight (see `RingMemory`), and a
+        // slot that is taken is not staged again before it has ended.
+        let pushed = unsafe { self.memory.ring.submission().push(&entry) };
         pushed.expect("there are as many entries as slots, and each slot is staged once");
         self.staged += 1;
     }
@@ -121,7 +116,7 @@ impl<'a> Kernel<'a> {
     fn entry(&self, place: usize) -> squeue::Entry {
         let Slot { bio, done } = self.slots[place].as_ref().expect("what is staged is on its way");
         let (at, left) = (bio.offset + u64::from(*done), self.spec.block_bytes - done);
-        let address = self.buffers.address(place).wrapping_add(*done as usize);
+        let address = self.memory.buffers.address(place).wrapping_add(*done as usize);
         // Both kinds of descriptor are types of their own, and so are both kinds of buffer.
         macro_rules! entry {
             ($operation:ident $(, $buffer:expr)?) => {
@@ -164,9 +159,9 @@ impl Way for Kernel<'_> {
             Wait::Batch { want, .. } => want as usize,
         };
         self.counters.doorbells += 1;
-        match self.ring.submit_and_wait(least) {
+        match self.memory.ring.submit_and_wait(least) {
             Ok(taken) => {
-                self.in_flight += taken;
+                self.memory.in_flight += taken;
                 self.staged -= taken;
                 self.counters.dispatched += taken as u64;
                 Ok(())
@@ -183,9 +178,9 @@ impl Way for Kernel<'_> {
     #[inline]
     fn run(&mut self, ended: &mut Vec<Ended>) {
         loop {
-            let next = self.ring.completion().next();
+            let next = self.memory.ring.completion().next();
             let Some(completion) = next else { return };
-            self.in_flight -= 1;
+            self.memory.in_flight -= 1;
             let (place, result) = (completion.user_data() as usize, completion.result());
             let slot = self.slots[place].as_mut().expect("what ended was on its way");
             let result = match result {
@@ -210,20 +205,6 @@ impl Way for Kernel<'_> {
 
     fn counters(&self) -> Counters {
         self.counters
-    }
-}
-
-impl Drop for Kernel<'_> {
-    fn drop(&mut self) {
-        if self.in_flight > 0 {
-            // After a failure the kernel may still write into the buffers: they are given up rather
-            // than freed.
-            return;
-        }
-        // SAFETY: dropped here and nowhere else.
-        unsafe { ManuallyDrop::drop(&mut self.ring) };
-        // SAFETY: dropped here and nowhere else, with nothing in flight that could reach it.
-        unsafe { ManuallyDrop::drop(&mut self.buffers) };
     }
 }
 

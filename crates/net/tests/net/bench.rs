@@ -1,8 +1,9 @@
 //! Listening sockets, and peers that are plain sockets of the standard library.
 
 use std::collections::HashMap;
-use std::io::{ErrorKind, Read};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use forebay_net::{
@@ -152,6 +153,24 @@ pub(crate) fn read_some(peer: &mut TcpStream, into: &mut [u8]) -> Option<usize> 
         }
         Err(error) => panic!("{error}"),
     }
+}
+
+/// Reads to the end on a thread of its own.
+pub(crate) fn read_all(mut peer: TcpStream) -> JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut got = Vec::new();
+        peer.read_to_end(&mut got).unwrap();
+        got
+    })
+}
+
+/// Writes everything, and then sends no more, on a thread of its own.
+pub(crate) fn write_all(peer: &TcpStream, bytes: Vec<u8>) -> JoinHandle<()> {
+    let mut peer = peer.try_clone().unwrap();
+    thread::spawn(move || {
+        peer.write_all(&bytes).unwrap();
+        peer.shutdown(Shutdown::Write).unwrap();
+    })
 }
 
 /// Closes the socket so that the other end is reset.

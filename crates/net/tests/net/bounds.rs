@@ -1,13 +1,13 @@
 //! Bounds of memory, and of the time that one connection takes from others.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::io::{ErrorKind, Write};
+use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
 use forebay_net::{Closing, Connection, Event, Options, Received, Room, SendError, What};
 
-use crate::bench::{A_LITTLE, Bench, PATIENCE, pattern};
+use crate::bench::{A_LITTLE, Bench, PATIENCE, pattern, read_all, write_all};
 
 /// Writes until the socket takes no more. Returns the number of bytes.
 fn stuff(peer: &mut TcpStream) -> usize {
@@ -35,12 +35,8 @@ fn contract_18_a_peer_that_never_reads_is_not_read() {
     };
     let mut bench = Bench::new(options);
     let (peer, connection) = bench.peer();
-    let (mut from, message) = (peer.try_clone().unwrap(), pattern(32 << 20, 1));
-    let sent = message.clone();
-    let writer = thread::spawn(move || {
-        from.write_all(&sent).unwrap();
-        from.shutdown(Shutdown::Write).unwrap();
-    });
+    let message = pattern(32 << 20, 1);
+    let writer = write_all(&peer, message.clone());
     // Until the kernel's buffers are full both ways and ours too: then nothing happens.
     let (mut most, mut quiet) = (0, 0);
     while quiet < 10 {
@@ -72,12 +68,7 @@ fn contract_18_a_peer_that_never_reads_is_not_read() {
     assert_eq!(bench.sockets.send(connection, &[0; 1000]), Err(SendError::Full));
     assert!(bench.sockets.outgoing(connection) < 2 * (64 << 10) + 1000, "{sent} more were taken");
     // It reads at last, and gets everything.
-    let mut to = peer;
-    let reader = thread::spawn(move || {
-        let mut answer = Vec::new();
-        to.read_to_end(&mut answer).unwrap();
-        answer
-    });
+    let reader = read_all(peer);
     bench.echo_until(|bench| bench.reason(connection).is_some());
     writer.join().unwrap();
     let answer = reader.join().unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebay_block::Errno;
 use forebay_net::{Address, Closing, EndReason, Options, SendError, Sockets, What};
 
-use crate::bench::{Bench, PATIENCE, pattern, reset, until_refused};
+use crate::bench::{Bench, PATIENCE, pattern, read_all, reset, until_refused};
 
 /// An address that no other test uses.
 fn alone(test: u8) -> String {
@@ -196,15 +196,11 @@ fn a_listener_that_stops_frees_its_address() {
 #[test]
 fn what_was_sent_arrives_though_closed_behind_it() {
     let mut bench = Bench::new(Options::default());
-    let (mut peer, connection) = bench.peer();
+    let (peer, connection) = bench.peer();
     let message = pattern(8 << 20, 3);
     bench.sockets.send_owned(connection, message.clone()).unwrap();
     bench.sockets.close(connection, Closing::AfterSending);
-    let reader = std::thread::spawn(move || {
-        let mut got = Vec::new();
-        peer.read_to_end(&mut got).unwrap();
-        got
-    });
+    let reader = read_all(peer);
     bench.until(|bench| bench.reason(connection) == Some(EndReason::Asked));
     assert!(reader.join().unwrap() == message, "all of it");
     bench.end();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use forebay_net::{Address, Closing, EndReason, Options, Sockets, What};
 
-use crate::bench::{Bench, PATIENCE, pattern, read_some};
+use crate::bench::{Bench, PATIENCE, pattern, read_all, read_some, write_all};
 
 #[test]
 fn what_is_sent_comes_back() {
@@ -62,17 +62,8 @@ fn messages_larger_than_any_buffer_come_whole() {
     let mut bench = Bench::new(options);
     let (peer, connection) = bench.peer();
     let message = pattern(3 << 20, 1);
-    let (mut from, sent) = (peer.try_clone().unwrap(), message.clone());
-    let writer = thread::spawn(move || {
-        from.write_all(&sent).unwrap();
-        from.shutdown(Shutdown::Write).unwrap();
-    });
-    let mut to = peer;
-    let reader = thread::spawn(move || {
-        let mut answer = Vec::new();
-        to.read_to_end(&mut answer).unwrap();
-        answer
-    });
+    let writer = write_all(&peer, message.clone());
+    let reader = read_all(peer);
     bench.echo_until(|bench| bench.reason(connection).is_some());
     writer.join().unwrap();
     assert!(reader.join().unwrap() == message, "the answer differs");

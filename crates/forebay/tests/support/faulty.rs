@@ -11,6 +11,7 @@
 //! none can be cancelled.
 
 use std::ffi::OsStr;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -266,7 +267,8 @@ impl Server {
             .stderr(std::fs::File::create(&log).unwrap())
             .spawn();
         let mut server = server.map_err(|error| format!("nbdkit: {error}"))?;
-        let listens = eventually(SOON, || socket.exists());
+        // The socket exists a moment before the server listens.
+        let listens = eventually(SOON, || UnixStream::connect(&socket).is_ok());
         let device = mount_point.join("disk");
         let file = Command::new("nbdfuse")
             .arg(&device)

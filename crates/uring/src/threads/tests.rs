@@ -69,7 +69,12 @@ fn contract_16_an_idle_pool_uses_no_processor_and_leaves_no_thread() {
     assert_eq!(file.length().unwrap(), 77);
 
     drop(threads);
-    assert_eq!(sleeps(), []);
+    // A joined thread is seen until the kernel has taken it off the list.
+    let patience = Instant::now() + Duration::from_secs(20);
+    while !sleeps().is_empty() {
+        assert!(Instant::now() < patience, "{:?}", sleeps());
+        thread::sleep(Duration::from_millis(1));
+    }
     assert_eq!((Arc::strong_count(&arena), Arc::strong_count(&file)), (1, 1));
 }
 

@@ -22,6 +22,7 @@ const STACK: Register = Register(10);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Helper {
     MapLookup = 1,
+    ReadKernel = 113,
     CurrentProcessIn = 120,
     CurrentTask = 158,
 }
@@ -153,6 +154,10 @@ impl Code {
 
     pub(crate) fn and_number(&mut self, to: Register, value: i32) {
         self.put(0x57, to, Register(0), 0, value);
+    }
+
+    pub(crate) fn shift_left(&mut self, to: Register, bits: i32) {
+        self.put(0x67, to, Register(0), 0, bits);
     }
 
     pub(crate) fn call(&mut self, helper: Helper) {

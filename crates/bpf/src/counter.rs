@@ -51,6 +51,8 @@ pub enum Counter {
     Commits,
     /// Flush commands issued to the disk.
     Flushes,
+    /// Allocations of space by XFS.
+    Allocations,
     /// Scratch: requests in the plug that took the last one of this processor; 0 if no plug did.
     Plugged,
     /// Scratch: whether this processor is in an interrupt.
@@ -65,10 +67,16 @@ pub enum Counter {
     SoftInterrupts,
     /// As `LastInterrupt`, for software interrupts of the block layer.
     LastSoftInterrupt,
+    /// Waits for the lock of the first allocation group, and of each [`GROUPS`]th behind it. The
+    /// counters of the other groups follow.
+    GroupWaits,
 }
 
+/// Number of allocation groups with a counter each, a power of two.
+pub(crate) const GROUPS: usize = 16;
+
 /// Number of counters.
-pub const COUNTERS: usize = Counter::LastSoftInterrupt as usize + 1;
+pub const COUNTERS: usize = Counter::GroupWaits as usize + GROUPS;
 
 /// Values of all counters, summed over the processors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,6 +105,12 @@ impl Counts {
     #[must_use]
     pub fn get(&self, counter: Counter) -> u64 {
         self.0[counter as usize]
+    }
+
+    /// Returns the waits for the locks of allocation groups, by group modulo their number.
+    #[must_use]
+    pub fn group_waits(&self) -> &[u64] {
+        &self.0[Counter::GroupWaits as usize..]
     }
 
     /// Returns the counts since an earlier moment.

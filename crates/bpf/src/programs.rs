@@ -10,6 +10,7 @@
 //! io_uring_complete, _task_work_run, _local_work_run, sys_enter            this process alone
 //! ext4_writepages_result, writeback_single_inode                           pages written
 //! jbd2_end_commit, xlog_iclog_write                                        commits of the journal
+//! xfs_alloc_vextent_finish, xfs_buf_lock             allocations, and waits for their groups
 //! ```
 //!
 //! `block_unplug` has two causes: a plug is flushed, or a driver is notified about requests that it
@@ -21,6 +22,7 @@
 //! counter except those of interrupts, which come in pairs.
 
 mod file_system;
+mod groups;
 mod process;
 mod requests;
 mod writer;
@@ -28,6 +30,7 @@ mod writer;
 use crate::Ring;
 use crate::btf::Btf;
 use crate::counter::Counter;
+use crate::place::Kind;
 
 use writer::Writer;
 pub(crate) use writer::{Means, Program};
@@ -55,6 +58,11 @@ pub(crate) fn groups(btf: &Btf, means: &Means<'_>) -> Vec<Group> {
         groups.push(Group { what: "completion workers", programs: writer.workers().map(one) });
     }
     groups.push(Group { what: "pages written back", programs: writer.writeback().map(one) });
+    if means.file_system.kind == Kind::Xfs {
+        groups.push(Group { what: "allocations of XFS", programs: writer.allocations().map(one) });
+        let what = "waits for the locks of allocation groups";
+        groups.push(Group { what, programs: writer.group_waits().map(one) });
+    }
     if means.ring == Ring::Used {
         groups.push(Group { what: "items of task work", programs: writer.task_work() });
         groups.push(Group { what: "io_uring completions", programs: writer.ring() });

@@ -83,6 +83,13 @@ pub(crate) fn add(counts: Counts, metrics: &mut BTreeMap<String, f64>) {
     let issues = of(Counter::Issues) - of(Counter::Requeues);
     let bios_per_request = of(Counter::Bios) / issues;
     let requests_per_run = in_interrupts / of(Counter::CompletionRuns);
+    let seconds = |count: f64| match metrics.get("elapsed_s") {
+        // Elsewhere nothing allocates in groups.
+        Some(elapsed) if count > 0.0 => count / elapsed,
+        _ => f64::NAN,
+    };
+    let waits: u64 = counts.group_waits().iter().sum();
+    let busiest = counts.group_waits().iter().copied().max().unwrap_or(0);
     for (name, value) in [
         ("requests_per_unplug", unplugged / unplugs),
         ("unplug_asked_share", of(Counter::AskedUnplugs) / unplugs),
@@ -98,6 +105,9 @@ pub(crate) fn add(counts: Counts, metrics: &mut BTreeMap<String, f64>) {
         ("task_work_per_run", of(Counter::TaskWorkItems) / of(Counter::TaskWorkRuns)),
         ("completions_per_enter", of(Counter::RingCompletions) / of(Counter::Enters)),
         ("writeback_pages_per_run", of(Counter::WritebackPages) / of(Counter::WritebackRuns)),
+        ("allocations_per_s", seconds(of(Counter::Allocations))),
+        ("group_waits_per_s", seconds(waits as f64)),
+        ("busiest_group_share", busiest as f64 / waits as f64),
     ] {
         // Zero by zero.
         if value.is_finite() {

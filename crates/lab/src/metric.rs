@@ -103,6 +103,10 @@ metrics! {
     "kernel_task_work_per_run", "1", Higher;
     "kernel_completions_per_enter", "1", Higher;
     "kernel_writeback_pages_per_run", "1", Higher;
+    // Of XFS, and for the locks of its allocation groups.
+    "kernel_allocations_per_s", "1/s", Lower;
+    "kernel_group_waits_per_s", "1/s", Lower;
+    "kernel_busiest_group_share", "1", Lower;
 }
 
 /// Every metric.

@@ -162,6 +162,13 @@ pub(super) fn count(code: &mut Code, counter: Counter) {
     code.store(KEPT[2], offset(counter), ARGUMENTS[0]);
 }
 
+/// Counts in the counter at an index behind the first; both registers are changed.
+pub(super) fn count_at(code: &mut Code, first: Counter, index: Register) {
+    code.shift_left(index, 3);
+    code.add(KEPT[2], index);
+    count(code, first);
+}
+
 pub(super) fn add(code: &mut Code, counter: Counter, amount: Register) {
     code.load(ARGUMENTS[0], Width::Eight, KEPT[2], offset(counter));
     code.add(ARGUMENTS[0], amount);

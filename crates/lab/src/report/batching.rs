@@ -7,7 +7,7 @@ use crate::schema::{Document, Part, PartJob};
 
 use super::Block;
 use super::column::{Cell, Column, column};
-use super::figures::{per_io, percent, size};
+use super::figures::{count, per_io, percent, size};
 use super::reader::Reader;
 use super::table::Table;
 
@@ -32,6 +32,20 @@ const COMPLETION: &[Column] = &[
     column(6, "pages/", "wback", Cell::Mean("kernel_writeback_pages_per_run", per_io)),
     column(5, "own /", "run", Cell::Mean("bios_per_run", per_io)),
 ];
+
+const ALLOCATIONS: &str = "kernel_allocations_per_s";
+
+/// Shown where XFS allocated.
+const GROUPS: &[Column] = &[
+    column(24, "", "arm", Cell::Label),
+    column(9, "allocs", "/ s", Cell::Mean(ALLOCATIONS, count)),
+    column(9, "waits", "/ s", Cell::Mean("kernel_group_waits_per_s", count)),
+    column(8, "busiest", "group", Cell::Mean("kernel_busiest_group_share", percent)),
+];
+
+const GROUPS_LEGEND: &str = "allocs = allocations of space by XFS; waits = for the lock of an allocation \
+                             group, counted as a task is about to wait; busiest group = its share of them, \
+                             of 16 with a counter each; - = none";
 
 const LEGEND: &str = "Counted in the kernel on the disk of the files, other work on it included. asked = unplugs \
                       that were asked for (the others: before a sleep); plugged = of the \
@@ -91,13 +105,23 @@ fn is_counted(reader: Reader<'_>) -> bool {
     rows.iter().any(|row| row.job == reader.job.name && row.metric.starts_with(PREFIX))
 }
 
-fn of_job(reader: Reader<'_>) -> [Block; 4] {
+/// Whether any arm of the job has the metric.
+fn has(reader: Reader<'_>, metric: &str) -> bool {
+    let rows = &reader.document.rows;
+    rows.iter().any(|row| row.job == reader.job.name && row.metric == metric)
+}
+
+fn of_job(reader: Reader<'_>) -> Vec<Block> {
     let title = match reader.job.title.as_str() {
         "" => "Did the kernel batch?".to_owned(),
         title => format!("Did the kernel batch? {title}:"),
     };
     let table = |columns| Block::Table(Table::of_arms(columns, reader, &reader.arms()));
-    [Block::Gap, Block::Text(title), table(SUBMISSION), table(COMPLETION)]
+    let mut blocks = vec![Block::Gap, Block::Text(title), table(SUBMISSION), table(COMPLETION)];
+    if has(reader, ALLOCATIONS) {
+        blocks.extend([table(GROUPS), Block::Text(GROUPS_LEGEND.to_owned())]);
+    }
+    blocks
 }
 
 #[cfg(test)]
@@ -123,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_columns_fit() {
-        for columns in [SUBMISSION, COMPLETION] {
+        for columns in [SUBMISSION, COMPLETION, GROUPS] {
             assert_fits(columns);
         }
     }

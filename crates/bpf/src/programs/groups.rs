@@ -1,0 +1,79 @@
+//! Allocations of XFS, and waits for the locks of its allocation groups.
+
+use crate::code::{ARGUMENTS, Code, END, Helper, KEPT, RESULT, Register, Width};
+use crate::counter::{Counter, GROUPS};
+
+use super::writer::{Program, Writer, begun, count, count_at};
+
+/// Name by which XFS knows the header of a group, which is locked for each allocation in it.
+const HEADER: [u8; 8] = *b"xfs_agf\0";
+
+/// Offset below the top of the stack: the name of a buffer.
+const NAME: u8 = 16;
+
+impl Writer<'_> {
+    pub(super) fn allocations(self) -> Option<Program> {
+        let ([context, ..], [mount, ..]) = (KEPT, ARGUMENTS);
+        let mut code = begun();
+        code.load(mount, Width::Eight, context, 0);
+        self.follow(&mut code, mount, "xfs_alloc_arg", "mp")?;
+        self.only_of_mount(&mut code, mount)?;
+        self.find_counters(&mut code);
+        count(&mut code, Counter::Allocations);
+        self.at("xfs_alloc_vextent_finish", Some("xfs_alloc_arg"), code)
+    }
+
+    /// A lock that is free has a count of 1. A task that asks for it otherwise is about to wait.
+    pub(super) fn group_waits(self) -> Option<Program> {
+        let [context, group, ..] = KEPT;
+        let [buffer, count, ..] = ARGUMENTS;
+        let mut code = begun();
+        code.load(buffer, Width::Eight, context, 0);
+        let free = self.btf.member("xfs_buf", "b_sema")? + self.btf.member("semaphore", "count")?;
+        code.load(count, Width::Four, buffer, free);
+        let is_taken = code.label();
+        code.jump_if_equal(count, 0, is_taken);
+        code.jump(END);
+        code.place(is_taken);
+        code.load(group, Width::Eight, buffer, self.btf.member("xfs_buf", "b_pag")?);
+        code.jump_if_equal(group, 0, END);
+        let number = match self.btf.member("xfs_perag", "pag_agno") {
+            Some(number) => number,
+            None => {
+                self.btf.member("xfs_perag", "pag_group")?
+                    + self.btf.member("xfs_group", "xg_gno")?
+            }
+        };
+        code.load(group, Width::Four, group, number);
+        self.follow(&mut code, buffer, "xfs_buf", "b_mount")?;
+        self.only_of_mount(&mut code, buffer)?;
+        // The name is no struct of the kernel, so it is read by a call.
+        let [to, bytes, from, _] = ARGUMENTS;
+        code.load(from, Width::Eight, context, 0);
+        self.follow(&mut code, from, "xfs_buf", "b_ops")?;
+        code.jump_if_equal(from, 0, END);
+        self.follow(&mut code, from, "xfs_buf_ops", "name")?;
+        code.address_on_stack(to, NAME);
+        code.set(bytes, HEADER.len() as i32);
+        code.call(Helper::ReadKernel);
+        code.jump_if_other(RESULT, 0, END);
+        code.load_from_stack(to, Width::Eight, NAME);
+        code.set_wide(bytes, u64::from_ne_bytes(HEADER));
+        let is_header = code.label();
+        code.jump_if_same(to, bytes, is_header);
+        code.jump(END);
+        code.place(is_header);
+        self.find_counters(&mut code);
+        code.and_number(group, GROUPS as i32 - 1);
+        count_at(&mut code, Counter::GroupWaits, group);
+        self.at("xfs_buf_lock", Some("xfs_buf"), code)
+    }
+
+    /// Ends the program if the mount is not of the file system.
+    fn only_of_mount(self, code: &mut Code, mount: Register) -> Option<()> {
+        self.follow(code, mount, "xfs_mount", "m_super")?;
+        code.load(mount, Width::Four, mount, self.btf.member("super_block", "s_dev")?);
+        self.only_on_file_system(code, mount);
+        Some(())
+    }
+}

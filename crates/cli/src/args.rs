@@ -116,7 +116,7 @@ pub(crate) struct KeeperArgs {
 }
 
 /// Options that a check of the lab does not take.
-const NOT_OF_A_CHECK: [&str; 23] = [
+const NOT_OF_A_CHECK: [&str; 25] = [
     "suite",
     "suite_file",
     "list",
@@ -127,6 +127,8 @@ const NOT_OF_A_CHECK: [&str; 23] = [
     "scratch",
     "own_arms",
     "kept_arms",
+    "jobs",
+    "cell_bytes",
     "cpus",
     "until",
     "resume",
@@ -163,6 +165,9 @@ pub(crate) struct CompareArgs {
     /// Keep only these arms of the suite, or `none`
     #[arg(long = "arms", value_name = "NAME,..", value_delimiter = ',', help_heading = WORK)]
     pub(crate) kept_arms: Option<Vec<String>>,
+    /// Keep only these jobs of the suite
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',', help_heading = WORK, hide_short_help = true)]
+    pub(crate) jobs: Option<Vec<String>>,
     /// Set a knob of the Forebay arms (repeatable)
     #[arg(long = "set", value_name = "KEY=VALUE", help_heading = WORK)]
     pub(crate) settings: Vec<String>,
@@ -175,6 +180,7 @@ pub(crate) struct CompareArgs {
     /// Repeat the run recorded in a bundle
     #[arg(long, value_name = "DIR", help_heading = WORK, hide_short_help = true, conflicts_with_all = [
         "suite", "suite_file", "list", "part", "rounds", "seconds", "quick", "scale", "settings", "seed", "kept_arms",
+        "jobs", "cell_bytes",
     ])]
     pub(crate) from: Option<PathBuf>,
     /// Repeat the order and data of an earlier run
@@ -193,6 +199,9 @@ pub(crate) struct CompareArgs {
     /// Scale sizes and times [default: 1, or the suite's]
     #[arg(long, value_name = "SHARE", value_parser = share, help_heading = LENGTH)]
     pub(crate) scale: Option<f64>,
+    /// Write SIZE bytes in each run of `writeback`, as 2g
+    #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = LENGTH, hide_short_help = true)]
+    pub(crate) cell_bytes: Option<u64>,
     /// Repeat until all intervals are narrower, as 2%
     #[arg(long, value_name = "SHARE", value_parser = percent, help_heading = LENGTH, hide_short_help = true)]
     pub(crate) until: Option<f64>,

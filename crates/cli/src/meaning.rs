@@ -265,7 +265,12 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
     };
     let own: Result<Vec<OwnArm>, _> = typed.own_arms.iter().map(|text| text.parse()).collect();
     let own = own.map_err(|error| Failure::usage(format!("--arm {error}")))?;
-    let choice = Choice { own: &own, kept: typed.kept_arms.as_deref() };
+    let choice = Choice {
+        own: &own,
+        kept: typed.kept_arms.as_deref(),
+        jobs: typed.jobs.as_deref(),
+        cell_bytes: typed.cell_bytes,
+    };
     let suites = own::choose(suites, form, choice).map_err(Failure::usage)?;
     if suites.is_empty() {
         return Err(Failure::usage(

@@ -15,7 +15,7 @@ use super::text::{CutText, PartText, SuiteText, Word};
 use super::{Arm, Base, Bytes, Cut, Form, Part, Suite, SuiteError, WorkloadKind};
 use crate::metric;
 use crate::nearest;
-use crate::plan::MOST_ROUNDS;
+use crate::plan::{MOST_ROUNDS, WRITER_STEP_BYTES};
 
 /// Most characters of a name: what a column of a table holds.
 const NAME_AT_MOST: usize = 24;
@@ -305,6 +305,17 @@ impl Cut {
     #[must_use]
     pub fn is_of_echoes(&self) -> bool {
         self.workloads.iter().any(|workload| matches!(workload.kind, WorkloadKind::Echo(_)))
+    }
+
+    /// Returns the least bytes that all writers of a cell can write together, if it has writers.
+    pub(super) fn least_cell_bytes(&self) -> Option<u64> {
+        let of_writers = self.workloads.iter().filter_map(|workload| match workload.kind {
+            WorkloadKind::Writers(writers) => Some(
+                u64::from(writers.files()) * WRITER_STEP_BYTES.max(u64::from(writers.block_bytes)),
+            ),
+            _ => None,
+        });
+        of_writers.max()
     }
 
     /// The names of the arms it runs, without the one that runs twice.

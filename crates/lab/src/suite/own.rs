@@ -72,13 +72,17 @@ impl FromStr for OwnArm {
     }
 }
 
-/// Which arms are run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// The arms and jobs that run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Choice<'a> {
-    /// The user's own.
+    /// The user's own arms.
     pub own: &'a [OwnArm],
-    /// Of the suite's these alone, if the user says so.
+    /// The only arms of the suite that run, if the user names some.
     pub kept: Option<&'a [String]>,
+    /// The only jobs of the suite that run, if the user names some.
+    pub jobs: Option<&'a [String]>,
+    /// Bytes that all writers of a cell write together, in place of the suite's.
+    pub cell_bytes: Option<u64>,
 }
 
 /// The suites with the arms of a choice in one form. Parts that are left without an arm are gone.
@@ -90,10 +94,26 @@ pub fn choose(
     form: Form,
     choice: Choice<'_>,
 ) -> Result<Vec<Suite>, OwnArmError> {
-    if choice.own.is_empty() && choice.kept.is_none() {
+    if choice == Choice::default() {
         return Ok(suites);
     }
     let all = || suites.iter().flat_map(|suite| &suite.parts);
+    let cuts = || all().filter_map(|part| part.cut(form));
+    let jobs: Vec<String> =
+        cuts().flat_map(|cut| &cut.workloads).map(|workload| workload.name.clone()).collect();
+    if let Some(name) = choice.jobs.into_iter().flatten().find(|name| !jobs.contains(name)) {
+        return Err(OwnArmError(unknown("--jobs", "job of the suite", name, &jobs)));
+    }
+    if let Some(bytes) = choice.cell_bytes {
+        let Some(least) = cuts().filter_map(Cut::least_cell_bytes).max() else {
+            let what = "--cell-bytes: the suite has no cells of a given size (writeback has)";
+            return Err(OwnArmError(what.to_owned()));
+        };
+        if bytes < least {
+            let what = format!("--cell-bytes {bytes}: the suite needs {}k or more", least >> 10);
+            return Err(OwnArmError(what));
+        }
+    }
     let known: Vec<String> = all().filter_map(|part| part.cut(form)).flat_map(Cut::names).collect();
     for name in choice.kept.into_iter().flatten().filter(|name| *name != NONE) {
         if !known.contains(name) {
@@ -191,6 +211,13 @@ fn of_part(mut part: Part, form: Form, choice: Choice<'_>) -> Option<Part> {
         Vec::new()
     };
     let cut = part.forms[form as usize].as_mut()?;
+    if let Some(jobs) = choice.jobs {
+        cut.workloads.retain(|workload| jobs.contains(&workload.name));
+        if cut.workloads.is_empty() {
+            return None;
+        }
+    }
+    cut.cell_bytes = cut.cell_bytes.map(|bytes| choice.cell_bytes.unwrap_or(bytes));
     if let Some(kept) = choice.kept {
         cut.arms.retain(|arm| kept.contains(&arm.name));
         // Those of a ladder are the batches of one.
@@ -329,7 +356,7 @@ mod tests {
         let kept: Option<Vec<String>> =
             kept.map(|kept| kept.iter().map(|name| (*name).to_owned()).collect());
         let suites = vec![super::super::find(Path::new(suite)).unwrap()];
-        let choice = Choice { own: &own, kept: kept.as_deref() };
+        let choice = Choice { own: &own, kept: kept.as_deref(), ..Choice::default() };
         choose(suites, Form::Quick, choice).map_err(|error| error.to_string())
     }
 
@@ -369,6 +396,28 @@ mod tests {
         let ladder = chosen("plug", &[], Some(&["batch-1", "batch-8", "always"])).unwrap();
         let ladder = ladder[0].parts.iter().find(|part| part.name == "ladder").unwrap();
         assert_eq!(ladder.cut(Form::Quick).unwrap().names(), ["batch-1", "batch-8"]);
+    }
+
+    #[test]
+    fn jobs_and_the_bytes_of_a_cell_are_chosen() {
+        let suites = || vec![super::super::find(Path::new("writeback")).unwrap()];
+        let of = |jobs: &[&str], cell_bytes| {
+            let jobs: Vec<String> = jobs.iter().map(|name| (*name).to_owned()).collect();
+            let choice = Choice { jobs: Some(&jobs), cell_bytes, ..Choice::default() };
+            choose(suites(), Form::Full, choice).map_err(|error| error.to_string())
+        };
+        let chosen = of(&["B-6x6"], Some(2 << 30)).unwrap();
+        let parts: Vec<&str> = chosen[0].parts.iter().map(|part| part.name.as_str()).collect();
+        assert_eq!(parts, ["ways", "factors"], "parts without the job are left out");
+        for part in &chosen[0].parts {
+            let cut = part.cut(Form::Full).unwrap();
+            assert_eq!((cut.workloads.len(), cut.cell_bytes), (1, Some(2 << 30)));
+        }
+        assert!(of(&["B-6x7"], None).unwrap_err().contains("did you mean B-6x6?"));
+        assert!(of(&["B-6x6"], Some(1 << 20)).unwrap_err().contains("needs 9216k or more"));
+        let choice = Choice { cell_bytes: Some(1 << 30), ..Choice::default() };
+        let plug = vec![super::super::find(Path::new("plug")).unwrap()];
+        assert!(choose(plug, Form::Full, choice).is_err());
     }
 
     #[test]

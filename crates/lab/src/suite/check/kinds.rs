@@ -1,9 +1,9 @@
 //! What a part of each kind has to have: arms and work of that kind alone, and what its cells need.
 
 use super::{Checked, Checker};
-use crate::plan::{FILE_STEP_BYTES, LENGTH_STEP_BYTES, WRITER_STEP_BYTES};
+use crate::plan::{FILE_STEP_BYTES, LENGTH_STEP_BYTES};
 use crate::suite::text::{CutText, PartText, Word};
-use crate::suite::{Cut, Kind, WorkloadKind};
+use crate::suite::{Cut, Kind};
 use crate::through::{Through, Way};
 
 impl Checker<'_> {
@@ -62,16 +62,13 @@ impl Checker<'_> {
 
     /// A part about writers has a length of all together.
     fn of_writers(&self, part: &PartText, cut: &Cut) -> Checked<()> {
-        for workload in &cut.workloads {
-            let WorkloadKind::Writers(writers) = workload.kind else { continue };
-            let least =
-                u64::from(writers.files()) * WRITER_STEP_BYTES.max(u64::from(writers.block_bytes));
-            if cut.cell_bytes.is_none_or(|bytes| bytes < least) {
+        match cut.least_cell_bytes() {
+            Some(least) if cut.cell_bytes.is_none_or(|bytes| bytes < least) => {
                 let what = format!("every form needs cell_bytes, here of {}k or more", least >> 10);
-                return Err(self.at(&part.name, what));
+                Err(self.at(&part.name, what))
             }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// A part about requests has the kernel's arms only where there is a file.

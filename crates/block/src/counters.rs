@@ -23,8 +23,10 @@ pub struct Counters {
     pub completion_runs: u64,
     /// Completions ended in these runs.
     pub completions: u64,
-    /// Completion runs delayed because more completions were expected.
+    /// Completion runs that were held back.
     pub completion_holds: u64,
+    /// Sum of the times that they were held back, in nanoseconds.
+    pub completion_held_nanoseconds: u64,
     /// Bios ended, successfully or not.
     pub completed_bios: u64,
     /// Requests submitted again because they were short, interrupted, would have blocked, or failed
@@ -51,6 +53,7 @@ impl core::ops::AddAssign for Counters {
             completion_runs,
             completions,
             completion_holds,
+            completion_held_nanoseconds,
             completed_bios,
             resubmitted,
             written_bytes,
@@ -66,6 +69,7 @@ impl core::ops::AddAssign for Counters {
         self.completion_runs += completion_runs;
         self.completions += completions;
         self.completion_holds += completion_holds;
+        self.completion_held_nanoseconds += completion_held_nanoseconds;
         self.completed_bios += completed_bios;
         self.resubmitted += resubmitted;
         self.written_bytes += written_bytes;

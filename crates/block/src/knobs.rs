@@ -94,14 +94,11 @@ pub enum Ringing {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Holding {
     /// Ends them as soon as the device reports them.
+    #[default]
     Immediate,
     /// Ends them together, at the latest this long after the first one was reported (100 ms at
     /// most). Later completions do not extend the time.
     Delay(Duration),
-    /// Delays them only if the arrival rate promises a batch, and never while a caller waits or
-    /// when nothing else is in flight.
-    #[default]
-    Adaptive,
 }
 
 /// In which order the completions of a run are ended.
@@ -208,12 +205,11 @@ const KNOBS: [QueueKnob; 7] = [
     ),
     QueueKnob {
         name: "completion",
-        choices: "immediate, adaptive, delay=MICROSECONDS (0 to 100000)",
-        help: "When completed requests wake their callers: at once, together where the arrival \
-               rate promises a batch and no caller waits, or together after a fixed delay.",
+        choices: "immediate, delay=MICROSECONDS (0 to 100000)",
+        help: "When completed requests wake their callers: at once, or together after a fixed \
+               delay. The delay is for measurement.",
         get: |knobs| match knobs.holding {
             Holding::Immediate => Value::Word("immediate"),
-            Holding::Adaptive => Value::Word("adaptive"),
             Holding::Delay(delay) => Value::Delay(delay),
         },
         set: |knobs, value| holding(value).map(|holding| knobs.holding = holding).is_some(),
@@ -265,7 +261,6 @@ impl QueueKnob {
 fn holding(value: &str) -> Option<Holding> {
     match value {
         "immediate" => Some(Holding::Immediate),
-        "adaptive" => Some(Holding::Adaptive),
         _ => {
             let delay = Duration::from_micros(value.strip_prefix("delay=")?.parse().ok()?);
             (delay <= HOLD_MAX).then_some(Holding::Delay(delay))

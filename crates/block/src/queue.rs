@@ -24,7 +24,7 @@ use crate::dispatch::{Batch, Because, Taken, Waiting};
 use crate::fair::Fair;
 use crate::flight::{Flight, Flying};
 use crate::footprint::Footprint;
-use crate::hold::{Hold, InFlight};
+use crate::hold::Hold;
 use crate::knobs::{ClockReads, Knobs, Merging, Order, Plugging, Ringing, Tagging};
 use crate::limits::{BATCH_BYTES, BATCH_REQUESTS, PASSED_OVER, PLUG_BIOS, PLUG_HOLD};
 use crate::merge::Merge;
@@ -59,23 +59,12 @@ pub struct Queue<W: Walk = Unwatched> {
     passed_over: u32,
     flight: Flight,
     hold: Hold,
-    /// Whether a caller waits for requests in flight of any class.
-    awaited: Awaited,
     /// How long the first completion of the last run was held.
     held: Duration,
     counters: Counters,
     latency: [Latency; 2],
     completions: Vec<Completion>,
     walk: W,
-}
-
-/// Whether a caller waits for background requests.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Awaited {
-    /// A caller waits for them, such as a throttled writer.
-    Yes,
-    /// No caller waits for them. Bios of [`Class::Waited`] are waited for in any case.
-    No,
 }
 
 /// Time that a request was at the device.
@@ -117,7 +106,6 @@ impl<W: Walk> Queue<W> {
             passed_over: 0,
             flight: Flight::default(),
             hold: Hold::default(),
-            awaited: Awaited::No,
             held: Duration::ZERO,
             counters: Counters::default(),
             latency: <[Latency; 2]>::default(),
@@ -356,35 +344,12 @@ impl<W: Walk> Queue<W> {
         device.doorbell(wait)
     }
 
-    /// Returns how the device waits: not beyond the deadline of a hold, and for a batch if no
-    /// caller waits.
+    /// Returns how the device waits: not beyond the deadline of a hold.
     fn wait(&mut self, device: &mut impl Device, wait: Wait) -> Wait {
-        let (mut limit, batch) = match wait {
-            Wait::Not => return wait,
-            Wait::Something(limit) => (limit, false),
-            Wait::Batch { limit, .. } => (limit, true),
-        };
-        let holding = self.knobs.holding;
-        if let Some(due) = self.hold.due(holding) {
-            let left = due - device.now();
-            limit = Some(limit.map_or(left, |limit| limit.min(left)));
-            return Wait::Something(limit);
-        }
-        if batch { wait } else { self.hold.gathering(holding, self.flying(), limit) }
-    }
-
-    /// Sets whether a caller waits for background requests, as a throttled writer does. If so,
-    /// completions are held only for a [fixed delay](crate::knobs::Holding::Delay).
-    #[inline]
-    pub fn set_awaited(&mut self, awaited: Awaited) {
-        self.awaited = awaited;
-    }
-
-    fn flying(&self) -> InFlight {
-        let waited = self.flight.load(Class::Waited).requests
-            + self.staged[Class::Waited as usize]
-            + usize::from(self.awaited == Awaited::Yes);
-        InFlight { requests: self.flight.len(), waited }
+        let (Wait::Something(limit) | Wait::Batch { limit, .. }) = wait else { return wait };
+        let Some(due) = self.hold.due(self.knobs.holding) else { return wait };
+        let left = due - device.now();
+        Wait::Something(Some(limit.map_or(left, |limit| limit.min(left))))
     }
 
     /// Ends completed requests: appends their bios to `ended` in the order of completion, and keeps
@@ -401,17 +366,16 @@ impl<W: Walk> Queue<W> {
         if W::WATCHED {
             self.tell_completed(held);
         }
-        self.hold.came(here - held, now);
+        self.hold.came(now);
         let on_their_way = self.bios_on_their_way();
-        if here < self.flight.len() && self.hold.keeps(self.knobs.holding, here, self.flying(), now)
-        {
-            self.counters.completion_holds += 1;
-            if let Some(until) = self.hold.due(self.knobs.holding) {
-                self.walk.step(Step::Held { completions: here, until });
-            }
+        let due = self.hold.due(self.knobs.holding).filter(|due| *due > now);
+        if let Some(until) = due.filter(|_| here < self.flight.len()) {
+            self.walk.step(Step::Held { completions: here, until });
             return 0;
         }
         self.held = self.hold.end(now);
+        self.counters.completion_holds += u64::from(!self.held.is_zero());
+        self.counters.completion_held_nanoseconds += self.held.as_nanos() as u64;
         let before = ended.len();
         if self.knobs.order == Order::Lifo {
             self.completions.reverse();

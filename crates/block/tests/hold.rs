@@ -1,11 +1,12 @@
-//! When completions are ended: together if they form a batch, at once if a caller waits.
+//! When completions are ended: at once, or together after a delay.
 
 mod common;
 
+use std::time::Duration;
+
 use common::{CALM, Erratic};
 use forebay_block::knobs::{Holding, Knobs};
-use forebay_block::limits::{DEVICE_HOLD, PAGE, TAGS};
-use forebay_block::queue::Awaited;
+use forebay_block::limits::{PAGE, TAGS};
 use forebay_block::{Bio, Class, Completion, Device, Errno, Frame, Moment, Operation, Queue};
 use forebay_block::{Refused, Segment, Source, Tag, Target, Wait};
 
@@ -30,7 +31,7 @@ impl Device for Steady {
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
-        self.now = self.now + std::time::Duration::from_micros(1);
+        self.now = self.now + Duration::from_micros(1);
         if !self.taken.is_empty() {
             completions.push(Completion { tag: self.taken.remove(0), result: Ok(PAGE as u64) });
         }
@@ -62,41 +63,33 @@ fn runs(queue: &mut Queue, device: &mut Steady, bios: u64) -> (u64, u64) {
         }
         queue.dispatch(device, Wait::Not).unwrap();
         queue.run(device, &mut ended);
-        assert!(queue.held() <= DEVICE_HOLD, "held for {:?}", queue.held());
     }
     let after = queue.counters();
     (after.completion_runs - before.completion_runs, after.completed_bios - before.completed_bios)
 }
 
 #[test]
-fn contract_15_adaptive_holds_nothing_that_a_caller_waits_for() {
+fn contract_15_nothing_is_held_unless_asked_for() {
     let mut queue = Queue::new();
     let mut device = Steady { now: Moment::default(), taken: Vec::new() };
-    let (_, _) = runs(&mut queue, &mut device, 200);
-    let (held, bios) = runs(&mut queue, &mut device, 1000);
-    assert!(held * 4 < bios, "batches form if no caller waits: {held} runs of {bios} bios");
-    queue.set_awaited(Awaited::Yes);
-    // Completions that are held already end with the first one.
-    let (_, _) = runs(&mut queue, &mut device, 1);
-    let (runs_awaited, bios) = runs(&mut queue, &mut device, 1000);
-    assert_eq!(runs_awaited, bios, "each ends at once");
-    assert_eq!(queue.held(), std::time::Duration::ZERO);
-    queue.set_awaited(Awaited::No);
-    let (again, bios) = runs(&mut queue, &mut device, 1000);
-    assert!(again * 4 < bios, "{again} runs of {bios} bios");
+    let (runs, bios) = runs(&mut queue, &mut device, 1000);
+    assert_eq!(runs, bios, "each ends at once");
+    assert_eq!((queue.held(), queue.counters().completion_holds), (Duration::ZERO, 0));
 }
 
-/// The fixed delay also holds completions that a caller waits for: it is there to be compared.
+/// The delay also holds completions that a caller waits for: it is there to be compared.
 #[test]
 fn a_fixed_delay_is_kept() {
     let mut queue = Queue::new();
-    let delay = std::time::Duration::from_micros(20);
+    let delay = Duration::from_micros(20);
     queue.set_knobs(Knobs { holding: Holding::Delay(delay), ..Knobs::default() });
     let mut device = Steady { now: Moment::default(), taken: Vec::new() };
-    queue.set_awaited(Awaited::Yes);
     let (held, bios) = runs(&mut queue, &mut device, 1000);
     assert!(held * 15 < bios && held * 30 > bios, "{held} runs of {bios} bios");
     assert!(queue.held() >= delay);
+    let counters = queue.counters();
+    assert_eq!(counters.completion_holds, held, "a hold is counted once");
+    assert!(counters.completion_held_nanoseconds >= held * 20_000, "{counters:?}");
 }
 
 #[test]

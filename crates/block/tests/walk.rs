@@ -115,7 +115,7 @@ proptest! {
         shortens in 0..60u32,
         interrupts in 0..30u32,
         seed in any::<u64>(),
-        holding in prop::sample::select(vec!["immediate", "delay=10", "adaptive"]),
+        holding in prop::sample::select(vec!["immediate", "delay=10"]),
         plug in prop::sample::select(vec!["never", "always", "adaptive"]),
     ) {
         let mut knobs = Knobs::default();

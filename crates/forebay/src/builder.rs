@@ -164,8 +164,8 @@ impl Builder {
         self
     }
 
-    /// Sets when completed requests wake their callers: at once, or several together (default:
-    /// `Adaptive`).
+    /// Sets when completed requests wake their callers: at once, or several together, for
+    /// measurement (default: `Immediate`).
     #[must_use]
     pub fn completion(mut self, holding: Holding) -> Self {
         self.settings.queue.holding = holding;

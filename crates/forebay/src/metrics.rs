@@ -106,11 +106,11 @@ impl Number {
             _ => (self.name, None),
         };
         let help = self.meaning.trim_start().replace("in microseconds ", "in seconds ");
+        let seconds = value as f64 / 1_000_000.0;
         let metric: Box<dyn EncodeMetric> = match (self.kind, &unit) {
+            (Kind::Counter, Some(Unit::Seconds)) => Box::new(ConstCounter::new(seconds)),
             (Kind::Counter, _) => Box::new(ConstCounter::new(value)),
-            (Kind::Level, Some(Unit::Seconds)) => {
-                Box::new(ConstGauge::new(value as f64 / 1_000_000.0))
-            }
+            (Kind::Level, Some(Unit::Seconds)) => Box::new(ConstGauge::new(seconds)),
             (Kind::Level, _) => Box::new(ConstGauge::new(value)),
         };
         let name = format!("forebay_{name}");

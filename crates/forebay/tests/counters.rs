@@ -78,6 +78,7 @@ fn how_long_completions_were_held_is_told() {
         stats.completion_holds == 0 || holds.iter().any(|(held, _)| !held.is_zero()),
         "{holds:?}"
     );
+    assert_eq!(stats.completion_holds == 0, stats.completion_held_us == 0, "{stats:?}");
     let all: u64 = holds.iter().map(|(_, count)| count).sum();
     let mut seen = 0;
     let reached = holds.iter().find(|(_, count)| {

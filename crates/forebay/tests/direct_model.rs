@@ -248,7 +248,7 @@ fn knobs_change_under_load() {
                     ("tags", &["single", "sweep"]),
                     ("clock", &["each", "batch"]),
                     ("doorbell", &["each", "batch"]),
-                    ("completion", &["immediate", "delay=100", "adaptive"]),
+                    ("completion", &["immediate", "delay=100"]),
                     ("order", &["lifo", "fifo"]),
                 ];
                 let mut random = Random::new(seed);

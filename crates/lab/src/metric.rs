@@ -69,6 +69,8 @@ metrics! {
     "bios_per_run", "1", Higher;
     "run_bytes", "B", Higher;
     "merged_share", "1", Higher;
+    "completion_holds", "1", Lower;
+    "hold_mean_us", "us", Lower;
     "hold_p99_us", "us", Lower;
     "written_latency_p99_us", "us", Lower;
     "writeback_latency_p99_us", "us", Lower;

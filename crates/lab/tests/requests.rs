@@ -90,7 +90,6 @@ fn every_form_of_every_knob_keeps_the_counts() {
         ("doorbell", "each"),
         ("completion", "immediate"),
         ("completion", "delay=20"),
-        ("completion", "adaptive"),
         ("order", "lifo"),
     ];
     for (name, value) in forms {
@@ -109,7 +108,6 @@ fn every_form_of_every_knob_keeps_the_counts() {
 fn how_long_completions_were_held_is_told() {
     for (value, from, is_held) in [
         ("immediate", Submitter::Local, false),
-        ("adaptive", Submitter::Local, false),
         ("immediate", Submitter::Thread, false),
         ("delay=200", Submitter::Local, true),
     ] {

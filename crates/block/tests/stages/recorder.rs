@@ -21,7 +21,6 @@ pub(crate) fn knobs() -> impl Strategy<Value = Knobs> {
     let holding = prop_oneof![
         Just(Holding::Immediate),
         (0..200u64).prop_map(|micros| Holding::Delay(Duration::from_micros(micros))),
-        Just(Holding::Adaptive),
     ];
     let order = prop_oneof![Just(Order::Fifo), Just(Order::Lifo)];
     (plugging, merging, tagging, clock, ringing, holding, order).prop_map(

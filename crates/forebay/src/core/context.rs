@@ -27,7 +27,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_block::queue::Awaited;
 use forebay_block::{Bio, Errno, Wait};
 use forebay_block::{Ended, Queue};
 use forebay_cache::writeback::pace::Bound;
@@ -161,7 +160,6 @@ impl Writeback {
                 return End::Stopped;
             }
             more |= self.quiet.set_ticking(self.next_tick.is_some());
-            self.queue.set_awaited(self.is_awaited());
             let wait = if more { Wait::Not } else { Wait::Something(self.sleep()) };
             if let Err(errno) = self.queue.dispatch(&mut self.backend, wait) {
                 self.report_broken(errno);
@@ -291,15 +289,6 @@ impl Writeback {
         if told > 0 || self.flights.len() > 1 {
             self.shared.share_out();
         }
-    }
-
-    /// Returns whether tasks wait for completions, beside those whose bios say so: throttled
-    /// writers, and tasks that need a frame or a page that is in flight.
-    fn is_awaited(&self) -> Awaited {
-        let waits_for_pages = || self.flights.iter().any(|flight| flight.volume.has_waiting());
-        let is_awaited =
-            self.shared.level.has_waiters() || self.shared.pool.has_waiting() || waits_for_pages();
-        if is_awaited { Awaited::Yes } else { Awaited::No }
     }
 
     /// Returns the longest time to sleep.

@@ -165,7 +165,7 @@ impl Inode {
             credit: 0,
             counted: 0,
             volume: Arc::clone(&volume),
-            page_wakers: Wakers::new(Arc::clone(&volume)),
+            page_wakers: Wakers::default(),
             ticket_wakers: Vec::new(),
             lead: Lead::Context,
             told_tickets: 0,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use forebay_block::knobs::Merging;
-use forebay_block::queue::Awaited;
 use forebay_block::{Bio, Ended, Knobs, Operation, Queue, Wait};
 
 use crate::core::counters::Counters;
@@ -39,8 +38,7 @@ impl Kits {
         });
         kept.unwrap_or_else(|| {
             let mut queue = Queue::new();
-            // The caller waits for each of its bios, and each is made by itself.
-            queue.set_awaited(Awaited::Yes);
+            // Each bio is made by itself.
             queue.set_knobs(Knobs { merging: Merging::Off, ..Knobs::default() });
             Kit { queue, device: Inline::new(Arc::clone(pool.arena()), LEAD_BIOS as u32) }
         })

@@ -111,7 +111,7 @@ const JIFFY: &str = "delay=jiffy";
 
 /// Values of the knob `completion`: those of the request queue, and [`JIFFY`].
 const HOLDS: &str =
-    "immediate, adaptive, delay=MICROSECONDS (0 to 100000), delay=jiffy (1/HZ of this kernel)";
+    "immediate, delay=MICROSECONDS (0 to 100000), delay=jiffy (1/HZ of this kernel)";
 
 const OWN: [Own; 11] = [
     Own {
@@ -365,6 +365,10 @@ impl Definition {
         let read = match self {
             Definition::QueueKnob(knob) => {
                 let value = match value {
+                    "adaptive" if self.name() == "completion" => {
+                        tracing::warn!("completion=adaptive is now called immediate");
+                        Cow::Borrowed("immediate")
+                    }
                     JIFFY => Cow::Owned(format!("delay={}", jiffy().as_micros())),
                     _ => Cow::Borrowed(value),
                 };
@@ -501,6 +505,15 @@ mod tests {
         {
             assert_eq!(reserving(value), None, "{value}");
         }
+    }
+
+    #[test]
+    fn the_former_word_for_immediate_is_accepted() {
+        let mut settings = Settings::default();
+        set(&mut settings, "completion", "delay=7").unwrap();
+        set(&mut settings, "completion", "adaptive").unwrap();
+        assert_eq!(settings.queue.holding, forebay_block::knobs::Holding::Immediate);
+        assert!(set(&mut settings, "order", "adaptive").is_err());
     }
 
     #[test]

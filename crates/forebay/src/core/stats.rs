@@ -110,8 +110,10 @@ numbers! {
     counter plug_holds,
     /// Runs that ended at least one completed request.
     counter completion_runs,
-    /// Completion runs delayed because more completions were expected.
+    /// Completion runs that were held back (knob `completion`).
     counter completion_holds,
+    /// Time that completion runs were held back, in microseconds (sum).
+    counter completion_held_us,
     /// Bios ended, successfully or not.
     counter completed_bios,
     /// Requests submitted again because they were short, interrupted, would have blocked, or
@@ -221,6 +223,7 @@ impl Shared {
             plug_holds: queue.plug_holds,
             completion_runs: queue.completion_runs,
             completion_holds: queue.completion_holds,
+            completion_held_us: queue.completion_held_nanoseconds / 1000,
             completed_bios: queue.completed_bios,
             resubmitted: queue.resubmitted,
             syncs: load(&counters.syncs),

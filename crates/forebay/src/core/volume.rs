@@ -9,7 +9,7 @@
 //! would take their space.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use forebay_cache::limits::{MOST_GAP_PAGES, PAGE};
 use forebay_cache::{CachedFile, Gaps, space};
@@ -62,8 +62,6 @@ pub(crate) struct Volume {
     pub(crate) aside: Arc<Aside>,
     /// Whether a context has requested a query of the free space that has not been made yet.
     is_look_due: AtomicBool,
-    /// Number of callers that wait for a change of a page of its files.
-    waiting: AtomicIsize,
     pub(crate) share: Share,
     free: AtomicU64,
     accepted: AtomicU64,
@@ -171,17 +169,6 @@ impl Volume {
     pub(crate) fn tell(&self, cache: &mut CachedFile) {
         cache.set_free_bytes(self.free_bytes());
         cache.set_reserve_most(space::at_most(self.piece_bytes()));
-    }
-
-    /// Changes the number of callers that wait for a change of a page of its files.
-    pub(crate) fn waits(&self, more: isize) {
-        let was = self.waiting.fetch_add(more, Ordering::Relaxed);
-        debug_assert!(was + more >= 0, "more callers stopped waiting than waited");
-    }
-
-    /// Returns whether callers wait for a change of a page of its files.
-    pub(crate) fn has_waiting(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0
     }
 
     /// Returns the free bytes of the last query, without those accepted or being reserved since

@@ -23,7 +23,7 @@ const KNOBS: [(&str, &[&str]); 12] = [
     ("uncached", &["on", "off"]),
     ("prealloc", &["off", "adaptive", "1m", "extsize=65536"]),
     ("plug", &["never", "always", "adaptive"]),
-    ("completion", &["immediate", "delay=200", "adaptive"]),
+    ("completion", &["immediate", "delay=200"]),
     ("order", &["fifo", "lifo"]),
 ];
 

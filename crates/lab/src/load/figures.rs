@@ -248,6 +248,9 @@ fn of_engine(
     put_ratio(metrics, "merged_share", after.merged_bios - before.merged_bios, bios);
     let moved = after.written_bytes + after.read_bytes - before.written_bytes - before.read_bytes;
     put_ratio(metrics, "run_bytes", moved, bios);
+    let holds = after.completion_holds - before.completion_holds;
+    put(metrics, "completion_holds", holds as f64);
+    put_ratio(metrics, "hold_mean_us", after.completion_held_us - before.completion_held_us, holds);
     put(metrics, "hold_p99_us", after.hold_p99_us as f64);
     // Nothing was written through the cache where nothing is told.
     for (name, microseconds) in [

@@ -230,7 +230,7 @@ fn a_job_with_limits_has_the_kernels_own_for_arms_that_nothing_else_bounds() {
         assert_eq!(limits("F", arm), expected, "{arm}");
         assert!(limits("B", arm).is_empty(), "{arm}");
     }
-    for arm in ["kernel-bounded", "kernel-direct", "forebay-adaptive"] {
+    for arm in ["kernel-bounded", "kernel-direct", "forebay-immediate"] {
         assert!(limits("F", arm).is_empty(), "{arm}");
     }
     let note = "F: kernel-buffered, kernel-uncached, kernel-uncached-prealloc with \
@@ -255,7 +255,7 @@ fn completion_is_the_six_jobs_at_a_share_of_their_time() {
     assert_eq!((extent(work), work.budget_bytes), ((320 * MIB, 1.8), 64 * MIB));
     assert_eq!(work.settings, [("completion".to_owned(), "delay=1000".to_owned())]);
     let whole = completion(Some(1.0));
-    let work = jobs_of(&whole, "F", "forebay-adaptive-again");
+    let work = jobs_of(&whole, "F", "forebay-immediate-again");
     assert_eq!(extent(work), (2 * GIB, 60.0));
     assert_eq!((work.budget_bytes, work.workload.jobs.len()), (80 * MIB, 4));
     let dirty = [("dirty_bytes", 64 * MIB), ("background_bytes", 32 * MIB)];
@@ -263,13 +263,13 @@ fn completion_is_the_six_jobs_at_a_share_of_their_time() {
     assert_eq!(work.settings[..2], dirty);
     assert_eq!(jobs_of(&whole, "F", "kernel-bounded").settings, []);
     let least = completion(Some(0.0001));
-    let work = jobs_of(&least, "F", "forebay-adaptive");
+    let work = jobs_of(&least, "F", "forebay-immediate");
     assert_eq!((extent(work).0, work.budget_bytes), (32 * MIB, 8 * MIB));
     assert!(extent(work).1 >= SHORTEST);
     // Whatever the scale, the memory does not hold the file.
     for scale in [0.001, 0.005, 0.02, 0.1, 0.7] {
         let plan = completion(Some(scale));
-        let work = jobs_of(&plan, "A", "forebay-adaptive");
+        let work = jobs_of(&plan, "A", "forebay-immediate");
         assert!(extent(work).0 >= 4 * work.budget_bytes, "{scale}");
     }
 }
@@ -282,7 +282,7 @@ fn a_job_on_a_device_has_the_arms_that_can_and_is_not_the_warm_up() {
     assert_eq!(on_device.len(), 1);
     assert_eq!(on_device[0].name, "E");
     let arms = names(on_device[0]);
-    assert!(arms.contains(&"kernel-direct-1m") && arms.contains(&"forebay-adaptive-again"));
+    assert!(arms.contains(&"kernel-direct-1m") && arms.contains(&"forebay-immediate-again"));
     assert!(
         !arms.iter().any(|arm| arm.contains("prealloc") || arm.contains("declared")),
         "{arms:?}"
@@ -291,7 +291,7 @@ fn a_job_on_a_device_has_the_arms_that_can_and_is_not_the_warm_up() {
     assert!(warm_up.arm.is_bounded_kernel() && !plan.warm_up.wants_device());
     assert!(plan.announcement()[0].contains("rounds, 1.8 s each, on files of 320 MiB"));
     let small = plan_of("completion", 0, &Wish { free_bytes: GIB, ..wish(Form::Full) }).unwrap();
-    assert_eq!(extent(jobs_of(&small, "A", "forebay-adaptive")).0, 48 * MIB);
+    assert_eq!(extent(jobs_of(&small, "A", "forebay-immediate")).0, 48 * MIB);
     assert!(small.notes[0].contains("smaller files (48 MiB, not 320)"), "{:?}", small.notes);
     let refused =
         plan_of("completion", 0, &Wish { free_bytes: 100 * MIB, ..wish(Form::Full) }).unwrap_err();

@@ -12,11 +12,14 @@ use super::files::{MEMORY, RATE, SYNC};
 use super::reader::Reader;
 use super::table::{Head, Table, absent, head, marked};
 
-/// What the columns are of; a delta is to the first.
-pub(super) const POLICIES: [&str; 3] = ["forebay-delay", "forebay-immediate", ADAPTIVE];
+/// The arms of the columns; a delta is to the first.
+pub(super) const POLICIES: [&str; 3] = [DELAY, OWN, "forebay-realtime"];
 
-/// The one that decides as it goes.
-pub(super) const ADAPTIVE: &str = "forebay-adaptive";
+/// Completions held for a fixed time.
+pub(super) const DELAY: &str = "forebay-delay";
+
+/// Forebay as it is by default.
+pub(super) const OWN: &str = "forebay-immediate";
 
 /// The same bytes in large pieces: another job, so it is compared with nobody's rate.
 const REFERENCE: &str = "kernel-direct-1m";
@@ -26,7 +29,7 @@ const BLOCK: [Head; 6] = [
     head(12, "", "delay"),
     head(12, "", "immediate"),
     head(8, "", "delta"),
-    head(12, "", "adaptive"),
+    head(12, "", "realtime"),
     head(8, "", "delta"),
 ];
 
@@ -59,7 +62,7 @@ const COPIES: &[Column] = &[
 ];
 
 const LEGEND: &str = "cs = context switches, of the whole system unless own; io = one of the caller's. bios/run: of \
-    Forebay's writeback; run = bytes of one of its bios; hold = how long completions waited for each other; written, \
+    Forebay's writeback; run = bytes of one of its bios; holds = runs of completions that waited for more, hold = how long; written, \
     durable: from a write's acceptance until it was that. Mean +- sd; delta: of means, to delay. ~ = not shown";
 
 /// Below that, where it ran.
@@ -87,13 +90,15 @@ const MIXED: [Line; 6] = [
 ];
 
 /// Those of every job.
-const REST: [Line; 10] = [
+const REST: [Line; 12] = [
     ("ctx-switches", "system_context_switches", 1.0),
     ("cs / io", "system_context_switches_per_io", 1.0),
     ("avg bios/run", "bios_per_run", 1.0),
     ("own switches", "context_switches", 1.0),
     ("own cs / io", "context_switches_per_io", 1.0),
     ("run (KiB)", "run_bytes", 1024.0),
+    ("holds", "completion_holds", 1.0),
+    ("hold mean (us)", "hold_mean_us", 1.0),
     ("hold p99 (us)", "hold_p99_us", 1.0),
     ("written p99(us)", "written_latency_p99_us", 1.0),
     ("durable p99(us)", "writeback_latency_p99_us", 1.0),
@@ -107,10 +112,14 @@ pub(super) fn completion(document: &Document, part: &Part) -> Vec<Block> {
         let reads = POLICIES.iter().any(|arm| reader.row(arm, "read_bytes_per_s").is_some());
         let own: &[Line] = if reads { &MIXED } else { &WRITES };
         let lines = own.iter().chain(&REST).filter_map(|line| block_line(reader, line));
-        let lines: Vec<_> = lines.collect();
+        let mut lines: Vec<_> = lines.collect();
         blocks.extend([Block::Gap, Block::Text(reader.job.title.clone())]);
         if !lines.is_empty() {
-            blocks.extend([Block::Table(Table { heads: BLOCK.into(), lines }), Block::Gap]);
+            let has_realtime = reader.arms().contains(&POLICIES[2]);
+            let shown = if has_realtime { BLOCK.len() } else { BLOCK.len() - 2 };
+            lines.iter_mut().for_each(|line| line.truncate(shown));
+            blocks
+                .extend([Block::Table(Table { heads: BLOCK[..shown].into(), lines }), Block::Gap]);
         }
         let mut table = Table::of_arms(ARMS, reader, &reader.arms());
         if let Some(line) = table.lines.iter_mut().find(|line| line[0] == REFERENCE) {
@@ -138,9 +147,9 @@ pub(super) fn copies(document: &Document, part: &Part) -> Vec<Block> {
 
 /// What the switches of the system are against those of the same bytes in large pieces.
 fn to_reference(reader: Reader<'_>) -> Option<String> {
-    let pair = Against { arm: ADAPTIVE, base: REFERENCE };
+    let pair = Against { arm: OWN, base: REFERENCE };
     let found = reader.compared("system_context_switches_per_gib", pair)?;
-    Some(format!("cs/GiB of {ADAPTIVE} against {REFERENCE}: {}", marked(Some(found))))
+    Some(format!("cs/GiB of {OWN} against {REFERENCE}: {}", marked(Some(found))))
 }
 
 /// None where nobody has the metric.
@@ -159,13 +168,13 @@ fn block_line(reader: Reader<'_>, (name, metric, unit): &Line) -> Option<Vec<Str
         let shown = compared.is_some_and(|found| found.verdict != Verdict::NotShown);
         change.map_or_else(absent, |change| if shown { change } else { format!("~{change}") })
     };
-    let [delay, immediate, adaptive] = rows;
+    let [delay, immediate, realtime] = rows;
     Some(vec![
         (*name).to_owned(),
         value(delay),
         value(immediate),
         to_first(1),
-        value(adaptive),
+        value(realtime),
         to_first(2),
     ])
 }
@@ -206,6 +215,7 @@ mod tests {
                 ("system_context_switches_per_io", switches / 2e6),
                 ("system_context_switches_per_gib", switches / 250.0 * ripple),
                 ("peak_memory_bytes", 67e6),
+                ("completion_holds", if arm == "forebay-delay" { 2000.0 } else { 0.0 }),
                 ("hold_p99_us", if arm == "forebay-delay" { 1000.0 } else { 0.0 }),
             ];
             let metrics = metrics.map(|(name, value)| (name.to_owned(), value)).into();
@@ -220,8 +230,8 @@ mod tests {
         let cells = [
             measured("forebay-delay", 4333.0, 184e3),
             measured("forebay-immediate", 4374.0, 3.68e6),
-            measured("forebay-adaptive", 4380.0, 190e3),
-            measured("forebay-adaptive-again", 4381.0, 191e3),
+            measured("forebay-realtime", 4380.0, 190e3),
+            measured("forebay-immediate-again", 4375.0, 3.69e6),
             measured("kernel-uncached", 2190.0, 9e6),
             measured("kernel-direct-1m", 4400.0, 95e3),
         ];
@@ -229,11 +239,11 @@ mod tests {
         let pair = |arm: &str, base: &str| Pair { arm: arm.into(), base: base.into() };
         let also = [
             pair("forebay-immediate", "forebay-delay"),
-            pair("forebay-adaptive", "forebay-delay"),
-            pair("forebay-adaptive", "kernel-direct-1m"),
+            pair("forebay-realtime", "forebay-delay"),
+            pair("forebay-immediate", "kernel-direct-1m"),
         ];
         let metric = "write_bytes_per_s";
-        let judging = Judging { base: &base, metric, again: "forebay-adaptive", also: &also };
+        let judging = Judging { base: &base, metric, again: "forebay-immediate", also: &also };
         let judged = judge(&cells, judging, 1);
         let mut document =
             Document::new(Manifest::default(), "completion", judged.rows, judged.comparisons);
@@ -249,7 +259,7 @@ mod tests {
             title: "Held, or not".into(),
             table: TableKind::Completion,
             metric: metric.into(),
-            again: "forebay-adaptive".into(),
+            again: "forebay-immediate".into(),
             rounds: 5,
             jobs: vec![job, absent],
             ..Part::default()
@@ -257,12 +267,13 @@ mod tests {
         let text = comparison(&document, Format::Text);
         let expected = "
 A seq 128k qd1
-                       delay    immediate    delta     adaptive    delta
+                       delay    immediate    delta     realtime    delta
 BW (MB/s)         4333+-33.0   4374+-33.3    +0.9%   4380+-33.4    +1.1%
 p99 (us)          36.2+-0.28   36.2+-0.28   ~+0.0%   36.2+-0.28   ~+0.0%
 p999 (us)         3260+-0.00   3260+-0.00   ~+0.0%   3260+-0.00   ~+0.0%
 ctx-switches      184k+-1401 3.68M+-28.0k   +1900%   190k+-1447    +3.3%
 cs / io           0.09+-0.00   1.84+-0.00   +1900%   0.10+-0.00    +3.3%
+holds             2000+-0.00   0.00+-0.00   ~-100%   0.00+-0.00   ~-100%
 hold p99 (us)     1000+-0.00   0.00+-0.00   ~-100%   0.00+-0.00   ~-100%
 memory (MiB)      63.9+-0.00   63.9+-0.00   ~+0.0%   63.9+-0.00   ~+0.0%
 
@@ -270,12 +281,12 @@ memory (MiB)      63.9+-0.00   63.9+-0.00   ~+0.0%   63.9+-0.00   ~+0.0%
 arm                           MB/s      ratio [95 %] memory   p99 cs/GiB
 forebay-delay            4333+-33   1.98 [1.98-1.98]  64MiB  36us    736
 forebay-immediate        4374+-33   2.00 [2.00-2.00]  64MiB  36us    15k
-forebay-adaptive         4380+-33   2.00 [2.00-2.00]  64MiB  36us    760
-forebay-adaptive-again   4381+-33   2.00 [2.00-2.00]  64MiB  36us    764
+forebay-realtime         4380+-33   2.00 [2.00-2.00]  64MiB  36us    760
+forebay-immediate-again  4375+-33   2.00 [2.00-2.00]  64MiB  36us    15k
 kernel-uncached          2190+-17           1 (base)  64MiB  36us    36k
 kernel-direct-1m         4400+-34          reference  64MiB  36us    380
 noise floor 0.0 %.  ~ = not shown
-cs/GiB of forebay-adaptive against kernel-direct-1m: 2.00 [2.00-2.00]
+cs/GiB of forebay-immediate against kernel-direct-1m: 2.00 [2.00-2.00]
 
 cs = context switches";
         assert!(text.contains(expected), "{text}");

@@ -12,7 +12,7 @@ use crate::schema::{Against, Comparison, Document, Part, PartJob};
 use crate::statistics::{ROUNDS_FOR_A_VERDICT, Verdict};
 use crate::suite::TableKind;
 
-use super::completion::{ADAPTIVE, POLICIES};
+use super::completion::{DELAY, OWN};
 use super::figures::{ABSENT, bytes, microseconds, percent, ratio};
 use super::{folded_to, place};
 
@@ -273,11 +273,10 @@ fn batching(document: &Document, part: &Part, job: &PartJob) -> Option<String> {
     Some(format!("{depth}{said}{saved}."))
 }
 
-/// Adaptive completion against each fixed policy and against the best bounded kernel arm.
+/// Completion at once against a delay and against the best bounded kernel arm.
 fn completion(document: &Document, part: &Part, job: &PartJob) -> Option<String> {
     let against = |base: &str, called: &str| {
-        let found =
-            |metric: &str| document.compared(&job.name, metric, Against { arm: ADAPTIVE, base });
+        let found = |metric: &str| document.compared(&job.name, metric, Against { arm: OWN, base });
         let bandwidth = found(THROUGHPUT)?;
         let latency = found("write_latency_p99_us").and_then(|found| shown(found, part.rounds));
         let differs: Vec<String> = shown(bandwidth, part.rounds)
@@ -290,45 +289,29 @@ fn completion(document: &Document, part: &Part, job: &PartJob) -> Option<String>
             differs => format!("gives {} of {called}", differs.join(" and ")),
         })
     };
-    let [delay, immediate, _] = POLICIES;
     let kernel = job.base.as_deref().map(|base| {
         let memory = |arm: &str| {
             let row = document.row_of(&job.name, arm, "peak_memory_bytes");
             row.map(|row| bytes(row.mean))
         };
-        let memory = match (memory(ADAPTIVE), memory(base)) {
+        let memory = match (memory(OWN), memory(base)) {
             (Some(own), Some(other)) => format!(" ({own} of memory against {other})"),
             _ => String::new(),
         };
         (base, format!("the best bounded kernel arm, {}{memory}", name(base)))
     });
-    let fixed =
-        [against(immediate, "ending each write at once"), against(delay, "holding it for 1 ms")];
-    let fixed: Vec<String> = fixed.into_iter().flatten().collect();
-    let kernel = kernel.and_then(|(base, called)| against(base, &called));
-    if fixed.is_empty() && kernel.is_none() {
+    let said = [
+        against(DELAY, "holding them for 1 ms"),
+        kernel.and_then(|(base, called)| against(base, &called)),
+    ];
+    let said: Vec<String> = said.into_iter().flatten().collect();
+    if said.is_empty() {
         return None;
     }
     // The name of the job stands before its title.
     let title = job.title.strip_prefix(&job.name).unwrap_or(&job.title);
     let title = capitalized(title.trim_start_matches([':', ' ']));
-    let fixed = match fixed.as_slice() {
-        [first, second] => match second.strip_prefix(NO_DIFFERENCE) {
-            Some(rest) if first.starts_with(NO_DIFFERENCE) => format!("{first} or from {rest}"),
-            _ => format!("{first}, and {second}"),
-        },
-        other => other.concat(),
-    };
-    let said = [fixed, kernel.unwrap_or_default()];
-    let said = said.iter().filter(|clause| !clause.is_empty());
-    let said: Vec<String> = said.map(|clause| format!("adaptive completion {clause}")).collect();
-    Some(match said.as_slice() {
-        [first, second] => {
-            let second = second.replacen("adaptive completion", "It", 1);
-            format!("{title}: {first}. {second}.")
-        }
-        said => format!("{title}: {}.", said.concat()),
-    })
+    Some(format!("{title}: ending completions at once {}.", said.join(". It ")))
 }
 
 fn capitalized(text: &str) -> String {

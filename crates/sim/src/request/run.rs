@@ -379,9 +379,8 @@ impl Run {
     fn set_knobs(&mut self) {
         let random = &mut self.random;
         let holding = match random.below(3) {
-            0 => Holding::Immediate,
             1 => Holding::Delay(Duration::from_nanos(random.below(300_000))),
-            _ => Holding::Adaptive,
+            _ => Holding::Immediate,
         };
         self.queue.set_knobs(Knobs {
             plugging: *random.pick(&[Plugging::Never, Plugging::Always, Plugging::Adaptive]),

@@ -14,8 +14,6 @@ use crate::core::inode::settle::Left;
 impl Writeback {
     /// Ends completed bios in order, and wakes their callers once.
     pub(super) fn end_run(&mut self) {
-        // Updated after the sleep: a task that waits now may have woken this thread.
-        self.queue.set_awaited(self.is_awaited());
         self.queue.run(&mut self.backend, &mut self.ended);
         if self.ended.is_empty() {
             return;

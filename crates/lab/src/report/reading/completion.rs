@@ -1,11 +1,11 @@
-//! Of completions: the policy that decides as it goes, against the two fixed ones and the best of
-//! the kernel's arms with a bound.
+//! Of completions: ended at once, against held for a fixed time and against the best of the kernel's
+//! arms with a bound.
 
 use crate::compare::judge::THROUGHPUT;
 use crate::schema::Against;
 use crate::statistics::Verdict;
 
-use crate::report::completion::{ADAPTIVE, POLICIES};
+use crate::report::completion::{DELAY, OWN};
 use crate::report::figures::ratio;
 use crate::report::reader::Reader;
 
@@ -19,20 +19,19 @@ const METRICS: [(&str, &str); 3] = [
 /// A paragraph; none of a job that did not run.
 pub(super) fn reading(reader: Reader<'_>) -> Option<String> {
     let title = &reader.job.title;
-    if reader.mean(ADAPTIVE, THROUGHPUT).is_none() {
-        let why = reader.why_left_out(ADAPTIVE)?;
-        return Some(format!("{title}: {ADAPTIVE} did not run here{why}."));
+    if reader.mean(OWN, THROUGHPUT).is_none() {
+        let why = reader.why_left_out(OWN)?;
+        return Some(format!("{title}: {OWN} did not run here{why}."));
     }
     let base = reader.job.base.as_deref();
     let kernel = base.map(|base| {
-        let memory = reader.with_memory(Against { arm: ADAPTIVE, base });
+        let memory = reader.with_memory(Against { arm: OWN, base });
         (base, format!("the best bounded kernel arm ({base}), {memory}"))
     });
-    let fixed = POLICIES.into_iter().filter(|policy| *policy != ADAPTIVE);
-    let others = fixed.map(|policy| (policy, policy.to_owned())).chain(kernel);
+    let others = [(DELAY, DELAY.to_owned())].into_iter().chain(kernel);
     let told = others.filter_map(|(base, name)| Some(format!("{name}: {}.", found(reader, base)?)));
     let told = told.enumerate().map(|(place, text)| match place {
-        0 => format!("{ADAPTIVE} against {text}"),
+        0 => format!("{OWN} against {text}"),
         _ => format!("Against {text}"),
     });
     let alone = base.is_none().then(|| "No bounded kernel arm ran here.".to_owned());
@@ -45,7 +44,7 @@ pub(super) fn reading(reader: Reader<'_>) -> Option<String> {
 fn found(reader: Reader<'_>, base: &str) -> Option<String> {
     let (mut shown, mut hidden) = (Vec::new(), Vec::new());
     for (metric, name) in METRICS {
-        let Some(comparison) = reader.compared(metric, Against { arm: ADAPTIVE, base }) else {
+        let Some(comparison) = reader.compared(metric, Against { arm: OWN, base }) else {
             continue;
         };
         match comparison.verdict {
@@ -113,15 +112,15 @@ mod tests {
     fn document(arms: &[Figures<'_>]) -> Document {
         let cells: Vec<Measured> = arms.iter().map(measured).collect();
         let base = Base::BestOf(KERNEL.map(|(arm, _)| arm.to_owned()).to_vec());
-        let pair = |base: &str| Pair { arm: ADAPTIVE.into(), base: base.into() };
-        let also = [pair("forebay-delay"), pair("forebay-immediate"), pair("kernel-direct-1m")];
-        let judging = Judging { base: &base, metric: THROUGHPUT, again: ADAPTIVE, also: &also };
+        let pair = |base: &str| Pair { arm: OWN.into(), base: base.into() };
+        let also = [pair(DELAY), pair("kernel-direct-1m")];
+        let judging = Judging { base: &base, metric: THROUGHPUT, again: OWN, also: &also };
         let judged = judge(&cells, judging, 0x7f3a);
         let mut document =
             Document::new(Manifest::default(), "completion", judged.rows, judged.comparisons);
         document.parts.push(Part {
             table: TableKind::Completion,
-            again: ADAPTIVE.into(),
+            again: OWN.into(),
             rounds: 5,
             jobs: vec![PartJob {
                 name: "C".into(),
@@ -138,35 +137,22 @@ mod tests {
         reading::reading(document, &document.parts[0]).join("\n")
     }
 
-    /// All of Forebay's, with the one that decides at these, and what others are besides.
-    fn with_adaptive(figures: [f64; 3], others: &[Figures<'_>]) -> String {
+    /// Forebay with a delay and at these figures, and other arms.
+    fn with_own(figures: [f64; 3], others: &[Figures<'_>]) -> String {
         let again = [figures[0] * 1.002, figures[1] * 1.002, figures[2] * 1.002];
-        let own = [
-            ("forebay-delay", [300.0, 1000.0, 0.05]),
-            ("forebay-immediate", [400.0, 800.0, 0.2]),
-            (ADAPTIVE, figures),
-            ("forebay-adaptive-again", again),
-        ];
+        let own =
+            [(DELAY, [300.0, 1000.0, 0.05]), (OWN, figures), ("forebay-immediate-again", again)];
         reading_of(&document(&[&own, others].concat()))
     }
 
     #[test]
     fn what_differs_and_what_is_not_shown_to() {
-        let text = with_adaptive([400.0, 800.0, 0.05], &KERNEL);
-        let (delay, rest) = text.split_once(". Against forebay-immediate: ").unwrap();
-        let (immediate, kernel) =
-            rest.split_once(". Against the best bounded kernel arm ").unwrap();
+        let text = with_own([400.0, 800.0, 0.05], &KERNEL);
+        let (delay, kernel) = text.split_once(". Against the best bounded kernel arm ").unwrap();
         assert_eq!(
             delay,
-            "Reading: C rand 4k qd32: forebay-adaptive against forebay-delay: 1.33x the bandwidth and 0.80x the p99; no \
+            "Reading: C rand 4k qd32: forebay-immediate against forebay-delay: 1.33x the bandwidth and 0.80x the p99; no \
              difference is shown in own context switches per I/O"
-        );
-        assert_eq!(
-            immediate.split_once("; ").unwrap(),
-            (
-                "0.25x the own context switches per I/O",
-                "no difference is shown in bandwidth (1.00 [0.98-1.02], which includes 1) or p99"
-            )
         );
         assert_eq!(
             kernel,
@@ -177,17 +163,12 @@ mod tests {
 
     #[test]
     fn nothing_is_shown_of_anything() {
-        let text = with_adaptive([300.0, 1000.0, 0.05], &[]);
-        assert!(
-            text.contains("or own context switches per I/O. Against forebay-immediate: 0.75x"),
-            "{text}"
-        );
+        let text = with_own([300.0, 1000.0, 0.05], &[]);
         assert!(
             text.contains("p99 or own") && text.ends_with(". No bounded kernel arm ran here."),
             "{text}"
         );
-        let few =
-            reading_of(&Document { comparisons: Vec::new(), ..document(&[(ADAPTIVE, [1.0; 3])]) });
+        let few = reading_of(&Document { comparisons: Vec::new(), ..document(&[(OWN, [1.0; 3])]) });
         assert_eq!(few, "Reading: C rand 4k qd32: No bounded kernel arm ran here.");
     }
 
@@ -196,11 +177,10 @@ mod tests {
         let mut document = document(&KERNEL);
         assert_eq!(reading_of(&document), "");
         let reason = "it died".to_owned();
-        document.manifest.left_out =
-            vec![ArmLeftOut { arm: ADAPTIVE.into(), reason, failed: true }];
+        document.manifest.left_out = vec![ArmLeftOut { arm: OWN.into(), reason, failed: true }];
         assert_eq!(
             reading_of(&document),
-            "Reading: C rand 4k qd32: forebay-adaptive did not run here: it died."
+            "Reading: C rand 4k qd32: forebay-immediate did not run here: it died."
         );
     }
 }

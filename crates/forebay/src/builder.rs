@@ -14,7 +14,7 @@ use crate::core::engine::adopt::Adopted;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::knobs::{self, Knob};
 use crate::core::limits::PATIENCE;
-use crate::core::policy::{Affinity, Backend, Contexts, Flight, Prealloc};
+use crate::core::policy::{Affinity, Backend, ContextPriority, Contexts, Flight, Prealloc};
 use crate::core::recovery::inherited::forget_all_but;
 use crate::core::settings::Settings;
 use crate::core::shared::{OnError, Parts, Shared};
@@ -194,6 +194,13 @@ impl Builder {
         self
     }
 
+    /// Sets the scheduling class of the writeback threads (default: `Normal`).
+    #[must_use]
+    pub fn context_priority(mut self, priority: ContextPriority) -> Self {
+        self.settings.priority = priority;
+        self
+    }
+
     /// Sets how much background writeback is in flight to a device (default: 2 ms of its work).
     #[must_use]
     pub fn flight(mut self, flight: Flight) -> Self {
@@ -291,6 +298,7 @@ impl Builder {
     /// - `InvalidInput` if a value is out of range; the message names it.
     /// - `Unsupported` if io_uring was required and is missing, forbidden or out of memory.
     /// - `Keeper` if the keeper cannot be started, or is of another version.
+    /// - `NotPermitted` if `context_priority` is `realtime` and the system does not allow it.
     /// - `Io` if the system grants no memory or no thread.
     /// - `WouldDeadlock` on a thread of an engine.
     pub fn build(mut self) -> Result<Engine> {
@@ -298,6 +306,7 @@ impl Builder {
         let bytes = self.settings.cache_bytes();
         self.settings.cache_bytes = Some(bytes);
         knobs::check(&self.settings)?;
+        self.settings.priority.check()?;
         let frames = (bytes / PAGE) as u32;
         let arena = if self.is_survived { Arena::shared(frames) } else { Arena::new(frames) };
         let arena = Arc::new(
@@ -346,6 +355,7 @@ impl Builder {
         let Handed { channel, arena, process, files: handed } = Handed::ask(socket.as_ref())?;
         self.settings.cache_bytes = Some(u64::from(arena.frames()) * PAGE);
         knobs::check(&self.settings)?;
+        self.settings.priority.check()?;
         let is_survived = self.is_survived;
         let engine = self.make(Arc::clone(&arena), true)?;
         let (files, pages) = engine.take_over(handed, |keeper| {
@@ -448,6 +458,7 @@ mod tests {
             .order(Order::Lifo)
             .contexts(Contexts::Number(3))
             .affinity(Affinity::Single)
+            .context_priority(ContextPriority::Realtime)
             .flight(Flight::Depth(7))
             .prealloc(Prealloc::ExtentHint(1 << 20))
             .cache_bytes(9 << 20)
@@ -467,6 +478,7 @@ mod tests {
             ("order", "lifo"),
             ("contexts", "3"),
             ("affinity", "single"),
+            ("context_priority", "realtime"),
             ("flight", "7"),
             ("prealloc", "extsize=1048576"),
             ("cache_bytes", "9437184"),

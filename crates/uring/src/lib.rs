@@ -17,7 +17,7 @@
 // `offer` features, `threads`, `backend` either of the two. Devices without files: `null`, `memory`,
 // `modelled`. Other processes: `fork`, `local` and `passing` sockets, `alive` whether the rings of a
 // process are gone, `detached` a process that outlives its parent, `frames` writing without a ring,
-// `notify` the service manager. `clock` and `probe` the machine. `enter`, `setup` and `mapping` are
+// `notify` the service manager. `clock` and `probe` the machine, `priority` of a thread. `enter`, `setup` and `mapping` are
 // public for the rings of `forebay-net`.
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
@@ -61,6 +61,7 @@ pub mod null;
 pub mod offer;
 pub mod open;
 pub mod passing;
+pub mod priority;
 pub mod private;
 pub mod probe;
 pub mod records;

@@ -39,6 +39,7 @@ use crate::core::inode::Inode;
 use crate::core::inode::after::After;
 use crate::core::limits::MESSAGES_PER_PASS;
 use crate::core::message::Message;
+use crate::core::priority::Priority;
 use crate::core::settings::OfContext;
 use crate::core::shared::Shared;
 use crate::platform::Backend;
@@ -136,6 +137,9 @@ impl Writeback {
 
     /// Runs until it gets the message to stop, or cannot continue.
     pub(crate) fn run(mut self) -> End {
+        if self.knobs.priority != Priority::Normal {
+            self.knobs.priority.apply();
+        }
         loop {
             let mut more = self.take_messages();
             self.attach_young();
@@ -232,6 +236,9 @@ impl Writeback {
         let before = std::mem::replace(&mut self.knobs, knobs);
         self.queue.set_knobs(knobs.queue);
         self.set_bound();
+        if before.priority != knobs.priority {
+            knobs.priority.apply();
+        }
         if before.dirty_age != knobs.dirty_age {
             self.next_tick = None;
         }

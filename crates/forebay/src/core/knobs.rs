@@ -20,6 +20,7 @@ use crate::core::contexts::wanted::Wanted;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::home::Affinity;
 use crate::core::limits::{EXTENT_HINTS, FLIGHT, FLIGHT_TIMES};
+use crate::core::priority::Priority;
 use crate::core::settings::{Settings, invalid};
 use crate::platform::{Choice, jiffy};
 
@@ -113,7 +114,7 @@ const JIFFY: &str = "delay=jiffy";
 const HOLDS: &str =
     "immediate, delay=MICROSECONDS (0 to 100000), delay=jiffy (1/HZ of this kernel)";
 
-const OWN: [Own; 11] = [
+const OWN: [Own; 12] = [
     Own {
         name: "contexts",
         choices: Wanted::CHOICES,
@@ -134,6 +135,20 @@ const OWN: [Own; 11] = [
         get: |settings| settings.affinity.name().to_owned(),
         set: |settings, value| {
             Affinity::by_name(value).map(|affinity| settings.affinity = affinity)
+        },
+    },
+    Own {
+        name: "context_priority",
+        choices: "normal, realtime",
+        default: "normal",
+        help: "Scheduling class of the writeback threads: that of the program, or the lowest \
+               real-time priority (`SCHED_FIFO`), which needs CAP_SYS_NICE or RLIMIT_RTPRIO.",
+        fixed: None,
+        get: |settings| settings.priority.name().to_owned(),
+        set: |settings, value| {
+            let [normal, realtime] =
+                [Priority::Normal, Priority::Realtime].map(|priority| (priority.name(), priority));
+            choose(value, normal, realtime).map(|priority| settings.priority = priority)
         },
     },
     Own {

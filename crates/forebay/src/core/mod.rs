@@ -66,6 +66,7 @@ pub mod policy;
     reason = "frame numbers become memory here; the rules of the cache make it sound"
 )]
 pub(crate) mod pool;
+pub(crate) mod priority;
 pub(crate) mod read;
 pub(crate) mod recovery;
 mod renew;

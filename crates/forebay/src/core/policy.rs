@@ -153,6 +153,8 @@ pub use forebay_cache::writeback::pace::Bound as Flight;
 pub use crate::core::contexts::wanted::Wanted as Contexts;
 #[doc(inline)]
 pub use crate::core::home::Affinity;
+#[doc(inline)]
+pub use crate::core::priority::Priority as ContextPriority;
 
 /// How much space is reserved ahead of data (knob `prealloc`).
 ///

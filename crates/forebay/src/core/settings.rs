@@ -14,6 +14,7 @@ use crate::core::limits::{
     CACHE_OF_MEMORY, DEFAULT_BUFFER_BYTES, DEFAULT_CACHE_BYTES, DIRTY_AGES, FLIGHT_TIME,
     MAX_BUFFER_BYTES, MAX_CACHE_BYTES, MIN_CACHE_BYTES, MIN_DIRTY_BYTES,
 };
+use crate::core::priority::Priority;
 use crate::platform::{Choice, memory_limit};
 
 /// Values of all knobs.
@@ -34,6 +35,7 @@ pub(crate) struct Settings {
     pub(crate) queue: forebay_block::Knobs,
     pub(crate) contexts: Wanted,
     pub(crate) affinity: Affinity,
+    pub(crate) priority: Priority,
 }
 
 /// Values of the knobs that a context uses.
@@ -45,6 +47,8 @@ pub(crate) struct OfContext {
     pub(crate) flight: Bound,
     /// Knobs of the queue.
     pub(crate) queue: forebay_block::Knobs,
+    /// Scheduling class of the thread.
+    pub(crate) priority: Priority,
 }
 
 impl Default for Settings {
@@ -62,6 +66,7 @@ impl Default for Settings {
             queue: forebay_block::Knobs::default(),
             contexts: Wanted::default(),
             affinity: Affinity::default(),
+            priority: Priority::default(),
         }
     }
 }
@@ -97,7 +102,8 @@ impl Settings {
 
     /// Returns the values that a context uses.
     pub(crate) fn of_context(&self) -> OfContext {
-        OfContext { dirty_age: self.dirty_age, flight: self.flight, queue: self.queue }
+        let &Self { dirty_age, flight, queue, priority, .. } = self;
+        OfContext { dirty_age, flight, queue, priority }
     }
 
     /// Checks the sizes and times, and that they fit together. `knobs::check` checks all values.

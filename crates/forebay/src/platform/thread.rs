@@ -9,6 +9,8 @@ use std::time::Instant;
 
 pub(crate) use std::thread::{panicking, park, sleep, yield_now};
 
+pub(crate) use forebay_uring::priority::set_realtime;
+
 thread_local! {
     static OURS: Cell<bool> = const { Cell::new(false) };
     static UNPARK: Waker = Waker::from(Arc::new(Unpark(thread::current())));
@@ -37,6 +39,12 @@ pub(crate) use task_local;
 /// Starts a thread that is never joined.
 pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
+}
+
+/// Checks that a thread of this process may have a real-time priority.
+pub(crate) fn try_realtime() -> io::Result<()> {
+    let tried = thread::Builder::new().spawn(|| set_realtime(true))?.join();
+    tried.expect("setting a priority does not panic")
 }
 
 /// Parks the calling thread until it is unparked, or until the deadline.

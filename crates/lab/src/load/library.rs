@@ -36,7 +36,11 @@ pub(crate) fn build_engine(
             .set(key, value)
             .map_err(|error| CellError::invalid(format!("--set {key}={value}: {error}")))?;
     }
-    builder.build().map_err(|error| CellError::library("could not make the engine", &error))
+    builder.build().map_err(|error| match error.kind() {
+        // A setting that needs a right which this user does not have.
+        ErrorKind::NotPermitted => CellError::unavailable(error.to_string()),
+        _ => CellError::library("could not make the engine", &error),
+    })
 }
 
 /// Opens a job's files: uncached where the job is, with their length told where the job does that.

@@ -21,6 +21,16 @@ pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()>
     started.map(drop).ok_or_else(|| io::Error::other("the process was killed"))
 }
 
+/// Allows real-time priorities: the scheduler of the simulation has none.
+pub fn try_realtime() -> io::Result<()> {
+    Ok(())
+}
+
+/// Changes nothing, as [`try_realtime`].
+pub fn set_realtime(_: bool) -> io::Result<()> {
+    Ok(())
+}
+
 /// Blocks the thread for a duration of virtual time.
 pub fn sleep(duration: Duration) {
     world::preempt();

@@ -148,8 +148,7 @@ impl Bench {
 }
 
 fn knobs() -> OfContext {
-    let queue = forebay_block::Knobs::default();
-    OfContext { dirty_age: Duration::from_secs(1), flight: Bound::Depth(1), queue }
+    OfContext { flight: Bound::Depth(1), ..Settings::default().of_context() }
 }
 
 fn operation(inode: &Arc<DirectInode>, handle: &Arc<Handle>, verb: Verb, length: u64) -> Operation {

@@ -29,6 +29,9 @@ impl Shared {
         let mut changed = settings.clone();
         knobs::change(&mut changed, name, value)?;
         knobs::check(&changed)?;
+        if changed.priority != settings.priority {
+            changed.priority.check()?;
+        }
         // This comes first because it may fail.
         if let Err(error) = self.spread(&changed) {
             self.auto.begin(settings.contexts);

@@ -59,13 +59,9 @@ struct Told<C> {
 }
 
 /// Runs a cell in a child: the program [`PROGRAM_VARIABLE`] names, or this one once more.
-/// `stop`, once set, ends it soon.
-pub fn run_cell_in_child(cell: &Cell, stop: &AtomicBool) -> Result<CellReport, CellError> {
-    run_cell_watched(cell, &[], &Watch::default(), stop)
-}
-
-/// The same, on some processors alone (on all this process may run on if there are none), with
-/// something looked at meanwhile. What could not be is noted.
+///
+/// An empty list of processors allows all those of this process. `watch` is looked at meanwhile, and
+/// a failure of that becomes a note. `stop`, once set, ends the cell soon.
 pub fn run_cell_watched(
     cell: &Cell,
     processors: &[u32],
@@ -80,17 +76,9 @@ pub fn run_cell_watched(
     run_watched_in_child_of(&program, (cell, processors), watch, stop)
 }
 
-/// Runs a cell in a child of this program, which has to call [`cell_main`] when its first argument
-/// says so. `stop`, once set, ends it soon.
-pub fn run_cell_in_child_of(
-    program: &Path,
-    cell: &Cell,
-    stop: &AtomicBool,
-) -> Result<CellReport, CellError> {
-    run_watched_in_child_of(program, (cell, &[]), &Watch::default(), stop)
-}
-
-fn run_watched_in_child_of(
+/// The same in a child of this program, which has to call [`cell_main`] if its first argument asks
+/// for a cell.
+pub fn run_watched_in_child_of(
     program: &Path,
     (cell, processors): (&Cell, &[u32]),
     watch: &Watch,

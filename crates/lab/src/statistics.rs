@@ -21,7 +21,7 @@
 //!   further from 1 than the noise floor. Else `not shown`, which is not the same as "equal".
 //!   Without a noise floor nothing is shown.
 //!
-//! How often that is wrong is not argued but tried: see [`crate::compare::trial`].
+//! How often that is wrong is not argued but tried: see `tests/verdicts/`.
 
 pub mod difference;
 pub mod unpaired;

@@ -1,15 +1,19 @@
 //! How often a difference is told where there is none, and that one of 5 % is found. All of it in
 //! virtual time.
 
+mod machine;
+
 use std::time::Duration;
 
 use forebay_block::{
     Bio, Class, Device, Frame, Moment, Operation, Segment, Source, Tag, Target, Wait,
 };
-use forebay_lab::compare::trial::{BASE, Machine, NOISES, Noise, nothing_planted, verdict};
+use forebay_lab::compare::trial::BASE;
 use forebay_lab::statistics::Verdict;
 use forebay_uring::modelled::Clock;
 use forebay_uring::{Modelled, Profile};
+
+use machine::{Machine, NOISES, Noise, nothing_planted, verdict};
 
 /// Of two hundred; eight in a hundred.
 const MOST_FALSE: u32 = 16;

@@ -40,7 +40,7 @@ enum Outcome {
     Failed(CellError),
 }
 
-/// What is looked at while a cell runs, beside its own figures.
+/// Observations beside a cell's own figures.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Watch {
     /// Whether it is counted what the kernel batches.
@@ -49,11 +49,11 @@ pub struct Watch {
     pub profile: Option<Profile>,
 }
 
-/// What a child is told.
+/// Message to the child process.
 #[derive(Serialize, Deserialize)]
 struct Told<C> {
     cell: C,
-    /// Where it runs; anywhere if there are none.
+    /// Processors it runs on; all if empty.
     processors: Vec<u32>,
     batching: Batching,
 }
@@ -98,7 +98,7 @@ pub fn run_watched_in_child_of(
         .spawn();
     let mut child =
         started.map_err(|error| CellError::io("could not start it", program, &error))?;
-    // Until it is told what to do it waits.
+    // It waits for its specification.
     let recording = watch.profile.as_ref().map(|profile| profile.attach(Pid::from_child(&child)));
     let outcome = converse(&mut child, &text, stop);
     if outcome.is_err() {
@@ -125,7 +125,7 @@ pub fn is_cell(mut arguments: impl Iterator<Item = OsString>) -> bool {
     arguments.nth(1).is_some_and(|first| first == CELL_ARGUMENT)
 }
 
-/// What the program does when [`is_cell`] says so of its arguments.
+/// Runs the cell that the program was started for; see [`is_cell`].
 #[must_use]
 pub fn cell_main() -> ExitCode {
     let parent = getppid();
@@ -195,7 +195,7 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-/// Runs the cell, with what is to be counted counted.
+/// Runs the cell and counts the kernel's batching if asked to.
 fn perform(told: &Told<Cell>) -> Result<CellReport, CellError> {
     // Before anything else of the cell is made, so that all its threads are there.
     processors::pin(&told.processors)
@@ -223,7 +223,7 @@ fn read_told() -> Result<Told<Cell>, CellError> {
         .map_err(|error| CellError::invalid(format!("standard input is no cell: {error}")))
 }
 
-/// The end of what it said, which is where the reason is.
+/// Returns the end of its messages, where the reason is.
 fn last_words(errors: &[u8]) -> String {
     const MOST: usize = 4096;
     let text = String::from_utf8_lossy(&errors[errors.len().saturating_sub(MOST)..]);

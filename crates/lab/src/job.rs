@@ -1,7 +1,7 @@
-//! A job: what one thread does to its files, whatever file it was read from.
+//! A job: the work of one thread on its files.
 //!
 //! This is the meaning of a job, not its spelling: every default is resolved, every clone of
-//! `numjobs` stands for itself, every unit is in the name. What depends on the file system (a
+//! `numjobs` stands for itself, every unit is in the name. Values that depend on the file system (a
 //! percentage of a device, the length of a file that is there already) stays symbolic until
 //! [`crate::load`] looks. Nothing here does I/O.
 
@@ -23,19 +23,18 @@ pub struct Workload {
 /// Whether block devices may be written. A mounted one never is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Devices {
-    /// They are refused.
     #[default]
     Refuse,
     /// The user said so.
     Write,
-    /// Nothing is written, no file either: all are there, and longer than what is read of them.
+    /// Nothing is written, not even a file: all files exist and are longer than the range read.
     ReadOnly,
 }
 
 impl Workload {
-    /// As many jobs as files, each with one new file in a directory of its own, made inside the
-    /// clock; each block written exactly once, in random order; a sync at the end, inside the clock
-    /// too. The hardest ordinary case for whoever has to lay such files out.
+    /// Makes a job for each file, with a new file in a directory of its own, made inside the clock.
+    /// Each block is written once in random order; a sync at the end is inside the clock too. It is
+    /// the hardest ordinary case for an allocator.
     #[must_use]
     pub fn random_writes_into_new_files(files: u32, file_bytes: u64, block: u32) -> Self {
         let job = |number: u32| Job {
@@ -83,13 +82,11 @@ impl Workload {
     }
 }
 
-/// What one thread does.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Job {
     /// Its name, unique within the workload.
     pub name: String,
-    /// Which clone of its section it is, from zero; tells its random numbers from those of its
-    /// siblings.
+    /// Number of the clone within its section, from zero. Clones have different random numbers.
     pub number: u32,
     /// Reads, writes, or both, and in what order.
     pub access: Access,
@@ -99,9 +96,8 @@ pub struct Job {
     pub files: Vec<PathBuf>,
     /// A directory that has to be there already, if the job names one; others are made.
     pub directory: Option<PathBuf>,
-    /// Which file comes next.
     pub next_file: NextFile,
-    /// The range it works on, all files together; the length of what is there already if none.
+    /// Range over all files; the existing length if none.
     pub size: Option<Amount>,
     /// The length of each file, if told apart from `size`.
     pub file_size: Option<FileSize>,
@@ -111,7 +107,7 @@ pub struct Job {
     pub offset_increment: u64,
     /// How many bytes it reads and writes, if not once the range.
     pub io_bytes: Option<Amount>,
-    /// Ends it after so many operations.
+    /// Number of operations after which it ends.
     pub operations: Option<u64>,
     /// How often it goes through all of that.
     pub loops: u32,
@@ -123,7 +119,7 @@ pub struct Job {
     pub fallocate: Fallocate,
     /// Whether a file to be written holds data beforehand.
     pub overwrite: Overwrite,
-    /// Whether the final length is told at the opening.
+    /// Whether `set_len` sets the final length at the opening.
     pub declared: Declared,
     /// Whether cached pages of its files are dropped before the start.
     pub invalidate: Invalidate,
@@ -139,9 +135,9 @@ pub struct Job {
     pub io_engine: IoEngine,
     /// Through the page cache or not, where the arm leaves that to the job.
     pub caching: Caching,
-    /// An `fsync` after so many writes; zero is never.
+    /// Writes between two `fsync`; zero is never.
     pub fsync_every: u32,
-    /// An `fdatasync` after so many writes; zero is never.
+    /// Writes between two `fdatasync`; zero is never.
     pub fdatasync_every: u32,
     /// The sync the write clock ends with.
     pub final_sync: FinalSync,
@@ -164,7 +160,7 @@ pub struct Job {
 }
 
 impl Default for Job {
-    /// What fio takes for a job that says nothing.
+    /// The defaults of fio.
     fn default() -> Self {
         let block = BlockSize::Fixed(4096);
         Self {
@@ -209,71 +205,54 @@ impl Default for Job {
     }
 }
 
-/// What is done, and in what order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Access {
-    /// Reads, writes, both.
     pub direction: Direction,
-    /// Front to back or anywhere.
     pub order: Order,
 }
 
-/// Reads, writes, both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Direction {
-    /// Reads alone.
     Read,
-    /// Writes alone.
     Write,
     /// Both, at random.
     Mixed {
-        /// Of a hundred operations so many are reads.
         read_percent: u8,
     },
 }
 
 impl Direction {
-    /// Whether there are reads.
     #[must_use]
     pub fn reads(self) -> bool {
         !matches!(self, Direction::Write)
     }
 
-    /// Whether there are writes.
     #[must_use]
     pub fn writes(self) -> bool {
         !matches!(self, Direction::Read)
     }
 }
 
-/// Front to back or anywhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Order {
-    /// Front to back.
     Sequential,
-    /// Anywhere.
     Random,
 }
 
 /// How much at a time.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Blocks {
-    /// Per read.
     pub read: BlockSize,
-    /// Per write.
     pub write: BlockSize,
 }
 
 /// How much at a time, in one direction.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum BlockSize {
-    /// Always so many bytes.
     Fixed(u32),
     /// Any multiple of the least from the least to the most.
     Range {
-        /// The least.
         min: u32,
-        /// The most.
         max: u32,
     },
     /// Sizes by their share.
@@ -283,9 +262,8 @@ pub enum BlockSize {
 /// One size of a mix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SizeShare {
-    /// The size.
     pub bytes: u32,
-    /// Of a hundred operations so many.
+    /// Percent of all operations.
     pub percent: u8,
 }
 
@@ -311,10 +289,9 @@ impl BlockSize {
     }
 }
 
-/// Bytes, or a share of what is there.
+/// Bytes, or a share of the file or device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Amount {
-    /// So many bytes.
     Bytes(u64),
     /// So many hundredths of the file or device.
     Percent(u8),
@@ -323,23 +300,17 @@ pub enum Amount {
 /// How long each file is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum FileSize {
-    /// Each so many bytes.
     Fixed(u64),
     /// Each something between, by the seed.
     Range {
-        /// The least.
         min: u64,
-        /// The most.
         max: u64,
     },
 }
 
-/// Which file comes next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum NextFile {
-    /// Each in turn.
     RoundRobin,
-    /// Any.
     Random,
     /// One is finished before the next begins.
     Sequential,
@@ -352,13 +323,13 @@ pub struct Pace {
     pub read: Rate,
     /// Writes, at most.
     pub write: Rate,
-    /// A pause after so many operations.
+    /// Length of a pause.
     pub think_us: u64,
     /// So many; at least one.
     pub think_operations: u32,
 }
 
-/// The limit of one direction. Zero is none.
+/// Limits of one direction; zero is no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Rate {
     /// Bytes in a second.
@@ -406,13 +377,12 @@ choices! {
 
     /// Whether a file to be written holds data beforehand.
     Overwrite {
-        /// No.
         No,
         /// It is filled before the clock starts.
         Yes,
     }
 
-    /// Whether the final length of a file is told when it is opened.
+    /// Whether the final length of a file is set when it is opened.
     Declared {
         /// No: it grows.
         No,
@@ -422,17 +392,13 @@ choices! {
 
     /// Whether cached pages of a job's files are dropped before the start.
     Invalidate {
-        /// They stay.
         No,
-        /// They go.
         Yes,
     }
 
     /// Whether a job's files are removed at the end.
     Unlink {
-        /// They stay.
         No,
-        /// They go.
         Yes,
     }
 
@@ -442,13 +408,11 @@ choices! {
         Calls,
         /// A ring at the job's depth.
         Ring,
-        /// No I/O.
         Null,
     }
 
     /// Through the page cache or not.
     Caching {
-        /// Through it.
         Buffered,
         /// Past it: `O_DIRECT`.
         Direct,
@@ -458,15 +422,12 @@ choices! {
 
     /// The sync a write clock ends with. There is always one.
     FinalSync {
-        /// `fdatasync`.
         Data,
-        /// `fsync`.
         All,
     }
 
     /// Whether a job begins anew when its work is done before its time is.
     TimeBased {
-        /// It ends.
         No,
         /// It goes on until its time is over.
         Yes,

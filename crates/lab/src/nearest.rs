@@ -2,10 +2,10 @@
 
 use strsim::osa_distance;
 
-/// The nearest of `known`, if it is near enough to be meant.
+/// Returns the nearest of `known`, if near enough.
 #[must_use]
 pub fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // Whoever types a novel meant none of them, and comparing it is slow.
+    // A long text is none of them, and comparing it is slow.
     const LONGEST: usize = 64;
     if wrong.len() > LONGEST {
         return None;

@@ -17,7 +17,6 @@ use crate::plan::{Plan, counted, spoken};
 use crate::report::folded_to;
 use crate::terminal;
 
-/// How much is printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Verbosity {
     /// One line for each question.
@@ -40,7 +39,6 @@ pub struct Progress {
     cell: String,
 }
 
-/// What is still to be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Left {
     /// Rounds, those done included.

@@ -23,10 +23,9 @@ const LARGE_BYTES: u32 = 1 << 20;
 /// How many of those it keeps in flight.
 const LARGE_DEPTH: u32 = 4;
 
-/// What every thread of a job does, and what it may use.
+/// Work and resources of every thread of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JobShape {
-    /// Reads, writes, in which order.
     pub rw: ReadWrite,
     /// Bytes at a time.
     pub block_bytes: u32,
@@ -46,11 +45,10 @@ pub struct JobShape {
     pub dirty_bytes: Option<u64>,
     /// Bytes dirty from which on they are written, where the job says so.
     pub background_bytes: Option<u64>,
-    /// What goes on beside it.
     pub beside: SyncProbe,
 }
 
-/// Reads, writes, in which order: fio's `rw`.
+/// fio's `rw`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReadWrite {
@@ -73,21 +71,17 @@ pub enum ShapeEngine {
     IoUring,
 }
 
-/// What a job works on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ground {
-    /// Files in a directory of the cell.
     #[default]
     File,
-    /// A block device.
     Device,
 }
 
 /// How long a cell is.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Extent {
-    /// Bytes of each file.
     pub file_bytes: u64,
     /// Seconds until no more is begun.
     pub seconds: f64,
@@ -185,8 +179,8 @@ impl JobShape {
         limits.into_iter().filter(|_| is_unbounded).filter_map(tuning).collect()
     }
 
-    /// The same with so much of its memory, in steps of a mebibyte; a cache is never less than an
-    /// engine takes.
+    /// The same with a share of its memory, in steps of a mebibyte; a cache keeps the least size of
+    /// an engine.
     #[must_use]
     pub fn with_memory(mut self, share: f64) -> Self {
         const LEAST_CACHE: u64 = 8 << 20;

@@ -36,12 +36,12 @@ pub struct Writers {
     pub files_each: u32,
     /// Directories the threads have between them.
     pub directories: u32,
-    /// What the direct arms keep in flight in each thread. The others go a call at a time: a
-    /// buffered write only copies.
+    /// Operations in flight in each thread of the direct arms. The others make one call at a time:
+    /// a buffered write only copies.
     pub direct_depth: u32,
 }
 
-/// What of a file is there before the clock starts.
+/// State of a file before the clock starts.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
 )]
@@ -59,7 +59,6 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// Its word.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Every arm does real I/O on a small real file, and what it wrote is read back.
+//! Every arm does real I/O on a small real file, and its data is read back.
 
 use std::path::Path;
 
@@ -145,8 +145,8 @@ fn the_kernel_arm_follows_the_job() {
     }
 }
 
-/// Single calls and a depth, on every arm that goes through a cache: what was in flight when the
-/// time was over is there too, and as much as was written is what is found.
+/// Single calls and a depth, on every arm with a cache: writes in flight at the end are there too,
+/// and as much as was written is found.
 #[test]
 fn a_depth_is_kept_for_a_time_and_what_was_written_is_there() {
     for arm in [
@@ -208,15 +208,15 @@ fn time_and_rate_are_kept() {
     job.pace.write.operations_per_s = 1000;
     let result = run(&spec(Arm::KernelBuffered, workload, directory.path())).unwrap();
     let operations = get(&result, "iops") * get(&result, "elapsed_s");
-    // What was late when the ramp ended is caught up with.
+    // Operations late at the end of the ramp are started at once.
     assert!(
         (150.0..=250.0).contains(&operations),
         "{operations} operations in 200 ms at 1000 a second"
     );
 }
 
-/// Whatever could not be started in time is told too: as many as were due, however busy the machine
-/// is.
+/// Operations that could not be started in time are reported too: as many as were due, on a busy
+/// machine as well.
 #[test]
 fn a_rate_is_a_schedule_on_every_way() {
     for arm in [Arm::KernelBuffered, Arm::KernelDirect, Arm::Forebay, Arm::Null] {

@@ -86,7 +86,6 @@ impl Cell {
         Ok(placed)
     }
 
-    /// Where its files are.
     #[must_use]
     pub fn directory(&self) -> &Path {
         match self {

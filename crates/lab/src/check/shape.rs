@@ -1,10 +1,10 @@
 //! The loads that both generators are asked for, as a job of ours and as options of fio.
 //!
 //! Both do the same to the same file. Past the page cache: anywhere in it, for a time. Through it:
-//! each block once, in an order of its own, from a file of which nothing is cached, with an `fsync`
-//! at the end where it is written; so what is compared is work on the device, and not how fast a
-//! copy that is there already can be copied once more. At depth one single calls, `psync`; above it
-//! a ring, which is handed all that is free and waited at for one.
+//! each block once, in an order of its own, from a file without cached pages, with an `fsync` at
+//! the end if it is written. So work on the device is compared, not a copy out of the cache. At
+//! depth one single calls, `psync`; above it a ring, which is handed all that is free and waited at
+//! for one.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,6 @@ const SECONDS: f64 = 1.0;
 /// A block that every length is a multiple of.
 const LARGE: u32 = 128 << 10;
 
-/// What all shapes have in common.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Load {
     /// Bytes of the file, a multiple of every block.
@@ -48,12 +47,10 @@ impl Load {
     }
 }
 
-/// One load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
     /// Through the page cache or past it.
     pub caching: Caching,
-    /// Reads or writes.
     pub operation: Operation,
     /// Bytes of each.
     pub block_bytes: u32,

@@ -26,14 +26,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Writeback below this is nobody's burden.
 const WRITEBACK_AT_REST_KIB: u64 = 256;
 
-/// How the wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Settled {
-    /// Nothing moves.
     Quiet,
-    /// The time ran out.
     StillBusy,
-    /// The user wants it to end.
     Stopped,
 }
 
@@ -76,7 +72,7 @@ fn is_quiet(in_flight: Option<&Path>) -> bool {
     nothing_in_flight && at_rest
 }
 
-/// What the kernel is writing back, on all file systems.
+/// KiB under writeback, on all file systems.
 fn writeback_kib() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Writeback:"))?;

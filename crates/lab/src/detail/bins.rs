@@ -1,6 +1,6 @@
 //! Latencies by their length, in the bins that fio has: 64 to each doubling, so that a bin is at
-//! most 1/64 wide and what one program counted can be added to what the other did. Percentiles of
-//! several cells come of the sum of their bins, never of a mean of percentiles.
+//! most 1/64 wide and counts of both programs can be added. Percentiles of several cells come of
+//! the sum of their bins, never of a mean of percentiles.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
-//! What was moved from moment to moment. How long a cell will run is not known beforehand, so the
-//! slots begin short and are joined two by two when there are too many: what it costs is bounded,
-//! and nothing is thrown away.
+//! Throughput over time. The time that a cell will run is not known beforehand, so the slots begin
+//! short and are joined two by two when there are too many: memory is bounded, and no count is
+//! lost.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ pub const MOST_SLOTS: usize = 512;
 /// The first slots are so long.
 const FIRST_NS: u64 = 10_000_000;
 
-/// Bytes and operations that ended, by the slot of time in which they did.
+/// Bytes and operations by the slot of time in which they ended.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Course {
     /// Length of a slot in nanoseconds.
@@ -40,7 +40,7 @@ impl Course {
         self.add_to_slot(after_ns, bytes, 1);
     }
 
-    /// That of another, which started so much later.
+    /// Adds another course that started `later_ns` later.
     pub fn add(&mut self, other: &Self, later_ns: u64) {
         for (slot, (bytes, operations)) in other.bytes.iter().zip(&other.operations).enumerate() {
             // By the middle of a slot: it may lie in two of ours.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The least of each range in nanoseconds, four ranges to a doubling and zero for what was not
-/// held, and how many completions; the shortest first. A completion counts as held as long as the
-/// first of those it ended with; what the device gathers before it tells of any is not among it.
+/// The least of each range in nanoseconds, four ranges to a doubling and zero if not held, with the
+/// number of completions; the shortest first. A completion counts as held as long as the first of
+/// those it ended with; time inside the device is not included.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Holds(pub Vec<(u64, u64)>);
 

@@ -1,5 +1,5 @@
-//! What `--scratch` asks for: `xfs,size=16g,agcount=16,inode32`. A word that is no key is refused
-//! with the nearest that is; whether mkfs can do what they say together is told by mkfs.
+//! The text of `--scratch`: `xfs,size=16g,agcount=16,inode32`. An unknown key is refused with the
+//! nearest known one; mkfs decides about combinations.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ const DEFAULT_BYTES: u64 = 8 << 30;
 /// Below this mkfs makes nothing useful of any kind.
 const LEAST_BYTES: u64 = 16 << 20;
 
-/// What an aged one has left, of a hundred parts.
+/// Percent of an aged file system that is free.
 pub(super) const LEFT_PERCENT: u64 = 10;
 
 /// The words after the first.
@@ -24,15 +24,12 @@ const KEYS: [&str; 7] = ["size", "agcount", "inode32", "aged", "keep", "sparse",
 /// A file system to be made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spec {
-    /// Of which kind.
     pub kind: Kind,
-    /// Bytes of its device.
     pub size_bytes: u64,
     /// Allocation groups of XFS; as mkfs chooses if none.
     pub groups: Option<u32>,
     /// Where XFS may put inodes.
     pub inodes: Inodes,
-    /// New or aged.
     pub state: State,
     /// How often it is made.
     pub per: Per,
@@ -45,18 +42,14 @@ pub struct Spec {
 /// Kinds of file systems that can be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// XFS.
     Xfs,
-    /// ext4.
     Ext4,
-    /// btrfs.
     Btrfs,
 }
 
 const KINDS: [Kind; 3] = [Kind::Xfs, Kind::Ext4, Kind::Btrfs];
 
 impl Kind {
-    /// As the kernel calls it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -70,13 +63,11 @@ impl Kind {
 /// Where XFS may put inodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Inodes {
-    /// In every allocation group.
     Anywhere,
     /// Where their numbers fit in 32 bits: then data and inode of a file need not share a group.
     Low,
 }
 
-/// New or aged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// As mkfs leaves it.
@@ -88,9 +79,7 @@ pub enum State {
 /// How often it is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Per {
-    /// Before each cell.
     Cell,
-    /// Once.
     Comparison,
 }
 
@@ -103,7 +92,6 @@ pub enum Image {
     Sparse,
 }
 
-/// It cannot be meant so; what would do.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SpecError(String);

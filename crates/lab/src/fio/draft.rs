@@ -1,5 +1,5 @@
-//! A job while its options are being read: what is settled at once, and what only makes sense
-//! together.
+//! A job while its options are being read: single options are settled at once, combinations at the
+//! end.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::job::{Access, Amount, Caching, Direction, Job, Order, TimeBased, Veri
 /// A section's options so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Draft {
-    /// What needs no other option to be understood.
+    /// Options that depend on no other option.
     pub(crate) job: Job,
     pub(crate) kind: Kind,
     pub(crate) read_percent: u8,
@@ -88,7 +88,7 @@ impl Draft {
         Ok(Effect::Whole)
     }
 
-    /// The jobs of a section: one per clone. Or why there are none.
+    /// Returns the jobs of a section, one per clone, or why there are none.
     pub(crate) fn finish(mut self, section: &str) -> Result<Vec<Job>, String> {
         if self.direct && self.uncached {
             return Err(

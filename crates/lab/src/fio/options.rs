@@ -1,5 +1,5 @@
-//! Every option of a job file, what it does here, or why it does nothing. The one table: the
-//! parser, the messages and the tests read it and know no option themselves.
+//! Every option of a job file with its effect, or why it has none. The one table: the parser, the
+//! messages and the tests read it and know no option themselves.
 //!
 //! Sorted by what they are about. An option that would make it a different job if it were left out,
 //! and that is not there yet, is *unsupported*: an error. One that changes how fio itself works, or
@@ -12,7 +12,6 @@ use crate::job::{
     Unlink,
 };
 
-/// One option.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JobOption {
     pub(crate) name: &'static str,
@@ -20,7 +19,6 @@ pub(crate) struct JobOption {
     pub(crate) class: Class,
 }
 
-/// What becomes of an option.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Class {
     /// It goes into the job.
@@ -36,7 +34,6 @@ pub(crate) fn find(name: &str) -> Option<&'static JobOption> {
     OPTIONS.iter().find(|option| option.name == name || option.aliases.contains(&name))
 }
 
-/// Every name there is.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     OPTIONS
         .iter()
@@ -68,9 +65,8 @@ const FROM_DUE: &str = "latencies count from when an operation was due, started 
 const LATENCY_TARGET: &str = "the depth stays what iodepth says";
 const PROBE: &str = "the kernel's page cache is filled and emptied by the arm";
 
-/// All of them.
 pub(crate) const OPTIONS: &[JobOption] = options! {
-    // What is done.
+    // Operations.
     "rw" | "readwrite" => Honoured(|draft, value| {
         if value.text()?.contains(':') {
             return Err(ValueError("steps after a colon are not supported; allowed: the order alone".into()));
@@ -384,7 +380,7 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
     "rwmixcycle" => WithoutEffect("each operation is drawn by itself");
     "bs_is_seq_rand" => WithoutEffect("sizes are given for reads and writes");
 
-    // What is written, and whether it came back.
+    // Data and verification.
     "verify" => Honoured(|draft, value| {
         draft.verify = !matches!(value.text()?, "0" | "none" | "null");
         Ok(if draft.verify { Effect::Reduced("ignored: every byte written is compared") } else { Effect::Whole })
@@ -431,7 +427,7 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
     "exec_prerun" | "exec_postrun" => WithoutEffect("no commands are run; run them around this program");
     "profile" => Unsupported("a built-in profile of fio is not a job");
 
-    // What is told.
+    // Reporting.
     "kb_base" => Honoured(|_draft, _value| WHOLE);
     "description" => WithoutEffect(REPORTING);
     "name" => WithoutEffect("a job's name is that of its section");

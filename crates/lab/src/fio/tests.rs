@@ -1,4 +1,4 @@
-//! What the parser takes and what it says, by example; and that it never panics.
+//! Examples of parsing and of messages; and that the parser never panics.
 
 use proptest::prelude::*;
 

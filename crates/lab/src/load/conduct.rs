@@ -37,7 +37,6 @@ pub(crate) struct Stage<'a> {
     pub(crate) probe: Option<&'a JobPlan>,
 }
 
-/// What was seen of it.
 #[derive(Debug)]
 pub(crate) struct Conducted {
     pub(crate) jobs: Vec<JobOutcome>,
@@ -47,7 +46,7 @@ pub(crate) struct Conducted {
     pub(crate) engine: Option<EngineReport>,
 }
 
-/// What the engine says about itself.
+/// Report of the engine.
 #[derive(Debug)]
 pub(crate) struct EngineReport {
     /// When counting began.
@@ -59,7 +58,6 @@ pub(crate) struct EngineReport {
     pub(crate) description: String,
 }
 
-/// The signal to start.
 #[derive(Clone)]
 struct Go {
     at: Instant,
@@ -91,7 +89,7 @@ pub(crate) fn conduct(stage: &Stage<'_>) -> Result<Conducted, CellError> {
             scope.spawn(move || run_probe(plan, (way, how), ready, &go, quiet))
         });
         drop(ready);
-        // Should one fail here, leaving drops the gates, and whoever waits at one goes home.
+        // If one fails here, returning drops the gates, and all that wait at them return.
         let set_up = all_ready.iter().collect::<Result<Vec<()>, CellError>>()?;
         assert_eq!(set_up.len(), gates.len(), "a thread of the load died before the start");
 
@@ -183,7 +181,7 @@ fn set_up(
     let aborted = || CellError::Process { what: "another job failed before the start".into() };
     let set_up = pin(&plan.job.cpus).and_then(|()| Prepared::new(way, plan));
     let said = ready.send(set_up.as_ref().map(drop).map_err(Clone::clone));
-    // Whoever waits for all to be ready must not wait for this one.
+    // The thread that waits for all must not wait for this one.
     drop(ready);
     let prepared = set_up?;
     said.map_err(|_| aborted())?;

@@ -9,16 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
 
-/// Why a cell has no result.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum CellError {
     /// This arm cannot run this workload here: leave it out, and say why.
-    ArmRefused {
-        /// The arm.
-        arm: Arm,
-        /// Why.
-        reason: String,
-    },
+    ArmRefused { arm: Arm, reason: String },
     /// This machine, kernel or file cannot do what the cell asks: leave it out, and say why.
     Unavailable {
         /// Why, and the remedy.
@@ -26,32 +20,26 @@ pub enum CellError {
     },
     /// The workload cannot be run as it stands; nothing was done yet.
     Invalid {
-        /// What is wrong, and the remedy.
+        /// The problem, and the remedy.
         reason: String,
     },
-    /// A call failed.
     Failed {
-        /// What was tried.
         what: String,
-        /// On which file.
         path: Option<PathBuf>,
-        /// What the system or the library said.
         cause: String,
-        /// The system's number, where there is one.
+        /// The system's error number, if any.
         os_error: Option<i32>,
     },
     /// A file does not hold what was written to it.
     Mismatch {
-        /// The file.
         path: PathBuf,
         /// The first wrong byte.
         offset: u64,
-        /// What is there instead.
         found: String,
     },
     /// The process of the cell died, or spoke nonsense.
     Process {
-        /// How it ended, and what it said last.
+        /// How it ended, with its last words.
         what: String,
     },
 }

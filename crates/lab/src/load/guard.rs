@@ -1,4 +1,4 @@
-//! What stands between a job file and a disk full of somebody's data.
+//! Protection of a disk full of data from a job file.
 //!
 //! A block device is written only if the user said so, and never while anything else has it:
 //! mounted, swapped on, part of an array. `O_EXCL` asks the kernel itself, which also knows about
@@ -14,7 +14,7 @@ use rustix::fs::{Access, access};
 
 use super::CellError;
 
-/// Refuses a directory that is none.
+/// Refuses a path that is not a directory.
 pub(crate) fn check_directory(directory: &Path) -> Result<(), CellError> {
     match fs::metadata(directory) {
         Ok(metadata) if metadata.is_dir() => Ok(()),

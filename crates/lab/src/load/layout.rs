@@ -1,5 +1,5 @@
-//! What has to be there before the clock starts: files with lengths, contents and space, and a
-//! range for each job.
+//! Preparation before the clock starts: files with lengths, contents and space, and a range for
+//! each job.
 //!
 //! Resolving comes first and touches nothing; making the files comes second. A file that is there
 //! and long enough stays as it is. A file to be read is filled, so that a read is a read of data
@@ -55,7 +55,6 @@ pub(crate) struct FilePlan {
     pub(crate) kind: FileKind,
 }
 
-/// What a path leads to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FileKind {
     Regular,
@@ -93,7 +92,7 @@ pub(crate) fn resolve(
     Ok(plans)
 }
 
-/// What is only read has to be there, as long as it is read: it would be made or filled otherwise.
+/// Files that are only read must exist and be long enough: else they would be made or filled.
 fn refuse_to_write(plan: &JobPlan) -> Result<(), CellError> {
     let name = &plan.job.name;
     if plan.writes() || plan.job.overwrite == Overwrite::Yes {
@@ -197,7 +196,6 @@ pub(crate) fn is_filled(job: &Job) -> bool {
     job.access.direction.reads() || job.overwrite == Overwrite::Yes
 }
 
-/// What every file of a workload has in common.
 struct Ground<'a> {
     directory: &'a Path,
     seed: u64,

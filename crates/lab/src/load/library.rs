@@ -1,6 +1,6 @@
-//! Forebay's own path: every job's files in one engine, one blocking call after the other. What the
-//! engine keeps in flight behind that is its own affair and shows in its counters. A job with a
-//! depth goes by [`super::futures`].
+//! Forebay's own path: every job's files in one engine, one blocking call after the other. The
+//! engine's counters show its own requests in flight. A job with a depth goes by
+//! [`super::futures`].
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ pub(crate) fn open_files(engine: &Engine, plan: &JobPlan) -> Result<Vec<File>, C
     Ok(files)
 }
 
-/// What a read came back with, against what it should have.
+/// Compares the data of a read with the expected data.
 pub(crate) fn check_read(
     read: forebay::Result<usize>,
     asked: usize,

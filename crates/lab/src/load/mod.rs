@@ -5,9 +5,9 @@
 //! resolve -> refuse? -> prepare -> threads set up -> baseline -> engine -> [ go ... synced ] -> close -> extents -> verify
 //! ```
 //!
-//! What is in brackets is inside the clock: opening the files (and making them, where the job says
-//! so), giving them length or space, every operation, and the final sync. What the load generator
-//! needs for itself is allocated before and counted apart.
+//! The part in brackets is inside the clock: opening the files (and making them, where the job says
+//! so), giving them length or space, every operation, and the final sync. The load generator's own
+//! memory is allocated before and counted apart.
 
 mod arms;
 mod conduct;
@@ -51,7 +51,7 @@ use conduct::Conducted;
 use layout::{Filling, JobPlan};
 use verify::Issued;
 
-/// What came back from a cell, with a row for each job.
+/// Result of a cell, with a row for each job.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CellReport {
     /// For the cell as a whole.
@@ -187,7 +187,7 @@ fn is_verified(spec: &CellSpec, plan: &JobPlan) -> bool {
     spec.verify == Verify::After || plan.job.verify == VerifyJob::Yes
 }
 
-/// What is noted where so much was read back and was right.
+/// Returns the note on verified bytes.
 fn verified(bytes: u64) -> String {
     format!("verified {bytes} bytes")
 }

@@ -3,9 +3,9 @@
 //! Every 10 ms it writes 4 KiB to a file of its own beside those of the load, through the arm's own
 //! path, and syncs it, as a log would. The file is a megabyte laid out beforehand and written round
 //! and round, so that the probe asks for no space. One probe is in flight at a time; when a sync
-//! takes longer than its turn, the missed turns are skipped and what is recorded is the time the
-//! syncs took, not what a queue behind them would have waited. Where the small writer is itself
-//! what is asked about, one follows the other without a pause.
+//! takes longer than its turn, the missed turns are skipped, and the time of the syncs is recorded,
+//! not the wait of a queue behind them. If the small writer itself is measured, one sync follows
+//! the other without a pause.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ const EVERY: Duration = Duration::from_millis(10);
 const BLOCK: u32 = 4096;
 const LENGTH: u64 = 1 << 20;
 
-/// What its file is called in the directory of the cell.
+/// Name of its file in the directory of the cell.
 pub(crate) const FILE_NAME: &str = "sync-probe";
 
 /// Its job, as far as opening files goes.
@@ -40,7 +40,6 @@ pub(crate) fn job() -> Job {
     }
 }
 
-/// What the probe saw.
 #[derive(Debug)]
 pub(crate) struct ProbeOutcome {
     /// Of a write and its sync together, in nanoseconds.

@@ -1,5 +1,4 @@
-//! What a job does next: its operations, one after the other, as a pure function of the job and its
-//! seed.
+//! The operations of a job, one after the other, as a pure function of the job and its seed.
 //!
 //! Because nothing but the seed goes in, the same operations come out again for every arm of a
 //! round, and once more after the clock has stopped, when verification asks which blocks had been
@@ -22,7 +21,6 @@ pub(crate) struct Operation {
     pub(crate) bytes: u32,
 }
 
-/// Which way the data goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Read,

@@ -17,11 +17,10 @@ use crate::chosen::chosen;
 pub struct Storage {
     /// Type of the file system, as `mount` calls it.
     pub file_system: String,
-    /// What is mounted: mostly a device.
+    /// The mounted thing, mostly a device.
     pub device: String,
     /// Where it is mounted.
     pub mount_point: PathBuf,
-    /// Options, of the mount and of the file system.
     pub options: String,
     /// Size of a block of the file system.
     pub block_bytes: u64,
@@ -31,7 +30,7 @@ pub struct Storage {
     pub total_bytes: u64,
     /// The block device; none where the file system has none of its own.
     pub queue: Option<Queue>,
-    /// How it was made and how its free space lay, where that was looked into.
+    /// How it was made and how its free space lay, if examined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub space: Option<Space>,
 }
@@ -88,7 +87,7 @@ const PRIVATE: [&str; 8] =
     ["addr", "clientaddr", "mountaddr", "username", "user", "domain", "ip", "source"];
 
 impl Storage {
-    /// What `directory` is on.
+    /// Returns the storage below `directory`.
     #[must_use]
     pub fn of(directory: &Path) -> Self {
         let mut storage = fs::read_to_string("/proc/thread-self/mountinfo")
@@ -111,7 +110,7 @@ impl Storage {
         (self.total_bytes.saturating_sub(self.free_bytes) * 100).checked_div(self.total_bytes)
     }
 
-    /// The same with what programs tell of the file system, which takes a moment.
+    /// Adds the answers of the file system's programs, which takes a moment.
     #[must_use]
     pub fn looked_into(mut self) -> Self {
         self.space = Some(Space::of(Of {
@@ -174,9 +173,8 @@ pub(crate) fn device_of(directory: &Path) -> Option<u64> {
     device_number(&mount_of(&table, directory)?.storage.device, directory)
 }
 
-/// The number that the kernel knows a file system by, in `/proc/locks` and in what is traced. What
-/// `stat` tells of a file is on btrfs the number of its subvolume, which is none of these. 0 where
-/// neither is told.
+/// Number of a file system in `/proc/locks` and traces. On btrfs `stat` returns another, that of
+/// the subvolume. 0 if unknown.
 pub(crate) fn file_system_number(path: &Path) -> u64 {
     let mounted = fs::read_to_string("/proc/thread-self/mountinfo").ok();
     mounted
@@ -236,7 +234,7 @@ impl Queue {
     }
 }
 
-/// The device by what is mounted; the number a file carries is no device's on btrfs.
+/// The device by its mount; on btrfs the number of a file is not its device's.
 pub(crate) fn device_number(mounted: &str, directory: &Path) -> Option<u64> {
     fs::metadata(mounted)
         .ok()

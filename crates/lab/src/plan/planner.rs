@@ -34,13 +34,12 @@ pub(super) struct Planner<'a> {
     cut: &'a Cut,
     wish: &'a Wish<'a>,
     rounds: u32,
-    /// Where a bound made it differ from what was asked.
+    /// Notes on bounds that changed the request.
     pub(super) notes: Vec<String>,
     /// Bytes of the laid-out file, once it is known that one is needed.
     pub(super) data_bytes: Option<u64>,
     /// Of a cell on new files, once there is one.
     pub(super) size: Option<Size>,
-    /// What is read in place of the laid-out file, once it is known that something is.
     pub(super) target: Option<Target>,
     pub(super) each: Option<Each>,
 }

@@ -100,7 +100,6 @@ fn drop_from_cache(path: &Path) -> Result<(), CellError> {
     dropped.map_err(|error| failed(error.into()))
 }
 
-/// Everything that is defined for this cell.
 fn figures(cell: &ProgramCell, measured: &Measured) -> BTreeMap<String, f64> {
     let mut metrics = BTreeMap::new();
     let mut put = |name: &str, value: f64| {

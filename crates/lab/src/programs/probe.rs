@@ -21,9 +21,7 @@ const MOST_THREADS: u32 = 1024;
 
 /// One small program.
 pub struct Probe {
-    /// Its word in a suite.
     pub(super) name: &'static str,
-    /// Runs a cell.
     pub(super) run: fn(&Stage<'_>) -> Result<Measured, CellError>,
     pub(super) most_threads: u32,
     /// Whether it has a number of files with a size each.

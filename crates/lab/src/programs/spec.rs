@@ -14,11 +14,9 @@ use super::probe::{Writes, by_name};
 pub struct ProgramCell {
     /// Through what it does its I/O.
     pub way: ProgramWay,
-    /// The program.
     pub load: ProgramLoad,
     /// Seconds that a program without a number of operations runs.
     pub seconds: f64,
-    /// Knobs of the engine.
     pub settings: Vec<(String, String)>,
     /// For offsets and lengths; the same in every arm of a round.
     pub seed: u64,
@@ -33,7 +31,6 @@ pub struct ProgramCell {
 /// Whether system calls are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum CountCalls {
-    /// No.
     Off,
     /// Yes, where the kernel and the user allow it.
     On,
@@ -43,7 +40,6 @@ pub enum CountCalls {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProgramLoad {
-    /// The program itself.
     #[serde(with = "by_name")]
     pub probe: &'static Probe,
     /// Threads, or tasks of an asynchronous program.
@@ -78,7 +74,6 @@ fn one() -> u32 {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Beside {
-    /// None.
     #[default]
     Nothing,
     /// A thread of the same program, and of the same engine, that writes another file in order.
@@ -92,9 +87,7 @@ pub enum Beside {
 pub enum ProgramWay {
     /// The standard library, in the form that suits the program best.
     Std,
-    /// Forebay.
     Forebay,
-    /// Forebay with a keeper.
     ForebaySurvive,
     /// Forebay, copying with `std::io::copy` over cursors.
     ForebayIoCopy,
@@ -122,7 +115,6 @@ pub enum FilesWay {
     NoSync,
 }
 
-/// The ways of programs.
 pub const PROGRAMS: [ProgramWay; 11] = [
     ProgramWay::Std,
     ProgramWay::Forebay,
@@ -138,7 +130,6 @@ pub const PROGRAMS: [ProgramWay; 11] = [
 ];
 
 impl ProgramWay {
-    /// Its word in a suite.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

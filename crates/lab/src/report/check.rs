@@ -1,4 +1,4 @@
-//! What the checks found, as tables of at most 72 columns.
+//! Results of the checks, as tables of at most 72 columns.
 
 use crate::check::{Agreement, Fio, Itself, MOST_FALSE, Mark, Said};
 

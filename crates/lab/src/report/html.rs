@@ -35,8 +35,7 @@ const STYLE: &str = include_str!("html/style.css");
 /// Jobs that are shown at once; of more, the reader opens each.
 const OPEN_JOBS: usize = 6;
 
-/// A metric that is shown of each arm besides, where somebody has it: name, heading, what stands
-/// below.
+/// Another metric shown of each arm if any has it: name, heading, text below.
 type Beside = (&'static str, &'static str, &'static str);
 
 /// Those that the cells count themselves.
@@ -49,7 +48,7 @@ const BESIDES: &[Beside] = &[
     ("mean_extent_bytes", "Length of an extent", "mean"),
 ];
 
-/// Those that are counted in the kernel, where they are: the tables have their means.
+/// Those counted in the kernel: the tables have their means.
 const OF_KERNEL: &[Beside] = &[
     ("kernel_requests_per_unplug", "Requests unplugged together", "mean of an unplug"),
     ("kernel_plugged_share", "Requests from a plug", "share of those made"),
@@ -143,7 +142,6 @@ fn summary(blocks: &[Block]) -> String {
     text
 }
 
-/// What stands at both ends of a line, one after the other.
 fn heading(lines: &[String]) -> String {
     let ends = lines.iter().map(|line| {
         let parts: Vec<&str> =
@@ -306,7 +304,7 @@ fn besides(
     .drawn(numbers)
 }
 
-/// How a value of a metric is told.
+/// Returns the format of a metric's values.
 fn told(metric: &str) -> fn(f64) -> String {
     match metric {
         name if name.ends_with("_us") => figures::microseconds,

@@ -43,7 +43,6 @@ fn shown(part: &Part) -> Shown {
     })
 }
 
-/// Both tables of each job that ran.
 pub(super) fn programs(document: &Document, part: &Part) -> Vec<Block> {
     let shown_here = shown(part);
     let mut blocks = Vec::new();

@@ -142,8 +142,6 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        /// Asked the other way round it is the same with the other sign; what is added to both does
-        /// not matter.
         #[test]
         fn arm_and_base_are_treated_alike(
             rounds in prop::collection::vec((0.0..1e3f64, 0.0..1e3f64), 1..9), drift in 0.0..1e3f64, seed: u64

@@ -1,6 +1,6 @@
 //! Two series that were not taken together: two machines, two kernels, two days. Nothing pairs
-//! their rounds, so what drifted between them is in the ratio, and no number of rounds takes it
-//! out. It is told with that warning.
+//! their rounds, so drift between them is in the ratio, and no number of rounds removes it. A
+//! warning says so.
 
 use statrs::statistics::Statistics;
 

@@ -1,6 +1,5 @@
 //! From a suite's text to a suite: every name looked up, every number held against its bounds. The
-//! first thing wrong is told with its place and with what would do; nothing is taken to have been
-//! meant.
+//! first error is reported with its place and the allowed values; nothing is guessed.
 
 mod kinds;
 mod named;
@@ -295,7 +294,6 @@ impl Checker<'_> {
 }
 
 impl Cut {
-    /// Whether it is a job file's.
     #[must_use]
     pub fn is_of_job_files(&self) -> bool {
         self.workloads.iter().any(|workload| matches!(workload.kind, WorkloadKind::JobFile(_)))

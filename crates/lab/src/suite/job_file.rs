@@ -2,8 +2,8 @@
 //! and through Forebay.
 //!
 //! Each cell has an empty directory, so files a job makes go there whatever directory it names. A
-//! job that only reads, and names by an absolute path what is there, reads just that, and nothing
-//! is ever written to it.
+//! job that only reads an existing file by its absolute path reads that file, and nothing is ever
+//! written to it.
 
 use std::io::Write;
 use std::path::{Component, Path};
@@ -25,7 +25,6 @@ const ARMS: [&str; 6] =
 /// A group of a job file: jobs that start together.
 #[derive(Clone, PartialEq, Debug)]
 pub struct JobFile {
-    /// The jobs.
     pub workload: job::Workload,
     /// The text for fio, or why fio cannot do the same.
     pub text: Result<String, String>,
@@ -37,11 +36,11 @@ pub fn is_job_file(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "fio")
 }
 
-/// The suite of a job file. What differs from fio is told as `forebay run` does it.
+/// Returns the suite of a job file. Differences from fio are reported as by `forebay run`.
 ///
 /// # Errors
-/// A file that cannot be read or makes no sense, and jobs that cannot be compared, with what would
-/// do.
+///
+/// A file that cannot be read or is invalid, and jobs that cannot be compared, with a remedy.
 pub fn suite(path: &Path, tell: &mut dyn Write) -> Result<Suite, SuiteError> {
     suite_called(&path.display().to_string(), path, tell)
 }
@@ -75,7 +74,6 @@ pub fn suite_called(called: &str, path: &Path, tell: &mut dyn Write) -> Result<S
             let name = if groups == 1 { name.clone() } else { format!("{name}-{}", number + 1) };
             let jobs = &file.workload.jobs;
             let block_bytes = jobs.iter().map(|job| job.blocks.write.max()).max().unwrap_or(0);
-            // Which group of several it is.
             let names = || jobs.iter().map(|job| job.name.as_str()).collect::<Vec<_>>().join(", ");
             let title = (groups > 1).then(names);
             Ok(Workload { name, title, block_bytes, kind: WorkloadKind::JobFile(Box::new(file)) })
@@ -129,7 +127,7 @@ impl JobFile {
         let writes = workload.jobs.iter().any(|job| job.access.direction.writes());
         if !writes && there {
             workload.devices = Devices::ReadOnly;
-            // They are the user's, and fio removes them whatever its --readonly says.
+            // They are the user's, and fio removes them in spite of --readonly.
             let unlinks = workload.jobs.iter().any(|job| job.unlink == Unlink::Yes);
             let text = if unlinks {
                 let shown = outside.display();

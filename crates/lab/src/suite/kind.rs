@@ -6,24 +6,18 @@ use crate::through::Family;
 /// A kind of work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Random writes into new files.
     Files,
-    /// Requests in a closed loop.
     Requests,
     /// Jobs on files or on a device, for a time.
     Jobs,
-    /// Copies into memory.
     Copies,
     /// Threads that write files of their own once.
     Writers,
-    /// Messages to a server that sends them back.
     Echoes,
-    /// Small programs.
     Programs,
 }
 
 impl Kind {
-    /// Its word in messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

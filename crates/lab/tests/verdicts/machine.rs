@@ -65,7 +65,6 @@ impl Noise {
 /// Comparisons without an effect under one noise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Tried {
-    /// Which.
     pub(crate) noise: Noise,
     /// Comparisons.
     pub(crate) comparisons: u32,
@@ -73,7 +72,7 @@ pub(crate) struct Tried {
     pub(crate) false_verdicts: u32,
 }
 
-/// Tries every noise so often, at so many rounds, without any effect.
+/// Tries every noise `each` times without an effect.
 pub(crate) fn nothing_planted(each: u32, rounds: u32, seed: u64) -> Vec<Tried> {
     let tried = |(stream, noise): (u64, Noise)| {
         let seeds = (0..each).map(|trial| seed_of(seed, stream, trial));
@@ -86,8 +85,7 @@ pub(crate) fn nothing_planted(each: u32, rounds: u32, seed: u64) -> Vec<Tried> {
     (0..).zip(NOISES).map(tried).collect()
 }
 
-/// The verdict on the arm, where a cell of each arm would give this figure on a machine without
-/// noise and this machine has the cells of so many rounds one after the other.
+/// Returns the verdict on the arm. `figure` is the value of each arm without noise.
 pub(crate) fn verdict(
     mut machine: Machine,
     rounds: u32,
@@ -127,20 +125,19 @@ pub(crate) struct Machine {
     amount: f64,
     /// Of the cell before: a deviation, or which state it was in.
     state: f64,
-    /// The round in which it becomes another.
+    /// The round of its change.
     steps_in: u32,
 }
 
 impl Machine {
-    /// For a comparison of so many rounds.
     pub(crate) fn new(noise: Noise, rounds: u32, seed: u64) -> Self {
         let mut random = Random::stream(seed, 5);
-        // As many quiet machines as loud ones, whatever the scale.
+        // As many quiet machines as loud ones.
         let amount = 0.01 * 20f64.powf(unit(&mut random));
         Self::of(noise, amount, rounds, random)
     }
 
-    /// One whose noise is so much of its speed.
+    /// Makes a machine whose noise is this share of its speed.
     pub(crate) fn with_amount(noise: Noise, amount: f64, rounds: u32, seed: u64) -> Self {
         Self::of(noise, amount, rounds, Random::stream(seed, 5))
     }

@@ -1,4 +1,4 @@
-//! How often a difference is told where there is none, and that one of 5 % is found. All of it in
+//! How often a difference is reported where none exists, and that one of 5 % is found. All in
 //! virtual time.
 
 mod machine;
@@ -47,7 +47,7 @@ impl Clock for Told {
 const BLOCK: u32 = 4096;
 const DEPTH: u16 = 32;
 
-/// Requests a second that a device of this latency ends, so many kept in flight.
+/// Requests per second of a device of this latency, at a depth of [`DEPTH`].
 fn rate(latency: Duration) -> f64 {
     const COUNT: u32 = 2000;
     let profile = Profile { latency, ..Profile::GEN4 };

@@ -35,7 +35,6 @@ impl Workload {
     /// Makes a job for each file, with a new file in a directory of its own, made inside the clock.
     /// Each block is written once in random order; a sync at the end is inside the clock too. It is
     /// the hardest ordinary case for an allocator.
-    #[must_use]
     pub fn random_writes_into_new_files(files: u32, file_bytes: u64, block: u32) -> Self {
         let job = |number: u32| Job {
             name: format!("writer.{number}"),
@@ -52,8 +51,7 @@ impl Workload {
     }
 
     /// The same jobs, with the final length of each file told when it is opened, or not.
-    #[must_use]
-    pub fn declared(mut self, declared: Declared) -> Self {
+    pub fn declared(mut self, declared: YesNo) -> Self {
         for job in &mut self.jobs {
             job.declared = declared;
         }
@@ -63,7 +61,6 @@ impl Workload {
     /// The same jobs with every file inside the directory of their cell, wherever the job file put
     /// it, so that cells share nothing. A block device would become a file: look at
     /// [`Workload::absolute_paths`] before.
-    #[must_use]
     pub fn confined(mut self) -> Self {
         for job in &mut self.jobs {
             job.directory = None;
@@ -88,9 +85,7 @@ pub struct Job {
     pub name: String,
     /// Number of the clone within its section, from zero. Clones have different random numbers.
     pub number: u32,
-    /// Reads, writes, or both, and in what order.
     pub access: Access,
-    /// How much at a time.
     pub blocks: Blocks,
     /// Its files, relative to the directory of the cell unless absolute.
     pub files: Vec<PathBuf>,
@@ -113,18 +108,17 @@ pub struct Job {
     pub loops: u32,
     /// Whether random offsets repeat before each block had its turn.
     pub random_map: RandomMap,
-    /// When its files are made.
     pub create: Create,
     /// How a file made before the clock gets its space.
     pub fallocate: Fallocate,
     /// Whether a file to be written holds data beforehand.
-    pub overwrite: Overwrite,
+    pub overwrite: YesNo,
     /// Whether `set_len` sets the final length at the opening.
-    pub declared: Declared,
+    pub declared: YesNo,
     /// Whether cached pages of its files are dropped before the start.
-    pub invalidate: Invalidate,
+    pub invalidate: YesNo,
     /// Whether its files are removed at the end.
-    pub unlink: Unlink,
+    pub unlink: YesNo,
     /// How many operations it keeps in flight, where its way of I/O can.
     pub depth: u32,
     /// How many operations are handed over together, if not as many as there are.
@@ -148,13 +142,12 @@ pub struct Job {
     /// Ends after this time, if its work has not.
     pub runtime_us: Option<u64>,
     /// Whether it begins anew when its work is done before its time is.
-    pub time_based: TimeBased,
-    /// Slows it down.
+    pub time_based: YesNo,
     pub pace: Pace,
     /// The seed of its offsets, if not that of the cell.
     pub seed: Option<u64>,
     /// Whether what it wrote is read back at the end.
-    pub verify: VerifyJob,
+    pub verify: YesNo,
     /// The processors it runs on; all if none.
     pub cpus: Vec<u32>,
 }
@@ -181,10 +174,10 @@ impl Default for Job {
             random_map: RandomMap::EachOnce,
             create: Create::Before,
             fallocate: Fallocate::Native,
-            overwrite: Overwrite::No,
-            declared: Declared::No,
-            invalidate: Invalidate::Yes,
-            unlink: Unlink::No,
+            overwrite: YesNo::No,
+            declared: YesNo::No,
+            invalidate: YesNo::Yes,
+            unlink: YesNo::No,
             depth: 1,
             submit_batch: None,
             complete_batch: 1,
@@ -196,10 +189,10 @@ impl Default for Job {
             start_delay_us: 0,
             ramp_us: 0,
             runtime_us: None,
-            time_based: TimeBased::No,
+            time_based: YesNo::No,
             pace: Pace::default(),
             seed: None,
-            verify: VerifyJob::No,
+            verify: YesNo::No,
             cpus: Vec::new(),
         }
     }
@@ -222,12 +215,10 @@ pub enum Direction {
 }
 
 impl Direction {
-    #[must_use]
     pub fn reads(self) -> bool {
         !matches!(self, Direction::Write)
     }
 
-    #[must_use]
     pub fn writes(self) -> bool {
         !matches!(self, Direction::Read)
     }
@@ -239,14 +230,12 @@ pub enum Order {
     Random,
 }
 
-/// How much at a time.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Blocks {
     pub read: BlockSize,
     pub write: BlockSize,
 }
 
-/// How much at a time, in one direction.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum BlockSize {
     Fixed(u32),
@@ -255,11 +244,9 @@ pub enum BlockSize {
         min: u32,
         max: u32,
     },
-    /// Sizes by their share.
     Split(Vec<SizeShare>),
 }
 
-/// One size of a mix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SizeShare {
     pub bytes: u32,
@@ -269,7 +256,6 @@ pub struct SizeShare {
 
 impl BlockSize {
     /// The least of them: what offsets are aligned to.
-    #[must_use]
     pub fn min(&self) -> u32 {
         match self {
             BlockSize::Fixed(bytes) => *bytes,
@@ -279,7 +265,6 @@ impl BlockSize {
     }
 
     /// The most of them: what a buffer holds.
-    #[must_use]
     pub fn max(&self) -> u32 {
         match self {
             BlockSize::Fixed(bytes) => *bytes,
@@ -297,7 +282,6 @@ pub enum Amount {
     Percent(u8),
 }
 
-/// How long each file is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum FileSize {
     Fixed(u64),
@@ -319,9 +303,7 @@ pub enum NextFile {
 /// How slow it has to be. Zero is no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Pace {
-    /// Reads, at most.
     pub read: Rate,
-    /// Writes, at most.
     pub write: Rate,
     /// Length of a pause.
     pub think_us: u64,
@@ -332,10 +314,14 @@ pub struct Pace {
 /// Limits of one direction; zero is no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Rate {
-    /// Bytes in a second.
     pub bytes_per_s: u64,
-    /// Operations in a second.
     pub operations_per_s: u64,
+}
+
+impl From<bool> for YesNo {
+    fn from(yes: bool) -> Self {
+        if yes { Self::Yes } else { Self::No }
+    }
 }
 
 macro_rules! choices {
@@ -347,6 +333,8 @@ macro_rules! choices {
 }
 
 choices! {
+    YesNo { No, Yes }
+
     /// Whether random offsets repeat before each block had its turn.
     RandomMap {
         /// Each block exactly once in a pass, in a pseudo-random permutation.
@@ -355,7 +343,6 @@ choices! {
         WithReplacement,
     }
 
-    /// When a file is made.
     Create {
         /// Before the clock starts.
         Before,
@@ -375,34 +362,6 @@ choices! {
         Truncate,
     }
 
-    /// Whether a file to be written holds data beforehand.
-    Overwrite {
-        No,
-        /// It is filled before the clock starts.
-        Yes,
-    }
-
-    /// Whether the final length of a file is set when it is opened.
-    Declared {
-        /// No: it grows.
-        No,
-        /// Yes, by setting its length.
-        Yes,
-    }
-
-    /// Whether cached pages of a job's files are dropped before the start.
-    Invalidate {
-        No,
-        Yes,
-    }
-
-    /// Whether a job's files are removed at the end.
-    Unlink {
-        No,
-        Yes,
-    }
-
-    /// The way of I/O a job asks for.
     IoEngine {
         /// One call at a time: `pread`, `pwrite` and their relatives.
         Calls,
@@ -411,7 +370,6 @@ choices! {
         Null,
     }
 
-    /// Through the page cache or not.
     Caching {
         Buffered,
         /// Past it: `O_DIRECT`.
@@ -426,20 +384,6 @@ choices! {
         All,
     }
 
-    /// Whether a job begins anew when its work is done before its time is.
-    TimeBased {
-        No,
-        /// It goes on until its time is over.
-        Yes,
-    }
-
-    /// Whether what a job wrote is read back at the end.
-    VerifyJob {
-        /// Only if the cell says so.
-        No,
-        /// In any case.
-        Yes,
-    }
 }
 
 #[cfg(test)]
@@ -449,7 +393,7 @@ mod tests {
     #[test]
     fn new_files_have_directories_of_their_own_and_a_sync_at_the_end() {
         let workload =
-            Workload::random_writes_into_new_files(12, 24 << 20, 4096).declared(Declared::Yes);
+            Workload::random_writes_into_new_files(12, 24 << 20, 4096).declared(YesNo::Yes);
         assert_eq!(workload.jobs.len(), 12);
         let mut directories: Vec<_> =
             workload.jobs.iter().map(|job| job.files[0].parent().unwrap()).collect();
@@ -458,7 +402,7 @@ mod tests {
         for job in &workload.jobs {
             assert_eq!(job.create, Create::OnOpen);
             assert_eq!(job.final_sync, FinalSync::All);
-            assert_eq!(job.declared, Declared::Yes);
+            assert_eq!(job.declared, YesNo::Yes);
             assert_eq!(job.random_map, RandomMap::EachOnce);
         }
         assert_eq!(workload.absolute_paths().count(), 0);

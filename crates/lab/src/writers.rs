@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::arm::Arm;
 use crate::cell::DEVICE_TO_COME;
 use crate::job::{
-    Access, Amount, BlockSize, Blocks, Caching, Create, Declared, Devices, Direction, Fallocate,
-    FinalSync, IoEngine, Job, Order, Overwrite, Workload,
+    Access, Amount, BlockSize, Blocks, Caching, Create, Devices, Direction, Fallocate, FinalSync,
+    IoEngine, Job, Order, Workload,
 };
 
 /// Bytes of a write of the arms that write in large pieces; less where a thread writes no multiple
@@ -59,7 +59,6 @@ pub enum Layout {
 }
 
 impl Layout {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Layout::New => "new",
@@ -71,15 +70,12 @@ impl Layout {
 }
 
 impl Writers {
-    /// All files.
-    #[must_use]
     pub fn files(&self) -> u32 {
         self.threads * self.files_each
     }
 
     /// The jobs of one cell. An arm of the raw device writes to one that is named when the cell gets
     /// its place.
-    #[must_use]
     pub fn workload(&self, arm: Arm, layout: Layout, file_bytes: u64) -> Workload {
         let each = file_bytes * u64::from(self.files_each);
         let large = matches!(arm, Arm::RawDevice1m | Arm::KernelDirect1m);
@@ -107,8 +103,8 @@ impl Writers {
                 } else {
                     Fallocate::Native
                 },
-                overwrite: if layout == Layout::Written { Overwrite::Yes } else { Overwrite::No },
-                declared: if arm == Arm::ForebayDeclared { Declared::Yes } else { Declared::No },
+                overwrite: (layout == Layout::Written).into(),
+                declared: (arm == Arm::ForebayDeclared).into(),
                 depth: match (large, direct) {
                     (true, _) => LARGE_DEPTH,
                     (false, true) => self.direct_depth,
@@ -145,6 +141,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::job::YesNo;
 
     fn writers() -> Writers {
         Writers {
@@ -183,7 +180,7 @@ mod tests {
         assert_eq!(job(Layout::Unwritten).fallocate, Fallocate::Native);
         assert_eq!(
             (job(Layout::Written).overwrite, job(Layout::Unwritten).overwrite),
-            (Overwrite::Yes, Overwrite::No)
+            (YesNo::Yes, YesNo::No)
         );
     }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::fio_program::filename;
 use crate::job::{
     Access, Amount, BlockSize, Blocks, Caching, Devices, Direction, Fallocate, FinalSync, IoEngine,
-    Job, Order, Overwrite, RandomMap, TimeBased, Workload,
+    Job, Order, RandomMap, Workload, YesNo,
 };
 use crate::request::{DATA_FILE, Operation};
 
@@ -34,7 +34,6 @@ pub struct Load {
 
 impl Load {
     /// Of this share of the full sizes and times.
-    #[must_use]
     pub fn scaled(scale: f64) -> Self {
         let large = u64::from(LARGE);
         let file_bytes = (FILE_BYTES as f64 * scale) as u64 / large * large;
@@ -52,14 +51,11 @@ pub struct Shape {
     /// Through the page cache or past it.
     pub caching: Caching,
     pub operation: Operation,
-    /// Bytes of each.
     pub block_bytes: u32,
-    /// Operations in flight.
     pub depth: u32,
 }
 
 /// All of them, in the order of the table.
-#[must_use]
 pub fn shapes() -> Vec<Shape> {
     let mut shapes = Vec::new();
     for caching in [Caching::Direct, Caching::Buffered] {
@@ -76,7 +72,6 @@ pub fn shapes() -> Vec<Shape> {
 
 impl Shape {
     /// Its name, in files and tables.
-    #[must_use]
     pub fn name(&self) -> String {
         let caching = if self.is_direct() { "direct" } else { "buffered" };
         format!("{caching} {} {}k {}", self.direction(), self.block_bytes >> 10, self.depth)
@@ -95,8 +90,6 @@ impl Shape {
         self.depth > 1
     }
 
-    /// Whether it goes past the page cache.
-    #[must_use]
     pub fn is_direct(&self) -> bool {
         self.caching == Caching::Direct
     }
@@ -109,9 +102,9 @@ impl Shape {
             Operation::Write => Direction::Write,
         };
         let (random_map, time_based) = if self.is_direct() {
-            (RandomMap::WithReplacement, TimeBased::Yes)
+            (RandomMap::WithReplacement, YesNo::Yes)
         } else {
-            (RandomMap::EachOnce, TimeBased::No)
+            (RandomMap::EachOnce, YesNo::No)
         };
         let job = Job {
             name: "check".into(),
@@ -122,7 +115,7 @@ impl Shape {
             random_map,
             time_based,
             runtime_us: Some(load.runtime_us()),
-            overwrite: Overwrite::Yes,
+            overwrite: YesNo::Yes,
             fallocate: Fallocate::None,
             depth: self.depth,
             io_engine: if self.is_over_a_ring() { IoEngine::Ring } else { IoEngine::Calls },
@@ -204,7 +197,7 @@ mod tests {
             has(format!("--iodepth={}", job.depth));
             has(format!("--direct={}", u8::from(job.caching == Caching::Direct)));
             has(format!("--bs={}", job.blocks.read.max()));
-            has(format!("--time_based={}", u8::from(job.time_based == TimeBased::Yes)));
+            has(format!("--time_based={}", u8::from(job.time_based == YesNo::Yes)));
             has(format!(
                 "--norandommap={}",
                 u8::from(job.random_map == RandomMap::WithReplacement)

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::value::{Value, ValueError};
-use crate::job::{Access, Amount, Caching, Direction, Job, Order, TimeBased, VerifyJob};
+use crate::job::{Access, Amount, Caching, Direction, Job, Order, YesNo};
 
 /// A section's options so far.
 #[derive(Clone, Debug)]
@@ -102,12 +102,9 @@ impl Draft {
             _ => Caching::Buffered,
         };
         self.job.access = self.access();
-        self.job.verify = if self.verify && self.do_verify && self.job.access.direction.writes() {
-            VerifyJob::Yes
-        } else {
-            VerifyJob::No
-        };
-        if self.job.time_based == TimeBased::Yes && self.job.runtime_us.is_none() {
+        self.job.verify =
+            (self.verify && self.do_verify && self.job.access.direction.writes()).into();
+        if self.job.time_based == YesNo::Yes && self.job.runtime_us.is_none() {
             return Err("time_based needs a runtime=".into());
         }
         if self.job.size == Some(Amount::Bytes(0)) && self.job.file_size.is_none() {
@@ -222,7 +219,7 @@ mod tests {
         let both = Draft { direct: true, uncached: true, ..Draft::default() };
         assert!(both.finish("w").unwrap_err().contains("exclude"));
         let mut endless = Draft::default();
-        endless.job.time_based = TimeBased::Yes;
+        endless.job.time_based = YesNo::Yes;
         assert!(endless.finish("w").unwrap_err().contains("runtime"));
     }
 

@@ -24,7 +24,7 @@ use crate::arm::Arm;
 use crate::batching;
 use crate::cell::{CellResult, CellSpec};
 use crate::detail::{Detail, Flow, Latency, ProcessUse};
-use crate::job::{IoEngine, Overwrite};
+use crate::job::{IoEngine, YesNo};
 
 type Metrics = BTreeMap<String, f64>;
 
@@ -202,7 +202,7 @@ fn memory(metrics: &mut Metrics, conducted: &Conducted) {
 
 /// Over the files the cell wrote into new space; a file written over keeps the layout it had.
 fn layout(metrics: &mut Metrics, plans: &[JobPlan]) {
-    let plans = plans.iter().filter(|plan| plan.writes() && plan.job.overwrite == Overwrite::No);
+    let plans = plans.iter().filter(|plan| plan.writes() && plan.job.overwrite == YesNo::No);
     let mut files: Vec<_> = plans.flat_map(|plan| &plan.files).collect();
     files.retain(|file| file.kind == FileKind::Regular);
     files.sort_by(|one, other| one.path.cmp(&other.path));

@@ -19,9 +19,7 @@ use super::content::Content;
 use super::guard;
 use super::sequence::{Range, Sequence};
 use crate::cell::Verify;
-use crate::job::{
-    Amount, Create, Devices, Fallocate, FileSize, Invalidate, Job, Overwrite, Workload,
-};
+use crate::job::{Amount, Create, Devices, Fallocate, FileSize, Job, Workload, YesNo};
 use forebay_block::random::{Random, fold};
 
 /// A job with everything known that its thread needs.
@@ -95,7 +93,7 @@ pub(crate) fn resolve(
 /// Files that are only read must exist and be long enough: else they would be made or filled.
 fn refuse_to_write(plan: &JobPlan) -> Result<(), CellError> {
     let name = &plan.job.name;
-    if plan.writes() || plan.job.overwrite == Overwrite::Yes {
+    if plan.writes() || plan.job.overwrite == YesNo::Yes {
         return Err(CellError::invalid(format!(
             "job {name}: it writes, and its files are only to be read"
         )));
@@ -193,7 +191,7 @@ fn refuse_without_space(plans: &[JobPlan]) -> Result<(), CellError> {
 
 /// Whether a job's files hold data before the clock starts.
 pub(crate) fn is_filled(job: &Job) -> bool {
-    job.access.direction.reads() || job.overwrite == Overwrite::Yes
+    job.access.direction.reads() || job.overwrite == YesNo::Yes
 }
 
 struct Ground<'a> {
@@ -399,7 +397,7 @@ fn give_space(handle: &File, fallocate_as: Fallocate, file: &FilePlan) -> Result
 }
 
 fn drop_cached(job: &Job, path: &Path) -> Result<(), CellError> {
-    if job.invalidate == Invalidate::No {
+    if job.invalidate == YesNo::No {
         return Ok(());
     }
     let failed = |error| CellError::io("could not drop what is cached of it", path, &error);

@@ -46,7 +46,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
 use crate::cell::{Cell, CellResult, CellSpec, SyncProbe, Verify};
-use crate::job::{Devices, Unlink, VerifyJob, Workload};
+use crate::job::{Devices, Workload, YesNo};
 use conduct::Conducted;
 use layout::{Filling, JobPlan};
 use verify::Issued;
@@ -144,7 +144,7 @@ pub fn check_target(path: &Path) -> Result<(), CellError> {
 /// Removes the regular files of the jobs with `unlink=1`, and nothing else.
 pub fn remove_unlinked(workload: &Workload, directory: &Path) -> Result<(), CellError> {
     let unlinked =
-        workload.jobs.iter().filter(|job| job.unlink == Unlink::Yes).flat_map(|job| &job.files);
+        workload.jobs.iter().filter(|job| job.unlink == YesNo::Yes).flat_map(|job| &job.files);
     let paths: BTreeSet<_> = unlinked.map(|name| directory.join(name)).collect();
     for path in paths.iter().filter(|path| path.is_file()) {
         std::fs::remove_file(path)
@@ -184,7 +184,7 @@ fn check_data(
 
 /// Whether what a job wrote is read back and compared.
 fn is_verified(spec: &CellSpec, plan: &JobPlan) -> bool {
-    spec.verify == Verify::After || plan.job.verify == VerifyJob::Yes
+    spec.verify == Verify::After || plan.job.verify == YesNo::Yes
 }
 
 /// Returns the note on verified bytes.

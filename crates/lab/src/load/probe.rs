@@ -19,7 +19,7 @@ use super::lane::Lane;
 use super::layout::JobPlan;
 use super::sequence::{Kind, Operation};
 use crate::cell::SyncProbe;
-use crate::job::{Access, Amount, Direction, FinalSync, Job, Order, Overwrite};
+use crate::job::{Access, Amount, Direction, FinalSync, Job, Order, YesNo};
 
 const EVERY: Duration = Duration::from_millis(10);
 const BLOCK: u32 = 4096;
@@ -35,7 +35,7 @@ pub(crate) fn job() -> Job {
         access: Access { direction: Direction::Write, order: Order::Sequential },
         files: vec![PathBuf::from(FILE_NAME)],
         size: Some(Amount::Bytes(LENGTH)),
-        overwrite: Overwrite::Yes,
+        overwrite: YesNo::Yes,
         ..Job::default()
     }
 }

@@ -5,12 +5,11 @@
 //! written. A *pass* is once through the range of every file; `loops`, `io_size` and `time_based`
 //! ask for more passes, each in another random order.
 
-use crate::job::{BlockSize, Direction, Job, NextFile, Order, RandomMap, TimeBased};
+use crate::job::{BlockSize, Direction, Job, NextFile, Order, RandomMap, YesNo};
 
 use super::shuffle::Permutation;
 use forebay_block::random::{Random, fold};
 
-/// One read or write of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Operation {
     pub(crate) kind: Kind,
@@ -34,7 +33,6 @@ pub(crate) struct Range {
     pub(crate) length: u64,
 }
 
-/// The operations of one job.
 #[derive(Clone, Debug)]
 pub(crate) struct Sequence {
     direction: Direction,
@@ -79,8 +77,8 @@ impl Sequence {
             pass: 0,
             random: Random::new(fold(seed, 1)),
             bytes_left: match job.time_based {
-                TimeBased::Yes => u64::MAX,
-                TimeBased::No => pass_bytes.saturating_mul(u64::from(job.loops)),
+                YesNo::Yes => u64::MAX,
+                YesNo::No => pass_bytes.saturating_mul(u64::from(job.loops)),
             },
             operations_left: job.operations.unwrap_or(u64::MAX),
         };
@@ -344,7 +342,7 @@ mod tests {
         let base = job(Direction::Write, Order::Sequential, BlockSize::Fixed(4096));
         let range = [Range { start: 0, length: 10 * 4096 }];
         assert_eq!(all(&Job { operations: Some(3), ..base.clone() }, &range).len(), 3);
-        let mut endless = Sequence::new(&Job { time_based: TimeBased::Yes, ..base }, &range, 1, 0);
+        let mut endless = Sequence::new(&Job { time_based: YesNo::Yes, ..base }, &range, 1, 0);
         assert!((0..1000).all(|_| endless.next().is_some()));
         assert_eq!(endless.pass, 99);
     }

@@ -11,7 +11,7 @@ use std::path::{Component, Path};
 use super::own::job_file_engines;
 use super::{Arm, Base, Cut, Form, Part, Suite, SuiteError, TableKind, Workload, WorkloadKind};
 use crate::fio::Leniency;
-use crate::job::{self, Amount, Devices, Unlink};
+use crate::job::{self, Amount, Devices, YesNo};
 use crate::run;
 use crate::target::Target;
 
@@ -30,8 +30,6 @@ pub struct JobFile {
     pub text: Result<String, String>,
 }
 
-/// Whether a path is that of a job file.
-#[must_use]
 pub fn is_job_file(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "fio")
 }
@@ -128,14 +126,14 @@ impl JobFile {
         if !writes && there {
             workload.devices = Devices::ReadOnly;
             // They are the user's, and fio removes them in spite of --readonly.
-            let unlinks = workload.jobs.iter().any(|job| job.unlink == Unlink::Yes);
+            let unlinks = workload.jobs.iter().any(|job| job.unlink == YesNo::Yes);
             let text = if unlinks {
                 let shown = outside.display();
                 Err(format!("it would remove {shown} (leave unlink=1 out of the file)"))
             } else {
                 text
             };
-            workload.jobs.iter_mut().for_each(|job| job.unlink = Unlink::No);
+            workload.jobs.iter_mut().for_each(|job| job.unlink = YesNo::No);
             return Ok(Self { workload, text });
         }
         if workload.absolute_paths().any(|path| crate::load::is_block_device(path)) {
@@ -168,7 +166,7 @@ impl JobFile {
             job.files = vec![target.path().to_owned()];
             job.directory = None;
             job.file_size = None;
-            job.unlink = Unlink::No;
+            job.unlink = YesNo::No;
         }
         workload.devices = Devices::ReadOnly;
         Ok(Self { workload, text: Err("its job file names other files than --target".to_owned()) })
@@ -242,7 +240,7 @@ mod tests {
         let (_directory, suite) = read("[a]\nrw=read\nfilename=HERE/there\nunlink=1\n").unwrap();
         let file = &files(&suite)[0];
         assert_eq!(file.workload.devices, Devices::ReadOnly);
-        assert_eq!(file.workload.jobs[0].unlink, Unlink::No);
+        assert_eq!(file.workload.jobs[0].unlink, YesNo::No);
         let refused = file.text.as_ref().unwrap_err();
         assert!(
             refused.contains("would remove") && refused.contains("leave unlink=1 out"),
@@ -303,7 +301,7 @@ mod tests {
             on.workload
                 .jobs
                 .iter()
-                .all(|job| job.files == [expected.clone()] && job.unlink == Unlink::No)
+                .all(|job| job.files == [expected.clone()] && job.unlink == YesNo::No)
         );
         assert_eq!((on.workload.devices, on.workload.file_bytes()), (Devices::ReadOnly, 0));
         let (directory, suite) = read("[a]\nrw=randread\nsize=128k\n").unwrap();

@@ -57,7 +57,6 @@ impl Bundle {
         Ok(Self { directory: directory.to_owned() })
     }
 
-    #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -98,7 +97,6 @@ pub fn write_fio_files(document: &Document, directory: &Path) -> io::Result<()> 
 }
 
 /// The document a path names: itself, or that of a bundle.
-#[must_use]
 pub fn document_in(path: &Path) -> PathBuf {
     if path.is_dir() { path.join(RESULT) } else { path.to_owned() }
 }

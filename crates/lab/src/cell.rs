@@ -46,7 +46,6 @@ pub struct FioCell {
 impl Cell {
     /// Where its I/O goes: a block device, a file that is there and only read, or the directory its
     /// files are in. None if it does none.
-    #[must_use]
     pub fn works_on(&self) -> Option<&Path> {
         match self {
             Cell::Jobs(spec) => Some(outside(&spec.workload).unwrap_or(&spec.directory)),
@@ -59,7 +58,6 @@ impl Cell {
     }
 
     /// Whether it may do some of it through io_uring.
-    #[must_use]
     pub fn may_use_ring(&self) -> bool {
         match self {
             Cell::Jobs(spec) => match spec.arm {
@@ -80,7 +78,6 @@ impl Cell {
 
 /// Returns the block device, or the existing file, that jobs work on outside the directory of their
 /// cell.
-#[must_use]
 pub fn outside(workload: &Workload) -> Option<&Path> {
     let only_read = workload.devices == Devices::ReadOnly;
     workload.absolute_paths().find(|path| only_read || is_block_device(path)).map(PathBuf::as_path)
@@ -122,7 +119,6 @@ pub enum SyncProbe {
     Off,
     /// Every 10 ms.
     On,
-    /// One after the other.
     Always,
 }
 

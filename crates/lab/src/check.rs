@@ -31,7 +31,6 @@ pub struct Ground<'a> {
     pub stop: &'a Stop,
     /// The longest wait for quiet between two cells.
     pub quiet_within: Duration,
-    /// Rounds.
     pub rounds: u32,
     /// Share of the full sizes and times; above 0, at most 1.
     pub scale: f64,
@@ -60,7 +59,6 @@ impl Ground<'_> {
         }
     }
 
-    /// Waits until nothing moves that the next cell would suffer from.
     fn settle(&self) -> Result<(), CheckError> {
         match settle(self.scratch.directory(), self.quiet_within, self.stop) {
             Ok(Settled::Quiet | Settled::StillBusy) => Ok(()),

@@ -120,13 +120,11 @@ pub fn run_watched_in_child_of(
 }
 
 /// For `main`: whether the arguments ask for a cell.
-#[must_use]
 pub fn is_cell(mut arguments: impl Iterator<Item = OsString>) -> bool {
     arguments.nth(1).is_some_and(|first| first == CELL_ARGUMENT)
 }
 
 /// Runs the cell that the program was started for; see [`is_cell`].
-#[must_use]
 pub fn cell_main() -> ExitCode {
     let parent = getppid();
     let _ = set_parent_process_death_signal(Some(Signal::KILL));

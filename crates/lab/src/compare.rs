@@ -60,7 +60,6 @@ pub struct Setting<'a> {
     /// Where cells run that say so themselves; everywhere if none. The others are placed by the
     /// runner.
     pub processors: &'a [u32],
-    /// The machine's settings that this comparison has locked.
     pub claim: &'a Claim,
     /// Limit of the bytes written by all parts together.
     pub writes: &'a Writes,

@@ -15,10 +15,8 @@ pub use holds::Holds;
 /// How a cell went.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Detail {
-    /// Its reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read: Option<Flow>,
-    /// Its writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write: Option<Flow>,
     pub usage: ProcessUse,
@@ -31,7 +29,6 @@ pub struct Detail {
     pub holds: Holds,
 }
 
-/// Operations of one direction.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Flow {
     /// How many ended.
@@ -55,7 +52,6 @@ pub struct Latency {
     pub least_ns: u64,
     /// The longest.
     pub most_ns: u64,
-    /// The mean.
     pub mean_ns: f64,
     /// The standard deviation.
     pub stddev_ns: f64,
@@ -86,7 +82,6 @@ impl Detail {
 
 impl Latency {
     /// Of a histogram in nanoseconds.
-    #[must_use]
     pub fn of(histogram: &Histogram<u64>) -> Self {
         if histogram.is_empty() {
             return Self::default();

@@ -154,13 +154,11 @@ impl Strength {
 impl Report {
     /// The report as text of 72 columns, problems first. Words that cannot be broken, such as
     /// paths, may be longer.
-    #[must_use]
     pub fn text(&self, verbosity: Verbosity) -> String {
         text::text(self, verbosity)
     }
 
     /// As JSON, with a line end.
-    #[must_use]
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("words and numbers become JSON") + "\n"
     }

@@ -11,10 +11,8 @@ use serde::{Deserialize, Serialize};
 /// Most connections of one cell: each takes two descriptors.
 pub const MOST_CONNECTIONS: u32 = 10_000;
 
-/// Most messages on each.
 pub const MOST_IN_FLIGHT: u32 = 1024;
 
-/// Most bytes of a message.
 pub const MOST_MESSAGE_BYTES: u32 = 16 << 20;
 
 /// Most bytes on their way at once, of all connections: the client holds what the sockets do not
@@ -31,7 +29,6 @@ pub struct EchoCell {
     /// Order within a pass, for ways that have a choice.
     pub order: WorkOrder,
     pub load: EchoLoad,
-    /// How long is counted, in seconds.
     pub seconds: f64,
     pub seed: u64,
     /// Where the socket of a Unix connection is: an existing directory.
@@ -45,11 +42,8 @@ pub struct EchoCell {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EchoLoad {
-    /// Connections; one at least.
     pub connections: u32,
-    /// Messages on each; one at least.
     pub in_flight: u32,
-    /// Bytes of a message; one at least.
     #[serde(rename = "bytes")]
     pub message_bytes: u32,
     /// When a connection sends again.
@@ -75,7 +69,6 @@ pub enum EchoWay {
 }
 
 impl EchoWay {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             EchoWay::Ring => "echo-ring",
@@ -86,7 +79,6 @@ impl EchoWay {
     }
 
     /// Whether the order of a pass can be chosen.
-    #[must_use]
     pub fn has_order(self) -> bool {
         matches!(self, EchoWay::Ring | EchoWay::Epoll)
     }
@@ -107,7 +99,6 @@ impl WorkOrder {
     /// Those there are, for a message.
     pub const CHOICES: &'static str = "fifo, lifo";
 
-    #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         match name {
             "fifo" => Some(Self::Fifo),

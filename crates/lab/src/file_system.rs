@@ -173,12 +173,10 @@ impl FileSystem {
         Ok(self.ground.path())
     }
 
-    #[must_use]
     pub fn made(&self) -> &Made {
         &self.made
     }
 
-    #[must_use]
     pub fn storage(&self) -> &Storage {
         &self.storage
     }

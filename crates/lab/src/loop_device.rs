@@ -79,7 +79,6 @@ impl LoopDevice {
         Err(io::ErrorKind::ResourceBusy.into())
     }
 
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }

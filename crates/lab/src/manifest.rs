@@ -39,7 +39,6 @@ pub struct Manifest {
     pub machine: Machine,
     /// I/O engine that Forebay uses here, and its limits.
     pub engine: String,
-    /// Where the files were.
     pub storage: Storage,
     /// Whether the file system was made for this, or in use before.
     #[serde(default)]
@@ -88,7 +87,6 @@ pub struct ArmLeftOut {
 impl Manifest {
     /// Gathers the facts known beforehand, for files in `directory`. None is secret: no
     /// environment, no names of machines or users.
-    #[must_use]
     pub fn gather(directory: &Path) -> Self {
         let storage = Storage::of(directory).looked_into();
         let ground = match storage.used_percent() {
@@ -108,7 +106,6 @@ impl Manifest {
 }
 
 /// Name of this machine. Recorded only if the user wants it.
-#[must_use]
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

@@ -101,7 +101,6 @@ pub fn all() -> impl Iterator<Item = &'static Metric> {
     METRICS.iter().chain(Probe::metrics())
 }
 
-#[must_use]
 pub fn find(name: &str) -> Option<&'static Metric> {
     all().find(|metric| metric.name == name)
 }

@@ -3,7 +3,6 @@
 use strsim::osa_distance;
 
 /// Returns the nearest of `known`, if near enough.
-#[must_use]
 pub fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // A long text is none of them, and comparing it is slow.
     const LONGEST: usize = 64;

@@ -42,7 +42,6 @@ const LOOK_FOR_STOP: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Debug)]
 pub struct Netbench {
-    /// Connections, messages, sizes.
     pub load: EchoLoad,
     pub ends: Ends,
     /// How long; a server that is alone serves until it is ended, if none.

@@ -55,9 +55,7 @@ pub struct Wish<'a> {
     pub scale: Option<f64>,
     /// Rounds, where the user says so.
     pub rounds: Option<u32>,
-    /// Most time for the part.
     pub time_limit: Option<Duration>,
-    /// Seed.
     pub seed: u64,
     /// Free bytes of the file system.
     pub free_bytes: u64,
@@ -92,11 +90,9 @@ pub struct Plan {
     pub target: Option<Target>,
     /// How much each cell does, if all do the same.
     pub each: Option<Each>,
-    /// Rounds.
     pub rounds: u32,
     /// Of the order, the offsets and the intervals.
     pub seed: u64,
-    /// Most time for all of it.
     pub time_limit: Option<Duration>,
     /// Pairs that are compared besides those with the base.
     pub also: Vec<Pair>,
@@ -112,14 +108,12 @@ pub struct Plan {
 pub struct Job {
     pub name: String,
     pub title: String,
-    /// The workload's name.
     pub workload: String,
     pub place: Option<(RequestDevice, u32)>,
     /// Its arms, in the order of the table.
     pub arms: Vec<PlannedArm>,
 }
 
-/// An arm in one job.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PlannedArm {
     pub name: String,
@@ -135,7 +129,6 @@ pub struct PlannedArm {
 
 impl PlannedArm {
     /// Returns the settings of the machine that hold while it works. The user's replace the others.
-    #[must_use]
     pub fn settings_of_machine(&self) -> Vec<Tuning> {
         joined(&self.tunings, &self.needs)
     }
@@ -181,7 +174,6 @@ pub enum PlanError {
 }
 
 /// The name of the arm that is the other one once more: what differs between them is noise.
-#[must_use]
 pub fn again(arm: &str) -> String {
     format!("{arm}-again")
 }
@@ -244,7 +236,6 @@ impl Plan {
     /// for a verdict, so a first one that paid for that would cost more than these cells, which
     /// together take less time than a round. Programs have none: their cells share only the file
     /// that they read, and there are many parts.
-    #[must_use]
     pub fn arms_to_warm_up(&self) -> Vec<PlannedArm> {
         let (mut arms, mut seen): (Vec<PlannedArm>, Vec<&str>) = (Vec::new(), Vec::new());
         let all = || self.arms();
@@ -265,7 +256,6 @@ impl Plan {
     }
 
     /// Returns the arms of a round in the order in which they run.
-    #[must_use]
     pub fn order(&self, round: u32) -> Vec<Turn> {
         let mut jobs: Vec<usize> = (0..self.jobs.len()).collect();
         let mut random = Random::stream(self.seed, u64::from(round) << 8);
@@ -279,31 +269,26 @@ impl Plan {
         turns
     }
 
-    #[must_use]
     pub fn arm(&self, turn: Turn) -> &PlannedArm {
         &self.jobs[turn.job].arms[turn.arm]
     }
 
     /// Seed for the offsets and data of a round: the same in all its arms, another in every round.
-    #[must_use]
     pub fn cell_seed(&self, round: u32) -> u64 {
         Random::stream(self.seed, (u64::from(round) << 8) | 1).draw()
     }
 
-    #[must_use]
     pub fn cells_in_a_round(&self) -> u64 {
         self.jobs.iter().map(|job| job.arms.len() as u64).sum()
     }
 
     /// Cells that count.
-    #[must_use]
     pub fn cells(&self) -> u64 {
         u64::from(self.rounds) * self.cells_in_a_round()
     }
 
     /// Bytes of memory for data of a bounded arm, where any of its cells says that: the most of
     /// them.
-    #[must_use]
     pub fn budget_bytes(&self) -> Option<u64> {
         let arms = self.arms();
         arms.filter_map(|arm| arm.cell.budget_bytes()).max()
@@ -311,7 +296,6 @@ impl Plan {
 
     /// Bytes of data written at most, files that are laid out and the warm-up included, where that
     /// is fixed: jobs for a time write what they can. (The sync probe adds 0.4 MB/s beside it.)
-    #[must_use]
     pub fn most_written_bytes(&self) -> u64 {
         let arms = self.arms();
         let round: u64 = arms.map(|arm| arm.cell.fixed_bytes()).sum();
@@ -321,25 +305,21 @@ impl Plan {
     }
 
     /// Bytes of the device that its cells share, where any works on one.
-    #[must_use]
     pub fn device_bytes(&self) -> Option<u64> {
         self.arms().filter_map(|arm| arm.cell.device_bytes()).max()
     }
 
     /// Whether some of its cells write as much as they can in a time.
-    #[must_use]
     pub fn writes_for_a_time(&self) -> bool {
         self.arms().any(|arm| arm.cell.writes_for_a_time())
     }
 
     /// Whether each cell writes a fixed number of bytes, so that its speed predicts the total time.
-    #[must_use]
     pub fn writes_so_much(&self) -> bool {
         self.arms().any(|arm| arm.cell.written_bytes() > 0)
     }
 
     /// Expected time on a disk of this speed; zero for unknown parts.
-    #[must_use]
     pub fn expected(&self, bytes_per_s: Option<f64>) -> Duration {
         let speed = bytes_per_s.filter(|speed| *speed >= 1.0).unwrap_or(ASSUMED_BYTES_PER_S);
         let writing = self.most_written_bytes() as f64 / speed;
@@ -358,7 +338,6 @@ impl Plan {
     }
 
     /// Describes the plan in full, one sentence a line.
-    #[must_use]
     pub fn announcement(&self) -> Vec<String> {
         let rounds = counted(self.rounds.into(), "round");
         let mut lines = match self.size {
@@ -458,14 +437,12 @@ pub struct Turn {
 }
 
 /// A number with its noun, in the plural unless it is 1.
-#[must_use]
 pub fn counted(number: u64, noun: &str) -> String {
     let ending = if number == 1 { "" } else { "s" };
     format!("{number} {noun}{ending}")
 }
 
 /// A duration in seconds, minutes or hours.
-#[must_use]
 pub fn spoken(duration: Duration) -> String {
     match duration.as_secs() {
         seconds @ 0..100 => format!("{} s", seconds.max(1)),
@@ -475,7 +452,6 @@ pub fn spoken(duration: Duration) -> String {
 }
 
 /// A seed nobody chose: short enough to be typed.
-#[must_use]
 pub fn fresh_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish() & 0xffff_ffff

@@ -7,7 +7,6 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// Why processors cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessorsError {
-    /// It is no list.
     #[error("{0}: not a list of processors; use a form like 0-3,6")]
     List(String),
     /// This process may not run there.

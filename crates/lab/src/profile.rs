@@ -62,7 +62,6 @@ pub fn check() -> Result<(), String> {
 
 impl Profile {
     /// A name of letters, digits, dots, dashes and underscores alone.
-    #[must_use]
     pub fn new(directory: PathBuf, name: &str) -> Self {
         let allowed = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
         let name = name.chars().map(|letter| if allowed(letter) { letter } else { '_' }).collect();

@@ -47,12 +47,9 @@ pub struct Left {
     pub cells: u64,
 }
 
-/// How fast a cell was.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Speed {
-    /// Bytes a second.
     Bytes(f64),
-    /// Operations a second.
     Operations(f64),
 }
 
@@ -73,7 +70,6 @@ enum Show {
 }
 
 /// The line of one question: its number and title, and the rounds, runs and time it takes.
-#[must_use]
 pub fn heading(plan: &Plan, (number, all): (usize, usize)) -> String {
     let runs = counted(plan.cells(), "run");
     let rounds = counted(plan.rounds.into(), "round");
@@ -84,7 +80,6 @@ pub fn heading(plan: &Plan, (number, all): (usize, usize)) -> String {
 impl Progress {
     /// Starts the progress of one plan of several: a line in place if standard error is a
     /// terminal, else the question's line.
-    #[must_use]
     pub fn new(plan: &Plan, place: (usize, usize), verbosity: Verbosity) -> Self {
         let show = if io::stderr().is_terminal() {
             let bar =
@@ -102,8 +97,6 @@ impl Progress {
         Self::with(plan, show, verbosity)
     }
 
-    /// Shows nothing.
-    #[must_use]
     pub fn hidden(plan: &Plan) -> Self {
         Self::with(plan, Show::Nothing, Verbosity::Brief)
     }
@@ -137,7 +130,6 @@ impl Progress {
         }
     }
 
-    /// Shows that a cell has started.
     pub fn cell(&mut self, round: u32, job: &str, arm: &str) {
         self.began.get_or_insert_with(Instant::now);
         self.cell = format!("round {}/{}  {job}{arm:<24}", round + 1, self.rounds);
@@ -146,7 +138,6 @@ impl Progress {
         }
     }
 
-    /// Shows that the cell has ended.
     pub fn done(&mut self, speed: Option<Speed>) {
         self.cells_done += 1;
         match &self.show {
@@ -169,7 +160,6 @@ impl Progress {
         }
     }
 
-    /// Removes the line in place.
     pub fn finish(self) {}
 
     fn left(&self) -> String {

@@ -57,13 +57,11 @@ enum Block {
 }
 
 /// The result of a comparison, with the machine and the notes. Ends with a newline.
-#[must_use]
 pub fn comparison(document: &Document, format: Format) -> String {
     written(&blocks_of(document), format).join("\n") + "\n"
 }
 
 /// The result of a comparison or of a run.
-#[must_use]
 pub fn any(document: &Document, format: Format) -> String {
     // A comparison has parts, and one of an earlier version comparisons.
     let is_run = document.parts.is_empty() && document.comparisons.is_empty();
@@ -223,7 +221,6 @@ fn folded(paragraph: &str) -> Vec<String> {
 
 /// Breaks a paragraph at its spaces into lines of at most `width` characters, unless one word is
 /// longer. Double spaces stay.
-#[must_use]
 pub fn folded_to(width: usize, paragraph: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();

@@ -31,7 +31,6 @@ pub struct RequestSpec {
     pub device: RequestDevice,
     /// Bios kept in flight; at least one.
     pub depth: u32,
-    /// Bytes of each.
     pub block_bytes: u32,
     /// In which order blocks are asked for.
     pub pattern: Pattern,
@@ -49,7 +48,6 @@ pub struct RequestSpec {
     pub from: Submitter,
     /// Bytes of the file or device that offsets are drawn from; a multiple of `block_bytes`.
     pub file_bytes: u64,
-    /// How long it runs, in seconds.
     pub seconds: f64,
     /// Of the offsets and data.
     pub seed: u64,
@@ -82,25 +80,21 @@ pub struct NoSuchDevice(String);
 
 impl RequestDevice {
     /// The laid-out file.
-    #[must_use]
     pub fn file() -> Self {
         Self("file".to_owned())
     }
 
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.0
     }
 
     /// Whether requests go to a real file: only there do fixed buffers, registered files and the
     /// kernel's arms mean anything.
-    #[must_use]
     pub fn is_file(&self) -> bool {
         self.0 == "file"
     }
 
     /// Nanoseconds of a device of a cost.
-    #[must_use]
     pub fn free_nanos(&self) -> Option<u64> {
         self.0.strip_prefix(FREE).and_then(|nanos| nanos.parse().ok())
     }
@@ -167,7 +161,6 @@ choices! {
 
 impl Operation {
     /// How metrics of it begin.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Operation::Read => "read",

@@ -95,7 +95,6 @@ pub struct Row {
     pub metric: String,
     pub unit: String,
     pub better: Direction,
-    /// Mean over the rounds.
     pub mean: f64,
     /// Sample standard deviation over the rounds; none below two.
     pub stddev: Option<f64>,
@@ -150,7 +149,6 @@ pub enum ReadError {
 }
 
 impl Document {
-    #[must_use]
     pub fn new(
         manifest: Manifest,
         suite: impl Into<String>,
@@ -170,13 +168,11 @@ impl Document {
     }
 
     /// The row of a metric on an arm in a job.
-    #[must_use]
     pub fn row_of(&self, job: &str, arm: &str, metric: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.job == job && row.arm == arm && row.metric == metric)
     }
 
     /// Arms of a job in the order of their first rows.
-    #[must_use]
     pub fn arms_of(&self, job: &str) -> Vec<&str> {
         let mut seen = BTreeSet::new();
         let rows = self.rows.iter().filter(|row| row.job == job);
@@ -184,7 +180,6 @@ impl Document {
     }
 
     /// The comparison of an arm with another, in a job.
-    #[must_use]
     pub fn compared(&self, job: &str, metric: &str, pair: Against<'_>) -> Option<&Comparison> {
         let Against { arm, base } = pair;
         let mut comparisons = self.comparisons.iter();
@@ -236,7 +231,6 @@ struct Version {
 
 /// The rows of one arm: each metric that any of its rounds has, in the order of
 /// [`metric::all`].
-#[must_use]
 pub fn rows(job: &str, arm: &str, rounds: &[CellResult]) -> Vec<Row> {
     metric::all()
         .filter_map(|metric| {

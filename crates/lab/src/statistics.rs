@@ -81,7 +81,6 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Verdict::Better => "better",
@@ -98,7 +97,6 @@ pub enum Doubt {
     FewRounds,
     /// There is no A/A pair to tell the noise from.
     NoNoiseFloor,
-    /// The interval includes 1.
     IntervalIncludesOne,
     /// The sign-flip test gives chance too much of a chance.
     MayBeChance,
@@ -106,27 +104,21 @@ pub enum Doubt {
     BelowNoiseFloor,
 }
 
-/// Arithmetic mean; none of nothing.
-#[must_use]
 pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| Statistics::mean(values.iter()))
 }
 
 /// Sample standard deviation (divided by n - 1); none below two values.
-#[must_use]
 pub fn sample_stddev(values: &[f64]) -> Option<f64> {
     (values.len() >= 2).then(|| values.iter().std_dev())
 }
 
-/// Median; none of nothing.
-#[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| Data::new(values.to_vec()).median())
 }
 
 /// Compares an arm with its base. None if there is no round, the lengths differ, or a value is not
 /// a positive number (a ratio to nothing says nothing).
-#[must_use]
 pub fn ratio(pair: Paired<'_>, seed: u64) -> Option<Ratio> {
     let logs = log_ratios(pair)?;
     let centre = Statistics::mean(logs.iter());
@@ -141,21 +133,18 @@ pub fn ratio(pair: Paired<'_>, seed: u64) -> Option<Ratio> {
 }
 
 /// Distance of a ratio from 1 in either direction: 0.25 of 1.25, and of 0.8 as well.
-#[must_use]
 pub fn distance(ratio: f64) -> f64 {
     ratio.max(1.0 / ratio) - 1.0
 }
 
 /// The noise floor of an A/A pair, as defined at the top of this file: a [`distance`]. None below
 /// two rounds, which have no spread.
-#[must_use]
 pub fn noise_floor(pair: Paired<'_>) -> Option<f64> {
     let logs = log_ratios(pair)?;
     let off_centre = distance(Statistics::mean(logs.iter()).exp());
     sample_stddev(&logs).map(|spread| off_centre.max(spread.exp_m1()))
 }
 
-#[must_use]
 pub fn verdict(ratio: &Ratio, noise_floor: Option<f64>, better: Better) -> Verdict {
     if doubt(ratio, noise_floor).is_some() {
         return Verdict::NotShown;
@@ -165,7 +154,6 @@ pub fn verdict(ratio: &Ratio, noise_floor: Option<f64>, better: Better) -> Verdi
 }
 
 /// Why nothing can be said; none if something can.
-#[must_use]
 pub fn doubt(ratio: &Ratio, noise_floor: Option<f64>) -> Option<Doubt> {
     if ratio.rounds < ROUNDS_FOR_A_VERDICT {
         return Some(Doubt::FewRounds);
@@ -183,7 +171,6 @@ pub fn doubt(ratio: &Ratio, noise_floor: Option<f64>) -> Option<Doubt> {
 
 /// Largest p for a verdict: [`LEVEL`]. For four and five rounds it is the least there is (0.125 and
 /// 0.0625), so all rounds must point the same way; there the noise floor keeps chance out.
-#[must_use]
 pub fn level(rounds: usize) -> f64 {
     let least = 2.0 / 2f64.powi(i32::try_from(rounds).unwrap_or(i32::MAX));
     LEVEL.max(least)
@@ -192,7 +179,6 @@ pub fn level(rounds: usize) -> f64 {
 /// Two-sided p of the mean of `differences` being 0, by flipping their signs: every flip is equally
 /// likely if arm and base are the same. Goes through all flips up to 20 values, samples 131,072 of
 /// them above.
-#[must_use]
 pub fn sign_flip(differences: &[f64], seed: u64) -> f64 {
     if differences.is_empty() {
         return 1.0;

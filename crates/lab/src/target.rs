@@ -42,12 +42,10 @@ impl Target {
         Ok(Self { path, bytes })
     }
 
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

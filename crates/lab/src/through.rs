@@ -37,7 +37,6 @@ pub enum Way {
 }
 
 impl Way {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Way::Queue => "queue",
@@ -61,7 +60,6 @@ pub enum CopyWay {
 }
 
 impl CopyWay {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             CopyWay::Memcpy => "copy-memcpy",
@@ -77,7 +75,6 @@ pub const COPIES: [CopyWay; 3] = [CopyWay::Memcpy, CopyWay::Pwrite, CopyWay::For
 pub struct CopyCell {
     /// Where they go.
     pub way: CopyWay,
-    /// Bytes of one.
     pub block_bytes: u32,
     /// Bytes that are copied over again and again; whole blocks.
     pub file_bytes: u64,
@@ -114,7 +111,6 @@ pub const FILES: [Arm; 15] = [
     Arm::Null,
 ];
 
-/// Kinds of work, by what their arms can run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Family {
     Requests,
@@ -134,7 +130,6 @@ impl Family {
         (Family::Programs, "programs"),
     ];
 
-    #[must_use]
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(family, _)| *family == self).map_or("", |(_, name)| name)
     }
@@ -158,7 +153,6 @@ impl Through {
         all.chain(PROGRAMS.map(Self::Program))
     }
 
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Through::Files(arm) => arm.name(),
@@ -170,7 +164,6 @@ impl Through {
     }
 
     /// The kind of work it can do.
-    #[must_use]
     pub fn family(self) -> Family {
         match self {
             Through::Files(_) => Family::Files,
@@ -182,7 +175,6 @@ impl Through {
     }
 
     /// Whether it goes through Forebay's engine, which has knobs.
-    #[must_use]
     pub fn is_engine(self) -> bool {
         match self {
             Through::Files(arm) => arm.is_forebay(),
@@ -233,7 +225,6 @@ pub struct RequestCell {
 
 impl RequestCell {
     /// The file read, or the directory: its disk gets the requests.
-    #[must_use]
     pub fn place(&self) -> &Path {
         self.target.as_deref().unwrap_or(&self.directory)
     }

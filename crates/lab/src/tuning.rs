@@ -107,7 +107,6 @@ pub struct Places {
 impl Places {
     /// Those of this machine, and the queue of the device under `path`: a device, a file or a
     /// directory.
-    #[must_use]
     pub fn under(path: &Path) -> Self {
         Self { sysctl: PathBuf::from("/proc/sys"), queue: mount::queue_directory_of(path) }
     }

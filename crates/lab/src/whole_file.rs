@@ -45,7 +45,6 @@ pub fn may_be_written(path: &Path) -> io::Result<()> {
 }
 
 /// The directory that a file is in, as its path has it.
-#[must_use]
 pub fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

@@ -62,13 +62,10 @@ pub struct Fio {
     pub version: String,
     /// Every metric of every shape.
     pub agreements: Vec<Agreement>,
-    /// Every round of every arm.
     pub rows: Vec<Row>,
 }
 
 impl Fio {
-    /// Figures with that mark.
-    #[must_use]
     pub fn marked(&self, mark: Mark) -> usize {
         self.agreements.iter().filter(|one| one.mark == mark).count()
     }

@@ -19,16 +19,13 @@ use crate::statistics::Verdict;
 use crate::through::{Poll, RequestCell, Way};
 use forebay_block::random::Random;
 
-/// Comparisons of a thing with itself.
 const SAME: u32 = 20;
 
 /// Comparisons of a thing with itself that may show a difference.
 pub const MOST_FALSE: usize = 3;
 
-/// Comparisons of two devices.
 const PLANTED: u32 = 3;
 
-/// Rounds within which the slower one has to be found.
 const PLANTED_ROUNDS: u32 = 10;
 
 /// Nanoseconds a doorbell costs, and costs with 5 % more.
@@ -53,7 +50,6 @@ pub struct Said {
 }
 
 impl Said {
-    #[must_use]
     pub fn is_shown(&self) -> bool {
         self.comparison.verdict != Verdict::NotShown
     }
@@ -61,29 +57,24 @@ impl Said {
 
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Itself {
-    /// Comparisons of a thing with itself.
     pub same: Vec<Said>,
     /// Comparisons of a device with one that is 5 % slower.
     pub planted: Vec<Said>,
-    /// Every round of every arm.
     pub rows: Vec<Row>,
 }
 
 impl Itself {
     /// Comparisons of a thing with itself that were shown.
-    #[must_use]
     pub fn false_verdicts(&self) -> usize {
         self.same.iter().filter(|said| said.is_shown()).count()
     }
 
     /// Number of comparisons of two devices that found the slower one.
-    #[must_use]
     pub fn found(&self) -> usize {
         self.planted.iter().filter(|said| said.comparison.verdict == Verdict::Worse).count()
     }
 
     /// Whether the verdicts may be believed.
-    #[must_use]
     pub fn holds(&self) -> bool {
         self.false_verdicts() <= MOST_FALSE && self.found() == self.planted.len()
     }

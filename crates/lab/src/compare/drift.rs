@@ -29,7 +29,6 @@ const TOLD_EACH: usize = 6;
 /// The median deviation of normal values is this share of their standard deviation.
 const OF_NORMAL: f64 = 0.6745;
 
-/// Returns the notes on one metric.
 pub(super) fn notes(measured: &[Measured], metric: &str) -> Vec<String> {
     let mut jobs: BTreeMap<&str, Vec<(&str, Vec<f64>)>> = BTreeMap::new();
     for one in measured {

@@ -43,9 +43,7 @@ pub struct Judging<'a> {
 
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Judged {
-    /// Every metric of every arm.
     pub rows: Vec<Row>,
-    /// Every metric of every pair.
     pub comparisons: Vec<Comparison>,
     /// Differences of every pair with the base in the metric of the judging, if that is a cost.
     pub differences: Vec<Difference>,
@@ -57,7 +55,6 @@ pub struct Judged {
 
 impl Judged {
     /// The best of several in a job, by metric.
-    #[must_use]
     pub fn best_of(&self, job: &str) -> BTreeMap<String, String> {
         let of_job = self.best.iter().filter(|best| best.job == job);
         of_job.map(|best| (best.metric.to_owned(), best.arm.clone())).collect()
@@ -73,7 +70,6 @@ pub struct Best {
 }
 
 /// Judges a comparison. The seed is that of the plan: intervals are repeatable.
-#[must_use]
 pub fn judge(measured: &[Measured], judging: Judging<'_>, seed: u64) -> Judged {
     let mut jobs: Vec<&str> = Vec::new();
     for one in measured {
@@ -122,7 +118,6 @@ pub fn judge(measured: &[Measured], judging: Judging<'_>, seed: u64) -> Judged {
 
 /// Returns the widest interval of the metric, over every arm to its base, as upper end over lower
 /// end less 1.
-#[must_use]
 pub fn widest_interval(measured: &[Measured], judging: Judging<'_>, seed: u64) -> Option<f64> {
     let mut jobs: Vec<&str> = measured.iter().map(|one| one.job.as_str()).collect();
     jobs.dedup();
@@ -180,7 +175,6 @@ fn variations(rows: &[Row]) -> Vec<Row> {
 }
 
 /// The noise floor of a metric, from the rows of the A/A pair.
-#[must_use]
 pub fn floor_of(rows: &[Row], floor: Floor<'_>, metric: &str) -> Option<f64> {
     let (arm, base) = paired(rows, floor.job, &floor.pair(), metric)?;
     noise_floor(Paired { arm: &arm, base: &base })

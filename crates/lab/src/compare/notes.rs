@@ -4,7 +4,6 @@ use crate::load::verified_bytes;
 
 use super::Measured;
 
-/// Returns the notes of all arms.
 pub(super) fn of_arms(measured: &[Measured]) -> Vec<String> {
     let mut all: Vec<&str> = Vec::new();
     let mut noted: Vec<(String, Vec<&str>)> = Vec::new();

@@ -166,7 +166,6 @@ impl Record {
         Ok(record)
     }
 
-    #[must_use]
     pub fn rounds(&self) -> usize {
         self.rounds.len()
     }

@@ -25,7 +25,6 @@ const MUCH_PROCESSOR: f64 = 0.25;
 /// A file system fuller than this finds space otherwise.
 const FULL: f64 = 0.9;
 
-/// One cell's surroundings.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct CellState {
     pub round: u32,

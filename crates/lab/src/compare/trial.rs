@@ -20,7 +20,6 @@ pub const ARM: &str = "arm";
 pub const ARMS: [&str; 3] = [BASE, ARM, "arm-again"];
 
 /// Returns the verdict on the arm against [`BASE`].
-#[must_use]
 pub fn judged(measured: &[Measured], seed: u64) -> Option<Comparison> {
     let base = Base::Arm(BASE.to_owned());
     let judged =
@@ -30,7 +29,6 @@ pub fn judged(measured: &[Measured], seed: u64) -> Option<Comparison> {
 }
 
 /// Returns the arms of a round in the order in which they run.
-#[must_use]
 pub fn order(seed: u64, round: u32) -> [&'static str; 3] {
     let mut arms = ARMS;
     Random::stream(seed, u64::from(round) << 8).shuffle(&mut arms);

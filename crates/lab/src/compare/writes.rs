@@ -18,18 +18,15 @@ pub struct Writes {
 
 impl Writes {
     /// No more than this, or as much as it takes.
-    #[must_use]
     pub fn up_to(most: Option<u64>) -> Self {
         Self { most, ..Self::default() }
     }
 
-    #[must_use]
     pub fn most(&self) -> Option<u64> {
         self.most
     }
 
     /// Bytes written so far, as far as cells report them.
-    #[must_use]
     pub fn done(&self) -> u64 {
         self.done.get()
     }

@@ -15,22 +15,17 @@ const FIRST_NS: u64 = 10_000_000;
 pub struct Course {
     /// Length of a slot in nanoseconds.
     pub interval_ns: u64,
-    /// Bytes of each.
     pub bytes: Vec<u64>,
-    /// Operations of each.
     pub operations: Vec<u64>,
 }
 
 impl Course {
     /// With nothing in it, and room for all there can be.
-    #[must_use]
     pub fn new() -> Self {
         let room = || Vec::with_capacity(MOST_SLOTS);
         Self { interval_ns: FIRST_NS, bytes: room(), operations: room() }
     }
 
-    /// Whether nothing is in it.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

@@ -63,7 +63,6 @@ pub struct Command {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum By {
-    /// Root.
     Root,
     User,
 }

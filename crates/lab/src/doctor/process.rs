@@ -9,7 +9,6 @@ const CAP_LEASE: u32 = 28;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Process {
-    /// Its user, as files see him.
     pub(super) user: u32,
     pub(super) group: u32,
     capabilities: u64,
@@ -45,17 +44,14 @@ impl Process {
         }
     }
 
-    /// Whether it may pin memory without a limit.
     pub(super) fn may_lock_memory(&self) -> bool {
         self.may(CAP_IPC_LOCK)
     }
 
-    /// Whether it may have leases on other users' files.
     pub(super) fn may_lease_all(&self) -> bool {
         self.may(CAP_LEASE)
     }
 
-    /// Whether it may administer the system.
     pub(super) fn may_administer(&self) -> bool {
         self.may(CAP_SYS_ADMIN)
     }

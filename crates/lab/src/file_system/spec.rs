@@ -21,25 +21,20 @@ pub(super) const LEFT_PERCENT: u64 = 10;
 /// The words after the first.
 const KEYS: [&str; 7] = ["size", "agcount", "inode32", "aged", "keep", "sparse", "device"];
 
-/// A file system to be made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spec {
     pub kind: Kind,
     pub size_bytes: u64,
     /// Allocation groups of XFS; as mkfs chooses if none.
     pub groups: Option<u32>,
-    /// Where XFS may put inodes.
     pub inodes: Inodes,
     pub state: State,
-    /// How often it is made.
     pub per: Per,
-    /// How the image comes about.
     pub image: Image,
     /// On this block device rather than on an image.
     pub device: Option<PathBuf>,
 }
 
-/// Kinds of file systems that can be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Xfs,
@@ -50,7 +45,6 @@ pub enum Kind {
 const KINDS: [Kind; 3] = [Kind::Xfs, Kind::Ext4, Kind::Btrfs];
 
 impl Kind {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Kind::Xfs => "xfs",
@@ -60,7 +54,6 @@ impl Kind {
     }
 }
 
-/// Where XFS may put inodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Inodes {
     Anywhere,
@@ -76,14 +69,12 @@ pub enum State {
     Aged,
 }
 
-/// How often it is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Per {
     Cell,
     Comparison,
 }
 
-/// How the image comes about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Image {
     /// Every byte is written beforehand.
@@ -98,7 +89,6 @@ pub struct SpecError(String);
 
 impl Spec {
     /// About how much a cell finds free; a file system keeps some for itself.
-    #[must_use]
     pub fn free_bytes(&self) -> u64 {
         let usable = self.size_bytes / 100 * 94;
         match self.state {
@@ -108,7 +98,6 @@ impl Spec {
     }
 
     /// Bytes that are written before the first cell, of its image.
-    #[must_use]
     pub fn image_bytes(&self) -> u64 {
         match (&self.device, self.image) {
             (None, Image::Written) => self.size_bytes,

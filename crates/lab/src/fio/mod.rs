@@ -51,7 +51,6 @@ pub struct Notice {
     pub path: PathBuf,
     /// The line, from one.
     pub line: usize,
-    /// The option.
     pub option: String,
     pub why: String,
 }

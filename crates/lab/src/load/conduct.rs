@@ -28,7 +28,6 @@ use super::usage::Usage;
 use crate::cell::{CellSpec, SyncProbe};
 use crate::detail::Holds;
 
-/// A cell ready to be run.
 pub(crate) struct Stage<'a> {
     pub(crate) spec: &'a CellSpec,
     pub(crate) directory: &'a Path,
@@ -46,10 +45,8 @@ pub(crate) struct Conducted {
     pub(crate) engine: Option<EngineReport>,
 }
 
-/// Report of the engine.
 #[derive(Debug)]
 pub(crate) struct EngineReport {
-    /// When counting began.
     pub(crate) before: Stats,
     /// When the last final sync had ended.
     pub(crate) after: Stats,

@@ -42,7 +42,6 @@ pub fn lay_out(directory: &Path, bytes: u64, seed: u64, stop: &Stop) -> io::Resu
 }
 
 /// Whether the file is there in that length, so that nothing is written for it.
-#[must_use]
 pub fn is_laid_out(directory: &Path, bytes: u64) -> bool {
     fs::metadata(directory.join(DATA_FILE)).is_ok_and(|there| there.len() == bytes)
 }

@@ -26,7 +26,6 @@ use crate::job::FinalSync;
 pub(crate) struct JobOutcome {
     pub(crate) reads: Tally,
     pub(crate) writes: Tally,
-    /// When counting began.
     pub(crate) began: Instant,
     /// When its last operation, or its final sync, had ended.
     pub(crate) ended: Instant,
@@ -38,7 +37,6 @@ pub(crate) struct JobOutcome {
     pub(crate) kept: Option<Kept>,
 }
 
-/// Operations of one direction.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     pub(crate) operations: u64,

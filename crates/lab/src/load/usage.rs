@@ -19,7 +19,6 @@ pub(crate) struct Usage {
     pub(crate) system_context_switches: Option<u64>,
     /// Of this process, user and system.
     pub(crate) cpu_us: u64,
-    /// Of that, user.
     pub(crate) user_us: u64,
     /// Page faults of this process that waited for a device.
     pub(crate) major_faults: u64,

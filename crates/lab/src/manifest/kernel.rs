@@ -8,10 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::machine::word;
 
-/// The kernel's settings.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Kernel {
-    /// Ticks in a second.
     pub hz: Option<u32>,
     /// When one thread may take the processor from another.
     pub preemption: Option<String>,
@@ -79,7 +77,6 @@ const MEMORY: [(&str, &str); 9] = [
 ];
 
 impl Kernel {
-    #[must_use]
     pub fn here(release: &str) -> Self {
         let config = config(release).unwrap_or_default();
         let memory =

@@ -10,17 +10,12 @@ use super::kernel::Kernel;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Machine {
-    /// Kernel release, as `uname -r`.
     pub release: String,
-    /// Kernel build, as `uname -v`.
     pub build: String,
-    /// Instruction set, as `uname -m`.
     pub architecture: String,
-    /// Model of the first processor.
     pub cpu_model: Option<String>,
     /// Processors this process may run on.
     pub cpus: u32,
-    /// Memory of the machine.
     pub memory_bytes: u64,
     /// Memory limit of our control group.
     pub memory_limit_bytes: Option<u64>,
@@ -41,7 +36,6 @@ pub struct Machine {
     /// Other limits of our control group, up to the root, that are not `max`.
     #[serde(default)]
     pub group_limits: Vec<String>,
-    /// How the kernel was built and started.
     #[serde(default)]
     pub kernel: Kernel,
 }
@@ -61,7 +55,6 @@ const FREQUENCY: [(&str, &str); 7] = [
 const LIMITS: [&str; 4] = ["cpu.max", "memory.high", "memory.swap.max", "io.max"];
 
 impl Machine {
-    #[must_use]
     pub fn here() -> Self {
         let name = rustix::system::uname();
         let text = |field: &std::ffi::CStr| field.to_string_lossy().into_owned();
@@ -90,7 +83,6 @@ impl Machine {
     }
 
     /// The release without what the distribution adds: `6.18`.
-    #[must_use]
     pub fn short_release(&self) -> String {
         let end = self.release.match_indices('.').nth(1).map_or(self.release.len(), |(at, _)| at);
         self.release[..end].split('-').next().unwrap_or_default().to_owned()

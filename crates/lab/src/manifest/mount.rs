@@ -19,14 +19,11 @@ pub struct Storage {
     pub file_system: String,
     /// The mounted thing, mostly a device.
     pub device: String,
-    /// Where it is mounted.
     pub mount_point: PathBuf,
     pub options: String,
-    /// Size of a block of the file system.
     pub block_bytes: u64,
     /// Bytes an ordinary user may still write.
     pub free_bytes: u64,
-    /// Size of the file system.
     pub total_bytes: u64,
     /// The block device; none where the file system has none of its own.
     pub queue: Option<Queue>,
@@ -35,14 +32,10 @@ pub struct Storage {
     pub space: Option<Space>,
 }
 
-/// A block device as the kernel sees it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Queue {
-    /// Its name in `/sys/block`.
     pub name: String,
-    /// Model, where the device tells.
     pub model: Option<String>,
-    /// The scheduler in use.
     pub scheduler: Option<String>,
     /// Requests that may wait.
     pub nr_requests: Option<u64>,
@@ -52,11 +45,9 @@ pub struct Queue {
     pub logical_block_bytes: Option<u64>,
     /// Smallest unit it writes without reading.
     pub physical_block_bytes: Option<u64>,
-    /// Largest request.
     pub max_request_kib: Option<u64>,
     /// Whether it says it has a disk that turns.
     pub rotational: Option<bool>,
-    /// Queues of the hardware.
     #[serde(default)]
     pub hardware_queues: Option<u64>,
     /// More of how it is set, by the kernel's names.
@@ -88,7 +79,6 @@ const PRIVATE: [&str; 8] =
 
 impl Storage {
     /// Returns the storage below `directory`.
-    #[must_use]
     pub fn of(directory: &Path) -> Self {
         let mut storage = fs::read_to_string("/proc/thread-self/mountinfo")
             .ok()
@@ -105,13 +95,11 @@ impl Storage {
     }
 
     /// The share of it that is in use, in percent; none of nothing.
-    #[must_use]
     pub fn used_percent(&self) -> Option<u64> {
         (self.total_bytes.saturating_sub(self.free_bytes) * 100).checked_div(self.total_bytes)
     }
 
     /// Adds the answers of the file system's programs, which takes a moment.
-    #[must_use]
     pub fn looked_into(mut self) -> Self {
         self.space = Some(Space::of(Of {
             kind: &self.file_system,
@@ -125,7 +113,6 @@ impl Storage {
     }
 
     /// The same without the names of other machines, and of users.
-    #[must_use]
     pub fn without_names(mut self) -> Self {
         if let Some((_, path)) =
             self.device.split_once(':').filter(|_| !self.device.starts_with('/'))
@@ -143,7 +130,6 @@ impl Storage {
     }
 
     /// As `ext4 on /dev/vda`.
-    #[must_use]
     pub fn heading(&self) -> String {
         match (self.file_system.as_str(), self.device.as_str()) {
             ("", _) => "an unknown file system".to_owned(),

@@ -9,7 +9,7 @@ use super::{Each, Job, PlanError, PlannedArm, WRITER_STEP_BYTES, Wish, again, jo
 use crate::arm::Arm;
 use crate::cell::{Cell, CellSpec, FioCell, SyncProbe, Verify};
 use crate::echo::{EchoCell, EchoLoad, WorkOrder};
-use crate::job::{Declared, Workload};
+use crate::job::Workload;
 use crate::load::is_held;
 use crate::programs::spec::{CountCalls, ProgramCell, ProgramLoad};
 use crate::shape::{Extent, Ground, JobShape};
@@ -112,7 +112,7 @@ impl<'a> Planner<'a> {
         self.size = Some(size);
         let job = self.job(workload, |arm, settings| {
             let Through::Files(way) = arm.through else { return None };
-            let declared = if way == Arm::ForebayDeclared { Declared::Yes } else { Declared::No };
+            let declared = (way == Arm::ForebayDeclared).into();
             let cell = |size: Size| {
                 let Size { files, file_bytes, block_bytes, budget_bytes } = size;
                 let jobs = Workload::random_writes_into_new_files(files, file_bytes, block_bytes)

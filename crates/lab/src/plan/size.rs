@@ -75,7 +75,6 @@ fn budget_of(data_bytes: u64) -> u64 {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Size {
     pub files: u32,
-    /// Bytes of each.
     pub file_bytes: u64,
     pub block_bytes: u32,
     /// Memory for data of a bounded arm.
@@ -97,7 +96,6 @@ impl Size {
         Self::new(Shape { files: self.files, block_bytes: self.block_bytes }, FILE_STEP_BYTES)
     }
 
-    #[must_use]
     pub fn data_bytes(&self) -> u64 {
         u64::from(self.files) * self.file_bytes
     }

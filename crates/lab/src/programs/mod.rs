@@ -37,7 +37,6 @@ use memory_group::MemoryGroup;
 use spec::{Beside, CountCalls, ProgramCell, ProgramWay};
 use store::Store;
 
-/// A cell that is about to run.
 struct Stage<'a> {
     cell: &'a ProgramCell,
     store: Store,

@@ -76,7 +76,6 @@ pub(crate) const CPU: (&str, &str) = ("cpu_us_per_operation", "CPU");
 /// Takes a figure by the name of its metric.
 pub(super) type Put<'a> = &'a mut dyn FnMut(&str, f64);
 
-/// Bytes that a probe writes.
 #[derive(Clone, Copy)]
 pub(super) enum Writes {
     Nothing,
@@ -112,7 +111,6 @@ impl Probe {
     }
 
     /// The probe of a name.
-    #[must_use]
     pub fn by_name(name: &str) -> Option<&'static Self> {
         PROBES.iter().copied().find(|probe| probe.name == name)
     }

@@ -28,7 +28,6 @@ pub struct ProgramCell {
     pub count_calls: CountCalls,
 }
 
-/// Whether system calls are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum CountCalls {
     Off,
@@ -36,13 +35,11 @@ pub enum CountCalls {
     On,
 }
 
-/// A program.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProgramLoad {
     #[serde(with = "by_name")]
     pub probe: &'static Probe,
-    /// Threads, or tasks of an asynchronous program.
     #[serde(default = "one")]
     pub threads: u32,
     /// A sync after this many operations of a thread.
@@ -51,7 +48,6 @@ pub struct ProgramLoad {
     /// Operations of all threads together, if that and not the time ends it.
     #[serde(default)]
     pub operations: Option<u64>,
-    /// Another writer beside it.
     #[serde(default)]
     pub beside: Beside,
     /// MiB of its large file.
@@ -70,7 +66,6 @@ fn one() -> u32 {
     1
 }
 
-/// Another writer beside the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Beside {
@@ -130,7 +125,6 @@ pub const PROGRAMS: [ProgramWay; 11] = [
 ];
 
 impl ProgramWay {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             ProgramWay::Std => "program-std",
@@ -148,7 +142,6 @@ impl ProgramWay {
     }
 
     /// Whether it goes through Forebay's engine.
-    #[must_use]
     pub fn is_forebay(self) -> bool {
         match self {
             ProgramWay::Files(way) => way == FilesWay::ForebayBatch,
@@ -157,7 +150,6 @@ impl ProgramWay {
     }
 
     /// Whether it can run this program.
-    #[must_use]
     pub fn suits(self, probe: &Probe) -> bool {
         (probe.suits)(self)
     }
@@ -201,7 +193,6 @@ impl ProgramLoad {
     }
 
     /// The same program with a share of its operations and of its large file.
-    #[must_use]
     pub fn scaled(&self, scale: f64) -> Self {
         let of = |whole: u64| (whole as f64 * scale).round() as u64;
         let threads = u64::from(self.threads);
@@ -217,33 +208,27 @@ impl ProgramLoad {
         }
     }
 
-    /// Bytes of the large file.
-    #[must_use]
     pub fn file_bytes(&self) -> u64 {
         self.file_mib << 20
     }
 
     /// Bytes of memory for data, if limited.
-    #[must_use]
     pub fn memory_bytes(&self) -> Option<u64> {
         (self.memory_mib > 0).then_some(self.memory_mib << 20)
     }
 
     /// Whether its files stay until the end of the comparison.
-    #[must_use]
     pub fn keeps_files(&self) -> bool {
         self.probe.keeps_files
     }
 
     /// Whether all its cells share a large file: one that it reads, or that `dd` writes beside
     /// files that stay.
-    #[must_use]
     pub fn shares_source(&self) -> bool {
         self.probe.reads_file || (self.keeps_files() && self.beside == Beside::Dd)
     }
 
     /// Bytes it writes, if that number is fixed.
-    #[must_use]
     pub fn written_bytes(&self) -> u64 {
         match self.probe.writes {
             Writes::Fixed(bytes) => bytes(self),
@@ -252,19 +237,16 @@ impl ProgramLoad {
     }
 
     /// Whether it, or a writer beside it, writes what it can in a time.
-    #[must_use]
     pub fn writes_for_a_time(&self) -> bool {
         matches!(self.probe.writes, Writes::ForATime) || self.beside != Beside::Nothing
     }
 
     /// Whether it ends by itself, and not with the time of its cell.
-    #[must_use]
     pub fn ends_itself(&self) -> bool {
         self.probe.ends_itself
     }
 
     /// Bytes on the disk at once, at most, as far as they are fixed.
-    #[must_use]
     pub fn space_bytes(&self) -> u64 {
         self.file_bytes() + self.written_bytes() + COMMIT_FILE_BYTES
     }

@@ -29,7 +29,6 @@ pub struct FioFile {
 }
 
 /// Returns a file for every cell with details.
-#[must_use]
 pub fn fio_files(document: &Document) -> Vec<FioFile> {
     let version = format!("forebay-{}", document.manifest.version);
     let file = |cell: &CellRecord| {

@@ -75,8 +75,6 @@ impl Numbers {
     }
 }
 
-/// The page. Ends with a newline.
-#[must_use]
 pub fn html(document: &Document) -> String {
     let parts = parts_of(document);
     let title = match parts.as_ref() {
@@ -116,7 +114,6 @@ pub fn html(document: &Document) -> String {
     page
 }
 
-/// The suite, the date and the program.
 fn dateline(document: &Document) -> String {
     let manifest = &document.manifest;
     let commit = manifest.commit.as_deref().unwrap_or("commit unknown");
@@ -126,7 +123,6 @@ fn dateline(document: &Document) -> String {
     )
 }
 
-/// The text report as paragraphs and tables.
 fn summary(blocks: &[Block]) -> String {
     let mut text = String::new();
     for block in blocks {
@@ -314,7 +310,6 @@ fn told(metric: &str) -> fn(f64) -> String {
     }
 }
 
-/// A metric's name as words.
 fn spoken(metric: &str) -> String {
     match metric {
         "write_bytes_per_s" => "Bytes written per second".to_owned(),

@@ -37,7 +37,6 @@ const PASSING: [&str; 9] = [
 const RESTLESS: [&str; 4] = ["free_bytes", "free_extents", "mean_free_extent_bytes", "ground"];
 
 /// The second result beside the first. Ends with a newline.
-#[must_use]
 pub fn side_by_side(first: &Document, second: &Document, format: Format) -> String {
     let mut blocks = Vec::new();
     for (name, document) in [("A", first), ("B", second)] {

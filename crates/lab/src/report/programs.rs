@@ -63,7 +63,6 @@ pub(super) fn programs(document: &Document, part: &Part) -> Vec<Block> {
     blocks
 }
 
-/// The table of ratios.
 fn ratios(reader: Reader<'_>, shown: &Shown) -> Option<Table> {
     let base = reader.job.base.as_deref()?;
     let arm = reader.part.again.as_str();

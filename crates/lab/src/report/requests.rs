@@ -41,7 +41,6 @@ const MAY_LOSE: f64 = 0.02;
 
 const LOST_IN: [(&str, &str); 2] = [("iops", "IOPS"), ("latency_p50_us", "p50")];
 
-/// A table for each job, a line for each arm.
 pub(super) fn arms(document: &Document, part: &Part) -> Vec<Block> {
     let jobs = Reader::all(document, part).flat_map(|reader| reader.titled(ARMS));
     jobs.chain([Block::Text(ARMS_LEGEND.to_owned())]).collect()

@@ -24,7 +24,6 @@ const HEADS: [Head; 7] = [
 ];
 
 /// A run as plain text of at most 72 columns. Ends with a newline.
-#[must_use]
 pub fn run(document: &Document) -> String {
     let manifest = &document.manifest;
     let mut lines = folded(&place(manifest));

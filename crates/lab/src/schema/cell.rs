@@ -18,7 +18,6 @@ pub struct CellRecord {
 }
 
 /// Cells of an arm with details, one for each round.
-#[must_use]
 pub fn cells(job: &str, arm: &str, rounds: &[CellResult]) -> Vec<CellRecord> {
     let kept =
         (0..).zip(rounds).filter_map(|(round, result)| Some((round, result.detail.as_deref()?)));

@@ -73,7 +73,6 @@ pub struct PartJob {
 
 impl PartJob {
     /// Returns the base of the arms in a metric.
-    #[must_use]
     pub fn base_in(&self, metric: &str) -> Option<&str> {
         self.best.get(metric).or(self.base.as_ref()).map(String::as_str)
     }

@@ -294,19 +294,16 @@ impl Checker<'_> {
 }
 
 impl Cut {
-    #[must_use]
     pub fn is_of_job_files(&self) -> bool {
         self.workloads.iter().any(|workload| matches!(workload.kind, WorkloadKind::JobFile(_)))
     }
 
     /// Whether it is about echoes, whose arms have no knobs but those the suite says.
-    #[must_use]
     pub fn is_of_echoes(&self) -> bool {
         self.workloads.iter().any(|workload| matches!(workload.kind, WorkloadKind::Echo(_)))
     }
 
     /// The names of the arms it runs, without the one that runs twice.
-    #[must_use]
     pub fn names(&self) -> Vec<String> {
         if self.batches.is_empty() {
             return self.arms.iter().map(|arm| arm.name.clone()).collect();
@@ -316,7 +313,6 @@ impl Cut {
 }
 
 /// The name of the one arm of a ladder on one step.
-#[must_use]
 pub(crate) fn batch_name(batch: u32) -> String {
     format!("batch-{batch}")
 }

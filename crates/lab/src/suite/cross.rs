@@ -60,7 +60,6 @@ pub enum Factor {
 }
 
 impl Factor {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Factor::Concurrency => "concurrency",
@@ -85,7 +84,6 @@ pub struct Contrast {
 
 impl Crossed {
     /// `4 hash`, or the arm's name.
-    #[must_use]
     pub fn way(&self) -> String {
         match (&self.contexts, &self.affinity) {
             (Some(contexts), Some(affinity)) => format!("{contexts} {affinity}"),

@@ -3,7 +3,6 @@
 use super::{TableKind, WorkloadKind};
 use crate::through::Family;
 
-/// A kind of work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Files,
@@ -18,7 +17,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Kind::Jobs => "jobs",
@@ -41,7 +39,6 @@ impl Kind {
     }
 
     /// The arms that can run it.
-    #[must_use]
     pub fn family(self) -> Family {
         match self {
             Kind::Files | Kind::Jobs | Kind::Writers => Family::Files,
@@ -54,8 +51,6 @@ impl Kind {
 }
 
 impl TableKind {
-    /// The kind of work it shows.
-    #[must_use]
     pub fn kind(self) -> Kind {
         match self {
             TableKind::Files => Kind::Files,
@@ -73,7 +68,6 @@ impl TableKind {
 
 impl WorkloadKind {
     /// The kind of work it is. Job files are shown as requests.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
             WorkloadKind::NewFiles(_) => Kind::Files,

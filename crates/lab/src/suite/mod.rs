@@ -72,7 +72,6 @@ pub struct Suite {
     pub title: String,
     /// Bytes of the laid-out file, by form; none where no part needs one.
     pub file: Option<FileBytes>,
-    /// Its parts, in the order they run.
     pub parts: Vec<Part>,
 }
 
@@ -80,7 +79,6 @@ pub struct Suite {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileBytes {
-    /// In full.
     pub full: Bytes,
     /// For a first look.
     pub quick: Bytes,
@@ -89,8 +87,6 @@ pub struct FileBytes {
 }
 
 impl FileBytes {
-    /// Of one form.
-    #[must_use]
     pub fn of(self, form: Form) -> u64 {
         match form {
             Form::Full => self.full.0,
@@ -120,13 +116,11 @@ pub struct Part {
 
 impl Part {
     /// Whether any of its forms has a workload of that name.
-    #[must_use]
     pub fn has_workload(&self, name: &str) -> bool {
         let mut workloads = self.forms.iter().flatten().flat_map(|cut| &cut.workloads);
         workloads.any(|workload| workload.name == name)
     }
 
-    #[must_use]
     pub fn cut(&self, form: Form) -> Option<&Cut> {
         self.forms[form as usize].as_ref()
     }
@@ -315,7 +309,6 @@ pub fn read(path: &Path) -> Result<Suite, SuiteError> {
 }
 
 /// Lists all shipped suites: name and title, then the parts with their forms.
-#[must_use]
 pub fn list() -> String {
     let mut lines = Vec::new();
     for (name, _) in SHIPPED {

@@ -79,7 +79,6 @@ impl From<WritersOrder> for Order {
     }
 }
 
-/// A job, in the words of a fio job file where it has them.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct JobText {

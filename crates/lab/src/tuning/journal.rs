@@ -41,7 +41,6 @@ pub(super) struct Change {
 
 impl Journal {
     /// The one of the comparison whose directory this is.
-    #[must_use]
     pub fn of(directory: &Path) -> Self {
         Self { path: directory.join(FILE) }
     }

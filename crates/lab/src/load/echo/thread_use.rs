@@ -12,7 +12,6 @@ use procfs::process::Process;
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct ThreadUse {
     pub(crate) running: Duration,
-    /// Ready, and waiting for one.
     pub(crate) delayed: Duration,
     /// Of the time on a processor, that in the program itself, in clock ticks.
     user_ticks: u64,

@@ -1,6 +1,5 @@
 //! From values to places, and where marks are put between.
 
-/// Values along a stretch of a picture.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Axis {
     kind: Kind,

@@ -12,7 +12,6 @@ const BAR: f64 = 16.0;
 /// Letters of a panel's name.
 const NAME: usize = 34;
 
-/// Panels below and beside each other.
 #[derive(Debug)]
 pub(super) struct Histograms<'a> {
     pub(super) title: &'static str,

@@ -6,16 +6,13 @@ use super::key::{class_of, fill};
 use super::svg::{Anchor, LETTER, LINE, Svg, WIDTH, shortened};
 use crate::report::figures;
 
-/// Letters of an arm's name.
 const NAME: usize = 28;
 
 /// Letters of what stands at the right.
 const TOLD: usize = 18;
 
-/// Height of a strip.
 const STRIP: f64 = 24.0;
 
-/// Strips below each other.
 #[derive(Debug)]
 pub(super) struct Strips {
     pub(super) title: String,

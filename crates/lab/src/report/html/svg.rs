@@ -9,7 +9,6 @@ use super::Numbers;
 /// Width of a letter of a text: the style's face is of fixed width.
 pub(super) const LETTER: f64 = 7.25;
 
-/// Height of a line of text.
 pub(super) const LINE: f64 = 18.0;
 
 /// Pictures are so wide.
@@ -23,7 +22,6 @@ pub(super) enum Anchor {
     End,
 }
 
-/// A picture that is being made.
 #[derive(Debug)]
 pub(super) struct Svg {
     body: String,

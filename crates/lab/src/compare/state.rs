@@ -9,10 +9,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use procfs::{CpuTime, Current, CurrentSI, KernelStats, Meminfo};
-use rustix::fs::{major, minor, statvfs};
+use rustix::fs::statvfs;
 use serde::{Deserialize, Serialize};
-
-use crate::manifest::mount;
 
 /// Dirty at the start above this is another's work.
 const DIRTY_AT_REST_BYTES: u64 = 16 << 20;
@@ -103,10 +101,7 @@ impl Before {
 }
 
 fn in_flight(directory: &Path) -> Option<u64> {
-    let device = mount::device_of(directory)?;
-    let text =
-        fs::read_to_string(format!("/sys/dev/block/{}:{}/inflight", major(device), minor(device)))
-            .ok()?;
+    let text = fs::read_to_string(super::settle::in_flight_file(directory)?).ok()?;
     text.split_whitespace().map(|count| count.parse::<u64>().ok()).sum()
 }
 

@@ -1,7 +1,6 @@
 //! Why a cell has no result. It crosses a process boundary, so it is text and numbers, no live
 //! errors.
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -9,20 +8,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
 
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum CellError {
     /// This arm cannot run this workload here: leave it out, and say why.
+    #[error("{} cannot run here: {reason}", arm.name())]
     ArmRefused { arm: Arm, reason: String },
     /// This machine, kernel or file cannot do what the cell asks: leave it out, and say why.
+    #[error("{reason}")]
     Unavailable {
         /// Why, and the remedy.
         reason: String,
     },
     /// The workload cannot be run as it stands; nothing was done yet.
+    #[error("{reason}")]
     Invalid {
         /// The problem, and the remedy.
         reason: String,
     },
+    #[error("{}{what}: {cause}", path.iter().map(|path| format!("{}: ", path.display())).collect::<String>())]
     Failed {
         what: String,
         path: Option<PathBuf>,
@@ -31,6 +34,7 @@ pub enum CellError {
         os_error: Option<i32>,
     },
     /// A file does not hold what was written to it.
+    #[error("{}: wrong data at byte {offset}: {found}", path.display())]
     Mismatch {
         path: PathBuf,
         /// The first wrong byte.
@@ -38,6 +42,7 @@ pub enum CellError {
         found: String,
     },
     /// The process of the cell died, or spoke nonsense.
+    #[error("the process of the cell failed: {what}")]
     Process {
         /// How it ended, with its last words.
         what: String,
@@ -85,24 +90,3 @@ impl CellError {
         }
     }
 }
-
-impl fmt::Display for CellError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ArmRefused { arm, reason } => {
-                write!(formatter, "{} cannot run here: {reason}", arm.name())
-            }
-            Self::Unavailable { reason } | Self::Invalid { reason } => formatter.write_str(reason),
-            Self::Failed { what, path: Some(path), cause, .. } => {
-                write!(formatter, "{}: {what}: {cause}", path.display())
-            }
-            Self::Failed { what, path: None, cause, .. } => write!(formatter, "{what}: {cause}"),
-            Self::Mismatch { path, offset, found } => {
-                write!(formatter, "{}: wrong data at byte {offset}: {found}", path.display())
-            }
-            Self::Process { what } => write!(formatter, "the process of the cell failed: {what}"),
-        }
-    }
-}
-
-impl std::error::Error for CellError {}

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use crate::doctor::quoted;
 use crate::manifest::{JobFile, Manifest};
 use crate::report::{self, Format};
 use crate::schema::Document;
@@ -136,7 +137,7 @@ fn readme(document: &Document) -> String {
     let files: Vec<String> =
         named(&manifest.job_files).map(|(name, _)| format!("`{name}`")).collect();
     let files = if files.is_empty() { "none".to_owned() } else { files.join(", ") };
-    let typed: Vec<String> = manifest.command_line.iter().map(|word| quoted(word)).collect();
+    let typed: Vec<String> = manifest.command_line.iter().map(quoted).collect();
     let text = report::any(document, Format::Text);
     format!(
         "# {title}\n\n\
@@ -181,15 +182,6 @@ fn build(manifest: &Manifest) -> String {
          target/release/forebay --version\n```",
         manifest.version
     )
-}
-
-fn quoted(word: &str) -> String {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=,:+@%".contains(letter);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
 }
 
 #[cfg(test)]

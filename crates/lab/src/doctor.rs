@@ -44,6 +44,7 @@ use std::time::SystemTime;
 use forebay_uring::Mode;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use finding::quoted;
 pub use finding::{By, Command, Finding, Level, Part, Remedy};
 pub use place::Kind;
 use place::Place;

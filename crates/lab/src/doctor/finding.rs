@@ -125,7 +125,7 @@ impl Finding {
 }
 
 /// A word of a shell's line.
-pub(super) fn quoted(word: impl AsRef<std::path::Path>) -> String {
+pub(crate) fn quoted(word: impl AsRef<std::path::Path>) -> String {
     let word = word.as_ref().to_string_lossy().into_owned();
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+:@%,=".contains(letter);
     if !word.is_empty() && word.chars().all(is_plain) {

@@ -157,8 +157,7 @@ impl FromStr for Spec {
         let kind = words.next().unwrap_or_default();
         let kind = KINDS.into_iter().find(|known| known.name() == kind).ok_or_else(|| {
             let known = KINDS.map(Kind::name);
-            let near = nearest::nearest(kind, known.into_iter());
-            let meant = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+            let meant = nearest::meant(kind, known.into_iter());
             SpecError(format!(
                 "{kind}: no file system that can be made{meant} (there are: {})",
                 known.join(", ")
@@ -210,9 +209,7 @@ impl FromStr for Spec {
                     )));
                 }
                 _ => {
-                    let near = nearest::nearest(key, KEYS.into_iter());
-                    let meant =
-                        near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+                    let meant = nearest::meant(key, KEYS.into_iter());
                     return Err(SpecError(format!(
                         "{key}: no such key{meant} (there are: {})",
                         KEYS.join(", ")

@@ -193,8 +193,7 @@ impl Reader<'_> {
     }
 
     fn unknown(&mut self, entry: &Entry) -> Result<(), ParseError> {
-        let meant = nearest::nearest(&entry.key, options::names());
-        let hint = meant.map_or(String::new(), |name| format!("; did you mean {name}?"));
+        let hint = nearest::meant(&entry.key, options::names());
         self.refuse(entry, format!("{}: no such option{hint}", entry.key))
     }
 

@@ -281,11 +281,7 @@ impl Checker<'_> {
     ) -> SuiteError {
         let known: Vec<&str> = known.collect();
         let name = word.get_ref();
-        let what = match nearest::nearest(name, known.iter().copied()) {
-            Some(near) => format!("{name}: no such {what}; did you mean {near}?"),
-            None => format!("{name}: no such {what} (there are: {})", known.join(", ")),
-        };
-        self.at(word, what)
+        self.at(word, format!("{name}: no such {what}{}", nearest::meant_or_all(name, &known)))
     }
 
     fn at<T>(&self, place: &Spanned<T>, what: impl Into<String>) -> SuiteError {

@@ -140,11 +140,10 @@ impl Suite {
             return Ok(self);
         }
         let known: Vec<&str> = self.parts.iter().map(|known| known.name.as_str()).collect();
-        let near = nearest::nearest(part, known.iter().copied());
         Err(SuiteError::Part {
             part: part.to_owned(),
             suite: self.name.clone(),
-            meant: near.map(|near| format!("; did you mean {near}?")).unwrap_or_default(),
+            meant: nearest::meant(part, known.iter().copied()),
             known: known.join(", "),
         })
     }

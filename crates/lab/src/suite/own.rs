@@ -13,7 +13,7 @@ use forebay_block::Knobs;
 use super::{Arm, Base, Cut, Form, Part, Suite, TableKind};
 use crate::arm::Arm as FilesArm;
 use crate::echo::WorkOrder;
-use crate::nearest::nearest;
+use crate::nearest::{meant_or_all, nearest};
 use crate::plan::{again, queue_knobs};
 use crate::through::{CopyWay, FILES, Through, Way};
 use crate::tuning::{Knob, QUEUE, SYSCTL, Tuning};
@@ -173,10 +173,7 @@ fn unknown(before: &str, what: &str, word: &str, known: &[String]) -> String {
     let mut known: Vec<&str> = known.iter().map(String::as_str).collect();
     known.sort_unstable();
     known.dedup();
-    match nearest(word, known.iter().copied()) {
-        Some(near) => format!("{before}: {word}: no such {what}; did you mean {near}?"),
-        None => format!("{before}: {word}: no such {what} (there are: {})", known.join(", ")),
-    }
+    format!("{before}: {word}: no such {what}{}", meant_or_all(word, &known))
 }
 
 /// The part with the arms of a choice; none if it has none left.

@@ -1,5 +1,5 @@
-//! A bundle: a directory with all that somebody needs who was not there. It holds the result, the
-//! manifest, the suites and job files, each cell, and the command that repeats it.
+//! A bundle: a directory with all that another reader needs. It holds the result, the manifest, the
+//! suites and job files, each cell, and the command that repeats it.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

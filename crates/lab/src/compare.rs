@@ -55,7 +55,7 @@ pub struct Setting<'a> {
     /// The longest wait for quiet between two cells.
     pub quiet_within: Duration,
     pub stop: &'a Stop,
-    /// Metric in which trends and outliers are looked for.
+    /// Metric of the notes on trends and outliers.
     pub metric: &'a str,
     /// Where cells run that say so themselves; everywhere if none. The others are placed by the
     /// runner.
@@ -470,8 +470,8 @@ impl Comparison<'_, '_> {
         })
     }
 
-    /// Finds a device if an arm wants one. If there is none, these arms are left out, jobs without
-    /// other arms are skipped, and both are reported.
+    /// Finds a device for arms that need one. Without a device these arms are left out, jobs
+    /// without other arms are skipped, and both are reported.
     fn find_device(&mut self) -> Result<(), CompareError> {
         let plan = self.setting.plan;
         let Some(bytes) = plan.device_bytes() else { return Ok(()) };

@@ -71,7 +71,7 @@ impl Latency {
     }
 }
 
-/// Returns its version, such as `fio-3.33`, or why there is none, with the remedy.
+/// Returns its version, such as `fio-3.33`.
 pub fn version() -> Result<String, CellError> {
     let output = said(Command::new(PROGRAM).arg("--version"))?;
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())

@@ -4,7 +4,7 @@ use strsim::osa_distance;
 
 /// Returns the nearest of `known`, if near enough.
 pub fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // A long text is none of them, and comparing it is slow.
+    // Comparing a long text is slow, and no name is long.
     const LONGEST: usize = 64;
     if wrong.len() > LONGEST {
         return None;

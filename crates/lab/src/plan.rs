@@ -255,7 +255,7 @@ impl Plan {
         arms
     }
 
-    /// Returns the arms of a round in the order in which they run.
+    /// Returns the arms of a round in their order.
     pub fn order(&self, round: u32) -> Vec<Turn> {
         let mut jobs: Vec<usize> = (0..self.jobs.len()).collect();
         let mut random = Random::stream(self.seed, u64::from(round) << 8);

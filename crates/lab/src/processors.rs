@@ -20,9 +20,10 @@ pub enum ProcessorsError {
     System(#[from] io::Error),
 }
 
-/// The processors of a list such as `0-3,6`, each of which this process may run on.
+/// Parses a list such as `0-3,6` of processors that this process may run on.
 ///
 /// # Errors
+///
 /// A text that is no list, and a number that is no processor here.
 pub fn parse(text: &str) -> Result<Vec<u32>, ProcessorsError> {
     let wrong = || ProcessorsError::List(text.to_owned());

@@ -59,8 +59,7 @@ impl RequestSpec {
         Duration::from_secs_f64(self.seconds)
     }
 
-    /// Uncounted time before: a tenth, 100 ms at most, in which the ring is filled and the device
-    /// wakes up.
+    /// Uncounted time before: a tenth, 100 ms at most. The ring fills and the device wakes up.
     pub(crate) fn ramp(&self) -> Duration {
         const LONGEST: Duration = Duration::from_millis(100);
         (self.counted() / 10).min(LONGEST)

@@ -1,4 +1,4 @@
-//! Request cells: every device and every knob for some milliseconds, and what must hold of their
+//! Request cells: every device and every knob for some milliseconds, and the relations of their
 //! counts.
 //!
 //! The loop itself asserts that every bio ends once; a cell that returns has passed it.

@@ -271,7 +271,7 @@ fn differ(
     })
 }
 
-/// The rounds in which both arms have a positive value, so that there is a ratio.
+/// Values of both arms, without rounds that have no ratio.
 fn paired(rows: &[Row], job: &str, pair: &Pair, metric: &str) -> Option<(Vec<f64>, Vec<f64>)> {
     let (arm, base) = in_both(rows, job, pair, metric)?;
     let both = arm.into_iter().zip(base);

@@ -43,7 +43,7 @@ pub struct CellState {
     pub pressure: Pressure,
 }
 
-/// Shares of a time in which some task waited for a resource.
+/// Shares of time that some task waited for a resource.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Pressure {
     pub processor: Option<f64>,

@@ -50,7 +50,7 @@ fn spec_of(cell: &Cell) -> &CellSpec {
     }
 }
 
-/// A machine on which every arm has its speed, with a ripple of one percent over the rounds.
+/// A machine that gives every arm its speed, with a ripple of one percent over the rounds.
 fn fixed_speed(cell: &Cell) -> CellResult {
     let spec = spec_of(cell);
     let speed = match spec.arm {

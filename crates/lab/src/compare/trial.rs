@@ -28,7 +28,7 @@ pub fn judged(measured: &[Measured], seed: u64) -> Option<Comparison> {
     comparisons.find(|one| one.arm == ARM && one.base == BASE && one.metric == METRIC)
 }
 
-/// Returns the arms of a round in the order in which they run.
+/// Returns the arms of a round in their order.
 pub fn order(seed: u64, round: u32) -> [&'static str; 3] {
     let mut arms = ARMS;
     Random::stream(seed, u64::from(round) << 8).shuffle(&mut arms);

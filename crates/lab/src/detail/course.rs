@@ -10,7 +10,7 @@ pub const MOST_SLOTS: usize = 512;
 /// The first slots are so long.
 const FIRST_NS: u64 = 10_000_000;
 
-/// Bytes and operations by the slot of time in which they ended.
+/// Bytes and operations that ended, by slot of time.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Course {
     /// Length of a slot in nanoseconds.

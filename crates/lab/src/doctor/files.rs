@@ -1,4 +1,4 @@
-//! What can be done with files in the place: judged from the trials.
+//! Findings on files in the place, judged from the trials.
 
 use std::io;
 use std::path::Path;

@@ -39,7 +39,7 @@ pub(super) struct Ring {
     may_administer: bool,
     /// The group of this process.
     own_group: u32,
-    /// Description of the engine, or why there is none.
+    /// Description of the engine, or the error that prevented it.
     engine: Result<String, String>,
 }
 

@@ -88,7 +88,7 @@ impl Draft {
         Ok(Effect::Whole)
     }
 
-    /// Returns the jobs of a section, one per clone, or why there are none.
+    /// Returns the jobs of a section, one per clone, or the reason against them.
     pub(crate) fn finish(mut self, section: &str) -> Result<Vec<Job>, String> {
         if self.direct && self.uncached {
             return Err(

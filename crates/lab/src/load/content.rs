@@ -1,4 +1,4 @@
-//! The written data, and the check of what is read back.
+//! The written data, and its check when it is read back.
 //!
 //! Each eight bytes depend on the seed, the file and their own offset, so a block that landed
 //! elsewhere, in another file, or not at all is recognized without a checksum and without memory.

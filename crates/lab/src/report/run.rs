@@ -1,4 +1,4 @@
-//! What `run` prints: a line per job and direction, then the total cost.
+//! The output of `run`: a line per job and direction, then the total cost.
 //!
 //! Latencies are of single reads and writes; write rates and the time are until the final sync.
 

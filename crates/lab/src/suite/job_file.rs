@@ -1,8 +1,8 @@
 //! A fio job file as a suite of one: the same jobs through the kernel's ways, through fio itself
 //! and through Forebay.
 //!
-//! Each cell has an empty directory, so files a job makes go there whatever directory it names. A
-//! job that only reads an existing file by its absolute path reads that file, and nothing is ever
+//! Each cell has an empty directory, so a job's new files go there, not to the directory it names.
+//! A job that only reads an existing file by its absolute path reads that file, and nothing is ever
 //! written to it.
 
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! The time of a thread as the kernel accounts it, read by any other thread of the process.
 //!
-//! Time in which a thread could have run but another had the processor is neither work nor
-//! idleness: `schedstat` gives it, and without `schedstat` it counts as idle.
+//! Time in which a thread could have run but another had the processor is neither work nor idle:
+//! `schedstat` gives it, and without `schedstat` it counts as idle.
 
 use std::io;
 use std::time::Duration;

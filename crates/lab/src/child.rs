@@ -60,8 +60,8 @@ struct Told<C> {
 
 /// Runs a cell in a child: the program [`PROGRAM_VARIABLE`] names, or this one once more.
 ///
-/// An empty list of processors allows all those of this process. `watch` is looked at meanwhile, and
-/// a failure of that becomes a note. `stop`, once set, ends the cell soon.
+/// An empty list of processors allows all those of this process. `watch` is looked at meanwhile,
+/// and a failure of that becomes a note. `stop`, once set, ends the cell soon.
 pub fn run_cell_watched(
     cell: &Cell,
     processors: &[u32],

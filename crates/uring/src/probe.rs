@@ -192,8 +192,8 @@ fn mount_in(table: &[u8], path: &Path) -> Option<Mount> {
         .max_by_key(|mount| mount.point.as_os_str().len())
 }
 
-/// Fields: 3 the device's numbers; 5 the point; 6 its options; after a lone dash the file system, its
-/// source and its options.
+/// Fields: 3 the device's numbers; 5 the point; 6 its options; after a lone dash the file system,
+/// its source and its options.
 fn parse_mount(line: &[u8]) -> Option<Mount> {
     let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
     let dash = fields.iter().position(|field| *field == b"-")?;

@@ -90,7 +90,9 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
         WHOLE
     });
     "rwmixread" => Honoured(set!(|draft, value| draft.read_percent = value.number(0, 100)? as u8));
-    "rwmixwrite" => Honoured(set!(|draft, value| draft.read_percent = 100 - value.number(0, 100)? as u8));
+    "rwmixwrite" => Honoured(set!(|draft, value| {
+        draft.read_percent = 100 - value.number(0, 100)? as u8;
+    }));
     "bs" | "blocksize" => Honoured(|draft, value| {
         let blocks = &mut draft.job.blocks;
         Draft::each_direction(value, Value::block, |size| blocks.read = size, |size| blocks.write = size)
@@ -104,16 +106,26 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
         Draft::each_direction(value, Value::block_split, |size| blocks.read = size, |size| blocks.write = size)
     });
     "size" => Honoured(set!(|draft, value| draft.job.size = Some(value.amount()?)));
-    "io_size" | "io_limit" => Honoured(set!(|draft, value| draft.job.io_bytes = Some(value.amount()?)));
-    "number_ios" => Honoured(set!(|draft, value| draft.job.operations = Some(value.number(1, MOST_OPERATIONS)?)));
+    "io_size" | "io_limit" => Honoured(set!(|draft, value| {
+        draft.job.io_bytes = Some(value.amount()?);
+    }));
+    "number_ios" => Honoured(set!(|draft, value| {
+        draft.job.operations = Some(value.number(1, MOST_OPERATIONS)?);
+    }));
     "loops" => Honoured(set!(|draft, value| draft.job.loops = value.number(1, 1_000_000)? as u32));
     "numjobs" => Honoured(set!(|draft, value| draft.clones = value.number(1, 4096)? as u32));
-    "stonewall" | "wait_for_previous" => Honoured(set!(|draft, value| draft.stonewall = value.boolean()?));
+    "stonewall" | "wait_for_previous" => Honoured(set!(|draft, value| {
+        draft.stonewall = value.boolean()?;
+    }));
 
     // On what.
     "filename" => Honoured(set!(|draft, value| draft.file_names = split_paths(value.text()?)?));
-    "directory" => Honoured(set!(|draft, value| draft.directories = split_paths(value.text()?)?.into_iter().map(Into::into).collect()));
-    "filename_format" => Honoured(set!(|draft, value| draft.file_name_format = value.text()?.replace('\0', "")));
+    "directory" => Honoured(set!(|draft, value| {
+        draft.directories = split_paths(value.text()?)?.into_iter().map(Into::into).collect();
+    }));
+    "filename_format" => Honoured(set!(|draft, value| {
+        draft.file_name_format = value.text()?.replace('\0', "");
+    }));
     "nrfiles" => Honoured(set!(|draft, value| draft.files = value.number(1, 65_536)? as u32));
     "filesize" => Honoured(set!(|draft, value| draft.job.file_size = Some(value.file_size()?)));
     "file_service_type" => Honoured(|draft, value| {
@@ -132,8 +144,12 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
         WHOLE
     });
     "offset" => Honoured(set!(|draft, value| draft.job.offset = value.amount()?));
-    "offset_increment" => Honoured(set!(|draft, value| draft.job.offset_increment = value.bytes()?));
-    "create_on_open" => Honoured(set!(|draft, value| draft.job.create = if value.boolean()? { Create::OnOpen } else { Create::Before }));
+    "offset_increment" => Honoured(set!(|draft, value| {
+        draft.job.offset_increment = value.bytes()?;
+    }));
+    "create_on_open" => Honoured(set!(|draft, value| {
+        draft.job.create = if value.boolean()? { Create::OnOpen } else { Create::Before };
+    }));
     "fallocate" => Honoured(|draft, value| {
         draft.job.fallocate = value.choice(&[
             ("none", Fallocate::None),
@@ -190,7 +206,9 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
         draft.job.submit_batch = (batch > 0).then_some(batch);
         WHOLE
     });
-    "iodepth_batch_complete" | "iodepth_batch_complete_min" => Honoured(set!(|draft, value| draft.job.complete_batch = value.number(0, 32_768)?.max(1) as u32));
+    "iodepth_batch_complete" | "iodepth_batch_complete_min" => Honoured(set!(|draft, value| {
+        draft.job.complete_batch = value.number(0, 32_768)?.max(1) as u32;
+    }));
     "direct" => Honoured(set!(|draft, value| draft.direct = value.boolean()?));
     "buffered" => Honoured(set!(|draft, value| draft.direct = !value.boolean()?));
     "uncached" => Honoured(set!(|draft, value| draft.uncached = value.boolean()?));
@@ -215,8 +233,12 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
     "lockmem" => WithoutEffect("no memory is taken from the system");
 
     // Durably.
-    "fsync" => Honoured(set!(|draft, value| draft.job.fsync_every = value.number(0, u64::from(u32::MAX))? as u32));
-    "fdatasync" => Honoured(set!(|draft, value| draft.job.fdatasync_every = value.number(0, u64::from(u32::MAX))? as u32));
+    "fsync" => Honoured(set!(|draft, value| {
+        draft.job.fsync_every = value.number(0, u64::from(u32::MAX))? as u32;
+    }));
+    "fdatasync" => Honoured(set!(|draft, value| {
+        draft.job.fdatasync_every = value.number(0, u64::from(u32::MAX))? as u32;
+    }));
     "end_fsync" => Honoured(final_sync);
     "fsync_on_close" => Honoured(final_sync);
     "sync" => Honoured(|draft, value| {
@@ -258,8 +280,12 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
         Draft::each_direction(value, number, |rate| read.operations_per_s = rate, |rate| write.operations_per_s = rate)?;
         Ok(Effect::Reduced(FROM_DUE))
     });
-    "thinktime" => Honoured(set!(|draft, value| draft.job.pace.think_us = value.time_us(Unit::Microseconds)?));
-    "thinktime_blocks" => Honoured(set!(|draft, value| draft.job.pace.think_operations = value.number(1, u64::from(u32::MAX))? as u32));
+    "thinktime" => Honoured(set!(|draft, value| {
+        draft.job.pace.think_us = value.time_us(Unit::Microseconds)?;
+    }));
+    "thinktime_blocks" => Honoured(set!(|draft, value| {
+        draft.job.pace.think_operations = value.number(1, u64::from(u32::MAX))? as u32;
+    }));
     "thinktime_spin" => WithoutEffect("a thinking job sleeps");
     "thinktime_blocks_type" | "thinktime_iotime" => WithoutEffect("thinktime counts operations that were started");
     "rate_min" | "ratemin" | "rate_iops_min" => WithoutEffect("a job that is too slow goes on");
@@ -277,7 +303,9 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
 
     // At random.
     "randseed" => Honoured(set!(|draft, value| draft.job.seed = Some(value.number(0, u64::MAX)?)));
-    "norandommap" => Honoured(set!(|draft, value| draft.job.random_map = if value.boolean()? { RandomMap::WithReplacement } else { RandomMap::EachOnce }));
+    "norandommap" => Honoured(set!(|draft, value| {
+        draft.job.random_map = if value.boolean()? { RandomMap::WithReplacement } else { RandomMap::EachOnce };
+    }));
     "random_distribution" => Honoured(|_draft, value| {
         Ok(if value.text()? == "random" { Effect::Whole } else { Effect::Reduced(UNIFORM) })
     });

@@ -25,7 +25,10 @@ pub enum CellError {
         /// The problem, and the remedy.
         reason: String,
     },
-    #[error("{}{what}: {cause}", path.iter().map(|path| format!("{}: ", path.display())).collect::<String>())]
+    #[error(
+        "{}{what}: {cause}",
+        path.iter().map(|path| format!("{}: ", path.display())).collect::<String>()
+    )]
     Failed {
         what: String,
         path: Option<PathBuf>,

@@ -166,7 +166,13 @@ pub(crate) struct CompareArgs {
     #[arg(long = "arms", value_name = "NAME,..", value_delimiter = ',', help_heading = WORK)]
     pub(crate) kept_arms: Option<Vec<String>>,
     /// Keep only these jobs of the suite
-    #[arg(long, value_name = "NAME,..", value_delimiter = ',', help_heading = WORK, hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "NAME,..",
+        value_delimiter = ',',
+        help_heading = WORK,
+        hide_short_help = true
+    )]
     pub(crate) jobs: Option<Vec<String>>,
     /// Set a knob of the Forebay arms (repeatable)
     #[arg(long = "set", value_name = "KEY=VALUE", help_heading = WORK)]
@@ -200,7 +206,13 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "SHARE", value_parser = share, help_heading = LENGTH)]
     pub(crate) scale: Option<f64>,
     /// Write SIZE bytes in each run of `writeback`, as 2g
-    #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = LENGTH, hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_parser = bytes,
+        help_heading = LENGTH,
+        hide_short_help = true
+    )]
     pub(crate) cell_bytes: Option<u64>,
     /// Repeat until all intervals are narrower, as 2%
     #[arg(long, value_name = "SHARE", value_parser = percent, help_heading = LENGTH, hide_short_help = true)]

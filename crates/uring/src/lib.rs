@@ -17,8 +17,8 @@
 // `offer` features, `threads`, `backend` either of the two. Devices without files: `null`, `memory`,
 // `modelled`. Other processes: `fork`, `local` and `passing` sockets, `alive` whether the rings of a
 // process are gone, `detached` a process that outlives its parent, `frames` writing without a ring,
-// `notify` the service manager. `clock` and `probe` the machine, `priority` of a thread. `enter`, `setup` and `mapping` are
-// public for the rings of `forebay-net`.
+// `notify` the service manager. `clock` and `probe` the machine, `priority` of a thread. `enter`,
+// `setup` and `mapping` are public for the rings of `forebay-net`.
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 compile_error!("Forebay runs on Linux 5.15 or newer, on 64-bit x86 and Arm");

@@ -5,7 +5,7 @@ use crate::counter::{Counter, GROUPS};
 
 use super::writer::{Program, Writer, begun, count, count_at};
 
-/// Name by which XFS knows the header of a group, which is locked for each allocation in it.
+/// XFS's name for the header of a group. It is locked for each allocation in the group.
 const HEADER: [u8; 8] = *b"xfs_agf\0";
 
 /// Offset below the top of the stack: the name of a buffer.

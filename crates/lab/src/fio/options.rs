@@ -1,6 +1,5 @@
 //! Every option of a job file with its effect, or the reason for none. The one table: the parser,
 //! the messages and the tests read it and know no option themselves.
-//!
 //! Sorted by what they are about. An option that would make it a different job if it were left out,
 //! and that is not there yet, is *unsupported*: an error. One that changes how fio itself works, or
 //! reports, is *without effect*.

@@ -43,9 +43,9 @@ const GROUPS: &[Column] = &[
     column(8, "busiest", "group", Cell::Mean("kernel_busiest_group_share", percent)),
 ];
 
-const GROUPS_LEGEND: &str = "allocs = allocations of space by XFS; waits = for the lock of an allocation \
-                             group, counted as a task is about to wait; busiest group = its share of them, \
-                             of 16 with a counter each; - = none";
+const GROUPS_LEGEND: &str = "allocs = allocations of space by XFS; waits = for the lock of \
+     an allocation group, counted as a task is about to wait; busiest group = its share of \
+     them, of 16 with a counter each; - = none";
 
 const LEGEND: &str = "Counted in the kernel on the disk of the files, other work on it included. asked = unplugs \
                       that were asked for (the others: before a sleep); plugged = of the \

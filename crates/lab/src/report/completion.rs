@@ -62,7 +62,8 @@ const COPIES: &[Column] = &[
 ];
 
 const LEGEND: &str = "cs = context switches, of the whole system unless own; io = one of the caller's. bios/run: of \
-    Forebay's writeback; run = bytes of one of its bios; holds = runs of completions that waited for more, hold = how long; written, \
+    Forebay's writeback; run = bytes of one of its bios; holds = runs of completions that \
+    waited for more, hold = how long; written, \
     durable: from a write's acceptance until it was that. Mean +- sd; delta: of means, to delay. ~ = not shown";
 
 /// Below that, where it ran.

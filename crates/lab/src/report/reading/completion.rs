@@ -1,5 +1,5 @@
-//! Of completions: ended at once, against held for a fixed time and against the best of the kernel's
-//! arms with a bound.
+//! Of completions: ended at once, against held for a fixed time and against the best of the
+//! kernel's arms with a bound.
 
 use crate::compare::judge::THROUGHPUT;
 use crate::schema::Against;

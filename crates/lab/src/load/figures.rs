@@ -293,6 +293,12 @@ fn behind(kept: &Kept) -> String {
     note
 }
 
+/// How many direct operations cost a copy.
+fn copied(engine: &EngineReport) -> Option<String> {
+    let copied = engine.after.bounced - engine.before.bounced;
+    (copied > 0).then(|| format!("{copied} direct operations were not aligned and copied"))
+}
+
 fn notes(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) -> Vec<String> {
     let mut notes = Vec::new();
     let deepest = plans.iter().map(|plan| arms::depth_of(&plan.job)).max().unwrap_or(1);
@@ -302,6 +308,7 @@ fn notes(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) -> Vec<Strin
             notes.extend(
                 conducted.engine.as_ref().map(|engine| format!("engine: {}", engine.description)),
             );
+            notes.extend(conducted.engine.as_ref().and_then(copied));
             if deepest > 1 {
                 notes.push(format!(
                     "iodepth={deepest}: {deepest} futures, polled by the job's own thread"

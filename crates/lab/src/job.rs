@@ -135,6 +135,8 @@ pub struct Job {
     pub submit_batch: Option<u32>,
     /// How many completions are waited for, once it has to wait.
     pub complete_batch: u32,
+    /// Whether the memory of its operations is registered with the ring.
+    pub fixed_buffers: FixedBuffers,
     /// Its way of I/O, where the arm leaves that to the job.
     pub io_engine: IoEngine,
     /// Through the page cache or not, where the arm leaves that to the job.
@@ -192,6 +194,7 @@ impl Default for Job {
             depth: 1,
             submit_batch: None,
             complete_batch: 1,
+            fixed_buffers: FixedBuffers::No,
             io_engine: IoEngine::Calls,
             caching: Caching::Buffered,
             fsync_every: 0,
@@ -433,6 +436,14 @@ choices! {
         /// They stay.
         No,
         /// They go.
+        Yes,
+    }
+
+    /// Whether the memory of operations is registered with the ring.
+    FixedBuffers {
+        /// The kernel looks its pages up for each operation.
+        No,
+        /// It has done so before the clock starts.
         Yes,
     }
 

@@ -8,8 +8,8 @@
 use super::draft::{Draft, Effect, Kind, split_paths};
 use super::value::{Unit, Value, ValueError};
 use crate::job::{
-    Create, Fallocate, FinalSync, Invalidate, IoEngine, NextFile, Overwrite, RandomMap, TimeBased,
-    Unlink,
+    Create, Fallocate, FinalSync, FixedBuffers, Invalidate, IoEngine, NextFile, Overwrite,
+    RandomMap, TimeBased, Unlink,
 };
 
 /// One option.
@@ -269,7 +269,10 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
     "io_submit_mode" => WithoutEffect("a job's own thread submits");
     "atomic" => Unsupported("atomic writes are not supported");
     "hipri" | "hipri_percentage" => WithoutEffect("completions are not polled for");
-    "fixedbufs" => WithoutEffect(RING);
+    "fixedbufs" => Honoured(|draft, value| {
+        draft.job.fixed_buffers = if value.boolean()? { FixedBuffers::Yes } else { FixedBuffers::No };
+        WHOLE
+    });
     "registerfiles" => WithoutEffect(RING);
     "nonvectored" => WithoutEffect("buffers are single, never vectors");
     "sqthread_poll" | "sqthread_poll_cpu" => WithoutEffect(RING);

@@ -31,7 +31,7 @@ use super::layout::{FileKind, JobPlan};
 use super::library::LibraryLane;
 use super::ring::{self, RingLane};
 use crate::arm::Arm;
-use crate::job::{Caching, IoEngine, Job};
+use crate::job::{Caching, FixedBuffers, IoEngine, Job};
 
 /// The depth of the direct arm, where the job asks for less: what a kernel user without a cache
 /// needs to keep a device busy.
@@ -255,7 +255,7 @@ fn with_sample(
 /// What a job's thread sets up before the clock starts.
 pub(crate) enum Prepared {
     Calls { buffers: Buffers, opening: Opening, window_bytes: Option<u64> },
-    Ring { buffers: Buffers, opening: Opening, window_bytes: Option<u64>, ring: Box<IoUring> },
+    Ring { ring: Box<IoUring>, buffers: Buffers, opening: Opening, window_bytes: Option<u64> },
     Library { buffers: Buffers },
     Futures { buffers: Vec<Box<[u8]>> },
     Direct { slots: usize, bytes: usize },
@@ -275,6 +275,10 @@ impl Prepared {
                 let ring =
                     ring.map_err(|error| CellError::system("could not set up a ring", &error))?;
                 let buffers = Buffers::new(depth as usize, bytes);
+                if plan.job.fixed_buffers == FixedBuffers::Yes {
+                    // SAFETY: `Prepared` and `RingMemory` free the buffers after the ring.
+                    unsafe { ring::register(&ring, &buffers, bytes) }?;
+                }
                 Self::Ring { buffers, opening, window_bytes, ring: Box::new(ring) }
             }
             Way::Library { depth: 1 } => Self::Library { buffers: Buffers::new(1, bytes) },
@@ -302,7 +306,7 @@ impl Prepared {
             }
             Self::Ring { buffers, opening, window_bytes, ring } => {
                 let files = KernelFiles::open(plan, opening)?;
-                Box::new(RingLane::new(*ring, buffers, files, window_bytes, plan.job.submit_batch))
+                Box::new(RingLane::new(*ring, buffers, files, window_bytes, &plan.job))
             }
             Self::Library { buffers } => Box::new(LibraryLane::open(buffers, engine(), plan)?),
             Self::Futures { buffers } => Box::new(FuturesLane::open(buffers, engine(), plan)?),

@@ -27,6 +27,7 @@ use super::probe::{self, ProbeOutcome};
 use super::usage::Usage;
 use crate::cell::{CellSpec, SyncProbe};
 use crate::detail::Holds;
+use crate::job::FixedBuffers;
 
 /// A cell ready to be run.
 pub(crate) struct Stage<'a> {
@@ -245,8 +246,12 @@ fn settings(stage: &Stage<'_>) -> Vec<(String, String)> {
     let jobs = stage.ways.iter().copied().zip(stage.plans);
     let probe = stage.probe.map(|plan| (probe_way(stage.ways), plan));
     let bytes: u64 = jobs.chain(probe).map(|(way, plan)| arms::pool_bytes(way, &plan.job)).sum();
-    let pool = (bytes > 0).then(|| ("buffer_bytes".to_owned(), bytes.to_string()));
-    pool.into_iter().chain(stage.spec.settings.iter().cloned()).collect()
+    let fixed = |plan: &JobPlan| plan.job.fixed_buffers == FixedBuffers::Yes;
+    let register = if stage.plans.iter().any(fixed) { "on" } else { "off" };
+    let pool = [("buffer_bytes", bytes.to_string()), ("register_buffers", register.to_owned())];
+    let pool = pool.into_iter().filter(|_| bytes > 0);
+    let pool = pool.map(|(name, value)| (name.to_owned(), value));
+    pool.chain(stage.spec.settings.iter().cloned()).collect()
 }
 
 fn spawn_sampler<'scope>(

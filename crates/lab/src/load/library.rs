@@ -49,12 +49,12 @@ pub(crate) type Flight<Memory> =
 
 /// A file of the library, through its cache or past it.
 pub(crate) trait Handle: Send + Sync + Sized + 'static {
-    /// What an operation reads into and writes from.
+    /// Memory of one operation.
     type Memory: DerefMut<Target = [u8]> + Send;
 
     fn open(engine: &Engine, path: &Path, how: Open) -> forebay::Result<Self>;
 
-    /// Why it is not accessed as its kind is meant to.
+    /// Returns why the file is accessed in another way than its kind says.
     fn refused(&self) -> Option<String> {
         None
     }

@@ -20,7 +20,7 @@ use super::kernel::KernelFiles;
 use super::lane::{Buffers, Lane, LaneCounters};
 use super::sequence::{Kind, Operation};
 use super::window::Window;
-use crate::job::FinalSync;
+use crate::job::{FinalSync, FixedBuffers, Job};
 
 /// A ring for so many operations in flight.
 pub(crate) fn set_up(depth: u32) -> io::Result<IoUring> {
@@ -34,6 +34,25 @@ pub(crate) fn set_up(depth: u32) -> io::Result<IoUring> {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::new(entries),
         best => best,
     }
+}
+
+/// Registers the first `bytes` bytes of each buffer with the ring, under the number of its slot.
+///
+/// # Safety
+/// The buffers outlive the ring.
+pub(crate) unsafe fn register(
+    ring: &IoUring,
+    buffers: &Buffers,
+    bytes: usize,
+) -> Result<(), CellError> {
+    let vector = |slot| libc::iovec { iov_base: buffers.address(slot).cast(), iov_len: bytes };
+    let vectors: Vec<_> = (0..buffers.count()).map(vector).collect();
+    // SAFETY: the caller promises it.
+    unsafe { ring.submitter().register_buffers(&vectors) }.map_err(|error| {
+        CellError::unavailable(format!(
+            "buffers could not be registered: {error} (raise the limit of locked memory: ulimit -l)"
+        ))
+    })
 }
 
 /// Calls fdatasync on all files through one ring, with at most `depth` in flight.
@@ -97,6 +116,7 @@ pub(crate) struct RingLane {
     memory: RingMemory,
     files: KernelFiles,
     window: Option<Window>,
+    fixed_buffers: FixedBuffers,
     slots: Vec<Option<Flight>>,
     staged: usize,
     submit_batch: usize,
@@ -110,14 +130,14 @@ struct Flight {
 }
 
 impl RingLane {
-    /// Made and used on the thread that set the ring up. With at most two windows of these bytes in
-    /// memory, if any.
+    /// Made and used on the thread that set the ring up, with the buffers registered where the job
+    /// says so. With at most two windows of these bytes in memory, if any.
     pub(crate) fn new(
         ring: IoUring,
         buffers: Buffers,
         files: KernelFiles,
         window_bytes: Option<u64>,
-        submit_batch: Option<u32>,
+        job: &Job,
     ) -> Self {
         Self {
             slots: vec![None; buffers.count()],
@@ -125,7 +145,8 @@ impl RingLane {
             files,
             window: window_bytes.map(Window::new),
             staged: 0,
-            submit_batch: submit_batch.map_or(usize::MAX, |batch| batch as usize),
+            fixed_buffers: job.fixed_buffers,
+            submit_batch: job.submit_batch.map_or(usize::MAX, |batch| batch as usize),
             counters: LaneCounters::default(),
         }
     }
@@ -154,13 +175,19 @@ impl RingLane {
         let left = operation.bytes - done;
         let offset = operation.offset + u64::from(done);
         let flags = self.files.flags().bits() as i32;
-        let entry = match operation.kind {
-            Kind::Read => {
-                opcode::Read::new(file, address, left).offset(offset).rw_flags(flags).build()
-            }
-            Kind::Write => {
-                opcode::Write::new(file, address, left).offset(offset).rw_flags(flags).build()
-            }
+        macro_rules! entry {
+            ($operation:ident $(, $buffer:expr)?) => {
+                opcode::$operation::new(file, address, left $(, $buffer)?)
+                    .offset(offset)
+                    .rw_flags(flags)
+                    .build()
+            };
+        }
+        let entry = match (operation.kind, self.fixed_buffers) {
+            (Kind::Read, FixedBuffers::No) => entry!(Read),
+            (Kind::Write, FixedBuffers::No) => entry!(Write),
+            (Kind::Read, FixedBuffers::Yes) => entry!(ReadFixed, slot as u16),
+            (Kind::Write, FixedBuffers::Yes) => entry!(WriteFixed, slot as u16),
         };
         entry.user_data(slot as u64)
     }

@@ -80,19 +80,8 @@ impl<'a> Kernel<'a> {
             registered.map_err(|error| CellError::system("could not register the file", &error))?;
         }
         if spec.fixed_buffers == Switch::On {
-            let vector = |slot| libc::iovec {
-                iov_base: buffers.address(slot).cast(),
-                iov_len: spec.block_bytes as usize,
-            };
-            let vectors: Vec<_> = (0..depth).map(vector).collect();
-            // SAFETY: the memory outlives the ring: `RingMemory` frees it after that, or neither.
-            let registered = unsafe { ring.submitter().register_buffers(&vectors) };
-            registered.map_err(|error| {
-                let remedy = "raise the limit of locked memory: ulimit -l";
-                CellError::unavailable(format!(
-                    "buffers could not be registered: {error} ({remedy})"
-                ))
-            })?;
+            // SAFETY: `RingMemory` frees the buffers after the ring, or neither.
+            unsafe { ring::register(&ring, &buffers, spec.block_bytes as usize) }?;
         }
         Ok(Self {
             spec,

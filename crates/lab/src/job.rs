@@ -137,6 +137,8 @@ pub struct Job {
     pub complete_batch: u32,
     /// Whether the memory of its operations is registered with the ring.
     pub fixed_buffers: FixedBuffers,
+    /// Whether its ring polls for completions.
+    pub completions: Completions,
     /// Its way of I/O, where the arm leaves that to the job.
     pub io_engine: IoEngine,
     /// Through the page cache or not, where the arm leaves that to the job.
@@ -195,6 +197,7 @@ impl Default for Job {
             submit_batch: None,
             complete_batch: 1,
             fixed_buffers: FixedBuffers::No,
+            completions: Completions::Interrupt,
             io_engine: IoEngine::Calls,
             caching: Caching::Buffered,
             fsync_every: 0,
@@ -445,6 +448,14 @@ choices! {
         No,
         /// It has done so before the clock starts.
         Yes,
+    }
+
+    /// How a ring learns of completions.
+    Completions {
+        /// The device interrupts.
+        Interrupt,
+        /// It polls a queue of the device that does not.
+        Polled,
     }
 
     /// The way of I/O a job asks for.

@@ -185,6 +185,29 @@ fn registered_buffers_move_the_same_data() {
 }
 
 #[test]
+fn polling_is_refused_where_nothing_polls() {
+    let job = |more: &str| format!("[w]\nsize=64k\nrw=write\nhipri=1\n{more}");
+    let direct = job("direct=1\nioengine=io_uring\n");
+    for (text, engine, expected) in [
+        (&job(""), Engine::Kernel, "only direct I/O over a ring"),
+        (&direct, Engine::Forebay, "--engine kernel"),
+        (&direct, Engine::Kernel, "the device has no queue for polling"),
+    ] {
+        let bench = Bench::new();
+        match bench.run(text, engine).0 {
+            Err(error) => {
+                let error = error.to_string();
+                assert!(error.contains("job w: hipri=1, but"), "{error}");
+                assert!(error.contains(expected) && error.contains("set hipri=0"), "{error}");
+                assert!(!bench.path().join("w.0.0").exists());
+            }
+            // This device polls.
+            Ok(_) => assert!(expected.starts_with("the device")),
+        }
+    }
+}
+
+#[test]
 fn a_file_system_without_direct_io_refuses_a_direct_job() {
     let memory = Path::new("/dev/shm");
     if !memory.is_dir() {
@@ -197,7 +220,7 @@ fn a_file_system_without_direct_io_refuses_a_direct_job() {
         Ok(_) => {}
         Err(error) => {
             let error = error.to_string();
-            assert!(error.contains("job a.0: direct=1, but") && error.contains("--dir"), "{error}");
+            assert!(error.contains("job a: direct=1, but") && error.contains("--dir"), "{error}");
         }
     }
 }

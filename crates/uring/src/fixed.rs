@@ -4,7 +4,7 @@
 //! ```text
 //! files    a table, an entry for each target, empty at first; set when a file is attached, cleared when detached;
 //!          behind them one for what tells that the ring is gone (alive.rs), where that is wanted
-//! buffers  one mapping, the arena's or that of a pool, in stretches of 1 GiB, the most the kernel takes as one
+//! buffers  the mapping of the arena or of a pool, in stretches of 1 GiB, the most of one buffer
 //! ```
 //!
 //! A registered file saves each request the lookup and the count of its descriptor; it stays the
@@ -213,8 +213,8 @@ impl Tables {
                 iov_len: stretch.min(bytes - from),
             })
             .collect();
-        // SAFETY: the stretches are a mapping that the ring holds, and that is leaked where requests
-        // that may use it outlive the ring.
+        // SAFETY: the stretches are a mapping that the ring holds. It is leaked if requests that
+        // use it outlive the ring: the arena itself, a pool with its lent pieces.
         match unsafe { uring.submitter().register_buffers(&stretches) } {
             Ok(()) => {
                 (self.memory, self.bytes) = (start.addr(), bytes);

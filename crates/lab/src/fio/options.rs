@@ -8,8 +8,8 @@
 use super::draft::{Draft, Effect, Kind, split_paths};
 use super::value::{Unit, Value, ValueError};
 use crate::job::{
-    Create, Fallocate, FinalSync, FixedBuffers, Invalidate, IoEngine, NextFile, Overwrite,
-    RandomMap, TimeBased, Unlink,
+    Completions, Create, Fallocate, FinalSync, FixedBuffers, Invalidate, IoEngine, NextFile,
+    Overwrite, RandomMap, TimeBased, Unlink,
 };
 
 /// One option.
@@ -268,9 +268,15 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
     "serialize_overlap" => WithoutEffect("a job's blocks in flight do not overlap unless norandommap is set");
     "io_submit_mode" => WithoutEffect("a job's own thread submits");
     "atomic" => Unsupported("atomic writes are not supported");
-    "hipri" | "hipri_percentage" => WithoutEffect("completions are not polled for");
+    "hipri" => Honoured(|draft, value| {
+        draft.job.completions =
+            if value.boolean()? { Completions::Polled } else { Completions::Interrupt };
+        WHOLE
+    });
+    "hipri_percentage" => WithoutEffect("all completions are polled for, or none");
     "fixedbufs" => Honoured(|draft, value| {
-        draft.job.fixed_buffers = if value.boolean()? { FixedBuffers::Yes } else { FixedBuffers::No };
+        draft.job.fixed_buffers =
+            if value.boolean()? { FixedBuffers::Yes } else { FixedBuffers::No };
         WHOLE
     });
     "registerfiles" => WithoutEffect(RING);

@@ -31,7 +31,7 @@ use super::layout::{FileKind, JobPlan};
 use super::library::LibraryLane;
 use super::ring::{self, RingLane};
 use crate::arm::Arm;
-use crate::job::{Caching, FixedBuffers, IoEngine, Job};
+use crate::job::{Caching, Completions, FixedBuffers, IoEngine, Job};
 
 /// The depth of the direct arm, where the job asks for less: what a kernel user without a cache
 /// needs to keep a device busy.
@@ -178,8 +178,14 @@ fn check_files(arm: Arm, plan: &JobPlan, way: Way) -> Result<(), CellError> {
 /// Whether the kernel, and the file system of each job's first file, can do what an arm needs.
 pub(crate) fn probe(arm: Arm, ways: &[(Way, &JobPlan)]) -> Result<(), CellError> {
     for &(way, plan) in ways {
+        if plan.job.completions == Completions::Polled {
+            check_polls(way, plan).map_err(|why| {
+                let name = &plan.job.name;
+                CellError::refused(arm, format!("job {name}: hipri=1, but {why}"))
+            })?;
+        }
         if matches!(way, Way::Ring { .. }) {
-            ring::set_up(1).map_err(|error| {
+            ring::set_up(1, Completions::Interrupt).map_err(|error| {
                 CellError::refused(arm, format!("io_uring is missing or forbidden here: {error}"))
             })?;
         }
@@ -192,6 +198,32 @@ pub(crate) fn probe(arm: Arm, ways: &[(Way, &JobPlan)]) -> Result<(), CellError>
         }
     }
     Ok(())
+}
+
+/// Why completions cannot be polled for, and what to do about it.
+fn check_polls(way: Way, plan: &JobPlan) -> Result<(), String> {
+    match way {
+        Way::Ring { opening, .. } if opening.caching == Caching::Direct => {
+            let place = &plan.files[0].path;
+            let place =
+                if place.exists() { place.as_path() } else { guard::nearest_directory(place) };
+            ring::device_polls(place).map_err(|why| {
+                format!(
+                    "the device has no queue for polling: {why} (set hipri=0, or take a device \
+                     with such queues, as NVMe with the parameter nvme.poll_queues)"
+                )
+            })
+        }
+        Way::Ring { .. } | Way::Calls { .. } => Err("only direct I/O over a ring is polled for \
+            (set hipri=0, or direct=1 and ioengine=io_uring)"
+            .into()),
+        Way::Library { .. } | Way::LibraryDirect { .. } => {
+            Err("the library's ring is not polled, \
+            because it also flushes and waits for messages (set hipri=0, or use --engine kernel)"
+                .into())
+        }
+        Way::Null => Ok(()),
+    }
 }
 
 fn probe_uncached(arm: Arm, path: &Path) -> Result<(), CellError> {
@@ -271,7 +303,7 @@ impl Prepared {
                 Self::Calls { buffers: Buffers::new(1, bytes), opening, window_bytes }
             }
             Way::Ring { opening, depth, window_bytes } => {
-                let ring = ring::set_up(depth);
+                let ring = ring::set_up(depth, plan.job.completions);
                 let ring =
                     ring.map_err(|error| CellError::system("could not set up a ring", &error))?;
                 let buffers = Buffers::new(depth as usize, bytes);

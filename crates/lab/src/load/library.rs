@@ -160,8 +160,8 @@ pub(crate) fn open_files<F: Handle>(engine: &Engine, plan: &JobPlan) -> Result<V
         if let Some(how) = open.refused() {
             let (name, path) = (&job.name, file.path.display());
             return Err(CellError::unavailable(format!(
-                "job {name}: direct=1, but {path} is {how} (set direct=0, or use --dir with another \
-                 file system)"
+                "job {name}: direct=1, but {path} is {how} (set direct=0, or use --dir with \
+                 another file system)"
             )));
         }
         if plan.writes() && job.declared == Declared::Yes && file.kind == FileKind::Regular {

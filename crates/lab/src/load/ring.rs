@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, RawFd};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,11 +21,15 @@ use super::kernel::KernelFiles;
 use super::lane::{Buffers, Lane, LaneCounters};
 use super::sequence::{Kind, Operation};
 use super::window::Window;
-use crate::job::{FinalSync, FixedBuffers, Job};
+use crate::job::{Completions, FinalSync, FixedBuffers, Job};
+use crate::manifest::mount;
 
-/// A ring for so many operations in flight.
-pub(crate) fn set_up(depth: u32) -> io::Result<IoUring> {
+/// A ring for `depth` operations in flight.
+pub(crate) fn set_up(depth: u32, completions: Completions) -> io::Result<IoUring> {
     let entries = depth.next_power_of_two();
+    if completions == Completions::Polled {
+        return IoUring::builder().setup_iopoll().setup_single_issuer().build(entries);
+    }
     let best = IoUring::builder()
         .setup_single_issuer()
         .setup_defer_taskrun()
@@ -33,6 +38,18 @@ pub(crate) fn set_up(depth: u32) -> io::Result<IoUring> {
     match best {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::new(entries),
         best => best,
+    }
+}
+
+/// Returns why the device that a place is or lies on has no queues for polling.
+pub(crate) fn device_polls(place: &Path) -> Result<(), String> {
+    let queue =
+        mount::queue_directory_of(place).ok_or("the file is on no block device of its own")?;
+    let path = queue.join("io_poll");
+    match std::fs::read_to_string(&path) {
+        Ok(text) if text.trim() == "1" => Ok(()),
+        Ok(_) => Err(format!("{} says 0", path.display())),
+        Err(error) => Err(format!("{}: {error}", path.display())),
     }
 }
 
@@ -57,7 +74,7 @@ pub(crate) unsafe fn register(
 
 /// Calls fdatasync on all files through one ring, with at most `depth` in flight.
 pub(crate) fn sync_data(files: &[File], depth: u32) -> io::Result<()> {
-    let mut ring = set_up(depth)?;
+    let mut ring = set_up(depth, Completions::Interrupt)?;
     let (mut waiting, mut in_flight, mut result) = (files.iter(), 0, Ok(()));
     loop {
         for file in waiting.by_ref().take(depth as usize - in_flight) {

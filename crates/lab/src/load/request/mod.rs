@@ -28,15 +28,16 @@ use std::time::Duration;
 use forebay_block::limits::TAGS;
 use forebay_block::{Device, Knobs, Queue};
 
-use super::{CellError, data};
+use super::{CellError, data, ring};
 use crate::cell::CellResult;
+use crate::job::Completions;
 use crate::request::{DATA_FILE, Operation, RequestSpec, Submitter};
 use crate::scratch::Stop;
 use crate::through::{self, Poll, RequestCell};
 use calls::Calls;
 use device::Opened;
 use drive::{Drive, Outcome, Spans};
-use uring::{Completions, Kernel};
+use uring::Kernel;
 use way::{Echo, Queued, Way};
 
 /// Most bios kept on their way: some multiples of what one queue has tags for.
@@ -87,7 +88,7 @@ pub fn run(cell: &RequestCell) -> Result<CellResult, CellError> {
             measured(&one, Calls::open(&one, &path)?, notes)
         }
         through::Way::Uring => {
-            let completions = match (cell.poll, uring::device_polls(cell.place())) {
+            let completions = match (cell.poll, ring::device_polls(cell.place())) {
                 (Poll::Never, _) => Completions::Interrupt,
                 (Poll::WhereItCan, Ok(())) => Completions::Polled,
                 (Poll::WhereItCan, Err(why)) => {

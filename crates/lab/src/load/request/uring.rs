@@ -7,40 +7,20 @@
 //! Short, interrupted and would-block transfers go out again for the rest.
 
 use std::fs::File;
-use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::Duration;
 
 use forebay_block::{Bio, Counters, Ended, Errno, Wait};
-use io_uring::{IoUring, opcode, squeue, types};
+use io_uring::{opcode, squeue, types};
 
 use super::open_direct;
 use super::way::Way;
+use crate::job::Completions;
 use crate::load::CellError;
 use crate::load::lane::Buffers;
 use crate::load::ring::{self, RingMemory};
-use crate::manifest::mount;
 use crate::request::{Operation, RequestSpec, Switch};
-
-/// Whether completions are polled for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Completions {
-    Interrupt,
-    Polled,
-}
-
-/// Whether the device that a place is or lies on has queues for polling; why not.
-pub(super) fn device_polls(place: &Path) -> Result<(), String> {
-    let queue =
-        mount::queue_directory_of(place).ok_or("the file is on no block device of its own")?;
-    let path = queue.join("io_poll");
-    match std::fs::read_to_string(&path) {
-        Ok(text) if text.trim() == "1" => Ok(()),
-        Ok(_) => Err(format!("{} says 0", path.display())),
-        Err(error) => Err(format!("{}: {error}", path.display())),
-    }
-}
 
 /// A bio on its way, and how much of it is done.
 struct Slot {
@@ -67,11 +47,7 @@ impl<'a> Kernel<'a> {
     ) -> Result<Self, CellError> {
         let file = open_direct(spec, path)?;
         let depth = spec.depth as usize;
-        let ring = match completions {
-            Completions::Polled => polled(spec.depth),
-            Completions::Interrupt => ring::set_up(spec.depth),
-        };
-        let ring = ring.map_err(|error| {
+        let ring = ring::set_up(spec.depth, completions).map_err(|error| {
             CellError::unavailable(format!("io_uring is missing or forbidden here: {error}"))
         })?;
         let buffers = Buffers::new(depth, spec.block_bytes as usize);
@@ -195,9 +171,4 @@ impl Way for Kernel<'_> {
     fn counters(&self) -> Counters {
         self.counters
     }
-}
-
-/// A ring that polls for completions.
-fn polled(depth: u32) -> io::Result<IoUring> {
-    IoUring::builder().setup_iopoll().setup_single_issuer().build(depth.next_power_of_two())
 }

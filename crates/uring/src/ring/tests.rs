@@ -13,7 +13,7 @@ use forebay_block::{Class, Frame, Operation, Segment, Segments, Source};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{Access, Create, How, Truncate};
+use crate::{Access, AlignedMemory, Create, How, Truncate};
 
 mod wait;
 

@@ -31,7 +31,7 @@ use super::layout::{FileKind, JobPlan};
 use super::library::LibraryLane;
 use super::ring::{self, RingLane};
 use crate::arm::Arm;
-use crate::job::{Caching, Completions, FixedBuffers, IoEngine, Job};
+use crate::job::{Caching, IoEngine, Job, YesNo};
 
 /// The depth of the direct arm, where the job asks for less: what a kernel user without a cache
 /// needs to keep a device busy.
@@ -178,14 +178,14 @@ fn check_files(arm: Arm, plan: &JobPlan, way: Way) -> Result<(), CellError> {
 /// Whether the kernel, and the file system of each job's first file, can do what an arm needs.
 pub(crate) fn probe(arm: Arm, ways: &[(Way, &JobPlan)]) -> Result<(), CellError> {
     for &(way, plan) in ways {
-        if plan.job.completions == Completions::Polled {
+        if plan.job.polled == YesNo::Yes {
             check_polls(way, plan).map_err(|why| {
                 let name = &plan.job.name;
                 CellError::refused(arm, format!("job {name}: hipri=1, but {why}"))
             })?;
         }
         if matches!(way, Way::Ring { .. }) {
-            ring::set_up(1, Completions::Interrupt).map_err(|error| {
+            ring::set_up(1, YesNo::No).map_err(|error| {
                 CellError::refused(arm, format!("io_uring is missing or forbidden here: {error}"))
             })?;
         }
@@ -303,11 +303,11 @@ impl Prepared {
                 Self::Calls { buffers: Buffers::new(1, bytes), opening, window_bytes }
             }
             Way::Ring { opening, depth, window_bytes } => {
-                let ring = ring::set_up(depth, plan.job.completions);
+                let ring = ring::set_up(depth, plan.job.polled);
                 let ring =
                     ring.map_err(|error| CellError::system("could not set up a ring", &error))?;
                 let buffers = Buffers::new(depth as usize, bytes);
-                if plan.job.fixed_buffers == FixedBuffers::Yes {
+                if plan.job.fixed_buffers == YesNo::Yes {
                     // SAFETY: `Prepared` and `RingMemory` free the buffers after the ring.
                     unsafe { ring::register(&ring, &buffers, bytes) }?;
                 }

@@ -27,9 +27,8 @@ use super::probe::{self, ProbeOutcome};
 use super::usage::Usage;
 use crate::cell::{CellSpec, SyncProbe};
 use crate::detail::Holds;
-use crate::job::FixedBuffers;
+use crate::job::YesNo;
 
-/// A cell ready to be run.
 pub(crate) struct Stage<'a> {
     pub(crate) spec: &'a CellSpec,
     pub(crate) directory: &'a Path,
@@ -38,7 +37,6 @@ pub(crate) struct Stage<'a> {
     pub(crate) probe: Option<&'a JobPlan>,
 }
 
-/// What was seen of it.
 #[derive(Debug)]
 pub(crate) struct Conducted {
     pub(crate) jobs: Vec<JobOutcome>,
@@ -48,10 +46,8 @@ pub(crate) struct Conducted {
     pub(crate) engine: Option<EngineReport>,
 }
 
-/// What the engine says about itself.
 #[derive(Debug)]
 pub(crate) struct EngineReport {
-    /// When counting began.
     pub(crate) before: Stats,
     /// When the last final sync had ended.
     pub(crate) after: Stats,
@@ -60,7 +56,6 @@ pub(crate) struct EngineReport {
     pub(crate) description: String,
 }
 
-/// The signal to start.
 #[derive(Clone)]
 struct Go {
     at: Instant,
@@ -92,7 +87,7 @@ pub(crate) fn conduct(stage: &Stage<'_>) -> Result<Conducted, CellError> {
             scope.spawn(move || run_probe(plan, (way, how), ready, &go, quiet))
         });
         drop(ready);
-        // Should one fail here, leaving drops the gates, and whoever waits at one goes home.
+        // If one fails here, returning drops the gates, and all that wait at them return.
         let set_up = all_ready.iter().collect::<Result<Vec<()>, CellError>>()?;
         assert_eq!(set_up.len(), gates.len(), "a thread of the load died before the start");
 
@@ -184,7 +179,7 @@ fn set_up(
     let aborted = || CellError::Process { what: "another job failed before the start".into() };
     let set_up = pin(&plan.job.cpus).and_then(|()| Prepared::new(way, plan));
     let said = ready.send(set_up.as_ref().map(drop).map_err(Clone::clone));
-    // Whoever waits for all to be ready must not wait for this one.
+    // The thread that waits for all must not wait for this one.
     drop(ready);
     let prepared = set_up?;
     said.map_err(|_| aborted())?;
@@ -246,7 +241,7 @@ fn settings(stage: &Stage<'_>) -> Vec<(String, String)> {
     let jobs = stage.ways.iter().copied().zip(stage.plans);
     let probe = stage.probe.map(|plan| (probe_way(stage.ways), plan));
     let bytes: u64 = jobs.chain(probe).map(|(way, plan)| arms::pool_bytes(way, &plan.job)).sum();
-    let fixed = |plan: &JobPlan| plan.job.fixed_buffers == FixedBuffers::Yes;
+    let fixed = |plan: &JobPlan| plan.job.fixed_buffers == YesNo::Yes;
     let register = if stage.plans.iter().any(fixed) { "on" } else { "off" };
     let pool = [("buffer_bytes", bytes.to_string()), ("register_buffers", register.to_owned())];
     let pool = pool.into_iter().filter(|_| bytes > 0);

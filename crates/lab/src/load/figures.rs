@@ -1,4 +1,4 @@
-//! From what was counted to metrics. What is not defined for a cell is left out, never made up.
+//! From counts to metrics. Metrics that are not defined for a cell are left out.
 //!
 //! An *I/O* is one operation of the caller in every figure. Rates are over the time until the last
 //! job of that direction had ended, its final sync included. Figures of the process and of the
@@ -25,11 +25,10 @@ use crate::arm::Arm;
 use crate::batching;
 use crate::cell::{CellResult, CellSpec};
 use crate::detail::{Detail, Flow, Latency, ProcessUse};
-use crate::job::{Caching, FixedBuffers, IoEngine, Overwrite};
+use crate::job::{Caching, IoEngine, YesNo};
 
 type Metrics = BTreeMap<String, f64>;
 
-/// Everything that is defined for this cell.
 pub(crate) fn report(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) -> CellReport {
     let mut metrics = throughput(conducted.jobs.iter());
     let jobs = &conducted.jobs;
@@ -185,7 +184,7 @@ fn usage(metrics: &mut Metrics, conducted: &Conducted, operations: u64, bytes: u
     }
 }
 
-/// What can be told of arms whose I/Os are of different sizes.
+/// Counts per GiB, for arms whose I/Os differ in size.
 fn per_gib(metrics: &mut Metrics, name: &str, count: u64, bytes: u64) {
     if bytes > 0 {
         put(metrics, name, count as f64 * (1u64 << 30) as f64 / bytes as f64);
@@ -204,7 +203,7 @@ fn memory(metrics: &mut Metrics, conducted: &Conducted) {
 
 /// Over the files the cell wrote into new space; a file written over keeps the layout it had.
 fn layout(metrics: &mut Metrics, plans: &[JobPlan]) {
-    let plans = plans.iter().filter(|plan| plan.writes() && plan.job.overwrite == Overwrite::No);
+    let plans = plans.iter().filter(|plan| plan.writes() && plan.job.overwrite == YesNo::No);
     let mut files: Vec<_> = plans.flat_map(|plan| &plan.files).collect();
     files.retain(|file| file.kind == FileKind::Regular);
     files.sort_by(|one, other| one.path.cmp(&other.path));
@@ -250,7 +249,7 @@ fn of_engine(
     let moved = after.written_bytes + after.read_bytes - before.written_bytes - before.read_bytes;
     put_ratio(metrics, "run_bytes", moved, bios);
     put(metrics, "hold_p99_us", after.hold_p99_us as f64);
-    // Nothing was written through the cache where nothing is told.
+    // Without such writes the engine reports none.
     for (name, microseconds) in [
         ("written_latency_p99_us", after.written_latency_p99_us),
         ("writeback_latency_p99_us", after.writeback_latency_p99_us),
@@ -303,7 +302,7 @@ fn copied(engine: &EngineReport) -> Option<String> {
 fn notes(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) -> Vec<String> {
     let mut notes = Vec::new();
     let deepest = plans.iter().map(|plan| arms::depth_of(&plan.job)).max().unwrap_or(1);
-    let fixed = |plan: &&JobPlan| plan.job.fixed_buffers == FixedBuffers::Yes;
+    let fixed = |plan: &&JobPlan| plan.job.fixed_buffers == YesNo::Yes;
     let single = |plan: &JobPlan| plan.job.io_engine == IoEngine::Calls && plan.job.depth > 1;
     match spec.arm {
         arm if arm.is_forebay() => {

@@ -16,7 +16,7 @@ use io_uring::{opcode, squeue, types};
 
 use super::open_direct;
 use super::way::Way;
-use crate::job::Completions;
+use crate::job::YesNo;
 use crate::load::CellError;
 use crate::load::lane::Buffers;
 use crate::load::ring::{self, RingMemory};
@@ -43,11 +43,11 @@ impl<'a> Kernel<'a> {
     pub(super) fn open(
         spec: &'a RequestSpec,
         path: &Path,
-        completions: Completions,
+        polled: YesNo,
     ) -> Result<Self, CellError> {
         let file = open_direct(spec, path)?;
         let depth = spec.depth as usize;
-        let ring = ring::set_up(spec.depth, completions).map_err(|error| {
+        let ring = ring::set_up(spec.depth, polled).map_err(|error| {
             CellError::unavailable(format!("io_uring is missing or forbidden here: {error}"))
         })?;
         let buffers = Buffers::new(depth, spec.block_bytes as usize);

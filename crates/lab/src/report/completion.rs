@@ -286,7 +286,7 @@ forebay-immediate-again  4375+-33   2.00 [2.00-2.00]  64MiB  36us    15k
 kernel-uncached          2190+-17           1 (base)  64MiB  36us    36k
 kernel-direct-1m         4400+-34          reference  64MiB  36us    380
 noise floor 0.0 %.  ~ = not shown
-cs/GiB of forebay-immediate against kernel-direct-1m: 2.00 [2.00-2.00]
+cs/GiB of forebay-immediate against kernel-direct-1m: 38.7 [38.7-38.7]
 
 cs = context switches";
         assert!(text.contains(expected), "{text}");

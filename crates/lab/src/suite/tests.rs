@@ -359,7 +359,7 @@ fn completion_has_its_jobs_and_no_base_that_does_another_job() {
         assert_eq!(best_of.contains(&arm.name), way.is_bounded_kernel(), "{}", arm.name);
     }
     let names: Vec<_> = suite.parts.iter().map(|part| part.name.as_str()).collect();
-    assert_eq!(names, ["completion", "copy", "sync-beside"]);
+    assert_eq!(names, ["completion", "copy", "sync-beside", "holds"]);
     let bare = part.cut(Form::Bare).unwrap();
     assert_eq!((bare.workloads.len(), bare.workloads[0].name.as_str()), (1, "C"));
     let pair = part.also.iter().find(|pair| pair.base == "kernel-direct-1m").unwrap();

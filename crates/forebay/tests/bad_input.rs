@@ -108,6 +108,21 @@ fn a_read_only_file_system_is_read_and_not_written() {
 }
 
 #[test]
+fn a_file_system_without_room_for_another_file_is_full() {
+    let Some(mount) = Mount::new("no_room_for_a_file", FileSystem::Ext4, 32 * MIB) else {
+        return;
+    };
+    let place = |number: u32| mount.path().join(number.to_string());
+    let full = (0..).find_map(|number| std::fs::File::create(place(number)).err()).unwrap();
+    assert_eq!(full.raw_os_error(), Some(libc::ENOSPC));
+    let engine = small_engine();
+    let path = mount.path().join("file");
+    assert_eq!(kind_of(engine.open(&path, Open::create())), ErrorKind::NoSpace);
+    let batch = engine.batch();
+    assert_eq!(batch.create(&path).unwrap_err().kind(), ErrorKind::NoSpace);
+}
+
+#[test]
 fn a_directory_that_vanishes_takes_no_data_along() {
     let engine = small_engine();
     let directory = support::directory();

@@ -1,4 +1,4 @@
-//! What counting batches costs: the same direct reads of a file with and without it, in paired
+//! The cost of counting batches: the same direct reads of a file with and without it, in paired
 //! rounds.
 //!
 //! ```text
@@ -24,7 +24,6 @@ use forebay_lab::through::{Poll, RequestCell, Way};
 const ARMS: [(&str, Batching); 3] =
     [("without", Batching::Off), ("with", Batching::Counted), ("without-again", Batching::Off)];
 
-/// What is asked of each.
 const FIGURES: [&str; 2] = ["iops", "cpu_us_per_io"];
 
 fn main() -> ExitCode {

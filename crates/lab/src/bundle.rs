@@ -1,10 +1,11 @@
-//! A bundle: a directory with all that somebody needs who was not there. What came out, what it was
-//! taken on, what was asked, each cell, and the command that asks it again.
+//! A bundle: a directory with all that another reader needs. It holds the result, the manifest, the
+//! suites and job files, each cell, and the command that repeats it.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use crate::doctor::quoted;
 use crate::manifest::{JobFile, Manifest};
 use crate::report::{self, Format};
 use crate::schema::Document;
@@ -25,23 +26,14 @@ pub struct Bundle {
     directory: PathBuf,
 }
 
-/// No bundle can go there.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
-    /// Something is in it.
     #[error("{0}: not empty; give a new or an empty directory")]
     NotEmpty(String),
-    /// It is something else.
     #[error("{0}: not a directory; give a new or an empty directory")]
     NotADirectory(String),
-    /// There is nothing it could be in.
     #[error("{path}: {source}; give a directory inside an existing one")]
-    Parent {
-        /// Which.
-        path: String,
-        /// What the system said.
-        source: io::Error,
-    },
+    Parent { path: String, source: io::Error },
 }
 
 impl Bundle {
@@ -66,13 +58,11 @@ impl Bundle {
         Ok(Self { directory: directory.to_owned() })
     }
 
-    /// Where it goes.
-    #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Writes all of it. What was written before a failure stays.
+    /// Writes all of it. After a failure the files written so far stay.
     pub fn write(&self, document: &Document) -> io::Result<()> {
         fs::create_dir_all(&self.directory)?;
         document.write(&self.directory.join(RESULT))?;
@@ -108,12 +98,11 @@ pub fn write_fio_files(document: &Document, directory: &Path) -> io::Result<()> 
 }
 
 /// The document a path names: itself, or that of a bundle.
-#[must_use]
 pub fn document_in(path: &Path) -> PathBuf {
     if path.is_dir() { path.join(RESULT) } else { path.to_owned() }
 }
 
-/// The files of a bundle that say what was asked, in the order in which they were.
+/// Returns the suites and job files of a bundle in the order of the command line.
 pub fn job_files_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(directory.join(JOB_FILES))?;
     let mut paths =
@@ -130,7 +119,7 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
     file.sync_data()
 }
 
-/// Each with its number, in the order in which they were read, and a name that is one file's.
+/// Names each file by its number and its own name, so that no two are alike.
 fn named(job_files: &[JobFile]) -> impl Iterator<Item = (String, &JobFile)> {
     let harmless = |letter: char| letter.is_ascii_alphanumeric() || "-_.+".contains(letter);
     (1..).zip(job_files).map(move |(number, job_file)| {
@@ -148,7 +137,7 @@ fn readme(document: &Document) -> String {
     let files: Vec<String> =
         named(&manifest.job_files).map(|(name, _)| format!("`{name}`")).collect();
     let files = if files.is_empty() { "none".to_owned() } else { files.join(", ") };
-    let typed: Vec<String> = manifest.command_line.iter().map(|word| quoted(word)).collect();
+    let typed: Vec<String> = manifest.command_line.iter().map(quoted).collect();
     let text = report::any(document, Format::Text);
     format!(
         "# {title}\n\n\
@@ -176,7 +165,7 @@ fn readme(document: &Document) -> String {
     )
 }
 
-/// Which it was, and how another gets it.
+/// Describes the build and how to get the same one.
 fn build(manifest: &Manifest) -> String {
     let commit = match manifest.commit.as_deref() {
         Some(commit) => match commit.strip_suffix('+') {
@@ -193,16 +182,6 @@ fn build(manifest: &Manifest) -> String {
          target/release/forebay --version\n```",
         manifest.version
     )
-}
-
-/// A word as a shell takes it.
-fn quoted(word: &str) -> String {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=,:+@%".contains(letter);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A cell: one job on one arm in one round. What is asked of it, and what comes back.
+//! A cell: one job on one arm in one round. Its specification and its result.
 //!
 //! A cell runs in a process of its own (the same program, started again), so that its memory,
 //! context switches and page cache are its own and its death is an ordinary result.
@@ -19,24 +19,18 @@ use crate::programs::spec::{FilesWay, ProgramCell, ProgramWay};
 use crate::through::{CopyCell, CopyWay, RequestCell, Way};
 pub use plan::{DEVICE_TO_COME, Place};
 
-/// What one cell has to do, of any kind.
+/// Specification of a cell of any kind.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Cell {
-    /// Jobs on files, until synced.
     Jobs(CellSpec),
-    /// Requests in a closed loop.
     Requests(RequestCell),
-    /// Copies into memory.
     Copies(CopyCell),
-    /// Messages to a server that sends them back.
     Echo(EchoCell),
-    /// A job file through fio.
     Fio(FioCell),
-    /// A small program.
     Program(ProgramCell),
 }
 
-/// What fio has to do: a job file of one group, as it stands.
+/// A job file of one group for fio, unchanged.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct FioCell {
     /// The job file, or why fio cannot do it.
@@ -52,7 +46,6 @@ pub struct FioCell {
 impl Cell {
     /// Where its I/O goes: a block device, a file that is there and only read, or the directory its
     /// files are in. None if it does none.
-    #[must_use]
     pub fn works_on(&self) -> Option<&Path> {
         match self {
             Cell::Jobs(spec) => Some(outside(&spec.workload).unwrap_or(&spec.directory)),
@@ -65,7 +58,6 @@ impl Cell {
     }
 
     /// Whether it may do some of it through io_uring.
-    #[must_use]
     pub fn may_use_ring(&self) -> bool {
         match self {
             Cell::Jobs(spec) => match spec.arm {
@@ -84,20 +76,17 @@ impl Cell {
     }
 }
 
-/// What jobs work on that is not in the directory of their cell: a block device, or what is there
-/// and only read.
-#[must_use]
+/// Returns the block device, or the existing file, that jobs work on outside the directory of their
+/// cell.
 pub fn outside(workload: &Workload) -> Option<&Path> {
     let only_read = workload.devices == Devices::ReadOnly;
     workload.absolute_paths().find(|path| only_read || is_block_device(path)).map(PathBuf::as_path)
 }
 
-/// What one cell of jobs has to do.
+/// Specification of a cell of jobs.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CellSpec {
-    /// The jobs, all started together.
     pub workload: Workload,
-    /// Through what.
     pub arm: Arm,
     /// Where its files go: an existing, empty directory of its own.
     pub directory: PathBuf,
@@ -119,7 +108,6 @@ pub struct CellSpec {
 /// Whether the data is read back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Verify {
-    /// Not at all.
     Off,
     /// After the clock has stopped.
     After,
@@ -128,22 +116,19 @@ pub enum Verify {
 /// Whether the sync probe runs beside the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum SyncProbe {
-    /// No.
     Off,
     /// Every 10 ms.
     On,
-    /// One after the other.
     Always,
 }
 
-/// What came back.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct CellResult {
     /// Metric name (see [`crate::metric`]) to value, for the cell as a whole.
     pub metrics: BTreeMap<String, f64>,
-    /// What a reader of the result has to know: a degraded path, a short file.
+    /// Remarks for a reader of the result: a degraded path, a short file.
     pub notes: Vec<String>,
-    /// How it went, where that was kept.
+    /// Details of the course, if they were kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<Box<Detail>>,
 }

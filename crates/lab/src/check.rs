@@ -25,16 +25,12 @@ pub use shape::{Load, Shape, shapes};
 /// Rounds of a check, unless told.
 pub const ROUNDS: u32 = 5;
 
-/// What a check works with.
 #[derive(Clone, Copy, Debug)]
 pub struct Ground<'a> {
-    /// Where its file is.
     pub scratch: &'a Scratch,
-    /// Whether the user wants it to end.
     pub stop: &'a Stop,
     /// The longest wait for quiet between two cells.
     pub quiet_within: Duration,
-    /// Rounds.
     pub rounds: u32,
     /// Share of the full sizes and times; above 0, at most 1.
     pub scale: f64,
@@ -42,28 +38,14 @@ pub struct Ground<'a> {
     pub seed: u64,
 }
 
-/// Why a check has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// The user ended it.
     #[error("interrupted")]
     Interrupted,
-    /// A cell failed, or cannot be had here.
     #[error("{what}: {reason}")]
-    Cell {
-        /// Which.
-        what: String,
-        /// Why.
-        reason: String,
-    },
-    /// The scratch directory failed.
+    Cell { what: String, reason: String },
     #[error("{path}: {source} (is the disk full, or read-only?)")]
-    Scratch {
-        /// Where.
-        path: String,
-        /// What the system said.
-        source: io::Error,
-    },
+    Scratch { path: String, source: io::Error },
 }
 
 impl Ground<'_> {
@@ -77,7 +59,6 @@ impl Ground<'_> {
         }
     }
 
-    /// Waits until nothing moves that the next cell would suffer from.
     fn settle(&self) -> Result<(), CheckError> {
         match settle(self.scratch.directory(), self.quiet_within, self.stop) {
             Ok(Settled::Quiet | Settled::StillBusy) => Ok(()),
@@ -86,7 +67,6 @@ impl Ground<'_> {
         }
     }
 
-    /// Runs a cell.
     fn run(
         &self,
         runner: &mut dyn CellRunner,

@@ -40,7 +40,7 @@ enum Outcome {
     Failed(CellError),
 }
 
-/// What is looked at while a cell runs, beside its own figures.
+/// Observations beside a cell's own figures.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Watch {
     /// Whether it is counted what the kernel batches.
@@ -49,23 +49,19 @@ pub struct Watch {
     pub profile: Option<Profile>,
 }
 
-/// What a child is told.
+/// Message to the child process.
 #[derive(Serialize, Deserialize)]
 struct Told<C> {
     cell: C,
-    /// Where it runs; anywhere if there are none.
+    /// Processors it runs on; all if empty.
     processors: Vec<u32>,
     batching: Batching,
 }
 
 /// Runs a cell in a child: the program [`PROGRAM_VARIABLE`] names, or this one once more.
-/// `stop`, once set, ends it soon.
-pub fn run_cell_in_child(cell: &Cell, stop: &AtomicBool) -> Result<CellReport, CellError> {
-    run_cell_watched(cell, &[], &Watch::default(), stop)
-}
-
-/// The same, on some processors alone (on all this process may run on if there are none), with
-/// something looked at meanwhile. What could not be is noted.
+///
+/// An empty list of processors allows all those of this process. `watch` is looked at meanwhile, and
+/// a failure of that becomes a note. `stop`, once set, ends the cell soon.
 pub fn run_cell_watched(
     cell: &Cell,
     processors: &[u32],
@@ -80,17 +76,9 @@ pub fn run_cell_watched(
     run_watched_in_child_of(&program, (cell, processors), watch, stop)
 }
 
-/// Runs a cell in a child of this program, which has to call [`cell_main`] when its first argument
-/// says so. `stop`, once set, ends it soon.
-pub fn run_cell_in_child_of(
-    program: &Path,
-    cell: &Cell,
-    stop: &AtomicBool,
-) -> Result<CellReport, CellError> {
-    run_watched_in_child_of(program, (cell, &[]), &Watch::default(), stop)
-}
-
-fn run_watched_in_child_of(
+/// The same in a child of this program, which has to call [`cell_main`] if its first argument asks
+/// for a cell.
+pub fn run_watched_in_child_of(
     program: &Path,
     (cell, processors): (&Cell, &[u32]),
     watch: &Watch,
@@ -110,7 +98,7 @@ fn run_watched_in_child_of(
         .spawn();
     let mut child =
         started.map_err(|error| CellError::io("could not start it", program, &error))?;
-    // Until it is told what to do it waits.
+    // It waits for its specification.
     let recording = watch.profile.as_ref().map(|profile| profile.attach(Pid::from_child(&child)));
     let outcome = converse(&mut child, &text, stop);
     if outcome.is_err() {
@@ -132,13 +120,11 @@ fn run_watched_in_child_of(
 }
 
 /// For `main`: whether the arguments ask for a cell.
-#[must_use]
 pub fn is_cell(mut arguments: impl Iterator<Item = OsString>) -> bool {
     arguments.nth(1).is_some_and(|first| first == CELL_ARGUMENT)
 }
 
-/// What the program does when [`is_cell`] says so of its arguments.
-#[must_use]
+/// Runs the cell that the program was started for; see [`is_cell`].
 pub fn cell_main() -> ExitCode {
     let parent = getppid();
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
@@ -207,7 +193,7 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-/// Runs the cell, with what is to be counted counted.
+/// Runs the cell and counts the kernel's batching if asked to.
 fn perform(told: &Told<Cell>) -> Result<CellReport, CellError> {
     // Before anything else of the cell is made, so that all its threads are there.
     processors::pin(&told.processors)
@@ -235,7 +221,7 @@ fn read_told() -> Result<Told<Cell>, CellError> {
         .map_err(|error| CellError::invalid(format!("standard input is no cell: {error}")))
 }
 
-/// The end of what it said, which is where the reason is.
+/// Returns the end of its messages, where the reason is.
 fn last_words(errors: &[u8]) -> String {
     const MOST: usize = 4096;
     let text = String::from_utf8_lossy(&errors[errors.len().saturating_sub(MOST)..]);

@@ -1,4 +1,4 @@
-//! The chosen word of a list in which the kernel marks it, as in `none [mq-deadline] bfq`.
+//! The word of a list that the kernel marks as chosen, as in `none [mq-deadline] bfq`.
 
 /// Returns the word in brackets, or all of the text if it has no brackets.
 pub(crate) fn chosen(list: &str) -> &str {

@@ -45,31 +45,27 @@ use settle::{Settled, settle};
 use state::{Before, CellState};
 pub use writes::Writes;
 
-/// All that a comparison needs.
 #[derive(Debug)]
 pub struct Setting<'a> {
     /// Jobs, arms, sizes, rounds, order.
     pub plan: &'a Plan,
-    /// Where the files go.
     pub scratch: &'a Scratch,
     /// The block device that jobs on one write over, if the user names one.
     pub target: Option<&'a Path>,
     /// The longest wait for quiet between two cells.
     pub quiet_within: Duration,
-    /// Whether the user wants it to end.
     pub stop: &'a Stop,
-    /// The metric in which rounds are looked over for what stands apart.
+    /// Metric of the notes on trends and outliers.
     pub metric: &'a str,
     /// Where cells run that say so themselves; everywhere if none. The others are placed by the
     /// runner.
     pub processors: &'a [u32],
-    /// The machine's settings that this comparison has locked.
     pub claim: &'a Claim,
-    /// What may be written in all, by all parts together.
+    /// Limit of the bytes written by all parts together.
     pub writes: &'a Writes,
     /// Where rounds are written down as they end, and where they are from that ended before.
     pub record: Option<PartOfRecord<'a>>,
-    /// Until when rounds go on, where that is not their number alone.
+    /// When rounds end, if not by their number alone.
     pub until: Option<Until<'a>>,
 }
 
@@ -78,16 +74,14 @@ pub struct Setting<'a> {
 pub struct Until<'a> {
     /// Upper end of an interval over its lower one, less 1: 0.02 is 2 %.
     pub width: f64,
-    /// Which intervals: those of the metric of the judging, of every arm to its base.
+    /// The intervals: of this metric, of every arm to its base.
     pub judging: Judging<'a>,
 }
 
 /// One arm's cells in one job, one per round.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Measured {
-    /// The job.
     pub job: String,
-    /// The arm.
     pub arm: String,
     /// Its results; index is the round.
     pub rounds: Vec<CellResult>,
@@ -96,49 +90,34 @@ pub struct Measured {
 /// Why an arm is not among the results of a job.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// The job.
     pub job: String,
-    /// The arm.
     pub arm: String,
-    /// Why.
     pub reason: String,
     /// Whether that is a failure, rather than something this kernel or file system does not do.
     pub failed: bool,
 }
 
-/// What came out.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Outcome {
     /// Arms that ran in every round, in the order of the table.
     pub measured: Vec<Measured>,
-    /// Arms that did not.
     pub left_out: Vec<LeftOut>,
-    /// The order of the arms in each round that counts; with the job, where there are several.
+    /// The order of the arms in each counted round, with the job if there are several.
     pub orders: Vec<Vec<String>>,
-    /// What a reader has to know.
+    /// Remarks for the reader.
     pub notes: Vec<String>,
     /// In what surroundings each cell ran that counts.
     pub states: Vec<CellState>,
 }
 
-/// There is nothing to judge.
 #[derive(Debug, thiserror::Error)]
 pub enum CompareError {
-    /// The user ended it.
     #[error("interrupted")]
     Interrupted,
-    /// No arm is left.
     #[error("no arm could run: {reason}")]
-    NoArm {
-        /// Why the first could not.
-        reason: String,
-        /// All of them that were tried.
-        left_out: Vec<LeftOut>,
-    },
-    /// Not one round fit.
+    NoArm { reason: String, left_out: Vec<LeftOut> },
     #[error("no round was complete within {limit}; use --seconds {needed} or more, or no limit")]
     NoRound {
-        /// The limit.
         limit: String,
         /// Seconds that would do for a verdict.
         needed: u64,
@@ -148,28 +127,15 @@ pub enum CompareError {
         "no round was complete within the {most} MiB of --max-writes ({done} MiB were written); raise \
          --max-writes or use a smaller --scale"
     )]
-    NoWrites {
-        /// MiB that may be.
-        most: u64,
-        /// MiB that were.
-        done: u64,
-    },
-    /// Rounds cannot be written down.
+    NoWrites { most: u64, done: u64 },
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// The scratch directory failed.
     #[error(
         "cannot write in {path}: {source}; use --dir with a writable directory that has free space"
     )]
-    Scratch {
-        /// Where.
-        path: String,
-        /// What the system said.
-        source: std::io::Error,
-    },
+    Scratch { path: String, source: std::io::Error },
 }
 
-/// Runs the whole comparison.
 pub fn compare(
     setting: &Setting<'_>,
     runner: &mut dyn CellRunner,
@@ -207,11 +173,9 @@ struct Comparison<'a, 'b> {
     narrow: bool,
 }
 
-/// How a round ended.
 enum Round {
     Whole,
     OutOfTime,
-    /// No more may be written.
     OutOfWrites,
 }
 
@@ -296,7 +260,6 @@ impl Comparison<'_, '_> {
         Ok(many)
     }
 
-    /// Writes down a round that has ended.
     fn write_down(&mut self, round: u32) -> Result<(), CompareError> {
         let Some(PartOfRecord { record, part }) = self.setting.record else { return Ok(()) };
         let of_round = self.outcome.states.iter().filter(|state| state.round == round);
@@ -309,8 +272,7 @@ impl Comparison<'_, '_> {
         Ok(record.borrow_mut().append(whole)?)
     }
 
-    /// Whether every interval is as narrow as was asked for, after so many rounds. Looked at
-    /// between rounds alone.
+    /// Whether every interval is as narrow as asked for. Checked only between rounds.
     fn is_narrow(&mut self, rounds: u32) -> bool {
         let plan = self.setting.plan;
         let Some(Until { width, judging }) = self.setting.until else { return false };
@@ -508,8 +470,8 @@ impl Comparison<'_, '_> {
         })
     }
 
-    /// Sees to a device where an arm wants one. Where there is none such arms are left out, and a
-    /// job of nothing else is skipped, and that is said.
+    /// Finds a device for arms that need one. Without a device these arms are left out, jobs
+    /// without other arms are skipped, and both are reported.
     fn find_device(&mut self) -> Result<(), CompareError> {
         let plan = self.setting.plan;
         let Some(bytes) = plan.device_bytes() else { return Ok(()) };
@@ -704,7 +666,7 @@ fn seconds_with_slack(duration: Duration) -> u64 {
     (duration.as_secs_f64() * 1.25).ceil().max(1.0) as u64
 }
 
-/// What a cell is remembered by while it runs.
+/// Returns the speed that the progress shows.
 fn speed_of(result: &CellResult) -> Option<Speed> {
     let of = |metric: &str| result.metrics.get(metric).copied();
     // Of a cell of requests both are known, and operations are what is asked.

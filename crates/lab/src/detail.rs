@@ -1,5 +1,5 @@
-//! How a cell went, beyond its figures: every latency by its length, and what was moved from moment
-//! to moment. A table has room for a percentile; curves and other programs want all of it.
+//! How a cell went, beyond its figures: every latency by its length, and the throughput over time.
+//! A table has room for a percentile; curves and other programs need all values.
 
 mod bins;
 mod course;
@@ -15,13 +15,10 @@ pub use holds::Holds;
 /// How a cell went.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Detail {
-    /// Its reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read: Option<Flow>,
-    /// Its writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write: Option<Flow>,
-    /// What its process used.
     pub usage: ProcessUse,
     /// How many requests went with each call that handed some over: the least number of a range (1,
     /// 2, 4, 8 ...), and how many such calls there were. Empty where nobody counts that.
@@ -32,7 +29,6 @@ pub struct Detail {
     pub holds: Holds,
 }
 
-/// Operations of one direction.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Flow {
     /// How many ended.
@@ -43,7 +39,7 @@ pub struct Flow {
     pub runtime_ns: u64,
     /// How long they took.
     pub latency: Latency,
-    /// What was moved from moment to moment; empty where that was not kept.
+    /// Throughput over time; empty if it was not kept.
     #[serde(default, skip_serializing_if = "Course::is_empty")]
     pub course: Course,
 }
@@ -56,15 +52,12 @@ pub struct Latency {
     pub least_ns: u64,
     /// The longest.
     pub most_ns: u64,
-    /// The mean.
     pub mean_ns: f64,
     /// The standard deviation.
     pub stddev_ns: f64,
-    /// All of them.
     pub bins: Bins,
 }
 
-/// What a process used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ProcessUse {
     /// Time in the program itself, in microseconds.
@@ -89,7 +82,6 @@ impl Detail {
 
 impl Latency {
     /// Of a histogram in nanoseconds.
-    #[must_use]
     pub fn of(histogram: &Histogram<u64>) -> Self {
         if histogram.is_empty() {
             return Self::default();

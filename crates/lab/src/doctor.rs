@@ -1,14 +1,13 @@
-//! `forebay doctor`: what this machine, its kernel and one place for files offer, and what is in
-//! the way of full strength.
+//! `forebay doctor`: the abilities of this machine, its kernel and one place for files, and the
+//! obstacles to full strength.
 //!
 //! Each part first gathers facts, then judges them by a function of the facts alone, so that every
-//! judgement has its test without the machine it is about. What `/proc` and `/sys` say is read
-//! below a root that a test can set.
+//! judgement can be tested without such a machine. `/proc` and `/sys` are read below a root that a
+//! test can set.
 //!
-//! Nothing here changes anything. What has to be tried is tried on a file without a name in the
-//! place (or beside the file that is the place), which is gone whatever ends this process. A block
-//! device is only read. A file on which somebody holds a lease is not opened, for that would break
-//! it.
+//! Nothing here changes anything. Trials use a file without a name in the place (or beside the file
+//! that is the place), which disappears with this process. A block device is only read. A file on
+//! which somebody holds a lease is not opened, for that would break it.
 //!
 //! `--json` prints one document:
 //!
@@ -21,8 +20,7 @@
 //! ```
 //!
 //! Names stay; a later version may add findings and fields, and only a change of meaning raises
-//! `schema`. Which findings there are depends on the place: a finding that has no sense there is
-//! absent.
+//! `schema`. Findings that make no sense in a place are absent.
 
 mod device;
 mod files;
@@ -46,6 +44,7 @@ use std::time::SystemTime;
 use forebay_uring::Mode;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use finding::quoted;
 pub use finding::{By, Command, Finding, Level, Part, Remedy};
 pub use place::Kind;
 use place::Place;
@@ -60,28 +59,20 @@ use crate::progress::Verbosity;
 /// The version of the document.
 pub const SCHEMA: u32 = 1;
 
-/// What was found.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// [`SCHEMA`].
     pub schema: u32,
-    /// Version of this program.
     pub version: String,
     /// When it was looked, UTC.
     pub date: String,
-    /// Where.
     pub path: PathBuf,
-    /// What is there.
     pub kind: Kind,
     /// The place and the machine, in a line.
     pub heading: String,
-    /// All findings together.
     pub strength: Strength,
-    /// Each, in the order of the parts.
     pub findings: Vec<Finding>,
 }
 
-/// What Forebay is worth there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strength {
@@ -98,13 +89,7 @@ pub enum Strength {
 pub enum DoctorError {
     /// There is no such path, or nobody may look at it.
     #[error("cannot look at {}: {source}; give an existing file, directory or block device", path.display())]
-    Path {
-        /// The path.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Forebay serves no such thing.
+    Path { path: PathBuf, source: io::Error },
     #[error("{}: not a file, directory or block device; give one of these", .0.display())]
     Kind(PathBuf),
 }
@@ -157,7 +142,7 @@ fn heading(place: &Place, storage: Option<&Storage>) -> String {
 }
 
 impl Strength {
-    /// Of a set of findings: one that stops everything decides; what is not known does not count.
+    /// One finding that stops everything decides; unknown ones do not count.
     fn of(findings: &[Finding]) -> Self {
         if findings.iter().any(Finding::stops_everything) {
             return Self::None;
@@ -170,13 +155,11 @@ impl Strength {
 impl Report {
     /// The report as text of 72 columns, problems first. Words that cannot be broken, such as
     /// paths, may be longer.
-    #[must_use]
     pub fn text(&self, verbosity: Verbosity) -> String {
         text::text(self, verbosity)
     }
 
     /// As JSON, with a line end.
-    #[must_use]
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("words and numbers become JSON") + "\n"
     }

@@ -1,9 +1,8 @@
-//! An echo cell: a closed loop of connections and one server that sends back what comes, for a
-//! time. What is asked of it; who does it is in `load`.
+//! An echo cell: a closed loop of connections and one server that sends back each message, for a
+//! time. This is the specification; `load` runs it.
 //!
-//! The load is that with which reversed work lists were found out in the kernel: few connections,
-//! two messages of nine bytes on each. The same client asks every arm, so the arms differ in the
-//! server alone.
+//! This load revealed reversed work lists in the kernel: few connections, two messages of nine
+//! bytes on each. The same client asks every arm, so the arms differ in the server alone.
 
 use std::path::PathBuf;
 
@@ -12,10 +11,8 @@ use serde::{Deserialize, Serialize};
 /// Most connections of one cell: each takes two descriptors.
 pub const MOST_CONNECTIONS: u32 = 10_000;
 
-/// Most messages on each.
 pub const MOST_IN_FLIGHT: u32 = 1024;
 
-/// Most bytes of a message.
 pub const MOST_MESSAGE_BYTES: u32 = 16 << 20;
 
 /// Most bytes on their way at once, of all connections: the client holds what the sockets do not
@@ -25,18 +22,14 @@ pub const MOST_BYTES_ON_THE_WAY: u64 = 256 << 20;
 /// Most that the server works for a message.
 pub const MOST_WORK_MICROS: u32 = 100_000;
 
-/// What one echo cell has to do.
+/// Specification of an echo cell.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct EchoCell {
-    /// Through what the server does its I/O.
     pub way: EchoWay,
-    /// In which order it works off a pass, where that can be chosen.
+    /// Order within a pass, for ways that have a choice.
     pub order: WorkOrder,
-    /// What is asked of it.
     pub load: EchoLoad,
-    /// How long is counted, in seconds.
     pub seconds: f64,
-    /// Of how the work varies.
     pub seed: u64,
     /// Where the socket of a Unix connection is: an existing directory.
     pub directory: PathBuf,
@@ -49,29 +42,23 @@ pub struct EchoCell {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EchoLoad {
-    /// Connections; one at least.
     pub connections: u32,
-    /// Messages on each; one at least.
     pub in_flight: u32,
-    /// Bytes of a message; one at least.
     #[serde(rename = "bytes")]
     pub message_bytes: u32,
-    /// What lets a connection send again.
+    /// When a connection sends again.
     #[serde(default)]
     pub pace: Pace,
-    /// What the server works for a message, in microseconds: evenly between none and twice this.
+    /// Microseconds of work for a message: evenly between none and twice this.
     #[serde(default, rename = "work")]
     pub work_micros: u32,
-    /// Over what.
     #[serde(default)]
     pub transport: Transport,
 }
 
-/// Through what the server does its I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EchoWay {
-    /// Forebay's sockets over the ring.
     Ring,
     /// A server on epoll, in one thread.
     Epoll,
@@ -82,8 +69,6 @@ pub enum EchoWay {
 }
 
 impl EchoWay {
-    /// Its word in a suite.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             EchoWay::Ring => "echo-ring",
@@ -94,7 +79,6 @@ impl EchoWay {
     }
 
     /// Whether the order of a pass can be chosen.
-    #[must_use]
     pub fn has_order(self) -> bool {
         matches!(self, EchoWay::Ring | EchoWay::Epoll)
     }
@@ -115,8 +99,6 @@ impl WorkOrder {
     /// Those there are, for a message.
     pub const CHOICES: &'static str = "fifo, lifo";
 
-    /// The one of a name.
-    #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         match name {
             "fifo" => Some(Self::Fifo),
@@ -126,7 +108,7 @@ impl WorkOrder {
     }
 }
 
-/// What lets a connection send again.
+/// When a connection sends again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pace {
@@ -137,19 +119,16 @@ pub enum Pace {
     Together,
 }
 
-/// Over what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
-    /// TCP to this machine.
     #[default]
     Tcp,
-    /// A Unix stream socket.
     Unix,
 }
 
 impl EchoLoad {
-    /// Refuses what cannot be meant, with what would do.
+    /// Refuses invalid values, with a remedy.
     ///
     /// # Errors
     /// The first bound that does not hold.

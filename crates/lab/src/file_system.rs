@@ -1,5 +1,5 @@
 //! A file system of a comparison's own: made anew and mounted before each cell, so that no cell
-//! finds what another has left; or made once and kept, where that is asked about.
+//! finds what another has left; or made once and kept if asked for.
 //!
 //! ```text
 //! image, written once --loop device--+
@@ -7,13 +7,12 @@
 //! a block device, given -------------+
 //! ```
 //!
-//! It is mounted in a mount namespace of this program's own, which the processes of its cells share
-//! and nobody else sees. So it goes with the last of them whatever ends it, SIGKILL included, and
-//! the loop device with it (`loop_device.rs`). The price: nobody can look into it from outside
-//! while it is there.
+//! It is mounted in a mount namespace of this program's own, which only the processes of its cells
+//! share. So it disappears with the last of them, also after SIGKILL, and the loop device with it
+//! (`loop_device.rs`). The price: nobody can look into it from outside while it is there.
 //!
 //! The image is written in full before: else each write would wait for the file system below to
-//! find space, and the figures would be that one's.
+//! find space, and that file system would be measured.
 
 mod age;
 mod ground;
@@ -41,40 +40,29 @@ pub use spec::{Image, Inodes, Kind, Per, Spec, SpecError, State};
 /// Where it is mounted, below the directory it was given.
 const MOUNT_POINT: &str = "mounted";
 
-/// Who still has it open after its cell has ended does not for long.
+/// Other processes may have it open for a moment after the cell has ended.
 const UNMOUNT_TRIES: u32 = 50;
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
 /// How it was made: what another needs to make the same.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Made {
-    /// What was asked for.
     pub spec: String,
-    /// The command that made it.
     pub command: String,
-    /// What that said.
     pub output: String,
     /// Options of the mount, those the kernel adds included.
     pub options: String,
-    /// What was done to it before the cell, where that was asked for.
+    /// How it was aged before the cell, if asked for.
     pub aged: Option<String>,
 }
 
-/// There is no such file system.
 #[derive(Debug, thiserror::Error)]
 pub enum FileSystemError {
     /// Not here, or not so; with a remedy.
     #[error("{0}")]
     Refused(String),
-    /// It went wrong.
     #[error("{what}: {source}")]
-    Failed {
-        /// What was tried.
-        what: String,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The user ended it.
+    Failed { what: String, source: io::Error },
     #[error("interrupted")]
     Interrupted,
 }
@@ -137,10 +125,11 @@ impl FileSystem {
         Ok(file_system)
     }
 
-    /// Mounted, and as new where each cell has one of its own. Where it is.
+    /// Mounts it, made anew if each cell has its own, and returns the mount point.
     ///
     /// # Errors
-    /// What mkfs or the system said.
+    ///
+    /// The message of mkfs or the system.
     pub fn renew(&mut self) -> io::Result<&Path> {
         if self.spec.per == Per::Cell {
             self.unmount()?;
@@ -153,11 +142,11 @@ impl FileSystem {
         Ok(&self.mount_point)
     }
 
-    /// After a cell: it is unmounted, or, where it is kept, what is in the directory `cells` of it
-    /// is removed and synced.
+    /// Ends a cell: unmounts it, or, if it is kept, removes the content of `cells` and syncs.
     ///
     /// # Errors
-    /// What the system said.
+    ///
+    /// The system's message.
     pub fn rest(&mut self, cells: &Path) -> io::Result<()> {
         if self.spec.per == Per::Cell {
             return self.unmount();
@@ -169,11 +158,11 @@ impl FileSystem {
         Ok(rustix::fs::syncfs(File::open(&self.mount_point)?)?)
     }
 
-    /// Nothing is mounted on the device until [`FileSystem::renew`] is called: for whoever writes
-    /// over it.
+    /// Returns the device, with nothing mounted on it until [`FileSystem::renew`] is called.
     ///
     /// # Errors
-    /// Where it is kept, that; else what the system said.
+    ///
+    /// If it is kept, and the system's message.
     pub fn bare_device(&mut self) -> io::Result<&Path> {
         if self.spec.per == Per::Comparison {
             return Err(io::Error::other(
@@ -184,14 +173,10 @@ impl FileSystem {
         Ok(self.ground.path())
     }
 
-    /// How it was made.
-    #[must_use]
     pub fn made(&self) -> &Made {
         &self.made
     }
 
-    /// What a manifest tells of it.
-    #[must_use]
     pub fn storage(&self) -> &Storage {
         &self.storage
     }
@@ -260,7 +245,7 @@ impl FileSystem {
 impl Drop for FileSystem {
     fn drop(&mut self) {
         if self.unmount().is_err() {
-            // It goes when whoever holds it does.
+            // It disappears with the last process that holds it.
             let _ = unmount(&self.mount_point, UnmountFlags::DETACH);
         }
     }
@@ -276,7 +261,7 @@ fn own_namespace() -> io::Result<()> {
     Ok(mount_change("/", private)?)
 }
 
-/// What a program said went wrong, in one line.
+/// Returns the reason that a program gave, in one line.
 fn reason(errors: &[u8], output: &[u8]) -> String {
     let said = if errors.trim_ascii().is_empty() { output } else { errors };
     let lines = plain(said);

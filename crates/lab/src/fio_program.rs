@@ -1,9 +1,8 @@
 //! The program fio as a child: started with options, and read from its JSON.
 //!
-//! It dies with this process. Mind which latency is meant: `clat` begins, over a ring, only when
-//! the submitting call has returned, `lat` when the operation was made; for single calls `clat` is
-//! the call itself. Percentiles are those that were asked for with `clat_percentiles` and
-//! `lat_percentiles`.
+//! It dies with this process. The latencies differ: `clat` begins, over a ring, only when the
+//! submitting call has returned, `lat` when the operation was made; for single calls `clat` is the
+//! call itself. Percentiles are those requested with `clat_percentiles` and `lat_percentiles`.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -21,7 +20,6 @@ const PROGRAM: &str = "fio";
 /// Said where it is not there.
 const NOT_INSTALLED: &str = "fio is not installed (apt install fio)";
 
-/// The part of its report that is read.
 #[derive(Deserialize, Debug)]
 pub(crate) struct Report {
     #[serde(rename = "fio version")]
@@ -29,7 +27,6 @@ pub(crate) struct Report {
     pub(crate) jobs: Vec<Job>,
 }
 
-/// What it says of a job.
 #[derive(Deserialize, Debug)]
 pub(crate) struct Job {
     #[serde(default)]
@@ -43,7 +40,6 @@ pub(crate) struct Job {
     pub(crate) write: Direction,
 }
 
-/// What it says of a direction.
 #[derive(Deserialize, Debug)]
 pub(crate) struct Direction {
     #[serde(default)]
@@ -61,7 +57,6 @@ pub(crate) struct Direction {
     pub(crate) clat_ns: Latency,
 }
 
-/// What it says of a latency.
 #[derive(Deserialize, Default, Debug)]
 pub(crate) struct Latency {
     /// Absent where nothing ended; keys are such as `99.000000`.
@@ -76,7 +71,7 @@ impl Latency {
     }
 }
 
-/// What `--version` says, such as `fio-3.33`. Why there is none, with the remedy.
+/// Returns its version, such as `fio-3.33`.
 pub fn version() -> Result<String, CellError> {
     let output = said(Command::new(PROGRAM).arg("--version"))?;
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
@@ -101,7 +96,7 @@ fn said(command: &mut Command) -> Result<Output, CellError> {
     let parent = getpid();
     let dies_with_us = move || {
         set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)?;
-        // A parent that died before that was asked for sends no signal any more.
+        // A parent that died before this call sends no signal.
         if getppid() == Some(parent) {
             Ok(())
         } else {

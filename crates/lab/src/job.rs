@@ -1,7 +1,7 @@
-//! A job: what one thread does to its files, whatever file it was read from.
+//! A job: the work of one thread on its files.
 //!
 //! This is the meaning of a job, not its spelling: every default is resolved, every clone of
-//! `numjobs` stands for itself, every unit is in the name. What depends on the file system (a
+//! `numjobs` stands for itself, every unit is in the name. Values that depend on the file system (a
 //! percentage of a device, the length of a file that is there already) stays symbolic until
 //! [`crate::load`] looks. Nothing here does I/O.
 
@@ -23,20 +23,18 @@ pub struct Workload {
 /// Whether block devices may be written. A mounted one never is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Devices {
-    /// They are refused.
     #[default]
     Refuse,
     /// The user said so.
     Write,
-    /// Nothing is written, no file either: all are there, and longer than what is read of them.
+    /// Nothing is written, not even a file: all files exist and are longer than the range read.
     ReadOnly,
 }
 
 impl Workload {
-    /// As many jobs as files, each with one new file in a directory of its own, made inside the
-    /// clock; each block written exactly once, in random order; a sync at the end, inside the clock
-    /// too. The hardest ordinary case for whoever has to lay such files out.
-    #[must_use]
+    /// Makes a job for each file, with a new file in a directory of its own, made inside the clock.
+    /// Each block is written once in random order; a sync at the end is inside the clock too. It is
+    /// the hardest ordinary case for an allocator.
     pub fn random_writes_into_new_files(files: u32, file_bytes: u64, block: u32) -> Self {
         let job = |number: u32| Job {
             name: format!("writer.{number}"),
@@ -53,8 +51,7 @@ impl Workload {
     }
 
     /// The same jobs, with the final length of each file told when it is opened, or not.
-    #[must_use]
-    pub fn declared(mut self, declared: Declared) -> Self {
+    pub fn declared(mut self, declared: YesNo) -> Self {
         for job in &mut self.jobs {
             job.declared = declared;
         }
@@ -64,7 +61,6 @@ impl Workload {
     /// The same jobs with every file inside the directory of their cell, wherever the job file put
     /// it, so that cells share nothing. A block device would become a file: look at
     /// [`Workload::absolute_paths`] before.
-    #[must_use]
     pub fn confined(mut self) -> Self {
         for job in &mut self.jobs {
             job.directory = None;
@@ -83,25 +79,20 @@ impl Workload {
     }
 }
 
-/// What one thread does.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Job {
     /// Its name, unique within the workload.
     pub name: String,
-    /// Which clone of its section it is, from zero; tells its random numbers from those of its
-    /// siblings.
+    /// Number of the clone within its section, from zero. Clones have different random numbers.
     pub number: u32,
-    /// Reads, writes, or both, and in what order.
     pub access: Access,
-    /// How much at a time.
     pub blocks: Blocks,
     /// Its files, relative to the directory of the cell unless absolute.
     pub files: Vec<PathBuf>,
     /// A directory that has to be there already, if the job names one; others are made.
     pub directory: Option<PathBuf>,
-    /// Which file comes next.
     pub next_file: NextFile,
-    /// The range it works on, all files together; the length of what is there already if none.
+    /// Range over all files; the existing length if none.
     pub size: Option<Amount>,
     /// The length of each file, if told apart from `size`.
     pub file_size: Option<FileSize>,
@@ -111,24 +102,23 @@ pub struct Job {
     pub offset_increment: u64,
     /// How many bytes it reads and writes, if not once the range.
     pub io_bytes: Option<Amount>,
-    /// Ends it after so many operations.
+    /// Number of operations after which it ends.
     pub operations: Option<u64>,
     /// How often it goes through all of that.
     pub loops: u32,
     /// Whether random offsets repeat before each block had its turn.
     pub random_map: RandomMap,
-    /// When its files are made.
     pub create: Create,
     /// How a file made before the clock gets its space.
     pub fallocate: Fallocate,
     /// Whether a file to be written holds data beforehand.
-    pub overwrite: Overwrite,
-    /// Whether the final length is told at the opening.
-    pub declared: Declared,
+    pub overwrite: YesNo,
+    /// Whether `set_len` sets the final length at the opening.
+    pub declared: YesNo,
     /// Whether cached pages of its files are dropped before the start.
-    pub invalidate: Invalidate,
+    pub invalidate: YesNo,
     /// Whether its files are removed at the end.
-    pub unlink: Unlink,
+    pub unlink: YesNo,
     /// How many operations it keeps in flight, where its way of I/O can.
     pub depth: u32,
     /// How many operations are handed over together, if not as many as there are.
@@ -139,9 +129,9 @@ pub struct Job {
     pub io_engine: IoEngine,
     /// Through the page cache or not, where the arm leaves that to the job.
     pub caching: Caching,
-    /// An `fsync` after so many writes; zero is never.
+    /// Writes between two `fsync`; zero is never.
     pub fsync_every: u32,
-    /// An `fdatasync` after so many writes; zero is never.
+    /// Writes between two `fdatasync`; zero is never.
     pub fdatasync_every: u32,
     /// The sync the write clock ends with.
     pub final_sync: FinalSync,
@@ -152,19 +142,18 @@ pub struct Job {
     /// Ends after this time, if its work has not.
     pub runtime_us: Option<u64>,
     /// Whether it begins anew when its work is done before its time is.
-    pub time_based: TimeBased,
-    /// Slows it down.
+    pub time_based: YesNo,
     pub pace: Pace,
     /// The seed of its offsets, if not that of the cell.
     pub seed: Option<u64>,
     /// Whether what it wrote is read back at the end.
-    pub verify: VerifyJob,
+    pub verify: YesNo,
     /// The processors it runs on; all if none.
     pub cpus: Vec<u32>,
 }
 
 impl Default for Job {
-    /// What fio takes for a job that says nothing.
+    /// The defaults of fio.
     fn default() -> Self {
         let block = BlockSize::Fixed(4096);
         Self {
@@ -185,10 +174,10 @@ impl Default for Job {
             random_map: RandomMap::EachOnce,
             create: Create::Before,
             fallocate: Fallocate::Native,
-            overwrite: Overwrite::No,
-            declared: Declared::No,
-            invalidate: Invalidate::Yes,
-            unlink: Unlink::No,
+            overwrite: YesNo::No,
+            declared: YesNo::No,
+            invalidate: YesNo::Yes,
+            unlink: YesNo::No,
             depth: 1,
             submit_batch: None,
             complete_batch: 1,
@@ -200,98 +189,73 @@ impl Default for Job {
             start_delay_us: 0,
             ramp_us: 0,
             runtime_us: None,
-            time_based: TimeBased::No,
+            time_based: YesNo::No,
             pace: Pace::default(),
             seed: None,
-            verify: VerifyJob::No,
+            verify: YesNo::No,
             cpus: Vec::new(),
         }
     }
 }
 
-/// What is done, and in what order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Access {
-    /// Reads, writes, both.
     pub direction: Direction,
-    /// Front to back or anywhere.
     pub order: Order,
 }
 
-/// Reads, writes, both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Direction {
-    /// Reads alone.
     Read,
-    /// Writes alone.
     Write,
     /// Both, at random.
     Mixed {
-        /// Of a hundred operations so many are reads.
         read_percent: u8,
     },
 }
 
 impl Direction {
-    /// Whether there are reads.
-    #[must_use]
     pub fn reads(self) -> bool {
         !matches!(self, Direction::Write)
     }
 
-    /// Whether there are writes.
-    #[must_use]
     pub fn writes(self) -> bool {
         !matches!(self, Direction::Read)
     }
 }
 
-/// Front to back or anywhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Order {
-    /// Front to back.
     Sequential,
-    /// Anywhere.
     Random,
 }
 
-/// How much at a time.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Blocks {
-    /// Per read.
     pub read: BlockSize,
-    /// Per write.
     pub write: BlockSize,
 }
 
-/// How much at a time, in one direction.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum BlockSize {
-    /// Always so many bytes.
     Fixed(u32),
     /// Any multiple of the least from the least to the most.
     Range {
-        /// The least.
         min: u32,
-        /// The most.
         max: u32,
     },
-    /// Sizes by their share.
     Split(Vec<SizeShare>),
 }
 
-/// One size of a mix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SizeShare {
-    /// The size.
     pub bytes: u32,
-    /// Of a hundred operations so many.
+    /// Percent of all operations.
     pub percent: u8,
 }
 
 impl BlockSize {
     /// The least of them: what offsets are aligned to.
-    #[must_use]
     pub fn min(&self) -> u32 {
         match self {
             BlockSize::Fixed(bytes) => *bytes,
@@ -301,7 +265,6 @@ impl BlockSize {
     }
 
     /// The most of them: what a buffer holds.
-    #[must_use]
     pub fn max(&self) -> u32 {
         match self {
             BlockSize::Fixed(bytes) => *bytes,
@@ -311,35 +274,27 @@ impl BlockSize {
     }
 }
 
-/// Bytes, or a share of what is there.
+/// Bytes, or a share of the file or device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Amount {
-    /// So many bytes.
     Bytes(u64),
     /// So many hundredths of the file or device.
     Percent(u8),
 }
 
-/// How long each file is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum FileSize {
-    /// Each so many bytes.
     Fixed(u64),
     /// Each something between, by the seed.
     Range {
-        /// The least.
         min: u64,
-        /// The most.
         max: u64,
     },
 }
 
-/// Which file comes next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum NextFile {
-    /// Each in turn.
     RoundRobin,
-    /// Any.
     Random,
     /// One is finished before the next begins.
     Sequential,
@@ -348,23 +303,25 @@ pub enum NextFile {
 /// How slow it has to be. Zero is no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Pace {
-    /// Reads, at most.
     pub read: Rate,
-    /// Writes, at most.
     pub write: Rate,
-    /// A pause after so many operations.
+    /// Length of a pause.
     pub think_us: u64,
     /// So many; at least one.
     pub think_operations: u32,
 }
 
-/// The limit of one direction. Zero is none.
+/// Limits of one direction; zero is no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Rate {
-    /// Bytes in a second.
     pub bytes_per_s: u64,
-    /// Operations in a second.
     pub operations_per_s: u64,
+}
+
+impl From<bool> for YesNo {
+    fn from(yes: bool) -> Self {
+        if yes { Self::Yes } else { Self::No }
+    }
 }
 
 macro_rules! choices {
@@ -376,6 +333,8 @@ macro_rules! choices {
 }
 
 choices! {
+    YesNo { No, Yes }
+
     /// Whether random offsets repeat before each block had its turn.
     RandomMap {
         /// Each block exactly once in a pass, in a pseudo-random permutation.
@@ -384,7 +343,6 @@ choices! {
         WithReplacement,
     }
 
-    /// When a file is made.
     Create {
         /// Before the clock starts.
         Before,
@@ -404,51 +362,15 @@ choices! {
         Truncate,
     }
 
-    /// Whether a file to be written holds data beforehand.
-    Overwrite {
-        /// No.
-        No,
-        /// It is filled before the clock starts.
-        Yes,
-    }
-
-    /// Whether the final length of a file is told when it is opened.
-    Declared {
-        /// No: it grows.
-        No,
-        /// Yes, by setting its length.
-        Yes,
-    }
-
-    /// Whether cached pages of a job's files are dropped before the start.
-    Invalidate {
-        /// They stay.
-        No,
-        /// They go.
-        Yes,
-    }
-
-    /// Whether a job's files are removed at the end.
-    Unlink {
-        /// They stay.
-        No,
-        /// They go.
-        Yes,
-    }
-
-    /// The way of I/O a job asks for.
     IoEngine {
         /// One call at a time: `pread`, `pwrite` and their relatives.
         Calls,
         /// A ring at the job's depth.
         Ring,
-        /// No I/O.
         Null,
     }
 
-    /// Through the page cache or not.
     Caching {
-        /// Through it.
         Buffered,
         /// Past it: `O_DIRECT`.
         Direct,
@@ -458,27 +380,10 @@ choices! {
 
     /// The sync a write clock ends with. There is always one.
     FinalSync {
-        /// `fdatasync`.
         Data,
-        /// `fsync`.
         All,
     }
 
-    /// Whether a job begins anew when its work is done before its time is.
-    TimeBased {
-        /// It ends.
-        No,
-        /// It goes on until its time is over.
-        Yes,
-    }
-
-    /// Whether what a job wrote is read back at the end.
-    VerifyJob {
-        /// Only if the cell says so.
-        No,
-        /// In any case.
-        Yes,
-    }
 }
 
 #[cfg(test)]
@@ -488,7 +393,7 @@ mod tests {
     #[test]
     fn new_files_have_directories_of_their_own_and_a_sync_at_the_end() {
         let workload =
-            Workload::random_writes_into_new_files(12, 24 << 20, 4096).declared(Declared::Yes);
+            Workload::random_writes_into_new_files(12, 24 << 20, 4096).declared(YesNo::Yes);
         assert_eq!(workload.jobs.len(), 12);
         let mut directories: Vec<_> =
             workload.jobs.iter().map(|job| job.files[0].parent().unwrap()).collect();
@@ -497,7 +402,7 @@ mod tests {
         for job in &workload.jobs {
             assert_eq!(job.create, Create::OnOpen);
             assert_eq!(job.final_sync, FinalSync::All);
-            assert_eq!(job.declared, Declared::Yes);
+            assert_eq!(job.declared, YesNo::Yes);
             assert_eq!(job.random_map, RandomMap::EachOnce);
         }
         assert_eq!(workload.absolute_paths().count(), 0);

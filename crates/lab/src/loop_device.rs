@@ -21,7 +21,7 @@ const LO_FLAGS_DIRECT_IO: u32 = 16;
 /// How often another's device may have been taken between asking for a free one and taking it.
 const TRIES: u32 = 16;
 
-/// As the kernel lays it out: `struct loop_config`, of which all but three fields stay zero.
+/// Layout of the kernel's `struct loop_config`; all but three fields stay zero.
 #[repr(C)]
 struct Config {
     backing: u32,
@@ -34,7 +34,6 @@ struct Config {
 
 const _: () = assert!(size_of::<Config>() == 304);
 
-/// A loop device of ours.
 #[derive(Debug)]
 pub struct LoopDevice {
     device: File,
@@ -45,8 +44,8 @@ impl LoopDevice {
     /// Over all of a file.
     ///
     /// # Errors
-    /// What the kernel says; `PermissionDenied` or `NotFound` without root, or where there are no
-    /// loop devices.
+    /// The kernel's message; `PermissionDenied` or `NotFound` without root, or without loop
+    /// devices.
     pub fn over(file: &Path) -> io::Result<Self> {
         let control = OpenOptions::new().read(true).write(true).open(CONTROL)?;
         let backing = OpenOptions::new().read(true).write(true).open(file)?;
@@ -80,8 +79,6 @@ impl LoopDevice {
         Err(io::ErrorKind::ResourceBusy.into())
     }
 
-    /// Where it is.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -1,7 +1,7 @@
-//! What a result was taken on: enough for another to judge whether his machine should show the
+//! Description of the machine and the run: enough to judge whether another machine should show the
 //! same.
 //!
-//! Read from `/proc` and `/sys` without privilege. What cannot be read is absent (null), never
+//! Read from `/proc` and `/sys` without privilege. Unreadable values are absent (null), never
 //! guessed.
 
 pub mod kernel;
@@ -23,25 +23,22 @@ pub use space::Space;
 /// All that is known about how a result came about.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Manifest {
-    /// Version of this program.
     pub version: String,
     /// Commit it was built from; one that ends in `+` had changes besides.
     pub commit: Option<String>,
-    /// How it was built: with optimization or with assertions, and with which compiler.
+    /// Optimization, assertions and compiler of the build.
     #[serde(default)]
     pub build: Option<String>,
     /// When it started, UTC.
     pub date: String,
     /// As it was typed, but for where the program lies.
     pub command_line: Vec<String>,
-    /// What the machine is called, if the user wants that told.
+    /// Name of the machine, if the user wants it recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_name: Option<String>,
-    /// The machine.
     pub machine: Machine,
-    /// Which I/O engine Forebay uses here, and what is lost.
+    /// I/O engine that Forebay uses here, and its limits.
     pub engine: String,
-    /// Where the files were.
     pub storage: Storage,
     /// Whether the file system was made for this, or in use before.
     #[serde(default)]
@@ -49,7 +46,6 @@ pub struct Manifest {
     /// How the cells' own file system was made, where they had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_system: Option<Made>,
-    /// What was asked, in words.
     pub title: String,
     /// Of the order, the offsets and the intervals; hexadecimal.
     pub seed: String,
@@ -57,45 +53,40 @@ pub struct Manifest {
     pub rounds: u32,
     /// The order of the arms in each of them.
     pub orders: Vec<Vec<String>>,
-    /// Bytes a cell writes, where that is fixed.
+    /// Bytes a cell writes, if fixed.
     pub cell_bytes: Option<u64>,
     /// Memory for data of a bounded arm.
     pub budget_bytes: Option<u64>,
     /// Knobs, as `--set` gave them.
     pub settings: Vec<(String, String)>,
-    /// The files of what was asked, as they were read.
+    /// Suites and job files as they were read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub job_files: Vec<JobFile>,
     /// Arms that are not among the results.
     pub left_out: Vec<ArmLeftOut>,
-    /// What a reader has to know.
+    /// Remarks for the reader.
     pub notes: Vec<String>,
 }
 
 /// A file that says what is asked: a suite, or jobs.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct JobFile {
-    /// What it is called.
     pub name: String,
-    /// All of it.
     pub text: String,
 }
 
 /// An arm that is not among the results, and why.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ArmLeftOut {
-    /// Its name.
     pub arm: String,
-    /// Why.
     pub reason: String,
     /// Whether that is a failure, rather than something this kernel or file system does not do.
     pub failed: bool,
 }
 
 impl Manifest {
-    /// What can be known beforehand, for files in `directory`. Nothing of it is secret: neither the
-    /// environment, nor what this machine or another is called, nor who uses it.
-    #[must_use]
+    /// Gathers the facts known beforehand, for files in `directory`. None is secret: no
+    /// environment, no names of machines or users.
     pub fn gather(directory: &Path) -> Self {
         let storage = Storage::of(directory).looked_into();
         let ground = match storage.used_percent() {
@@ -114,8 +105,7 @@ impl Manifest {
     }
 }
 
-/// What this machine is called. Told only where the user wants it.
-#[must_use]
+/// Name of this machine. Recorded only if the user wants it.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

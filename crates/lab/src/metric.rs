@@ -1,25 +1,17 @@
-//! The names of what is measured, their units, and which way is better. Names stay; later work
-//! adds.
+//! Metrics: names, units, and which direction is better. Names stay; later work adds.
 
 use crate::programs::spec::Probe;
 
-/// One metric.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Metric {
-    /// Its name in files.
     pub name: &'static str,
-    /// Its unit.
     pub unit: &'static str,
-    /// Which way is better.
     pub better: Better,
 }
 
-/// Which way is better.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Better {
-    /// More.
     Higher,
-    /// Less.
     Lower,
 }
 
@@ -105,13 +97,10 @@ metrics! {
     "kernel_writeback_pages_per_run", "1", Higher;
 }
 
-/// Every metric.
 pub fn all() -> impl Iterator<Item = &'static Metric> {
     METRICS.iter().chain(Probe::metrics())
 }
 
-/// Looks a metric up by name.
-#[must_use]
 pub fn find(name: &str) -> Option<&'static Metric> {
     all().find(|metric| metric.name == name)
 }

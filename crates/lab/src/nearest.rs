@@ -2,10 +2,9 @@
 
 use strsim::osa_distance;
 
-/// The nearest of `known`, if it is near enough to be meant.
-#[must_use]
+/// Returns the nearest of `known`, if near enough.
 pub fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // Whoever types a novel meant none of them, and comparing it is slow.
+    // Comparing a long text is slow, and no name is long.
     const LONGEST: usize = 64;
     if wrong.len() > LONGEST {
         return None;
@@ -16,6 +15,19 @@ pub fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<
         .filter(|&(far, _)| far <= bound)
         .min()
         .map(|(_, name)| name)
+}
+
+/// Names the nearest of `known` as the end of a message, or nothing.
+pub fn meant<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> String {
+    nearest(wrong, known).map(|near| format!("; did you mean {near}?")).unwrap_or_default()
+}
+
+/// Names the nearest of `known` as the end of a message, or else all of them.
+pub fn meant_or_all(wrong: &str, known: &[&str]) -> String {
+    match meant(wrong, known.iter().copied()) {
+        near if near.is_empty() => format!(" (there are: {})", known.join(", ")),
+        near => near,
+    }
 }
 
 #[cfg(test)]

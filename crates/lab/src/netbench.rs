@@ -1,5 +1,5 @@
-//! `forebay netbench`: a server that sends back what comes, and a client in a closed loop, with a
-//! line each second as the kernel's own figures about the order of work were told:
+//! `forebay netbench`: a server that sends back all messages, and a client in a closed loop. It
+//! prints a line each second, in the form of the kernel discussion about the order of work:
 //!
 //! ```text
 //! io_uring port=10002: rps:205.48k Bps:  1.85M idle=140ms user=40ms
@@ -7,8 +7,8 @@
 //!
 //! rps and Bps are messages and bytes that came to the server in that second; idle and user are of
 //! its one thread, idle being neither on a processor nor waiting for one. Both ends may be in this
-//! program, or each in one of its own. A client that is alone tells what it sees of it: messages
-//! answered, and nothing of the server's time.
+//! program, or each in one of its own. A client alone reports answered messages, and nothing of the
+//! server's time.
 
 mod address;
 mod line;
@@ -35,37 +35,30 @@ const RAMP: Duration = Duration::from_millis(100);
 /// From line to line.
 const EACH: Duration = Duration::from_secs(1);
 
-/// For who wants no end.
 const NO_END: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// How often it is looked whether to stop.
 const LOOK_FOR_STOP: Duration = Duration::from_millis(20);
 
-/// What is to be done.
 #[derive(Clone, Debug)]
 pub struct Netbench {
-    /// Connections, messages, sizes.
     pub load: EchoLoad,
-    /// Which ends.
     pub ends: Ends,
     /// How long; a server that is alone serves until it is ended, if none.
     pub time: Option<Duration>,
-    /// Of how the work varies.
     pub seed: u64,
 }
 
-/// Which ends are here.
+/// Ends in this program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ends {
     /// Both, the server listening there.
     Both(ServerEnd),
-    /// The server.
     Server(ServerEnd),
     /// The client, of a server that listens there.
     Client(Address),
 }
 
-/// What the server is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServerEnd {
     /// Through what it does its I/O.
@@ -76,21 +69,19 @@ pub struct ServerEnd {
     pub address: Address,
 }
 
-/// How it ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ended {
-    /// What the client saw in all; of a server alone nothing more.
+    /// The client's summary; none of a server alone.
     Done(Option<String>),
-    /// The user ended it before its time.
     Interrupted,
 }
 
-/// Does it, and tells each line as it comes. Blocks until it is over. `stop`, once set, ends it
-/// soon.
+/// Runs it, and reports each line at once. Blocks until the end. `stop`, once set, ends it soon.
 ///
 /// # Errors
-/// What cannot be meant, what the system refused (an address in use, too many connections), a peer
-/// that went or sent something else.
+///
+/// Invalid values, a refusal of the system (an address in use, too many connections), a peer that
+/// left or sent something else.
 pub fn run(
     bench: &Netbench,
     stop: &Arc<AtomicBool>,
@@ -120,7 +111,7 @@ fn start(bench: &Netbench, end: &ServerEnd) -> Result<Server, CellError> {
     Server::start(ServerPlan { way, order, load: &bench.load, address, seed: bench.seed })
 }
 
-/// A server alone: a line for each second in which anything came.
+/// A server alone: a line for each second with messages.
 fn serve(
     bench: &Netbench,
     server: &Server,
@@ -227,7 +218,6 @@ impl Watch for Watcher {
     }
 }
 
-/// When a line is due, and from what it is made.
 struct Clock<'a> {
     server: Option<&'a Server>,
     name: String,
@@ -284,7 +274,6 @@ impl<'a> Clock<'a> {
     }
 }
 
-/// What the client saw in all.
 fn summary(load: &EchoLoad, outcome: &Outcome, rates: &[f64]) -> String {
     let seconds = outcome.elapsed.as_secs_f64();
     let micros = |quantile| outcome.latencies.value_at_quantile(quantile) as f64 / 1e3;

@@ -1,5 +1,4 @@
-//! What will be run, fixed before the first cell: sizes, rounds, the order of the arms, how much is
-//! written.
+//! The plan, fixed before the first cell: sizes, rounds, the order of the arms, the bytes written.
 //!
 //! ```text
 //! round 1: job B (arms c a b), job A (arms b c a)      round 2: job A (arms a c b), job B ...
@@ -8,7 +7,7 @@
 //! Every round goes through all jobs in a random order and within each through all its arms in a
 //! random order, from the printed seed. Arms one after the other in blocks would take the machine's
 //! drift for a difference; arms of one job far apart would be paired across it. The number of
-//! rounds is fixed beforehand; what was measured never decides whether to go on, only the clock may
+//! rounds is fixed beforehand; no result decides about more rounds, only the clock may
 //! (`--seconds`).
 
 mod planner;
@@ -36,17 +35,15 @@ use size::{GIB, MIB};
 /// Rounds that can be asked for.
 pub const MOST_ROUNDS: u32 = 1000;
 
-/// What a disk is taken to do before the first cell has shown it: random 4k writes into new files,
-/// in order.
+/// Assumed speed of a disk before the first cell: random 4k writes into new files, in order.
 const ASSUMED_BYTES_PER_S: f64 = 150e6;
 
-/// What a cell costs besides its work: its process, removing its files, waiting until quiet.
+/// Assumed time of a cell besides its work: starting, removing its files, waiting until quiet.
 const ASSUMED_PAUSE: Duration = Duration::from_millis(500);
 
 /// The same of a cell of requests, which leaves nothing to remove.
 const ASSUMED_REQUEST_PAUSE: Duration = Duration::from_millis(250);
 
-/// What was asked for.
 #[derive(Clone, Debug)]
 pub struct Wish<'a> {
     /// The suite, as it is called again.
@@ -58,9 +55,7 @@ pub struct Wish<'a> {
     pub scale: Option<f64>,
     /// Rounds, where the user says so.
     pub rounds: Option<u32>,
-    /// Most time for the part.
     pub time_limit: Option<Duration>,
-    /// Seed.
     pub seed: u64,
     /// Free bytes of the file system.
     pub free_bytes: u64,
@@ -70,7 +65,7 @@ pub struct Wish<'a> {
     pub settings: &'a [(String, String)],
     /// Knobs of Forebay's engine, set before those the suite says.
     pub engine_settings: &'a [(String, String)],
-    /// What is read in place of a laid-out file, if the user names something.
+    /// File or device that the user names to be read in place of a laid-out file.
     pub target: Option<&'a Target>,
 }
 
@@ -81,14 +76,10 @@ impl Wish<'_> {
     }
 }
 
-/// What will be run: one part of a suite.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
-    /// The part's name.
     pub part: String,
-    /// What is asked in it.
     pub title: String,
-    /// Its jobs.
     pub jobs: Vec<Job>,
     /// The first cell of all, which is not counted.
     pub warm_up: Cell,
@@ -96,45 +87,35 @@ pub struct Plan {
     pub size: Option<Size>,
     /// Bytes of the laid-out file; none where none is needed.
     pub data_bytes: Option<u64>,
-    /// What is read in its place.
     pub target: Option<Target>,
     /// How much each cell does, if all do the same.
     pub each: Option<Each>,
-    /// Rounds.
     pub rounds: u32,
     /// Of the order, the offsets and the intervals.
     pub seed: u64,
-    /// Most time for all of it.
     pub time_limit: Option<Duration>,
     /// Pairs that are compared besides those with the base.
     pub also: Vec<Pair>,
-    /// What arms are that came of crossing.
+    /// Arms made by crossing.
     pub crossed: Vec<Crossed>,
-    /// Which of those differ in one thing alone; they are among the pairs.
+    /// Pairs of those that differ in one thing; they are among the pairs.
     pub contrasts: Vec<Contrast>,
-    /// Where a bound made this differ from what was asked.
+    /// Notes on bounds that changed the request.
     pub notes: Vec<String>,
 }
 
-/// What is asked of every arm alike.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Job {
-    /// Its name, in files.
     pub name: String,
-    /// In a heading.
     pub title: String,
-    /// The workload's name.
     pub workload: String,
-    /// The device and the depth, where there are such.
     pub place: Option<(RequestDevice, u32)>,
     /// Its arms, in the order of the table.
     pub arms: Vec<PlannedArm>,
 }
 
-/// An arm in one job.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PlannedArm {
-    /// Its name.
     pub name: String,
     /// Its cell, without a place.
     pub cell: Cell,
@@ -148,7 +129,6 @@ pub struct PlannedArm {
 
 impl PlannedArm {
     /// Returns the settings of the machine that hold while it works. The user's replace the others.
-    #[must_use]
     pub fn settings_of_machine(&self) -> Vec<Tuning> {
         joined(&self.tunings, &self.needs)
     }
@@ -169,33 +149,17 @@ pub enum Each {
     Timed(Extent),
 }
 
-/// There is no plan that keeps the bounds.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PlanError {
     /// Not even the smallest files fit in a quarter of the free space.
     #[error("only {free} MiB free; use --dir with at least {needed} MiB free")]
-    NoSpace {
-        /// MiB that are free.
-        free: u64,
-        /// MiB that would do.
-        needed: u64,
-    },
+    NoSpace { free: u64, needed: u64 },
     /// So many rounds cannot be written within the form's bound.
     #[error(
         "{rounds} rounds write more than the {gib} GiB of this form; use `forebay compare {suite}`, or \
          --rounds {most} or less"
     )]
-    TooManyRounds {
-        /// Rounds asked for.
-        rounds: u32,
-        /// Rounds that fit.
-        most: u32,
-        /// What the form may write.
-        gib: u64,
-        /// The suite.
-        suite: String,
-    },
-    /// What was to be read cannot be.
+    TooManyRounds { rounds: u32, most: u32, gib: u64, suite: String },
     #[error("--target: {0}")]
     Target(String),
     /// Forebay could not open what was to be read.
@@ -203,20 +167,13 @@ pub enum PlanError {
         "{path}: in use, and Forebay opens devices exclusively; unmount it, or leave Forebay out \
          (--arms none with an --arm for each other engine)"
     )]
-    Held {
-        /// The device.
-        path: String,
-    },
+    Held { path: String },
     /// Nothing is measured in no rounds.
     #[error("--rounds {rounds}: out of range; give 1 to {MOST_ROUNDS}")]
-    Rounds {
-        /// Rounds asked for.
-        rounds: u32,
-    },
+    Rounds { rounds: u32 },
 }
 
 /// The name of the arm that is the other one once more: what differs between them is noise.
-#[must_use]
 pub fn again(arm: &str) -> String {
     format!("{arm}-again")
 }
@@ -237,7 +194,7 @@ impl Plan {
         if jobs.is_empty() {
             return Ok(None);
         }
-        // A result finds everything by the name of its job, whatever the part.
+        // Results refer to jobs by name, across all parts.
         for job in jobs.iter_mut().filter(|job| job.name == job.workload) {
             if suite
                 .parts
@@ -279,12 +236,11 @@ impl Plan {
     /// for a verdict, so a first one that paid for that would cost more than these cells, which
     /// together take less time than a round. Programs have none: their cells share only the file
     /// that they read, and there are many parts.
-    #[must_use]
     pub fn arms_to_warm_up(&self) -> Vec<PlannedArm> {
         let (mut arms, mut seen): (Vec<PlannedArm>, Vec<&str>) = (Vec::new(), Vec::new());
         let all = || self.arms();
         let of_jobs = || all().filter(|arm| !matches!(arm.cell, Cell::Program(_)));
-        // On files first: whoever is in several jobs needs no device.
+        // On files first: an arm of several jobs needs no device.
         let without = of_jobs().filter(|arm| !arm.cell.wants_device());
         for arm in without.chain(of_jobs().filter(|arm| arm.cell.wants_device())) {
             if seen.iter().any(|known| arm.name == *known || arm.name == again(known)) {
@@ -299,8 +255,7 @@ impl Plan {
         arms
     }
 
-    /// The arms of a round, in the order in which they run.
-    #[must_use]
+    /// Returns the arms of a round in their order.
     pub fn order(&self, round: u32) -> Vec<Turn> {
         let mut jobs: Vec<usize> = (0..self.jobs.len()).collect();
         let mut random = Random::stream(self.seed, u64::from(round) << 8);
@@ -314,33 +269,26 @@ impl Plan {
         turns
     }
 
-    /// The arm whose turn it is.
-    #[must_use]
     pub fn arm(&self, turn: Turn) -> &PlannedArm {
         &self.jobs[turn.job].arms[turn.arm]
     }
 
     /// Seed for the offsets and data of a round: the same in all its arms, another in every round.
-    #[must_use]
     pub fn cell_seed(&self, round: u32) -> u64 {
         Random::stream(self.seed, (u64::from(round) << 8) | 1).draw()
     }
 
-    /// Cells of a round.
-    #[must_use]
     pub fn cells_in_a_round(&self) -> u64 {
         self.jobs.iter().map(|job| job.arms.len() as u64).sum()
     }
 
     /// Cells that count.
-    #[must_use]
     pub fn cells(&self) -> u64 {
         u64::from(self.rounds) * self.cells_in_a_round()
     }
 
     /// Bytes of memory for data of a bounded arm, where any of its cells says that: the most of
     /// them.
-    #[must_use]
     pub fn budget_bytes(&self) -> Option<u64> {
         let arms = self.arms();
         arms.filter_map(|arm| arm.cell.budget_bytes()).max()
@@ -348,7 +296,6 @@ impl Plan {
 
     /// Bytes of data written at most, files that are laid out and the warm-up included, where that
     /// is fixed: jobs for a time write what they can. (The sync probe adds 0.4 MB/s beside it.)
-    #[must_use]
     pub fn most_written_bytes(&self) -> u64 {
         let arms = self.arms();
         let round: u64 = arms.map(|arm| arm.cell.fixed_bytes()).sum();
@@ -358,26 +305,21 @@ impl Plan {
     }
 
     /// Bytes of the device that its cells share, where any works on one.
-    #[must_use]
     pub fn device_bytes(&self) -> Option<u64> {
         self.arms().filter_map(|arm| arm.cell.device_bytes()).max()
     }
 
     /// Whether some of its cells write as much as they can in a time.
-    #[must_use]
     pub fn writes_for_a_time(&self) -> bool {
         self.arms().any(|arm| arm.cell.writes_for_a_time())
     }
 
-    /// Whether how much a cell writes is fixed, so that its speed tells how long all will take.
-    #[must_use]
+    /// Whether each cell writes a fixed number of bytes, so that its speed predicts the total time.
     pub fn writes_so_much(&self) -> bool {
         self.arms().any(|arm| arm.cell.written_bytes() > 0)
     }
 
-    /// How long it should take on a disk that takes so many bytes a second; none for what is not
-    /// known yet.
-    #[must_use]
+    /// Expected time on a disk of this speed; zero for unknown parts.
     pub fn expected(&self, bytes_per_s: Option<f64>) -> Duration {
         let speed = bytes_per_s.filter(|speed| *speed >= 1.0).unwrap_or(ASSUMED_BYTES_PER_S);
         let writing = self.most_written_bytes() as f64 / speed;
@@ -396,7 +338,6 @@ impl Plan {
     }
 
     /// Describes the plan in full, one sentence a line.
-    #[must_use]
     pub fn announcement(&self) -> Vec<String> {
         let rounds = counted(self.rounds.into(), "round");
         let mut lines = match self.size {
@@ -491,21 +432,17 @@ fn warm_up(jobs: &[Job]) -> Cell {
 /// One arm in one job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Turn {
-    /// Which job of the plan.
     pub job: usize,
-    /// Which arm of the job.
     pub arm: usize,
 }
 
 /// A number with its noun, in the plural unless it is 1.
-#[must_use]
 pub fn counted(number: u64, noun: &str) -> String {
     let ending = if number == 1 { "" } else { "s" };
     format!("{number} {noun}{ending}")
 }
 
 /// A duration in seconds, minutes or hours.
-#[must_use]
 pub fn spoken(duration: Duration) -> String {
     match duration.as_secs() {
         seconds @ 0..100 => format!("{} s", seconds.max(1)),
@@ -515,7 +452,6 @@ pub fn spoken(duration: Duration) -> String {
 }
 
 /// A seed nobody chose: short enough to be typed.
-#[must_use]
 pub fn fresh_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish() & 0xffff_ffff

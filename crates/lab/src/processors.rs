@@ -1,5 +1,4 @@
-//! On which processors a cell runs. Who is pinned is the thread that asks; those it starts
-//! afterwards are where it is.
+//! Processors of a cell. The calling thread is pinned; threads it starts later inherit that.
 
 use std::io;
 
@@ -8,26 +7,24 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// Why processors cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessorsError {
-    /// It is no list.
     #[error("{0}: not a list of processors; use a form like 0-3,6")]
     List(String),
     /// This process may not run there.
     #[error("no processor {number} for this process; use some of {there}")]
     Missing {
-        /// Which.
         number: u32,
         /// Those it may run on.
         there: String,
     },
-    /// The system refused.
     #[error("processors: {0}")]
     System(#[from] io::Error),
 }
 
-/// The processors of a list such as `0-3,6`, each of which this process may run on.
+/// Parses a list such as `0-3,6` of processors that this process may run on.
 ///
 /// # Errors
-/// What is no list, and what is no processor here.
+///
+/// A text that is no list, and a number that is no processor here.
 pub fn parse(text: &str) -> Result<Vec<u32>, ProcessorsError> {
     let wrong = || ProcessorsError::List(text.to_owned());
     let number =
@@ -50,10 +47,6 @@ pub fn parse(text: &str) -> Result<Vec<u32>, ProcessorsError> {
     Ok(numbers)
 }
 
-/// Those this thread may run on.
-///
-/// # Errors
-/// What the system says.
 pub fn allowed() -> io::Result<Vec<u32>> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU)
@@ -62,10 +55,7 @@ pub fn allowed() -> io::Result<Vec<u32>> {
         .collect())
 }
 
-/// Has this thread run on these; anywhere it may if there are none.
-///
-/// # Errors
-/// What the system says.
+/// Pins this thread to these processors; an empty list allows all.
 pub fn pin(numbers: &[u32]) -> io::Result<()> {
     if numbers.is_empty() {
         return Ok(());

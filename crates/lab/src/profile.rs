@@ -1,12 +1,11 @@
-//! A profile of one cell: `perf record` beside its process, and what it found as folded stacks.
+//! A profile of one cell: `perf record` beside its process, and its samples as folded stacks.
 //!
 //! perf is attached before the cell begins and says when it is: the cell's process waits for its
-//! specification until then. It samples that process and its threads, not what the kernel's own
-//! threads do for it. It ends with the process; should this one die first, the cell dies with it
-//! and perf then, too.
+//! specification until then. It samples that process and its threads, not the kernel's own threads.
+//! It ends with the process; should this one die first, the cell dies with it and perf then, too.
 //!
 //! `NAME.data` is perf's own, for `perf report -i`; `NAME.folded` has a line for each stack,
-//! outermost first, with how often it was seen: what flame graphs are drawn from.
+//! outermost first, with its number of samples, as flame graphs need them.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -31,7 +30,6 @@ const ATTACHED_WITHIN: Duration = Duration::from_secs(20);
 /// Where a profile goes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Profile {
-    /// An existing directory.
     pub directory: PathBuf,
     /// How its files begin.
     pub name: String,
@@ -64,7 +62,6 @@ pub fn check() -> Result<(), String> {
 
 impl Profile {
     /// A name of letters, digits, dots, dashes and underscores alone.
-    #[must_use]
     pub fn new(directory: PathBuf, name: &str) -> Self {
         let allowed = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
         let name = name.chars().map(|letter| if allowed(letter) { letter } else { '_' }).collect();

@@ -17,7 +17,6 @@ use crate::plan::{Plan, counted, spoken};
 use crate::report::folded_to;
 use crate::terminal;
 
-/// How much is printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Verbosity {
     /// One line for each question.
@@ -40,7 +39,6 @@ pub struct Progress {
     cell: String,
 }
 
-/// What is still to be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Left {
     /// Rounds, those done included.
@@ -49,12 +47,9 @@ pub struct Left {
     pub cells: u64,
 }
 
-/// How fast a cell was.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Speed {
-    /// Bytes a second.
     Bytes(f64),
-    /// Operations a second.
     Operations(f64),
 }
 
@@ -75,7 +70,6 @@ enum Show {
 }
 
 /// The line of one question: its number and title, and the rounds, runs and time it takes.
-#[must_use]
 pub fn heading(plan: &Plan, (number, all): (usize, usize)) -> String {
     let runs = counted(plan.cells(), "run");
     let rounds = counted(plan.rounds.into(), "round");
@@ -86,7 +80,6 @@ pub fn heading(plan: &Plan, (number, all): (usize, usize)) -> String {
 impl Progress {
     /// Starts the progress of one plan of several: a line in place if standard error is a
     /// terminal, else the question's line.
-    #[must_use]
     pub fn new(plan: &Plan, place: (usize, usize), verbosity: Verbosity) -> Self {
         let show = if io::stderr().is_terminal() {
             let bar =
@@ -104,8 +97,6 @@ impl Progress {
         Self::with(plan, show, verbosity)
     }
 
-    /// Shows nothing.
-    #[must_use]
     pub fn hidden(plan: &Plan) -> Self {
         Self::with(plan, Show::Nothing, Verbosity::Brief)
     }
@@ -139,7 +130,6 @@ impl Progress {
         }
     }
 
-    /// Shows that a cell has started.
     pub fn cell(&mut self, round: u32, job: &str, arm: &str) {
         self.began.get_or_insert_with(Instant::now);
         self.cell = format!("round {}/{}  {job}{arm:<24}", round + 1, self.rounds);
@@ -148,7 +138,6 @@ impl Progress {
         }
     }
 
-    /// Shows that the cell has ended.
     pub fn done(&mut self, speed: Option<Speed>) {
         self.cells_done += 1;
         match &self.show {
@@ -171,7 +160,6 @@ impl Progress {
         }
     }
 
-    /// Removes the line in place.
     pub fn finish(self) {}
 
     fn left(&self) -> String {

@@ -41,42 +41,33 @@ pub use summary::{WIDTH as SUMMARY_WIDTH, summary};
 pub(crate) use figures::bytes;
 use table::{Table, WIDTH, label};
 
-/// How to write it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
-    /// Plain text of at most 72 columns.
     Text,
     /// Markdown, for documents.
     Markdown,
 }
 
-/// A piece of a report.
 enum Block {
-    /// As they are.
     Lines(Vec<String>),
     Table(Table),
-    /// A paragraph, broken at its spaces.
     Text(String),
     /// An empty line, where that parts what belongs to other things.
     Gap,
 }
 
-/// The result of a comparison, with what it was taken on and what may be said of it. Ends with a
-/// newline.
-#[must_use]
+/// The result of a comparison, with the machine and the notes. Ends with a newline.
 pub fn comparison(document: &Document, format: Format) -> String {
     written(&blocks_of(document), format).join("\n") + "\n"
 }
 
-/// The result of a comparison or of a run, whichever it is.
-#[must_use]
+/// The result of a comparison or of a run.
 pub fn any(document: &Document, format: Format) -> String {
     // A comparison has parts, and one of an earlier version comparisons.
     let is_run = document.parts.is_empty() && document.comparisons.is_empty();
     if is_run { run(document) } else { comparison(document, format) }
 }
 
-/// All of it, in order.
 fn blocks_of(document: &Document) -> Vec<Block> {
     let parts = parts_of(document);
     let mut blocks = vec![Block::Lines(folded(&place(&document.manifest)))];
@@ -166,7 +157,6 @@ fn parts_of(document: &Document) -> Cow<'_, [Part]> {
     }])
 }
 
-/// What was asked, and in how many rounds.
 fn heading(document: &Document, part: &Part) -> Vec<String> {
     let asked = match part.table {
         TableKind::Files => {
@@ -231,7 +221,6 @@ fn folded(paragraph: &str) -> Vec<String> {
 
 /// Breaks a paragraph at its spaces into lines of at most `width` characters, unless one word is
 /// longer. Double spaces stay.
-#[must_use]
 pub fn folded_to(width: usize, paragraph: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();

@@ -1,9 +1,9 @@
 //! A request cell: one closed loop of requests of one size at a depth, on a device or on one
-//! laid-out file, for a time. What is asked of it; who does it stands beside.
+//! laid-out file, for a time. This is the specification; `load::request` runs it.
 //!
-//! Where a job ([`crate::job`]) is about files and ends with a sync, this is about the way of one
-//! request: what a batch costs and saves. So there are no files to make, no space to find and no
-//! sync; the clock runs for a fixed time, and what is counted is what ended in it. The same
+//! Where a job ([`crate::job`]) is about files and ends with a sync, this is about the path of one
+//! request: costs and savings of a batch. So there are no files to make, no space to find and no
+//! sync; the clock runs for a fixed time, and requests that end in it are counted. The same
 //! specification runs through Forebay's queue and through the kernel's own calls, so that the arms
 //! differ in nothing else.
 
@@ -19,11 +19,11 @@ pub const DATA_FILE: &str = "requests.data";
 /// The devices that are named by one word.
 const NAMED: [&str; 6] = ["null", "gen4", "gen5", "optane", "disk", "file"];
 
-/// The one that has a cost of its own: `free:200` takes so many nanoseconds for each doorbell and
-/// nothing else.
+/// Prefix of a device of a cost: `free:200` takes 200 nanoseconds for each doorbell and nothing
+/// else.
 const FREE: &str = "free:";
 
-/// What one request cell has to do.
+/// Specification of a request cell.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RequestSpec {
@@ -31,11 +31,9 @@ pub struct RequestSpec {
     pub device: RequestDevice,
     /// Bios kept in flight; at least one.
     pub depth: u32,
-    /// Bytes of each.
     pub block_bytes: u32,
     /// In which order blocks are asked for.
     pub pattern: Pattern,
-    /// What is asked for.
     pub operation: Operation,
     /// Knobs of the queue, as `Knobs::set` takes them.
     pub knobs: Vec<(String, String)>,
@@ -46,12 +44,10 @@ pub struct RequestSpec {
     /// Bios handed over between two dispatches, waited for where fewer places are free; as many as
     /// are free if none.
     pub batch: Option<u32>,
-    /// Which thread submits.
     #[serde(default)]
     pub from: Submitter,
     /// Bytes of the file or device that offsets are drawn from; a multiple of `block_bytes`.
     pub file_bytes: u64,
-    /// How long it runs, in seconds.
     pub seconds: f64,
     /// Of the offsets and data.
     pub seed: u64,
@@ -63,8 +59,7 @@ impl RequestSpec {
         Duration::from_secs_f64(self.seconds)
     }
 
-    /// How long it runs before that: a tenth of it, 100 ms at most, in which the ring is filled and
-    /// the device wakes up.
+    /// Uncounted time before: a tenth, 100 ms at most. The ring fills and the device wakes up.
     pub(crate) fn ramp(&self) -> Duration {
         const LONGEST: Duration = Duration::from_millis(100);
         (self.counted() / 10).min(LONGEST)
@@ -84,26 +79,21 @@ pub struct NoSuchDevice(String);
 
 impl RequestDevice {
     /// The laid-out file.
-    #[must_use]
     pub fn file() -> Self {
         Self("file".to_owned())
     }
 
-    /// Its word.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.0
     }
 
     /// Whether requests go to a real file: only there do fixed buffers, registered files and the
     /// kernel's arms mean anything.
-    #[must_use]
     pub fn is_file(&self) -> bool {
         self.0 == "file"
     }
 
-    /// What a device of a cost takes, in nanoseconds; none for the others.
-    #[must_use]
+    /// Nanoseconds of a device of a cost.
     pub fn free_nanos(&self) -> Option<u64> {
         self.0.strip_prefix(FREE).and_then(|nanos| nanos.parse().ok())
     }
@@ -151,32 +141,25 @@ macro_rules! choices {
 choices! {
     /// In which order blocks are asked for.
     Pattern {
-        /// Anywhere.
         Random,
         /// Front to back, and from the front again.
         Sequential,
     }
 
-    /// What is asked for.
     Operation {
-        /// Reads.
         Read,
         /// Writes, over what is there.
         Write,
     }
 
-    /// On or off.
     Switch {
-        /// On.
         On,
-        /// Off.
         Off,
     }
 }
 
 impl Operation {
     /// How metrics of it begin.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Operation::Read => "read",
@@ -185,7 +168,6 @@ impl Operation {
     }
 }
 
-/// Which thread submits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Submitter {

@@ -1,11 +1,11 @@
-//! What `forebay run JOB.fio` does below the command line.
+//! The work of `forebay run JOB.fio` below the command line.
 //!
 //! The file is read whole before anything is touched: a misspelt option in the last section costs
 //! no run of the first. So are the directories and devices of every group looked at. Then the
-//! groups that `stonewall` makes run one after the other, each a cell: in a process of its own
-//! where the caller gives a runner that starts one, so that neither the memory nor the context
-//! switches of a group are those of the one before. Files stay as they are when it is over, unless
-//! the job says `unlink=1`.
+//! groups that `stonewall` makes run one after the other, each a cell: in a process of its own if
+//! the caller's runner starts one, so that neither the memory nor the context switches of a group
+//! are those of the one before. Files stay as they are when it is over, unless the job says
+//! `unlink=1`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -19,7 +19,6 @@ use crate::load::{self, CellError, CellReport};
 use crate::schema::{self, Row};
 use crate::scratch::Stop;
 
-/// What to run, and through what.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RunOptions {
     /// The job file.
@@ -30,7 +29,7 @@ pub struct RunOptions {
     pub settings: Vec<(String, String)>,
     /// Where the library's engine serves its control socket, while a group runs.
     pub control: Option<PathBuf>,
-    /// What to do about options nobody knows.
+    /// Treatment of unknown options.
     pub leniency: Leniency,
     /// Whether a block device may be written.
     pub devices: Devices,
@@ -55,7 +54,6 @@ pub enum Engine {
 
 impl Engine {
     /// The same as an arm.
-    #[must_use]
     pub fn arm(self) -> Arm {
         match self {
             Engine::Forebay => Arm::Forebay,
@@ -66,13 +64,12 @@ impl Engine {
     }
 
     /// Whether it is the library.
-    #[must_use]
     pub fn is_forebay(self) -> bool {
         self.arm().is_forebay()
     }
 }
 
-/// What came of it: one report for each group, in the order they ran.
+/// One report for each group, in the order they ran.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RunReport {
     /// A row for each job, and one for all of the group.
@@ -99,17 +96,17 @@ pub enum RunError {
     /// The user ended it.
     #[error("interrupted")]
     Interrupted,
-    /// What there was to say could not be said.
+    /// Messages could not be written.
     #[error("cannot write to standard error: {0}")]
     Tell(io::Error),
 }
 
-/// What runs one group, here or in a child.
+/// Runs one group, here or in a child.
 pub type GroupRunner<'a> = &'a mut dyn FnMut(&CellSpec) -> Result<CellReport, CellError>;
 
-/// Runs a job file, group by group. What the user has to know first goes to `tell`: warnings, and
-/// options without effect. Once `stop` is set the runner's group has to end soon; its files go if
-/// the job says `unlink=1`.
+/// Runs a job file, group by group. Messages to read first go to `tell`: warnings, and options
+/// without effect. Once `stop` is set the runner's group has to end soon; its files go if the job
+/// says `unlink=1`.
 pub fn run(
     options: &RunOptions,
     tell: &mut dyn Write,
@@ -153,7 +150,6 @@ const TOTAL: &str = "total";
 
 /// The rows of a report, of every job and of every group as a whole. Names are unique over all
 /// groups.
-#[must_use]
 pub fn rows(report: &RunReport, arm: Arm) -> Vec<Row> {
     let mut taken = BTreeSet::new();
     let mut rows = Vec::new();
@@ -180,15 +176,13 @@ pub fn rows(report: &RunReport, arm: Arm) -> Vec<Row> {
 }
 
 /// Whether rows of this name are of a group as a whole.
-#[must_use]
 pub fn is_total(job: &str) -> bool {
     let Some(rest) = job.strip_prefix(TOTAL) else { return false };
     rest.is_empty()
         || rest.strip_prefix(", group ").is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
-/// What the groups noted, each once.
-#[must_use]
+/// Returns the groups' notes, each once.
 pub fn notes(report: &RunReport) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
     for note in report.groups.iter().flat_map(|group| &group.total.notes) {
@@ -209,8 +203,7 @@ fn say(parsed: &ParsedJobs, tell: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads a job file as [`run`] would, and says the same about it: for whoever wants its jobs for
-/// something else.
+/// Reads a job file with the messages of [`run`], for other uses of its jobs.
 pub fn read(path: &Path, leniency: Leniency, tell: &mut dyn Write) -> Result<ParsedJobs, RunError> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| RunError::Read { path: path.to_owned(), source })?;

@@ -1,4 +1,4 @@
-//! What `--json` writes: one document for `run` and `compare`.
+//! The document of `--json`: the same for `run` and `compare`.
 //!
 //! ```text
 //! { schema: 1, manifest, suite,
@@ -11,8 +11,8 @@
 //!
 //! The tables are made from this and nothing else, so a file can be shown again without running
 //! anything. Names stay; a later version may add fields, and only a change of meaning raises
-//! `schema`. What was not measured in a round is null, as is what is no finite number. Every field
-//! stands in `docs/result.md`.
+//! `schema`. Values not measured in a round are null, as are numbers that are not finite. Every
+//! field stands in `docs/result.md`.
 
 mod cell;
 mod lines;
@@ -37,18 +37,14 @@ pub use part::{Part, PartJob};
 /// The version of the document.
 pub const SCHEMA: u32 = 1;
 
-/// All of a result.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Document {
-    /// [`SCHEMA`].
     pub schema: u32,
-    /// What it was taken on.
+    /// The machine and the run.
     pub manifest: Manifest,
-    /// The suite, or the job file.
     pub suite: String,
-    /// What was measured.
     pub rows: Vec<Row>,
-    /// What may be said of it.
+    /// Verdicts.
     pub comparisons: Vec<Comparison>,
     /// The same in the unit of a metric, where a suite asks for that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -56,32 +52,25 @@ pub struct Document {
     /// The tables it is shown as; one of work on files if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
-    /// How each cell went, where that was kept.
+    /// Details of each cell, if kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cells: Vec<CellRecord>,
 }
 
-/// An arm and what it is compared with.
+/// An arm and its base.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Against<'a> {
-    /// The arm.
     pub arm: &'a str,
-    /// Its base.
     pub base: &'a str,
 }
 
 /// A metric of an arm above (or below) that of its base, in its own unit.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Difference {
-    /// The job.
     pub job: String,
-    /// The metric's name.
     pub metric: String,
-    /// Its unit.
     pub unit: String,
-    /// The arm it is compared with.
     pub base: String,
-    /// The arm.
     pub arm: String,
     /// Median of the arm less median of the base.
     pub value: f64,
@@ -93,26 +82,19 @@ pub struct Difference {
     /// for.
     #[serde(default)]
     pub p: Option<f64>,
-    /// What the A/A pair differs by; none if there is none.
+    /// Difference of the A/A pair.
     pub floor: Option<f64>,
     /// Whether it may be called a difference.
     pub shown: bool,
 }
 
-/// One metric of one job on one arm.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// The job.
     pub job: String,
-    /// The arm's name.
     pub arm: String,
-    /// The metric's name.
     pub metric: String,
-    /// Its unit.
     pub unit: String,
-    /// Which way is better.
     pub better: Direction,
-    /// Mean over the rounds.
     pub mean: f64,
     /// Sample standard deviation over the rounds; none below two.
     pub stddev: Option<f64>,
@@ -120,16 +102,11 @@ pub struct Row {
     pub rounds: Vec<Option<f64>>,
 }
 
-/// One metric of an arm against its base.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Comparison {
-    /// The job.
     pub job: String,
-    /// The metric's name.
     pub metric: String,
-    /// The arm it is compared with.
     pub base: String,
-    /// The arm.
     pub arm: String,
     /// Mean of the per-round ratios arm/base, over their logarithms.
     pub ratio: f64,
@@ -139,7 +116,6 @@ pub struct Comparison {
     pub ci_high: f64,
     /// Exact paired sign-flip test, two-sided.
     pub p: f64,
-    /// What may be said.
     pub verdict: Verdict,
 }
 
@@ -147,9 +123,7 @@ pub struct Comparison {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// More is better.
     Higher,
-    /// Less is better.
     Lower,
 }
 
@@ -162,40 +136,19 @@ impl From<Better> for Direction {
     }
 }
 
-/// A file that cannot be read as a document.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// It cannot be read.
     #[error("cannot read {path}: {source}; give a file of --json or a directory of --bundle")]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// It is something else.
+    File { path: PathBuf, source: io::Error },
     #[error("{path} is not a result of forebay: {source}; give a file of --json")]
-    Content {
-        /// Which.
-        path: PathBuf,
-        /// What is wrong.
-        source: serde_json::Error,
-    },
-    /// It is of another version.
+    Content { path: PathBuf, source: serde_json::Error },
     #[error(
         "{path} has schema {schema}, this program reads {SCHEMA}; use the forebay that wrote it"
     )]
-    Version {
-        /// Which.
-        path: PathBuf,
-        /// Its version.
-        schema: u32,
-    },
+    Version { path: PathBuf, schema: u32 },
 }
 
 impl Document {
-    /// A document of this version.
-    #[must_use]
     pub fn new(
         manifest: Manifest,
         suite: impl Into<String>,
@@ -215,13 +168,11 @@ impl Document {
     }
 
     /// The row of a metric on an arm in a job.
-    #[must_use]
     pub fn row_of(&self, job: &str, arm: &str, metric: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.job == job && row.arm == arm && row.metric == metric)
     }
 
     /// Arms of a job in the order of their first rows.
-    #[must_use]
     pub fn arms_of(&self, job: &str) -> Vec<&str> {
         let mut seen = BTreeSet::new();
         let rows = self.rows.iter().filter(|row| row.job == job);
@@ -229,7 +180,6 @@ impl Document {
     }
 
     /// The comparison of an arm with another, in a job.
-    #[must_use]
     pub fn compared(&self, job: &str, metric: &str, pair: Against<'_>) -> Option<&Comparison> {
         let Against { arm, base } = pair;
         let mut comparisons = self.comparisons.iter();
@@ -238,7 +188,7 @@ impl Document {
         })
     }
 
-    /// Writes it as JSON: in full or not at all. What was there before stays until it is complete.
+    /// Writes it as JSON: in full or not at all. An older file stays until it is complete.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         whole_file::write(path, |file| self.write_to(file))
     }
@@ -274,7 +224,6 @@ impl Document {
     }
 }
 
-/// What is read of a document before the rest.
 #[derive(Deserialize)]
 struct Version {
     schema: u32,
@@ -282,7 +231,6 @@ struct Version {
 
 /// The rows of one arm: each metric that any of its rounds has, in the order of
 /// [`metric::all`].
-#[must_use]
 pub fn rows(job: &str, arm: &str, rounds: &[CellResult]) -> Vec<Row> {
     metric::all()
         .filter_map(|metric| {

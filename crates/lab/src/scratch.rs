@@ -2,8 +2,8 @@
 //!
 //! A [`Scratch`] is a new directory `forebay-compare-XXXXXX` below the one the user named. It goes
 //! when the value is dropped: at the end, on an error, in a panic. Ctrl-C and SIGTERM do not kill
-//! the program but set a flag ([`Stop`]) that whoever waits looks at, so the same drop runs; a
-//! second Ctrl-C only sets the flag again.
+//! the program but set a flag ([`Stop`]) that waiting code checks, so the same drop runs; a second
+//! Ctrl-C only sets the flag again.
 //!
 //! SIGKILL cannot be caught. So the directory is locked (`flock` on the directory itself, held by
 //! this process alone) and recorded in the user's state directory. A recorded directory that nobody
@@ -12,7 +12,7 @@
 //! user, or if it holds anything that this program does not put there.
 //!
 //! Where a comparison has a file system of its own ([`FileSystem`]), the cells' directories are on
-//! that one; the image below it and what all cells share stay in the directory itself.
+//! that one; the image below it and shared files stay in the directory itself.
 
 mod record;
 
@@ -71,7 +71,6 @@ impl Stop {
     }
 
     /// Whether it is set.
-    #[must_use]
     pub fn is_set(&self) -> bool {
         self.flag.load(Ordering::Relaxed)
     }
@@ -81,8 +80,7 @@ impl Stop {
         self.flag.store(true, Ordering::Relaxed);
     }
 
-    /// The flag itself, for whoever waits on a child.
-    #[must_use]
+    /// The flag itself, to wait on a child.
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.flag)
     }
@@ -104,11 +102,11 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes one below `parent`, where there is one at a time.
+    /// Makes one below `parent`, which has one at a time.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ResourceBusy`] while another comparison works below `parent`, and what the
-    /// system says.
+    /// [`io::ErrorKind::ResourceBusy`] while another comparison works below `parent`, and the
+    /// system's message.
     pub fn new_in(parent: &Path) -> io::Result<Self> {
         Self::recorded_in(parent, &Records::of_user())
     }
@@ -119,7 +117,7 @@ impl Scratch {
             return Err(io::ErrorKind::ResourceBusy.into());
         }
         let path = tempfile::Builder::new().prefix(PREFIX).rand_bytes(6).tempdir_in(parent)?.keep();
-        // From here on the directory is ours to remove, whatever fails.
+        // From here on every failure removes the directory.
         let directory = File::open(&path).inspect_err(|_| drop(fs::remove_dir(&path)))?;
         let file_system = RefCell::new(None);
         let mut scratch = Self { path, file_system, directory, record: None, _parent: above };
@@ -142,11 +140,11 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// Gives the cells a file system of their own. What a manifest tells of it. Blocks until it can
-    /// be had.
+    /// Makes a file system for the cells and returns its storage. Blocks until it is ready.
     ///
     /// # Errors
-    /// What [`FileSystem::new_in`] says.
+    ///
+    /// Those of [`FileSystem::new_in`].
     pub fn make_file_system(
         &self,
         spec: &Spec,
@@ -163,7 +161,6 @@ impl Scratch {
     }
 
     /// How the cells' file system was made, if they have one of their own.
-    #[must_use]
     pub fn made(&self) -> Option<Made> {
         self.file_system.borrow().as_ref().map(|file_system| file_system.made().clone())
     }
@@ -176,13 +173,11 @@ impl Scratch {
     }
 
     /// Where it is.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The directory, open: for `syncfs`.
-    #[must_use]
     pub fn directory(&self) -> &File {
         &self.directory
     }
@@ -259,7 +254,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What is mounted below cannot be removed.
+        // A mount point cannot be removed.
         *self.file_system.get_mut() = None;
         match fs::remove_dir_all(&self.path) {
             Ok(()) => remove_record(self.record.as_deref()),
@@ -306,8 +301,7 @@ fn remove_record(record: Option<&Path>) {
     let _ = record.map(fs::remove_file);
 }
 
-/// What killed runs have left below `parent`. What cannot be read is not ours.
-#[must_use]
+/// Returns the leftovers of killed runs below `parent`. Unreadable directories are not ours.
 pub fn leftovers(parent: &Path) -> Vec<Leftover> {
     recorded_leftovers(parent, &Records::of_user())
 }

@@ -12,8 +12,8 @@ use serde::Deserialize;
 use crate::arm::Arm;
 use crate::cell::{DEVICE_TO_COME, SyncProbe};
 use crate::job::{
-    Access, Amount, BlockSize, Blocks, Caching, Create, Declared, Devices, Direction, IoEngine,
-    Job, Order, TimeBased, Workload,
+    Access, Amount, BlockSize, Blocks, Caching, Create, Devices, Direction, IoEngine, Job, Order,
+    Workload, YesNo,
 };
 use crate::tuning::{Knob, Tuning};
 
@@ -23,10 +23,9 @@ const LARGE_BYTES: u32 = 1 << 20;
 /// How many of those it keeps in flight.
 const LARGE_DEPTH: u32 = 4;
 
-/// What every thread of a job does, and what it may use.
+/// Work and resources of every thread of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JobShape {
-    /// Reads, writes, in which order.
     pub rw: ReadWrite,
     /// Bytes at a time.
     pub block_bytes: u32,
@@ -46,17 +45,14 @@ pub struct JobShape {
     pub dirty_bytes: Option<u64>,
     /// Bytes dirty from which on they are written, where the job says so.
     pub background_bytes: Option<u64>,
-    /// What goes on beside it.
     pub beside: SyncProbe,
 }
 
-/// Reads, writes, in which order: fio's `rw`.
+/// fio's `rw`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReadWrite {
-    /// Writes, front to back.
     Write,
-    /// Writes, anywhere.
     RandWrite,
     /// Half reads, half writes, each front to back.
     Rw,
@@ -66,28 +62,22 @@ pub enum ReadWrite {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ShapeEngine {
-    /// One call at a time.
     Pvsync2,
-    /// At a depth.
     #[serde(rename = "io_uring")]
     IoUring,
 }
 
-/// What a job works on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ground {
-    /// Files in a directory of the cell.
     #[default]
     File,
-    /// A block device.
     Device,
 }
 
 /// How long a cell is.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Extent {
-    /// Bytes of each file.
     pub file_bytes: u64,
     /// Seconds until no more is begun.
     pub seconds: f64,
@@ -95,7 +85,6 @@ pub struct Extent {
 
 impl JobShape {
     /// The jobs of one cell, on a device that is named when the cell gets its place.
-    #[must_use]
     pub fn workload(&self, arm: Arm, extent: Extent) -> Workload {
         let shape = if arm == Arm::KernelDirect1m { self.in_large_pieces() } else { *self };
         let block = BlockSize::Fixed(shape.block_bytes);
@@ -120,12 +109,12 @@ impl JobShape {
             }],
             size: Some(Amount::Bytes(extent.file_bytes)),
             create: if access.direction.reads() { Create::Before } else { Create::OnOpen },
-            declared: if arm == Arm::ForebayDeclared { Declared::Yes } else { Declared::No },
+            declared: (arm == Arm::ForebayDeclared).into(),
             depth: shape.depth,
             io_engine,
             caching: if shape.uncached { Caching::Uncached } else { Caching::Buffered },
             runtime_us: Some((extent.seconds * 1e6).round() as u64),
-            time_based: TimeBased::Yes,
+            time_based: YesNo::Yes,
             ..Job::default()
         };
         let devices = if shape.on == Ground::Device { Devices::Write } else { Devices::Refuse };
@@ -145,7 +134,6 @@ impl JobShape {
 
     /// Bytes of memory for data of an arm: Forebay's cache, or what a bounded arm of the kernel may
     /// have dirty.
-    #[must_use]
     pub fn budget_bytes(&self, arm: Arm) -> u64 {
         if arm.is_forebay() {
             self.cache_bytes
@@ -155,7 +143,6 @@ impl JobShape {
     }
 
     /// The engine's knobs that are the job's own.
-    #[must_use]
     pub fn knobs(&self) -> Vec<(String, String)> {
         let own = [("dirty_bytes", self.dirty_bytes), ("background_bytes", self.background_bytes)];
         let said =
@@ -166,7 +153,6 @@ impl JobShape {
     /// Returns the settings of the kernel that bound the dirty pages of an arm as the job says.
     /// Forebay has limits of its own and the bounded arms write back by themselves; nothing else
     /// bounds these.
-    #[must_use]
     pub fn limits(&self, arm: Arm) -> Vec<Tuning> {
         let is_unbounded = matches!(
             arm,
@@ -185,9 +171,8 @@ impl JobShape {
         limits.into_iter().filter(|_| is_unbounded).filter_map(tuning).collect()
     }
 
-    /// The same with so much of its memory, in steps of a mebibyte; a cache is never less than an
-    /// engine takes.
-    #[must_use]
+    /// The same with a share of its memory, in steps of a mebibyte; a cache keeps the least size of
+    /// an engine.
     pub fn with_memory(mut self, share: f64) -> Self {
         const LEAST_CACHE: u64 = 8 << 20;
         let of = |bytes: u64| ((bytes >> 20) as f64 * share).round().max(1.0) as u64 * (1 << 20);
@@ -201,7 +186,6 @@ impl JobShape {
     }
 
     /// Whether an arm can do it: space cannot be allocated ahead on a device.
-    #[must_use]
     pub fn suits(&self, arm: Arm) -> bool {
         let ahead = matches!(
             arm,
@@ -247,7 +231,7 @@ mod tests {
             (job.depth, job.io_engine, job.caching),
             (32, IoEngine::Ring, Caching::Uncached)
         );
-        assert_eq!((job.runtime_us, job.time_based), (Some(1_500_000), TimeBased::Yes));
+        assert_eq!((job.runtime_us, job.time_based), (Some(1_500_000), YesNo::Yes));
         assert_eq!(job.create, Create::Before, "there has to be something to read");
         let names: std::collections::BTreeSet<_> =
             workload.jobs.iter().map(|job| &job.files[0]).collect();

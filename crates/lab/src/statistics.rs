@@ -1,27 +1,26 @@
-//! What may be said from a few paired rounds, and what may not.
+//! Conclusions from a few paired rounds.
 //!
-//! A machine drifts: the same test ran two to four times faster minutes later. So nothing here
-//! compares an arm's rounds with another arm's rounds as two heaps of numbers. Arms are **paired by
-//! round**: the ratio arm/base is taken within each round, where the drift hits both, and what is
-//! reported is the mean of the logarithms of these ratios, turned back into a ratio.
+//! A machine drifts: the same test ran two to four times faster minutes later. So rounds of two
+//! arms are never compared as unordered sets. Arms are **paired by round**: the ratio arm/base is
+//! taken within each round, where the drift hits both, and the mean of the logarithms of these
+//! ratios is reported, turned back into a ratio.
 //!
 //! * **Interval**: percentile bootstrap of that mean, [`RESAMPLES`] resamples from a seed, the
 //!   middle 95 %. Price: with a handful of rounds it is somewhat too narrow (about 85 % in truth at
 //!   five), which is why it never decides alone.
 //! * **Noise floor**, from the A/A pair (the same program under two names): the larger of how far
 //!   the mean of the logarithms of its ratios is from 0, and their sample standard deviation,
-//!   turned back into a factor and told as what that is above 1 ([`distance`]). In logarithms, so
-//!   that half as much and twice as much are equally far from as much, and it does not matter which
-//!   arm is the base. It does not shrink with more rounds: what is smaller than the difference
-//!   between a thing and itself is not a result here.
+//!   turned back into a factor and reported as its excess over 1 ([`distance`]). In logarithms half
+//!   and twice are equally far from 1, so either arm may be the base. It does not shrink with more
+//!   rounds: a difference smaller than that between a thing and itself is not a result here.
 //! * **p**: the exact paired sign-flip permutation test, two-sided. Its least value is 2/2^rounds,
 //!   so six rounds are the first that can come below [`LEVEL`].
 //! * **Verdict**: `better` or `worse` only if there are at least [`ROUNDS_FOR_A_VERDICT`] rounds,
-//!   and the interval leaves 1 out, and p is at most [`level`] of so many rounds, and the ratio is
-//!   further from 1 than the noise floor. Else `not shown`, which is not the same as "equal".
+//!   and the interval leaves 1 out, and p is at most the [`level`] for these rounds, and the ratio
+//!   is further from 1 than the noise floor. Else `not shown`, which is not the same as "equal".
 //!   Without a noise floor nothing is shown.
 //!
-//! How often that is wrong is not argued but tried: see [`crate::compare::trial`].
+//! How often that is wrong is not argued but tried: see `tests/verdicts/`.
 
 pub mod difference;
 pub mod unpaired;
@@ -52,7 +51,6 @@ const SAMPLED_FLIPS: u32 = 1 << 17;
 pub struct Paired<'a> {
     /// The arm that is judged.
     pub arm: &'a [f64],
-    /// What it is judged against.
     pub base: &'a [f64],
 }
 
@@ -72,23 +70,17 @@ pub struct Ratio {
     pub p: f64,
 }
 
-/// What may be said.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Verdict {
-    /// The arm is better than its base.
     #[serde(rename = "better")]
     Better,
-    /// The arm is worse than its base.
     #[serde(rename = "worse")]
     Worse,
-    /// Neither has been shown.
     #[serde(rename = "not shown")]
     NotShown,
 }
 
 impl Verdict {
-    /// Its word.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Verdict::Better => "better",
@@ -105,7 +97,6 @@ pub enum Doubt {
     FewRounds,
     /// There is no A/A pair to tell the noise from.
     NoNoiseFloor,
-    /// The interval includes 1.
     IntervalIncludesOne,
     /// The sign-flip test gives chance too much of a chance.
     MayBeChance,
@@ -113,27 +104,21 @@ pub enum Doubt {
     BelowNoiseFloor,
 }
 
-/// Arithmetic mean; none of nothing.
-#[must_use]
 pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| Statistics::mean(values.iter()))
 }
 
 /// Sample standard deviation (divided by n - 1); none below two values.
-#[must_use]
 pub fn sample_stddev(values: &[f64]) -> Option<f64> {
     (values.len() >= 2).then(|| values.iter().std_dev())
 }
 
-/// Median; none of nothing.
-#[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| Data::new(values.to_vec()).median())
 }
 
 /// Compares an arm with its base. None if there is no round, the lengths differ, or a value is not
 /// a positive number (a ratio to nothing says nothing).
-#[must_use]
 pub fn ratio(pair: Paired<'_>, seed: u64) -> Option<Ratio> {
     let logs = log_ratios(pair)?;
     let centre = Statistics::mean(logs.iter());
@@ -147,23 +132,19 @@ pub fn ratio(pair: Paired<'_>, seed: u64) -> Option<Ratio> {
     })
 }
 
-/// How far a ratio is from 1, whichever way: 0.25 of 1.25, and of 0.8 as well.
-#[must_use]
+/// Distance of a ratio from 1 in either direction: 0.25 of 1.25, and of 0.8 as well.
 pub fn distance(ratio: f64) -> f64 {
     ratio.max(1.0 / ratio) - 1.0
 }
 
 /// The noise floor of an A/A pair, as defined at the top of this file: a [`distance`]. None below
 /// two rounds, which have no spread.
-#[must_use]
 pub fn noise_floor(pair: Paired<'_>) -> Option<f64> {
     let logs = log_ratios(pair)?;
     let off_centre = distance(Statistics::mean(logs.iter()).exp());
     sample_stddev(&logs).map(|spread| off_centre.max(spread.exp_m1()))
 }
 
-/// What may be said of a metric of which `better` is better.
-#[must_use]
 pub fn verdict(ratio: &Ratio, noise_floor: Option<f64>, better: Better) -> Verdict {
     if doubt(ratio, noise_floor).is_some() {
         return Verdict::NotShown;
@@ -173,7 +154,6 @@ pub fn verdict(ratio: &Ratio, noise_floor: Option<f64>, better: Better) -> Verdi
 }
 
 /// Why nothing can be said; none if something can.
-#[must_use]
 pub fn doubt(ratio: &Ratio, noise_floor: Option<f64>) -> Option<Doubt> {
     if ratio.rounds < ROUNDS_FOR_A_VERDICT {
         return Some(Doubt::FewRounds);
@@ -189,10 +169,8 @@ pub fn doubt(ratio: &Ratio, noise_floor: Option<f64>) -> Option<Doubt> {
     (distance(ratio.ratio) <= floor).then_some(Doubt::BelowNoiseFloor)
 }
 
-/// The most that p may be for a verdict from so many rounds: [`LEVEL`]; of four and five the least
-/// there is (0.125 and 0.0625), which only rounds that all point the same way have. There the noise
-/// floor has to keep chance out.
-#[must_use]
+/// Largest p for a verdict: [`LEVEL`]. For four and five rounds it is the least there is (0.125 and
+/// 0.0625), so all rounds must point the same way; there the noise floor keeps chance out.
 pub fn level(rounds: usize) -> f64 {
     let least = 2.0 / 2f64.powi(i32::try_from(rounds).unwrap_or(i32::MAX));
     LEVEL.max(least)
@@ -201,13 +179,12 @@ pub fn level(rounds: usize) -> f64 {
 /// Two-sided p of the mean of `differences` being 0, by flipping their signs: every flip is equally
 /// likely if arm and base are the same. Goes through all flips up to 20 values, samples 131,072 of
 /// them above.
-#[must_use]
 pub fn sign_flip(differences: &[f64], seed: u64) -> f64 {
     if differences.is_empty() {
         return 1.0;
     }
     let seen = differences.iter().sum::<f64>().abs();
-    // What is equal but for rounding counts as equal: the flip that was seen is one of them.
+    // Values that differ by rounding are equal: the flip that was seen is one of them.
     let reached = |sum: f64| sum.abs() >= seen * (1.0 - 1e-12);
     let flipped = |signs: u64| -> f64 {
         let values = differences.iter().enumerate();

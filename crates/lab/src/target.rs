@@ -1,6 +1,5 @@
-//! What the user has reads done on in place of a file of our own: a file or a block device that is
-//! there. It is opened for reading alone, whatever it is, and requests may be read from one that is
-//! mounted or in use; what writes is refused before anything has run.
+//! An existing file or block device that the user has read in place of our own file. It is opened
+//! for reading alone, so it may be mounted or in use; writes are refused before anything has run.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -43,19 +42,15 @@ impl Target {
         Ok(Self { path, bytes })
     }
 
-    /// Where it is.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// How long it is.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether there is a block of so many bytes in it.
+    /// Refuses one that is smaller than a block.
     pub(crate) fn holds(&self, block_bytes: u32) -> Result<(), String> {
         if self.bytes >= u64::from(block_bytes) {
             return Ok(());

@@ -11,7 +11,6 @@ pub const WIDTH: usize = 80;
 const LEAST: usize = 40;
 
 /// Columns of a terminal, at most [`WIDTH`]; none if this is no terminal.
-#[must_use]
 pub fn columns(of: impl AsFd) -> Option<usize> {
     let of = of.as_fd();
     if !isatty(of) {

@@ -13,18 +13,12 @@ use crate::echo::EchoWay;
 use crate::programs::spec::{PROGRAMS, ProgramWay};
 use crate::request::RequestSpec;
 
-/// Through what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Through {
-    /// Jobs on files.
     Files(Arm),
-    /// Requests.
     Requests(Way),
-    /// Copies into memory.
     Copies(CopyWay),
-    /// Messages to a server that sends them back.
     Echo(EchoWay),
-    /// Small programs.
     Program(ProgramWay),
 }
 
@@ -43,8 +37,6 @@ pub enum Way {
 }
 
 impl Way {
-    /// Its word.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Way::Queue => "queue",
@@ -68,8 +60,6 @@ pub enum CopyWay {
 }
 
 impl CopyWay {
-    /// Its word.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             CopyWay::Memcpy => "copy-memcpy",
@@ -79,15 +69,12 @@ impl CopyWay {
     }
 }
 
-/// The ways of copies.
 pub const COPIES: [CopyWay; 3] = [CopyWay::Memcpy, CopyWay::Pwrite, CopyWay::Forebay];
 
-/// What one cell of copies has to do.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CopyCell {
     /// Where they go.
     pub way: CopyWay,
-    /// Bytes of one.
     pub block_bytes: u32,
     /// Bytes that are copied over again and again; whole blocks.
     pub file_bytes: u64,
@@ -95,7 +82,6 @@ pub struct CopyCell {
     pub seconds: f64,
     /// Of the order and the data.
     pub seed: u64,
-    /// Knobs of the engine, where one is used.
     pub settings: Vec<(String, String)>,
     /// Whether all of it is read back.
     pub verify: Verify,
@@ -103,13 +89,10 @@ pub struct CopyCell {
     pub directory: PathBuf,
 }
 
-/// The ways of requests.
 pub const WAYS: [Way; 4] = [Way::Queue, Way::Pread, Way::Uring, Way::Fio];
 
-/// The ways of echoes.
 pub const ECHOES: [EchoWay; 4] = [EchoWay::Ring, EchoWay::Epoll, EchoWay::Tokio, EchoWay::Compio];
 
-/// The ways of jobs on files.
 pub const FILES: [Arm; 15] = [
     Arm::KernelBuffered,
     Arm::KernelBufferedPrealloc,
@@ -128,18 +111,12 @@ pub const FILES: [Arm; 15] = [
     Arm::Null,
 ];
 
-/// Kinds of work, by what their arms can run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Family {
-    /// Requests.
     Requests,
-    /// Jobs on files.
     Files,
-    /// Copies into memory.
     Copies,
-    /// Messages to a server that sends them back.
     Echoes,
-    /// Small programs.
     Programs,
 }
 
@@ -153,8 +130,6 @@ impl Family {
         (Family::Programs, "programs"),
     ];
 
-    /// Its word in messages.
-    #[must_use]
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(family, _)| *family == self).map_or("", |(_, name)| name)
     }
@@ -178,8 +153,6 @@ impl Through {
         all.chain(PROGRAMS.map(Self::Program))
     }
 
-    /// Its word in a suite.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Through::Files(arm) => arm.name(),
@@ -191,7 +164,6 @@ impl Through {
     }
 
     /// The kind of work it can do.
-    #[must_use]
     pub fn family(self) -> Family {
         match self {
             Through::Files(_) => Family::Files,
@@ -203,7 +175,6 @@ impl Through {
     }
 
     /// Whether it goes through Forebay's engine, which has knobs.
-    #[must_use]
     pub fn is_engine(self) -> bool {
         match self {
             Through::Files(arm) => arm.is_forebay(),
@@ -232,33 +203,28 @@ impl std::str::FromStr for Through {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Poll {
-    /// No.
     #[default]
     Never,
     /// Where the device has queues for it (`queue/io_poll`); else noted.
     WhereItCan,
 }
 
-/// What one request cell has to do.
+/// Specification of a request cell.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct RequestCell {
-    /// Through what.
     pub way: Way,
-    /// What.
     pub spec: RequestSpec,
     /// Whether completions are polled for.
     pub poll: Poll,
     /// Where the laid-out file is, if it needs one: an existing directory.
     pub directory: PathBuf,
-    /// What is read in its place: a file or a device, opened for reading alone.
+    /// File or device to read in its place, opened for reading alone.
     #[serde(default)]
     pub target: Option<PathBuf>,
 }
 
 impl RequestCell {
-    /// Where its requests go, whose disk is the one to be asked: what is read in place of the file,
-    /// or the directory.
-    #[must_use]
+    /// The file read, or the directory: its disk gets the requests.
     pub fn place(&self) -> &Path {
         self.target.as_deref().unwrap_or(&self.directory)
     }

@@ -40,12 +40,10 @@ pub const SYSCTL: &str = "sysctl.";
 /// Before the name of something of a queue.
 pub const QUEUE: &str = "queue.";
 
-/// One setting and what it is to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tuning {
-    /// Which.
     pub knob: Knob,
-    /// What it is to be, as the kernel reads it.
+    /// The value as the kernel reads it.
     pub value: String,
 }
 
@@ -109,7 +107,6 @@ pub struct Places {
 impl Places {
     /// Those of this machine, and the queue of the device under `path`: a device, a file or a
     /// directory.
-    #[must_use]
     pub fn under(path: &Path) -> Self {
         Self { sysctl: PathBuf::from("/proc/sys"), queue: mount::queue_directory_of(path) }
     }
@@ -168,58 +165,31 @@ pub enum TuningError {
     #[error(
         "{knob}: the files are not on a block device of their own; use --dir, --scratch or --target on one"
     )]
-    NoQueue {
-        /// Which.
-        knob: String,
-    },
+    NoQueue { knob: String },
     /// There is no such setting here.
     #[error("{knob}: no such setting on this machine{meant}")]
     Missing {
-        /// Which.
         knob: String,
-        /// Which may be meant.
+        /// The nearest part.
         meant: String,
     },
     /// It may not be written.
     #[error("{knob}: {why}; machine settings need root: use sudo")]
-    Forbidden {
-        /// Which.
-        knob: String,
-        /// What the system said.
-        why: String,
-    },
+    Forbidden { knob: String, why: String },
     /// Another comparison holds it.
     #[error("{knob}: another comparison uses this setting; wait until it ends")]
-    Busy {
-        /// Which.
-        knob: String,
-    },
+    Busy { knob: String },
     /// The kernel did not take the value.
     #[error("{knob}={value}: the kernel refuses this value: {source}; give another one")]
-    Refused {
-        /// Which.
-        knob: String,
-        /// What was to be set.
-        value: String,
-        /// What the system said.
-        source: io::Error,
-    },
+    Refused { knob: String, value: String, source: io::Error },
     /// The kernel made another value of it.
     #[error("{knob}={value}: the kernel changes this to {found}; give that, or another value")]
-    Other {
-        /// Which.
-        knob: String,
-        /// What was to be set.
-        value: String,
-        /// What is set.
-        found: String,
-    },
+    Other { knob: String, value: String, found: String },
     /// The journal could not be written, so nothing was set.
     #[error("cannot write the journal {path}: {source}; nothing was set", path = path.display())]
     Journal {
         /// The journal.
         path: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
     /// It was set, and could not be restored.
@@ -227,7 +197,7 @@ pub enum TuningError {
     NotRestored(String),
 }
 
-/// What is set, as it would be written: of `none [mq-deadline]` the word in brackets.
+/// Reads a setting as it would be written: of `none [mq-deadline]` the word in brackets.
 fn read(file: &Path) -> io::Result<String> {
     let text = fs::read_to_string(file)?;
     Ok(chosen(text.trim()).to_owned())

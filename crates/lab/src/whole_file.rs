@@ -1,4 +1,4 @@
-//! A file that is written in full or not at all: what was there before stays until it is complete.
+//! A file that is written in full or not at all: the older one stays until it is complete.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -31,10 +31,11 @@ pub fn write(path: &Path, write: impl FnOnce(&File) -> io::Result<()>) -> io::Re
     file.persist(&path).map(drop).map_err(|error| error.error)
 }
 
-/// Whether [`write()`] would be let, as far as that can be told beforehand.
+/// Whether [`write()`] should succeed, as far as known beforehand.
 ///
 /// # Errors
-/// Why not: the directory is another's, or the file system read-only.
+///
+/// Why not: the directory belongs to another user, or the file system is read-only.
 pub fn may_be_written(path: &Path) -> io::Result<()> {
     if fs::metadata(path).is_ok_and(|data| !data.is_file()) {
         return Ok(rustix::fs::access(path, Access::WRITE_OK)?);
@@ -44,7 +45,6 @@ pub fn may_be_written(path: &Path) -> io::Result<()> {
 }
 
 /// The directory that a file is in, as its path has it.
-#[must_use]
 pub fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

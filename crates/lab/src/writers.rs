@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::arm::Arm;
 use crate::cell::DEVICE_TO_COME;
 use crate::job::{
-    Access, Amount, BlockSize, Blocks, Caching, Create, Declared, Devices, Direction, Fallocate,
-    FinalSync, IoEngine, Job, Order, Overwrite, Workload,
+    Access, Amount, BlockSize, Blocks, Caching, Create, Devices, Direction, Fallocate, FinalSync,
+    IoEngine, Job, Order, Workload,
 };
 
 /// Bytes of a write of the arms that write in large pieces; less where a thread writes no multiple
@@ -36,12 +36,12 @@ pub struct Writers {
     pub files_each: u32,
     /// Directories the threads have between them.
     pub directories: u32,
-    /// What the direct arms keep in flight in each thread. The others go a call at a time: a
-    /// buffered write only copies.
+    /// Operations in flight in each thread of the direct arms. The others make one call at a time:
+    /// a buffered write only copies.
     pub direct_depth: u32,
 }
 
-/// What of a file is there before the clock starts.
+/// State of a file before the clock starts.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
 )]
@@ -59,8 +59,6 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// Its word.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Layout::New => "new",
@@ -72,15 +70,12 @@ impl Layout {
 }
 
 impl Writers {
-    /// All files.
-    #[must_use]
     pub fn files(&self) -> u32 {
         self.threads * self.files_each
     }
 
     /// The jobs of one cell. An arm of the raw device writes to one that is named when the cell gets
     /// its place.
-    #[must_use]
     pub fn workload(&self, arm: Arm, layout: Layout, file_bytes: u64) -> Workload {
         let each = file_bytes * u64::from(self.files_each);
         let large = matches!(arm, Arm::RawDevice1m | Arm::KernelDirect1m);
@@ -108,8 +103,8 @@ impl Writers {
                 } else {
                     Fallocate::Native
                 },
-                overwrite: if layout == Layout::Written { Overwrite::Yes } else { Overwrite::No },
-                declared: if arm == Arm::ForebayDeclared { Declared::Yes } else { Declared::No },
+                overwrite: (layout == Layout::Written).into(),
+                declared: (arm == Arm::ForebayDeclared).into(),
                 depth: match (large, direct) {
                     (true, _) => LARGE_DEPTH,
                     (false, true) => self.direct_depth,
@@ -146,6 +141,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::job::YesNo;
 
     fn writers() -> Writers {
         Writers {
@@ -184,7 +180,7 @@ mod tests {
         assert_eq!(job(Layout::Unwritten).fallocate, Fallocate::Native);
         assert_eq!(
             (job(Layout::Written).overwrite, job(Layout::Unwritten).overwrite),
-            (Overwrite::Yes, Overwrite::No)
+            (YesNo::Yes, YesNo::No)
         );
     }
 

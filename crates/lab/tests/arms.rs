@@ -1,12 +1,11 @@
-//! Every arm does real I/O on a small real file, and what it wrote is read back.
+//! Every arm does real I/O on a small real file, and its data is read back.
 
 use std::path::Path;
 
 use forebay_lab::arm::Arm;
 use forebay_lab::cell::{CellResult, CellSpec, SyncProbe, Verify};
 use forebay_lab::job::{
-    Access, Amount, Caching, Create, Declared, Devices, Direction, IoEngine, Job, Order, TimeBased,
-    Workload,
+    Access, Amount, Caching, Create, Devices, Direction, IoEngine, Job, Order, Workload, YesNo,
 };
 use forebay_lab::load::{CellError, run_cell};
 
@@ -66,7 +65,7 @@ fn get(result: &CellResult, name: &str) -> f64 {
 #[test]
 fn every_arm_writes_new_files_and_reads_them_back() {
     for arm in ARMS {
-        for declared in [Declared::No, Declared::Yes] {
+        for declared in [YesNo::No, YesNo::Yes] {
             let directory = directory();
             let workload =
                 Workload::random_writes_into_new_files(3, 2 * MIB, 4096).declared(declared);
@@ -91,7 +90,7 @@ fn every_arm_writes_new_files_and_reads_them_back() {
 #[test]
 fn a_declared_file_lies_in_one_or_two_pieces() {
     let directory = directory();
-    let workload = Workload::random_writes_into_new_files(4, 8 * MIB, 4096).declared(Declared::Yes);
+    let workload = Workload::random_writes_into_new_files(4, 8 * MIB, 4096).declared(YesNo::Yes);
     let Some(result) = run(&spec(Arm::ForebayDeclared, workload, directory.path())) else { return };
     // Not every file system can tell.
     if let Some(&extents) = result.metrics.get("extents_per_file") {
@@ -145,8 +144,8 @@ fn the_kernel_arm_follows_the_job() {
     }
 }
 
-/// Single calls and a depth, on every arm that goes through a cache: what was in flight when the
-/// time was over is there too, and as much as was written is what is found.
+/// Single calls and a depth, on every arm with a cache: writes in flight at the end are there too,
+/// and as much as was written is found.
 #[test]
 fn a_depth_is_kept_for_a_time_and_what_was_written_is_there() {
     for arm in [
@@ -161,7 +160,7 @@ fn a_depth_is_kept_for_a_time_and_what_was_written_is_there() {
             let mut workload = Workload::random_writes_into_new_files(2, 16 * MIB, 65_536);
             for job in &mut workload.jobs {
                 (job.io_engine, job.depth, job.caching) = (io_engine, depth, Caching::Uncached);
-                (job.time_based, job.runtime_us) = (TimeBased::Yes, Some(50_000));
+                (job.time_based, job.runtime_us) = (YesNo::Yes, Some(50_000));
             }
             let Some(result) = run(&spec(arm, workload, directory.path())) else { continue };
             let operations = get(&result, "iops") * get(&result, "elapsed_s");
@@ -182,7 +181,7 @@ fn a_depth_is_kept_for_a_time_and_what_was_written_is_there() {
 fn a_small_writer_beside_syncs_one_after_the_other() {
     let directory = directory();
     let mut workload = Workload::random_writes_into_new_files(1, 4 * MIB, 65_536);
-    (workload.jobs[0].time_based, workload.jobs[0].runtime_us) = (TimeBased::Yes, Some(100_000));
+    (workload.jobs[0].time_based, workload.jobs[0].runtime_us) = (YesNo::Yes, Some(100_000));
     for arm in [Arm::KernelBounded, Arm::Forebay] {
         let spec = CellSpec {
             sync_probe: SyncProbe::Always,
@@ -202,21 +201,21 @@ fn time_and_rate_are_kept() {
     let mut workload = Workload::random_writes_into_new_files(1, MIB, 4096);
     let job = &mut workload.jobs[0];
     job.create = Create::Before;
-    job.time_based = TimeBased::Yes;
+    job.time_based = YesNo::Yes;
     job.runtime_us = Some(200_000);
     job.ramp_us = 50_000;
     job.pace.write.operations_per_s = 1000;
     let result = run(&spec(Arm::KernelBuffered, workload, directory.path())).unwrap();
     let operations = get(&result, "iops") * get(&result, "elapsed_s");
-    // What was late when the ramp ended is caught up with.
+    // Operations late at the end of the ramp are started at once.
     assert!(
         (150.0..=250.0).contains(&operations),
         "{operations} operations in 200 ms at 1000 a second"
     );
 }
 
-/// Whatever could not be started in time is told too: as many as were due, however busy the machine
-/// is.
+/// Operations that could not be started in time are reported too: as many as were due, on a busy
+/// machine as well.
 #[test]
 fn a_rate_is_a_schedule_on_every_way() {
     for arm in [Arm::KernelBuffered, Arm::KernelDirect, Arm::Forebay, Arm::Null] {
@@ -225,7 +224,7 @@ fn a_rate_is_a_schedule_on_every_way() {
             let mut workload = Workload::random_writes_into_new_files(1, MIB, 4096);
             let job = &mut workload.jobs[0];
             (job.io_engine, job.depth) = (io_engine, depth);
-            (job.time_based, job.runtime_us) = (TimeBased::Yes, Some(100_000));
+            (job.time_based, job.runtime_us) = (YesNo::Yes, Some(100_000));
             job.pace.write.operations_per_s = 1000;
             let Some(result) = run(&spec(arm, workload, directory.path())) else { continue };
             let started = get(&result, "iops") * get(&result, "elapsed_s");
@@ -245,7 +244,7 @@ fn a_probe_is_answered_and_kept_apart() {
     let directory = directory();
     let mut workload = Workload::random_writes_into_new_files(1, MIB, 4096);
     let job = &mut workload.jobs[0];
-    (job.time_based, job.runtime_us) = (TimeBased::Yes, Some(150_000));
+    (job.time_based, job.runtime_us) = (YesNo::Yes, Some(150_000));
     for arm in [Arm::KernelBounded, Arm::Forebay] {
         let result = run(&spec(arm, workload.clone(), directory.path())).unwrap();
         assert!(get(&result, "sync_probe_p50_us") > 0.0);

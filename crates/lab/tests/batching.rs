@@ -1,4 +1,4 @@
-//! What the kernel batched, counted on a real XFS on a loop device. A cell is this program started
+//! The kernel's batching, counted on a real XFS on a loop device. A cell is this program started
 //! again, so it has a `main` and no test harness.
 
 use std::collections::BTreeMap;

@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use forebay_lab::arm::Arm;
 use forebay_lab::cell::{Cell, CellSpec, SyncProbe, Verify};
 use forebay_lab::child::{
-    PROGRAM_VARIABLE, cell_main, is_cell, run_cell_in_child, run_cell_in_child_of,
+    PROGRAM_VARIABLE, Watch, cell_main, is_cell, run_cell_watched, run_watched_in_child_of,
 };
 use forebay_lab::job::{Caching, Workload};
-use forebay_lab::load::CellError;
+use forebay_lab::load::{CellError, CellReport};
 use forebay_lab::request::{Operation, Pattern, RequestDevice, RequestSpec, Submitter, Switch};
 use forebay_lab::through::{Poll, RequestCell, Way};
 
@@ -43,8 +43,12 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+fn run_in_child(cell: &Cell) -> Result<CellReport, CellError> {
+    run_cell_watched(cell, &[], &Watch::default(), &GO_ON)
+}
+
 fn a_result_comes_back(spec: &CellSpec) {
-    let report = run_cell_in_child(&Cell::Jobs(spec.clone()), &GO_ON).unwrap();
+    let report = run_in_child(&Cell::Jobs(spec.clone())).unwrap();
     assert_eq!(report.jobs.len(), 2);
     let result = report.total;
     assert!(result.metrics["write_iops"] > 0.0);
@@ -56,18 +60,22 @@ fn a_result_comes_back(spec: &CellSpec) {
 }
 
 fn a_refusal_stays_typed(spec: &CellSpec) {
-    let error = run_cell_in_child(&Cell::Jobs(spec.clone()), &GO_ON).unwrap_err();
+    let error = run_in_child(&Cell::Jobs(spec.clone())).unwrap_err();
     assert!(matches!(error, CellError::ArmRefused { arm: Arm::Forebay, .. }), "{error}");
 }
 
 fn a_death_is_told(spec: &CellSpec) {
     let cell = Cell::Jobs(spec.clone());
-    let error = run_cell_in_child_of("/bin/false".as_ref(), &cell, &GO_ON).unwrap_err();
+    let error =
+        run_watched_in_child_of("/bin/false".as_ref(), (&cell, &[]), &Watch::default(), &GO_ON)
+            .unwrap_err();
     assert!(
         matches!(&error, CellError::Process { what } if what.contains("exit status: 1")),
         "{error}"
     );
-    let error = run_cell_in_child_of("/nonexistent".as_ref(), &cell, &GO_ON).unwrap_err();
+    let error =
+        run_watched_in_child_of("/nonexistent".as_ref(), (&cell, &[]), &Watch::default(), &GO_ON)
+            .unwrap_err();
     assert!(matches!(error, CellError::Failed { .. }), "{error}");
 }
 
@@ -94,9 +102,9 @@ fn requests_run_in_a_child_too(directory: &Path) {
     };
     let null: RequestDevice = "null".parse().unwrap();
     for cell in [cell(Way::Queue, null.clone()), cell(Way::Uring, RequestDevice::file())] {
-        let report = run_cell_in_child(&cell, &GO_ON).unwrap();
+        let report = run_in_child(&cell).unwrap();
         assert!(report.total.metrics["iops"] > 0.0 && report.jobs.is_empty());
     }
-    let refused = run_cell_in_child(&cell(Way::Fio, null), &GO_ON).unwrap_err();
+    let refused = run_in_child(&cell(Way::Fio, null)).unwrap_err();
     assert!(matches!(&refused, CellError::Invalid { .. }), "{refused}");
 }

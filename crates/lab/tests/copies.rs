@@ -1,4 +1,4 @@
-//! Copies into memory: every way does what it says, and what it wrote is what is read back.
+//! Copies into memory: every way works, and its data is read back.
 
 use forebay_lab::cell::{Cell, CellResult, Verify};
 use forebay_lab::load::{CellError, report};

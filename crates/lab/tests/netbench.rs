@@ -1,5 +1,5 @@
-//! A bench of an echo server: every kind of load comes to its end with every answer right, and what
-//! goes wrong at one end is told at the other.
+//! A bench of an echo server: every kind of load ends with every answer right, and a failure at one
+//! end is reported at the other.
 //!
 //! That each answer is the message it answers, in full and once, is looked at by the client at
 //! every byte.
@@ -35,7 +35,7 @@ fn bench(load: EchoLoad, ends: Ends) -> Netbench {
     Netbench { load, ends, time: Some(Duration::from_millis(100)), seed: 1 }
 }
 
-/// Runs it; what it said, and how it ended.
+/// Runs it and returns its lines and its end.
 fn ran(bench: &Netbench) -> (Vec<String>, Result<Ended, CellError>) {
     let mut lines = Vec::new();
     let ended = run(bench, &Arc::default(), &mut |line| lines.push(line.to_owned()));

@@ -1,8 +1,7 @@
-//! Request cells: every device and every knob for some milliseconds, and what must hold of their
+//! Request cells: every device and every knob for some milliseconds, and the relations of their
 //! counts.
 //!
-//! That every bio is told once is asserted by the loop itself, at each bio; a cell that returns has
-//! passed it.
+//! The loop itself asserts that every bio ends once; a cell that returns has passed it.
 
 use std::path::Path;
 
@@ -45,8 +44,8 @@ fn run_in(directory: &Path, spec: &RequestSpec) -> CellResult {
     assert!((metric("ns_per_io") * metric("iops") / 1e9 - 1.0).abs() < 1e-6);
     assert!(metric("driver_ns_per_io") > 0.0);
     assert!((0.0..1.0).contains(&metric("merged_share")), "{spec:?}");
-    // What was on its way when the clock stopped is not counted as told, but was handed over. Where
-    // completions are delayed, it takes more calls to wait for them.
+    // Bios in flight when the clock stopped are not counted, but were handed over. If completions
+    // are delayed, it takes more calls to wait for them.
     let on_their_way = f64::from(spec.depth);
     let is_delayed = spec.knobs.iter().any(|(_, value)| value.starts_with("delay"));
     let doorbells = metric("doorbells_per_io") * bios;
@@ -103,8 +102,8 @@ fn every_form_of_every_knob_keeps_the_counts() {
     }
 }
 
-/// Every completion of the time is told. The loop waits for its bios, so none is held but for a
-/// fixed time, and with that no longer than until all in flight is here.
+/// Every completion is counted. The loop waits for its bios, so none is held but for a fixed time,
+/// and then no longer than until all in flight have ended.
 #[test]
 fn how_long_completions_were_held_is_told() {
     for (value, from, is_held) in [

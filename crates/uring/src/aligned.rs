@@ -1,8 +1,8 @@
 //! An aligned allocation: memory the kernel can read and write directly, on the heap.
 //!
 //! Why not `Vec<u8>`: its memory is aligned to a byte, and direct I/O needs a sector, or a page.
-//! Zeroed when made, so that there is never a byte nobody wrote; who wants many of them keeps them,
-//! or uses a pool of [`Buffers`].
+//! Zeroed when made, so that every byte was written; callers that need many keep them, or use a
+//! pool of [`Buffers`].
 //!
 //! [`Buffers`]: crate::buffers::Buffers
 

@@ -1,19 +1,18 @@
 //! Tells another process that the rings of this one are gone.
 //!
 //! A process that is killed is gone before its rings are: the kernel ends what is in flight some
-//! time later, and a write among it would overtake what somebody else writes in the meantime. So
-//! there is a pipe to which nobody ever writes. Its one end, [`Alive`], is open in the process and
-//! a registered file of each of its rings; the kernel lets go of that when the last request of the
-//! ring has ended. Then whoever has the other end, [`Gone`], is told that it is closed.
+//! time later, and one of its writes would overtake writes that others make meanwhile. So there is
+//! a pipe that is never written to. Its one end, [`Alive`], is open in the process and a registered
+//! file of each of its rings; the kernel closes that when the last request of the ring has ended.
+//! Then the owner of the other end, [`Gone`], sees it closed.
 //!
-//! Of a process that has ended the thread pool needs nothing of it: it has not while a system call
-//! of its threads has not. For one that lives on, and does nothing more, the pool holds a duplicate
-//! until its last thread has ended.
+//! The thread pool does not need it for a process that has ended, because a process has not ended
+//! while a system call of its threads has not. For one that lives on, and does nothing more, the
+//! pool holds a duplicate until its last thread has ended.
 //!
-//! What it cannot tell: a child that was forked and lives on, without another program, keeps the
-//! end and the rings open, so it is not told while that lives. Nor is it where a ring refused the
-//! file ([`Ring::set_alive`](crate::Ring::set_alive) says so): then the process's own end alone
-//! counts.
+//! Limits: a forked child that lives on, without another program, keeps the end and the rings open,
+//! so the end stays open while the child lives. It is also not seen if a ring refused the file
+//! ([`Ring::set_alive`](crate::Ring::set_alive) says so): then the process's own end alone counts.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -46,7 +46,7 @@ const SHARED_ALONE: &str =
 pub struct Arena {
     memory: Mapping,
     zeroes: Mapping,
-    /// What the memory is of, where it is shared.
+    /// Descriptor of shared memory.
     memfd: Option<OwnedFd>,
     layout: Layout,
 }
@@ -387,7 +387,7 @@ impl Arena {
         mem::forget(self);
     }
 
-    /// Asserts that so many bytes from the frame's start on are frames.
+    /// Asserts that `bytes` from the frame's start on are frames.
     pub(crate) fn assert_holds(&self, first: Frame, bytes: u64) {
         let beyond = u64::from(first.0) + bytes.div_ceil(PAGE as u64);
         assert!(
@@ -454,7 +454,7 @@ impl Arena {
         unsafe { self.shared_words(index * size_of::<u64>()) }
     }
 
-    /// What is at an offset, shared with whoever else maps the memory.
+    /// Returns the words at an offset, shared with other processes that map the memory.
     ///
     /// # Safety
     /// `T` is made of 64-bit atomics alone, the offset is a multiple of eight, and all of it is
@@ -484,7 +484,8 @@ impl Arena {
     }
 }
 
-/// So many bytes of memory with a descriptor, and for ever so many: who maps it counts on its size.
+/// Makes memory with a descriptor, sealed at this size: other processes that map it rely on its
+/// size.
 fn sealed_memory(bytes: u64) -> io::Result<OwnedFd> {
     // Beyond it the kernel would not only refuse but send a signal that ends the process.
     let limit = rustix::process::getrlimit(Resource::Fsize).current;

@@ -1,8 +1,8 @@
-//! The backend: the ring, or the thread pool where io_uring is missing or forbidden. Who stands
-//! above it need not know which; [`Backend::describe`] says it.
+//! The backend: the ring, or the thread pool where io_uring is missing or forbidden. The layers
+//! above need not know which; [`Backend::describe`] says it.
 //!
 //! Why an enum and not a `Box<dyn Device>`: there are two, and the files and the waker are theirs
-//! as well as the requests. Where the ring is refused for another reason (memory, say) there is no
+//! as well as the requests. If the ring is refused for another reason (memory, say) there is no
 //! stand-in: the reason has a remedy, and a slower engine that came unasked would hide it.
 
 use std::io;
@@ -71,7 +71,7 @@ pub enum BackendError {
     Threads(#[source] io::Error),
 }
 
-/// The device over real files, whichever it is.
+/// The device over real files, of either kind.
 #[derive(Debug)]
 #[allow(
     clippy::large_enum_variant,
@@ -85,7 +85,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// The ring, or the thread pool where io_uring is missing or forbidden; for so many requests
+    /// The ring, or the thread pool where io_uring is missing or forbidden; for `entries` requests
     /// staged at once.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! What only block devices have: their size, their blocks, and a discard that is not a file's.
+//! Properties of block devices alone: their size, their blocks, and their own discard.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

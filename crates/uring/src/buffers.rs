@@ -1,10 +1,10 @@
 //! A pool of buffers: one aligned mapping of a fixed size, of which pieces are taken and come back
 //! when dropped.
 //!
-//! Why not the heap: memory at the device must not be copied when the process forks (a fork makes
-//! the parent's next write go to a new page, and what the device reads or wrote is in the old one),
-//! must not be in a core dump, and is to be bounded. A piece is a run of pages; the free runs are
-//! kept by place and grow together again.
+//! Why not the heap: memory at the device must not be copied when the process forks (a fork moves
+//! the parent's next write to a new page, while the device uses the old one), must not be in a core
+//! dump, and is to be bounded. A piece is a run of pages; the free runs are kept by place and grow
+//! together again.
 //!
 //! The guarantee: a piece is one owner's alone until it is dropped, and the mapping outlives its
 //! last piece. The price: a piece is whole pages, and a pool in many small pieces may refuse a

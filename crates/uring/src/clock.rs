@@ -1,4 +1,4 @@
-//! The clock: the only place that reads one. What needs the time below is given it.
+//! The clock: the only place that reads one. The layers below get the time as an argument.
 //!
 //! `CLOCK_MONOTONIC`, as a number of nanoseconds, because the parts that must not read a clock
 //! still compare, store and subtract moments, and the simulator makes them from nothing.

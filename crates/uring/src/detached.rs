@@ -1,7 +1,7 @@
-//! How a process that was just started becomes one that outlives whoever started it, and holds
-//! nothing of theirs.
+//! Turns a process that was just started into one that outlives its parent and holds none of its
+//! resources.
 //!
-//! It is for the very beginning of a program: descriptors are closed whoever has them.
+//! It is for the very beginning of a program: it closes all descriptors, also those in use.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, RawFd};
@@ -10,8 +10,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit};
 
 /// Signals that end a program which does not say otherwise, and that are sent to all of a terminal,
-/// a session or a service at once, or by the kernel at a limit that this process has from whoever
-/// started it: a write beyond the most that a file may have fails, then, and others go on.
+/// a session or a service at once, or by the kernel at a limit inherited from its parent: a write
+/// beyond the most that a file may have fails, then, and others go on.
 const IGNORED: [libc::c_int; 10] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -44,7 +44,7 @@ pub fn detach(name: &str, kept: &[BorrowedFd<'_>]) -> io::Result<()> {
     replace(1, nothing.as_fd())?;
     drop(nothing);
     close_all_but(kept);
-    // That of the process, whichever thread this is.
+    // The name of the process, from any thread.
     let _ = std::fs::write("/proc/self/comm", name);
     raise_limit(Resource::Nofile);
     raise_limit(Resource::Fsize);

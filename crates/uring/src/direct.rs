@@ -1,4 +1,4 @@
-//! Direct I/O: whether a descriptor has it, what it must be aligned to, and its switch.
+//! Direct I/O: whether a descriptor has it, the alignment it needs, and its switch.
 
 use std::fmt;
 use std::io;
@@ -42,7 +42,7 @@ impl Alignment {
     /// No alignment, for buffered I/O.
     pub const NONE: Alignment = Alignment { memory: 1, offset: 1 };
 
-    /// What is safe where nobody tells: no device in use has larger blocks.
+    /// Safe if the kernel reports none: no device in use has larger blocks.
     const UNKNOWN: Alignment = Alignment { memory: 4096, offset: 4096 };
 }
 

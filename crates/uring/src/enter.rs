@@ -171,8 +171,8 @@ impl Door {
             None => self.ring,
         };
         // SAFETY: the flags say that the argument is a `GetEvents`, which it is, with a time limit
-        // that lives until the call returns or none. What the requests submitted point to is their
-        // submitter's promise.
+        // that lives until the call returns or none. The submitter guarantees the memory that the
+        // submitted requests point to.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_io_uring_enter,

@@ -81,8 +81,8 @@ pub(crate) fn count(descriptor: BorrowedFd<'_>, mut start: u64) -> io::Result<Ex
     }
 }
 
-/// In how many places on the device a range lies, as far as one call tells: what follows on there
-/// counts as one, whether it is written or only reserved. What has no place yet is left out.
+/// In how many places on the device a range lies, as far as one call reports it: adjacent extents
+/// count as one, written or only reserved. Data without a place is left out.
 pub(crate) fn places(descriptor: BorrowedFd<'_>, bytes: Range<u64>) -> io::Result<Extents> {
     let mut map = Map::new(bytes.clone(), 0);
     let mut places = Extents::default();
@@ -101,7 +101,7 @@ pub(crate) fn places(descriptor: BorrowedFd<'_>, bytes: Range<u64>) -> io::Resul
     Ok(places)
 }
 
-/// Where the byte at `offset` lies on the device; `None` for a hole, and for what has no place yet.
+/// Where the byte at `offset` lies on the device; `None` for a hole, and for data without a place.
 pub(crate) fn physical(descriptor: BorrowedFd<'_>, offset: u64) -> io::Result<Option<u64>> {
     let mut map = Map::new(offset..offset.saturating_add(1), 0);
     let extent = map.ask(descriptor)?.first();

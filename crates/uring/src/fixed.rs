@@ -1,5 +1,5 @@
-//! What is registered with the kernel beforehand, so that a request need not look it up: the files,
-//! and on request the arena.
+//! Resources registered with the kernel beforehand, so that requests need no lookup: the files, and
+//! on request the arena.
 //!
 //! ```text
 //! files    a table, an entry for each target, empty at first; set when a file is attached, cleared when detached;
@@ -11,10 +11,10 @@
 //! same open file, so that its `O_DIRECT` flag can be switched as before. Registered memory saves
 //! each direct request the pinning of its pages. The price of the second is the memory: all of the
 //! arena is taken and pinned at once, which counts against the limit of locked memory; so it is
-//! asked for. Before kernel 6.13 a detached file is let go of only when the requests that were
+//! asked for. Before kernel 6.13 a detached file is closed only when the requests that were
 //! submitted before have ended, those of other files included.
 //!
-//! Nothing here can fail: where the kernel refuses, requests name descriptors and addresses as they
+//! Nothing here can fail: if the kernel refuses, requests name descriptors and addresses as they
 //! always could, and the offers say why.
 
 use std::io;
@@ -62,19 +62,19 @@ impl Default for Fixed {
     }
 }
 
-/// What is registered.
+/// Registered files and memory.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     /// Entries for targets in the table of files; one more is behind them.
     files: u32,
-    /// What the ring holds for as long as it has requests; in the last entry of the table.
+    /// Held by the ring while it has requests; in the last entry of the table.
     alive: Option<OwnedFd>,
     /// Whether there is a table of files, with or without entries for targets.
     has_table: bool,
     /// Whether a table of files can be made empty; `None` before it was tried.
     sparse: Option<bool>,
     files_refused: Option<String>,
-    /// The first registered byte; nothing is registered where there are none.
+    /// Address of the first registered byte.
     memory: usize,
     bytes: usize,
     buffers_refused: Option<String>,
@@ -93,12 +93,12 @@ impl Name {
         Self { number: file.as_fd().as_raw_fd(), flags: squeue::Flags::empty() }
     }
 
-    /// What goes into the request's place for a descriptor.
+    /// Descriptor for a request: the file's number or the descriptor itself.
     pub(crate) fn number(self) -> Fd {
         Fd(self.number)
     }
 
-    /// What says which of the two it is.
+    /// Flags that tell the two apart.
     pub(crate) fn flags(self) -> squeue::Flags {
         self.flags
     }
@@ -246,7 +246,7 @@ impl Tables {
             .flatten()
     }
 
-    /// What was asked for and what became of it.
+    /// Requested registrations, and whether the kernel granted them.
     pub(crate) fn offers(&self) -> Vec<Offer> {
         let asked = |feature: Feature, had: bool, refused: &Option<String>| match refused {
             Some(reason) => Some(feature.asked(Err(reason.clone()))),

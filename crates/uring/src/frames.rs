@@ -1,5 +1,5 @@
-//! Writing frames to a file on the calling thread, wherever in the arena they are: what is left to
-//! do when there is no ring, because the program that had it is dead.
+//! Writing frames to a file on the calling thread, anywhere in the arena: the way that remains
+//! without a ring, after the program that had it has died.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _};

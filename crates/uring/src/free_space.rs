@@ -1,9 +1,8 @@
-//! In what pieces a file system's free space lies, as it tells itself: XFS and ext4 by
-//! `FS_IOC_GETFSMAP`.
+//! The pieces of a file system's free space, as it reports them: XFS and ext4 by `FS_IOC_GETFSMAP`.
 //!
 //! The walk goes over the trees of every group, holding each one's lock for as long as a call looks
-//! at it. So it is for reports and bounded in time, and no engine asks; what that one learns of
-//! pieces comes from what it reserved.
+//! at it. So it is for reports and bounded in time, and engines do not use it; they see pieces only
+//! in their reservations.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -176,7 +175,7 @@ mod tests {
         println!("{space:?}");
         assert!(space.largest <= space.bytes && space.in_large <= space.bytes);
         let status = rustix::fs::fstatvfs(&directory).unwrap();
-        // What is reserved for root is free here too; others write meanwhile.
+        // Space reserved for root is free here too; others write meanwhile.
         let free = status.f_bfree * status.f_frsize;
         let off = space.bytes.abs_diff(free);
         assert!(

@@ -1,10 +1,9 @@
-//! How a file system divides its space, where it tells: XFS's allocation groups.
+//! How a file system divides its space, if it reports it: XFS's allocation groups.
 //!
-//! A group is XFS's unit of parallel allocation: whoever allocates, or converts what was allocated
-//! before, holds the group's lock. An inode lies in a group, and its number says which; its blocks
-//! usually lie there too, but need not (a full group, or a mount with `inode32`, sends them
-//! elsewhere), so that where they are is asked for by
-//! [`OpenFile::physical_at`](crate::OpenFile::physical_at).
+//! A group is XFS's unit of parallel allocation: an allocation, or the conversion of an older one,
+//! holds the group's lock. An inode lies in a group, and its number says which; its blocks usually
+//! lie there too, but need not (a full group, or a mount with `inode32`, sends them elsewhere), so
+//! their place is returned by [`OpenFile::physical_at`](crate::OpenFile::physical_at).
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -23,7 +22,7 @@ pub struct Geometry {
 /// every kernel has.
 const XFS_IOC_FSGEOMETRY_V1: libc::Ioctl = 0x8070_5864;
 
-/// What it answers, as far as it is used here; the rest is room.
+/// Used part of the answer; the rest is room.
 #[repr(C)]
 #[derive(Default)]
 struct Answer {
@@ -62,7 +61,7 @@ impl Geometry {
         (result == 0).then(|| Self::checked(&answer)).flatten()
     }
 
-    /// What cannot be is no answer: everything is divided by it.
+    /// Rejects impossible values: others are divided by them.
     fn checked(answer: &Answer) -> Option<Self> {
         let Answer { block_bytes, group_blocks, groups, inode_bytes, .. } = *answer;
         let is_possible = block_bytes.is_power_of_two()
@@ -137,7 +136,7 @@ mod tests {
         assert_eq!(Geometry::checked(&Answer { inode_bytes: 0, ..answer(1, 1) }), None);
         assert_eq!(Geometry::checked(&Answer { inode_bytes: 8192, ..answer(1, 1) }), None);
         assert_eq!(Geometry::checked(&Answer { block_bytes: 4097, ..answer(1, 1) }), None);
-        // The largest there can be is none too large to be counted with.
+        // The largest values do not overflow.
         let largest = Geometry::checked(&answer(u32::MAX, u32::MAX)).unwrap();
         assert!(
             largest.group_of_byte(u64::MAX).is_some() && largest.group_of_inode(u64::MAX).is_some()

@@ -15,10 +15,9 @@
 //! The check is stored last, with Release, so at whichever instruction the writer dies a reader
 //! finds either a whole header (and, since the data was copied before it, whole data) or none. A
 //! header that is torn, of another frame, or of another layout does not check out. The mix is no
-//! defence against an adversary: who can write the arena is trusted.
+//! defence against an adversary: processes that can write the arena are trusted.
 //!
-//! Numbers of files are used again; the generation says which of those that had the number is
-//! meant.
+//! Numbers of files are used again; the generation tells their users apart.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -123,7 +122,7 @@ impl HeaderWords {
         }
     }
 
-    /// The state of what is published, to who published it.
+    /// State of the published header, for its publisher.
     pub(crate) fn published(&self) -> Option<FrameState> {
         let is_published = self.check.load(Ordering::Relaxed) != 0;
         is_published.then(|| FrameState::of(self.place.load(Ordering::Relaxed))).flatten()

@@ -1,5 +1,4 @@
-//! The extent-size hint of a file: XFS allocates stretches of so many bytes for it, aligned to as
-//! many.
+//! The extent-size hint of a file: XFS allocates stretches of this size for it, aligned to it.
 //!
 //! It stays with the file for good, and can be set only while the file has no extents. So it is
 //! only for a file we made, and one that stands already, the user's or one inherited from the
@@ -14,7 +13,7 @@ const FS_IOC_FSGETXATTR: libc::Ioctl = 0x801c_581f;
 const FS_IOC_FSSETXATTR: libc::Ioctl = 0x401c_5820;
 const FS_XFLAG_EXTSIZE: u32 = 0x800;
 
-/// What the file system keeps of a file beside what every one does.
+/// Attributes of a file besides the usual ones.
 #[repr(C)]
 #[derive(Default)]
 struct Attributes {
@@ -28,7 +27,7 @@ struct Attributes {
 
 const _: () = assert!(size_of::<Attributes>() == 28);
 
-/// The hint that stands; `None` where there is none.
+/// The current hint.
 pub(crate) fn get(descriptor: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     let attributes = attributes(descriptor)?;
     let is_set = attributes.flags & FS_XFLAG_EXTSIZE != 0 && attributes.extent_bytes > 0;

@@ -31,7 +31,7 @@ pub(crate) struct Job {
     pub(crate) shape: Shape,
 }
 
-/// What is left of it.
+/// Remains of a job.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) tag: Tag,
@@ -123,12 +123,12 @@ impl Job {
         let vectors: *const libc::iovec = self.shape.vectors().as_ptr().cast();
         let count = libc::c_int::try_from(self.shape.vectors().len()).expect("at most 1024");
         let moved = if self.operation == Operation::Read {
-            // SAFETY: so many vectors are there (an `IoVector` is an `iovec`), over frames of the
+            // SAFETY: `count` vectors exist (an `IoVector` is an `iovec`), over frames of the
             // arena, which the thread holds, or lent memory, which is leaked rather than freed
             // before this has ended; their owner promised to leave them alone until then.
             unsafe { libc::preadv2(descriptor, vectors, count, offset, flags) }
         } else {
-            // SAFETY: as above; and what is written from is not changed until this has ended.
+            // SAFETY: as above; and the source is not changed until this has ended.
             unsafe { libc::pwritev2(descriptor, vectors, count, offset, flags) }
         };
         u64::try_from(moved).map_err(|_| io::Error::last_os_error())

@@ -1,5 +1,4 @@
-//! What lies where in the arena's memory, and whether memory that somebody else filled is laid out
-//! so.
+//! The layout of the arena's memory, and the check of memory that another process filled.
 //!
 //! Version 3, native byte order, every part from a page's boundary on:
 //!
@@ -18,9 +17,9 @@
 //! Version 2 differs in one word alone: the mark of an interrupted change in a file's record did not
 //! exist and was zero (records.rs). Memory and images of it are read as they are.
 //!
-//! Of the records and the masks what is never touched takes no memory: they lie behind what a ring
-//! registers. A number of frames has one layout, so of what is found every word has one right
-//! value; nothing found is counted with before it was compared, and it is read once.
+//! Untouched records and masks take no memory: they lie behind the memory that a ring registers. A
+//! number of frames has one layout, so every word found has one right value; each is read once and
+//! compared before use.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -133,7 +132,7 @@ pub(crate) struct Layout {
     pub(crate) frames: u32,
     pub(crate) header_offset: usize,
     pub(crate) frames_offset: usize,
-    /// How many records there are; where there are none, there are no masks either.
+    /// Number of records; without records there are no masks either.
     pub(crate) records: u32,
     pub(crate) records_offset: Option<usize>,
     pub(crate) masks_offset: Option<usize>,
@@ -209,7 +208,7 @@ impl Layout {
         ]
     }
 
-    /// What shared memory, or a copy of it, is laid out as.
+    /// Returns the layout of shared memory, or of a copy of it.
     pub(crate) fn found_in(file: BorrowedFd<'_>) -> Result<Self, ImageError> {
         let bytes = u64::try_from(rustix::fs::fstat(file)?.st_size)
             .expect("the kernel keeps lengths positive");

@@ -2,7 +2,7 @@
 //! lease on, and holds them back until we give it up, 45 s at most. With a write lease this
 //! is so for every open, with a read lease for those for writing.
 //!
-//! The kernel tells by a signal. A library must not install a handler, nor have the signal hit a
+//! The kernel sends a signal. A library must not install a handler, nor have the signal hit a
 //! thread of the program, so: one thread of our own blocks the signal in itself before anybody
 //! knows its number, the descriptor's owner is set to *that thread* (`F_SETOWN_EX`, `F_OWNER_TID`)
 //! before the lease is taken, and the thread reads its signals from a signalfd. The rest of the
@@ -158,9 +158,8 @@ impl LeaseWatch {
     pub(crate) fn adopt(&self, descriptor: BorrowedFd<'_>, key: u64) -> io::Result<Leased> {
         let mut stage = self.stage();
         let leased = self.own(&mut stage, descriptor, Watched { key, kind: Kind::Write })?;
-        // The signal names the descriptor by which the lease was asked for last. Refused where
-        // somebody waits for it, who goes on waiting: nothing is to be heard then that is not
-        // known.
+        // The signal names the descriptor that asked for the lease last. The call is refused if
+        // somebody waits for the lease; that process keeps waiting, and no new signal is needed.
         if let Err(error) = set_lease(leased.descriptor, libc::F_WRLCK) {
             tracing::debug!(%error, key, "the lease that is taken over is not whole");
         }
@@ -353,12 +352,12 @@ pub(crate) fn is_whole(descriptor: BorrowedFd<'_>) -> bool {
 
 /// Gives the lease up that the open file has, if it has one.
 pub(crate) fn give_up(descriptor: BorrowedFd<'_>) {
-    // Refused where there is none.
+    // Refused if there is no lease.
     let _ = set_lease(descriptor.as_raw_fd(), libc::F_UNLCK);
 }
 
-/// Whether somebody waits for this lease: then the kernel tells what it is to become, not what it
-/// is.
+/// Whether somebody waits for this lease: then the kernel returns its next state, not the present
+/// one.
 fn is_breaking(descriptor: RawFd, kind: Kind) -> bool {
     // SAFETY: the command takes no argument.
     let lease = unsafe { libc::fcntl(descriptor, libc::F_GETLEASE) };

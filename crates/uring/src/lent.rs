@@ -150,7 +150,7 @@ impl Held {
             Held::Vector { start, length, capacity } => {
                 // SAFETY: these are the parts of a vector that was taken apart in `new` and
                 // forgotten there; `self` is consumed, so they are put together once. The device
-                // may have written the bytes, all of which were initialised before.
+                // may have written the bytes, which were initialised before.
                 Memory::Vector(unsafe { Vec::from_raw_parts(start.as_ptr(), length, capacity) })
             }
             Held::Aligned(aligned) => Memory::Aligned(aligned),

@@ -1,10 +1,10 @@
-//! A socket in the file system, by which programs of this machine talk to this one: who may, and
-//! who waits.
+//! A socket in the file system, by which programs of this machine talk to this one: permissions and
+//! waiting.
 //!
-//! It is made with mode 0600 before it can be seen, and who connects is told by the kernel
-//! ([`Peer`]). A name that is taken stays with whoever has it: what is no socket, another user's,
-//! or answered by a process is refused. Only a socket of this user that no process listens on any
-//! more, as a killed one leaves it, is taken away. Two that find the same leftover go one after the
+//! It is made with mode 0600 before it can be seen, and the kernel identifies a client ([`Peer`]).
+//! A name in use stays with its owner: a path that is no socket, that belongs to another user, or
+//! that a process answers is refused. Only a socket of this user that no process listens on any
+//! more, as a killed one leaves it, is removed. Two that find the same leftover go one after the
 //! other: the directory is locked meanwhile.
 //!
 //! Streams here; [`passing`](crate::passing) has messages, by the same rules.
@@ -25,8 +25,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 16;
 
-/// How often the directory's lock is asked for, a few milliseconds apart: whoever has it is about
-/// to let go.
+/// Tries for the directory's lock, a few milliseconds apart: its holder will soon release it.
 const LOCK_TRIES: u32 = 200;
 
 /// Error of creating a listening socket at a path.
@@ -126,7 +125,7 @@ pub(crate) struct Bound {
     socket: OwnedFd,
     /// Not relative: the process may go elsewhere.
     path: PathBuf,
-    /// Which one it is, so that no other is taken away in its place: device and inode.
+    /// Device and inode, so that no other file is removed in its place.
     identity: (u64, u64),
 }
 
@@ -136,7 +135,7 @@ impl Bound {
         let address = SocketAddrUnix::new(&path)?;
         let _lock = lock_directory(path.parent().unwrap_or(Path::new("/")))?;
         let socket = new_socket(kind)?;
-        // What is bound gets the mode of its descriptor.
+        // The bound name gets the mode of its descriptor.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         if let Err(errno) = rustix::net::bind(&socket, &address) {
             if errno != Errno::ADDRINUSE {
@@ -214,7 +213,7 @@ fn remove_left(path: &Path, address: &SocketAddrUnix) -> Result<(), BindError> {
     }
 }
 
-/// Connects, and tells to which process, where that can be seen from here.
+/// Connects, and returns the answering process if it is visible from here.
 fn who_answers(address: &SocketAddrUnix, kind: SocketType) -> Result<Option<u32>, Errno> {
     let probe = new_socket(kind)?;
     rustix::net::connect(&probe, address)?;
@@ -253,7 +252,7 @@ fn lock_directory(directory: &Path) -> io::Result<OwnedFd> {
     Err(io::Error::new(io::ErrorKind::WouldBlock, "another program has the directory locked"))
 }
 
-/// Who is at the other end.
+/// Returns the process at the other end.
 pub(crate) fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;

@@ -1,10 +1,10 @@
-//! A stretch of mapped memory with one owner: unmapped when the owner goes, unless it is told to
-//! stay.
+//! A stretch of mapped memory with one owner: unmapped when the owner is dropped, unless it is
+//! kept.
 //!
 //! Why not `Vec`: this memory is shared with the kernel (and, through a descriptor, perhaps with
 //! another process), so it must have an address that no allocator hands out again while a request
-//! may still touch it. Nothing here makes references to the memory; who reads and writes it is
-//! decided above.
+//! may still touch it. Nothing here makes references to the memory; the layers above decide about
+//! reads and writes.
 
 use std::io;
 use std::ops::Range;
@@ -23,8 +23,8 @@ pub struct Mapping {
     home: Home,
 }
 
-// SAFETY: a mapping is an address and a length; it has no thread of its own, and what is done
-// through the address is `unsafe` (or atomic) where it is done.
+// SAFETY: a mapping is an address and a length; it has no thread of its own, and accesses through
+// the address are `unsafe` (or atomic) at their place.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; `&Mapping` gives out the address alone.
 unsafe impl Sync for Mapping {}
@@ -46,8 +46,8 @@ impl Mapping {
         Ok(Self::own(start.cast(), bytes))
     }
 
-    /// Maps the first `bytes` of `file` for reading and writing; what is written stays here. Memory
-    /// is taken for what is.
+    /// Maps the first `bytes` of `file` for reading and writing; writes stay private. Only written
+    /// pages take memory.
     pub(crate) fn copy_of(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -118,8 +118,8 @@ impl Drop for Mapping {
             // A forked child did not inherit it, and may have something else at the address by now.
             return;
         }
-        // SAFETY: the range is ours, whole, and this is its last owner; whoever gave an address out
-        // has promised that its use has ended.
+        // SAFETY: the range is ours, whole, and this is its last owner; the code that gave an
+        // address out has promised that its use has ended.
         if let Err(error) = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) } {
             tracing::error!(%error, bytes = self.bytes, "could not unmap");
         }

@@ -2,9 +2,9 @@
 //!
 //! A mask is 64 words, a bit for each byte of the frame, the lowest first, at `masks_offset + 512 *
 //! frame` in the arena's memory. It means something only under a header that says so, and is
-//! cleared while the frame has none; bits come after the bytes they stand for. So whoever finds the
-//! header finds at least what was written when it was published, and of a write that was under way
-//! a prefix at most.
+//! cleared while the frame has none; bits come after the bytes they stand for. So a reader of the
+//! header finds at least the bytes written when it was published, and of a write under way a prefix
+//! at most.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -46,7 +46,7 @@ impl MaskWords {
         }
     }
 
-    /// What was written, in runs, in order. Pairs with the Release in `add`.
+    /// Returns the written bytes as runs, in order. Pairs with the Release in `add`.
     pub(crate) fn written(&self) -> Vec<Range<usize>> {
         let words: Vec<u64> = self.0.iter().map(|word| word.load(Ordering::Acquire)).collect();
         let is_written = |at: usize| words[at / WORD_BITS] >> (at % WORD_BITS) & 1 == 1;

@@ -1,10 +1,9 @@
-//! Files in memory: a device whose bytes can be looked at, for trying what stands above it without
+//! Files in memory: a device whose bytes can be looked at, for testing the layers above it without
 //! a file system.
 //!
 //! Why not a file on tmpfs: that is the kernel again, with its own rounding and its own caching.
 //! Here a request does exactly what its operation says, at the doorbell, one after the other in the
-//! order staged; nothing fails but what the caller brings about. Any alignment does, as where
-//! direct I/O was refused.
+//! order staged; only the caller's own mistakes fail. Any alignment works, as without direct I/O.
 //!
 //! What each operation does to a file of n bytes:
 //!
@@ -113,8 +112,8 @@ impl MemoryDevice {
             for (frame, at, length) in pieces(segment) {
                 let (piece, rest) = part.split_at(part.len().min(length));
                 part = rest;
-                // SAFETY: whoever hands a request over leaves its frames alone until it has ended,
-                // and this one has not; no other request of theirs uses them, for each is served
+                // SAFETY: the caller leaves the frames of a request alone until it has ended, and
+                // this one has not; no other request of the caller uses them, for each is served
                 // alone.
                 unsafe { self.arena.copy_in(frame, at, piece) };
             }
@@ -148,9 +147,9 @@ impl MemoryDevice {
                 let length = part.len().min(length);
                 let (piece, rest) = part.split_at_mut(length);
                 part = rest;
-                // SAFETY: whoever hands a request over does not write its frames until it has
-                // ended, and this one has not; a request that reads into them would be another of
-                // theirs.
+                // SAFETY: the caller does not write the frames of a request until it has ended, and
+                // this one has not; a request that reads into them would be another of the
+                // caller's.
                 unsafe { arena.copy_out(frame, at, piece) };
             }
         }
@@ -202,7 +201,7 @@ impl Device for MemoryDevice {
         clock::now()
     }
 
-    /// Refuses nothing: what is staged is bounded by the tags.
+    /// Refuses nothing: the tags bound the staged requests.
     fn prepare(&mut self, tag: Tag, request: &Bio) -> Result<(), Refused> {
         let attached = self.files.get(request.target.0 as usize).is_some_and(Option::is_some);
         assert!(attached, "{:?} is not attached", request.target);

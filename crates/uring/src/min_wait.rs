@@ -25,7 +25,7 @@ const SECOND_EVENT: Duration = Duration::from_millis(8);
 const WITHIN: Duration = Duration::from_micros(100);
 const LIMIT: Duration = Duration::from_millis(12);
 
-/// What an event after the minimal time does.
+/// Effect of an event after the minimal time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MinWait {
     /// It ends the wait.
@@ -36,7 +36,7 @@ pub(crate) enum MinWait {
 
 static BEHAVIOUR: OnceLock<MinWait> = OnceLock::new();
 
-/// What it does on this kernel. Blocks for some milliseconds the first time in a process.
+/// Returns the effect on this kernel. Blocks for some milliseconds the first time in a process.
 pub(crate) fn behaviour(level: Level) -> MinWait {
     *BEHAVIOUR.get_or_init(|| {
         let behaviour = observe(level).unwrap_or(MinWait::GoesOn);
@@ -45,7 +45,7 @@ pub(crate) fn behaviour(level: Level) -> MinWait {
     })
 }
 
-/// What is known without trying.
+/// Returns the effect if it is known without a trial.
 pub(crate) fn known() -> Option<MinWait> {
     BEHAVIOUR.get().copied()
 }

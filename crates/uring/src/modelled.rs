@@ -1,6 +1,5 @@
-//! The modelled device: real time without hardware, for measuring what a policy is worth on a
-//! device that is not here. It moves no data and takes as long as a device of that [`Profile`]
-//! would.
+//! The modelled device: real time without hardware, for measuring the worth of a policy on a device
+//! that is not here. It moves no data and takes as long as a device of that [`Profile`] would.
 //!
 //! ```text
 //! doorbell --> waiting --a unit is free--> at a unit --latency, seek--> the link --> completed
@@ -11,7 +10,7 @@
 //! A request holds its unit from its start until it has completed. So depth one gives one request
 //! per latency, great depth the ceiling, and large requests the link's bandwidth; one unit with a
 //! seek is a disk. Completions come in the order of their moments. The model is exact in
-//! nanoseconds: over a clock that is only told the time it replays.
+//! nanoseconds: over a clock set by hand it replays.
 //!
 //! The price: a doorbell that costs, costs by spinning, and so does waiting. Sleeping would add
 //! tens of microseconds of scheduler to a device of ten. There is nothing that wakes it: a doorbell
@@ -84,7 +83,7 @@ pub struct Modelled<C = Spinning> {
     started: u64,
 }
 
-/// What is kept of a request.
+/// A request under way.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Request {
     tag: Tag,
@@ -169,7 +168,7 @@ impl<C: Clock> Modelled<C> {
             self.completed.extend(self.staged.drain(..).map(ended));
             return now;
         }
-        // What was there comes first: a unit it frees before now is one that stood idle.
+        // Earlier requests come first: a unit they free before now was idle since.
         self.advance(now);
         let mut staged = mem::take(&mut self.staged);
         for request in staged.drain(..) {
@@ -234,7 +233,7 @@ impl<C: Clock> Modelled<C> {
         self.leaving.push_back((due, Completion { tag, result: Ok(bytes) }));
     }
 
-    /// Lets time pass until so many have completed; at most until `limit`, where there is one.
+    /// Lets time pass until `count` have completed, or until `limit`.
     fn wait_for(&mut self, count: usize, limit: Option<Moment>) {
         while self.completed.len() < count {
             let next = self.next_moment().filter(|next| limit.is_none_or(|limit| *next <= limit));
@@ -254,7 +253,7 @@ impl<C: Clock> Device for Modelled<C> {
         self.clock.now()
     }
 
-    /// Refuses nothing: what is staged is bounded by the tags.
+    /// Refuses nothing: the tags bound the staged requests.
     fn prepare(&mut self, tag: Tag, request: &Bio) -> Result<(), Refused> {
         let seeks = self.seeks(request);
         self.staged.push(Request { tag, bytes: request.bytes(), seeks });

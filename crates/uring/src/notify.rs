@@ -1,10 +1,10 @@
 //! A service manager that keeps descriptors for the time in which a program is not running: it is
 //! sent them, and hands them to the program when that is started again.
 //!
-//! What is sent is a datagram to the socket that the environment names, text with descriptors
-//! beside it (`sd_notify(3)`); what is handed over are descriptors from 3 on, with their names in
-//! the environment (`sd_listen_fds(3)`). A manager works off what it was sent in its order, and
-//! says nothing; that it has come to a place in it is told by a pipe that it closes there.
+//! The message is a datagram to the socket that the environment names, text with descriptors beside
+//! it (`sd_notify(3)`); the program gets descriptors from 3 on, with their names in the environment
+//! (`sd_listen_fds(3)`). A manager works messages off in their order, without an answer; it closes
+//! a pipe when it has reached the message with that pipe.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSlice};
@@ -144,8 +144,8 @@ fn take(number: RawFd) -> io::Result<OwnedFd> {
     let given = unsafe { BorrowedFd::borrow_raw(number) };
     let taken = rustix::io::fcntl_dupfd_cloexec(given, FIRST)?;
     let nothing = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    // SAFETY: takes numbers. What the number names was handed to this process for whoever knows its
-    // name, which is the caller; nothing owns it.
+    // SAFETY: takes numbers. The number's descriptor was handed to this process for the code that
+    // knows its name, which is the caller; nothing owns it.
     let result = unsafe { libc::dup3(nothing.as_raw_fd(), number, libc::O_CLOEXEC) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(taken) }
 }
@@ -167,7 +167,7 @@ mod tests {
         let length = listener.recv(&mut bytes).unwrap();
         assert_eq!(&bytes[..length], b"FDSTORE=1\nFDNAME=a");
         assert!(!manager.catch_up(Duration::from_millis(20)).unwrap());
-        // What is not received is closed with the message.
+        // Descriptors that are not received are closed with the message.
         assert_eq!(listener.recv(&mut bytes).unwrap(), "BARRIER=1".len());
         let reader = std::thread::spawn(move || listener.recv(&mut [0; 64]).unwrap());
         assert!(manager.catch_up(Duration::from_secs(10)).unwrap());

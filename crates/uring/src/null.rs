@@ -1,13 +1,13 @@
 //! The null device: every request has ended when the doorbell returns, with all its bytes moved.
 //! There is no data.
 //!
-//! Why not the ring with no-ops: they cost a system call and a completion queue each, and what is
-//! measured over this device is the way of a request itself. The price of a request here is one
-//! completion written; the list they are in is exchanged for the reaper's empty one, and nothing is
-//! allocated once both have grown to the depth used.
+//! Why not the ring with no-ops: they cost a system call and a completion queue each, and this
+//! device measures the path of a request itself. The price of a request here is one completion
+//! written; the list they are in is exchanged for the reaper's empty one, and nothing is allocated
+//! once both have grown to the depth used.
 //!
-//! A doorbell never waits: nothing is ever under way, so there is nothing to wait for. What a read
-//! "moved" into the frames is what was there before.
+//! A doorbell never waits: nothing is ever under way, so there is nothing to wait for. A read
+//! leaves the frames as they were.
 
 use std::mem;
 
@@ -19,7 +19,7 @@ use crate::clock;
 /// Device that completes every request at once and transfers nothing.
 #[derive(Debug)]
 pub struct Null {
-    /// What has completed, and behind it what is staged.
+    /// Completed requests, and behind them the staged ones.
     completions: Vec<Completion>,
     /// How many have completed.
     rung: usize,
@@ -44,7 +44,7 @@ impl Device for Null {
         clock::now()
     }
 
-    /// Refuses nothing: what is staged is bounded by the tags.
+    /// Refuses nothing: the tags bound the staged requests.
     #[inline]
     fn prepare(&mut self, tag: Tag, request: &Bio) -> Result<(), Refused> {
         self.completions.push(Completion { tag, result: Ok(request.bytes()) });

@@ -1,6 +1,6 @@
-//! Opening a file: who made it, what it may do, and never blocking on somebody's lease.
+//! Opening a file: whether it was created, its access, and never blocking on somebody's lease.
 //!
-//! The kernel does not tell whether an open with `O_CREAT` made the file, so the exclusive open
+//! The kernel does not report whether an open with `O_CREAT` made the file, so the exclusive open
 //! comes first and the plain one after it; the answer decides whose directory entry must be made
 //! durable. `O_DIRECT` is never asked for here: an open that is refused for it has already created
 //! the file.

@@ -1,15 +1,15 @@
-//! Messages between two processes of this machine, which carry descriptors; and what one hears of
-//! the other.
+//! Messages between two processes of this machine, which carry descriptors; and the end of the
+//! other side.
 //!
-//! Why messages and not a stream: what is sent at once comes at once, so nothing has to be cut
-//! apart, and a descriptor comes with the bytes that say what it is. A descriptor that is sent is
-//! the same open file at the other end: its flags, lease and locks are shared, and last until both
-//! have closed it.
+//! Why messages and not a stream: a message arrives whole, so nothing has to be cut apart, and a
+//! descriptor comes with the bytes that say what it is. A descriptor that is sent is the same open
+//! file at the other end: its flags, lease and locks are shared, and last until both have closed
+//! it.
 //!
 //! The guarantees. A message comes whole, in order, or not at all; descriptors that found no place
-//! (the process has as many as it may) are told as lost, and none is left behind unseen. The end is
-//! told when the other side is closed and all it sent was received. Nothing here blocks longer than
-//! it is told to; no signal is raised.
+//! (the process has as many as it may) are reported as lost, and none stays open unseen. The end is
+//! reported when the other side is closed and all its messages were received. Nothing here blocks
+//! longer than its limit; no signal is raised.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -208,8 +208,8 @@ impl Channel {
                     return Ok(Received::End);
                 }
                 Ok(message) => return Ok(Received::Message(message)),
-                // Told once where the other end was closed with messages unread; what it sent comes
-                // after that.
+                // Reported once if the other end was closed with unread messages; its own messages
+                // come after that.
                 Err(error) if error.raw_os_error() == Some(libc::ECONNRESET) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];

@@ -124,6 +124,28 @@ pub fn mounted_at(node: &Path) -> Option<PathBuf> {
     mounts.rfind(|mount| mount.device == number).map(|mount| mount.point)
 }
 
+/// A mounted file system: a line of `/proc/self/mountinfo`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mount {
+    /// Major and minor number of the file system.
+    pub device: (u32, u32),
+    /// Mount point.
+    pub point: PathBuf,
+    /// Type, as `mount` prints it.
+    pub file_system: String,
+    /// The mounted thing, mostly a device node.
+    pub source: PathBuf,
+    /// Options of the mount, then those of the file system that differ.
+    pub options: String,
+}
+
+/// Returns the mount that a path is on, as this thread sees it.
+#[must_use]
+pub fn mount_of(path: &Path) -> Option<Mount> {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    mount_in(&fs::read("/proc/thread-self/mountinfo").ok()?, &path)
+}
+
 /// Returns the bytes of memory that this process may use: the minimum of the machine's memory and
 /// the limits of its control groups.
 #[must_use]
@@ -161,36 +183,35 @@ pub(crate) fn device(number: u64) -> Option<BlockDevice> {
     Some(BlockDevice { name, major, minor, queue })
 }
 
-/// A line of `/proc/self/mountinfo`.
-#[derive(PartialEq, Eq, Debug)]
-struct Mount {
-    device: (u32, u32),
-    point: PathBuf,
-    file_system: String,
-    source: PathBuf,
-}
-
-/// The mount a path is under: the longest point that begins it, the last of equals, for later
-/// mounts hide earlier.
-fn mount_of(path: &Path) -> Option<Mount> {
-    let path = path.canonicalize().ok()?;
-    let table = fs::read("/proc/self/mountinfo").ok()?;
+/// The mount with the longest point that begins a path, the last of equals, for later mounts hide
+/// earlier.
+fn mount_in(table: &[u8], path: &Path) -> Option<Mount> {
     let mounts = table.split(|&byte| byte == b'\n').filter_map(parse_mount);
     mounts
         .filter(|mount| path.starts_with(&mount.point))
         .max_by_key(|mount| mount.point.as_os_str().len())
 }
 
-/// Fields: 3 the device's numbers; 5 the point; after a lone dash the file system and its source.
+/// Fields: 3 the device's numbers; 5 the point; 6 its options; after a lone dash the file system, its
+/// source and its options.
 fn parse_mount(line: &[u8]) -> Option<Mount> {
     let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
     let dash = fields.iter().position(|field| *field == b"-")?;
     let (major, minor) = std::str::from_utf8(fields.get(2)?).ok()?.split_once(':')?;
+    let text = |at: usize| Some(OsStr::from_bytes(fields.get(at)?).to_string_lossy());
+    let (of_mount, of_file_system) = (text(5)?, text(dash + 3).unwrap_or_default());
+    let mut options: Vec<&str> = of_mount.split(',').collect();
+    for option in of_file_system.split(',') {
+        if !option.is_empty() && !options.contains(&option) {
+            options.push(option);
+        }
+    }
     Some(Mount {
         device: (major.parse().ok()?, minor.parse().ok()?),
         point: unescape(fields.get(4)?),
-        file_system: OsStr::from_bytes(fields.get(dash + 1)?).to_string_lossy().into_owned(),
+        file_system: text(dash + 1)?.into_owned(),
         source: unescape(fields.get(dash + 2)?),
+        options: options.join(","),
     })
 }
 
@@ -270,9 +291,19 @@ mod tests {
             point: "/mnt/with blank".into(),
             file_system: "ext3".into(),
             source: r"/dev/ro\ot".into(),
+            options: "rw,noatime,errors=continue".into(),
         };
         assert_eq!(mount, expected);
         assert_eq!(parse_mount(b"36 35"), None);
+    }
+
+    #[test]
+    fn the_longest_and_last_mount_point_wins() {
+        let table =
+            b"27 1 254:0 / / rw - ext4 /dev/vda rw\n29 27 0:44 /sub /tmp rw - btrfs /dev/sda rw\n\
+            30 27 0:45 / /tmp rw - tmpfs none rw\ngarbage\n";
+        let kind = |path: &str| mount_in(table, Path::new(path)).unwrap().file_system;
+        assert_eq!((kind("/etc"), kind("/tmp/a")), ("ext4".to_owned(), "tmpfs".to_owned()));
     }
 
     #[test]

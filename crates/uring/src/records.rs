@@ -1,5 +1,5 @@
-//! The record of a file: which file a number in the headers stands for, how long it is to its
-//! program, and what another process must know to finish its writing.
+//! The record of a file: which file a number in the headers stands for, its length for its program,
+//! and all that another process needs to finish its writing.
 //!
 //! A record is 64 words, 512 bytes, native byte order, at `records_offset + 512 * number` in the
 //! arena's memory:
@@ -20,8 +20,8 @@
 //! records check out here and have no mark.
 //!
 //! The check is stored last, with Release. A record is entered before the first frame of its file
-//! is published and left after the last is retired: what is said of a file does not change in
-//! between, but for its size and its cut. Whether the lease is still held is the kernel's to say.
+//! is published and left after the last is retired: only a file's size and cut change in between.
+//! Whether the lease is still held is the kernel's to say.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -92,7 +92,7 @@ const PATH_SHIFT: u32 = 32;
 const KNOWN: u64 = 0xffff | LEASED | DEVICE | WRITABLE | CREATED | 0xffff << PATH_SHIFT;
 
 impl RecordWords {
-    /// Replaces what was said before; whoever dies meanwhile leaves nothing.
+    /// Replaces the older record; a process that dies meanwhile leaves none.
     pub(crate) fn enter(&self, number: u32, record: &FileRecord) {
         assert_ne!(record.generation, 0, "a generation is never zero");
         self.leave();

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The guarantees. Memory outlives flight: buffers are named by frame, and the ring holds their
-//! arena, or lent, and the ring owns them; what is still in flight when the ring is dropped leaks
+//! arena, or lent, and the ring owns them; requests still in flight when the ring is dropped leak
 //! them. A completion that belongs to no request in flight ends nothing. A full completion queue
 //! loses nothing: the kernel keeps the rest, and [`Ring`] fetches it.
 //!
@@ -72,12 +72,12 @@ const WORKERS: u32 = TAGS as u32;
 /// much, there may be more.
 const TASK_WORK: usize = 20;
 
-/// What the kernel reads from the waker's eventfd goes here and is never looked at. One for all
-/// rings and for ever, so that no read can outlive it.
+/// Target of the kernel's reads of the waker's eventfd; never looked at. One for all rings and for
+/// ever, so that no read can outlive it.
 static UNREAD: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// Which thread this is, without counting a reference at every doorbell.
+    /// The current thread, without counting a reference at every doorbell.
     static HERE: ThreadId = thread::current().id();
 }
 
@@ -93,7 +93,8 @@ pub struct Ring {
     ledger: Ledger,
     fixed: Fixed,
     tables: Tables,
-    /// What the doorbell does itself, because the kernel cannot do it through the ring.
+    /// Operations that the doorbell does itself, because the kernel cannot do them through the
+    /// ring.
     synchronous: Vec<(Ticket, Synchronous)>,
     /// Completions taken off the completion queue before they were reaped, or made here.
     arrived: VecDeque<Completion>,
@@ -102,7 +103,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A ring for so many requests staged at once (rounded up to a power of two), with the best
+    /// A ring for `entries` requests staged at once (rounded up to a power of two), with the best
     /// this kernel has. Files are registered with the kernel, the arena is not; [`Ring::set_fixed`]
     /// changes either.
     ///
@@ -145,7 +146,7 @@ impl Ring {
         self.offers().to_string()
     }
 
-    /// What this ring asked for, and what of it is there.
+    /// Returns the features this ring asked for, and which of them it has.
     #[must_use]
     pub fn offers(&self) -> Offers {
         let mut offers = self.setup.offers();
@@ -160,15 +161,15 @@ impl Ring {
         Offers(offers)
     }
 
-    /// What is registered with the kernel beforehand, where it grants it.
+    /// Returns the registrations that were asked for.
     #[must_use]
     pub fn fixed(&self) -> Fixed {
         self.fixed
     }
 
-    /// Changes what is registered, while nothing is in flight, on the ring's thread. Registering
-    /// the arena blocks while all of its pages are taken and pinned. What the kernel refuses is
-    /// gone without; [`Ring::describe`] says so.
+    /// Changes the registrations, while nothing is in flight, on the ring's thread. Registering the
+    /// arena blocks while all of its pages are taken and pinned. The ring works without refused
+    /// ones; [`Ring::describe`] says so.
     pub fn set_fixed(&mut self, fixed: Fixed) {
         assert_eq!(
             self.in_flight(),
@@ -212,7 +213,7 @@ impl Ring {
         set.is_ok()
     }
 
-    /// What wakes a doorbell that waits, from any thread.
+    /// Returns the waker of a waiting doorbell, for any thread.
     #[must_use]
     pub fn waker(&self) -> Waker {
         self.waker.clone()
@@ -322,8 +323,7 @@ impl Ring {
                 Err(libc::EAGAIN) => {
                     self.collect();
                     if !self.arrived.is_empty() {
-                        // What has ended gave memory back; what is staged goes with the next
-                        // doorbell.
+                        // Ended requests gave memory back; staged ones go with the next doorbell.
                         return Ok(());
                     }
                     thread::sleep(Duration::from_millis(1));

@@ -18,13 +18,11 @@ use crate::header::FrameState;
 const COPY_BYTES: usize = 256 << 10;
 
 impl Arena {
-    /// Writes to an empty file what [`Arena::of_image`] takes, and syncs it: everything that is
-    /// said of frames and files, and the frames that are not written yet. What is not needed is a
-    /// hole.
+    /// Writes an image for [`Arena::of_image`] to an empty file, and syncs it: all records of
+    /// frames and files, and the unwritten frames. The rest is a hole.
     ///
     /// # Errors
-    /// What the kernel said, such as a full file system; `Unsupported` where the arena is not
-    /// shared.
+    /// The kernel's error, such as a full file system; `Unsupported` if the arena is not shared.
     pub fn save_to(&self, file: &File) -> io::Result<()> {
         let memory = self.memfd().ok_or(io::ErrorKind::Unsupported)?;
         let memory = File::from(memory.try_clone_to_owned()?);
@@ -43,7 +41,7 @@ impl Arena {
     }
 }
 
-/// What is there of a range.
+/// Copies the data of a range.
 fn copy(from: &File, to: &File, range: Range<u64>) -> io::Result<()> {
     let mut bytes = vec![0; COPY_BYTES];
     let mut at = range.start;

@@ -55,7 +55,7 @@ pub(crate) enum Level {
     Cooperative,
     /// A bad request does not hold up those behind it.
     SubmitAll,
-    /// What 5.15 has.
+    /// Linux 5.15.
     Plain,
 }
 
@@ -69,7 +69,7 @@ impl Level {
         Level::Plain,
     ];
 
-    /// What this level has and the next one down has not.
+    /// Feature that this level adds.
     fn brings(self) -> Option<Feature> {
         match self {
             Level::NoArray => Some(Feature::NoIndexArray),
@@ -115,7 +115,7 @@ pub struct Setup {
     pub(crate) has: Has,
 }
 
-/// What the kernel can do through a ring, beside its level.
+/// Abilities of the kernel's ring, besides its level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Has {
     /// The length of a file can be set.
@@ -177,8 +177,7 @@ impl Setup {
             }
         }
         let vectored = [opcode::ReadvFixed::CODE, opcode::WritevFixed::CODE];
-        // The probe tells of commands, but not of which; a backported one is not worth a try on a
-        // device.
+        // The probe reports commands as a whole; a backported one is not worth a try on a device.
         let commands = kernel_version() >= Feature::DiscardCommand.since();
         let has = Has {
             set_length: probe.is_supported(opcode::Ftruncate::CODE),
@@ -237,7 +236,7 @@ impl fmt::Debug for Setup {
 pub(crate) fn has_hybrid_polling() -> bool {
     const SETUP_IOPOLL: u32 = 1;
     const SETUP_HYBRID_IOPOLL: u32 = 1 << 17;
-    // The parameters are 120 bytes, of which the third word is the flags; the kernel fills in the
+    // The parameters are 120 bytes, and the third word holds the flags; the kernel fills in the
     // rest.
     let mut parameters = [0u32; 30];
     parameters[2] = SETUP_IOPOLL | SETUP_HYBRID_IOPOLL;

@@ -1,5 +1,5 @@
-//! A tag's slot in the ring: what is in flight under it, and the memory the kernel reads the
-//! request's shape from.
+//! A tag's slot in the ring: the request in flight under it, and the memory that describes the
+//! request to the kernel.
 //!
 //! The number the kernel carries with a request names the tag *and* the slot's generation, which
 //! grows with each use. A completion of another generation belongs to nobody and ends nothing: no
@@ -10,7 +10,7 @@ use forebay_block::{Operation, Tag, Target};
 use crate::lent::Lent;
 use crate::vectors::Shape;
 
-/// What the kernel carries with a request and hands back with its completion.
+/// The number that the kernel carries with a request and returns with its completion.
 ///
 /// ```text
 /// bits 0..16 tag, bits 16..48 generation, bits 48..64 kind (1 a request, 2 the wake)
@@ -51,7 +51,7 @@ impl Ticket {
     }
 }
 
-/// What is in flight.
+/// A request in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flight {
     pub(crate) target: Target,

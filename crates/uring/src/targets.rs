@@ -1,5 +1,5 @@
-//! Files by their targets' numbers, and what is in flight on each: the same for the ring and for
-//! the thread pool.
+//! Files by their targets' numbers, and their requests in flight: the same for the ring and for the
+//! thread pool.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use forebay_block::{Operation, Target};
 
 use crate::file::OpenFile;
 
-/// A table of files, each with the name by which a backend knows it.
+/// Files, each with the backend's name for it.
 #[derive(Debug)]
 pub(crate) struct Targets<Name>(Vec<Option<Attached<Name>>>);
 
@@ -47,7 +47,7 @@ impl<Name> Targets<Name> {
     }
 
     pub(crate) fn detach(&mut self, target: Target) -> Attached<Name> {
-        // Asked before it is taken out: what is in flight names its descriptor.
+        // Checked before it is removed: requests in flight name its descriptor.
         assert_eq!(self.attached(target).in_flight, 0, "{target:?} has requests in flight");
         self.0[target.0 as usize].take().expect("looked at above")
     }

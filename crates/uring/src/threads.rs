@@ -13,10 +13,9 @@
 //! sleeps too.
 //!
 //! The guarantees. Completions come in the order the calls returned. Memory outlives flight: each
-//! thread holds the arena, and the file and the vectors of what it does, so nothing is freed under
-//! a call that does not return. A dropped pool waits a second for what it was given; after that
-//! what no thread has begun is not done, and a thread inside a call is left to itself with all it
-//! holds.
+//! thread holds the arena, and the file and the vectors of its call, so nothing is freed under a
+//! call that does not return. A dropped pool waits a second for its requests; after that those not
+//! begun are dropped, and a thread inside a call keeps all it holds.
 //!
 //! The price against the ring: a wake, two switches and a system call for each request, and no more
 //! requests at a device than it may have threads ([`WORKERS`]).
@@ -64,7 +63,7 @@ const _: () =
     assert!(WORKERS >= 8, "four large writes in flight must leave threads for syncs and reads");
 const _: () = assert!(WORKERS <= TAGS, "a thread without a tag has nothing to do");
 
-/// How long a dropped pool waits for what is in flight.
+/// How long a dropped pool waits for requests in flight.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// Device over real files that makes blocking system calls on a pool of threads.
@@ -92,7 +91,7 @@ pub struct Threads {
 /// A tag's place.
 #[derive(Debug, Default)]
 struct Slot {
-    /// What is in flight under the tag.
+    /// Request in flight under the tag.
     flight: Option<(Target, Operation)>,
     /// Where its bytes are; away with the job while it is done.
     shape: Shape,
@@ -231,7 +230,7 @@ impl Threads {
         loop {
             let seen = self.collect();
             let here = self.arrived.len();
-            // What will never come is not waited for.
+            // No wait for completions that cannot come.
             let all_here = here > 0 && self.in_flight == 0;
             if here >= plan.want || all_here {
                 return;
@@ -261,12 +260,12 @@ impl Threads {
         }
     }
 
-    /// Sleeps until so many more have ended, until the deadline, or until somebody wakes; perhaps
-    /// not so long.
+    /// Sleeps until `missing` more have ended, until the deadline, or until somebody wakes it;
+    /// perhaps shorter.
     fn sleep(&mut self, missing: usize, deadline: Option<Instant>) -> Rung {
         self.pool.bell.expect(missing);
         let before = self.arrived.len();
-        // What ended before it could be counted rings no bell.
+        // Requests that ended before they were counted ring no bell.
         let seen = self.collect();
         let rung = if self.arrived.len() > before || seen == Seen::NotYet {
             Rung::ByTheWay
@@ -289,7 +288,7 @@ impl Threads {
     }
 }
 
-/// What a doorbell waits for.
+/// The wait of a doorbell.
 struct Plan {
     /// So many ends.
     want: usize,
@@ -361,7 +360,7 @@ impl Drop for Threads {
     fn drop(&mut self) {
         let workers = mem::take(&mut self.workers);
         if !self.home.is_here() {
-            // A forked child has none of the threads; what is in flight is its parent's.
+            // A forked child has none of the threads; requests in flight are its parent's.
             mem::forget(workers);
             return;
         }

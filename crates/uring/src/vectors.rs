@@ -40,9 +40,9 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Describes a request's segments to the kernel. Neighbours in memory become one entry. What
-    /// does not fit the kernel's bound of 1024 entries is left out, so the request ends short and
-    /// its rest comes as another.
+    /// Describes a request's segments to the kernel. Neighbours in memory become one entry. Entries
+    /// beyond the kernel's bound of 1024 are left out, so the request ends short and its rest comes
+    /// as another.
     pub(crate) fn describe(&mut self, arena: &Arena, lent: &mut Lent, request: &Bio) {
         let sum: u64 = request.segments.iter().map(|segment| u64::from(segment.length())).sum();
         assert_eq!(sum, request.length, "the segments are the request's length");

@@ -13,10 +13,10 @@
 //!     +--------------------------------------------------------+
 //! ```
 //!
-//! The guarantee: what was pushed before `wake` is seen by the ring's thread when it looks after
-//! its next doorbell that may wait, for every change of the state is one read-modify-write. The
-//! rule for the ring's owner: look at the queues after every doorbell, never only before. A late
-//! write may wake it once for nothing.
+//! The guarantee: items pushed before `wake` are seen by the ring's thread when it looks after its
+//! next doorbell that may wait, for every change of the state is one read-modify-write. The rule
+//! for the ring's owner: look at the queues after every doorbell, never only before. A late write
+//! may wake it once for nothing.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -51,7 +51,7 @@ impl Waker {
 
     /// Makes the doorbell that waits now, or the next one that would wait, return.
     pub fn wake(&self) {
-        // Release: what was pushed before is seen after. Acquire: pairs with `fall_asleep`.
+        // Release: earlier pushes are seen after. Acquire: pairs with `fall_asleep`.
         if self.0.state.swap(RUNG, Ordering::AcqRel) == ASLEEP {
             // Fails only when 2^64 - 1 wakes are unread, and then the bell is ringing.
             let _ = rustix::io::retry_on_intr(|| {

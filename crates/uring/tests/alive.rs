@@ -1,4 +1,4 @@
-//! That another process is told when the rings of a killed one are gone, and not before.
+//! Another process learns when the rings of a killed one are gone, and not before.
 
 mod support;
 
@@ -21,24 +21,23 @@ use support::{FILE, PAGE_BYTES, directory, frames, moving};
 use tempfile::TempDir;
 
 const SOON: Option<Duration> = Some(Duration::from_secs(20));
-/// Long enough to be told what is told too early.
+/// Long enough to notice an early report.
 const A_WHILE: Option<Duration> = Some(Duration::from_millis(300));
 
 const CHILD: &str = "child_with_a_request_in_flight";
 
-/// A child that has told that its request is in flight.
+/// A child whose request is in flight.
 struct Started {
     child: Child,
     process: Process,
     gone: Gone,
-    /// What else it told.
+    /// Its other words.
     told: String,
     _channel: Channel,
 }
 
 impl Started {
-    /// What the child is to do: which backend, whether files are registered, and what is read or
-    /// written.
+    /// Command of the child: backend, registered files or not, and the file to read or write.
     fn new(backend: &str, operation: &str, path: &Path) -> Self {
         let (channel, theirs) = Channel::pair().unwrap();
         let child = start_child(CHILD, theirs.into());
@@ -172,7 +171,7 @@ struct SlowDisk {
 }
 
 impl SlowDisk {
-    /// `None`, with the reason said, where that is not possible.
+    /// `None`, with the reason printed, if that is not possible.
     fn new(test: &str) -> Option<Self> {
         if !is_root() {
             skip(test, "only root can mount");

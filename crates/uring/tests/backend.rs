@@ -1,4 +1,4 @@
-//! What the ring and the thread pool must both do: each test runs on both.
+//! Requirements of the ring and the thread pool: each test runs on both.
 
 mod support;
 
@@ -97,7 +97,7 @@ impl Bench {
         done[0].result.map_err(|error| error.0)
     }
 
-    /// What is in the file, as any other program sees it.
+    /// Content of the file, as other programs see it.
     fn content(&self) -> Vec<u8> {
         std::fs::read(&self.path).unwrap()
     }
@@ -243,7 +243,7 @@ fn zeroes_and_discards_are_done_or_refused(choice: Choice) {
         Err(error) => assert_eq!(error, libc::EOPNOTSUPP),
         Ok(moved) => assert_eq!(moved, 0),
     }
-    // What was discarded may read as anything; the size stays, and what is beside it.
+    // Discarded bytes may read as anything; the size and the neighbours stay.
     let content = bench.content();
     assert_eq!(content.len(), expected.len());
     assert!(content[..8192] == expected[..8192]);
@@ -524,7 +524,7 @@ fn contract_15_a_batch_is_waited_for_and_a_wake_ends_the_wait() {
     backend.reap(&mut done);
     assert!(start.elapsed() >= Duration::from_millis(40));
     assert_eq!(done.len(), 3);
-    // Nothing comes: somebody wakes it, whatever it waits for.
+    // Nothing completes: a wake ends any wait.
     let waker = backend.waker();
     let other = thread::spawn(move || waker.wake());
     backend.doorbell(Wait::Batch { want: 2, within: long, limit: None }).unwrap();

@@ -244,7 +244,7 @@ fn contract_16_an_image_cut_short_under_requests_ends_them_all() {
         let failed = done.iter().filter(|done| done.result.is_err()).count();
         println!("{operation:?}: {failed} of 400 failed");
         assert!(sorted(done.iter().map(|done| done.tag)).into_iter().eq(0..400), "each once");
-        // Once the device knows, what is beyond its end is told as such.
+        // Once the device knows, a request beyond its end is reported as such.
         image.set_len(0).unwrap();
         bench.device.take_size();
         assert_eq!(bench.ask(&moving(Operation::Read, 0, &[frames(0, PAGE_BYTES)])), Ok(0));
@@ -272,8 +272,7 @@ fn contract_16_a_device_detached_under_requests_ends_them_all() {
     }
 }
 
-/// A file system in memory that is full: what the device cannot store fails, and what it can does
-/// not.
+/// A full file system in memory: writes that the device cannot store fail, and others do not.
 #[test]
 fn contract_16_a_device_that_cannot_store_says_so() {
     let Some(full) = Full::mount("full") else { return };

@@ -183,7 +183,7 @@ fn a_file_that_came_from_elsewhere_is_what_it_was_there() {
     assert_eq!(file.direct() == &Direct::Yes, opened.direct() == &Direct::Yes);
     assert_eq!(file.try_ofd_lock().unwrap(), Lock::Taken);
     assert_eq!(opened.try_ofd_lock().unwrap(), Lock::Taken, "the lock is the open file's");
-    // Whoever drops it in order gives the lock up, for all.
+    // An ordinary drop gives up the lock, for all.
     drop(opened);
     assert_eq!(file.try_ofd_lock().unwrap(), Lock::Taken);
     assert_eq!(create(&path).file.try_ofd_lock().unwrap(), Lock::HeldElsewhere);

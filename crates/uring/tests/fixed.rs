@@ -34,7 +34,7 @@ fn the_descriptor_is_switched_as_before() {
         if rustix::io::pwrite(&*bench.file, &bench.bytes(Frame(0))[..length as usize], 0).is_ok() {
             return println!("skipped: direct writes of this file system need no alignment");
         }
-        // Whether the flag counts shows in what it refuses.
+        // Refusals show whether the flag counts.
         for _ in 0..3 {
             assert_eq!(bench.ask(&odd(Operation::Write)), Err(libc::EINVAL), "{fixed:?}");
             assert_eq!(

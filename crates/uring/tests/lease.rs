@@ -267,7 +267,7 @@ fn contract_6_who_waits_for_a_lease_that_nobody_hears_of_is_let_in() {
     let path = directory.path().join("file");
     let (first_watch, first) = watch();
     let file = create(&path).file;
-    // Nothing happens where there is none.
+    // Nothing happens without a lease.
     file.give_up_lease();
     if !leased(&file, &first_watch, 1) {
         return;

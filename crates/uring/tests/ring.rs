@@ -1,5 +1,5 @@
-//! What the ring does and the thread pool need not: its queues, and when it switches a descriptor.
-//! All else that it must do is in `backend.rs`.
+//! Behaviour of the ring alone: its queues, and when it switches a descriptor. The rest is in
+//! `backend.rs`.
 
 mod support;
 

@@ -6,7 +6,7 @@
 mod order;
 mod writeback;
 
-use forebay_lab::nearest::nearest;
+use forebay_lab::nearest::meant_or_all;
 use forebay_sim::setting::{Refusal, Setting};
 use serde_json::{Value, json};
 
@@ -72,7 +72,7 @@ pub(crate) fn find(name: &str) -> Result<&'static Simulation, Failure> {
     static ALL: [Simulation; SIMULATIONS.len()] = SIMULATIONS;
     ALL.iter().find(|simulation| simulation.name == name).ok_or_else(|| {
         let names: Vec<&str> = SIMULATIONS.iter().map(|simulation| simulation.name).collect();
-        Failure::usage(format!("{name}: no such simulation{}", meant(name, &names)))
+        Failure::usage(format!("{name}: no such simulation{}", meant_or_all(name, &names)))
     })
 }
 
@@ -118,21 +118,13 @@ fn as_set<M>(table: &[Setting<M>], model: &M) -> Value {
 fn refused(key: &str, value: &str, refusal: &Refusal) -> Failure {
     Failure::usage(match refusal {
         Refusal::Setting(known) => {
-            format!("--set {key}={value}: no such setting{}", meant(key, known))
+            format!("--set {key}={value}: no such setting{}", meant_or_all(key, known))
         }
         Refusal::Word(known) => {
-            format!("--set {key}={value}: no such {key}{}", meant(value, known))
+            format!("--set {key}={value}: no such {key}{}", meant_or_all(value, known))
         }
         Refusal::Value(allowed) => format!("--set {key}={value}: not possible (give {allowed})"),
     })
-}
-
-/// What was probably meant, or all there is.
-fn meant(wrong: &str, known: &[&str]) -> String {
-    match nearest(wrong, known.iter().copied()) {
-        Some(near) => format!("; did you mean {near}?"),
-        None => format!(" (there are: {})", known.join(", ")),
-    }
 }
 
 impl std::fmt::Debug for Simulation {

@@ -78,6 +78,7 @@ impl ErrorKind {
             io::ErrorKind::NotFound => Self::NotFound,
             io::ErrorKind::AlreadyExists => Self::AlreadyExists,
             io::ErrorKind::PermissionDenied => Self::PermissionDenied,
+            _ if is_full(error) => Self::NoSpace,
             _ => Self::Open,
         }
     }

@@ -16,12 +16,10 @@ use crate::through::CopyWay;
 /// The path of a device until a cell has its place.
 pub const DEVICE_TO_COME: &str = "<device>";
 
-/// Where and how a planned cell runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     /// Its directory is called so.
     pub name: &'a str,
-    /// Where directories are made.
     pub scratch: &'a Scratch,
     /// For offsets and data; the same in every arm of a round.
     pub seed: u64,
@@ -86,8 +84,6 @@ impl Cell {
         Ok(placed)
     }
 
-    /// Where its files are.
-    #[must_use]
     pub fn directory(&self) -> &Path {
         match self {
             Cell::Jobs(cell) => &cell.directory,
@@ -100,7 +96,6 @@ impl Cell {
     }
 
     /// Whether it goes to the disk that the directory is on.
-    #[must_use]
     pub fn on_disk(&self) -> bool {
         match self {
             Cell::Jobs(_) | Cell::Fio(_) | Cell::Program(_) => true,
@@ -120,26 +115,22 @@ impl Cell {
     }
 
     /// Whether it reads existing files or devices, wherever they are.
-    #[must_use]
     pub fn works_outside(&self) -> bool {
         self.workload().and_then(outside).is_some()
     }
 
     /// Whether it writes to a block device.
-    #[must_use]
     pub fn wants_device(&self) -> bool {
         matches!(self, Cell::Jobs(cell) if cell.wants_device())
     }
 
     /// Bytes of a device it needs, if it works on one.
-    #[must_use]
     pub fn device_bytes(&self) -> Option<u64> {
         self.workload().filter(|_| self.wants_device()).map(Workload::file_bytes)
     }
 
     /// Bytes of data it writes, if that number is fixed. Files that are filled before are not
     /// counted.
-    #[must_use]
     pub fn written_bytes(&self) -> u64 {
         match self {
             Cell::Program(cell) => cell.load.written_bytes(),
@@ -148,7 +139,6 @@ impl Cell {
     }
 
     /// Whether it writes as much as it can in a time.
-    #[must_use]
     pub fn writes_for_a_time(&self) -> bool {
         match self {
             Cell::Program(cell) => cell.load.writes_for_a_time(),
@@ -161,19 +151,16 @@ impl Cell {
 
     /// Bytes it brings to the disk, if that number is fixed: files that are filled before, and
     /// writes.
-    #[must_use]
     pub fn fixed_bytes(&self) -> u64 {
         self.laid_out_bytes().saturating_add(self.written_bytes())
     }
 
     /// Bytes of files that are filled before the clock starts.
-    #[must_use]
     pub fn laid_out_bytes(&self) -> u64 {
         self.workload().map_or(0, Workload::laid_out_bytes)
     }
 
     /// Bytes of memory for data of a bounded arm, if it has a budget.
-    #[must_use]
     pub fn budget_bytes(&self) -> Option<u64> {
         match self {
             Cell::Jobs(cell) => Some(cell.budget_bytes),
@@ -183,7 +170,6 @@ impl Cell {
     }
 
     /// Seconds until it begins no more operations, if it runs for a time.
-    #[must_use]
     pub fn seconds(&self) -> Option<f64> {
         match self {
             Cell::Jobs(_) | Cell::Fio(_) => self.workload()?.seconds(),

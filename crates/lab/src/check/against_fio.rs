@@ -1,13 +1,13 @@
 //! Our load generator against fio: the kernel's own paths, the same file, the same shapes, and both
-//! twice in each round, from which the noise of each is told.
+//! twice in each round, which gives the noise of each.
 //!
 //! ```text
 //! round 1: lab fio lab-again fio-again     round 2: fio lab fio-again lab-again     ...
 //! ```
 //!
-//! Latencies are compared where they mean the same. Ours is from before an operation is handed over
-//! until its end was seen. For a single call that is what fio calls `clat`; over a ring that begins
-//! only when the submitting call has returned, and what includes it is fio's `lat`.
+//! Only latencies of the same meaning are compared. Ours is from before an operation is handed over
+//! until its end was seen. For a single call that is what fio calls `clat`; over a ring `clat`
+//! begins only when the submitting call has returned, and fio's `lat` includes that call.
 //!
 //! Uncached buffering (`RWF_DONTCACHE`) is not among the shapes: fio 3.17 to 3.37 send another flag
 //! for `uncached`, which has become `RWF_ATOMIC`.
@@ -30,20 +30,17 @@ use forebay_block::random::Random;
 /// The arms, in the order of an even round.
 pub const FIO_ARMS: [&str; 4] = ["lab", "fio", "lab-again", "fio-again"];
 
-/// What is compared.
 const METRICS: [&str; 3] = ["iops", "latency_p50_us", "latency_p99_us"];
 
-/// So far apart they agree, whatever the noise.
+/// Share by which figures may differ and still agree.
 const AGREE_WITHIN: f64 = 0.05;
 
 /// Whether both say the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mark {
-    /// Within 5 %.
     Agree,
     /// Further apart, and no further than one of them is from itself.
     WithinNoise,
-    /// Neither.
     Apart,
 }
 
@@ -54,34 +51,27 @@ pub struct Agreement {
     pub comparison: Comparison,
     /// Ours, the mean over all rounds.
     pub lab: f64,
-    /// fio's.
     pub fio: f64,
     /// The larger of both noise floors; nothing where there is but one round.
     pub floor: f64,
-    /// What that means.
     pub mark: Mark,
 }
 
-/// What came out.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Fio {
-    /// Its version.
     pub version: String,
     /// Every metric of every shape.
     pub agreements: Vec<Agreement>,
-    /// Every round of every arm.
     pub rows: Vec<Row>,
 }
 
 impl Fio {
-    /// Figures with that mark.
-    #[must_use]
     pub fn marked(&self, mark: Mark) -> usize {
         self.agreements.iter().filter(|one| one.mark == mark).count()
     }
 }
 
-/// Runs both, and compares. What it is at goes to `tell`.
+/// Runs both generators and compares them. Reports each step to `tell`.
 pub fn against_fio(
     ground: &Ground<'_>,
     runner: &mut dyn CellRunner,
@@ -116,7 +106,7 @@ fn arms(shape: &Shape) -> [Measured; 4] {
     FIO_ARMS.map(|arm| Measured { job: shape.name(), arm: arm.to_owned(), rounds: Vec::new() })
 }
 
-/// Which arms follow each other in a round: neighbours are compared, and change places from round
+/// Returns the order of the arms in a round. Neighbours are compared, and change places from round
 /// to round.
 fn places(round: u32) -> [usize; 4] {
     if round.is_multiple_of(2) { [0, 1, 2, 3] } else { [1, 0, 3, 2] }
@@ -185,7 +175,7 @@ impl Check<'_, '_> {
     }
 }
 
-/// With every metric, or not at all: what cannot be compared does not agree.
+/// Returns the result only if it has every metric.
 fn whole(result: CellResult, shape: &Shape, whose: &str) -> Result<CellResult, CheckError> {
     let missing = METRICS
         .iter()
@@ -244,7 +234,6 @@ fn agreement(arms: &[Measured], metric: &str, seed: u64) -> Option<Agreement> {
 mod tests {
     use super::*;
 
-    /// What each arm measured in each round; the same of every metric.
     fn measured(values: [&[f64]; 4]) -> Vec<Measured> {
         let cell = |value: &f64| CellResult {
             metrics: METRICS.map(|metric| (metric.to_owned(), *value)).into(),

@@ -1,9 +1,9 @@
-//! Verdicts where the answer is known: comparisons of a thing with itself on the real file, of
-//! which hardly any may be shown, and of two devices 5 % apart, which must be found.
+//! Verdicts where the answer is known: comparisons of a thing with itself on the real file, where
+//! hardly any difference may be shown, and of two devices 5 % apart, where it must be found.
 //!
 //! The device that is known to be slower is the modelled one whose doorbell costs, in real time: it
-//! costs by spinning, so what is planted is 5 % of the processor's own time, below whatever noise
-//! the machine adds.
+//! spins, so the planted difference is 5 % of the processor's own time, below the noise that the
+//! machine adds.
 
 use std::path::Path;
 
@@ -19,16 +19,13 @@ use crate::statistics::Verdict;
 use crate::through::{Poll, RequestCell, Way};
 use forebay_block::random::Random;
 
-/// Comparisons of a thing with itself.
 const SAME: u32 = 20;
 
-/// Of these so many may be shown.
+/// Comparisons of a thing with itself that may show a difference.
 pub const MOST_FALSE: usize = 3;
 
-/// Comparisons of two devices.
 const PLANTED: u32 = 3;
 
-/// Rounds within which the slower one has to be found.
 const PLANTED_ROUNDS: u32 = 10;
 
 /// Nanoseconds a doorbell costs, and costs with 5 % more.
@@ -37,7 +34,7 @@ const DOORBELLS: [u64; 2] = [20_000, 21_000];
 /// How long a cell takes at full scale, in seconds: they are tiny.
 const SECONDS: f64 = 0.1;
 
-/// What the comparisons of a thing with itself are of.
+/// Loads of the comparisons of a thing with itself.
 const LOADS: [(Way, Operation, u32); 5] = [
     (Way::Uring, Operation::Read, 1),
     (Way::Uring, Operation::Read, 32),
@@ -46,55 +43,44 @@ const LOADS: [(Way, Operation, u32); 5] = [
     (Way::Uring, Operation::Write, 32),
 ];
 
-/// One comparison.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Said {
-    /// What was compared.
     pub title: String,
-    /// What was said of it.
     pub comparison: Comparison,
 }
 
 impl Said {
-    /// Whether a difference was shown.
-    #[must_use]
     pub fn is_shown(&self) -> bool {
         self.comparison.verdict != Verdict::NotShown
     }
 }
 
-/// What came out.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Itself {
-    /// Comparisons of a thing with itself.
     pub same: Vec<Said>,
     /// Comparisons of a device with one that is 5 % slower.
     pub planted: Vec<Said>,
-    /// Every round of every arm.
     pub rows: Vec<Row>,
 }
 
 impl Itself {
     /// Comparisons of a thing with itself that were shown.
-    #[must_use]
     pub fn false_verdicts(&self) -> usize {
         self.same.iter().filter(|said| said.is_shown()).count()
     }
 
-    /// Comparisons of two devices in which the slower one was found.
-    #[must_use]
+    /// Number of comparisons of two devices that found the slower one.
     pub fn found(&self) -> usize {
         self.planted.iter().filter(|said| said.comparison.verdict == Verdict::Worse).count()
     }
 
     /// Whether the verdicts may be believed.
-    #[must_use]
     pub fn holds(&self) -> bool {
         self.false_verdicts() <= MOST_FALSE && self.found() == self.planted.len()
     }
 }
 
-/// Runs the comparisons. What it is at goes to `tell`.
+/// Runs the comparisons. Reports each step to `tell`.
 pub fn against_itself(
     ground: &Ground<'_>,
     runner: &mut dyn CellRunner,
@@ -139,7 +125,7 @@ struct Trial {
 }
 
 impl Trial {
-    /// What was said of the arm; none where nothing ended in the time given.
+    /// Returns the verdict on the arm; none if no request ended in the time given.
     fn run(
         &self,
         ground: &Ground<'_>,
@@ -207,7 +193,8 @@ mod tests {
     use crate::compare::trial::METRIC;
     use crate::scratch::{Scratch, Stop};
 
-    /// On a machine that is told: every file as fast as the other, a doorbell's device by its cost.
+    /// A fixed machine: every file is as fast as the other, and a doorbell's device is as fast as
+    /// its cost allows.
     fn on(mut speed: impl FnMut(&RequestSpec) -> f64) -> Itself {
         let parent = tempfile::tempdir().unwrap();
         let scratch = Scratch::new_in(parent.path()).unwrap();

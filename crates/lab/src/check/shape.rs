@@ -1,17 +1,17 @@
 //! The loads that both generators are asked for, as a job of ours and as options of fio.
 //!
 //! Both do the same to the same file. Past the page cache: anywhere in it, for a time. Through it:
-//! each block once, in an order of its own, from a file of which nothing is cached, with an `fsync`
-//! at the end where it is written; so what is compared is work on the device, and not how fast a
-//! copy that is there already can be copied once more. At depth one single calls, `psync`; above it
-//! a ring, which is handed all that is free and waited at for one.
+//! each block once, in an order of its own, from a file without cached pages, with an `fsync` at
+//! the end if it is written. So work on the device is compared, not a copy out of the cache. At
+//! depth one single calls, `psync`; above it a ring, which is handed all that is free and waited at
+//! for one.
 
 use std::path::{Path, PathBuf};
 
 use crate::fio_program::filename;
 use crate::job::{
     Access, Amount, BlockSize, Blocks, Caching, Devices, Direction, Fallocate, FinalSync, IoEngine,
-    Job, Order, Overwrite, RandomMap, TimeBased, Workload,
+    Job, Order, RandomMap, Workload, YesNo,
 };
 use crate::request::{DATA_FILE, Operation};
 
@@ -24,7 +24,6 @@ const SECONDS: f64 = 1.0;
 /// A block that every length is a multiple of.
 const LARGE: u32 = 128 << 10;
 
-/// What all shapes have in common.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Load {
     /// Bytes of the file, a multiple of every block.
@@ -35,7 +34,6 @@ pub struct Load {
 
 impl Load {
     /// Of this share of the full sizes and times.
-    #[must_use]
     pub fn scaled(scale: f64) -> Self {
         let large = u64::from(LARGE);
         let file_bytes = (FILE_BYTES as f64 * scale) as u64 / large * large;
@@ -48,21 +46,16 @@ impl Load {
     }
 }
 
-/// One load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
     /// Through the page cache or past it.
     pub caching: Caching,
-    /// Reads or writes.
     pub operation: Operation,
-    /// Bytes of each.
     pub block_bytes: u32,
-    /// Operations in flight.
     pub depth: u32,
 }
 
 /// All of them, in the order of the table.
-#[must_use]
 pub fn shapes() -> Vec<Shape> {
     let mut shapes = Vec::new();
     for caching in [Caching::Direct, Caching::Buffered] {
@@ -79,7 +72,6 @@ pub fn shapes() -> Vec<Shape> {
 
 impl Shape {
     /// Its name, in files and tables.
-    #[must_use]
     pub fn name(&self) -> String {
         let caching = if self.is_direct() { "direct" } else { "buffered" };
         format!("{caching} {} {}k {}", self.direction(), self.block_bytes >> 10, self.depth)
@@ -98,8 +90,6 @@ impl Shape {
         self.depth > 1
     }
 
-    /// Whether it goes past the page cache.
-    #[must_use]
     pub fn is_direct(&self) -> bool {
         self.caching == Caching::Direct
     }
@@ -112,9 +102,9 @@ impl Shape {
             Operation::Write => Direction::Write,
         };
         let (random_map, time_based) = if self.is_direct() {
-            (RandomMap::WithReplacement, TimeBased::Yes)
+            (RandomMap::WithReplacement, YesNo::Yes)
         } else {
-            (RandomMap::EachOnce, TimeBased::No)
+            (RandomMap::EachOnce, YesNo::No)
         };
         let job = Job {
             name: "check".into(),
@@ -125,7 +115,7 @@ impl Shape {
             random_map,
             time_based,
             runtime_us: Some(load.runtime_us()),
-            overwrite: Overwrite::Yes,
+            overwrite: YesNo::Yes,
             fallocate: Fallocate::None,
             depth: self.depth,
             io_engine: if self.is_over_a_ring() { IoEngine::Ring } else { IoEngine::Calls },
@@ -207,7 +197,7 @@ mod tests {
             has(format!("--iodepth={}", job.depth));
             has(format!("--direct={}", u8::from(job.caching == Caching::Direct)));
             has(format!("--bs={}", job.blocks.read.max()));
-            has(format!("--time_based={}", u8::from(job.time_based == TimeBased::Yes)));
+            has(format!("--time_based={}", u8::from(job.time_based == YesNo::Yes)));
             has(format!(
                 "--norandommap={}",
                 u8::from(job.random_map == RandomMap::WithReplacement)

@@ -14,7 +14,6 @@ use super::Setting;
 /// Below the directory that cells share.
 const DIRECTORY: &str = "device";
 
-/// The device.
 #[derive(Debug)]
 pub(super) enum Device {
     /// The user's.
@@ -23,13 +22,11 @@ pub(super) enum Device {
     Loop(LoopDevice),
 }
 
-/// What came of looking for one.
 #[derive(Debug)]
 pub(super) enum Found {
     Device(Device),
-    /// There is none here: why.
+    /// No device, and the reason.
     None(String),
-    /// The user wants it to end.
     Stopped,
 }
 
@@ -42,7 +39,7 @@ impl Device {
     }
 }
 
-/// The user's, or one of so many bytes.
+/// Returns the user's device, or makes one of `bytes`.
 pub(super) fn find(setting: &Setting<'_>, bytes: u64) -> io::Result<Found> {
     if let Some(target) = setting.target {
         return Ok(Found::Device(Device::Given(target.to_owned())));

@@ -1,6 +1,6 @@
-//! What the rounds look like one after the other: whether all arms went up or down together, and
-//! which round of an arm stands apart from its others. Both are told and nothing is taken out:
-//! pairing by round takes away what is common, and a mean over what somebody has chosen is no mean.
+//! Trends and outliers: whether all arms went up or down together, and which round of an arm is far
+//! from its others. Both are reported and nothing is removed: pairing by round cancels a common
+//! trend, and a mean over chosen rounds is no mean.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,10 @@ use crate::statistics::median;
 
 use super::Measured;
 
-/// From so many rounds on a trend can be told from chance at all: five in order come by chance 1
-/// time in 60.
+/// Rounds that a trend needs: five in order come by chance 1 time in 60.
 const ROUNDS_FOR_A_TREND: usize = 5;
 
-/// A trend by chance this rare is told.
+/// A trend is reported if its chance is at most this.
 const RARE: f64 = 0.05;
 
 /// One smaller than this is nobody's trouble.
@@ -21,16 +20,15 @@ const SMALL: f64 = 0.05;
 /// So many deviations from the median, by the median deviation, is apart.
 const FAR: f64 = 3.5;
 
-/// And so much of the median at least.
+/// An outlier is at least this share of the median away.
 const APART: f64 = 0.1;
 
-/// Outliers of more arms are told together.
+/// Outliers of more arms than this get one common note.
 const TOLD_EACH: usize = 6;
 
 /// The median deviation of normal values is this share of their standard deviation.
 const OF_NORMAL: f64 = 0.6745;
 
-/// What of one metric is told.
 pub(super) fn notes(measured: &[Measured], metric: &str) -> Vec<String> {
     let mut jobs: BTreeMap<&str, Vec<(&str, Vec<f64>)>> = BTreeMap::new();
     for one in measured {
@@ -84,8 +82,8 @@ fn drift(job: &str, metric: &str, arms: &[(&str, Vec<f64>)]) -> Option<String> {
     ))
 }
 
-/// Chance of as many pairs in order, either way, if the order of the rounds meant nothing:
-/// Kendall's test, exact up to what is worth counting, by the normal distribution above.
+/// Chance of at least as many ordered pairs, either way, if the order of the rounds meant nothing.
+/// Kendall's test: exact for few rounds, by the normal distribution for many.
 fn trend_by_chance(values: &[f64]) -> f64 {
     const EXACT_UP_TO: usize = 20;
     let count = values.len();
@@ -109,7 +107,7 @@ fn trend_by_chance(values: &[f64]) -> f64 {
         .min(1.0)
 }
 
-/// How many orders of so many values have so many pairs that fall; index is the number of pairs.
+/// Number of orders of `count` values by their falling pairs, which are the index.
 fn inversions(count: usize) -> Vec<f64> {
     let mut ways = vec![1.0];
     for one in 2..=count {

@@ -1,17 +1,16 @@
 //! From cells to rows and comparisons.
 //!
-//! Each job is judged by itself. The base is an arm the suite names, or that of several which has
-//! the best mean: what a reader would otherwise use, at its best. That it is chosen after the fact
-//! can only hurt the arms it is set against, never help them. Beside every arm against the base
-//! stand the A/A pair, whose spread is the noise floor of each metric, and the pairs the suite asks
-//! for.
+//! Each job is judged by itself. The base is an arm the suite names, or the best of several by
+//! mean: the best alternative that a reader has. That it is chosen after the fact can only hurt the
+//! arms it is set against, never help them. Beside every arm against the base stand the A/A pair,
+//! whose spread is the noise floor of each metric, and the pairs the suite asks for.
 //!
-//! Where the base is the best of several, which one that is may differ by metric: what has the best
-//! rate may have a latency that another beats. So in each of [`BEST_BESIDES`] the arms stand
-//! against the best in that metric too.
+//! If the base is the best of several, it may differ by metric: the arm with the best rate may not
+//! have the best latency. So in each of [`BEST_BESIDES`] the arms stand against the best in that
+//! metric too.
 //!
-//! Of a metric that is a cost the difference is told too, in its own unit: "so many nanoseconds"
-//! adds up over arms where ratios do not.
+//! For a metric that is a cost the difference is reported too, in its own unit: nanoseconds add up
+//! over arms, ratios do not.
 
 use std::collections::BTreeMap;
 
@@ -24,18 +23,17 @@ use crate::suite::{Base, Pair};
 
 use super::Measured;
 
-/// What the rate of work on files is called.
+/// Metric of the rate of work on files.
 pub const THROUGHPUT: &str = "write_bytes_per_s";
 
-/// Metrics in which the best of several is chosen by itself, besides the one of the judging.
+/// Metrics with a best arm of their own, besides the metric of the judging.
 pub const BEST_BESIDES: [&str; 2] = ["latency_p50_us", "latency_p99_us"];
 
 /// How a part of a suite is judged.
 #[derive(Clone, Copy, Debug)]
 pub struct Judging<'a> {
-    /// What arms are compared with.
     pub base: &'a Base,
-    /// The metric by which the best is chosen, and of which the difference is told.
+    /// Metric that chooses the best arm, and whose difference is reported.
     pub metric: &'a str,
     /// The arm that runs twice.
     pub again: &'a str,
@@ -43,24 +41,20 @@ pub struct Judging<'a> {
     pub also: &'a [Pair],
 }
 
-/// What was measured, and what may be said of it.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Judged {
-    /// Every metric of every arm.
     pub rows: Vec<Row>,
-    /// Every metric of every pair.
     pub comparisons: Vec<Comparison>,
-    /// The metric of the judging of every pair with the base, where that is a cost.
+    /// Differences of every pair with the base in the metric of the judging, if that is a cost.
     pub differences: Vec<Difference>,
-    /// What the others were compared with, by job; a job without one is absent.
+    /// Base of each job that has one.
     pub bases: Vec<(String, String)>,
-    /// What they were compared with in [`BEST_BESIDES`], where the base is the best of several.
+    /// Bases in [`BEST_BESIDES`], if the base is the best of several.
     pub best: Vec<Best>,
 }
 
 impl Judged {
     /// The best of several in a job, by metric.
-    #[must_use]
     pub fn best_of(&self, job: &str) -> BTreeMap<String, String> {
         let of_job = self.best.iter().filter(|best| best.job == job);
         of_job.map(|best| (best.metric.to_owned(), best.arm.clone())).collect()
@@ -70,16 +64,12 @@ impl Judged {
 /// The best of several in one metric.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Best {
-    /// The job.
     pub job: String,
-    /// The metric.
     pub metric: &'static str,
-    /// The arm.
     pub arm: String,
 }
 
 /// Judges a comparison. The seed is that of the plan: intervals are repeatable.
-#[must_use]
 pub fn judge(measured: &[Measured], judging: Judging<'_>, seed: u64) -> Judged {
     let mut jobs: Vec<&str> = Vec::new();
     for one in measured {
@@ -126,9 +116,8 @@ pub fn judge(measured: &[Measured], judging: Judging<'_>, seed: u64) -> Judged {
     judged
 }
 
-/// The widest interval of the metric of a judging, of every arm to its base, as its upper end over
-/// its lower one less 1. None where there is none.
-#[must_use]
+/// Returns the widest interval of the metric, over every arm to its base, as upper end over lower
+/// end less 1.
 pub fn widest_interval(measured: &[Measured], judging: Judging<'_>, seed: u64) -> Option<f64> {
     let mut jobs: Vec<&str> = measured.iter().map(|one| one.job.as_str()).collect();
     jobs.dedup();
@@ -149,10 +138,9 @@ pub fn widest_interval(measured: &[Measured], judging: Judging<'_>, seed: u64) -
     jobs.into_iter().filter_map(of_job).reduce(f64::max)
 }
 
-/// Where the noise is told from.
+/// The A/A pair that gives the noise.
 #[derive(Clone, Copy, Debug)]
 pub struct Floor<'a> {
-    /// The job.
     pub job: &'a str,
     /// The arm that runs twice.
     pub again: &'a str,
@@ -187,7 +175,6 @@ fn variations(rows: &[Row]) -> Vec<Row> {
 }
 
 /// The noise floor of a metric, from the rows of the A/A pair.
-#[must_use]
 pub fn floor_of(rows: &[Row], floor: Floor<'_>, metric: &str) -> Option<f64> {
     let (arm, base) = paired(rows, floor.job, &floor.pair(), metric)?;
     noise_floor(Paired { arm: &arm, base: &base })
@@ -284,7 +271,7 @@ fn differ(
     })
 }
 
-/// The rounds that both arms have, and in which both are positive: nothing is a ratio to nothing.
+/// Values of both arms, without rounds that have no ratio.
 fn paired(rows: &[Row], job: &str, pair: &Pair, metric: &str) -> Option<(Vec<f64>, Vec<f64>)> {
     let (arm, base) = in_both(rows, job, pair, metric)?;
     let both = arm.into_iter().zip(base);

@@ -1,10 +1,9 @@
-//! What cells noted, each once, with the arms it is true of.
+//! Notes of cells, each once, with its arms.
 
 use crate::load::verified_bytes;
 
 use super::Measured;
 
-/// What all that was measured notes.
 pub(super) fn of_arms(measured: &[Measured]) -> Vec<String> {
     let mut all: Vec<&str> = Vec::new();
     let mut noted: Vec<(String, Vec<&str>)> = Vec::new();

@@ -1,14 +1,14 @@
-//! The rounds of a comparison on the disk as they end, so that one that was interrupted goes on
-//! where it was.
+//! The rounds of a comparison on the disk as they end, so that an interrupted comparison can
+//! resume.
 //!
 //! ```text
 //! { what is compared: seed, parts, on what }  one line
 //! { part 0, round 0: every cell }             one line for each round that ended, synced
 //! ```
 //!
-//! Goes on only what is the same in everything but its length: the same jobs, arms, sizes and seed,
-//! in the same place, by the same program on the same kernel. The order of every round comes from
-//! the seed, so it is the one that it would have been.
+//! Only the same comparison resumes: the same jobs, arms, sizes and seed, in the same place, by the
+//! same program on the same kernel. It may be longer or shorter. The order of every round comes
+//! from the seed, so it does not change.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -33,7 +33,6 @@ const FORMAT: u32 = 2;
 const LOCK_TRIES: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// What is compared.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Header {
     format: u32,
@@ -78,43 +77,22 @@ pub struct Record {
 /// One part of it, for a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct PartOfRecord<'a> {
-    /// The file.
     pub record: &'a RefCell<Record>,
-    /// Which part, from zero.
+    /// From zero.
     pub part: usize,
 }
 
-/// It cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// The file cannot be read or written.
     #[error("{path}: {source}", path = path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// It is something else.
+    File { path: PathBuf, source: io::Error },
     #[error("{path}: not a file of --resume; name a new file, or one that --resume wrote", path = path.display())]
-    Other {
-        /// Which.
-        path: PathBuf,
-    },
-    /// It is of another comparison.
+    Other { path: PathBuf },
     #[error("{path}: from another comparison: {what}; repeat the same command, or name a new file", path = path.display())]
-    Differs {
-        /// Which.
-        path: PathBuf,
-        /// In what.
-        what: String,
-    },
-    /// Another comparison has it.
+    Differs { path: PathBuf, what: String },
     #[error("{path}: another comparison is writing this file; wait until it ends", path = path.display())]
-    Busy {
-        /// Which.
-        path: PathBuf,
-    },
+    Busy { path: PathBuf },
 }
 
 impl Record {
@@ -134,10 +112,7 @@ impl Record {
         u64::from_str_radix(&header.seed, 16).map(Some).map_err(|_| other())
     }
 
-    /// The record of a comparison of these parts: begun, or gone on with where the file is there.
-    ///
-    /// # Errors
-    /// Why it cannot be.
+    /// Opens the record of a comparison of these parts, or begins it if there is no file.
     pub fn open(
         path: &Path,
         plans: &[&Plan],
@@ -191,8 +166,6 @@ impl Record {
         Ok(record)
     }
 
-    /// Rounds of all parts in it.
-    #[must_use]
     pub fn rounds(&self) -> usize {
         self.rounds.len()
     }
@@ -233,7 +206,6 @@ impl RoundRecord {
         Self { part, round, cells, left_out: Vec::new(), states: Vec::new(), order: Vec::new() }
     }
 
-    /// What an arm had in it.
     pub(super) fn result(&self, job: &str, arm: &str) -> Option<&CellResult> {
         self.cells.iter().find(|cell| cell.job == job && cell.arm == arm).map(|cell| &cell.result)
     }

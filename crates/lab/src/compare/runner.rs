@@ -1,9 +1,7 @@
-//! How a comparison has a cell run. Which process that is, and how it is ended, is the runner's
-//! business.
+//! How a comparison has a cell run. The runner chooses the process and how to end it.
 
 use crate::cell::{Cell, CellResult};
 
-/// Runs cells.
 pub trait CellRunner {
     /// Runs one to its end. Returns [`RunError::Interrupted`] soon after the user wanted it to end,
     /// with nothing left running that could write into the cell's directory.
@@ -13,18 +11,15 @@ pub trait CellRunner {
     fn next(&mut self, _turn: Named<'_>) {}
 }
 
-/// A cell by the names of what it is of.
+/// Names of a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Named<'a> {
-    /// The job.
     pub job: &'a str,
-    /// The arm.
     pub arm: &'a str,
     /// From zero; none for a cell that does not count.
     pub round: Option<u32>,
 }
 
-/// There is no result.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RunError {
     /// This kernel, file system or kind of file does not do what the arm needs; the reason, with a
@@ -34,7 +29,6 @@ pub enum RunError {
     /// It went wrong: an I/O error, a wrong byte, a process that died.
     #[error("{0}")]
     Failed(String),
-    /// The user ended it.
     #[error("interrupted")]
     Interrupted,
 }

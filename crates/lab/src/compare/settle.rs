@@ -12,6 +12,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use procfs::{Current, Meminfo};
 use rustix::fs::{major, minor, syncfs};
 
 use crate::manifest::mount;
@@ -24,23 +25,21 @@ const LOOKS: u32 = 3;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Writeback below this is nobody's burden.
-const WRITEBACK_AT_REST_KIB: u64 = 256;
+const WRITEBACK_AT_REST_BYTES: u64 = 256 << 10;
 
-/// How the wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Settled {
-    /// Nothing moves.
     Quiet,
-    /// The time ran out.
     StillBusy,
-    /// The user wants it to end.
     Stopped,
 }
 
 /// Syncs the file system that `directory` is on, and waits until it is quiet.
 pub fn settle(directory: &File, within: Duration, stop: &Stop) -> io::Result<Settled> {
     syncfs(directory)?;
-    let in_flight = in_flight_file(directory);
+    // A descriptor has a path there; the number in its status is no device's on btrfs.
+    let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
+    let in_flight = in_flight_file(path.as_ref());
     let until = Instant::now() + within;
     let mut looks = 0;
     loop {
@@ -60,10 +59,8 @@ pub fn settle(directory: &File, within: Duration, stop: &Stop) -> io::Result<Set
 
 /// Where the kernel says what the device has in flight. None for a file system without a device of
 /// its own.
-fn in_flight_file(directory: &File) -> Option<PathBuf> {
-    // A descriptor has a path there; the number in its status is no device's on btrfs.
-    let device =
-        mount::device_of(&PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())))?;
+pub(super) fn in_flight_file(directory: &Path) -> Option<PathBuf> {
+    let device = mount::device_of(directory)?;
     let path = format!("/sys/dev/block/{}:{}/inflight", major(device), minor(device));
     Path::new(&path).exists().then(|| path.into())
 }
@@ -72,15 +69,9 @@ fn is_quiet(in_flight: Option<&Path>) -> bool {
     let nothing_in_flight = in_flight
         .and_then(|path| fs::read_to_string(path).ok())
         .is_none_or(|text| text.split_whitespace().all(|count| count == "0"));
-    let at_rest = writeback_kib().is_none_or(|kib| kib < WRITEBACK_AT_REST_KIB);
+    let at_rest =
+        Meminfo::current().map_or(true, |memory| memory.writeback < WRITEBACK_AT_REST_BYTES);
     nothing_in_flight && at_rest
-}
-
-/// What the kernel is writing back, on all file systems.
-fn writeback_kib() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Writeback:"))?;
-    line.split_whitespace().next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -97,10 +88,5 @@ mod tests {
         let began = Instant::now();
         settle(&opened, Duration::from_millis(60), &Stop::default()).unwrap();
         assert!(began.elapsed() < Duration::from_secs(30));
-    }
-
-    #[test]
-    fn the_kernel_says_what_it_writes_back() {
-        assert!(writeback_kib().is_some());
     }
 }

@@ -1,24 +1,21 @@
-//! In what state the machine was when a cell began, and what it suffered meanwhile: what a cell is
-//! not to be blamed for.
+//! State of the machine when a cell began, and disturbances while it ran.
 //!
-//! Cells are brought to the same start by [`settle`](mod@super::settle); what is left of a
-//! difference stands here, beside each cell, and what is too much is told with its remedy. Nothing
-//! is thrown away for it.
+//! Cells are brought to the same start by [`settle`](mod@super::settle); remaining differences are
+//! recorded here beside each cell, and large ones are reported with a remedy. No result is removed
+//! for it.
 
 use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
 use procfs::{CpuTime, Current, CurrentSI, KernelStats, Meminfo};
-use rustix::fs::{major, minor, statvfs};
+use rustix::fs::statvfs;
 use serde::{Deserialize, Serialize};
-
-use crate::manifest::mount;
 
 /// Dirty at the start above this is another's work.
 const DIRTY_AT_REST_BYTES: u64 = 16 << 20;
 
-/// Shares of a cell's time above these are told.
+/// Shares of a cell's time above these are reported.
 const MUCH_STEAL: f64 = 0.01;
 const MUCH_MEMORY: f64 = 0.05;
 const MUCH_PROCESSOR: f64 = 0.25;
@@ -26,20 +23,16 @@ const MUCH_PROCESSOR: f64 = 0.25;
 /// A file system fuller than this finds space otherwise.
 const FULL: f64 = 0.9;
 
-/// One cell's surroundings.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct CellState {
-    /// From zero.
     pub round: u32,
-    /// The job.
     pub job: String,
-    /// The arm.
     pub arm: String,
     /// Bytes dirty in the page cache when it began, of the whole system.
     pub dirty_bytes: Option<u64>,
     /// Bytes under writeback when it began.
     pub writeback_bytes: Option<u64>,
-    /// Bytes the kernel could give to who asks, when it began.
+    /// Available memory when it began.
     pub available_bytes: Option<u64>,
     /// Requests the device had in flight when it began; none where there is no device of its own.
     pub in_flight: Option<u64>,
@@ -47,16 +40,13 @@ pub struct CellState {
     pub fill: Option<f64>,
     /// Share of the processors' time that the hypervisor gave to others while it ran.
     pub steal: Option<f64>,
-    /// Shares of its time in which some task waited for a processor, for memory, for I/O.
     pub pressure: Pressure,
 }
 
-/// Shares of a time in which some task waited.
+/// Shares of time that some task waited for a resource.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Pressure {
-    /// For a processor.
     pub processor: Option<f64>,
-    /// For memory.
     pub memory: Option<f64>,
     /// For I/O; the cell's own is in it.
     pub io: Option<f64>,
@@ -94,7 +84,6 @@ impl Before {
         Self { state, began: Instant::now(), ticks: ticks(), waited: PRESSURES.map(waited_micros) }
     }
 
-    /// The cell has ended.
     pub(super) fn ended(self, round: u32, job: &str, arm: &str) -> CellState {
         let Self { state, began, ticks: before, waited } = self;
         let micros = began.elapsed().as_micros().max(1) as f64;
@@ -112,10 +101,7 @@ impl Before {
 }
 
 fn in_flight(directory: &Path) -> Option<u64> {
-    let device = mount::device_of(directory)?;
-    let text =
-        fs::read_to_string(format!("/sys/dev/block/{}:{}/inflight", major(device), minor(device)))
-            .ok()?;
+    let text = fs::read_to_string(super::settle::in_flight_file(directory)?).ok()?;
     text.split_whitespace().map(|count| count.parse::<u64>().ok()).sum()
 }
 
@@ -128,7 +114,7 @@ fn fill(directory: &Path) -> Option<f64> {
 fn ticks() -> Option<Ticks> {
     let CpuTime { user, nice, system, idle, iowait, irq, softirq, steal, .. } =
         KernelStats::current().ok()?.total;
-    // What guests take is in the user's time already.
+    // The user's time includes that of guests.
     let all = [Some(user), Some(nice), Some(system), Some(idle), iowait, irq, softirq, steal];
     Some(Ticks { all: all.into_iter().flatten().sum(), stolen: steal? })
 }

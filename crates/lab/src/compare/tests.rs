@@ -50,8 +50,7 @@ fn spec_of(cell: &Cell) -> &CellSpec {
     }
 }
 
-/// A machine on which every arm has its speed, the same in every round but for a ripple of one
-/// percent.
+/// A machine that gives every arm its speed, with a ripple of one percent over the rounds.
 fn fixed_speed(cell: &Cell) -> CellResult {
     let spec = spec_of(cell);
     let speed = match spec.arm {
@@ -376,7 +375,6 @@ fn completion(form: Form, jobs: &[&str]) -> Plan {
     plan
 }
 
-/// What every cell of a comparison is given as a block device.
 fn devices_of(cells: &[Cell]) -> Vec<Option<std::path::PathBuf>> {
     let absolute = |cell: &Cell| spec_of(cell).workload.absolute_paths().next().cloned();
     cells.iter().map(absolute).collect()
@@ -676,7 +674,7 @@ fn what_is_laid_out_is_written_too() {
         run_as(&reads, &Stop::default(), most(FILE - 1), |_| panic!("not even the warm-up"));
     assert!(refused.result.unwrap_err().to_string().contains("raise --max-writes"));
 
-    // One for a time beside one that is not: what was written is known, and is what counts.
+    // A job for a time beside one of fixed size: the bytes that were written count.
     let beside = "[a]\nrw=write\nsize=1m\n[b]\nrw=write\nsize=1m\ntime_based\nruntime=1\n";
     let beside = job_file_plan(beside, 6);
     let ended = run_as(&beside, &Stop::default(), most((2 * a_round + warm_ups) * 8 * FILE), rate);
@@ -848,7 +846,6 @@ fn what_an_arm_sets_is_set_on_the_device_that_is_read() {
     assert!(refused.contains("unmount it"), "{refused}");
 }
 
-/// A real queue, set for one arm alone, whatever becomes of its cell.
 #[test]
 fn what_an_arm_sets_holds_in_its_cells_alone() {
     let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();

@@ -1,134 +1,25 @@
-//! The judging, judged: how often it tells a difference where there is none, and whether it finds
-//! one that is there.
-//!
-//! Figures are made up as a machine of some noise would give them, cell after cell: every round
-//! runs all arms in an order of its own, and the noise goes on from one cell to the next. Then they
-//! are judged by [`judge`], the same that judges what was measured. Nothing here reads a clock: a
-//! seed gives the same verdicts everywhere.
-//!
-//! Three arms are one and the same: a base, an arm, and the arm once more, from which the noise
-//! floor is told. So every verdict of the arm against the base is a false one, unless an effect was
-//! planted.
-
-use std::collections::BTreeMap;
-use std::f64::consts::TAU;
+//! Three arms that are one and the same: a base, an arm, and the arm once more for the noise floor.
+//! Unless an effect was planted, every verdict of the arm against the base is a false one.
 
 use super::Measured;
 use super::judge::{Judging, judge};
-use crate::cell::CellResult;
 use crate::schema::Comparison;
-use crate::statistics::Verdict;
 use crate::suite::Base;
 use forebay_block::random::Random;
 
-/// What is judged.
+/// The metric that is judged.
 pub const METRIC: &str = "iops";
 
-/// Against what.
+/// The arm it is judged against.
 pub const BASE: &str = "same";
 
-/// What is set against it.
+/// The arm that is judged.
 pub const ARM: &str = "arm";
 
 /// The arms of a trial, in the order of the table.
 pub const ARMS: [&str; 3] = [BASE, ARM, "arm-again"];
 
-/// How a machine is noisy.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Noise {
-    /// Each cell by itself.
-    Independent,
-    /// It gets faster or slower as hours go by, by a walk.
-    Drifting,
-    /// Now and then a cell is far off.
-    HeavyTailed,
-    /// A cell is much like the one before it.
-    Autocorrelated,
-    /// It is in one of two states, and stays there for a while.
-    Bimodal,
-    /// It slows down in the course of each round, and has recovered by the next.
-    TrendingWithinRounds,
-    /// At one moment it becomes another machine.
-    Stepping,
-    /// It becomes noisier from round to round.
-    Widening,
-}
-
-/// All of them.
-pub const NOISES: [Noise; 8] = [
-    Noise::Independent,
-    Noise::Drifting,
-    Noise::HeavyTailed,
-    Noise::Autocorrelated,
-    Noise::Bimodal,
-    Noise::TrendingWithinRounds,
-    Noise::Stepping,
-    Noise::Widening,
-];
-
-impl Noise {
-    /// As it is called in a table.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Noise::Independent => "independent",
-            Noise::Drifting => "drifting",
-            Noise::HeavyTailed => "heavy-tailed",
-            Noise::Autocorrelated => "autocorrelated",
-            Noise::Bimodal => "bimodal",
-            Noise::TrendingWithinRounds => "trending within rounds",
-            Noise::Stepping => "stepping",
-            Noise::Widening => "widening",
-        }
-    }
-}
-
-/// One noise, how often it was tried, and how often it was taken for a difference.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Tried {
-    /// Which.
-    pub noise: Noise,
-    /// Comparisons.
-    pub comparisons: u32,
-    /// Those with a verdict.
-    pub false_verdicts: u32,
-}
-
-/// Tries every noise so often, at so many rounds, without any effect.
-#[must_use]
-pub fn nothing_planted(each: u32, rounds: u32, seed: u64) -> Vec<Tried> {
-    let tried = |(stream, noise): (u64, Noise)| {
-        let seeds = (0..each).map(|trial| seed_of(seed, stream, trial));
-        let shown = seeds.filter(|&seed| {
-            let machine = Machine::new(noise, rounds, seed);
-            verdict(machine, rounds, seed, |_| 1.0) != Verdict::NotShown
-        });
-        Tried { noise, comparisons: each, false_verdicts: shown.count() as u32 }
-    };
-    (0..).zip(NOISES).map(tried).collect()
-}
-
-/// The verdict on the arm, where a cell of each arm would give this figure on a machine without
-/// noise and this machine has the cells of so many rounds one after the other.
-pub fn verdict(
-    mut machine: Machine,
-    rounds: u32,
-    seed: u64,
-    mut figure: impl FnMut(&str) -> f64,
-) -> Verdict {
-    let mut values: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    for round in 0..rounds {
-        for (place, arm) in order(seed, round).into_iter().enumerate() {
-            let value = figure(arm) * machine.speed(round, place as u32);
-            values.entry(arm).or_default().push(value);
-        }
-    }
-    let measured = ARMS.map(|arm| measured(arm, &values[arm]));
-    judged(&measured, seed).map_or(Verdict::NotShown, |comparison| comparison.verdict)
-}
-
-/// What is said of the arm, the base being [`BASE`].
-#[must_use]
+/// Returns the verdict on the arm against [`BASE`].
 pub fn judged(measured: &[Measured], seed: u64) -> Option<Comparison> {
     let base = Base::Arm(BASE.to_owned());
     let judged =
@@ -137,147 +28,9 @@ pub fn judged(measured: &[Measured], seed: u64) -> Option<Comparison> {
     comparisons.find(|one| one.arm == ARM && one.base == BASE && one.metric == METRIC)
 }
 
-/// The arms of a round, in the order in which they run.
-#[must_use]
+/// Returns the arms of a round in their order.
 pub fn order(seed: u64, round: u32) -> [&'static str; 3] {
     let mut arms = ARMS;
     Random::stream(seed, u64::from(round) << 8).shuffle(&mut arms);
     arms
-}
-
-/// One arm's figures as cells would have brought them.
-fn measured(arm: &str, values: &[f64]) -> Measured {
-    let cell = |value: &f64| CellResult {
-        metrics: [(METRIC.to_owned(), *value)].into(),
-        ..CellResult::default()
-    };
-    Measured { job: "trial".into(), arm: arm.into(), rounds: values.iter().map(cell).collect() }
-}
-
-fn seed_of(seed: u64, stream: u64, trial: u32) -> u64 {
-    Random::stream(seed, stream << 32 | u64::from(trial)).draw()
-}
-
-/// A machine of some noise.
-#[derive(Clone, Debug)]
-pub struct Machine {
-    noise: Noise,
-    random: Random,
-    /// How much of its noise there is: a hundredth to a fifth.
-    amount: f64,
-    /// Of the cell before: a deviation, or which state it was in.
-    state: f64,
-    /// The round in which it becomes another.
-    steps_in: u32,
-}
-
-impl Machine {
-    /// For a comparison of so many rounds.
-    #[must_use]
-    pub fn new(noise: Noise, rounds: u32, seed: u64) -> Self {
-        let mut random = Random::stream(seed, 5);
-        // As many quiet machines as loud ones, whatever the scale.
-        let amount = 0.01 * 20f64.powf(unit(&mut random));
-        Self::of(noise, amount, rounds, random)
-    }
-
-    /// One whose noise is so much of its speed.
-    #[must_use]
-    pub fn with_amount(noise: Noise, amount: f64, rounds: u32, seed: u64) -> Self {
-        Self::of(noise, amount, rounds, Random::stream(seed, 5))
-    }
-
-    fn of(noise: Noise, amount: f64, rounds: u32, mut random: Random) -> Self {
-        let steps_in = random.below(u64::from(rounds.max(1))) as u32;
-        let state = if noise == Noise::Bimodal { f64::from(random.below(2) as u32) } else { 0.0 };
-        Self { noise, random, amount, state, steps_in }
-    }
-
-    /// How fast the next cell is, 1 being without noise. It is the so-many-th of its round.
-    pub fn speed(&mut self, round: u32, place: u32) -> f64 {
-        // Beside what is asked about, every cell differs a little by itself.
-        let amount = self.amount;
-        let little = 0.2 * amount * self.normal();
-        let deviation = match self.noise {
-            Noise::Independent => amount * self.normal(),
-            Noise::Drifting => {
-                self.state += amount * self.normal();
-                self.state
-            }
-            Noise::HeavyTailed => amount * self.heavy(),
-            Noise::Autocorrelated => {
-                self.state = 0.8 * self.state + amount * self.normal();
-                self.state
-            }
-            Noise::Bimodal => {
-                if self.random.below(4) == 0 {
-                    self.state = 1.0 - self.state;
-                }
-                -3.0 * amount * self.state
-            }
-            Noise::TrendingWithinRounds => -amount * f64::from(place),
-            Noise::Stepping => {
-                let another = round > self.steps_in || (round == self.steps_in && place > 0);
-                if another { -5.0 * amount } else { 0.0 }
-            }
-            Noise::Widening => amount * f64::from(round + 1) / 4.0 * self.normal(),
-        };
-        (deviation + little).exp()
-    }
-
-    /// Of mean 0 and deviation 1 (Box and Muller).
-    fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * unit(&mut self.random).ln()).sqrt();
-        radius * (TAU * unit(&mut self.random)).cos()
-    }
-
-    /// Student's t with two degrees of freedom, which has no variance; cut off where a cell would
-    /// end the comparison.
-    fn heavy(&mut self) -> f64 {
-        let chi = -2.0 * unit(&mut self.random).ln();
-        (self.normal() / (chi / 2.0).sqrt()).clamp(-20.0, 20.0)
-    }
-}
-
-/// Above 0, at most 1.
-fn unit(random: &mut Random) -> f64 {
-    ((random.draw() >> 11) + 1) as f64 / (1u64 << 53) as f64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_machine_replays_and_is_of_its_kind() {
-        let speeds = |noise, seed| -> Vec<f64> {
-            let mut machine = Machine::with_amount(noise, 0.05, 10, seed);
-            (0..30).map(|cell| machine.speed(cell / 3, cell % 3)).collect()
-        };
-        for noise in NOISES {
-            assert_eq!(speeds(noise, 1), speeds(noise, 1), "{}", noise.name());
-            assert_ne!(speeds(noise, 1), speeds(noise, 2), "{}", noise.name());
-            assert!(speeds(noise, 3).iter().all(|speed| *speed > 0.0 && speed.is_finite()));
-        }
-        let trending = speeds(Noise::TrendingWithinRounds, 1);
-        assert!(trending.chunks(3).all(|round| round[0] > round[2]));
-        let two: Vec<f64> = speeds(Noise::Bimodal, 1);
-        assert!(
-            two.iter().any(|speed| *speed > 0.95) && two.iter().any(|speed| *speed < 0.9),
-            "{two:?}"
-        );
-        let walk = speeds(Noise::Drifting, 1);
-        let (least, most) =
-            walk.iter().fold((1.0f64, 1.0f64), |(l, m), speed| (l.min(*speed), m.max(*speed)));
-        assert!(most / least > 1.1, "{walk:?}");
-    }
-
-    #[test]
-    fn what_is_large_is_found_and_what_is_not_there_is_not() {
-        let quiet = |seed| Machine::with_amount(Noise::Independent, 0.01, 10, seed);
-        let planted = |arm: &str| if arm == BASE { 1.0 } else { 1.5 };
-        assert_eq!(verdict(quiet(1), 10, 1, planted), Verdict::Better);
-        assert_eq!(verdict(quiet(1), 10, 1, |arm| 1.0 / planted(arm)), Verdict::Worse);
-        assert_eq!(verdict(quiet(1), 3, 1, planted), Verdict::NotShown, "three rounds are too few");
-    }
 }

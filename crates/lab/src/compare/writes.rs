@@ -1,5 +1,5 @@
-//! What may be written in all, and what has been: a flash device does not take it for ever, and a
-//! shared one is others' too.
+//! The limit of all writes, and the bytes written so far: flash wears out, and a shared device
+//! belongs to others too.
 
 use std::cell::Cell;
 
@@ -18,19 +18,15 @@ pub struct Writes {
 
 impl Writes {
     /// No more than this, or as much as it takes.
-    #[must_use]
     pub fn up_to(most: Option<u64>) -> Self {
         Self { most, ..Self::default() }
     }
 
-    /// What may be.
-    #[must_use]
     pub fn most(&self) -> Option<u64> {
         self.most
     }
 
-    /// What was, as far as cells tell.
-    #[must_use]
+    /// Bytes written so far, as far as cells report them.
     pub fn done(&self) -> u64 {
         self.done.get()
     }
@@ -42,12 +38,11 @@ impl Writes {
         self.has_room(cell.fixed_bytes().max(largest))
     }
 
-    /// Whether so many bytes may still be written.
     pub(super) fn has_room(&self, bytes: u64) -> bool {
         self.most.is_none_or(|most| self.done.get().saturating_add(bytes) <= most)
     }
 
-    /// What a cell has written, that of its files before the clock included.
+    /// Adds the bytes of a cell, including its files from before the clock.
     pub(super) fn count(&self, cell: &Run, result: &CellResult) {
         if !cell.writes_for_a_time() {
             return self.add(cell.fixed_bytes());
@@ -61,12 +56,11 @@ impl Writes {
         self.add(bytes);
     }
 
-    /// What was written besides the cells.
+    /// Adds bytes written outside of cells.
     pub fn add(&self, bytes: u64) {
         self.done.set(self.done.get().saturating_add(bytes));
     }
 
-    /// Not one round was whole.
     pub(super) fn no_round(&self) -> CompareError {
         CompareError::NoWrites {
             most: self.most.unwrap_or_default() >> 20,

@@ -1,6 +1,6 @@
 //! Latencies by their length, in the bins that fio has: 64 to each doubling, so that a bin is at
-//! most 1/64 wide and what one program counted can be added to what the other did. Percentiles of
-//! several cells come of the sum of their bins, never of a mean of percentiles.
+//! most 1/64 wide and counts of both programs can be added. Percentiles of several cells come of
+//! the sum of their bins, never of a mean of percentiles.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,6 @@ pub struct Bins(pub Vec<(u64, u64)>);
 
 impl Bins {
     /// Of a histogram in nanoseconds.
-    #[must_use]
     pub fn of(histogram: &Histogram<u64>) -> Self {
         let mut counts = BTreeMap::new();
         for value in histogram.iter_recorded() {
@@ -26,7 +25,6 @@ impl Bins {
     }
 
     /// Of several together.
-    #[must_use]
     pub fn sum<'a>(all: impl IntoIterator<Item = &'a Bins>) -> Self {
         let mut counts = BTreeMap::new();
         for (nanos, count) in all.into_iter().flat_map(|bins| &bins.0) {
@@ -35,14 +33,11 @@ impl Bins {
         Self(counts.into_iter().collect())
     }
 
-    /// How many there are in all.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.0.iter().map(|(_, count)| count).sum()
     }
 
     /// The length that this share of them does not exceed, in nanoseconds; none of nothing.
-    #[must_use]
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let wanted = (self.count() as f64 * share).ceil() as u64;
         let mut seen = 0;
@@ -54,7 +49,6 @@ impl Bins {
     }
 
     /// How many are longer than `above` nanoseconds and at most `upto`.
-    #[must_use]
     pub fn between(&self, above: u64, upto: u64) -> u64 {
         self.0
             .iter()

@@ -1,6 +1,6 @@
-//! What was moved from moment to moment. How long a cell will run is not known beforehand, so the
-//! slots begin short and are joined two by two when there are too many: what it costs is bounded,
-//! and nothing is thrown away.
+//! Throughput over time. The time that a cell will run is not known beforehand, so the slots begin
+//! short and are joined two by two when there are too many: memory is bounded, and no count is
+//! lost.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,27 +10,22 @@ pub const MOST_SLOTS: usize = 512;
 /// The first slots are so long.
 const FIRST_NS: u64 = 10_000_000;
 
-/// Bytes and operations that ended, by the slot of time in which they did.
+/// Bytes and operations that ended, by slot of time.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Course {
     /// Length of a slot in nanoseconds.
     pub interval_ns: u64,
-    /// Bytes of each.
     pub bytes: Vec<u64>,
-    /// Operations of each.
     pub operations: Vec<u64>,
 }
 
 impl Course {
     /// With nothing in it, and room for all there can be.
-    #[must_use]
     pub fn new() -> Self {
         let room = || Vec::with_capacity(MOST_SLOTS);
         Self { interval_ns: FIRST_NS, bytes: room(), operations: room() }
     }
 
-    /// Whether nothing is in it.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -40,7 +35,7 @@ impl Course {
         self.add_to_slot(after_ns, bytes, 1);
     }
 
-    /// That of another, which started so much later.
+    /// Adds another course that started `later_ns` later.
     pub fn add(&mut self, other: &Self, later_ns: u64) {
         for (slot, (bytes, operations)) in other.bytes.iter().zip(&other.operations).enumerate() {
             // By the middle of a slot: it may lie in two of ours.

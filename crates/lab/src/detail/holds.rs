@@ -5,22 +5,20 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The least of each range in nanoseconds, four ranges to a doubling and zero for what was not
-/// held, and how many completions; the shortest first. A completion counts as held as long as the
-/// first of those it ended with; what the device gathers before it tells of any is not among it.
+/// The least of each range in nanoseconds, four ranges to a doubling and zero if not held, with the
+/// number of completions; the shortest first. A completion counts as held as long as the first of
+/// those it ended with; time inside the device is not included.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Holds(pub Vec<(u64, u64)>);
 
 impl Holds {
     /// As they are counted: from the start on.
-    #[must_use]
     pub fn of(counted: impl IntoIterator<Item = (Duration, u64)>) -> Self {
         let nanos = |(least, count): (Duration, u64)| (least.as_nanos() as u64, count);
         Self(counted.into_iter().map(nanos).collect())
     }
 
     /// Those that were counted since.
-    #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let before: BTreeMap<u64, u64> = before.0.iter().copied().collect();
         let more =
@@ -28,14 +26,10 @@ impl Holds {
         Self(more.filter(|(_, count)| *count > 0).collect())
     }
 
-    /// Whether nothing was counted.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many there are in all.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.0.iter().map(|(_, count)| count).sum()
     }

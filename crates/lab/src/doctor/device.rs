@@ -29,7 +29,7 @@ const REQUEST_PIECES: u64 = 256;
 /// Blocks the device writes without reading are no larger than a page of the cache.
 const PAGE: u64 = 4096;
 
-/// A device, and what it is to the place.
+/// The device of a place.
 #[derive(Debug)]
 pub(super) struct Device {
     queue: Option<Queue>,
@@ -38,11 +38,10 @@ pub(super) struct Device {
     own: Option<Own>,
 }
 
-/// What was tried on a place that is a device.
+/// Trials on a place that is a device.
 #[derive(Debug)]
 struct Own {
     path: PathBuf,
-    /// Who asks.
     user: u32,
     /// Whether it can be had for itself alone, as an engine has it; else what the system said.
     exclusive: io::Result<String>,
@@ -52,12 +51,11 @@ struct Own {
     zoned: Option<String>,
 }
 
-/// How the kernel queues requests for a device. What it does not tell is none.
+/// Queue settings of a device; none if the kernel does not report them.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 struct Queue {
-    /// Of the disk, where it is a partition.
+    /// Name of the disk, also for a partition.
     name: String,
-    /// What is in use, of which others.
     scheduler: Option<String>,
     nomerges: Option<u64>,
     nr_requests: Option<u64>,
@@ -80,7 +78,7 @@ struct Queue {
 }
 
 impl Device {
-    /// The one a place is, or is on; none where there is none.
+    /// Returns the device that a place is, or is on.
     pub(super) fn of(tree: &Tree, place: &Place, storage: Option<&Storage>) -> Option<Self> {
         let number = match storage {
             Some(storage) => mount::device_number(&storage.device, &place.directory)?,
@@ -214,7 +212,7 @@ impl Own {
     }
 }
 
-/// Opens it as an engine does, for reading, and lets it go. What it is aligned to.
+/// Opens it for reading as an engine does, and returns its alignment.
 fn exclusive(path: &Path) -> io::Result<String> {
     let how = How { access: Access::Read, create: Create::No, truncate: Truncate::Keep, mode: 0 };
     let file = OpenFile::open_within(path, &how, Duration::ZERO)?.file;

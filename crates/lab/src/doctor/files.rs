@@ -1,4 +1,4 @@
-//! What can be done with files in the place: judged from what was tried.
+//! Findings on files in the place, judged from the trials.
 
 use std::io;
 use std::path::Path;
@@ -72,7 +72,6 @@ fn access(place: &Place, trial: &Trial) -> Finding {
     }
 }
 
-/// Whether this user may, whoever he was before.
 fn may(path: &Path, access: Access) -> io::Result<()> {
     Ok(accessat(CWD, path, access, AtFlags::EACCESS)?)
 }

@@ -1,4 +1,4 @@
-//! A finding: what was looked at, what was found, what that means, and what to do about it.
+//! A finding: its subject, the value found, the consequence and the remedy.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,17 +8,14 @@ const ESSENTIAL: [&str; 4] = ["kernel", "engine", "access", "zones"];
 /// One line of a report.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Finding {
-    /// What it belongs to.
     pub part: Part,
-    /// What was looked at: words that stay, for programs.
+    /// Its subject. Programs rely on these words.
     pub name: String,
     /// How much of it is there.
     pub level: Level,
-    /// What was found.
     pub found: String,
-    /// What follows from it.
+    /// Its consequence.
     pub means: String,
-    /// What to do, where something can be done or looked at.
     pub remedy: Option<Remedy>,
 }
 
@@ -30,9 +27,7 @@ pub enum Part {
     Ring,
     /// Processors, memory, limits.
     Machine,
-    /// What is mounted, and how.
     FileSystem,
-    /// What can be done with files there.
     Files,
     /// The device and its queue.
     Device,
@@ -42,46 +37,37 @@ pub enum Part {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// All of it.
     Full,
     /// Less than there could be.
     Degraded,
     /// Nothing.
     Missing,
-    /// It cannot be told; `found` says why.
+    /// Unknown; `found` says why.
     NotKnown,
 }
 
-/// What to do about a finding.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Remedy {
     /// In words.
     pub what: String,
-    /// As a line for a shell, where there is one.
     pub command: Option<Command>,
 }
 
 /// A line for a shell.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Command {
-    /// The line.
     pub line: String,
-    /// Whose shell.
     pub by: By,
 }
 
-/// Who runs a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum By {
-    /// Root.
     Root,
-    /// Whoever runs Forebay.
     User,
 }
 
 impl Part {
-    /// What stands over its findings.
     pub(super) fn title(self) -> &'static str {
         match self {
             Part::Ring => "Kernel and io_uring",
@@ -116,13 +102,11 @@ impl Finding {
         self
     }
 
-    /// What to do, in words.
     pub(super) fn remedy(mut self, what: impl Into<String>) -> Self {
         self.remedy = Some(Remedy { what: what.into(), command: None });
         self
     }
 
-    /// What to do, in words and as a command.
     pub(super) fn command(
         mut self,
         what: impl Into<String>,
@@ -141,7 +125,7 @@ impl Finding {
 }
 
 /// A word of a shell's line.
-pub(super) fn quoted(word: impl AsRef<std::path::Path>) -> String {
+pub(crate) fn quoted(word: impl AsRef<std::path::Path>) -> String {
     let word = word.as_ref().to_string_lossy().into_owned();
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+:@%,=".contains(letter);
     if !word.is_empty() && word.chars().all(is_plain) {

@@ -12,8 +12,8 @@ use crate::report::bytes;
 /// Of this a request is made.
 const REQUEST_BYTES: u64 = 1 << 20;
 
-/// What the default cache can accept, times what must be free for that: below, space is allocated
-/// before each write.
+/// Free space that the default cache needs to accept writes: below, space is allocated before each
+/// write.
 const PLENTY_BYTES: u64 = 4 * (256 << 20);
 
 /// Of the free bytes, the part that must be in pieces of a request's size.
@@ -46,7 +46,7 @@ fn room(storage: &Storage) -> Finding {
         )
 }
 
-/// By what the file system tells of all of it; else by what it gave for one file.
+/// Judges all free space if the file system reports it, else the space it gave to one file.
 fn pieces(storage: &Storage, space: &io::Result<FreeSpace>, sample: &Option<Extents>) -> Finding {
     const NAME: &str = "free space in pieces";
     match (space, sample) {

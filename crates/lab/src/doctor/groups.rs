@@ -6,13 +6,12 @@ use super::finding::{By, Finding, Level, Part, quoted};
 use crate::manifest::Storage;
 use crate::report::bytes;
 
-/// The cache is in pages of so many bytes.
+/// Size of a cache page.
 const PAGE: u64 = 4096;
 
 /// An inode's number of 32 bits is below this.
 const SHORT_NUMBERS: u64 = 1 << 32;
 
-/// What a file system tells of its groups.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Groups {
     many: u32,

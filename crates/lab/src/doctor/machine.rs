@@ -13,15 +13,14 @@ use crate::report::bytes;
 
 const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage";
 
-/// The cache unless told, where there is memory for it, and the part of memory it takes where there
-/// is not.
+/// Default size of the cache, and the share of memory it takes if that is less.
 const CACHE_BYTES: u64 = 256 << 20;
 const CACHE_OF_MEMORY: u64 = 16;
 
-/// What the suites that register memory register of it.
+/// Memory that some suites register.
 const LOCKED_BYTES: u64 = 8 << 20;
 
-/// A ring registers up to so many files, and a process has other descriptors.
+/// Files that a ring may register, and the other descriptors of a process.
 const DESCRIPTORS: u64 = 1024 + 64;
 
 /// A limit as the kernel keeps it; none is no limit.
@@ -36,11 +35,9 @@ struct Limit {
 struct Quota {
     /// The control group that has it.
     group: PathBuf,
-    /// In processors.
     processors: f64,
 }
 
-/// The limits.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Limits {
     /// Processors this process may run on.
@@ -60,7 +57,6 @@ pub(super) struct Limits {
     huge: Huge,
 }
 
-/// What the kernel says of huge pages.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Huge {
     /// For anonymous memory; none where they are compiled out.
@@ -73,9 +69,7 @@ struct Huge {
 /// Whether the arena gets huge pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum HugePages {
-    /// It does.
     Yes,
-    /// It does not.
     No,
 }
 
@@ -215,19 +209,18 @@ impl Limits {
     }
 }
 
-/// What a limit is called.
+/// Names of a limit.
 #[derive(Clone, Copy)]
 struct LimitName {
     /// By the shell's `ulimit`.
     shell: &'static str,
-    /// What that counts in.
     unit: u64,
     /// By `prlimit`.
     program: &'static str,
 }
 
 impl Finding {
-    /// How a limit is raised to so much: by everybody up to the hard one, by root beyond.
+    /// Adds the command that raises a limit: anyone may up to the hard limit, root beyond.
     fn with_limit(self, limit: &Limit, wanted: u64, name: LimitName) -> Self {
         let LimitName { shell, unit, program } = name;
         if limit.hard.is_none_or(|hard| hard >= wanted) {
@@ -334,7 +327,7 @@ fn quota(tree: &Tree) -> Option<Quota> {
     quotas.min_by(|one, other| one.processors.total_cmp(&other.processors))
 }
 
-/// The least limit of memory of our control groups, where one is less than the machine has.
+/// The least memory limit of our control groups, if it is below the machine's memory.
 fn memory_limit(tree: &Tree) -> Option<(PathBuf, u64)> {
     let total = tree.text("/proc/meminfo").and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

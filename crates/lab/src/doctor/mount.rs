@@ -1,4 +1,4 @@
-//! The file system: what it is good for, and options of its mount that are in the way.
+//! The file system: its type, and mount options that are in the way.
 
 use super::finding::{By, Finding, Level, Part, quoted};
 use super::groups::Groups;
@@ -19,7 +19,6 @@ pub(super) fn findings(storage: &Storage, groups: Option<Groups>) -> Vec<Finding
     findings
 }
 
-/// What is known of a type of file system.
 fn kind(storage: &Storage) -> Finding {
     let name = storage.file_system.as_str();
     let degraded = |means: &str| finding("type", Level::Degraded, name).means(means);
@@ -65,7 +64,7 @@ fn is_of_others(name: &str) -> bool {
     begins.iter().any(|begin| name.starts_with(begin))
 }
 
-/// What an option takes away; none where it takes nothing.
+/// Returns what is lost by a mount option, if anything.
 fn in_the_way(storage: &Storage, option: &str, groups: Option<Groups>) -> Option<Finding> {
     let (name, value) = option.split_once('=').unwrap_or((option, ""));
     let kind = storage.file_system.as_str();

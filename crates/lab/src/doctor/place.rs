@@ -9,19 +9,14 @@ use serde::{Deserialize, Serialize};
 use super::DoctorError;
 use crate::manifest::mount;
 
-/// What is at a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A regular file.
     File,
-    /// A directory.
     Directory,
-    /// A block device.
     Device,
 }
 
-/// The place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Place {
     /// As it was given, without links.

@@ -1,4 +1,4 @@
-//! What this process is and may, as `/proc/self/status` tells it.
+//! The user and the rights of this process, from `/proc/self/status`.
 
 use super::tree::Tree;
 
@@ -7,14 +7,10 @@ const CAP_IPC_LOCK: u32 = 14;
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_LEASE: u32 = 28;
 
-/// This process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Process {
-    /// Its user, as files see him.
     pub(super) user: u32,
-    /// Its group.
     pub(super) group: u32,
-    /// What it may beside what its user may.
     capabilities: u64,
     /// A filter looks at its system calls.
     pub(super) is_filtered: bool,
@@ -48,17 +44,14 @@ impl Process {
         }
     }
 
-    /// Whether it may pin memory without a limit.
     pub(super) fn may_lock_memory(&self) -> bool {
         self.may(CAP_IPC_LOCK)
     }
 
-    /// Whether it may have leases on other users' files.
     pub(super) fn may_lease_all(&self) -> bool {
         self.may(CAP_LEASE)
     }
 
-    /// Whether it may administer the system.
     pub(super) fn may_administer(&self) -> bool {
         self.may(CAP_SYS_ADMIN)
     }

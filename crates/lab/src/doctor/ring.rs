@@ -1,5 +1,5 @@
-//! The kernel and its io_uring: whether it is allowed and by whom not, what it offers, and which
-//! engine comes of it.
+//! The kernel and its io_uring: whether it is allowed, who forbids it, its features, and the
+//! resulting engine.
 
 use std::io;
 use std::time::Duration;
@@ -21,14 +21,12 @@ const FIRST_RING: KernelVersion = KernelVersion { major: 5, minor: 1 };
 const CACHE_BYTES: u64 = 8 << 20;
 const BUFFER_BYTES: u64 = 1 << 20;
 
-/// It has nothing to write; a device that hangs is none of its own.
+/// The engine has nothing to write, so only a hanging device takes longer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How a filter is told to let io_uring through.
 const ALLOW: &str = "allow io_uring_setup, io_uring_enter and io_uring_register in the filter: in docker and podman \
                      by --security-opt seccomp=PROFILE, in a unit of systemd by SystemCallFilter=@aio";
 
-/// What is known of it.
 #[derive(Debug)]
 pub(super) struct Ring {
     version: KernelVersion,
@@ -41,7 +39,7 @@ pub(super) struct Ring {
     may_administer: bool,
     /// The group of this process.
     own_group: u32,
-    /// What an engine says of itself, or why there is none.
+    /// Description of the engine, or the error that prevented it.
     engine: Result<String, String>,
 }
 
@@ -190,8 +188,8 @@ fn engine() -> Result<String, String> {
     Ok(described)
 }
 
-/// What the ring can do, but for what has a finding of its own, and polling, which Forebay does not
-/// use.
+/// Features of the ring, except those with a finding of their own, and polling, which Forebay does
+/// not use.
 fn features(offers: &Offers) -> Finding {
     let is_apart = |feature: &Feature| {
         use Feature::{HybridPolled, MinimalWait, MinimalWaitEnds, Polled};

@@ -21,7 +21,6 @@ const WHOLE_BATCHES: KernelVersion = KernelVersion { major: 6, minor: 19 };
 const LOST_MERGES: KernelVersion = KernelVersion { major: 6, minor: 13 };
 const MERGES: KernelVersion = KernelVersion { major: 6, minor: 16 };
 
-/// The facts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Tags {
     version: KernelVersion,

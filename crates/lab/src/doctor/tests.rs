@@ -104,7 +104,7 @@ fn a_real_place_is_examined_and_left_as_it_is() {
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     for finding in &report.findings {
         assert!(!finding.found.is_empty() && !finding.means.is_empty(), "{finding:?}");
-        // What is lost has something that can be done.
+        // Each loss has a remedy.
         if matches!(finding.level, Level::Degraded | Level::Missing) {
             assert!(finding.remedy.is_some(), "{finding:?}");
         }

@@ -100,7 +100,6 @@ fn folded(paragraph: &str, indent: usize, first: &str) -> Vec<String> {
     lines.iter().enumerate().map(|(at, line)| format!("{}{line}", begin(at))).collect()
 }
 
-/// A shell's words, with their quotes.
 fn words(line: &str) -> impl Iterator<Item = &str> {
     let (mut is_quoted, mut is_escaped) = (false, false);
     line.split(move |letter| {

@@ -1,17 +1,15 @@
-//! What the kernel tells of itself as files: `/proc` and `/sys`, below a root that a test can set.
+//! The kernel's files `/proc` and `/sys`, below a root that a test can set.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// Where they are.
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
     root: PathBuf,
 }
 
 impl Tree {
-    /// This machine's.
     pub(super) fn real() -> Self {
         Self::below("/")
     }
@@ -38,7 +36,6 @@ impl Tree {
         (!word.is_empty()).then(|| word.to_owned())
     }
 
-    /// A number, where the file holds one.
     pub(super) fn number<N: FromStr>(&self, path: impl AsRef<Path>) -> Option<N> {
         self.word(path)?.parse().ok()
     }
@@ -99,7 +96,7 @@ pub(super) mod fake {
             fs::write(place, text).unwrap();
         }
 
-        /// A link whose goal is told as from the tree's root.
+        /// Makes a link. The goal is relative to the tree's root.
         pub(crate) fn link(&self, path: &str, goal: &str) {
             let place = self.tree.place(path);
             fs::create_dir_all(place.parent().unwrap()).unwrap();

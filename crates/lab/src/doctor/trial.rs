@@ -1,10 +1,9 @@
-//! What has to be tried on a file: one without a name, made in the place for that, and the file
-//! that the place is.
+//! Trials on files: on a new file without a name in the place, and on the file that the place is.
 //!
 //! The nameless file (`O_TMPFILE`) is opened a second time by its number, as an engine opens files;
-//! where a file system has no such files it has a name for that moment. What is tried on it is what
-//! an engine does: direct I/O, the lease, space beyond the end, the mark. The user's own file is
-//! read (half a kilobyte of it), and not even opened where somebody has a lease on it.
+//! on a file system without such files it has a name for that moment. The trials are the calls of
+//! an engine: direct I/O, the lease, space beyond the end, the mark. Half a kilobyte of the user's
+//! own file is read; it is not even opened if somebody has a lease on it.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -25,34 +24,29 @@ use super::tree::Tree;
 /// How long the free space is looked at.
 const TIME_FOR_FREE_SPACE: Duration = Duration::from_secs(2);
 
-/// What is reserved beyond the end.
 const RESERVED_BYTES: u64 = 1 << 20;
 
-/// What is reserved to see in how many pieces it comes, and the part of the free space that this
-/// may be.
+/// Bytes reserved to count their pieces, and their largest share of the free space.
 const SAMPLE_BYTES: u64 = 64 << 20;
 const SAMPLE_OF_FREE: u64 = 100;
 
 /// How the files begin that have a name for a moment.
 const PREFIX: &str = ".forebay-doctor-";
 
-/// What came of it.
 #[derive(Debug)]
 pub(super) enum Trial {
-    /// A file could be made.
     Made(Box<Tried>),
-    /// None could be made.
     Refused {
         /// Where, and what the system said.
         error: String,
-        /// What the directory tells all the same.
+        /// Reported by the directory itself.
         groups: Option<Groups>,
         /// The file that the place is.
         own: Option<Result<Own, String>>,
     },
 }
 
-/// What was tried on a new file.
+/// Trials on a new file.
 #[derive(Debug)]
 pub(super) struct Tried {
     pub(super) direct: Direct,
@@ -74,7 +68,7 @@ pub(super) struct Tried {
     pub(super) own: Option<Result<Own, String>>,
 }
 
-/// What was seen of the file that the place is.
+/// Trials on the file that the place is.
 #[derive(Debug)]
 pub(super) struct Own {
     pub(super) direct: Direct,
@@ -206,7 +200,7 @@ fn through_the_cache(file: &OpenFile) -> (io::Result<()>, io::Result<()>) {
         Ok(pwritev2(file, &[IoSlice::new(&page)], 0, dont_cache()).map(drop)?)
     });
     let read = buffered().and_then(|()| uncached_read(file));
-    // What follows is asked of a file as an engine has it.
+    // The next trials use the file as an engine does.
     let _ = file.set_direct(Mode::Direct);
     (written, read)
 }

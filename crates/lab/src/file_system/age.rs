@@ -1,6 +1,6 @@
-//! Ageing: the space is given to files until there is no more, then holes are punched into them,
-//! here and there, until one tenth is free again. What is free then lies in pieces of 16 to 256 KiB
-//! all over the device, and an allocator has to look for it.
+//! Ageing: files take all space, then holes are punched into them until one tenth is free again.
+//! The free space then lies in pieces of 16 to 256 KiB all over the device, and an allocator has to
+//! search.
 //!
 //! Nothing is written: space that is reserved and punched is as much in pieces as space that held
 //! data.
@@ -21,10 +21,10 @@ use super::spec::LEFT_PERCENT;
 /// Of a file that takes space away.
 const FILE_BYTES: u64 = 64 << 20;
 
-/// When no file of this fits any more it is full.
+/// The file system counts as full if no file of this size fits.
 const LEAST_FILE_BYTES: u64 = 256 << 10;
 
-/// Over so many directories, for those of XFS take allocation groups in turn.
+/// Number of directories: XFS puts them into allocation groups in turn.
 const DIRECTORIES: u64 = 32;
 
 /// Kept until it is full, and given back then: a hole cannot be punched, nor a file made, where not
@@ -38,7 +38,6 @@ const DIRECTORY: &str = "aged";
 const HOLE_STEP_BYTES: u64 = 16 << 10;
 const HOLE_STEPS: u64 = 16;
 
-/// What came of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Aged {
     pub(super) files: u64,
@@ -91,7 +90,7 @@ fn fill(directory: &Path, stop: &Stop) -> io::Result<u64> {
         files += 1;
         match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
             Ok(()) => {}
-            // What it took before it failed it may keep; a smaller one may still fit.
+            // A failed allocation keeps its space; a smaller one may still fit.
             Err(Errno::NOSPC) => bytes /= 2,
             Err(error) => return Err(error.into()),
         }
@@ -99,8 +98,8 @@ fn fill(directory: &Path, stop: &Stop) -> io::Result<u64> {
     Ok(files)
 }
 
-/// One hole in each so many bytes, so that the share is right; where in them and how long is
-/// random.
+/// Punches one hole per stretch of equal length, so that the share is right; its place and length
+/// are random.
 fn punch(file: &File, random: &mut Random) -> io::Result<u64> {
     let length = file.metadata()?.len();
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;

@@ -1,4 +1,4 @@
-//! What it is made on: an image on a loop device, or a block device nobody else uses.
+//! The device below: an image on a loop device, or an unused block device.
 
 use std::fs::File;
 use std::io;
@@ -12,13 +12,12 @@ use crate::scratch::Stop;
 
 use super::{FileSystemError, Image, Spec};
 
-/// What has to stay free beside an image: the file system it lies on is not to be filled.
+/// Space that stays free beside an image.
 const BESIDE_BYTES: u64 = 1 << 30;
 
-/// Of what the image is made, where it does not matter.
+/// Seed of the image's content.
 const SEED: u64 = 1;
 
-/// The device.
 #[derive(Debug)]
 pub(super) enum Ground {
     Loop(LoopDevice),

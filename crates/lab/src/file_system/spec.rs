@@ -1,5 +1,5 @@
-//! What `--scratch` asks for: `xfs,size=16g,agcount=16,inode32`. A word that is no key is refused
-//! with the nearest that is; whether mkfs can do what they say together is told by mkfs.
+//! The text of `--scratch`: `xfs,size=16g,agcount=16,inode32`. An unknown key is refused with the
+//! nearest known one; mkfs decides about combinations.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,49 +15,36 @@ const DEFAULT_BYTES: u64 = 8 << 30;
 /// Below this mkfs makes nothing useful of any kind.
 const LEAST_BYTES: u64 = 16 << 20;
 
-/// What an aged one has left, of a hundred parts.
+/// Percent of an aged file system that is free.
 pub(super) const LEFT_PERCENT: u64 = 10;
 
 /// The words after the first.
 const KEYS: [&str; 7] = ["size", "agcount", "inode32", "aged", "keep", "sparse", "device"];
 
-/// A file system to be made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spec {
-    /// Of which kind.
     pub kind: Kind,
-    /// Bytes of its device.
     pub size_bytes: u64,
     /// Allocation groups of XFS; as mkfs chooses if none.
     pub groups: Option<u32>,
-    /// Where XFS may put inodes.
     pub inodes: Inodes,
-    /// New or aged.
     pub state: State,
-    /// How often it is made.
     pub per: Per,
-    /// How the image comes about.
     pub image: Image,
     /// On this block device rather than on an image.
     pub device: Option<PathBuf>,
 }
 
-/// Kinds of file systems that can be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// XFS.
     Xfs,
-    /// ext4.
     Ext4,
-    /// btrfs.
     Btrfs,
 }
 
 const KINDS: [Kind; 3] = [Kind::Xfs, Kind::Ext4, Kind::Btrfs];
 
 impl Kind {
-    /// As the kernel calls it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Kind::Xfs => "xfs",
@@ -67,16 +54,13 @@ impl Kind {
     }
 }
 
-/// Where XFS may put inodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Inodes {
-    /// In every allocation group.
     Anywhere,
     /// Where their numbers fit in 32 bits: then data and inode of a file need not share a group.
     Low,
 }
 
-/// New or aged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// As mkfs leaves it.
@@ -85,16 +69,12 @@ pub enum State {
     Aged,
 }
 
-/// How often it is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Per {
-    /// Before each cell.
     Cell,
-    /// Once.
     Comparison,
 }
 
-/// How the image comes about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Image {
     /// Every byte is written beforehand.
@@ -103,14 +83,12 @@ pub enum Image {
     Sparse,
 }
 
-/// It cannot be meant so; what would do.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SpecError(String);
 
 impl Spec {
     /// About how much a cell finds free; a file system keeps some for itself.
-    #[must_use]
     pub fn free_bytes(&self) -> u64 {
         let usable = self.size_bytes / 100 * 94;
         match self.state {
@@ -120,7 +98,6 @@ impl Spec {
     }
 
     /// Bytes that are written before the first cell, of its image.
-    #[must_use]
     pub fn image_bytes(&self) -> u64 {
         match (&self.device, self.image) {
             (None, Image::Written) => self.size_bytes,
@@ -180,8 +157,7 @@ impl FromStr for Spec {
         let kind = words.next().unwrap_or_default();
         let kind = KINDS.into_iter().find(|known| known.name() == kind).ok_or_else(|| {
             let known = KINDS.map(Kind::name);
-            let near = nearest::nearest(kind, known.into_iter());
-            let meant = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+            let meant = nearest::meant(kind, known.into_iter());
             SpecError(format!(
                 "{kind}: no file system that can be made{meant} (there are: {})",
                 known.join(", ")
@@ -233,9 +209,7 @@ impl FromStr for Spec {
                     )));
                 }
                 _ => {
-                    let near = nearest::nearest(key, KEYS.into_iter());
-                    let meant =
-                        near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+                    let meant = nearest::meant(key, KEYS.into_iter());
                     return Err(SpecError(format!(
                         "{key}: no such key{meant} (there are: {})",
                         KEYS.join(", ")

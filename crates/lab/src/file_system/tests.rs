@@ -3,8 +3,8 @@ use std::os::unix::fs::MetadataExt;
 
 use super::*;
 
-/// One in a directory of its own; none, with the reason said, where that is not possible. In
-/// continuous integration as root it has to be possible.
+/// Makes one in a directory of its own, or reports why that is not possible. Continuous integration
+/// as root requires it.
 pub(crate) fn made(test: &str, spec: &str) -> Option<(tempfile::TempDir, FileSystem)> {
     let skipped = |reason: &str| {
         assert!(
@@ -107,7 +107,7 @@ fn an_aged_one_is_nine_tenths_full_and_what_is_free_lies_in_pieces() {
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 24 << 20).unwrap();
         drop(file);
         let extents = forebay_uring::Extents::of(File::open(&path).unwrap().as_fd()).unwrap();
-        // ext4 keeps a little back from whoever fills it, and that stays in one piece.
+        // ext4 keeps a reserve, which stays in one piece.
         assert!(extents.count > 24, "24 MiB in {} pieces", extents.count);
     };
     std::thread::spawn(test).join().unwrap();

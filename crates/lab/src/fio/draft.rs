@@ -1,16 +1,16 @@
-//! A job while its options are being read: what is settled at once, and what only makes sense
-//! together.
+//! A job while its options are being read: single options are settled at once, combinations at the
+//! end.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::value::{Value, ValueError};
-use crate::job::{Access, Amount, Caching, Direction, Job, Order, TimeBased, VerifyJob};
+use crate::job::{Access, Amount, Caching, Direction, Job, Order, YesNo};
 
 /// A section's options so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Draft {
-    /// What needs no other option to be understood.
+    /// Options that depend on no other option.
     pub(crate) job: Job,
     pub(crate) kind: Kind,
     pub(crate) read_percent: u8,
@@ -88,7 +88,7 @@ impl Draft {
         Ok(Effect::Whole)
     }
 
-    /// The jobs of a section: one per clone. Or why there are none.
+    /// Returns the jobs of a section, one per clone, or the reason against them.
     pub(crate) fn finish(mut self, section: &str) -> Result<Vec<Job>, String> {
         if self.direct && self.uncached {
             return Err(
@@ -102,12 +102,9 @@ impl Draft {
             _ => Caching::Buffered,
         };
         self.job.access = self.access();
-        self.job.verify = if self.verify && self.do_verify && self.job.access.direction.writes() {
-            VerifyJob::Yes
-        } else {
-            VerifyJob::No
-        };
-        if self.job.time_based == TimeBased::Yes && self.job.runtime_us.is_none() {
+        self.job.verify =
+            (self.verify && self.do_verify && self.job.access.direction.writes()).into();
+        if self.job.time_based == YesNo::Yes && self.job.runtime_us.is_none() {
             return Err("time_based needs a runtime=".into());
         }
         if self.job.size == Some(Amount::Bytes(0)) && self.job.file_size.is_none() {
@@ -222,7 +219,7 @@ mod tests {
         let both = Draft { direct: true, uncached: true, ..Draft::default() };
         assert!(both.finish("w").unwrap_err().contains("exclude"));
         let mut endless = Draft::default();
-        endless.job.time_based = TimeBased::Yes;
+        endless.job.time_based = YesNo::Yes;
         assert!(endless.finish("w").unwrap_err().contains("runtime"));
     }
 

@@ -1,10 +1,9 @@
 //! fio's job files, read as fio reads them.
 //!
 //! An option is *honoured*, *accepted without effect* (and said so once, with the reason), or an
-//! *error* with file, line and what was probably meant. Nothing is ignored in silence: a job file
-//! that was tuned for one tool and quietly half-obeyed by another is how wrong comparisons are
-//! made. `--lenient` turns what would be an unknown option into a warning. The one table of options
-//! is in `options.rs`.
+//! *error* with file, line and the nearest option. Nothing is ignored in silence: a job file that
+//! another tool half obeys makes wrong comparisons. `--lenient` turns an unknown option into a
+//! warning. The one table of options is in `options.rs`.
 
 mod draft;
 mod options;
@@ -23,7 +22,7 @@ use options::Class;
 use text::{Entry, Section};
 use value::{KbBase, Value};
 
-/// What to do about an option nobody knows.
+/// Treatment of unknown options.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leniency {
     /// It is an error.
@@ -39,9 +38,9 @@ pub struct ParsedJobs {
     pub groups: Vec<Workload>,
     /// Options that were accepted and do nothing here, each once.
     pub without_effect: Vec<Notice>,
-    /// Those of them by which fio itself would do something outside the directory it runs in.
+    /// Those that make fio itself work outside the directory it runs in.
     pub reaching_out: Vec<Notice>,
-    /// What would have been errors.
+    /// Errors that `--lenient` turned into warnings.
     pub warnings: Vec<Notice>,
 }
 
@@ -52,9 +51,7 @@ pub struct Notice {
     pub path: PathBuf,
     /// The line, from one.
     pub line: usize,
-    /// The option.
     pub option: String,
-    /// What about it.
     pub why: String,
 }
 
@@ -67,11 +64,10 @@ impl fmt::Display for Notice {
 /// Why a job file could not be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseError {
-    /// The file.
     pub path: PathBuf,
     /// The line, from one.
     pub line: usize,
-    /// What is wrong with it, and what is allowed.
+    /// The problem, and the allowed values.
     pub what: String,
 }
 
@@ -197,8 +193,7 @@ impl Reader<'_> {
     }
 
     fn unknown(&mut self, entry: &Entry) -> Result<(), ParseError> {
-        let meant = nearest::nearest(&entry.key, options::names());
-        let hint = meant.map_or(String::new(), |name| format!("; did you mean {name}?"));
+        let hint = nearest::meant(&entry.key, options::names());
         self.refuse(entry, format!("{}: no such option{hint}", entry.key))
     }
 

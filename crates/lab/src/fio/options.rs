@@ -1,5 +1,5 @@
-//! Every option of a job file, what it does here, or why it does nothing. The one table: the
-//! parser, the messages and the tests read it and know no option themselves.
+//! Every option of a job file with its effect, or the reason for none. The one table: the parser,
+//! the messages and the tests read it and know no option themselves.
 //!
 //! Sorted by what they are about. An option that would make it a different job if it were left out,
 //! and that is not there yet, is *unsupported*: an error. One that changes how fio itself works, or
@@ -7,12 +7,8 @@
 
 use super::draft::{Draft, Effect, Kind, split_paths};
 use super::value::{Unit, Value, ValueError};
-use crate::job::{
-    Create, Fallocate, FinalSync, Invalidate, IoEngine, NextFile, Overwrite, RandomMap, TimeBased,
-    Unlink,
-};
+use crate::job::{Create, Fallocate, FinalSync, IoEngine, NextFile, RandomMap};
 
-/// One option.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JobOption {
     pub(crate) name: &'static str,
@@ -20,7 +16,6 @@ pub(crate) struct JobOption {
     pub(crate) class: Class,
 }
 
-/// What becomes of an option.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Class {
     /// It goes into the job.
@@ -36,7 +31,6 @@ pub(crate) fn find(name: &str) -> Option<&'static JobOption> {
     OPTIONS.iter().find(|option| option.name == name || option.aliases.contains(&name))
 }
 
-/// Every name there is.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     OPTIONS
         .iter()
@@ -49,6 +43,16 @@ const MOST_OPERATIONS: u64 = 1 << 60;
 macro_rules! options {
     ($($name:literal $(| $alias:literal)* => $class:ident($what:expr);)*) => {
         &[$(JobOption { name: $name, aliases: &[$($alias),*], class: Class::$class($what) }),*]
+    };
+}
+
+/// An option that is obeyed to the letter: it sets one thing.
+macro_rules! set {
+    (|$draft:ident, $value:ident| $set:expr) => {
+        |$draft: &mut Draft, $value: Value<'_>| {
+            $set;
+            WHOLE
+        }
     };
 }
 
@@ -68,9 +72,8 @@ const FROM_DUE: &str = "latencies count from when an operation was due, started 
 const LATENCY_TARGET: &str = "the depth stays what iodepth says";
 const PROBE: &str = "the kernel's page cache is filled and emptied by the arm";
 
-/// All of them.
 pub(crate) const OPTIONS: &[JobOption] = options! {
-    // What is done.
+    // Operations.
     "rw" | "readwrite" => Honoured(|draft, value| {
         if value.text()?.contains(':') {
             return Err(ValueError("steps after a colon are not supported; allowed: the order alone".into()));
@@ -86,14 +89,8 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
         ])?;
         WHOLE
     });
-    "rwmixread" => Honoured(|draft, value| {
-        draft.read_percent = value.number(0, 100)? as u8;
-        WHOLE
-    });
-    "rwmixwrite" => Honoured(|draft, value| {
-        draft.read_percent = 100 - value.number(0, 100)? as u8;
-        WHOLE
-    });
+    "rwmixread" => Honoured(set!(|draft, value| draft.read_percent = value.number(0, 100)? as u8));
+    "rwmixwrite" => Honoured(set!(|draft, value| draft.read_percent = 100 - value.number(0, 100)? as u8));
     "bs" | "blocksize" => Honoured(|draft, value| {
         let blocks = &mut draft.job.blocks;
         Draft::each_direction(value, Value::block, |size| blocks.read = size, |size| blocks.write = size)
@@ -106,52 +103,19 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
         let blocks = &mut draft.job.blocks;
         Draft::each_direction(value, Value::block_split, |size| blocks.read = size, |size| blocks.write = size)
     });
-    "size" => Honoured(|draft, value| {
-        draft.job.size = Some(value.amount()?);
-        WHOLE
-    });
-    "io_size" | "io_limit" => Honoured(|draft, value| {
-        draft.job.io_bytes = Some(value.amount()?);
-        WHOLE
-    });
-    "number_ios" => Honoured(|draft, value| {
-        draft.job.operations = Some(value.number(1, MOST_OPERATIONS)?);
-        WHOLE
-    });
-    "loops" => Honoured(|draft, value| {
-        draft.job.loops = value.number(1, 1_000_000)? as u32;
-        WHOLE
-    });
-    "numjobs" => Honoured(|draft, value| {
-        draft.clones = value.number(1, 4096)? as u32;
-        WHOLE
-    });
-    "stonewall" | "wait_for_previous" => Honoured(|draft, value| {
-        draft.stonewall = value.boolean()?;
-        WHOLE
-    });
+    "size" => Honoured(set!(|draft, value| draft.job.size = Some(value.amount()?)));
+    "io_size" | "io_limit" => Honoured(set!(|draft, value| draft.job.io_bytes = Some(value.amount()?)));
+    "number_ios" => Honoured(set!(|draft, value| draft.job.operations = Some(value.number(1, MOST_OPERATIONS)?)));
+    "loops" => Honoured(set!(|draft, value| draft.job.loops = value.number(1, 1_000_000)? as u32));
+    "numjobs" => Honoured(set!(|draft, value| draft.clones = value.number(1, 4096)? as u32));
+    "stonewall" | "wait_for_previous" => Honoured(set!(|draft, value| draft.stonewall = value.boolean()?));
 
     // On what.
-    "filename" => Honoured(|draft, value| {
-        draft.file_names = split_paths(value.text()?)?;
-        WHOLE
-    });
-    "directory" => Honoured(|draft, value| {
-        draft.directories = split_paths(value.text()?)?.into_iter().map(Into::into).collect();
-        WHOLE
-    });
-    "filename_format" => Honoured(|draft, value| {
-        draft.file_name_format = value.text()?.replace('\0', "");
-        WHOLE
-    });
-    "nrfiles" => Honoured(|draft, value| {
-        draft.files = value.number(1, 65_536)? as u32;
-        WHOLE
-    });
-    "filesize" => Honoured(|draft, value| {
-        draft.job.file_size = Some(value.file_size()?);
-        WHOLE
-    });
+    "filename" => Honoured(set!(|draft, value| draft.file_names = split_paths(value.text()?)?));
+    "directory" => Honoured(set!(|draft, value| draft.directories = split_paths(value.text()?)?.into_iter().map(Into::into).collect()));
+    "filename_format" => Honoured(set!(|draft, value| draft.file_name_format = value.text()?.replace('\0', "")));
+    "nrfiles" => Honoured(set!(|draft, value| draft.files = value.number(1, 65_536)? as u32));
+    "filesize" => Honoured(set!(|draft, value| draft.job.file_size = Some(value.file_size()?)));
     "file_service_type" => Honoured(|draft, value| {
         let name = value.text()?;
         let name = name.split_once(':').map_or(name, |(name, _)| name);
@@ -167,18 +131,9 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
         ])?;
         WHOLE
     });
-    "offset" => Honoured(|draft, value| {
-        draft.job.offset = value.amount()?;
-        WHOLE
-    });
-    "offset_increment" => Honoured(|draft, value| {
-        draft.job.offset_increment = value.bytes()?;
-        WHOLE
-    });
-    "create_on_open" => Honoured(|draft, value| {
-        draft.job.create = if value.boolean()? { Create::OnOpen } else { Create::Before };
-        WHOLE
-    });
+    "offset" => Honoured(set!(|draft, value| draft.job.offset = value.amount()?));
+    "offset_increment" => Honoured(set!(|draft, value| draft.job.offset_increment = value.bytes()?));
+    "create_on_open" => Honoured(set!(|draft, value| draft.job.create = if value.boolean()? { Create::OnOpen } else { Create::Before }));
     "fallocate" => Honoured(|draft, value| {
         draft.job.fallocate = value.choice(&[
             ("none", Fallocate::None),
@@ -191,18 +146,9 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
         ])?;
         WHOLE
     });
-    "overwrite" => Honoured(|draft, value| {
-        draft.job.overwrite = if value.boolean()? { Overwrite::Yes } else { Overwrite::No };
-        WHOLE
-    });
-    "unlink" => Honoured(|draft, value| {
-        draft.job.unlink = if value.boolean()? { Unlink::Yes } else { Unlink::No };
-        WHOLE
-    });
-    "invalidate" => Honoured(|draft, value| {
-        draft.job.invalidate = if value.boolean()? { Invalidate::Yes } else { Invalidate::No };
-        WHOLE
-    });
+    "overwrite" => Honoured(set!(|draft, value| draft.job.overwrite = value.boolean()?.into()));
+    "unlink" => Honoured(set!(|draft, value| draft.job.unlink = value.boolean()?.into()));
+    "invalidate" => Honoured(set!(|draft, value| draft.job.invalidate = value.boolean()?.into()));
     "openfiles" => WithoutEffect("all files of a job are open at once");
     "unique_filename" => WithoutEffect("there are no network clients");
     "lockfile" => WithoutEffect("jobs do not lock their files against each other");
@@ -238,31 +184,16 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
             _ => Effect::Whole,
         })
     });
-    "iodepth" => Honoured(|draft, value| {
-        draft.job.depth = value.number(1, 32_768)? as u32;
-        WHOLE
-    });
+    "iodepth" => Honoured(set!(|draft, value| draft.job.depth = value.number(1, 32_768)? as u32));
     "iodepth_batch" | "iodepth_batch_submit" => Honoured(|draft, value| {
         let batch = value.number(0, 32_768)? as u32;
         draft.job.submit_batch = (batch > 0).then_some(batch);
         WHOLE
     });
-    "iodepth_batch_complete" | "iodepth_batch_complete_min" => Honoured(|draft, value| {
-        draft.job.complete_batch = value.number(0, 32_768)?.max(1) as u32;
-        WHOLE
-    });
-    "direct" => Honoured(|draft, value| {
-        draft.direct = value.boolean()?;
-        WHOLE
-    });
-    "buffered" => Honoured(|draft, value| {
-        draft.direct = !value.boolean()?;
-        WHOLE
-    });
-    "uncached" => Honoured(|draft, value| {
-        draft.uncached = value.boolean()?;
-        WHOLE
-    });
+    "iodepth_batch_complete" | "iodepth_batch_complete_min" => Honoured(set!(|draft, value| draft.job.complete_batch = value.number(0, 32_768)?.max(1) as u32));
+    "direct" => Honoured(set!(|draft, value| draft.direct = value.boolean()?));
+    "buffered" => Honoured(set!(|draft, value| draft.direct = !value.boolean()?));
+    "uncached" => Honoured(set!(|draft, value| draft.uncached = value.boolean()?));
     "iodepth_batch_complete_max" => WithoutEffect(BATCHES);
     "iodepth_low" => WithoutEffect(BATCHES);
     "serialize_overlap" => WithoutEffect("a job's blocks in flight do not overlap unless norandommap is set");
@@ -284,14 +215,8 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
     "lockmem" => WithoutEffect("no memory is taken from the system");
 
     // Durably.
-    "fsync" => Honoured(|draft, value| {
-        draft.job.fsync_every = value.number(0, u64::from(u32::MAX))? as u32;
-        WHOLE
-    });
-    "fdatasync" => Honoured(|draft, value| {
-        draft.job.fdatasync_every = value.number(0, u64::from(u32::MAX))? as u32;
-        WHOLE
-    });
+    "fsync" => Honoured(set!(|draft, value| draft.job.fsync_every = value.number(0, u64::from(u32::MAX))? as u32));
+    "fdatasync" => Honoured(set!(|draft, value| draft.job.fdatasync_every = value.number(0, u64::from(u32::MAX))? as u32));
     "end_fsync" => Honoured(final_sync);
     "fsync_on_close" => Honoured(final_sync);
     "sync" => Honoured(|draft, value| {
@@ -312,14 +237,8 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
         draft.job.runtime_us = (us > 0).then_some(us);
         WHOLE
     });
-    "time_based" => Honoured(|draft, value| {
-        draft.job.time_based = if value.boolean()? { TimeBased::Yes } else { TimeBased::No };
-        WHOLE
-    });
-    "ramp_time" => Honoured(|draft, value| {
-        draft.job.ramp_us = value.time_us(Unit::Seconds)?;
-        WHOLE
-    });
+    "time_based" => Honoured(set!(|draft, value| draft.job.time_based = value.boolean()?.into()));
+    "ramp_time" => Honoured(set!(|draft, value| draft.job.ramp_us = value.time_us(Unit::Seconds)?));
     "startdelay" => Honoured(|draft, value| {
         let text = value.text()?;
         let (first, range) = text.split_once('-').map_or((text, false), |(first, _)| (first, true));
@@ -339,14 +258,8 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
         Draft::each_direction(value, number, |rate| read.operations_per_s = rate, |rate| write.operations_per_s = rate)?;
         Ok(Effect::Reduced(FROM_DUE))
     });
-    "thinktime" => Honoured(|draft, value| {
-        draft.job.pace.think_us = value.time_us(Unit::Microseconds)?;
-        WHOLE
-    });
-    "thinktime_blocks" => Honoured(|draft, value| {
-        draft.job.pace.think_operations = value.number(1, u64::from(u32::MAX))? as u32;
-        WHOLE
-    });
+    "thinktime" => Honoured(set!(|draft, value| draft.job.pace.think_us = value.time_us(Unit::Microseconds)?));
+    "thinktime_blocks" => Honoured(set!(|draft, value| draft.job.pace.think_operations = value.number(1, u64::from(u32::MAX))? as u32));
     "thinktime_spin" => WithoutEffect("a thinking job sleeps");
     "thinktime_blocks_type" | "thinktime_iotime" => WithoutEffect("thinktime counts operations that were started");
     "rate_min" | "ratemin" | "rate_iops_min" => WithoutEffect("a job that is too slow goes on");
@@ -363,14 +276,8 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
     "wait_for" => Unsupported("waiting for one job is not supported; use stonewall");
 
     // At random.
-    "randseed" => Honoured(|draft, value| {
-        draft.job.seed = Some(value.number(0, u64::MAX)?);
-        WHOLE
-    });
-    "norandommap" => Honoured(|draft, value| {
-        draft.job.random_map = if value.boolean()? { RandomMap::WithReplacement } else { RandomMap::EachOnce };
-        WHOLE
-    });
+    "randseed" => Honoured(set!(|draft, value| draft.job.seed = Some(value.number(0, u64::MAX)?)));
+    "norandommap" => Honoured(set!(|draft, value| draft.job.random_map = if value.boolean()? { RandomMap::WithReplacement } else { RandomMap::EachOnce }));
     "random_distribution" => Honoured(|_draft, value| {
         Ok(if value.text()? == "random" { Effect::Whole } else { Effect::Reduced(UNIFORM) })
     });
@@ -384,15 +291,12 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
     "rwmixcycle" => WithoutEffect("each operation is drawn by itself");
     "bs_is_seq_rand" => WithoutEffect("sizes are given for reads and writes");
 
-    // What is written, and whether it came back.
+    // Data and verification.
     "verify" => Honoured(|draft, value| {
         draft.verify = !matches!(value.text()?, "0" | "none" | "null");
         Ok(if draft.verify { Effect::Reduced("ignored: every byte written is compared") } else { Effect::Whole })
     });
-    "do_verify" => Honoured(|draft, value| {
-        draft.do_verify = value.boolean()?;
-        WHOLE
-    });
+    "do_verify" => Honoured(set!(|draft, value| draft.do_verify = value.boolean()?));
     "verify_backlog" | "verify_backlog_batch" | "verify_async" | "verify_async_cpus" => WithoutEffect(VERIFYING);
     "verify_interval" | "header_interval" | "verify_offset" | "header_offset" | "verifysort" | "verifysort_nr" =>
         WithoutEffect(VERIFYING);
@@ -416,10 +320,7 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
         Unsupported(ZONES);
 
     // Where it runs.
-    "cpus_allowed" => Honoured(|draft, value| {
-        draft.job.cpus = value.numbers()?;
-        WHOLE
-    });
+    "cpus_allowed" => Honoured(set!(|draft, value| draft.job.cpus = value.numbers()?));
     "cpumask" => WithoutEffect("give the processors with cpus_allowed=");
     "cpus_allowed_policy" => WithoutEffect("all jobs of a section share its processors");
     "numa_cpu_nodes" | "numa_mem_policy" => WithoutEffect(SCHEDULING);
@@ -431,7 +332,7 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
     "exec_prerun" | "exec_postrun" => WithoutEffect("no commands are run; run them around this program");
     "profile" => Unsupported("a built-in profile of fio is not a job");
 
-    // What is told.
+    // Reporting.
     "kb_base" => Honoured(|_draft, _value| WHOLE);
     "description" => WithoutEffect(REPORTING);
     "name" => WithoutEffect("a job's name is that of its section");

@@ -1,13 +1,12 @@
-//! What fio itself would do outside the directory it runs in, by an option that does nothing here.
-//! Whoever gives fio a job file as it stands has to know.
+//! Effects of fio itself outside the directory it runs in, by options that do nothing here. A user
+//! who gives an unchanged job file to fio has to know them.
 
 use std::path::{Component, Path};
 
 use super::text::Entry;
 use super::value::{KbBase, Value};
 
-/// What fio would do for an option; none if that stays in its directory. `name` is the option's
-/// first one.
+/// Returns the effect of an option in fio outside its directory. `name` is the option's first one.
 pub(super) fn of(name: &str, entry: &Entry) -> Option<&'static str> {
     let value = entry.value.as_deref().map_or("", str::trim);
     match name {

@@ -1,4 +1,4 @@
-//! What the parser takes and what it says, by example; and that it never panics.
+//! Examples of parsing and of messages; and that the parser never panics.
 
 use proptest::prelude::*;
 
@@ -98,7 +98,7 @@ ioengine=io_uring
     assert!(parsed.groups.iter().flat_map(|group| &group.jobs).all(|job| {
         job.caching == Caching::Uncached
             && job.runtime_us == Some(60_000_000)
-            && job.time_based == TimeBased::Yes
+            && job.time_based == YesNo::Yes
     }));
     assert_eq!(job(0).io_engine, IoEngine::Calls);
     assert_eq!((job(1).io_engine, job(1).depth), (IoEngine::Ring, 128));
@@ -149,11 +149,8 @@ fn values_reach_the_job() {
     assert_eq!((job.loops, job.operations, job.seed), (3, Some(77), Some(5)));
     assert_eq!(job.random_map, RandomMap::WithReplacement);
     assert_eq!(job.file_size, Some(FileSize::Range { min: 1 << 20, max: 4 << 20 }));
-    assert_eq!((job.verify, job.cpus), (VerifyJob::Yes, vec![0, 1]));
-    assert_eq!(
-        (job.unlink, job.overwrite, job.invalidate),
-        (Unlink::Yes, Overwrite::Yes, Invalidate::No)
-    );
+    assert_eq!((job.verify, job.cpus), (YesNo::Yes, vec![0, 1]));
+    assert_eq!((job.unlink, job.overwrite, job.invalidate), (YesNo::Yes, YesNo::Yes, YesNo::No));
     assert_eq!(job.next_file, NextFile::Random);
     assert_eq!((job.submit_batch, job.complete_batch), (Some(4), 2));
     assert_eq!(job.caching, Caching::Direct);

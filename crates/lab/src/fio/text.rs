@@ -1,14 +1,12 @@
 //! The text of a job file: sections and their lines, with includes taken in and variables put in.
 //!
-//! What a key means is none of this file's business. Each line keeps the file and number it came
-//! from, so that whatever is wrong with it later can be said where the user finds it.
+//! The meaning of keys is known elsewhere. Each line keeps its file and number for later messages.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::ParseError;
 
-/// One section.
 #[derive(Clone, Debug)]
 pub(crate) struct Section {
     pub(crate) name: String,
@@ -16,7 +14,6 @@ pub(crate) struct Section {
     pub(crate) entries: Vec<Entry>,
 }
 
-/// One line of a section.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) key: String,
@@ -38,12 +35,12 @@ impl Place {
     }
 }
 
-/// What `${NAME}` stands for.
+/// Values of `${NAME}`.
 pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// An include that includes itself would never end.
 const DEEPEST: usize = 16;
-/// A job file is written by hand; what is larger is something else.
+/// A job file is written by hand, so a larger one is a mistake.
 const MOST_BYTES: u64 = 1 << 20;
 
 /// Takes a text apart.

@@ -1,11 +1,10 @@
-//! The values of options: sizes, times, shares, ranges, lists, and what is said when one is none of
-//! these.
+//! The values of options: sizes, times, shares, ranges, lists, and the messages about others.
 //!
-//! Nothing here panics or wraps around, whatever the text: each form has its limits and names them.
+//! Nothing here panics or wraps around, for any text: each form has limits and names them.
 
 use crate::job::{Amount, BlockSize, FileSize, SizeShare};
 
-/// The text of a value and how its units are meant.
+/// The text of a value and the meaning of its units.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Value<'a> {
     /// None for a bare key.
@@ -13,8 +12,7 @@ pub(crate) struct Value<'a> {
     pub(crate) kb_base: KbBase,
 }
 
-/// What `k` means. fio's default is not what the standards say, and `kb_base=1000` turns both
-/// around.
+/// Meaning of `k`. fio's default is not the standard one, and `kb_base=1000` turns both around.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum KbBase {
     /// `k` is 1024 and `ki` is 1000.
@@ -24,7 +22,7 @@ pub(crate) enum KbBase {
     Standard,
 }
 
-/// Why a value cannot be: what is allowed instead.
+/// Refusal of a value: names the allowed ones.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ValueError(pub(crate) String);
 
@@ -178,7 +176,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// What a number without unit counts.
+/// Unit of a number without one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unit {
     Seconds,

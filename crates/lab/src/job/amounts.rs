@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{Amount, Devices, FileSize, Job, TimeBased, Workload};
+use super::{Amount, Devices, FileSize, Job, Workload, YesNo};
 use crate::load::is_filled;
 
 impl Workload {
     /// Bytes of all its files, as far as the jobs say so; none if it only reads existing files.
-    #[must_use]
     pub fn file_bytes(&self) -> u64 {
         if self.devices == Devices::ReadOnly {
             return 0;
@@ -18,7 +17,6 @@ impl Workload {
 
     /// Bytes of the files that are filled before the clock starts; none of a device, or if it only
     /// reads existing files. Jobs that name the same file find it filled by the first.
-    #[must_use]
     pub fn laid_out_bytes(&self) -> u64 {
         if self.devices != Devices::Refuse {
             return 0;
@@ -41,17 +39,15 @@ impl Workload {
     }
 
     /// Whether a job writes as much as it can in a time.
-    #[must_use]
     pub fn writes_for_a_time(&self) -> bool {
         let mut jobs = self.jobs.iter();
-        jobs.any(|job| job.access.direction.writes() && job.time_based == TimeBased::Yes)
+        jobs.any(|job| job.access.direction.writes() && job.time_based == YesNo::Yes)
     }
 
     /// Bytes the jobs write, as far as that number is fixed.
-    #[must_use]
     pub fn written_bytes(&self) -> u64 {
         let writers = self.jobs.iter().filter(|job| job.access.direction.writes());
-        let fixed = writers.filter(|job| job.time_based == TimeBased::No);
+        let fixed = writers.filter(|job| job.time_based == YesNo::No);
         let written = fixed.map(|job| match job.io_bytes {
             Some(Amount::Bytes(bytes)) => bytes,
             _ => length(job).saturating_mul(u64::from(job.loops.max(1))),
@@ -60,7 +56,6 @@ impl Workload {
     }
 
     /// The longest that any of its jobs runs, if all say so.
-    #[must_use]
     pub fn seconds(&self) -> Option<f64> {
         let micros = |job: &Job| Some(job.ramp_us + job.runtime_us? + job.start_delay_us);
         let all: Option<Vec<u64>> = self.jobs.iter().map(micros).collect();

@@ -28,7 +28,6 @@ use super::usage::Usage;
 use crate::cell::{CellSpec, SyncProbe};
 use crate::detail::Holds;
 
-/// A cell ready to be run.
 pub(crate) struct Stage<'a> {
     pub(crate) spec: &'a CellSpec,
     pub(crate) directory: &'a Path,
@@ -37,7 +36,6 @@ pub(crate) struct Stage<'a> {
     pub(crate) probe: Option<&'a JobPlan>,
 }
 
-/// What was seen of it.
 #[derive(Debug)]
 pub(crate) struct Conducted {
     pub(crate) jobs: Vec<JobOutcome>,
@@ -47,10 +45,8 @@ pub(crate) struct Conducted {
     pub(crate) engine: Option<EngineReport>,
 }
 
-/// What the engine says about itself.
 #[derive(Debug)]
 pub(crate) struct EngineReport {
-    /// When counting began.
     pub(crate) before: Stats,
     /// When the last final sync had ended.
     pub(crate) after: Stats,
@@ -59,7 +55,6 @@ pub(crate) struct EngineReport {
     pub(crate) description: String,
 }
 
-/// The signal to start.
 #[derive(Clone)]
 struct Go {
     at: Instant,
@@ -91,7 +86,7 @@ pub(crate) fn conduct(stage: &Stage<'_>) -> Result<Conducted, CellError> {
             scope.spawn(move || run_probe(plan, (way, how), ready, &go, quiet))
         });
         drop(ready);
-        // Should one fail here, leaving drops the gates, and whoever waits at one goes home.
+        // If one fails here, returning drops the gates, and all that wait at them return.
         let set_up = all_ready.iter().collect::<Result<Vec<()>, CellError>>()?;
         assert_eq!(set_up.len(), gates.len(), "a thread of the load died before the start");
 
@@ -183,7 +178,7 @@ fn set_up(
     let aborted = || CellError::Process { what: "another job failed before the start".into() };
     let set_up = pin(&plan.job.cpus).and_then(|()| Prepared::new(way, plan));
     let said = ready.send(set_up.as_ref().map(drop).map_err(Clone::clone));
-    // Whoever waits for all to be ready must not wait for this one.
+    // The thread that waits for all must not wait for this one.
     drop(ready);
     let prepared = set_up?;
     said.map_err(|_| aborted())?;

@@ -1,11 +1,10 @@
-//! What is written, and how to tell that it came back.
+//! The written data, and its check when it is read back.
 //!
 //! Each eight bytes depend on the seed, the file and their own offset, so a block that landed
-//! elsewhere, in another file, or not at all is told apart without a checksum and without
-//! remembering anything. The words of a block are an arithmetic progression: one addition each,
-//! which the compiler does several at a time, so that filling a page costs a fraction of copying
-//! it. Writing a range twice writes the same: an overwrite that was lost is not noticed, one that
-//! went astray is.
+//! elsewhere, in another file, or not at all is recognized without a checksum and without memory.
+//! The words of a block are an arithmetic progression: one addition each, which the compiler does
+//! several at a time, so that filling a page costs a fraction of copying it. Writing a range twice
+//! writes the same: an overwrite that was lost is not noticed, one that went astray is.
 
 use forebay_block::random::{STEP, fold, mix};
 
@@ -25,7 +24,7 @@ impl Content {
         Self { key: name.iter().fold(mix(seed), |key, &byte| fold(key, u64::from(byte))) }
     }
 
-    /// What the same file holds before anything is written: as random, and another.
+    /// The content of the file before any write: as random, but different.
     pub(crate) fn before(self) -> Self {
         Self { key: mix(!self.key) }
     }
@@ -46,9 +45,8 @@ impl Content {
         tail.copy_from_slice(&from[..tail.len()]);
     }
 
-    /// Puts what belongs at `offset` into the first word of each sector of `buffer`, and leaves the
-    /// rest: no two blocks are the same, for a hundredth of the price. Nothing is told apart by it
-    /// later.
+    /// Marks the first word of each sector of `buffer` with the content for `offset`: no two blocks
+    /// are alike, at a hundredth of the cost. It is not verified later.
     pub(crate) fn mark(self, offset: u64, buffer: &mut [u8]) {
         const SECTOR: usize = 512;
         for (at, sector) in buffer.chunks_mut(SECTOR).enumerate() {
@@ -112,7 +110,6 @@ impl Content {
 pub(crate) struct Mismatch {
     /// The first word of it.
     pub(crate) offset: u64,
-    /// What is there.
     pub(crate) found: String,
 }
 

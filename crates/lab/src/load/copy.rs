@@ -1,14 +1,12 @@
-//! What a write into memory costs by itself: so many bytes from the caller's buffer, a call at a
-//! time, on one thread.
+//! The cost of a write into memory by itself: calls that copy the caller's buffer, on one thread.
 //!
 //! ```text
 //! every block once, not counted  [ blocks in a random order, again and again ]  every block with its content, compared
 //! ```
 //!
-//! What is in brackets is counted, and its pages are all there: what is measured is the way into
-//! them and the copy. The bare copy goes into a shared mapping of a memory file, which is what an
-//! engine's arena is. The clock is read once for so many calls, so that reading it is not what is
-//! measured.
+//! The part in brackets is counted, and its pages all exist: the call and the copy are measured.
+//! The bare copy goes into a shared mapping of a memory file, which is what an engine's arena is.
+//! The clock is read once for many calls, so that it is not measured itself.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::OwnedFd;
@@ -32,7 +30,6 @@ use crate::through::{CopyCell, CopyWay};
 /// Calls between two looks at the clock.
 const CALLS_BETWEEN_LOOKS: usize = 64;
 
-/// Runs one cell in this process.
 pub(crate) fn run(cell: &CopyCell) -> Result<CellResult, CellError> {
     let blocks = cell.file_bytes.checked_div(u64::from(cell.block_bytes)).unwrap_or(0);
     if blocks == 0 || !cell.file_bytes.is_multiple_of(u64::from(cell.block_bytes)) {
@@ -45,11 +42,10 @@ pub(crate) fn run(cell: &CopyCell) -> Result<CellResult, CellError> {
     }
 }
 
-/// Where the bytes go.
 trait Target {
     fn write(&mut self, from: &[u8], offset: u64) -> Result<(), CellError>;
 
-    /// Lets go of it; what was written is then to be read there.
+    /// Closes it, and returns a file to read the data back.
     fn end(self) -> Result<File, CellError>;
 }
 

@@ -13,7 +13,6 @@ use forebay_block::random::Random;
 /// Written at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// How it went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LaidOut {
     /// The file is there, of its length, and synced.
@@ -35,7 +34,7 @@ pub fn lay_out(directory: &Path, bytes: u64, seed: u64, stop: &Stop) -> io::Resu
     match written {
         Ok(LaidOut::Whole) => fs::rename(&unfinished, &path).map(|()| LaidOut::Whole),
         other => {
-            // What failed or was stopped is told; that its rest stays is less.
+            // The failure is reported; a remaining file is harmless.
             let _ = fs::remove_file(&unfinished);
             other
         }
@@ -43,7 +42,6 @@ pub fn lay_out(directory: &Path, bytes: u64, seed: u64, stop: &Stop) -> io::Resu
 }
 
 /// Whether the file is there in that length, so that nothing is written for it.
-#[must_use]
 pub fn is_laid_out(directory: &Path, bytes: u64) -> bool {
     fs::metadata(directory.join(DATA_FILE)).is_ok_and(|there| there.len() == bytes)
 }
@@ -64,7 +62,7 @@ fn fill(mut file: &File, bytes: u64, seed: u64, stop: &Stop) -> io::Result<LaidO
         left -= length;
     }
     file.sync_all()?;
-    // What is read past the page cache has no use for what is in it.
+    // Direct reads do not use cached pages.
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
     Ok(LaidOut::Whole)
 }

@@ -4,9 +4,8 @@
 //! operation that starts and once per batch that has ended. The time of an operation runs from
 //! before it is handed to the lane until its end was seen, or, where the job has a rate to keep,
 //! from when it was due ([`super::pace`]). Filling buffers is not part of it, neither its own nor
-//! those of the operations that are handed over with it. What started before the ramp was over is
-//! not counted. The last thing inside the clock is the sync of every file the job wrote, whatever
-//! the job says.
+//! those of the operations that are handed over with it. Operations started during the ramp are not
+//! counted. The last thing inside the clock is always the sync of every file the job wrote.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -23,12 +22,10 @@ use super::sequence::{Kind, Operation, Sequence};
 use crate::detail::Course;
 use crate::job::FinalSync;
 
-/// What one job did.
 #[derive(Debug)]
 pub(crate) struct JobOutcome {
     pub(crate) reads: Tally,
     pub(crate) writes: Tally,
-    /// When counting began.
     pub(crate) began: Instant,
     /// When its last operation, or its final sync, had ended.
     pub(crate) ended: Instant,
@@ -40,7 +37,6 @@ pub(crate) struct JobOutcome {
     pub(crate) kept: Option<Kept>,
 }
 
-/// Operations of one direction.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     pub(crate) operations: u64,
@@ -59,7 +55,7 @@ impl Tally {
         Self { operations: 0, bytes: 0, latencies, course: Course::new() }
     }
 
-    /// Adds that of another job, whose counting began so much later.
+    /// Adds the tally of another job that began counting `later`.
     pub(crate) fn add(&mut self, other: &Self, later: Duration) {
         self.operations += other.operations;
         self.bytes += other.bytes;
@@ -84,8 +80,8 @@ pub(crate) fn drive(
 ) -> Result<JobOutcome, CellError> {
     let mut drive = Drive::new(plan, lane, began);
     if drive.pacer.is_some() {
-        // A wait for what is due next should end then, not up to 50 us later. Where it cannot be
-        // set, it does.
+        // A wait for the next operation should not end up to 50 us late. It does if this cannot be
+        // set.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     }
     let ended = drive.run(stop);
@@ -122,7 +118,6 @@ struct Drive<'a> {
 #[derive(Clone, Copy)]
 struct Flight {
     operation: Operation,
-    /// When its time begins.
     from: Instant,
 }
 
@@ -135,13 +130,11 @@ struct WritesSince {
 /// Why the loop stopped filling slots.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pause {
-    /// No slot is free.
     Full,
     /// The next operation is not due before then.
     NotDue(Instant),
     /// Everything in flight has to end, then this file has to be synced.
     Sync(usize, FinalSync),
-    /// There is no next operation.
     Done,
 }
 
@@ -174,7 +167,6 @@ impl<'a> Drive<'a> {
         }
     }
 
-    /// When it ended.
     fn run(&mut self, stop: &AtomicBool) -> Result<Instant, CellError> {
         loop {
             let pause = self.fill_slots(stop)?;
@@ -260,8 +252,8 @@ impl<'a> Drive<'a> {
         }
     }
 
-    /// What was due before the end and is not started any more has waited until then at least. To
-    /// leave it out would be to leave out the worst of a device that stalled.
+    /// An operation that was due before the end and was not started has waited at least until then.
+    /// Leaving it out would hide the worst of a device that stalled.
     fn count_overdue(&mut self, now: Instant) {
         // A rate that nothing could keep would be counted for minutes.
         const MOST: usize = 1 << 24;
@@ -339,7 +331,7 @@ impl<'a> Drive<'a> {
     fn wait_until(&mut self, due: Instant) -> Result<(), CellError> {
         let until = self.ends_at.map_or(due, |ends_at| due.min(ends_at));
         loop {
-            // Once in any case: what was started before may still have to be handed over.
+            // At least once: operations started before may still have to be handed over.
             self.lane.reap_until(until, &mut self.ended)?;
             self.tell_ended();
             if Instant::now() >= until {

@@ -1,7 +1,6 @@
 //! Why a cell has no result. It crosses a process boundary, so it is text and numbers, no live
 //! errors.
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -9,49 +8,43 @@ use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
 
-/// Why a cell has no result.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum CellError {
     /// This arm cannot run this workload here: leave it out, and say why.
-    ArmRefused {
-        /// The arm.
-        arm: Arm,
-        /// Why.
-        reason: String,
-    },
+    #[error("{} cannot run here: {reason}", arm.name())]
+    ArmRefused { arm: Arm, reason: String },
     /// This machine, kernel or file cannot do what the cell asks: leave it out, and say why.
+    #[error("{reason}")]
     Unavailable {
         /// Why, and the remedy.
         reason: String,
     },
     /// The workload cannot be run as it stands; nothing was done yet.
+    #[error("{reason}")]
     Invalid {
-        /// What is wrong, and the remedy.
+        /// The problem, and the remedy.
         reason: String,
     },
-    /// A call failed.
+    #[error("{}{what}: {cause}", path.iter().map(|path| format!("{}: ", path.display())).collect::<String>())]
     Failed {
-        /// What was tried.
         what: String,
-        /// On which file.
         path: Option<PathBuf>,
-        /// What the system or the library said.
         cause: String,
-        /// The system's number, where there is one.
+        /// The system's error number, if any.
         os_error: Option<i32>,
     },
     /// A file does not hold what was written to it.
+    #[error("{}: wrong data at byte {offset}: {found}", path.display())]
     Mismatch {
-        /// The file.
         path: PathBuf,
         /// The first wrong byte.
         offset: u64,
-        /// What is there instead.
         found: String,
     },
     /// The process of the cell died, or spoke nonsense.
+    #[error("the process of the cell failed: {what}")]
     Process {
-        /// How it ended, and what it said last.
+        /// How it ended, with its last words.
         what: String,
     },
 }
@@ -97,24 +90,3 @@ impl CellError {
         }
     }
 }
-
-impl fmt::Display for CellError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ArmRefused { arm, reason } => {
-                write!(formatter, "{} cannot run here: {reason}", arm.name())
-            }
-            Self::Unavailable { reason } | Self::Invalid { reason } => formatter.write_str(reason),
-            Self::Failed { what, path: Some(path), cause, .. } => {
-                write!(formatter, "{}: {what}: {cause}", path.display())
-            }
-            Self::Failed { what, path: None, cause, .. } => write!(formatter, "{what}: {cause}"),
-            Self::Mismatch { path, offset, found } => {
-                write!(formatter, "{}: wrong data at byte {offset}: {found}", path.display())
-            }
-            Self::Process { what } => write!(formatter, "the process of the cell failed: {what}"),
-        }
-    }
-}
-
-impl std::error::Error for CellError {}

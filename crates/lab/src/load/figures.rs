@@ -1,4 +1,4 @@
-//! From what was counted to metrics. What is not defined for a cell is left out, never made up.
+//! From counts to metrics. Metrics that are not defined for a cell are left out.
 //!
 //! An *I/O* is one operation of the caller in every figure. Rates are over the time until the last
 //! job of that direction had ended, its final sync included. Figures of the process and of the
@@ -24,11 +24,10 @@ use crate::arm::Arm;
 use crate::batching;
 use crate::cell::{CellResult, CellSpec};
 use crate::detail::{Detail, Flow, Latency, ProcessUse};
-use crate::job::{IoEngine, Overwrite};
+use crate::job::{IoEngine, YesNo};
 
 type Metrics = BTreeMap<String, f64>;
 
-/// Everything that is defined for this cell.
 pub(crate) fn report(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) -> CellReport {
     let mut metrics = throughput(conducted.jobs.iter());
     let jobs = &conducted.jobs;
@@ -184,7 +183,7 @@ fn usage(metrics: &mut Metrics, conducted: &Conducted, operations: u64, bytes: u
     }
 }
 
-/// What can be told of arms whose I/Os are of different sizes.
+/// Counts per GiB, for arms whose I/Os differ in size.
 fn per_gib(metrics: &mut Metrics, name: &str, count: u64, bytes: u64) {
     if bytes > 0 {
         put(metrics, name, count as f64 * (1u64 << 30) as f64 / bytes as f64);
@@ -203,7 +202,7 @@ fn memory(metrics: &mut Metrics, conducted: &Conducted) {
 
 /// Over the files the cell wrote into new space; a file written over keeps the layout it had.
 fn layout(metrics: &mut Metrics, plans: &[JobPlan]) {
-    let plans = plans.iter().filter(|plan| plan.writes() && plan.job.overwrite == Overwrite::No);
+    let plans = plans.iter().filter(|plan| plan.writes() && plan.job.overwrite == YesNo::No);
     let mut files: Vec<_> = plans.flat_map(|plan| &plan.files).collect();
     files.retain(|file| file.kind == FileKind::Regular);
     files.sort_by(|one, other| one.path.cmp(&other.path));
@@ -249,7 +248,7 @@ fn of_engine(
     let moved = after.written_bytes + after.read_bytes - before.written_bytes - before.read_bytes;
     put_ratio(metrics, "run_bytes", moved, bios);
     put(metrics, "hold_p99_us", after.hold_p99_us as f64);
-    // Nothing was written through the cache where nothing is told.
+    // Without such writes the engine reports none.
     for (name, microseconds) in [
         ("written_latency_p99_us", after.written_latency_p99_us),
         ("writeback_latency_p99_us", after.writeback_latency_p99_us),

@@ -1,10 +1,8 @@
-//! fio on a job file as it stands, in the directory of the cell: what a reader would otherwise
-//! measure with.
+//! fio on a job file as it stands, in the directory of the cell: the usual tool to measure with.
 //!
-//! Two things are added in front, for else the figures would be of another thing than those of the
-//! arms beside it: the final sync, which ends the clock of every arm here, and the seed, where the
-//! file says none. Percentiles are told where one job reports, for those of several cannot be put
-//! together.
+//! Two options are added in front so that the figures compare with the other arms: the final sync,
+//! which ends the clock of every arm here, and a seed if the file has none. Percentiles exist only
+//! for one job, because those of several cannot be combined.
 
 use std::fs;
 

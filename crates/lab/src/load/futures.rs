@@ -1,10 +1,9 @@
-//! Forebay's own path at a depth: so many of its futures at a time, polled by the job's own thread.
+//! Forebay's own path at a depth: that number of futures at a time, polled by the job's own thread.
 //!
-//! A cached write is a copy while its future is polled, and so is a read of what is cached: such a
-//! one has ended by the time it has started, and is told at once. What waits, for a page from the
-//! device or for room, waits beside the others, as a program with so many tasks on one executor
-//! would have it. An operation costs an allocation, which a program that keeps its futures in its
-//! tasks would not pay.
+//! A cached write is a copy while its future is polled, and so is a read of cached data: such a
+//! future ends when it starts. Futures that wait for a page or for room wait beside the others,
+//! like tasks of a program on one executor. An operation costs an allocation, which a program that
+//! keeps its futures in its tasks would not pay.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -46,7 +45,7 @@ enum Slot {
     Taken,
 }
 
-/// Slots to be polled, and whom to tell of more.
+/// Slots to be polled, and the thread to wake.
 struct Woken {
     slots: Mutex<Vec<usize>>,
     thread: Thread,
@@ -183,7 +182,7 @@ impl Lane for FuturesLane {
 
     fn close(self: Box<Self>) -> Result<(), CellError> {
         let Self { slots, files, .. } = *self;
-        // What is in flight has the files too.
+        // Operations in flight hold the files too.
         drop(slots);
         for file in files {
             let file = Arc::into_inner(file).expect("nothing is in flight");

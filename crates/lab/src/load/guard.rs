@@ -1,4 +1,4 @@
-//! What stands between a job file and a disk full of somebody's data.
+//! Protection of a disk full of data from a job file.
 //!
 //! A block device is written only if the user said so, and never while anything else has it:
 //! mounted, swapped on, part of an array. `O_EXCL` asks the kernel itself, which also knows about
@@ -7,14 +7,14 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::{Access, access};
 
 use super::CellError;
 
-/// Refuses a directory that is none.
+/// Refuses a path that is not a directory.
 pub(crate) fn check_directory(directory: &Path) -> Result<(), CellError> {
     match fs::metadata(directory) {
         Ok(metadata) if metadata.is_dir() => Ok(()),
@@ -75,12 +75,10 @@ pub(crate) fn refuse_device(path: &Path) -> CellError {
 
 /// Refuses a device that somebody else uses.
 pub(crate) fn refuse_mounted(path: &Path) -> Result<(), CellError> {
-    let number = fs::metadata(path)
-        .map_err(|error| CellError::io("could not look at it", path, &error))?
-        .rdev();
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    if let Some(place) = mounted_at(&table, number) {
-        let reason = format!("{}: mounted at {place}; unmount it first", path.display());
+    fs::metadata(path).map_err(|error| CellError::io("could not look at it", path, &error))?;
+    if let Some(place) = forebay_uring::probe::mounted_at(path) {
+        let (path, place) = (path.display(), place.display());
+        let reason = format!("{path}: mounted at {place}; unmount it first");
         return Err(CellError::invalid(reason));
     }
     let exclusive = OpenOptions::new().write(true).custom_flags(libc::O_EXCL).open(path);
@@ -96,26 +94,9 @@ pub(crate) fn refuse_mounted(path: &Path) -> Result<(), CellError> {
     }
 }
 
-/// Where the device of this number is mounted, by a table in the form of `/proc/self/mountinfo`.
-fn mounted_at(table: &str, number: u64) -> Option<&str> {
-    let wanted = format!("{}:{}", libc::major(number), libc::minor(number));
-    table.lines().find_map(|line| {
-        let mut fields = line.split(' ');
-        (fields.nth(2)? == wanted).then(|| fields.nth(1)).flatten()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn finds_a_mounted_device() {
-        let table = "22 1 254:0 / / rw,relatime - ext4 /dev/root rw\n31 22 7:3 / /mnt/a rw - xfs /dev/loop3 rw\n";
-        assert_eq!(mounted_at(table, libc::makedev(7, 3)), Some("/mnt/a"));
-        assert_eq!(mounted_at(table, libc::makedev(254, 0)), Some("/"));
-        assert_eq!(mounted_at(table, libc::makedev(7, 4)), None);
-    }
 
     #[test]
     fn the_mounted_root_device_is_refused() {

@@ -14,7 +14,7 @@ use super::lane::{Buffers, Lane};
 use super::layout::{FileKind, JobPlan};
 use super::sequence::{Kind, Operation};
 use super::window::Window;
-use crate::job::{Caching, Declared, FinalSync};
+use crate::job::{Caching, FinalSync, YesNo};
 
 /// How a job's files are opened and given space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +58,7 @@ impl KernelFiles {
                 if opening.space == Space::Ahead {
                     fallocate(&open, FallocateFlags::empty(), 0, file.length)
                         .map_err(|error| failed(error.into()))?;
-                } else if plan.job.declared == Declared::Yes {
+                } else if plan.job.declared == YesNo::Yes {
                     open.set_len(file.length).map_err(failed)?;
                 }
             }

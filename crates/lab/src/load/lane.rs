@@ -59,13 +59,12 @@ pub(crate) trait Lane: Send {
     /// Lets go of the files, hearing a last error if there is one.
     fn close(self: Box<Self>) -> Result<(), CellError>;
 
-    /// What it counted on the way.
     fn counters(&self) -> LaneCounters {
         LaneCounters::default()
     }
 }
 
-/// What lanes over a ring count.
+/// Counts of lanes over a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct LaneCounters {
     /// Enters that handed over requests.
@@ -85,7 +84,7 @@ pub(crate) struct LaneCounters {
 pub(crate) struct Batches([u64; 16]);
 
 impl Batches {
-    /// One of so many, if it is of any.
+    /// Counts one batch of `size`, unless it is empty.
     pub(crate) fn count(&mut self, size: usize) {
         if let Some(doubling) = size.checked_ilog2() {
             let last = self.0.len() - 1;
@@ -141,7 +140,7 @@ pub(crate) struct Buffers {
 unsafe impl Send for Buffers {}
 
 impl Buffers {
-    /// So many of at least so many bytes.
+    /// Makes `count` buffers of at least `bytes`.
     pub(crate) fn new(count: usize, bytes: usize) -> Self {
         let each = bytes.max(1).next_multiple_of(ALIGNMENT);
         let total = each.checked_mul(count.max(1)).expect("buffers fit in the address space");

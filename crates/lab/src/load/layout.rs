@@ -1,5 +1,5 @@
-//! What has to be there before the clock starts: files with lengths, contents and space, and a
-//! range for each job.
+//! Preparation before the clock starts: files with lengths, contents and space, and a range for
+//! each job.
 //!
 //! Resolving comes first and touches nothing; making the files comes second. A file that is there
 //! and long enough stays as it is. A file to be read is filled, so that a read is a read of data
@@ -19,9 +19,7 @@ use super::content::Content;
 use super::guard;
 use super::sequence::{Range, Sequence};
 use crate::cell::Verify;
-use crate::job::{
-    Amount, Create, Devices, Fallocate, FileSize, Invalidate, Job, Overwrite, Workload,
-};
+use crate::job::{Amount, Create, Devices, Fallocate, FileSize, Job, Workload, YesNo};
 use forebay_block::random::{Random, fold};
 
 /// A job with everything known that its thread needs.
@@ -55,7 +53,6 @@ pub(crate) struct FilePlan {
     pub(crate) kind: FileKind,
 }
 
-/// What a path leads to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FileKind {
     Regular,
@@ -93,10 +90,10 @@ pub(crate) fn resolve(
     Ok(plans)
 }
 
-/// What is only read has to be there, as long as it is read: it would be made or filled otherwise.
+/// Files that are only read must exist and be long enough: else they would be made or filled.
 fn refuse_to_write(plan: &JobPlan) -> Result<(), CellError> {
     let name = &plan.job.name;
-    if plan.writes() || plan.job.overwrite == Overwrite::Yes {
+    if plan.writes() || plan.job.overwrite == YesNo::Yes {
         return Err(CellError::invalid(format!(
             "job {name}: it writes, and its files are only to be read"
         )));
@@ -194,10 +191,9 @@ fn refuse_without_space(plans: &[JobPlan]) -> Result<(), CellError> {
 
 /// Whether a job's files hold data before the clock starts.
 pub(crate) fn is_filled(job: &Job) -> bool {
-    job.access.direction.reads() || job.overwrite == Overwrite::Yes
+    job.access.direction.reads() || job.overwrite == YesNo::Yes
 }
 
-/// What every file of a workload has in common.
 struct Ground<'a> {
     directory: &'a Path,
     seed: u64,
@@ -401,7 +397,7 @@ fn give_space(handle: &File, fallocate_as: Fallocate, file: &FilePlan) -> Result
 }
 
 fn drop_cached(job: &Job, path: &Path) -> Result<(), CellError> {
-    if job.invalidate == Invalidate::No {
+    if job.invalidate == YesNo::No {
         return Ok(());
     }
     let failed = |error| CellError::io("could not drop what is cached of it", path, &error);

@@ -1,6 +1,6 @@
-//! Forebay's own path: every job's files in one engine, one blocking call after the other. What the
-//! engine keeps in flight behind that is its own affair and shows in its counters. A job with a
-//! depth goes by [`super::futures`].
+//! Forebay's own path: every job's files in one engine, one blocking call after the other. The
+//! engine's counters show its own requests in flight. A job with a depth goes by
+//! [`super::futures`].
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::lane::{Buffers, Lane};
 use super::layout::{FileKind, JobPlan};
 use super::sequence::{Kind, Operation};
 use crate::arm::Arm;
-use crate::job::{Caching, Declared, FinalSync};
+use crate::job::{Caching, FinalSync, YesNo};
 
 /// The keeper of an arm that has one: the program that this one is, which has to be `forebay`.
 pub(crate) fn keeper(arm: Arm) -> Option<Keeper> {
@@ -56,7 +56,7 @@ pub(crate) fn open_files(engine: &Engine, plan: &JobPlan) -> Result<Vec<File>, C
             ErrorKind::Unsupported => CellError::unavailable(error.to_string()),
             _ => CellError::library("could not open it", &error),
         })?;
-        if plan.writes() && job.declared == Declared::Yes && file.kind == FileKind::Regular {
+        if plan.writes() && job.declared == YesNo::Yes && file.kind == FileKind::Regular {
             open.set_len(file.length)
                 .map_err(|error| CellError::library("could not give it its length", &error))?;
         }
@@ -65,7 +65,7 @@ pub(crate) fn open_files(engine: &Engine, plan: &JobPlan) -> Result<Vec<File>, C
     Ok(files)
 }
 
-/// What a read came back with, against what it should have.
+/// Compares the data of a read with the expected data.
 pub(crate) fn check_read(
     read: forebay::Result<usize>,
     asked: usize,

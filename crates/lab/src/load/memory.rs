@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What was seen at the worst moments.
+/// Peaks of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Peak {
     /// Of the process, above the baseline, and the page cache of the files, together.
@@ -23,7 +23,7 @@ pub(crate) struct Peak {
     pub(crate) dirty_bytes: Option<u64>,
 }
 
-/// Looks until told to stop. `engine_dirty` tells what an engine holds dirty.
+/// Samples until `stop`. `engine_dirty` returns the dirty bytes of an engine.
 pub(crate) fn sample(
     directory: &Path,
     files: &[PathBuf],

@@ -5,9 +5,9 @@
 //! resolve -> refuse? -> prepare -> threads set up -> baseline -> engine -> [ go ... synced ] -> close -> extents -> verify
 //! ```
 //!
-//! What is in brackets is inside the clock: opening the files (and making them, where the job says
-//! so), giving them length or space, every operation, and the final sync. What the load generator
-//! needs for itself is allocated before and counted apart.
+//! The part in brackets is inside the clock: opening the files (and making them, where the job says
+//! so), giving them length or space, every operation, and the final sync. The load generator's own
+//! memory is allocated before and counted apart.
 
 mod arms;
 mod conduct;
@@ -46,12 +46,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
 use crate::cell::{Cell, CellResult, CellSpec, SyncProbe, Verify};
-use crate::job::{Devices, Unlink, VerifyJob, Workload};
+use crate::job::{Devices, Workload, YesNo};
 use conduct::Conducted;
 use layout::{Filling, JobPlan};
 use verify::Issued;
 
-/// What came back from a cell, with a row for each job.
+/// Result of a cell, with a row for each job.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CellReport {
     /// For the cell as a whole.
@@ -144,7 +144,7 @@ pub fn check_target(path: &Path) -> Result<(), CellError> {
 /// Removes the regular files of the jobs with `unlink=1`, and nothing else.
 pub fn remove_unlinked(workload: &Workload, directory: &Path) -> Result<(), CellError> {
     let unlinked =
-        workload.jobs.iter().filter(|job| job.unlink == Unlink::Yes).flat_map(|job| &job.files);
+        workload.jobs.iter().filter(|job| job.unlink == YesNo::Yes).flat_map(|job| &job.files);
     let paths: BTreeSet<_> = unlinked.map(|name| directory.join(name)).collect();
     for path in paths.iter().filter(|path| path.is_file()) {
         std::fs::remove_file(path)
@@ -184,10 +184,10 @@ fn check_data(
 
 /// Whether what a job wrote is read back and compared.
 fn is_verified(spec: &CellSpec, plan: &JobPlan) -> bool {
-    spec.verify == Verify::After || plan.job.verify == VerifyJob::Yes
+    spec.verify == Verify::After || plan.job.verify == YesNo::Yes
 }
 
-/// What is noted where so much was read back and was right.
+/// Returns the note on verified bytes.
 fn verified(bytes: u64) -> String {
     format!("verified {bytes} bytes")
 }

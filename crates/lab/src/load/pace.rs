@@ -1,14 +1,14 @@
 //! Slowing a job down to the rate it asks for, and saying from when its operations count.
 //!
 //! A rate is an open loop. Each direction has a schedule: an operation is due when all before it,
-//! at the rate asked for, would have been started, whether they could be or not; and its latency
-//! counts from then. What a stall keeps from being started waits as well, and a clock that began
-//! only at the start would leave just that out (coordinated omission). Being late is caught up
-//! with; being early waits. What is due and not started is the backlog: how large it became and how
-//! late operations were started is told beside the latencies. What is still in it when the time is
-//! over is not started any more, and counts as having waited until then.
+//! at the rate asked for, would have been started, whether possible or not; its latency counts from
+//! then. Operations that a stall delays wait as well, and a clock that began at the start would
+//! hide that (coordinated omission). Late operations are started at once; early ones wait.
+//! Operations that are due and not started are the backlog: its size and the delays are reported
+//! beside the latencies. Operations still in it at the end are not started and count as having
+//! waited until then.
 //!
-//! Thinking is part of a closed loop: a pause after so many operations, in which nobody waits.
+//! Thinking is part of a closed loop: a pause after some operations, in which nobody waits.
 
 use std::time::{Duration, Instant};
 
@@ -107,7 +107,6 @@ impl Pacer {
         Some(end - due.max(self.counts_from))
     }
 
-    /// How the schedule was kept, where there was one.
     pub(crate) fn kept(self) -> Option<Kept> {
         let rates = [self.pace.read, self.pace.write];
         rates.iter().any(|rate| *rate != Rate::default()).then_some(self.kept)

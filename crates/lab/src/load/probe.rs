@@ -3,9 +3,9 @@
 //! Every 10 ms it writes 4 KiB to a file of its own beside those of the load, through the arm's own
 //! path, and syncs it, as a log would. The file is a megabyte laid out beforehand and written round
 //! and round, so that the probe asks for no space. One probe is in flight at a time; when a sync
-//! takes longer than its turn, the missed turns are skipped and what is recorded is the time the
-//! syncs took, not what a queue behind them would have waited. Where the small writer is itself
-//! what is asked about, one follows the other without a pause.
+//! takes longer than its turn, the missed turns are skipped, and the time of the syncs is recorded,
+//! not the wait of a queue behind them. If the small writer itself is measured, one sync follows
+//! the other without a pause.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,13 +19,13 @@ use super::lane::Lane;
 use super::layout::JobPlan;
 use super::sequence::{Kind, Operation};
 use crate::cell::SyncProbe;
-use crate::job::{Access, Amount, Direction, FinalSync, Job, Order, Overwrite};
+use crate::job::{Access, Amount, Direction, FinalSync, Job, Order, YesNo};
 
 const EVERY: Duration = Duration::from_millis(10);
 const BLOCK: u32 = 4096;
 const LENGTH: u64 = 1 << 20;
 
-/// What its file is called in the directory of the cell.
+/// Name of its file in the directory of the cell.
 pub(crate) const FILE_NAME: &str = "sync-probe";
 
 /// Its job, as far as opening files goes.
@@ -35,12 +35,11 @@ pub(crate) fn job() -> Job {
         access: Access { direction: Direction::Write, order: Order::Sequential },
         files: vec![PathBuf::from(FILE_NAME)],
         size: Some(Amount::Bytes(LENGTH)),
-        overwrite: Overwrite::Yes,
+        overwrite: YesNo::Yes,
         ..Job::default()
     }
 }
 
-/// What the probe saw.
 #[derive(Debug)]
 pub(crate) struct ProbeOutcome {
     /// Of a write and its sync together, in nanoseconds.

@@ -1,10 +1,10 @@
 //! The kernel's own paths at a depth: one io_uring per job.
 //!
 //! Operations are staged as they are started and handed over together when the job has to wait, so
-//! that the batch is what had become free meanwhile; `iodepth_batch` hands over earlier. The ring
+//! that the batch is all that became free meanwhile; `iodepth_batch` hands over earlier. The ring
 //! is owned by its job's thread alone and runs its task work there (`DEFER_TASKRUN`, since Linux
-//! 6.1), which is the cheapest form the kernel offers; older kernels get a plain ring. What ends
-//! short or would have blocked goes out again for the rest.
+//! 6.1), which is the cheapest form the kernel offers; older kernels get a plain ring. Operations
+//! that end short, or would have blocked, go out again for the rest.
 
 use std::fs::File;
 use std::io;
@@ -22,7 +22,6 @@ use super::sequence::{Kind, Operation};
 use super::window::Window;
 use crate::job::FinalSync;
 
-/// A ring for so many operations in flight.
 pub(crate) fn set_up(depth: u32) -> io::Result<IoUring> {
     let entries = depth.next_power_of_two();
     let best = IoUring::builder()
@@ -175,8 +174,8 @@ impl RingLane {
         /// `IORING_ENTER_GETEVENTS`: deferred task work runs in no other enter.
         const GET_EVENTS: u32 = 1;
         let staged = self.memory.ring.submission().len() as u32;
-        // SAFETY: so many entries are staged, and each is good to be taken (see `stage`); there is
-        // no argument.
+        // SAFETY: `staged` entries are staged, and each may be taken (see `stage`); there is no
+        // argument.
         let entered =
             unsafe { self.memory.ring.submitter().enter::<()>(staged, 0, GET_EVENTS, None) };
         self.entered(entered)
@@ -184,7 +183,7 @@ impl RingLane {
 
     /// Waits for one completion, no longer than that.
     fn enter_within(&mut self, most: Duration) -> Result<(), CellError> {
-        // Before Linux 5.11 an enter cannot be told for how long: it is looked again and again.
+        // Before Linux 5.11 an enter has no time limit, so the queue is polled.
         const LOOK_AGAIN: Duration = Duration::from_micros(50);
         if !self.memory.ring.params().is_feature_ext_arg() {
             self.enter(0)?;
@@ -216,7 +215,7 @@ impl RingLane {
         }
     }
 
-    /// Ends what is on the completion queue; what is not whole goes out again.
+    /// Ends the operations on the completion queue; partial ones go out again.
     fn collect(&mut self, ended: &mut Vec<usize>) -> Result<(), CellError> {
         let mut found = 0;
         loop {

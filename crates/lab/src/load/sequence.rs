@@ -1,17 +1,15 @@
-//! What a job does next: its operations, one after the other, as a pure function of the job and its
-//! seed.
+//! The operations of a job, one after the other, as a pure function of the job and its seed.
 //!
 //! Because nothing but the seed goes in, the same operations come out again for every arm of a
 //! round, and once more after the clock has stopped, when verification asks which blocks had been
 //! written. A *pass* is once through the range of every file; `loops`, `io_size` and `time_based`
 //! ask for more passes, each in another random order.
 
-use crate::job::{BlockSize, Direction, Job, NextFile, Order, RandomMap, TimeBased};
+use crate::job::{BlockSize, Direction, Job, NextFile, Order, RandomMap, YesNo};
 
 use super::shuffle::Permutation;
 use forebay_block::random::{Random, fold};
 
-/// One read or write of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Operation {
     pub(crate) kind: Kind,
@@ -22,7 +20,6 @@ pub(crate) struct Operation {
     pub(crate) bytes: u32,
 }
 
-/// Which way the data goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Read,
@@ -36,7 +33,6 @@ pub(crate) struct Range {
     pub(crate) length: u64,
 }
 
-/// The operations of one job.
 #[derive(Clone, Debug)]
 pub(crate) struct Sequence {
     direction: Direction,
@@ -81,8 +77,8 @@ impl Sequence {
             pass: 0,
             random: Random::new(fold(seed, 1)),
             bytes_left: match job.time_based {
-                TimeBased::Yes => u64::MAX,
-                TimeBased::No => pass_bytes.saturating_mul(u64::from(job.loops)),
+                YesNo::Yes => u64::MAX,
+                YesNo::No => pass_bytes.saturating_mul(u64::from(job.loops)),
             },
             operations_left: job.operations.unwrap_or(u64::MAX),
         };
@@ -346,7 +342,7 @@ mod tests {
         let base = job(Direction::Write, Order::Sequential, BlockSize::Fixed(4096));
         let range = [Range { start: 0, length: 10 * 4096 }];
         assert_eq!(all(&Job { operations: Some(3), ..base.clone() }, &range).len(), 3);
-        let mut endless = Sequence::new(&Job { time_based: TimeBased::Yes, ..base }, &range, 1, 0);
+        let mut endless = Sequence::new(&Job { time_based: YesNo::Yes, ..base }, &range, 1, 0);
         assert!((0..1000).all(|_| endless.next().is_some()));
         assert_eq!(endless.pass, 99);
     }

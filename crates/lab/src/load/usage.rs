@@ -1,8 +1,8 @@
-//! What the system counts for us: context switches, processor time, bytes written. Two snapshots
-//! make a difference.
+//! Counters of the system: context switches, processor time, bytes written. Two snapshots make a
+//! difference.
 //!
 //! Everything of this process is counted, the load generator and the sync probe with it, for every
-//! arm alike; what kernel threads do for us is not, except in the system's own context switches.
+//! arm alike; work of kernel threads is not, except in the system's own context switches.
 
 use procfs::process::Process;
 use procfs::{CurrentSI, KernelStats};
@@ -19,17 +19,15 @@ pub(crate) struct Usage {
     pub(crate) system_context_switches: Option<u64>,
     /// Of this process, user and system.
     pub(crate) cpu_us: u64,
-    /// Of that, user.
     pub(crate) user_us: u64,
     /// Page faults of this process that waited for a device.
     pub(crate) major_faults: u64,
     /// Page faults of this process that did not.
     pub(crate) minor_faults: u64,
-    /// What this process caused to be written, as the kernel accounts it: direct writes when they
-    /// are issued, buffered ones when a page becomes dirty, less what was dropped before it was
-    /// written.
+    /// Bytes this process caused to be written, as the kernel accounts them: direct writes when
+    /// issued, buffered ones when a page becomes dirty, less those dropped before writeback.
     pub(crate) written_bytes: Option<u64>,
-    /// What the kernel batched, where that is counted.
+    /// The kernel's batching, if counted.
     pub(crate) batched: Option<Counts>,
 }
 
@@ -80,7 +78,7 @@ impl From<Usage> for ProcessUse {
 }
 
 fn resource_usage() -> libc::rusage {
-    // SAFETY: a struct of integers, for which all zeroes is a value.
+    // SAFETY: a struct of integers, which may all be zero.
     let mut usage = unsafe { std::mem::zeroed() };
     // SAFETY: the pointer is to a struct of the right type.
     let failed = unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };

@@ -1,8 +1,8 @@
-//! Reading everything back: after the clock has stopped and the arm has let go, by ordinary reads.
+//! Reading everything back: after the clock has stopped and the arm has closed its files, by
+//! ordinary reads.
 //!
-//! What should be there is not remembered but worked out again: each job's operations replay from
-//! its seed, and mark the blocks they wrote. Cached pages are dropped first, so that it is the
-//! device that is asked.
+//! The expected data is computed again: each job's operations replay from its seed, and mark the
+//! blocks they wrote. Cached pages are dropped first, so that it is the device that is asked.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -26,7 +26,7 @@ pub(crate) struct Issued<'a> {
     pub(crate) operations: u64,
 }
 
-/// Compares every byte the jobs wrote; tells how many there were.
+/// Compares every byte that the jobs wrote, and returns their number.
 pub(crate) fn verify(jobs: &[Issued<'_>]) -> Result<u64, CellError> {
     let mut files: BTreeMap<PathBuf, Written> = BTreeMap::new();
     for &Issued { plan, operations } in jobs {
@@ -49,7 +49,7 @@ pub(crate) fn verify(jobs: &[Issued<'_>]) -> Result<u64, CellError> {
 pub(crate) fn open_again(path: &Path) -> Result<File, CellError> {
     let file =
         File::open(path).map_err(|error| CellError::io("could not open it again", path, &error))?;
-    // A courtesy to honesty; where it is refused the page cache is asked instead.
+    // If this is refused, the page cache is read instead.
     let _ = fadvise(&file, 0, None, Advice::DontNeed);
     Ok(file)
 }

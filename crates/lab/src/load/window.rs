@@ -22,7 +22,6 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Of so many bytes.
     pub(crate) fn new(bytes: u64) -> Self {
         Self { bytes: bytes.max(1), filled: 0 }
     }
@@ -44,7 +43,7 @@ impl Window {
     }
 }
 
-/// Waits for what is being written and starts what is dirty.
+/// Waits for writeback and starts it for dirty pages.
 pub(crate) fn write_behind(file: &File) -> io::Result<()> {
     sync_range(file, libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE)
 }

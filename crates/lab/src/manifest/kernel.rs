@@ -8,21 +8,18 @@ use serde::{Deserialize, Serialize};
 
 use super::machine::word;
 
-/// The kernel's settings.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Kernel {
-    /// Ticks in a second.
     pub hz: Option<u32>,
     /// When one thread may take the processor from another.
     pub preemption: Option<String>,
-    /// What it was started with: whole where it is known to change figures, of everything else the
-    /// name alone, for what it is set to may be nobody's business.
+    /// Kernel parameters: in full if known to change figures, else the name alone, because the
+    /// value may be private.
     pub parameters: Vec<String>,
-    /// Of the processor's flaws, what is done against them.
+    /// Mitigations of processor flaws.
     pub mitigations: BTreeMap<String, String>,
     /// Of the page cache and of memory.
     pub memory: BTreeMap<String, String>,
-    /// What gives the time.
     pub clock_source: Option<String>,
 }
 
@@ -80,8 +77,6 @@ const MEMORY: [(&str, &str); 9] = [
 ];
 
 impl Kernel {
-    /// This one.
-    #[must_use]
     pub fn here(release: &str) -> Self {
         let config = config(release).unwrap_or_default();
         let memory =
@@ -97,7 +92,7 @@ impl Kernel {
     }
 }
 
-/// What it was built with, where it tells.
+/// Returns the build configuration if the kernel shows it.
 fn config(release: &str) -> Option<String> {
     let beside = format!("/boot/config-{release}");
     fs::read_to_string(beside).ok().or_else(|| {
@@ -131,7 +126,7 @@ fn preemption(config: &str) -> Option<String> {
     Some(if dynamic { format!("{mode} (as built; it can be changed)") } else { mode.to_owned() })
 }
 
-/// What is after `--` is no parameter of the kernel.
+/// Words after `--` are not for the kernel.
 fn parameters(line: &str) -> Vec<String> {
     let words = line.split_whitespace().take_while(|word| *word != "--");
     let told = words.map(|word| match word.split_once('=') {
@@ -157,7 +152,6 @@ fn mitigations() -> BTreeMap<String, String> {
         Some((entry.file_name().to_string_lossy().into_owned(), told))
     };
     let all = entries.filter_map(|entry| of(entry.ok()?));
-    // What the processor does not have needs nothing.
     all.filter(|(_, told)| told != "Not affected").collect()
 }
 

@@ -8,24 +8,18 @@ use serde::{Deserialize, Serialize};
 
 use super::kernel::Kernel;
 
-/// The machine.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Machine {
-    /// Kernel release, as `uname -r`.
     pub release: String,
-    /// Kernel build, as `uname -v`.
     pub build: String,
-    /// Instruction set, as `uname -m`.
     pub architecture: String,
-    /// Model of the first processor.
     pub cpu_model: Option<String>,
     /// Processors this process may run on.
     pub cpus: u32,
-    /// Memory of the machine.
     pub memory_bytes: u64,
-    /// Memory limit of our control group, where there is one.
+    /// Memory limit of our control group.
     pub memory_limit_bytes: Option<u64>,
-    /// What the machine seems to run in: a hypervisor or a container. A hint, not a proof.
+    /// The hypervisor or container it seems to run in. A hint, not a proof.
     pub virtualization: Option<String>,
     /// Governor of the first processor's frequency.
     pub cpu_governor: Option<String>,
@@ -35,14 +29,13 @@ pub struct Machine {
     /// Threads of one core: `1` with simultaneous multithreading `0`.
     #[serde(default)]
     pub multithreading: Option<String>,
-    /// What sets the first processor's frequency, its preference, and whether it may go above its
-    /// nominal one.
+    /// Frequency driver of the first processor, its preference, and whether it may exceed its
+    /// nominal frequency.
     #[serde(default)]
     pub cpu_frequency: BTreeMap<String, String>,
-    /// Limits of our control group besides, from it up to the root: whatever is not `max`.
+    /// Other limits of our control group, up to the root, that are not `max`.
     #[serde(default)]
     pub group_limits: Vec<String>,
-    /// How the kernel was built and started.
     #[serde(default)]
     pub kernel: Kernel,
 }
@@ -58,12 +51,10 @@ const FREQUENCY: [(&str, &str); 7] = [
     ("idle", "cpuidle/current_driver"),
 ];
 
-/// What a control group may limit of what matters here.
+/// Files of limits that matter here.
 const LIMITS: [&str; 4] = ["cpu.max", "memory.high", "memory.swap.max", "io.max"];
 
 impl Machine {
-    /// This one.
-    #[must_use]
     pub fn here() -> Self {
         let name = rustix::system::uname();
         let text = |field: &std::ffi::CStr| field.to_string_lossy().into_owned();
@@ -92,7 +83,6 @@ impl Machine {
     }
 
     /// The release without what the distribution adds: `6.18`.
-    #[must_use]
     pub fn short_release(&self) -> String {
         let end = self.release.match_indices('.').nth(1).map_or(self.release.len(), |(at, _)| at);
         self.release[..end].split('-').next().unwrap_or_default().to_owned()
@@ -119,8 +109,8 @@ fn memory_bytes() -> Option<u64> {
     Meminfo::current().ok().map(|memory| memory.mem_total)
 }
 
-/// The least limit from our control group up to the root. Limits that are none (`max`, or more than
-/// there is) are left out.
+/// The least limit from our control group up to the root. `max`, and more than there is, are left
+/// out.
 fn memory_limit_bytes() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let limits = groups.lines().filter_map(|line| {

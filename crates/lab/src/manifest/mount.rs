@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use forebay_uring::probe;
 use rustix::fs::{major, makedev, minor, statvfs};
 use serde::{Deserialize, Serialize};
 
@@ -17,33 +18,25 @@ use crate::chosen::chosen;
 pub struct Storage {
     /// Type of the file system, as `mount` calls it.
     pub file_system: String,
-    /// What is mounted: mostly a device.
+    /// The mounted thing, mostly a device.
     pub device: String,
-    /// Where it is mounted.
     pub mount_point: PathBuf,
-    /// Options, of the mount and of the file system.
     pub options: String,
-    /// Size of a block of the file system.
     pub block_bytes: u64,
     /// Bytes an ordinary user may still write.
     pub free_bytes: u64,
-    /// Size of the file system.
     pub total_bytes: u64,
     /// The block device; none where the file system has none of its own.
     pub queue: Option<Queue>,
-    /// How it was made and how its free space lay, where that was looked into.
+    /// How it was made and how its free space lay, if examined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub space: Option<Space>,
 }
 
-/// A block device as the kernel sees it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Queue {
-    /// Its name in `/sys/block`.
     pub name: String,
-    /// Model, where the device tells.
     pub model: Option<String>,
-    /// The scheduler in use.
     pub scheduler: Option<String>,
     /// Requests that may wait.
     pub nr_requests: Option<u64>,
@@ -53,11 +46,9 @@ pub struct Queue {
     pub logical_block_bytes: Option<u64>,
     /// Smallest unit it writes without reading.
     pub physical_block_bytes: Option<u64>,
-    /// Largest request.
     pub max_request_kib: Option<u64>,
     /// Whether it says it has a disk that turns.
     pub rotational: Option<bool>,
-    /// Queues of the hardware.
     #[serde(default)]
     pub hardware_queues: Option<u64>,
     /// More of how it is set, by the kernel's names.
@@ -88,14 +79,16 @@ const PRIVATE: [&str; 8] =
     ["addr", "clientaddr", "mountaddr", "username", "user", "domain", "ip", "source"];
 
 impl Storage {
-    /// What `directory` is on.
-    #[must_use]
+    /// Returns the storage below `directory`.
     pub fn of(directory: &Path) -> Self {
-        let mut storage = fs::read_to_string("/proc/thread-self/mountinfo")
-            .ok()
-            .and_then(|table| mount_of(&table, directory))
-            .map(|mount| mount.storage)
-            .unwrap_or_default();
+        let mount = probe::mount_of(directory);
+        let mut storage = mount.map_or_else(Self::default, |mount| Self {
+            file_system: mount.file_system,
+            device: mount.source.to_string_lossy().into_owned(),
+            mount_point: mount.point,
+            options: mount.options,
+            ..Self::default()
+        });
         if let Ok(space) = statvfs(directory) {
             storage.block_bytes = space.f_frsize;
             storage.free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
@@ -106,13 +99,11 @@ impl Storage {
     }
 
     /// The share of it that is in use, in percent; none of nothing.
-    #[must_use]
     pub fn used_percent(&self) -> Option<u64> {
         (self.total_bytes.saturating_sub(self.free_bytes) * 100).checked_div(self.total_bytes)
     }
 
-    /// The same with what programs tell of the file system, which takes a moment.
-    #[must_use]
+    /// Adds the answers of the file system's programs, which takes a moment.
     pub fn looked_into(mut self) -> Self {
         self.space = Some(Space::of(Of {
             kind: &self.file_system,
@@ -126,7 +117,6 @@ impl Storage {
     }
 
     /// The same without the names of other machines, and of users.
-    #[must_use]
     pub fn without_names(mut self) -> Self {
         if let Some((_, path)) =
             self.device.split_once(':').filter(|_| !self.device.starts_with('/'))
@@ -144,7 +134,6 @@ impl Storage {
     }
 
     /// As `ext4 on /dev/vda`.
-    #[must_use]
     pub fn heading(&self) -> String {
         match (self.file_system.as_str(), self.device.as_str()) {
             ("", _) => "an unknown file system".to_owned(),
@@ -170,17 +159,15 @@ pub(crate) fn disk_of(directory: &Path) -> Option<PathBuf> {
 
 /// The number of the device that the file system of a directory is on.
 pub(crate) fn device_of(directory: &Path) -> Option<u64> {
-    let table = fs::read_to_string("/proc/thread-self/mountinfo").ok()?;
-    device_number(&mount_of(&table, directory)?.storage.device, directory)
+    device_number(&probe::mount_of(directory)?.source, directory)
 }
 
-/// The number that the kernel knows a file system by, in `/proc/locks` and in what is traced. What
-/// `stat` tells of a file is on btrfs the number of its subvolume, which is none of these. 0 where
-/// neither is told.
+/// Number of a file system in `/proc/locks` and traces. On btrfs `stat` returns another, that of
+/// the subvolume. 0 if unknown.
 pub(crate) fn file_system_number(path: &Path) -> u64 {
-    let mounted = fs::read_to_string("/proc/thread-self/mountinfo").ok();
+    let mounted = probe::mount_of(path);
     mounted
-        .and_then(|table| Some(mount_of(&table, path)?.number))
+        .map(|mount| makedev(mount.device.0, mount.device.1))
         .or_else(|| fs::metadata(path).ok().map(|data| data.dev()))
         .unwrap_or_default()
 }
@@ -236,8 +223,8 @@ impl Queue {
     }
 }
 
-/// The device by what is mounted; the number a file carries is no device's on btrfs.
-pub(crate) fn device_number(mounted: &str, directory: &Path) -> Option<u64> {
+/// The device by its mount; on btrfs the number of a file is not its device's.
+pub(crate) fn device_number(mounted: impl AsRef<Path>, directory: &Path) -> Option<u64> {
     fs::metadata(mounted)
         .ok()
         .filter(|data| data.file_type().is_block_device())
@@ -245,98 +232,9 @@ pub(crate) fn device_number(mounted: &str, directory: &Path) -> Option<u64> {
         .or_else(|| fs::metadata(directory).ok().map(|data| data.dev()))
 }
 
-/// A line of `mountinfo`.
-#[derive(PartialEq, Eq, Debug)]
-struct Mount {
-    /// The file system's own number.
-    number: u64,
-    storage: Storage,
-}
-
-/// The mount a directory is on, from the text of `mountinfo`: the longest mount point above it, and
-/// of several there the last, which covers the others.
-fn mount_of(table: &str, directory: &Path) -> Option<Mount> {
-    let directory = fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
-    let mounts = table.lines().filter_map(parse_mount);
-    mounts
-        .filter(|mount| directory.starts_with(&mount.storage.mount_point))
-        .max_by_key(|mount| mount.storage.mount_point.as_os_str().len())
-}
-
-/// `36 35 98:0 /root /mnt rw,noatime master:1 - ext4 /dev/sda1 rw,errors=continue`
-fn parse_mount(line: &str) -> Option<Mount> {
-    let (mount, file_system) = line.split_once(" - ")?;
-    let mut mount = mount.split(' ').skip(2);
-    let (major, minor) = mount.next()?.split_once(':')?;
-    let mut mount = mount.skip(1);
-    let (mount_point, mount_options) = (mount.next()?, mount.next()?);
-    let mut file_system = file_system.splitn(3, ' ');
-    let (kind, device) = (file_system.next()?, file_system.next()?);
-    let mut options: Vec<&str> = mount_options.split(',').collect();
-    for option in file_system.next().unwrap_or_default().split(',') {
-        if !option.is_empty() && !options.contains(&option) {
-            options.push(option);
-        }
-    }
-    Some(Mount {
-        number: makedev(major.parse().ok()?, minor.parse().ok()?),
-        storage: Storage {
-            file_system: kind.to_owned(),
-            device: unescaped(device),
-            mount_point: unescaped(mount_point).into(),
-            options: options.join(","),
-            ..Storage::default()
-        },
-    })
-}
-
-/// Spaces and such stand in the table as `\040`.
-fn unescaped(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let code = after
-            .get(..3)
-            .filter(|_| *first == b'\\')
-            .and_then(|digits| std::str::from_utf8(digits).ok());
-        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &after[3..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const TABLE: &str = "\
-27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
-28 27 8:1 / /proc/self rw - wrong /dev/wrong rw
-29 27 0:44 /sub /tmp rw,noatime shared:2 - btrfs /dev/sda\\0402 rw,space_cache=v2
-30 27 0:45 / /tmp rw - tmpfs none rw,size=4k
-garbage
-";
-
-    #[test]
-    fn the_longest_and_last_mount_point_wins() {
-        let Mount { number, storage } = mount_of(TABLE, Path::new("/etc")).unwrap();
-        assert_eq!(number, makedev(254, 0));
-        assert_eq!(
-            (storage.file_system.as_str(), storage.options.as_str()),
-            ("ext4", "rw,relatime,discard")
-        );
-        assert_eq!(mount_of(TABLE, Path::new("/tmp")).unwrap().storage.file_system, "tmpfs");
-        let btrfs = parse_mount(TABLE.lines().nth(2).unwrap()).unwrap();
-        assert_eq!((btrfs.number, btrfs.storage.device.as_str()), (makedev(0, 44), "/dev/sda 2"));
-    }
 
     #[test]
     fn headings() {

@@ -1,6 +1,6 @@
 //! A file system as it stood when nobody had measured on it yet: how it was made, and in how many
-//! pieces its free space lay. Programs that tell that are asked; where there is none, or it may not
-//! look, it is unknown.
+//! pieces its free space lay. Programs of the file system are asked; without them, or without
+//! permission, it is unknown.
 
 use std::fs;
 use std::path::Path;
@@ -12,8 +12,7 @@ use serde::{Deserialize, Serialize};
 /// How it was made, and how its free space lay.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Space {
-    /// What mkfs would print of it: `xfs_info`, or the head of `dumpe2fs` without its ids and
-    /// dates.
+    /// Output like that of mkfs: `xfs_info`, or the head of `dumpe2fs` without ids and dates.
     pub geometry: Option<String>,
     /// Pieces its free space lay in.
     pub free_extents: Option<u64>,
@@ -44,10 +43,10 @@ const EXT4: [&str; 16] = [
 /// More groups are not asked for: each is read from the disk if nobody has yet.
 const MOST_GROUPS: u64 = 8192;
 
-/// An ext4 group has at most so many bytes.
+/// Bytes of an ext4 group, at most.
 const LEAST_GROUP_BYTES: u64 = 128 << 20;
 
-/// What kind of file system, where, on what, and its size in bytes.
+/// A file system: type, mount point, device, and size in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Of<'a> {
     pub(super) kind: &'a str,
@@ -79,7 +78,7 @@ fn geometry(of: Of<'_>) -> Option<String> {
     match of.kind {
         "xfs" => {
             let said = said("xfs_info", &[of.mount_point.to_str()?])?;
-            // The device is told beside it.
+            // The device is recorded beside it.
             Some(said.replace(of.device, "DEVICE"))
         }
         "ext4" => {
@@ -126,7 +125,7 @@ fn free_of_xfs(of: Of<'_>) -> Option<(u64, u64)> {
     Some((number("total free extents")?, number("total free blocks")? * of.block_bytes))
 }
 
-/// What a program says; none if it is not there, or may not.
+/// Returns the output of a program; none if it is missing or fails.
 fn said(program: &str, words: &[&str]) -> Option<String> {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let everywhere = std::env::split_paths(&paths).chain(["/usr/sbin".into(), "/sbin".into()]);

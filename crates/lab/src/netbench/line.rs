@@ -1,4 +1,4 @@
-//! What is told of a second.
+//! The line of a second.
 
 use std::fmt;
 
@@ -6,14 +6,13 @@ use forebay_net::Address;
 
 use crate::load::echo::Used;
 
-/// A second.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Line {
     pub(super) name: String,
     pub(super) place: String,
     pub(super) requests_per_s: f64,
     pub(super) bytes_per_s: f64,
-    /// Of the server's thread, where that is here.
+    /// Of the server's thread, if it is in this program.
     pub(super) used: Option<Used>,
 }
 

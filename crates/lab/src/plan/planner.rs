@@ -9,7 +9,7 @@ use super::{Each, Job, PlanError, PlannedArm, WRITER_STEP_BYTES, Wish, again, jo
 use crate::arm::Arm;
 use crate::cell::{Cell, CellSpec, FioCell, SyncProbe, Verify};
 use crate::echo::{EchoCell, EchoLoad, WorkOrder};
-use crate::job::{Declared, Workload};
+use crate::job::Workload;
 use crate::load::is_held;
 use crate::programs::spec::{CountCalls, ProgramCell, ProgramLoad};
 use crate::shape::{Extent, Ground, JobShape};
@@ -34,13 +34,12 @@ pub(super) struct Planner<'a> {
     cut: &'a Cut,
     wish: &'a Wish<'a>,
     rounds: u32,
-    /// Where a bound made it differ from what was asked.
+    /// Notes on bounds that changed the request.
     pub(super) notes: Vec<String>,
     /// Bytes of the laid-out file, once it is known that one is needed.
     pub(super) data_bytes: Option<u64>,
     /// Of a cell on new files, once there is one.
     pub(super) size: Option<Size>,
-    /// What is read in place of the laid-out file, once it is known that something is.
     pub(super) target: Option<Target>,
     pub(super) each: Option<Each>,
 }
@@ -113,7 +112,7 @@ impl<'a> Planner<'a> {
         self.size = Some(size);
         let job = self.job(workload, |arm, settings| {
             let Through::Files(way) = arm.through else { return None };
-            let declared = if way == Arm::ForebayDeclared { Declared::Yes } else { Declared::No };
+            let declared = (way == Arm::ForebayDeclared).into();
             let cell = |size: Size| {
                 let Size { files, file_bytes, block_bytes, budget_bytes } = size;
                 let jobs = Workload::random_writes_into_new_files(files, file_bytes, block_bytes)

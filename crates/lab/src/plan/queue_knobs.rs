@@ -3,7 +3,6 @@
 
 use forebay_block::Knobs;
 
-/// Their names.
 pub const NAMES: [&str; Knobs::NAMES.len()] = Knobs::NAMES;
 
 /// Whether a knob takes a value; else what would do.

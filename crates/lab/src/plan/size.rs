@@ -1,10 +1,10 @@
 //! How much a cell on new files writes, and with how much memory; how large the files of jobs are,
 //! and the laid-out file of a suite.
 //!
-//! Bounds kept here, and said where they bite: the files of a cell, or the laid-out file, take at
-//! most a quarter of the free space; a form may write so much in all. Where a bound bites, the
-//! files get smaller, and the budget with them, so that the share of the data that fits in memory
-//! (two ninths) stays.
+//! Bounds kept here, and reported when they apply: the files of a cell, or the laid-out file, take
+//! at most a quarter of the free space; a form has a limit of bytes. If a bound applies, the files
+//! get smaller, and the budget with them, so that the share of the data that fits in memory (two
+//! ninths) stays.
 
 use crate::suite::Cut;
 use crate::writers::Writers;
@@ -14,8 +14,7 @@ use super::{MOST_ROUNDS, PlanError, Wish};
 pub(super) const MIB: u64 = 1 << 20;
 pub(super) const GIB: u64 = 1 << 30;
 
-/// Files are a multiple of this: 12 of them make 36 MiB, of which two ninths, the budget, are whole
-/// 8 MiB.
+/// Step of a file's length: 12 of these make 36 MiB, whose two ninths, the budget, are 8 MiB.
 pub const FILE_STEP_BYTES: u64 = 3 * MIB;
 
 /// The least memory an engine works with, and the step of it.
@@ -51,7 +50,7 @@ impl Room {
         }
     }
 
-    /// What has to be free for so much.
+    /// Free space required for `bytes`.
     pub(super) fn asks(self, bytes: u64) -> u64 {
         match self {
             Room::Shared => bytes.saturating_mul(4),
@@ -67,19 +66,16 @@ impl Room {
     }
 }
 
-/// Memory for data of a bounded arm that is to write so much: two ninths of it.
+/// Memory for data of a bounded arm: two ninths of the bytes it writes.
 fn budget_of(data_bytes: u64) -> u64 {
     (data_bytes / 9 * 2 / BUDGET_STEP_BYTES * BUDGET_STEP_BYTES).max(BUDGET_STEP_BYTES)
 }
 
-/// What one cell on new files writes, and with how much memory.
+/// Bytes and memory of a cell on new files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Size {
-    /// New files.
     pub files: u32,
-    /// Bytes of each.
     pub file_bytes: u64,
-    /// Bytes of one write.
     pub block_bytes: u32,
     /// Memory for data of a bounded arm.
     pub budget_bytes: u64,
@@ -100,8 +96,6 @@ impl Size {
         Self::new(Shape { files: self.files, block_bytes: self.block_bytes }, FILE_STEP_BYTES)
     }
 
-    /// Bytes a cell writes.
-    #[must_use]
     pub fn data_bytes(&self) -> u64 {
         u64::from(self.files) * self.file_bytes
     }
@@ -169,17 +163,15 @@ pub(super) fn memory_share(scale: f64) -> f64 {
     (scale / MEMORY_KEPT_TO).min(1.0)
 }
 
-/// What the largest cell of jobs has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Largest {
-    /// Files.
     pub(super) files: u64,
     /// Bytes of memory for data.
     pub(super) memory_bytes: u64,
 }
 
-/// Bytes of each file of jobs: as scaled, but no less than so many times the memory, for the cache
-/// is not to hold it all; and of all together a quarter of the free space at most.
+/// Bytes of each file of jobs, scaled. At least a multiple of the memory, so that the cache does
+/// not hold it; all together at most a quarter of the free space.
 pub(super) fn of_jobs(
     cut: &Cut,
     largest: Largest,
@@ -197,9 +189,8 @@ pub(super) fn of_jobs(
     Ok(wanted.min(fits))
 }
 
-/// Bytes of each file of writers, and memory for data of a bounded arm: of all files together what
-/// the form says, as scaled, and of the free space no more than there is room for. What bit goes to
-/// `notes`.
+/// Bytes of each file of writers, scaled, and memory for data of a bounded arm. All together fit in
+/// the free space. Bounds that applied go to `notes`.
 pub(super) fn of_writers(
     cut: &Cut,
     writers: &Writers,
@@ -244,8 +235,8 @@ fn scaled(bytes: u64, step_bytes: u64, scale: f64) -> u64 {
     ((all as f64 * scale).round() as u64).clamp(1, all) * step_bytes
 }
 
-/// Steps of the largest files of which a cell's worth fits in a quarter of the free space;
-/// `smallest` has one of each.
+/// Steps of the largest files of a cell that fit in a quarter of the free space; `smallest` has one
+/// of each.
 fn fitting_on(wish: &Wish<'_>, smallest: u64) -> Result<u64, PlanError> {
     match wish.free_bytes / 4 / smallest {
         0 => Err(PlanError::NoSpace { free: wish.free_bytes / MIB, needed: 4 * smallest / MIB }),
@@ -253,7 +244,6 @@ fn fitting_on(wish: &Wish<'_>, smallest: u64) -> Result<u64, PlanError> {
     }
 }
 
-/// Bytes of a file.
 struct Lengths {
     fits: u64,
     wanted: u64,
@@ -268,21 +258,20 @@ fn smaller(what: &str, lengths: Lengths, wish: &Wish<'_>, taker: &str) -> String
     )
 }
 
-/// How many cells there are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cells {
     pub(super) rounds: u32,
     pub(super) in_a_round: u64,
 }
 
-/// Steps of the largest files with which a form stays within its bound.
+/// Steps of the largest files that keep a form within its bound.
 fn fitting_form(
     most: u64,
     cells: Cells,
     smallest_cell: u64,
     suite: &str,
 ) -> Result<u64, PlanError> {
-    // What warms the arms up is as small as it can be, and less than a round of such.
+    // The warm-up of the arms is as small as possible, and less than such a round.
     let counted = most.saturating_sub(cells.in_a_round * smallest_cell);
     match counted / (u64::from(cells.rounds) * cells.in_a_round) / smallest_cell {
         0 => {

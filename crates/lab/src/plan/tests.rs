@@ -8,7 +8,7 @@ use crate::cell::CellSpec;
 use crate::request::{RequestSpec, Switch};
 use crate::suite::{self, BARE};
 
-/// What the form wrote in all before suites were files.
+/// Bytes the form wrote before suites were files.
 const QUICK_WRITES_AT_MOST_BYTES: u64 = 13 * GIB;
 
 fn wish(form: Form) -> Wish<'static> {
@@ -266,7 +266,7 @@ fn completion_is_the_six_jobs_at_a_share_of_their_time() {
     let work = jobs_of(&least, "F", "forebay-adaptive");
     assert_eq!((extent(work).0, work.budget_bytes), (32 * MIB, 8 * MIB));
     assert!(extent(work).1 >= SHORTEST);
-    // Whatever the scale, the memory does not hold the file.
+    // At any scale the file exceeds the memory.
     for scale in [0.001, 0.005, 0.02, 0.1, 0.7] {
         let plan = completion(Some(scale));
         let work = jobs_of(&plan, "A", "forebay-adaptive");

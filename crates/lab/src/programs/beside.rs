@@ -30,7 +30,6 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Bytes written so far.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -125,7 +124,6 @@ impl Dd {
         let _ = self.first.recv();
     }
 
-    /// Bytes written so far.
     pub(super) fn bytes(&self) -> u64 {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let by_running = match &*running {

@@ -41,7 +41,6 @@ impl Limit {
     }
 }
 
-/// The figures of a program.
 pub(super) struct Measured {
     pub(super) operations: u64,
     /// Of each operation by itself, if they end one by one.
@@ -58,7 +57,6 @@ pub(super) struct Measured {
     pub(super) resident_bytes: u64,
 }
 
-/// An empty histogram of nanoseconds.
 pub(super) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("these bounds make a histogram")
 }

@@ -37,7 +37,6 @@ use memory_group::MemoryGroup;
 use spec::{Beside, CountCalls, ProgramCell, ProgramWay};
 use store::Store;
 
-/// A cell that is about to run.
 struct Stage<'a> {
     cell: &'a ProgramCell,
     store: Store,
@@ -100,7 +99,6 @@ fn drop_from_cache(path: &Path) -> Result<(), CellError> {
     dropped.map_err(|error| failed(error.into()))
 }
 
-/// Everything that is defined for this cell.
 fn figures(cell: &ProgramCell, measured: &Measured) -> BTreeMap<String, f64> {
     let mut metrics = BTreeMap::new();
     let mut put = |name: &str, value: f64| {

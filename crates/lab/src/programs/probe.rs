@@ -21,9 +21,7 @@ const MOST_THREADS: u32 = 1024;
 
 /// One small program.
 pub struct Probe {
-    /// Its word in a suite.
     pub(super) name: &'static str,
-    /// Runs a cell.
     pub(super) run: fn(&Stage<'_>) -> Result<Measured, CellError>,
     pub(super) most_threads: u32,
     /// Whether it has a number of files with a size each.
@@ -78,7 +76,6 @@ pub(crate) const CPU: (&str, &str) = ("cpu_us_per_operation", "CPU");
 /// Takes a figure by the name of its metric.
 pub(super) type Put<'a> = &'a mut dyn FnMut(&str, f64);
 
-/// Bytes that a probe writes.
 #[derive(Clone, Copy)]
 pub(super) enum Writes {
     Nothing,
@@ -114,7 +111,6 @@ impl Probe {
     }
 
     /// The probe of a name.
-    #[must_use]
     pub fn by_name(name: &str) -> Option<&'static Self> {
         PROBES.iter().copied().find(|probe| probe.name == name)
     }

@@ -14,11 +14,9 @@ use super::probe::{Writes, by_name};
 pub struct ProgramCell {
     /// Through what it does its I/O.
     pub way: ProgramWay,
-    /// The program.
     pub load: ProgramLoad,
     /// Seconds that a program without a number of operations runs.
     pub seconds: f64,
-    /// Knobs of the engine.
     pub settings: Vec<(String, String)>,
     /// For offsets and lengths; the same in every arm of a round.
     pub seed: u64,
@@ -30,23 +28,18 @@ pub struct ProgramCell {
     pub count_calls: CountCalls,
 }
 
-/// Whether system calls are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum CountCalls {
-    /// No.
     Off,
     /// Yes, where the kernel and the user allow it.
     On,
 }
 
-/// A program.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProgramLoad {
-    /// The program itself.
     #[serde(with = "by_name")]
     pub probe: &'static Probe,
-    /// Threads, or tasks of an asynchronous program.
     #[serde(default = "one")]
     pub threads: u32,
     /// A sync after this many operations of a thread.
@@ -55,7 +48,6 @@ pub struct ProgramLoad {
     /// Operations of all threads together, if that and not the time ends it.
     #[serde(default)]
     pub operations: Option<u64>,
-    /// Another writer beside it.
     #[serde(default)]
     pub beside: Beside,
     /// MiB of its large file.
@@ -74,11 +66,9 @@ fn one() -> u32 {
     1
 }
 
-/// Another writer beside the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Beside {
-    /// None.
     #[default]
     Nothing,
     /// A thread of the same program, and of the same engine, that writes another file in order.
@@ -92,9 +82,7 @@ pub enum Beside {
 pub enum ProgramWay {
     /// The standard library, in the form that suits the program best.
     Std,
-    /// Forebay.
     Forebay,
-    /// Forebay with a keeper.
     ForebaySurvive,
     /// Forebay, copying with `std::io::copy` over cursors.
     ForebayIoCopy,
@@ -122,7 +110,6 @@ pub enum FilesWay {
     NoSync,
 }
 
-/// The ways of programs.
 pub const PROGRAMS: [ProgramWay; 11] = [
     ProgramWay::Std,
     ProgramWay::Forebay,
@@ -138,8 +125,6 @@ pub const PROGRAMS: [ProgramWay; 11] = [
 ];
 
 impl ProgramWay {
-    /// Its word in a suite.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             ProgramWay::Std => "program-std",
@@ -157,7 +142,6 @@ impl ProgramWay {
     }
 
     /// Whether it goes through Forebay's engine.
-    #[must_use]
     pub fn is_forebay(self) -> bool {
         match self {
             ProgramWay::Files(way) => way == FilesWay::ForebayBatch,
@@ -166,7 +150,6 @@ impl ProgramWay {
     }
 
     /// Whether it can run this program.
-    #[must_use]
     pub fn suits(self, probe: &Probe) -> bool {
         (probe.suits)(self)
     }
@@ -210,7 +193,6 @@ impl ProgramLoad {
     }
 
     /// The same program with a share of its operations and of its large file.
-    #[must_use]
     pub fn scaled(&self, scale: f64) -> Self {
         let of = |whole: u64| (whole as f64 * scale).round() as u64;
         let threads = u64::from(self.threads);
@@ -226,33 +208,27 @@ impl ProgramLoad {
         }
     }
 
-    /// Bytes of the large file.
-    #[must_use]
     pub fn file_bytes(&self) -> u64 {
         self.file_mib << 20
     }
 
     /// Bytes of memory for data, if limited.
-    #[must_use]
     pub fn memory_bytes(&self) -> Option<u64> {
         (self.memory_mib > 0).then_some(self.memory_mib << 20)
     }
 
     /// Whether its files stay until the end of the comparison.
-    #[must_use]
     pub fn keeps_files(&self) -> bool {
         self.probe.keeps_files
     }
 
     /// Whether all its cells share a large file: one that it reads, or that `dd` writes beside
     /// files that stay.
-    #[must_use]
     pub fn shares_source(&self) -> bool {
         self.probe.reads_file || (self.keeps_files() && self.beside == Beside::Dd)
     }
 
     /// Bytes it writes, if that number is fixed.
-    #[must_use]
     pub fn written_bytes(&self) -> u64 {
         match self.probe.writes {
             Writes::Fixed(bytes) => bytes(self),
@@ -261,19 +237,16 @@ impl ProgramLoad {
     }
 
     /// Whether it, or a writer beside it, writes what it can in a time.
-    #[must_use]
     pub fn writes_for_a_time(&self) -> bool {
         matches!(self.probe.writes, Writes::ForATime) || self.beside != Beside::Nothing
     }
 
     /// Whether it ends by itself, and not with the time of its cell.
-    #[must_use]
     pub fn ends_itself(&self) -> bool {
         self.probe.ends_itself
     }
 
     /// Bytes on the disk at once, at most, as far as they are fixed.
-    #[must_use]
     pub fn space_bytes(&self) -> u64 {
         self.file_bytes() + self.written_bytes() + COMMIT_FILE_BYTES
     }

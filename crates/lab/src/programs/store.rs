@@ -21,7 +21,6 @@ pub(super) enum Store {
     Forebay(Engine),
 }
 
-/// How a file is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum How {
     /// A file that must not exist, for writing.

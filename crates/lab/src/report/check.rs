@@ -1,4 +1,4 @@
-//! What the checks found, as tables of at most 72 columns.
+//! Results of the checks, as tables of at most 72 columns.
 
 use crate::check::{Agreement, Fio, Itself, MOST_FALSE, Mark, Said};
 
@@ -20,7 +20,6 @@ const ITSELF_HEADS: [Head; 4] =
     [head(24, "", "what"), head(16, "", "ratio"), head(6, "", "p"), head(10, "", "said")];
 
 /// Our load generator beside fio. Ends with a newline.
-#[must_use]
 pub fn fio(found: &Fio, format: Format) -> String {
     let lines = found.agreements.iter().map(fio_line).collect();
     let [agree, noise, apart] =
@@ -68,7 +67,6 @@ fn fio_line(one: &Agreement) -> Vec<String> {
 }
 
 /// Verdicts where the answer is known. Ends with a newline.
-#[must_use]
 pub fn itself(found: &Itself, format: Format) -> String {
     let lines = found.same.iter().chain(&found.planted).map(itself_line).collect();
     let blocks = [

@@ -33,7 +33,6 @@ const LEGEND: &str = "Mean +- sd. cv = the deviation of the rate from round to r
     the server: of 1000 items, those that it served after one of the same pass that arrived \
     later. Ratios with 95 %. ~ = not shown";
 
-/// Both tables of each job that ran.
 pub(super) fn echo(document: &Document, part: &Part) -> Vec<Block> {
     let mut blocks = Vec::new();
     for reader in Reader::ran(document, part) {

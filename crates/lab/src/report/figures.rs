@@ -1,9 +1,8 @@
-//! Numbers as they stand in a table: few digits, and never wider than their column whatever was
-//! measured.
+//! Numbers as they stand in a table: few digits, and never wider than their column.
 
 const MIB: f64 = (1u64 << 20) as f64;
 
-/// Stands for what was not measured.
+/// Shown if there is no value.
 pub(super) const ABSENT: &str = "-";
 
 /// `640+-31 `: a mean and its deviation, in 9 characters.

@@ -1,5 +1,5 @@
-//! The tables of work on new files: how fast, with how much memory, how long a sync takes beside
-//! it, what it leaves behind; then what an I/O costs.
+//! The tables of work on new files: speed, memory, time of a sync beside it, layout; then the cost
+//! of an I/O.
 
 use crate::arm::Arm;
 use crate::compare::judge::THROUGHPUT;

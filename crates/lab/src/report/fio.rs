@@ -1,10 +1,10 @@
-//! Cells as fio tells its own: the fields of `fio --output-format=json+`, by the same names and in
-//! the same units, so that what reads fio's files reads these. A file for each cell, with one job.
+//! Cells in fio's format: the fields of `fio --output-format=json+`, by the same names and in the
+//! same units, so that readers of fio's files read these. A file for each cell, with one job.
 //!
-//! What is not known here is left out rather than given as nothing: depths, the time of day, the
-//! latencies of syncs. Latencies are taken from before an operation is handed over until its end is
-//! seen, which stands as both `clat_ns` and `lat_ns`. Bandwidth over time (`bw_min` and such) is of
-//! slots of at least 10 ms, which are longer in longer cells.
+//! Unknown values are left out, not given as zero: depths, the time of day, the latencies of syncs.
+//! Latencies are taken from before an operation is handed over until its end is seen, which stands
+//! as both `clat_ns` and `lat_ns`. Bandwidth over time (`bw_min` and such) is of slots of at least
+//! 10 ms, which are longer in longer cells.
 
 use serde_json::{Map, Value, json};
 
@@ -24,14 +24,11 @@ const RANGES: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
 /// One cell as fio would have told it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FioFile {
-    /// What the file is called.
     pub name: String,
-    /// What is in it.
     pub report: Value,
 }
 
-/// Every cell of which something was kept.
-#[must_use]
+/// Returns a file for every cell with details.
 pub fn fio_files(document: &Document) -> Vec<FioFile> {
     let version = format!("forebay-{}", document.manifest.version);
     let file = |cell: &CellRecord| {
@@ -41,7 +38,7 @@ pub fn fio_files(document: &Document) -> Vec<FioFile> {
     document.cells.iter().map(file).collect()
 }
 
-/// Letters, digits and what is harmless in the name of a file.
+/// Replaces all but letters, digits and harmless characters of a file name.
 fn plain(name: &str) -> String {
     let harmless = |letter: char| letter.is_ascii_alphanumeric() || "-_+".contains(letter);
     name.chars().map(|letter| if harmless(letter) { letter } else { '_' }).collect()
@@ -128,7 +125,7 @@ fn summary(latency: &Latency) -> Value {
     })
 }
 
-/// With percentiles and all bins, where there are any.
+/// Adds percentiles and all bins.
 fn with_bins(latency: &Latency) -> Value {
     let mut told = summary(latency);
     if latency.bins.count() > 0 {

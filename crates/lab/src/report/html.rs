@@ -35,8 +35,7 @@ const STYLE: &str = include_str!("html/style.css");
 /// Jobs that are shown at once; of more, the reader opens each.
 const OPEN_JOBS: usize = 6;
 
-/// A metric that is shown of each arm besides, where somebody has it: name, heading, what stands
-/// below.
+/// Another metric shown of each arm if any has it: name, heading, text below.
 type Beside = (&'static str, &'static str, &'static str);
 
 /// Those that the cells count themselves.
@@ -49,7 +48,7 @@ const BESIDES: &[Beside] = &[
     ("mean_extent_bytes", "Length of an extent", "mean"),
 ];
 
-/// Those that are counted in the kernel, where they are: the tables have their means.
+/// Those counted in the kernel: the tables have their means.
 const OF_KERNEL: &[Beside] = &[
     ("kernel_requests_per_unplug", "Requests unplugged together", "mean of an unplug"),
     ("kernel_plugged_share", "Requests from a plug", "share of those made"),
@@ -76,8 +75,6 @@ impl Numbers {
     }
 }
 
-/// The page. Ends with a newline.
-#[must_use]
 pub fn html(document: &Document) -> String {
     let parts = parts_of(document);
     let title = match parts.as_ref() {
@@ -117,7 +114,6 @@ pub fn html(document: &Document) -> String {
     page
 }
 
-/// The suite, the date and the program.
 fn dateline(document: &Document) -> String {
     let manifest = &document.manifest;
     let commit = manifest.commit.as_deref().unwrap_or("commit unknown");
@@ -127,7 +123,6 @@ fn dateline(document: &Document) -> String {
     )
 }
 
-/// The text report as paragraphs and tables.
 fn summary(blocks: &[Block]) -> String {
     let mut text = String::new();
     for block in blocks {
@@ -143,7 +138,6 @@ fn summary(blocks: &[Block]) -> String {
     text
 }
 
-/// What stands at both ends of a line, one after the other.
 fn heading(lines: &[String]) -> String {
     let ends = lines.iter().map(|line| {
         let parts: Vec<&str> =
@@ -306,7 +300,7 @@ fn besides(
     .drawn(numbers)
 }
 
-/// How a value of a metric is told.
+/// Returns the format of a metric's values.
 fn told(metric: &str) -> fn(f64) -> String {
     match metric {
         name if name.ends_with("_us") => figures::microseconds,
@@ -316,7 +310,6 @@ fn told(metric: &str) -> fn(f64) -> String {
     }
 }
 
-/// A metric's name as words.
 fn spoken(metric: &str) -> String {
     match metric {
         "write_bytes_per_s" => "Bytes written per second".to_owned(),

@@ -1,6 +1,6 @@
-//! Two results side by side: two kernels, two machines, two versions. Ratios are told only where
-//! both ran the same arm on the same work in the same size; where they did not, that is said and
-//! the figures stand for themselves.
+//! Two results side by side: two kernels, two machines, two versions. Ratios are shown only if both
+//! ran the same arm on the same work in the same size; else a sentence says so and the figures
+//! stand for themselves.
 
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ const ARMS: [Head; 4] =
 const LEGEND: &str = "Ratios are not paired by round: they include every other difference between the two runs. ~ = not \
     shown: the interval includes 1, or the ratio is within a noise floor, or there are too few rounds.";
 
-/// What of a manifest is no difference of the machine or of the question.
+/// Fields of a manifest that differ by nature.
 const PASSING: [&str; 9] = [
     "command_line",
     "date",
@@ -37,7 +37,6 @@ const PASSING: [&str; 9] = [
 const RESTLESS: [&str; 4] = ["free_bytes", "free_extents", "mean_free_extent_bytes", "ground"];
 
 /// The second result beside the first. Ends with a newline.
-#[must_use]
 pub fn side_by_side(first: &Document, second: &Document, format: Format) -> String {
     let mut blocks = Vec::new();
     for (name, document) in [("A", first), ("B", second)] {
@@ -169,7 +168,7 @@ fn is_alike(job: &PartJob, other: &PartJob) -> bool {
     job.workload == other.workload && job.device == other.device && job.depth == other.depth
 }
 
-/// A metric as it stands in a heading, and by what it is divided for that.
+/// A metric's heading and its divisor.
 fn told(name: &str) -> (String, f64) {
     let unit = metric::find(name).map_or("", |metric| metric.unit);
     let words = name.replace("_per_s", "").replace("_us", "").replace('_', " ");
@@ -181,7 +180,7 @@ fn told(name: &str) -> (String, f64) {
     }
 }
 
-/// What differs between both machines, kernels and versions, by the names of the file.
+/// Differences of machines, kernels and versions, by the names of the file.
 fn differences(first: &Document, second: &Document) -> Vec<String> {
     let mut found = Vec::new();
     let value =

@@ -43,7 +43,6 @@ fn shown(part: &Part) -> Shown {
     })
 }
 
-/// Both tables of each job that ran.
 pub(super) fn programs(document: &Document, part: &Part) -> Vec<Block> {
     let shown_here = shown(part);
     let mut blocks = Vec::new();
@@ -64,7 +63,6 @@ pub(super) fn programs(document: &Document, part: &Part) -> Vec<Block> {
     blocks
 }
 
-/// The table of ratios.
 fn ratios(reader: Reader<'_>, shown: &Shown) -> Option<Table> {
     let base = reader.job.base.as_deref()?;
     let arm = reader.part.again.as_str();

@@ -1,5 +1,5 @@
-//! What the tables say, in words. Computed, never written by hand: each sentence is one case of the
-//! verdicts, and a difference that is not shown is not told as one.
+//! The tables in words. The sentences are computed: each is one case of the verdicts, and only
+//! shown differences are reported.
 
 mod completion;
 mod files;
@@ -35,7 +35,7 @@ pub(super) fn reading(document: &Document, part: &Part) -> Vec<String> {
         | TableKind::Programs => Vec::new(),
     };
     if let Some(first) = paragraphs.first_mut() {
-        // The others say of which job.
+        // The others name the job.
         let of_several = part.table == TableKind::Files && document.parts.len() > 1;
         let which = if of_several { format!("{}: ", part.title) } else { String::new() };
         first.insert_str(0, &format!("Reading: {which}"));
@@ -80,7 +80,7 @@ impl Reader<'_> {
             Some(Doubt::IntervalIncludesOne) => "which includes 1".to_owned(),
             Some(Doubt::MayBeChance) => format!("which may be chance (p = {:.2})", comparison.p),
             Some(Doubt::BelowNoiseFloor) => "within the noise floor".to_owned(),
-            // A round in which an arm has no value is not counted for the pair.
+            // Rounds without a value of an arm do not count for the pair.
             Some(Doubt::FewRounds) | None => {
                 format!("from fewer than {ROUNDS_FOR_A_VERDICT} rounds")
             }

@@ -35,14 +35,12 @@ const DIFFERENCES_IN_A_TABLE: usize = 2;
 /// Columns of bare ratios beside each other.
 const POLICIES_IN_A_TABLE: usize = 8;
 
-/// Deciding as it goes may lose so much against the best fixed policy, or the noise floor if that
-/// is more.
+/// Loss that the deciding policy may have against the best fixed one, or the noise floor if that is
+/// more.
 const MAY_LOSE: f64 = 0.02;
 
-/// Both metrics in which that is looked at.
 const LOST_IN: [(&str, &str); 2] = [("iops", "IOPS"), ("latency_p50_us", "p50")];
 
-/// A table for each job, a line for each arm.
 pub(super) fn arms(document: &Document, part: &Part) -> Vec<Block> {
     let jobs = Reader::all(document, part).flat_map(|reader| reader.titled(ARMS));
     jobs.chain([Block::Text(ARMS_LEGEND.to_owned())]).collect()
@@ -233,7 +231,7 @@ fn metric_name(metric: &str) -> String {
 }
 
 impl PartJob {
-    /// `free:200`, or with what was asked where it is a real file.
+    /// `free:200`; with the workload for a real file.
     fn place(&self) -> String {
         match self.device.as_deref() {
             Some("file") => self.workload.clone(),

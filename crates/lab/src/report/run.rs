@@ -1,4 +1,4 @@
-//! What `run` prints: a line per job and direction, then what the whole of it cost.
+//! The output of `run`: a line per job and direction, then the total cost.
 //!
 //! Latencies are of single reads and writes; write rates and the time are until the final sync.
 
@@ -24,7 +24,6 @@ const HEADS: [Head; 7] = [
 ];
 
 /// A run as plain text of at most 72 columns. Ends with a newline.
-#[must_use]
 pub fn run(document: &Document) -> String {
     let manifest = &document.manifest;
     let mut lines = folded(&place(manifest));
@@ -114,7 +113,7 @@ impl<'a> Job<'a> {
         ]
     }
 
-    /// What is known for a group as a whole; a line of which nothing is known is left out.
+    /// Known costs of a group as a whole.
     fn costs(&self) -> Vec<String> {
         let show = |metric: &str, shown: fn(f64) -> String| self.value(metric).map(shown);
         let own = show("context_switches_per_io", |value| format!("{} own", per_io(value)));

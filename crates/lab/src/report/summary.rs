@@ -33,7 +33,6 @@ const NAME: usize = 17;
 
 /// The summary of a comparison. `everything` is the command that shows the full tables; none if the
 /// result was not kept. Lines have at most `width` characters, from 60 on. Ends with a newline.
-#[must_use]
 pub fn summary(document: &Document, everything: Option<&str>, width: usize) -> String {
     let width = width.min(WIDTH);
     let mut lines = Vec::new();

@@ -160,7 +160,6 @@ impl Table {
         })
     }
 
-    /// As a markdown table.
     pub(super) fn markdown(&self) -> Vec<String> {
         let row = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
         let rule = (0..self.heads.len()).map(|place| if place == 0 { "---" } else { "---:" });

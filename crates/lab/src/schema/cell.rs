@@ -10,17 +10,14 @@ use crate::detail::Detail;
 pub struct CellRecord {
     /// The job, as rows have it.
     pub job: String,
-    /// The arm's name.
     pub arm: String,
-    /// Which round, from 0.
+    /// From 0.
     pub round: u32,
-    /// What was kept of it.
     #[serde(flatten)]
     pub detail: Detail,
 }
 
-/// Those of one arm, one for each round of which something was kept.
-#[must_use]
+/// Cells of an arm with details, one for each round.
 pub fn cells(job: &str, arm: &str, rounds: &[CellResult]) -> Vec<CellRecord> {
     let kept =
         (0..).zip(rounds).filter_map(|(round, result)| Some((round, result.detail.as_deref()?)));

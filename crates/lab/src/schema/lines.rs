@@ -1,13 +1,13 @@
-//! JSON with a line for each thing: what is near the root is spread out, and a row, a comparison or
-//! a cell with all its numbers is one line. So a result of many cells stays small, and `grep` and
-//! `diff` can read it.
+//! JSON with a line for each thing: the levels near the root are spread out, and a row, a
+//! comparison or a cell with all its numbers is one line. So a result of many cells stays small,
+//! and `grep` and `diff` can read it.
 
 use std::io::{self, Write};
 
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 
-/// What is deeper stands on one line.
+/// Levels that are spread out.
 const SPREAD: usize = 2;
 
 /// Writes a value so.

@@ -11,16 +11,14 @@ use crate::suite::{Form, TableKind};
 /// One part of a suite: one table, or one for each job.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Part {
-    /// Its name.
     pub name: String,
-    /// What its suite asks; of the first part of a suite whose parts ask other things besides.
+    /// Question of the suite, in the first part of a suite with other questions besides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
     /// Over its table.
     pub title: String,
-    /// How it is shown.
     pub table: TableKind,
-    /// What the ratio is of.
+    /// Metric of the ratio.
     pub metric: String,
     /// The arm that runs twice.
     pub again: String,
@@ -29,7 +27,7 @@ pub struct Part {
     /// Seconds from the first warm-up to the end of the last round.
     #[serde(default)]
     pub seconds: Option<f64>,
-    /// Bytes a cell writes, where that is fixed.
+    /// Bytes a cell writes, if fixed.
     pub cell_bytes: Option<u64>,
     /// How much of it was run: full, quick or bare.
     #[serde(default)]
@@ -37,15 +35,15 @@ pub struct Part {
     /// The share of the form's sizes and times.
     #[serde(default)]
     pub scale: Option<f64>,
-    /// Bytes of the laid-out file, where there is one.
+    /// Bytes of the laid-out file.
     #[serde(default)]
     pub data_bytes: Option<u64>,
     /// The order of the arms in each round.
     pub orders: Vec<Vec<String>>,
-    /// What its arms are that came of crossing.
+    /// Arms made by crossing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub crossed: Vec<Crossed>,
-    /// Which of those differ in one thing alone.
+    /// Pairs of those that differ in one thing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub contrasts: Vec<Contrast>,
     /// Its jobs, in the order of the tables.
@@ -55,20 +53,17 @@ pub struct Part {
     pub cells: Vec<CellState>,
 }
 
-/// What was asked of every arm alike.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct PartJob {
     /// Its name, as rows have it.
     pub name: String,
-    /// In a heading.
     pub title: String,
-    /// What was asked for.
     pub workload: String,
     /// Where requests went.
     pub device: Option<String>,
     /// Bios in flight.
     pub depth: Option<u32>,
-    /// What the arms were compared with; none if that did not run.
+    /// Base of the arms; none if it did not run.
     pub base: Option<String>,
     /// By metric, where the base is the best of several and that was chosen in this metric by
     /// itself.
@@ -77,8 +72,7 @@ pub struct PartJob {
 }
 
 impl PartJob {
-    /// What the arms were compared with in a metric.
-    #[must_use]
+    /// Returns the base of the arms in a metric.
     pub fn base_in(&self, metric: &str) -> Option<&str> {
         self.best.get(metric).or(self.base.as_ref()).map(String::as_str)
     }

@@ -28,7 +28,6 @@ pub struct Apart {
 
 /// The difference of an arm and its base. None if there is no round, the lengths differ, or a value
 /// is not finite.
-#[must_use]
 pub fn difference(pair: Paired<'_>, seed: u64) -> Option<Apart> {
     let Paired { arm, base } = pair;
     let finite = arm.iter().chain(base).all(|value| value.is_finite());
@@ -71,7 +70,6 @@ fn signed_ranks(values: &[f64]) -> Vec<f64> {
 
 /// The noise floor of an A/A pair, in the metric's unit. None below two rounds, which have no
 /// spread.
-#[must_use]
 pub fn difference_floor(pair: Paired<'_>) -> Option<f64> {
     let apart = (median(pair.arm)? - median(pair.base)?).abs();
     let each: Vec<f64> = pair.arm.iter().zip(pair.base).map(|(arm, base)| arm - base).collect();
@@ -80,7 +78,6 @@ pub fn difference_floor(pair: Paired<'_>) -> Option<f64> {
 
 /// Whether it may be called a difference: rounds enough, an interval without 0, hardly by chance,
 /// and further from 0 than the noise.
-#[must_use]
 pub fn is_shown(apart: &Apart, floor: Option<f64>) -> bool {
     let clear = (apart.low > 0.0 || apart.high < 0.0) && apart.p <= level(apart.rounds);
     apart.rounds >= ROUNDS_FOR_A_VERDICT
@@ -142,8 +139,6 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        /// Asked the other way round it is the same with the other sign; what is added to both does
-        /// not matter.
         #[test]
         fn arm_and_base_are_treated_alike(
             rounds in prop::collection::vec((0.0..1e3f64, 0.0..1e3f64), 1..9), drift in 0.0..1e3f64, seed: u64

@@ -1,6 +1,6 @@
 //! Two series that were not taken together: two machines, two kernels, two days. Nothing pairs
-//! their rounds, so what drifted between them is in the ratio, and no number of rounds takes it
-//! out. It is told with that warning.
+//! their rounds, so drift between them is in the ratio, and no number of rounds removes it. A
+//! warning says so.
 
 use statrs::statistics::Statistics;
 
@@ -23,7 +23,6 @@ pub struct Apart {
 impl Apart {
     /// Whether it may be called a difference, over this noise floor: with enough rounds, an
     /// interval without 1, and further from 1 than the floor. Never without a floor.
-    #[must_use]
     pub fn is_shown(&self, floor: Option<f64>) -> bool {
         let includes_one = self.low <= 1.0 && 1.0 <= self.high;
         let enough = self.rounds >= ROUNDS_FOR_A_VERDICT;
@@ -33,7 +32,6 @@ impl Apart {
 
 /// The second series against the first; both are resampled, each by itself. None if one is empty or
 /// has a value that is not above nothing.
-#[must_use]
 pub fn apart(first: &[f64], second: &[f64], seed: u64) -> Option<Apart> {
     let logs = |values: &[f64]| -> Option<Vec<f64>> {
         let usable =

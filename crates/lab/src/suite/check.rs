@@ -1,6 +1,5 @@
 //! From a suite's text to a suite: every name looked up, every number held against its bounds. The
-//! first thing wrong is told with its place and with what would do; nothing is taken to have been
-//! meant.
+//! first error is reported with its place and the allowed values; nothing is guessed.
 
 mod kinds;
 mod named;
@@ -282,11 +281,7 @@ impl Checker<'_> {
     ) -> SuiteError {
         let known: Vec<&str> = known.collect();
         let name = word.get_ref();
-        let what = match nearest::nearest(name, known.iter().copied()) {
-            Some(near) => format!("{name}: no such {what}; did you mean {near}?"),
-            None => format!("{name}: no such {what} (there are: {})", known.join(", ")),
-        };
-        self.at(word, what)
+        self.at(word, format!("{name}: no such {what}{}", nearest::meant_or_all(name, &known)))
     }
 
     fn at<T>(&self, place: &Spanned<T>, what: impl Into<String>) -> SuiteError {
@@ -295,20 +290,16 @@ impl Checker<'_> {
 }
 
 impl Cut {
-    /// Whether it is a job file's.
-    #[must_use]
     pub fn is_of_job_files(&self) -> bool {
         self.workloads.iter().any(|workload| matches!(workload.kind, WorkloadKind::JobFile(_)))
     }
 
     /// Whether it is about echoes, whose arms have no knobs but those the suite says.
-    #[must_use]
     pub fn is_of_echoes(&self) -> bool {
         self.workloads.iter().any(|workload| matches!(workload.kind, WorkloadKind::Echo(_)))
     }
 
     /// The names of the arms it runs, without the one that runs twice.
-    #[must_use]
     pub fn names(&self) -> Vec<String> {
         if self.batches.is_empty() {
             return self.arms.iter().map(|arm| arm.name.clone()).collect();
@@ -318,7 +309,6 @@ impl Cut {
 }
 
 /// The name of the one arm of a ladder on one step.
-#[must_use]
 pub(crate) fn batch_name(batch: u32) -> String {
     format!("batch-{batch}")
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::Arm;
 use crate::writers::Layout;
 
-/// The number of contexts with which the others are compared.
+/// Base of the numbers of contexts.
 const ONE: &str = "1";
 
 /// The affinity that only spreads files over contexts: concurrency alone.
@@ -23,7 +23,7 @@ const HASH: &str = "hash";
 /// All files on one of the contexts: what contexts cost that have nothing to do.
 const SINGLE: &str = "single";
 
-/// What arms are crossed with; of each at least one, or none at all.
+/// Levels to cross arms with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Levels<'a> {
     pub(super) contexts: &'a [&'a str],
@@ -31,10 +31,9 @@ pub(super) struct Levels<'a> {
     pub(super) layouts: &'a [Layout],
 }
 
-/// What an arm that came of crossing is.
+/// An arm made by crossing.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Crossed {
-    /// Its name.
     pub arm: String,
     /// The arm that was crossed.
     pub of: String,
@@ -42,11 +41,11 @@ pub struct Crossed {
     pub contexts: Option<String>,
     /// By what files are bound to contexts; none where there is nothing to choose.
     pub affinity: Option<String>,
-    /// What of the files is there before, where that is crossed.
+    /// Layout of the files, if crossed.
     pub layout: Option<Layout>,
 }
 
-/// What a pair of arms differs in.
+/// The difference of a pair of arms.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Factor {
@@ -54,15 +53,13 @@ pub enum Factor {
     Concurrency,
     /// As many contexts, files bound to them by something that knows where they lie.
     Affinity,
-    /// More contexts, of which one has all files.
+    /// More contexts, and one has all files.
     Idle,
-    /// What is there of the files before.
+    /// State of the files before.
     Layout,
 }
 
 impl Factor {
-    /// Its word.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Factor::Concurrency => "concurrency",
@@ -76,21 +73,17 @@ impl Factor {
 /// Two arms that differ in one thing.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Contrast {
-    /// In which.
     pub factor: Factor,
     /// Between what and what: `4 hash : 1`.
     pub between: String,
-    /// What both have alike.
+    /// Their common properties.
     pub at: String,
-    /// The arm.
     pub arm: String,
-    /// What it is compared with.
     pub base: String,
 }
 
 impl Crossed {
     /// `4 hash`, or the arm's name.
-    #[must_use]
     pub fn way(&self) -> String {
         match (&self.contexts, &self.affinity) {
             (Some(contexts), Some(affinity)) => format!("{contexts} {affinity}"),
@@ -162,7 +155,7 @@ fn ways<'a>(levels: Levels<'a>) -> Vec<(Option<&'a str>, Option<&'a str>)> {
     ways
 }
 
-/// Which of them differ in one thing alone: by factor, and within it by what is alike.
+/// Returns pairs that differ in one thing, by factor, and within it by their common properties.
 pub(super) fn contrasts(crossed: &[Crossed]) -> Vec<Contrast> {
     let mut found = Vec::new();
     for arm in crossed.iter().filter(|arm| arm.contexts.is_some()) {

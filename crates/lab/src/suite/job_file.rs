@@ -1,9 +1,9 @@
 //! A fio job file as a suite of one: the same jobs through the kernel's ways, through fio itself
 //! and through Forebay.
 //!
-//! Each cell has an empty directory, so files a job makes go there whatever directory it names. A
-//! job that only reads, and names by an absolute path what is there, reads just that, and nothing
-//! is ever written to it.
+//! Each cell has an empty directory, so a job's new files go there, not to the directory it names.
+//! A job that only reads an existing file by its absolute path reads that file, and nothing is ever
+//! written to it.
 
 use std::io::Write;
 use std::path::{Component, Path};
@@ -11,7 +11,7 @@ use std::path::{Component, Path};
 use super::own::job_file_engines;
 use super::{Arm, Base, Cut, Form, Part, Suite, SuiteError, TableKind, Workload, WorkloadKind};
 use crate::fio::Leniency;
-use crate::job::{self, Amount, Devices, Unlink};
+use crate::job::{self, Amount, Devices, YesNo};
 use crate::run;
 use crate::target::Target;
 
@@ -25,23 +25,20 @@ const ARMS: [&str; 6] =
 /// A group of a job file: jobs that start together.
 #[derive(Clone, PartialEq, Debug)]
 pub struct JobFile {
-    /// The jobs.
     pub workload: job::Workload,
     /// The text for fio, or why fio cannot do the same.
     pub text: Result<String, String>,
 }
 
-/// Whether a path is that of a job file.
-#[must_use]
 pub fn is_job_file(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "fio")
 }
 
-/// The suite of a job file. What differs from fio is told as `forebay run` does it.
+/// Returns the suite of a job file. Differences from fio are reported as by `forebay run`.
 ///
 /// # Errors
-/// A file that cannot be read or makes no sense, and jobs that cannot be compared, with what would
-/// do.
+///
+/// A file that cannot be read or is invalid, and jobs that cannot be compared, with a remedy.
 pub fn suite(path: &Path, tell: &mut dyn Write) -> Result<Suite, SuiteError> {
     suite_called(&path.display().to_string(), path, tell)
 }
@@ -75,7 +72,6 @@ pub fn suite_called(called: &str, path: &Path, tell: &mut dyn Write) -> Result<S
             let name = if groups == 1 { name.clone() } else { format!("{name}-{}", number + 1) };
             let jobs = &file.workload.jobs;
             let block_bytes = jobs.iter().map(|job| job.blocks.write.max()).max().unwrap_or(0);
-            // Which group of several it is.
             let names = || jobs.iter().map(|job| job.name.as_str()).collect::<Vec<_>>().join(", ");
             let title = (groups > 1).then(names);
             Ok(Workload { name, title, block_bytes, kind: WorkloadKind::JobFile(Box::new(file)) })
@@ -129,15 +125,15 @@ impl JobFile {
         let writes = workload.jobs.iter().any(|job| job.access.direction.writes());
         if !writes && there {
             workload.devices = Devices::ReadOnly;
-            // They are the user's, and fio removes them whatever its --readonly says.
-            let unlinks = workload.jobs.iter().any(|job| job.unlink == Unlink::Yes);
+            // They are the user's, and fio removes them in spite of --readonly.
+            let unlinks = workload.jobs.iter().any(|job| job.unlink == YesNo::Yes);
             let text = if unlinks {
                 let shown = outside.display();
                 Err(format!("it would remove {shown} (leave unlink=1 out of the file)"))
             } else {
                 text
             };
-            workload.jobs.iter_mut().for_each(|job| job.unlink = Unlink::No);
+            workload.jobs.iter_mut().for_each(|job| job.unlink = YesNo::No);
             return Ok(Self { workload, text });
         }
         if workload.absolute_paths().any(|path| crate::load::is_block_device(path)) {
@@ -170,7 +166,7 @@ impl JobFile {
             job.files = vec![target.path().to_owned()];
             job.directory = None;
             job.file_size = None;
-            job.unlink = Unlink::No;
+            job.unlink = YesNo::No;
         }
         workload.devices = Devices::ReadOnly;
         Ok(Self { workload, text: Err("its job file names other files than --target".to_owned()) })
@@ -244,7 +240,7 @@ mod tests {
         let (_directory, suite) = read("[a]\nrw=read\nfilename=HERE/there\nunlink=1\n").unwrap();
         let file = &files(&suite)[0];
         assert_eq!(file.workload.devices, Devices::ReadOnly);
-        assert_eq!(file.workload.jobs[0].unlink, Unlink::No);
+        assert_eq!(file.workload.jobs[0].unlink, YesNo::No);
         let refused = file.text.as_ref().unwrap_err();
         assert!(
             refused.contains("would remove") && refused.contains("leave unlink=1 out"),
@@ -305,7 +301,7 @@ mod tests {
             on.workload
                 .jobs
                 .iter()
-                .all(|job| job.files == [expected.clone()] && job.unlink == Unlink::No)
+                .all(|job| job.files == [expected.clone()] && job.unlink == YesNo::No)
         );
         assert_eq!((on.workload.devices, on.workload.file_bytes()), (Devices::ReadOnly, 0));
         let (directory, suite) = read("[a]\nrw=randread\nsize=128k\n").unwrap();

@@ -3,28 +3,20 @@
 use super::{TableKind, WorkloadKind};
 use crate::through::Family;
 
-/// A kind of work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Random writes into new files.
     Files,
-    /// Requests in a closed loop.
     Requests,
     /// Jobs on files or on a device, for a time.
     Jobs,
-    /// Copies into memory.
     Copies,
     /// Threads that write files of their own once.
     Writers,
-    /// Messages to a server that sends them back.
     Echoes,
-    /// Small programs.
     Programs,
 }
 
 impl Kind {
-    /// Its word in messages.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Kind::Jobs => "jobs",
@@ -47,7 +39,6 @@ impl Kind {
     }
 
     /// The arms that can run it.
-    #[must_use]
     pub fn family(self) -> Family {
         match self {
             Kind::Files | Kind::Jobs | Kind::Writers => Family::Files,
@@ -60,8 +51,6 @@ impl Kind {
 }
 
 impl TableKind {
-    /// The kind of work it shows.
-    #[must_use]
     pub fn kind(self) -> Kind {
         match self {
             TableKind::Files => Kind::Files,
@@ -79,7 +68,6 @@ impl TableKind {
 
 impl WorkloadKind {
     /// The kind of work it is. Job files are shown as requests.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
             WorkloadKind::NewFiles(_) => Kind::Files,

@@ -2,8 +2,8 @@
 //!
 //! Suites are files so that a question can be read, changed and sent to somebody else. Those that
 //! are shipped lie in `suites/` and are inside the program; a path takes a user's own. A file is
-//! read whole and every name in it looked up before anything is done; what is wrong is told with
-//! its line, its column and what would do (`text.rs`).
+//! read whole and every name in it looked up before anything is done; an error has its line, its
+//! column and a remedy (`text.rs`).
 //!
 //! ```text
 //! suite = parts, each one table
@@ -50,7 +50,7 @@ pub const SHIPPED: [(&str, &str); 7] = [
     ("writeback", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/writeback.toml"))),
 ];
 
-/// What `forebay compare` runs when no suite is named.
+/// Suites that `forebay compare` runs by default.
 pub const BARE: [&str; 3] = ["layout", "plug", "completion"];
 
 /// How much of a suite is run.
@@ -61,20 +61,17 @@ pub enum Form {
     Full,
     /// A first look.
     Quick,
-    /// What is run when no suite is named.
+    /// Run when no suite is named.
     Bare,
 }
 
 /// A suite, every name in it looked up.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Suite {
-    /// Its name.
     pub name: String,
-    /// Its question.
     pub title: String,
     /// Bytes of the laid-out file, by form; none where no part needs one.
     pub file: Option<FileBytes>,
-    /// Its parts, in the order they run.
     pub parts: Vec<Part>,
 }
 
@@ -82,7 +79,6 @@ pub struct Suite {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileBytes {
-    /// In full.
     pub full: Bytes,
     /// For a first look.
     pub quick: Bytes,
@@ -91,8 +87,6 @@ pub struct FileBytes {
 }
 
 impl FileBytes {
-    /// Of one form.
-    #[must_use]
     pub fn of(self, form: Form) -> u64 {
         match form {
             Form::Full => self.full.0,
@@ -109,11 +103,9 @@ pub struct Part {
     pub name: String,
     /// Over its table.
     pub title: String,
-    /// What is shown of it, and how.
     pub table: TableKind,
-    /// What the ratio is of.
+    /// Metric of the ratio.
     pub metric: &'static str,
-    /// What arms are compared with.
     pub base: Base,
     /// The arm that runs twice: what differs between the two is noise.
     pub again: String,
@@ -124,14 +116,11 @@ pub struct Part {
 
 impl Part {
     /// Whether any of its forms has a workload of that name.
-    #[must_use]
     pub fn has_workload(&self, name: &str) -> bool {
         let mut workloads = self.forms.iter().flatten().flat_map(|cut| &cut.workloads);
         workloads.any(|workload| workload.name == name)
     }
 
-    /// What of it belongs to a form; none if it does not.
-    #[must_use]
     pub fn cut(&self, form: Form) -> Option<&Cut> {
         self.forms[form as usize].as_ref()
     }
@@ -151,11 +140,10 @@ impl Suite {
             return Ok(self);
         }
         let known: Vec<&str> = self.parts.iter().map(|known| known.name.as_str()).collect();
-        let near = nearest::nearest(part, known.iter().copied());
         Err(SuiteError::Part {
             part: part.to_owned(),
             suite: self.name.clone(),
-            meant: near.map(|near| format!("; did you mean {near}?")).unwrap_or_default(),
+            meant: nearest::meant(part, known.iter().copied()),
             known: known.join(", "),
         })
     }
@@ -196,32 +184,25 @@ pub enum TableKind {
     Programs,
 }
 
-/// What arms are compared with.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Base {
-    /// This arm.
     Arm(String),
     /// That of these which is best, in each job.
     BestOf(Vec<String>),
 }
 
-/// An arm and what it is compared with.
+/// An arm and its base.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pair {
-    /// The arm.
     pub arm: String,
-    /// Its base.
     pub base: String,
 }
 
-/// What one form of a part runs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Cut {
-    /// What is asked for.
     pub workloads: Vec<Workload>,
-    /// The things compared.
     pub arms: Vec<Arm>,
     /// Where requests go; empty for work on files.
     pub devices: Vec<crate::request::RequestDevice>,
@@ -235,82 +216,58 @@ pub struct Cut {
     pub scale: f64,
     /// Where the user does not say so.
     pub rounds: u32,
-    /// Bytes of each file.
     pub file_bytes: Option<u64>,
     /// Bytes that all writers of a cell write together.
     pub cell_bytes: Option<u64>,
-    /// What the arms are that came of crossing some; empty where nothing is crossed.
+    /// Arms made by crossing; empty if nothing is crossed.
     pub crossed: Vec<Crossed>,
-    /// Which of those differ in one thing alone.
+    /// Pairs of those that differ in one thing.
     pub contrasts: Vec<Contrast>,
-    /// What all cells together may write.
+    /// Limit of the bytes of all cells.
     pub writes_at_most: Option<u64>,
 }
 
-/// What is asked for.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Workload {
-    /// Its name.
     pub name: String,
-    /// What it is, in a heading.
+    /// Its heading.
     pub title: Option<String>,
     /// Bytes at a time; of echoes, of a message.
     pub block_bytes: u32,
-    /// Of what kind.
     pub kind: WorkloadKind,
 }
 
-/// Of what kind.
 #[derive(Clone, PartialEq, Debug)]
 pub enum WorkloadKind {
-    /// Random writes into so many new files, until synced.
+    /// Random writes into new files (their number), until synced.
     NewFiles(u32),
-    /// Requests in a closed loop.
     Requests {
-        /// In which order.
         pattern: Pattern,
-        /// Reads or writes.
         operation: Operation,
     },
     /// Jobs on files or on a device, for a time.
     Jobs(JobShape),
-    /// Copies into so many bytes.
+    /// Copies into this number of bytes.
     Copies(u64),
     /// Threads that write files of their own once, until synced.
     Writers(Writers),
-    /// Messages to a server that sends them back.
     Echo(EchoLoad),
-    /// A small program.
     Program(ProgramLoad),
     /// A group of a fio job file.
     JobFile(Box<JobFile>),
 }
 
-/// A suite that cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum SuiteError {
-    /// There is none of that name.
     #[error("{name}: no such suite; use one of {shipped}, or the path of a file", shipped = names())]
-    Unknown {
-        /// What was asked for.
-        name: String,
-    },
-    /// The file cannot be read.
+    Unknown { name: String },
     #[error("{path}: {source}; give the path of a suite's file, or one of {shipped}", path = path.display(), shipped = names())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// The suite has no such part.
+    Read { path: PathBuf, source: std::io::Error },
     #[error("--part {part}: {suite} has no such part{meant}; it has {known}")]
     Part {
-        /// What was asked for.
         part: String,
-        /// The suite.
         suite: String,
-        /// Which may be meant.
+        /// The nearest part.
         meant: String,
         /// Those it has.
         known: String,
@@ -318,7 +275,6 @@ pub enum SuiteError {
     /// A job file that cannot be compared; why, and what would do.
     #[error("{0}")]
     JobFile(String),
-    /// The file makes no sense.
     #[error("{file}:{line}:{column}: {what}")]
     Text {
         /// The file, or the name of a shipped suite.
@@ -327,7 +283,7 @@ pub enum SuiteError {
         line: usize,
         /// From one, in characters.
         column: usize,
-        /// What is wrong, and what would do.
+        /// The error and the remedy.
         what: String,
     },
 }
@@ -345,16 +301,13 @@ pub fn find(name: &Path) -> Result<Suite, SuiteError> {
     check::parse(text, &format!("suites/{name}.toml"))
 }
 
-/// The suite in a file.
 pub fn read(path: &Path) -> Result<Suite, SuiteError> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| SuiteError::Read { path: path.to_owned(), source })?;
     check::parse(&text, &path.display().to_string())
 }
 
-/// What is told of all shipped suites: a name and a title each, then the parts with the forms they
-/// are in.
-#[must_use]
+/// Lists all shipped suites: name and title, then the parts with their forms.
 pub fn list() -> String {
     let mut lines = Vec::new();
     for (name, _) in SHIPPED {

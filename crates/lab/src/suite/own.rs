@@ -13,7 +13,7 @@ use forebay_block::Knobs;
 use super::{Arm, Base, Cut, Form, Part, Suite, TableKind};
 use crate::arm::Arm as FilesArm;
 use crate::echo::WorkOrder;
-use crate::nearest::nearest;
+use crate::nearest::{meant_or_all, nearest};
 use crate::plan::{again, queue_knobs};
 use crate::through::{CopyWay, FILES, Through, Way};
 use crate::tuning::{Knob, QUEUE, SYSCTL, Tuning};
@@ -21,7 +21,7 @@ use crate::tuning::{Knob, QUEUE, SYSCTL, Tuning};
 /// Most characters of a name: what a column of a table holds, with the twin's ending.
 const NAME_AT_MOST: usize = 21;
 
-/// What stands for no arm of the suite at all.
+/// Stands for no arm of the suite.
 pub const NONE: &str = "none";
 
 /// The key that says how many requests are handed over together.
@@ -30,7 +30,6 @@ const BATCH: &str = "batch";
 /// An arm as it was typed: `NAME=ENGINE,key=value,...`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OwnArm {
-    /// Its name.
     pub name: String,
     /// Through what, in a word.
     pub engine: String,
@@ -38,7 +37,6 @@ pub struct OwnArm {
     pub keys: Vec<(String, String)>,
 }
 
-/// It cannot be meant so; what would do.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct OwnArmError(String);
@@ -72,7 +70,6 @@ impl FromStr for OwnArm {
     }
 }
 
-/// Which arms are run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choice<'a> {
     /// The user's own.
@@ -176,10 +173,7 @@ fn unknown(before: &str, what: &str, word: &str, known: &[String]) -> String {
     let mut known: Vec<&str> = known.iter().map(String::as_str).collect();
     known.sort_unstable();
     known.dedup();
-    match nearest(word, known.iter().copied()) {
-        Some(near) => format!("{before}: {word}: no such {what}; did you mean {near}?"),
-        None => format!("{before}: {word}: no such {what} (there are: {})", known.join(", ")),
-    }
+    format!("{before}: {word}: no such {what}{}", meant_or_all(word, &known))
 }
 
 /// The part with the arms of a choice; none if it has none left.
@@ -226,7 +220,7 @@ fn of_part(mut part: Part, form: Form, choice: Choice<'_>) -> Option<Part> {
 /// A way of I/O, by a word that a user may say.
 type Engine = (&'static str, Through);
 
-/// Engines that are called by another word than in a suite, where that is what is meant.
+/// Other words for engines of a suite.
 const ALIASES: [Engine; 4] = [
     ("forebay", Through::Requests(Way::Queue)),
     ("kernel-direct", Through::Requests(Way::Uring)),

@@ -7,7 +7,6 @@ fn shipped(name: &str) -> Suite {
     find(Path::new(name)).unwrap()
 }
 
-/// What is said of a shipped suite in which one thing was changed.
 fn refused(name: &str, from: &str, to: &str) -> String {
     let (_, text) = SHIPPED.iter().find(|(known, _)| *known == name).unwrap();
     assert!(text.contains(from), "{from}");

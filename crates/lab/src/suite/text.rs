@@ -1,6 +1,5 @@
-//! A suite's file as it is written: its tables and their keys, nothing looked up. What is no key
-//! here is refused by name, with the keys there are. Every word that has to be looked up keeps its
-//! place in the text.
+//! A suite's file as it is written: its tables and their keys, nothing looked up. Unknown keys are
+//! refused by name, with the known keys. Every word to look up keeps its place in the text.
 
 use std::collections::BTreeMap;
 
@@ -80,7 +79,6 @@ impl From<WritersOrder> for Order {
     }
 }
 
-/// A job, in the words of a fio job file where it has them.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct JobText {
@@ -99,7 +97,6 @@ pub(super) struct JobText {
     pub(super) beside: Beside,
 }
 
-/// What goes on beside a job.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Beside {

@@ -35,7 +35,6 @@ impl Drop for Lock {
 
 impl Claim {
     /// The claim of a comparison that changes no setting.
-    #[must_use]
     pub const fn none() -> Self {
         Self { locks: Vec::new() }
     }

@@ -15,8 +15,7 @@ use super::{Knob, Places, Tuning, TuningError, read, same};
 const PAIRS: [(&str, &str); 2] =
     [("dirty_bytes", "dirty_ratio"), ("dirty_background_bytes", "dirty_background_ratio")];
 
-/// What is set anew when the scheduler is another, whatever it was, and beside it all that a
-/// scheduler has of its own.
+/// Settings that a change of scheduler sets anew, besides those of the scheduler itself.
 const OF_SCHEDULER: [&str; 2] = ["wbt_lat_usec", "nr_requests"];
 
 /// Where a scheduler has that.
@@ -44,7 +43,7 @@ impl Held {
         claim: &Claim,
     ) -> Result<Self, TuningError> {
         let mut tunings: Vec<&Tuning> = tunings.iter().collect();
-        // Another scheduler sets others anew: what is wanted of those comes after it.
+        // A new scheduler resets others, so these come after it.
         tunings.sort_by_key(|tuning| tuning.knob != Knob::Queue("scheduler".to_owned()));
         let mut changes: Vec<Change> = Vec::new();
         let mut locks: Vec<Lock> = Vec::new();
@@ -55,8 +54,8 @@ impl Held {
                 value: tuning.value.clone(),
                 source,
             };
-            // What the kernel changes along is locked too: whoever sets that would take our value
-            // for the one before.
+            // Settings that the kernel changes too are locked as well: another program would save
+            // our value as the old one.
             let along = changed_along(&file);
             for file in along.iter().chain([&file]) {
                 let is_ours = |locks: &[Lock]| locks.iter().any(|lock| lock.is_on(file));
@@ -88,10 +87,11 @@ impl Held {
         Ok(held)
     }
 
-    /// Puts all of it back, and says what could not be.
+    /// Restores all of it.
     ///
     /// # Errors
-    /// Which setting is not as it was, and how to make it so.
+    ///
+    /// The settings that were not restored, and how to do it.
     pub fn release(mut self) -> Result<(), String> {
         self.put_back()
     }
@@ -125,8 +125,7 @@ fn set(tuning: &Tuning, file: &Path) -> Result<(), TuningError> {
     }
 }
 
-/// All that the kernel changes along with a file. What has to be there before something else comes
-/// last.
+/// All files that the kernel changes along with a file. Those to restore first come last.
 pub(super) fn changed_along(file: &Path) -> Vec<PathBuf> {
     if file.file_name().is_none_or(|name| name != "scheduler") {
         return partner(file).into_iter().collect();
@@ -152,8 +151,8 @@ fn partner(file: &Path) -> Option<PathBuf> {
     Some(file.with_file_name(other)).filter(|other| other.is_file())
 }
 
-/// Writes back what was there, last first, and looks whether it is. What is as it was is not
-/// written: writing alone turns some of the kernel's defaults into a wish.
+/// Restores old values, last first, and verifies them. Unchanged values are not written: a write
+/// turns some of the kernel's defaults into a setting.
 pub(super) fn put_back(changes: &[Change]) -> Result<(), String> {
     let mut refused: Vec<(&Change, String)> = Vec::new();
     for change in changes.iter().rev().filter(|change| !is_zero_of_pair(change, changes)) {
@@ -166,8 +165,8 @@ pub(super) fn put_back(changes: &[Change]) -> Result<(), String> {
     }
     let mut wrong = Vec::new();
     for change in changes {
-        // What counts is how it is in the end: a depth may not be taken before its scheduler is
-        // back, and is set once more after that.
+        // The final value counts: a depth may not be taken before its scheduler is back, and is set
+        // once more after that.
         let is = match read(&change.file) {
             Ok(now) if same(&now, &change.before) => continue,
             Ok(now) => format!("it reads {now}"),

@@ -1,5 +1,5 @@
-//! What was set before it was changed, on the disk before anything is: what a run that was killed
-//! leaves behind it says what has to be put back.
+//! The old values of changed settings, written to the disk before the change, so that they can be
+//! restored after a run was killed.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -32,17 +32,15 @@ struct Written {
 /// One file that is changed, or that the kernel changes along with another.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Change {
-    /// Where it is set.
     pub(super) file: PathBuf,
-    /// What was set.
+    /// The old value.
     pub(super) before: String,
-    /// What we set; none where the kernel does.
+    /// Our value; none if the kernel sets it.
     pub(super) ours: Option<String>,
 }
 
 impl Journal {
     /// The one of the comparison whose directory this is.
-    #[must_use]
     pub fn of(directory: &Path) -> Self {
         Self { path: directory.join(FILE) }
     }
@@ -63,7 +61,7 @@ impl Journal {
         }
     }
 
-    /// Nothing is changed any more.
+    /// Records that nothing is changed.
     pub(super) fn clear(&self) -> io::Result<()> {
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -76,30 +74,21 @@ fn boot() -> String {
     fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned()
 }
 
-/// What came of a setting that a killed run had changed.
+/// Outcome for a setting that a killed run had changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Recovered {
     /// It is as it was before.
-    PutBack {
-        /// Where it is set.
-        file: PathBuf,
-        /// What is set again.
-        value: String,
-    },
+    PutBack { file: PathBuf, value: String },
     /// Somebody has set it since; it stays.
-    SetSince {
-        /// Where it is set.
-        file: PathBuf,
-        /// What it was before.
-        before: String,
-    },
+    SetSince { file: PathBuf, before: String },
 }
 
-/// Puts back what the comparison in `directory`, which runs no more, had changed. Nothing where it
-/// had changed nothing, or the machine was started anew since.
+/// Restores the settings that the comparison in `directory`, which no longer runs, had changed.
+/// Does nothing after a reboot.
 ///
 /// # Errors
-/// What could not be put back; the journal then stays.
+///
+/// The settings that were not restored; the journal then stays.
 pub fn recover(directory: &Path) -> Result<Vec<Recovered>, String> {
     let journal = Journal::of(directory);
     let Ok(text) = fs::read(&journal.path) else { return Ok(Vec::new()) };
@@ -110,7 +99,7 @@ pub fn recover(directory: &Path) -> Result<Vec<Recovered>, String> {
         return Ok(Vec::new());
     }
     let (mut kept, mut ours) = (Vec::new(), Vec::new());
-    // What the kernel changed along stands before what it belongs to, and goes back only with that.
+    // A file that the kernel changed stands before its cause, and is restored only with that.
     for group in written.changes.split_inclusive(|change| change.ours.is_some()) {
         let Some((change, Some(value))) = group.last().map(|last| (last, &last.ours)) else {
             continue;

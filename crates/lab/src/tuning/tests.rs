@@ -245,7 +245,7 @@ fn a_value_the_kernel_does_not_take_leaves_all_as_it_was() {
         "0" => ("0", "1"),
         _ => ("1", "0"),
     };
-    // What has been set before goes back.
+    // Settings made before are restored.
     let tunings = [tuning("queue.iostats", other), tuning("queue.scheduler", "no-such-scheduler")];
     let refused = Held::new(&tunings, &places, &journal, &Claim::none()).unwrap_err().to_string();
     assert!(refused.starts_with("queue.scheduler=no-such-scheduler: "), "{refused}");
@@ -290,12 +290,12 @@ fn the_queue_of_a_real_device_is_set_and_put_back() {
         if scheduler == "none" {
             continue;
         }
-        // And after a run that was killed; what it forgets stays locked.
+        // And after a killed run; forgotten settings stay locked.
         std::mem::forget(Held::new(&tunings, &places, &journal, &Claim::none()).unwrap());
         assert_eq!(recover(directory.path()).unwrap().len(), 4);
         assert_eq!(all.each_ref().map(|file| read(file).unwrap()), before);
     }
-    // Whoever has the device next finds it so.
+    // Leaves the device as it was.
     fs::write(&all[2], &at_first[0]).unwrap();
     fs::write(&all[3], &at_first[1]).unwrap();
 }

@@ -14,7 +14,7 @@ use crate::header::{FrameState, Header};
 use crate::records::FileRecord;
 
 const FRAMES: u32 = 8;
-/// Where things are in an arena of so many frames.
+/// Offsets in an arena of [`FRAMES`] frames.
 const RECORDS: u64 = (2 + FRAMES as u64) * 4096;
 const MASKS: u64 = RECORDS + 65_536 * 512;
 const BYTES: u64 = MASKS + 4096;
@@ -144,7 +144,7 @@ fn what_is_too_short_is_refused() {
             "{refused}"
         );
         assert!(refused.to_string().starts_with(&format!("it has {bytes} bytes, and needs ")));
-        // What was cut off was in it.
+        // The part cut off was within the image.
         fill(&image);
     }
     assert!(Arena::of_image(&image).is_ok());

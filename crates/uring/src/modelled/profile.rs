@@ -1,4 +1,4 @@
-//! What a modelled device is like: a handful of numbers, each with where it is from.
+//! Properties of a modelled device: a handful of numbers, each with its source.
 //!
 //! Rates of requests are published measurements. Rates of bytes are those of the link (16 and 32
 //! GT/s on four lanes, 128 of 130 bits). Latencies, units, and the cost of a doorbell are
@@ -30,8 +30,8 @@ const FOUR_LANES_GEN4: u64 = 7_876_923_076;
 /// Four lanes of 32 GT/s.
 const FOUR_LANES_GEN5: u64 = 15_753_846_153;
 
-/// A write to a device's register with what leads there, from a driver of one's own: an assumption,
-/// of the order of what the kernel saves by ringing once per batch.
+/// A write to a device's register and the path to it, from a user-space driver: an assumption, of
+/// the order of the saving of one doorbell per batch in the kernel.
 const DOORBELL: Duration = Duration::from_nanos(500);
 
 /// More than any queue here is deep, so that the ceiling and not the units bounds the rate: an
@@ -136,7 +136,7 @@ impl Profile {
         })
     }
 
-    /// How long so many bytes take; rounded up, as above.
+    /// Time for `bytes`; rounded up, as above.
     pub(super) fn moving(&self, bytes: u64) -> Duration {
         self.bytes_per_second.map_or(Duration::ZERO, |rate| {
             // Nearly always 64 bits are enough, and their division is several times as fast.

@@ -57,7 +57,7 @@ impl AsFd for WaitFor<'_> {
 pub(crate) struct Deadline(Option<Instant>);
 
 impl Deadline {
-    /// So long from now on, or never; what is beyond the clock's end is never, too.
+    /// A deadline after `timeout`, or never; a time beyond the clock's end is never, too.
     pub(crate) fn after(timeout: Option<Duration>) -> Self {
         Self(timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
     }

@@ -1,8 +1,8 @@
-//! The end of a ring: what is in flight is waited for, a while; what is in flight after that keeps
-//! its memory for ever.
+//! The end of a ring: it waits a while for requests in flight; those in flight after that keep
+//! their memory for ever.
 //!
-//! What is registered is let go of here. The end of the ring alone would do that too, but some time
-//! later, and until then a file would be open that its owner believes closed.
+//! Registrations end here. The end of the ring alone would do that too, but some time later, and
+//! until then a file would be open that its owner believes closed.
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::wait::Sleep;
 use super::{HERE, Ring};
 
-/// How long a dropped ring waits for what is in flight before it leaks the memory.
+/// How long a dropped ring waits for requests in flight before it leaks the memory.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 impl Ring {
@@ -23,7 +23,7 @@ impl Ring {
         self.in_flight() - synchronous - staged
     }
 
-    /// Waits for what the kernel has, to a deadline; what was staged and never submitted stays
+    /// Waits for the kernel's requests, to a deadline; staged and never submitted ones stay
     /// unsubmitted.
     fn wait_out(&mut self) {
         let deadline = Instant::now() + GOODBYE;
@@ -38,7 +38,7 @@ impl Ring {
         }
     }
 
-    /// Lets go of what is registered, which a ring's end alone would do some time later.
+    /// Ends the registrations, which a ring's end alone would do some time later.
     fn unregister(&mut self) {
         self.tables.drop_table(&self.setup.uring);
         self.tables.unregister_arena(&self.setup.uring);
@@ -48,7 +48,7 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         if !self.home.is_here() {
-            // A forked child did not inherit the queues; what is in flight is its parent's.
+            // A forked child did not inherit the queues; requests in flight are its parent's.
             return;
         }
         // Elsewhere than on its thread the kernel refuses to be entered.

@@ -1,7 +1,7 @@
-//! Who has what in flight: the files under their numbers, the tags' slots, and the counts.
+//! The requests in flight: the files under their numbers, the tags' slots, and the counts.
 //!
-//! Every request is entered once and crossed out once; what is crossed out twice, late, or never
-//! entered ends nothing.
+//! Every request is entered once and crossed out once; an entry crossed out twice, late, or never
+//! made ends nothing.
 
 use forebay_block::{Bio, Completion, Errno, Operation, Tag};
 

@@ -21,7 +21,7 @@ use crate::vectors::IoVector;
 /// The command that discards a range of a block device: `_IO(0x12, 0)`.
 const COMMAND_DISCARD: u32 = 0x1200;
 
-/// What the kernel reads the shape of a transfer from.
+/// Description of a transfer for the kernel.
 #[derive(Clone, Copy)]
 enum Shape<'a> {
     One { piece: &'a IoVector, buffer: Option<u16> },
@@ -29,7 +29,7 @@ enum Shape<'a> {
 }
 
 impl Ring {
-    /// What the ring is to carry, or what the doorbell must do itself.
+    /// Plans a request: an entry for the ring, or a call for the doorbell.
     pub(super) fn plan(&mut self, tag: Tag, request: &Bio) -> Result<squeue::Entry, Synchronous> {
         let (has, target) = (self.setup.has, request.target);
         let attached = self.ledger.targets.attached(target);

@@ -1,7 +1,8 @@
-//! What the ring cannot carry: done by the doorbell itself, by a system call that may block.
+//! Operations that the ring cannot carry: the doorbell does them itself, by a system call that may
+//! block.
 //!
 //! Why not on a thread of its own: these are rare (kernels before 6.9 and 6.12, a directory that
-//! cannot be read), and the order of a target's requests stays what its owner sees.
+//! cannot be read), and the order of a target's requests stays as its owner sees it.
 
 use forebay_block::{Completion, Errno, Target};
 

@@ -4,8 +4,8 @@
 //! elsewhere: one for the first completion, one with the time that is left. Nothing breaks the
 //! minimal time, a waker neither; that is why it is short.
 //!
-//! What the kernel counts is what it has put into the completion queue and nobody took: what was
-//! taken before, or made here, is counted on this side.
+//! The kernel counts completions in its queue that nobody took: those taken before, or made here,
+//! are counted on this side.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use forebay_block::{Errno, Wait};
 use super::Ring;
 use crate::min_wait::{self, MinWait};
 
-/// What is waited for.
+/// The condition of a wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sleep {
     /// Completions in the completion queue.
@@ -31,7 +31,7 @@ impl Sleep {
 }
 
 impl Ring {
-    /// What there is to wait for, if anything: what is here already ends the wait.
+    /// Returns the remaining wait, if any: present completions end the wait.
     pub(super) fn sleep_for(&mut self, wait: Wait) -> Option<Sleep> {
         let queued = u32::try_from(self.setup.uring.completion().len())
             .expect("the queue's size is 32 bits");

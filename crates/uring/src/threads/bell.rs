@@ -44,8 +44,8 @@ impl Bell {
         Ok(Self { missing: AtomicI64::new(0), eventfd })
     }
 
-    /// Ring when so many more have ended; never, for none. The owner looks for what has ended after
-    /// this.
+    /// Rings when `missing` more have ended; never for zero. The owner looks for ended requests
+    /// after this.
     pub(super) fn expect(&self, missing: usize) {
         // An exchange, for its acquire half: pairs with the release of `count`, so what was counted
         // on the old number is seen by the look that follows.
@@ -74,8 +74,8 @@ impl Bell {
             let left = deadline.saturating_duration_since(Instant::now());
             Timespec::try_from(left).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 })
         });
-        // What it says is in the descriptors; where it failed (interrupted, or no memory) the
-        // caller looks again.
+        // The result is in the descriptors; after a failure (interrupted, or no memory) the caller
+        // looks again.
         if rustix::event::poll(&mut descriptors, left.as_ref()).is_err() {
             return Rung::ByTheWay;
         }

@@ -1,9 +1,9 @@
-//! The threads and what they have to do.
+//! The threads and their jobs.
 //!
 //! One lock around two lists, not a lock-free list: a thread with nothing to do must sleep anyway,
 //! and a doorbell takes the lock once for all it hands over. Within a class jobs of a device are
-//! begun in the order they came; what somebody waits for goes before what nobody does, but for one
-//! in [`TURN`], so that neither waits for ever.
+//! begun in the order they came; waited jobs go before background ones, but for one in [`TURN`], so
+//! that neither waits for ever.
 //!
 //! ```text
 //! a job's device has a thread to spare? --yes--> an idle thread, or a new one
@@ -33,14 +33,14 @@ const TURN: u32 = 8;
 /// Bytes of a thread's stack: its calls are a few frames deep.
 const STACK_BYTES: usize = 128 << 10;
 
-/// What the threads share with their owner.
+/// State shared by the threads and their owner.
 #[derive(Debug)]
 pub(super) struct Pool {
     jobs: Mutex<Jobs>,
     more: Condvar,
     ended: fifo::Sender<Ended>,
     pub(super) bell: Bell,
-    /// Held here so that a thread inside a call keeps the memory, whoever else is gone.
+    /// Held here so that a thread inside a call keeps the memory.
     pub(super) arena: Arc<Arena>,
     /// Likewise: a thread inside a call is not gone.
     pub(super) alive: OnceLock<OwnedFd>,

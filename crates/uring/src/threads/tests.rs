@@ -1,4 +1,4 @@
-//! What the pool alone can be seen to do; what it has in common with the ring is tried on both.
+//! Behaviour of the pool alone; `tests/backend.rs` has what it shares with the ring.
 
 use std::fs;
 

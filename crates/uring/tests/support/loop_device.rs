@@ -23,7 +23,7 @@ pub(crate) struct Shape {
 }
 
 impl LoopDevice {
-    /// Makes one in a directory; `None`, with the reason said, where that is not possible.
+    /// Makes one in a directory; `None`, with the reason printed, if that is not possible.
     pub(crate) fn new(test: &str, directory: TempDir, shape: Shape) -> Option<Self> {
         if !is_root() {
             skip(test, "only root can make a loop device");

@@ -1,4 +1,4 @@
-//! What the tests share: a place for files, a ring with an arena, and short ways to ask.
+//! Shared by the tests: a place for files, a ring with an arena, and short ways to ask.
 #![allow(dead_code)]
 
 pub(crate) mod loop_device;
@@ -83,13 +83,13 @@ impl Bench {
         done[0].result.map_err(|error| error.0)
     }
 
-    /// What is in the file, as any other program sees it.
+    /// Content of the file, as other programs see it.
     pub(crate) fn content(&self) -> Vec<u8> {
         std::fs::read(&self.path).unwrap()
     }
 }
 
-/// Rings and reaps until so many have ended.
+/// Rings and reaps until `count` have ended.
 pub(crate) fn wait_for(device: &mut impl Device, count: usize) -> Vec<Completion> {
     let deadline = Instant::now() + Duration::from_secs(20);
     let mut done = Vec::new();

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Output, Stdio};
 
-/// What makes this program the child.
+/// Variable that makes this program the child.
 const CHILD: &str = "FOREBAY_TEST_CHILD";
 
 /// Whether this is the child.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::thread;
 
 use super::*;
-use crate::job::{Access, Amount, Devices, Direction, Job, Order, Pace, Rate, TimeBased, Workload};
+use crate::job::{Access, Amount, Devices, Direction, Job, Order, Pace, Rate, Workload, YesNo};
 use crate::load::lane::Buffers;
 use crate::load::layout;
 
@@ -95,7 +95,7 @@ fn with_a_stall_until(end_millis: u64) -> JobOutcome {
     let job = Job {
         access: Access { direction: Direction::Read, order: Order::Random },
         runtime_us: Some(300_000),
-        time_based: TimeBased::Yes,
+        time_based: YesNo::Yes,
         pace: Pace { read: rate, ..Pace::default() },
         ..Job::default()
     };

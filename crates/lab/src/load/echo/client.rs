@@ -5,7 +5,7 @@
 //! connect all, fill them --> ramp --> [ wait, read, send again ] --> no more is sent --> all answered --> figures
 //! ```
 //!
-//! What is in brackets is counted. Messages are numbered in the order they are sent, over all
+//! The part in brackets is counted. Messages are numbered in the order they are sent, over all
 //! connections; answers of a connection come in order, those of different ones in the order in
 //! which the server served them.
 
@@ -42,17 +42,14 @@ pub(crate) struct Spans {
     pub(crate) counted: Duration,
 }
 
-/// Who looks on: told when counting begins and when it ends, and asked whether to go on.
+/// Observer of the client: it learns when counting begins and ends, and may stop the client.
 pub(crate) trait Watch {
-    /// The moment counting begins.
     fn begins(&mut self);
-    /// The moment it ends.
     fn ends(&mut self);
     /// Now and then: whether somebody wants it to end.
     fn stops(&mut self) -> bool;
 }
 
-/// What came out.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) answered: u64,
@@ -150,7 +147,7 @@ impl<'a> Client<'a> {
             if left.is_zero() || watch.stops() {
                 return Ok(());
             }
-            // Looked up from now and then, so that who wants it to end is heard.
+            // It returns now and then so that a stop request is noticed.
             self.turn(left.min(Duration::from_millis(100)))?;
         }
     }

@@ -1,5 +1,5 @@
-//! One connection of the client: what it has sent, what of the answers has come, and that they are
-//! the right ones.
+//! One connection of the client: its sent messages, the received part of their answers, and the
+//! check of these.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -35,7 +35,7 @@ pub(super) struct Link {
     /// Messages, less what of them the socket has taken.
     outgoing: Vec<u8>,
     taken: usize,
-    /// Whether to be told when it is writable.
+    /// Whether it waits until the socket is writable.
     pub(super) wants_room: bool,
 }
 
@@ -79,7 +79,7 @@ impl Link {
         Ok(Flushed::Yes)
     }
 
-    /// Reads what has come, and tells of each message that is answered in full.
+    /// Reads the received bytes and reports each complete answer.
     pub(super) fn read(
         &mut self,
         buffer: &mut [u8],

@@ -35,7 +35,6 @@ impl Listener {
         ready().map_err(|error| CellError::system("cannot set up the listening socket", &error))
     }
 
-    /// Accepts one connection.
     pub(super) fn accept(&self) -> io::Result<Stream> {
         match self {
             Self::Tcp(listener) => Stream::tcp(listener.accept()?.0),

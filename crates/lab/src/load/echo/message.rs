@@ -1,5 +1,5 @@
-//! What is in a message: bytes that follow from its number, so that what comes back can be told
-//! from any other without being kept.
+//! The content of a message: bytes computed from its number, so that an answer can be checked
+//! without a copy.
 
 /// The byte at a place of a message.
 fn byte(number: u64, place: usize) -> u8 {
@@ -9,7 +9,6 @@ fn byte(number: u64, place: usize) -> u8 {
     }
 }
 
-/// Appends a message.
 pub(super) fn write(number: u64, message_bytes: usize, into: &mut Vec<u8>) {
     into.extend((0..message_bytes).map(|place| byte(number, place)));
 }

@@ -52,7 +52,6 @@ const LONGEST_RAMP: Duration = Duration::from_millis(100);
 /// Asks a server for so long: see [`client::run`].
 pub(crate) use client::run as ask;
 
-/// Runs one cell in this process.
 pub(super) fn run(cell: &EchoCell) -> Result<CellResult, CellError> {
     cell.load.check().map_err(CellError::invalid)?;
     let counted = Duration::try_from_secs_f64(cell.seconds).ok().filter(|span| !span.is_zero());
@@ -129,7 +128,6 @@ fn inversions([before, after]: [(u64, u64); 2]) -> Option<(String, f64)> {
     (items > 0).then(|| (INVERSIONS.to_owned(), inversions as f64 * 1000.0 / items as f64))
 }
 
-/// Everything that is defined for this cell.
 fn figures(outcome: &Outcome, used: Option<Used>) -> std::collections::BTreeMap<String, f64> {
     let seconds = outcome.elapsed.as_secs_f64();
     let mut metrics = std::collections::BTreeMap::new();
@@ -152,8 +150,8 @@ fn figures(outcome: &Outcome, used: Option<Used>) -> std::collections::BTreeMap<
         put("idle_share", used.idle.as_secs_f64() / seconds);
         put("user_share", used.user.as_secs_f64() / seconds);
         put("system_share", used.system.as_secs_f64() / seconds);
-        // What a rate is not: independent of how much of a processor the client or another program
-        // left the server.
+        // Unlike a rate this does not depend on the processor time that other programs left to the
+        // server.
         let worked = (used.user + used.system).as_secs_f64();
         put("server_us_per_message", worked * 1e6 / outcome.answered as f64);
     }

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-/// What was answered, of messages numbered from 0 in the order they were sent.
+/// The set of answered messages, which are numbered from 0 in the order of sending.
 #[derive(Debug, Default)]
 pub(crate) struct Overtaken {
     /// The number of the first bit: a multiple of 64. All below it are answered.

@@ -19,7 +19,6 @@ use super::work::Work;
 use crate::echo::EchoWay;
 use crate::load::CellError;
 
-/// What it runs over.
 pub(super) fn describe(way: EchoWay) -> String {
     match way {
         EchoWay::Compio => "compio, one thread".to_owned(),
@@ -70,7 +69,7 @@ fn on_tokio(
                 });
             }
         }
-        // Dropped by whoever started it: to stop, too.
+        // Dropping the sender stops it too.
         let _ = stopped.await;
         Ok(())
     })

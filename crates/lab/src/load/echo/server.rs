@@ -16,7 +16,7 @@ use super::work::Work;
 use crate::echo::{EchoLoad, EchoWay, WorkOrder};
 use crate::load::CellError;
 
-/// What a server has done, for others to read.
+/// Counts of a server, for other threads.
 #[derive(Debug, Default)]
 pub(crate) struct Served {
     /// Bytes that came.
@@ -55,14 +55,12 @@ impl Served {
     }
 }
 
-/// What a server is to be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerPlan<'a> {
     pub(crate) way: EchoWay,
     pub(crate) order: WorkOrder,
     pub(crate) load: &'a EchoLoad,
     pub(crate) address: &'a Address,
-    /// Of how the work varies.
     pub(crate) seed: u64,
 }
 
@@ -77,7 +75,6 @@ pub(crate) struct Server {
     ended: JoinHandle<Result<(), CellError>>,
 }
 
-/// How a server is told to stop.
 #[derive(Debug)]
 enum Stopping {
     Sockets(Poster<Stop>),
@@ -140,7 +137,7 @@ impl Server {
         let for_the_thread = Arc::clone(&served);
         let started = thread::Builder::new().name("echo-server".into()).spawn(move || {
             let thread = rustix::thread::gettid().as_raw_nonzero().get();
-            // Whoever started it waits for this, or for its end.
+            // The starter waits for this message, or for the thread's end.
             serve(for_the_thread, &|begun| drop(tell.send((begun, thread))))
         });
         let ended =
@@ -161,7 +158,7 @@ impl Server {
         &self.address
     }
 
-    /// What it runs over, in a line.
+    /// Returns the runtime of the server in one line.
     pub(crate) fn describe(&self) -> &str {
         &self.describe
     }
@@ -170,7 +167,6 @@ impl Server {
         &self.served
     }
 
-    /// What its thread has done with its time.
     pub(crate) fn thread_use(&self) -> io::Result<ThreadUse> {
         ThreadUse::of(self.thread)
     }
@@ -187,7 +183,7 @@ impl Server {
             Stopping::Epoll(pipe) => drop(pipe),
             #[cfg(feature = "peers")]
             Stopping::Peer(stop) => {
-                // One that failed does not listen any more; why, it says below.
+                // A failed server no longer listens; it reports its error below.
                 let _ = stop.send(());
             }
         }
@@ -198,7 +194,6 @@ impl Server {
     }
 }
 
-/// What a server that listens tells of itself.
 struct Begun {
     address: Address,
     describe: String,

@@ -20,7 +20,6 @@ use crate::load::CellError;
 /// were served first would wait for the work of all others.
 const SHORT_PASS_BYTES: usize = 4 << 10;
 
-/// What ends the server.
 #[derive(Debug)]
 pub(super) struct Stop;
 
@@ -69,7 +68,7 @@ impl EchoSockets {
         self.sockets.poster()
     }
 
-    /// What it runs over, in a line.
+    /// Returns the runtime of the server in one line.
     pub(super) fn describe(&self) -> String {
         self.sockets.describe()
     }
@@ -106,7 +105,7 @@ impl EchoSockets {
                 self.served.accept_error.store(error.0, Ordering::Relaxed);
             }
             What::Posted(Stop) => return Goes::Off,
-            // Whoever does not read is not handed out any more, so there is nothing to stop.
+            // A connection that does not read gets no more data, so there is nothing to stop.
             What::Writable { .. } => {}
         }
         Goes::On

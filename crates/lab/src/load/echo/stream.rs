@@ -19,7 +19,6 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// Connects. Later calls do not block.
     pub(super) fn connect(address: &Address) -> io::Result<Self> {
         match address {
             Address::Tcp(address) => Self::tcp(TcpStream::connect_timeout(address, PATIENCE)?),

@@ -1,8 +1,7 @@
-//! What a thread did with its time, as the kernel accounts it, told by any other thread of the
-//! process.
+//! The time of a thread as the kernel accounts it, read by any other thread of the process.
 //!
-//! Time in which a thread could have run but another had the processor is neither work nor
-//! idleness: it is told apart where the kernel tells it (`schedstat`), and is idle time where not.
+//! Time in which a thread could have run but another had the processor is neither work nor idle:
+//! `schedstat` gives it, and without `schedstat` it counts as idle.
 
 use std::io;
 use std::time::Duration;
@@ -12,9 +11,7 @@ use procfs::process::Process;
 /// Of one thread, since it started.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct ThreadUse {
-    /// On a processor.
     pub(crate) running: Duration,
-    /// Ready, and waiting for one.
     pub(crate) delayed: Duration,
     /// Of the time on a processor, that in the program itself, in clock ticks.
     user_ticks: u64,
@@ -40,7 +37,7 @@ impl ThreadUse {
         Ok(Self { running, delayed, user_ticks: stat.utime, system_ticks: stat.stime })
     }
 
-    /// What was used of a span that began with `before` and took `elapsed`.
+    /// Returns the use of a span that began with `before` and took `elapsed`.
     pub(crate) fn since(self, before: Self, elapsed: Duration) -> Used {
         let running = self.running.saturating_sub(before.running);
         let delayed = self.delayed.saturating_sub(before.delayed);
@@ -57,14 +54,11 @@ impl ThreadUse {
     }
 }
 
-/// What a thread did in a span.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Used {
     /// Nothing: it slept.
     pub(crate) idle: Duration,
-    /// In the program.
     pub(crate) user: Duration,
-    /// In the kernel.
     pub(crate) system: Duration,
 }
 

@@ -1,5 +1,4 @@
-//! What a server does for a message besides sending it back: nothing, or turning for a while on the
-//! processor.
+//! Work of a server for a message besides the answer: none, or spinning for a while.
 
 use std::time::{Duration, Instant};
 
@@ -22,13 +21,12 @@ impl Work {
         }
     }
 
-    /// Whether there is any.
     pub(crate) fn is_some(&self) -> bool {
         !self.mean.is_zero()
     }
 
-    /// So many bytes of a connection came; of the message they are in, so many had come before.
-    /// Does the work for each message that is whole now.
+    /// Counts received bytes of a connection; `before` are the bytes of the unfinished message.
+    /// Does the work for each message that is complete now.
     pub(crate) fn received(&mut self, before: &mut usize, bytes: usize) {
         if !self.is_some() {
             return;

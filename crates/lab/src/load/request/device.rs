@@ -91,8 +91,7 @@ fn open_own(path: &Path) -> io::Result<OpenFile> {
     OpenFile::open(path, &how).map(|opened| opened.file)
 }
 
-/// For reading alone, and whoever else has it: opened as ours, a device that is mounted would be
-/// refused.
+/// Opens it for reading, also if others use it: our own open would refuse a mounted device.
 fn open_shared(path: &Path) -> io::Result<OpenFile> {
     let mut file = OpenFile::of_descriptor(std::fs::File::open(path)?.into())?;
     file.go_direct()?;

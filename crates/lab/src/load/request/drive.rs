@@ -31,7 +31,7 @@ use crate::request::{self, RequestSpec};
 /// The file's number at the device.
 pub(crate) const TARGET: Target = Target(0);
 
-/// Most nanoseconds a latency is told as: a minute.
+/// Longest latency that is recorded: a minute.
 const LONGEST_NS: u64 = 60_000_000_000;
 
 /// A place without a bio: no moment of a clock that runs is its start.
@@ -54,33 +54,33 @@ impl Spans {
     }
 }
 
-/// What was counted while the clock ran.
+/// Counts while the clock ran.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     /// Bios told.
     pub(crate) bios: u64,
     /// For how long.
     pub(crate) elapsed: Duration,
-    /// From submitted to told, in nanoseconds.
+    /// From submission to completion, in nanoseconds.
     pub(crate) latencies: Histogram<u64>,
-    /// What the way had done when the clock was started.
+    /// Counters at the start of the clock.
     pub(crate) before: Counters,
-    /// What it had done when the clock was stopped.
+    /// Counters at the end of the clock.
     pub(crate) after: Counters,
     /// How long it held completions in between.
     pub(crate) holds: Holds,
-    /// What the process used in between.
+    /// Resources used in between.
     pub(crate) usage: Usage,
 }
 
-/// The loop and what it needs from turn to turn.
+/// State of the loop.
 #[derive(Debug)]
 pub(crate) struct Drive {
     blocks: Blocks,
     batch: Batch,
     /// Places without a bio.
     free: Vec<u32>,
-    /// When the bio of each place was submitted; [`NOT_THERE`] where there is none.
+    /// Submission time of the bio of each place, or [`NOT_THERE`].
     submitted: Vec<Moment>,
     ended: Vec<Ended>,
     latencies: Histogram<u64>,
@@ -197,8 +197,8 @@ impl Drive {
         }
     }
 
-    /// Runs for so long, counts, and waits until nothing is on its way. What that last wait costs
-    /// is not counted.
+    /// Runs for the given time and counts, then waits until nothing is in flight. That last wait is
+    /// not counted.
     pub(crate) fn count<W: Way>(
         &mut self,
         way: &mut W,
@@ -209,7 +209,7 @@ impl Drive {
         self.latencies.reset();
         self.bios = 0;
         let (before, held_before) = (way.counters(), way.holds());
-        // The clock after the usage, and before it at the end: reading it is not in what is timed.
+        // The clock is read inside the two readings of the usage, so that these are not timed.
         let used_before = Usage::now();
         let began = way.now();
         let stopped = self.turns(way, began, began + spans.counted)?;
@@ -220,7 +220,8 @@ impl Drive {
         Ok(Outcome { bios, elapsed: stopped - began, latencies, before, after, holds, usage })
     }
 
-    /// Turns until `end`, and until a bio was told at least; says when the last one was over.
+    /// Takes turns until `end`, and until at least one bio has ended. Returns the end of the last
+    /// turn.
     fn turns<W: Way>(
         &mut self,
         way: &mut W,
@@ -245,8 +246,7 @@ impl Drive {
     /// Until the next batch can be submitted; not at all where it can.
     fn wait(&self, room: usize) -> Wait {
         match self.batch.least.saturating_sub(self.free.len().min(room)) as u32 {
-            // A batch that is whole goes, whatever the policy; without one, when it goes is the
-            // policy's to say.
+            // A complete batch goes at once; without one the policy decides.
             0 if self.batch.is_exact() => Wait::Something(Some(Duration::ZERO)),
             0 => Wait::Not,
             1 => Wait::Something(None),
@@ -254,7 +254,7 @@ impl Drive {
         }
     }
 
-    /// Waits for what is on its way.
+    /// Waits for bios in flight.
     fn finish<W: Way>(&mut self, way: &mut W) -> Result<(), CellError> {
         while self.free.len() < self.submitted.len() {
             way.dispatch(Wait::Something(None)).map_err(broken)?;
@@ -263,7 +263,7 @@ impl Drive {
         Ok(())
     }
 
-    /// Frees the places of what has ended; says when that was.
+    /// Frees the places of ended bios, and returns the time.
     #[inline]
     fn tell<W: Way>(&mut self, way: &mut W) -> Result<Moment, CellError> {
         way.run(&mut self.ended);

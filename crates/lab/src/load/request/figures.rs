@@ -1,4 +1,4 @@
-//! From what was counted to metrics. What is not defined for a cell is left out, never made up.
+//! From counts to metrics. Metrics that are not defined for a cell are left out.
 //!
 //! An *I/O* is one bio. Rates are over the time the loop ran, which is up to one turn longer than
 //! asked.

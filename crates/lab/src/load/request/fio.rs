@@ -24,7 +24,7 @@ fn arguments(spec: &RequestSpec, path: &Path) -> Vec<String> {
         (Pattern::Sequential, Operation::Read) => "read",
         (Pattern::Sequential, Operation::Write) => "write",
     };
-    // Without a batch it hands over whatever is free and waits for one.
+    // Without a batch it hands over all free places and waits for one.
     let (at_once, waited_for) = (spec.batch.unwrap_or(spec.depth), spec.batch.unwrap_or(1));
     let millis = |seconds: f64| format!("{:.0}ms", (seconds * 1000.0).max(1.0));
     let mut arguments = vec![

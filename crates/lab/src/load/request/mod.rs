@@ -5,10 +5,9 @@
 //! spec --> way, places --> ramp --> [ turns, for a time ] --> wait for the rest
 //! ```
 //!
-//! What is in brackets is inside the clock. There are no files to make within it and no final sync,
-//! because what is measured is the way of a request and not what became of the data: nothing here
-//! says anything about durability. One loop drives all ways but fio. Its own cost is measured
-//! beside it, over nothing, and told as `driver_ns_per_io`.
+//! The part in brackets is inside the clock. No files are made there and nothing is synced, because
+//! the path of a request is measured and not durability. One loop drives all ways but fio. Its own
+//! cost is measured over nothing and reported as `driver_ns_per_io`.
 
 mod calls;
 mod device;
@@ -39,7 +38,7 @@ use drive::{Drive, Outcome, Spans};
 use uring::{Completions, Kernel};
 use way::{Echo, Queued, Way};
 
-/// Most bios kept on their way: some multiples of what one queue has tags for.
+/// Most bios in flight: a multiple of one queue's tags.
 pub const MOST_DEPTH: u32 = 16 * TAGS as u32;
 
 /// How long the loop runs over nothing, and how often: the least counts, for all that disturbs
@@ -61,7 +60,7 @@ pub fn run_request(spec: &RequestSpec, directory: &Path) -> Result<CellResult, C
 /// there.
 ///
 /// # Errors
-/// What cannot be run as it stands, what this machine cannot do, and what went wrong.
+/// An invalid cell, one that this machine cannot run, and a failure.
 pub fn run(cell: &RequestCell) -> Result<CellResult, CellError> {
     let RequestCell { way, spec, directory, target, .. } = cell;
     check(spec, *way)?;
@@ -181,7 +180,7 @@ fn open_direct(spec: &RequestSpec, path: &Path) -> Result<File, CellError> {
     })
 }
 
-/// What the loop itself costs, per bio.
+/// Cost of the loop itself, per bio.
 fn driver_ns_per_io(spec: &RequestSpec) -> Result<f64, CellError> {
     let counted = DRIVER_SPAN.min(spec.counted());
     let mut drive = Drive::new(spec);
@@ -193,7 +192,7 @@ fn driver_ns_per_io(spec: &RequestSpec) -> Result<f64, CellError> {
     Ok(least)
 }
 
-/// Refuses what cannot be meant.
+/// Refuses invalid values.
 fn check(spec: &RequestSpec, way: through::Way) -> Result<(), CellError> {
     let invalid = |reason: String| Err(CellError::invalid(reason));
     if !(1..=MOST_DEPTH).contains(&spec.depth) {

@@ -1,6 +1,5 @@
 //! Bios from another thread: one thread submits through a list, the context runs queue and device
-//! and tells back through another. What this costs more than the loop in one thread is what
-//! crossing costs.
+//! and answers through another. The difference to the loop in one thread is the cost of crossing.
 //!
 //! ```text
 //! submitter --plugs of bios, first in first out--> context: submit, dispatch, run
@@ -8,14 +7,13 @@
 //!     +--------------- runs of free places -----------+
 //! ```
 //!
-//! What crosses is what belongs together: the submitter hands over a plug (as many bios as a batch,
-//! or what it has when no place is free), the context tells a completion run. A list's node is
-//! allocated by one thread and freed by the other, which for each bio alone costs more than all of
-//! its way.
+//! Bios cross in groups: the submitter hands over a plug (as many bios as a batch, or what it has
+//! when no place is free), the context tells a completion run. A list's node is allocated by one
+//! thread and freed by the other, which for each bio alone costs more than all of its way.
 //!
-//! Both ends look again and again instead of sleeping: what a wake costs is the scheduler's and not
-//! the list's. With fewer processors than two that still ends, for who finds nothing for long gives
-//! its processor away.
+//! Both ends look again and again instead of sleeping: the cost of a wake is the scheduler's, not
+//! the list's. With one processor that still ends, because a thread that finds nothing for long
+//! yields.
 
 use std::hint;
 use std::mem;
@@ -111,7 +109,7 @@ impl Submitter {
                         }
                     }
                 }
-                // Nothing more comes to what is plugged.
+                // The plug gets no more bios.
                 Pop::Empty | Pop::Busy if !self.plug.is_empty() => self.unplug(),
                 Pop::Empty | Pop::Busy => idle.look_again(),
             }
@@ -131,7 +129,7 @@ struct Context<'a, D> {
     way: &'a mut Queued<D>,
     blocks: Blocks,
     incoming: Receiver<Vec<Bio>>,
-    /// What the queue has had no room for yet.
+    /// Bios that wait for room in the queue.
     pending: vec::IntoIter<Bio>,
     places: Sender<Vec<u32>>,
     on_their_way: Vec<bool>,
@@ -145,7 +143,7 @@ impl<D: Device> Context<'_, D> {
         self.turns(ramp_began, ramp_began + spans.ramp)?;
         self.told = 0;
         let (before, held_before) = (self.way.counters(), self.way.holds());
-        // The clock after the usage, and before it at the end: reading it is not in what is timed.
+        // The clock is read inside the two readings of the usage, so that these are not timed.
         let used_before = Usage::now();
         let began = self.way.now();
         let stopped = self.turns(began, began + spans.counted)?;
@@ -160,7 +158,8 @@ impl<D: Device> Context<'_, D> {
         })
     }
 
-    /// Turns until `end`, and until a bio was told at least; says when the last one was over.
+    /// Takes turns until `end`, and until at least one bio has ended. Returns the end of the last
+    /// turn.
     fn turns(&mut self, mut now: Moment, end: Moment) -> Result<Moment, CellError> {
         let mut idle = Idle::default();
         while now < end || self.told == 0 {
@@ -174,7 +173,7 @@ impl<D: Device> Context<'_, D> {
         Ok(now)
     }
 
-    /// Submits what has come, hands it over, tells what has ended; says how many those were.
+    /// Submits new bios, dispatches, and returns ended ones with their number.
     fn turn(&mut self) -> Result<usize, CellError> {
         while self.way.room() > 0 {
             let Some(bio) = self.next() else { break };
@@ -213,7 +212,7 @@ impl<D: Device> Context<'_, D> {
         }
     }
 
-    /// After the submitter has stopped: until all it pushed was told.
+    /// Ends all bios after the submitter has stopped.
     fn finish(&mut self) -> Result<(), CellError> {
         let mut turns_without = 0;
         while turns_without < 2 || self.way.queue.staged() + self.way.queue.in_flight() > 0 {

@@ -1,8 +1,8 @@
-//! What the loop drives: a queue over its device, or nothing at all.
+//! The target of the loop: a queue over its device, or nothing at all.
 //!
 //! Nothing at all ([`Echo`]) ends each bio as it comes. The same loop over it costs what the loop
-//! itself costs, which is told beside every result, so that nobody takes the price of the generator
-//! for that of the way.
+//! itself costs, which is reported beside every result, so that it is not taken for the cost of the
+//! way.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use forebay_block::{Bio, Counters, Device, Ended, Errno, Latency, Moment, Queue,
 
 use crate::detail::Holds;
 
-/// A way of a request, from submitted to told.
+/// A way of a request, from submission to completion.
 pub(crate) trait Way {
     /// The moment it is.
     #[inline]
@@ -24,11 +24,10 @@ pub(crate) trait Way {
     }
     /// Takes one.
     fn submit(&mut self, bio: Bio);
-    /// Hands on what it took, and waits as told.
+    /// Hands on submitted bios, and waits.
     fn dispatch(&mut self, wait: Wait) -> Result<(), Errno>;
     /// Appends what has ended.
     fn run(&mut self, ended: &mut Vec<Ended>);
-    /// What it did so far.
     fn counters(&self) -> Counters;
     /// How long it held completions so far.
     fn holds(&self) -> Holds {
@@ -76,8 +75,8 @@ impl<D: Device> Way for Queued<D> {
     fn run(&mut self, ended: &mut Vec<Ended>) {
         let before = self.queue.counters().completions;
         self.queue.run(&mut self.device, ended);
-        // This is inside the clock: what was not held is not counted here, for it is the rest of
-        // all.
+        // This is inside the clock: completions without a hold are the rest of all, so they are not
+        // counted here.
         let completions = self.queue.counters().completions - before;
         if completions > 0 && self.queue.held() > Duration::ZERO {
             self.held.add(self.queue.held().as_nanos() as u64, completions);

@@ -11,7 +11,6 @@ use crate::programs::store::How;
 
 const RESIDENT_BYTES: u64 = 48_000_000;
 
-/// Bytes of one write.
 const RESIDENT_BLOCK_BYTES: u64 = 65_536;
 
 pub(super) static PROBE: Probe = Probe {

@@ -113,7 +113,7 @@ fn fields_are_those_of_fio_itself() {
     let (own_paths, its_paths) = (paths_of(&own), paths_of(&told));
     let strange: Vec<_> = own_paths.difference(&its_paths).collect();
     assert!(strange.is_empty(), "fio has no {strange:?}");
-    // What tools read of it most.
+    // Fields that tools read most.
     for field in
         ["iops", "bw", "bw_bytes", "io_bytes", "runtime", "total_ios", "bw_mean", "iops_mean"]
     {

@@ -1,12 +1,9 @@
 //! From values to places, and where marks are put between.
 
-/// Values along a stretch of a picture.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Axis {
     kind: Kind,
-    /// Values at both ends.
     ends: [f64; 2],
-    /// Their places.
     places: [f64; 2],
 }
 
@@ -86,7 +83,7 @@ impl Axis {
         even_marks(round_step((high - low) / 4.0), [low, high])
     }
 
-    /// The same of bytes, which are told in KiB, MiB and so on.
+    /// The same for bytes: multiples of KiB, MiB and so on.
     pub(super) fn marks_of_bytes(&self) -> Vec<f64> {
         let [low, high] = self.ends;
         let doublings = low.max(1.0).log2().ceil() as i32..=high.log2().floor() as i32;
@@ -107,7 +104,7 @@ fn even_marks(step: f64, [low, high]: [f64; 2]) -> Vec<f64> {
         .collect()
 }
 
-/// Every so manyth, where there are many powers of ten.
+/// Leaves out marks if there are many powers of ten.
 fn thinned(marks: Vec<f64>) -> Vec<f64> {
     const MOST: usize = 8;
     let every = marks.len().div_ceil(MOST);

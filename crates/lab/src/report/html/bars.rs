@@ -10,7 +10,6 @@ use crate::report::summary::name;
 use crate::report::{figures, table};
 use crate::schema::{Against, Direction, Document, Part, PartJob, Row};
 
-/// Letters of an arm's name.
 const NAME: usize = 24;
 
 /// Letters to the right of a bar.
@@ -19,7 +18,6 @@ const VALUE: usize = 28;
 /// Height of a bar with the space around it.
 const STRIP: f64 = 28.0;
 
-/// Height of the bar itself.
 const BAR: f64 = 16.0;
 
 /// One arm: its place among the arms of the job, its mean, and the interval of the mean.
@@ -112,7 +110,6 @@ fn picture(part: &Part, job: &PartJob, bars: &[Bar<'_>], numbers: &mut Numbers) 
     svg.figure(numbers, &super::spoken(&part.metric), &description)
 }
 
-/// A value with its unit.
 fn told(metric: &str, value: f64) -> String {
     match metric {
         name if name.ends_with("bytes_per_s") => format!("{:.0} MB/s", value / 1e6),

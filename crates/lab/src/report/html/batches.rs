@@ -7,7 +7,6 @@ use super::Numbers;
 use super::histograms::{Histograms, Panel};
 use crate::schema::{Document, PartJob};
 
-/// The picture; none where nobody counted.
 pub(super) fn batches(
     document: &Document,
     job: &PartJob,

@@ -1,5 +1,5 @@
-//! What was moved from moment to moment: a panel for each arm, all on one scale, a line for each
-//! round. A mean hides a device that stalls every few seconds, or a cache that took the first half.
+//! Throughput over time: a panel for each arm, all on one scale, a line for each round. A mean
+//! hides a device that stalls every few seconds, or a cache that took the first half.
 
 use super::Numbers;
 use super::axis::Axis;

@@ -1,5 +1,5 @@
-//! How long operations took, of all rounds together: percentiles on an axis on which each further
-//! nine is as long as the one before, so that the few slow ones are seen.
+//! How long operations took, of all rounds together: percentiles on an axis that gives each further
+//! nine the same length, so that the few slow ones show.
 
 use super::Numbers;
 use super::axis::{Axis, nines};
@@ -13,7 +13,7 @@ const HEIGHT: f64 = 300.0;
 const LEFT: f64 = 9.0 * LETTER;
 const RIGHT: f64 = WIDTH - 3.0 * LETTER;
 
-/// Shares that are marked, with what is told of them.
+/// Marked shares, with their labels.
 const SHARES: [(f64, &str); 8] = [
     (0.0, "0"),
     (0.5, "50"),
@@ -28,7 +28,6 @@ const SHARES: [(f64, &str); 8] = [
 /// Operations a curve needs.
 const LEAST: u64 = 20;
 
-/// One arm's.
 struct Curve<'a> {
     arm: usize,
     name: &'a str,
@@ -107,7 +106,7 @@ fn last_share(bins: &Bins) -> f64 {
     1.0 - 1.0 / bins.count().max(1) as f64
 }
 
-/// Steps: so many were no longer than that.
+/// Steps of the cumulative distribution.
 fn points(bins: &Bins, across: impl Fn(f64) -> f64, up: &Axis) -> Vec<[f64; 2]> {
     let all = bins.count() as f64;
     let last = last_share(bins);
@@ -119,7 +118,7 @@ fn points(bins: &Bins, across: impl Fn(f64) -> f64, up: &Axis) -> Vec<[f64; 2]> 
         seen += count;
         for share in [from, to] {
             let point = [across(share.min(last)), y];
-            // What is nearer than can be seen is left out.
+            // Points too near to be seen are left out.
             if points.last().is_none_or(|[x, y]| (x - point[0]).abs() + (y - point[1]).abs() > 0.4)
             {
                 points.push(point);

@@ -12,18 +12,15 @@ const BAR: f64 = 16.0;
 /// Letters of a panel's name.
 const NAME: usize = 34;
 
-/// Panels below and beside each other.
 #[derive(Debug)]
 pub(super) struct Histograms<'a> {
     pub(super) title: &'static str,
-    /// What the ranges and the shares are of.
+    /// Label of the axis.
     pub(super) below: &'static str,
-    /// What is counted.
     pub(super) counted: &'static str,
     pub(super) panels: Vec<Panel<'a>>,
 }
 
-/// One arm.
 #[derive(Debug)]
 pub(super) struct Panel<'a> {
     /// Its place among the arms.
@@ -34,7 +31,6 @@ pub(super) struct Panel<'a> {
 }
 
 impl Histograms<'_> {
-    /// The picture; none where nobody counted.
     pub(super) fn drawn(&self, numbers: &mut Numbers) -> Option<String> {
         (!self.panels.is_empty()).then(|| self.picture(numbers))
     }

@@ -8,7 +8,7 @@ use super::histograms::{Histograms, Panel};
 use crate::report::figures;
 use crate::schema::{Document, PartJob};
 
-/// Those held for less than so many nanoseconds, as a power of two, are one range.
+/// Power of two of nanoseconds; shorter holds are one range.
 const SHORTEST: u32 = 10;
 
 /// How many were held, by the power of two of the nanoseconds; nothing for those that were not.

@@ -1,5 +1,5 @@
-//! Which arm has which colour and stroke: the same in every picture of a job, by its place among
-//! the arms. With more arms than colours the stroke tells those of one colour apart.
+//! Colour and stroke of each arm: the same in every picture of a job, by its place among the arms.
+//! With more arms than colours the stroke tells those of one colour apart.
 
 use super::svg::{Anchor, LETTER, LINE, Svg, WIDTH, shortened};
 
@@ -19,7 +19,6 @@ pub(super) fn fill(arm: usize) -> String {
     format!("f{}", arm % COLOURS)
 }
 
-/// Height of a key of so many names.
 pub(super) fn height(names: usize) -> f64 {
     names.div_ceil(columns()) as f64 * LINE + 6.0
 }

@@ -6,25 +6,21 @@ use super::key::{class_of, fill};
 use super::svg::{Anchor, LETTER, LINE, Svg, WIDTH, shortened};
 use crate::report::figures;
 
-/// Letters of an arm's name.
 const NAME: usize = 28;
 
 /// Letters of what stands at the right.
 const TOLD: usize = 18;
 
-/// Height of a strip.
 const STRIP: f64 = 24.0;
 
-/// Strips below each other.
 #[derive(Debug)]
 pub(super) struct Strips {
     pub(super) title: String,
-    /// What the axis is.
     pub(super) below: String,
     pub(super) strips: Vec<Strip>,
     /// Whether 1 is marked, which is the base.
     pub(super) one: bool,
-    /// What is within this share of 1 is noise.
+    /// Share of 1 that is noise.
     pub(super) band: Option<f64>,
     /// Values as the axis has them.
     pub(super) shown: fn(f64) -> String,
@@ -32,7 +28,6 @@ pub(super) struct Strips {
     pub(super) bytes: bool,
 }
 
-/// One arm.
 #[derive(Debug)]
 pub(super) struct Strip {
     /// Its place among the arms of the job.

@@ -9,7 +9,6 @@ use super::Numbers;
 /// Width of a letter of a text: the style's face is of fixed width.
 pub(super) const LETTER: f64 = 7.25;
 
-/// Height of a line of text.
 pub(super) const LINE: f64 = 18.0;
 
 /// Pictures are so wide.
@@ -23,7 +22,6 @@ pub(super) enum Anchor {
     End,
 }
 
-/// A picture that is being made.
 #[derive(Debug)]
 pub(super) struct Svg {
     body: String,
@@ -35,7 +33,6 @@ impl Svg {
         Self { body: String::new(), height }
     }
 
-    /// A straight line.
     pub(super) fn line(&mut self, class: &str, [x1, y1]: [f64; 2], [x2, y2]: [f64; 2]) {
         let _ = writeln!(
             self.body,
@@ -43,7 +40,6 @@ impl Svg {
         );
     }
 
-    /// Lines through points.
     pub(super) fn path(&mut self, class: &str, points: &[[f64; 2]]) {
         if points.is_empty() {
             return;
@@ -55,7 +51,7 @@ impl Svg {
         let _ = writeln!(self.body, "<path class=\"{class}\" d=\"{d}\"/>");
     }
 
-    /// A disc, with what is told where the pointer rests on it.
+    /// A disc with a tooltip.
     pub(super) fn dot(&mut self, class: &str, [x, y]: [f64; 2], told: &str) {
         let _ = writeln!(
             self.body,
@@ -64,7 +60,7 @@ impl Svg {
         );
     }
 
-    /// A rectangle, with what is told where the pointer rests on it.
+    /// A rectangle with a tooltip.
     pub(super) fn rectangle(
         &mut self,
         class: &str,
@@ -119,7 +115,7 @@ pub(super) fn escape(text: &str) -> String {
             '<' => safe.push_str("&lt;"),
             '>' => safe.push_str("&gt;"),
             '"' => safe.push_str("&quot;"),
-            // What XML has no room for.
+            // XML has no form for control characters.
             letter if letter < ' ' && !"\n\t".contains(letter) => safe.push('?'),
             letter => safe.push(letter),
         }
@@ -127,7 +123,7 @@ pub(super) fn escape(text: &str) -> String {
     safe
 }
 
-/// A name in at most so many letters, its end kept: that is where names differ.
+/// Shortens a name to `most` letters. The end stays: there names differ.
 pub(super) fn shortened(name: &str, most: usize) -> String {
     let letters: Vec<char> = name.chars().collect();
     if letters.len() <= most {

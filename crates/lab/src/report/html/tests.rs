@@ -11,7 +11,7 @@ use crate::manifest::Manifest;
 use crate::schema::cells;
 use crate::suite::{Base, TableKind};
 
-/// Nothing but letters can be trusted in what comes from outside.
+/// Text from outside with characters that have a meaning.
 const STRANGE: &str = "<job> & \"co\"";
 
 fn flow(speed: f64) -> Flow {
@@ -163,7 +163,7 @@ fn it_is_well_formed_complete_and_alone() {
     }
     let outside = page.replace("http://www.w3.org/", "");
     assert!(!outside.contains("://") && !outside.contains("url(") && !outside.contains("@import"));
-    // Each picture is told in words too.
+    // Each picture has a description.
     for (_, svg) in tags.iter().filter(|(name, _)| name == "svg") {
         let about = &svg["aria-labelledby"];
         assert!(about.split(' ').all(|id| ids.contains(id)), "{about}");
@@ -234,7 +234,6 @@ fn an_arm_has_one_colour() {
     }
 }
 
-/// A range that is there for the others' sake is none that few are in.
 #[test]
 fn no_bar_is_drawn_of_nothing() {
     let page = html(&document());

@@ -40,8 +40,8 @@ pub(super) fn reading(reader: Reader<'_>) -> Option<String> {
     Some(format!("{title}: {}", sentences.join(" ")))
 }
 
-/// What differs from an arm and what is not shown to; nothing if that did not run. Why nothing is
-/// shown is told of the first alone.
+/// Differences from an arm, and metrics without one; nothing if that did not run. Only the first
+/// says why nothing is shown.
 fn found(reader: Reader<'_>, base: &str) -> Option<String> {
     let (mut shown, mut hidden) = (Vec::new(), Vec::new());
     for (metric, name) in METRICS {

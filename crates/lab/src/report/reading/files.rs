@@ -10,7 +10,6 @@ use crate::report::figures::ratio;
 use crate::report::reader::Reader;
 use crate::report::table::label;
 
-/// Both paragraphs.
 pub(super) fn reading(reader: Reader<'_>) -> Vec<String> {
     let forebay = Arm::Forebay.name();
     if reader.mean(forebay, THROUGHPUT).is_none() {
@@ -21,7 +20,7 @@ pub(super) fn reading(reader: Reader<'_>) -> Vec<String> {
     vec![format!("{}{unbounded}", against_bounded(reader)), survival(reader)]
 }
 
-/// What survives what, of the arms that ran.
+/// Returns the sentence on the arms that survive a crash.
 fn survival(reader: Reader<'_>) -> String {
     let survivors = if reader.mean(Arm::ForebaySurvive.name(), THROUGHPUT).is_some() {
         format!("{} and the kernel's arms do", label(Arm::ForebaySurvive.name()))

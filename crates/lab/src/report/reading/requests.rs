@@ -17,8 +17,7 @@ const RATE: &str = "iops";
 
 const DOORBELLS: &str = "doorbells_per_io";
 
-/// A paragraph; none of a job without that policy, or in which the others are compared with a fixed
-/// one.
+/// A paragraph; none for a job without that policy, or with a fixed one as the base.
 pub(super) fn reading(reader: Reader<'_>) -> Option<String> {
     let title = &reader.job.title;
     if reader.mean(ADAPTIVE, RATE).is_none() {

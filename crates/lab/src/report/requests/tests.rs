@@ -13,7 +13,6 @@ struct Made<'a> {
     arms: &'a [(&'a str, f64)],
 }
 
-/// What so many on their way take at a rate; less where each goes alone.
 fn typical_us(arm: &str, rate: f64) -> f64 {
     if arm == "never" { 6e6 / rate } else { 32e6 / rate }
 }
@@ -144,7 +143,6 @@ kernel-uring-1; doorbells per I/O: 0.25 against 1.00.
     assert_eq!(text, format!("{HEADING}{expected}"), "\n{text}");
 }
 
-/// What is said of one job with these arms.
 fn reading_of(arms: &[(&str, f64)]) -> String {
     let asked = Asked {
         table: TableKind::Arms,

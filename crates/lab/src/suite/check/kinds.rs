@@ -1,4 +1,4 @@
-//! What a part of each kind has to have: arms and work of that kind alone, and what its cells need.
+//! Requirements of a part by kind: only arms and work of that kind, and the needs of its cells.
 
 use super::{Checked, Checker};
 use crate::plan::{FILE_STEP_BYTES, LENGTH_STEP_BYTES, WRITER_STEP_BYTES};

@@ -1,4 +1,4 @@
-//! What is named in a part and written elsewhere in the file: arms and workloads.
+//! Names that a part uses and the file defines elsewhere: arms and workloads.
 
 use forebay_block::Knobs;
 use toml::Spanned;

@@ -13,9 +13,8 @@ const SOON: Duration = Duration::from_secs(10);
 const PIPE: Target = Target(1);
 const OTHER: Target = Target(2);
 
-/// Does a test with the kernel's minimal wait where it can be used, and with two calls; each on a
-/// thread of its own, for the end of one ring interrupts the thread that used it, whatever that
-/// waits for by then.
+/// Does a test with the kernel's minimal wait if possible, and with two calls; each on a thread of
+/// its own, because the end of a ring interrupts any wait of the thread that used it.
 fn both_ways(test: impl Fn(&mut Bench) + Sync) {
     for level in Level::ALL {
         for min_wait in [true, false] {
@@ -49,7 +48,7 @@ fn end_reads(bench: &mut Bench, pipes: &mut [fs::File]) {
     bench.wait_for(hanging);
 }
 
-/// Rings until so many have completed, and gives their tags. A wait may end early: now and then,
+/// Rings until `count` have completed, and returns their tags. A wait may end early: now and then,
 /// not each time.
 fn ring_for(bench: &mut Bench, wait: Wait, count: usize) -> Vec<u16> {
     let mut tags = Vec::new();
@@ -209,8 +208,8 @@ fn a_wait_for_one_completion_has_no_minimal_time() {
     assert_eq!((sleep.want, sleep.within), (1, Duration::ZERO), "nothing is in flight");
 }
 
-/// The kernel works at most 20 completions off in a call that waits for one; what is beyond that is
-/// fetched, and where nothing is beyond, nothing is called.
+/// The kernel works at most 20 completions off in a call that waits for one; more are fetched by
+/// another call, and without more there is no call.
 #[test]
 fn reap_finds_all_that_has_completed() {
     // On Linux 6.1 the reads of a pipe end one by one, in several calls; on 6.12 together.

@@ -1,15 +1,19 @@
-//! How often a difference is told where there is none, and that one of 5 % is found. All of it in
+//! How often a difference is reported where none exists, and that one of 5 % is found. All in
 //! virtual time.
+
+mod machine;
 
 use std::time::Duration;
 
 use forebay_block::{
     Bio, Class, Device, Frame, Moment, Operation, Segment, Source, Tag, Target, Wait,
 };
-use forebay_lab::compare::trial::{BASE, Machine, NOISES, Noise, nothing_planted, verdict};
+use forebay_lab::compare::trial::BASE;
 use forebay_lab::statistics::Verdict;
 use forebay_uring::modelled::Clock;
 use forebay_uring::{Modelled, Profile};
+
+use machine::{Machine, NOISES, Noise, nothing_planted, verdict};
 
 /// Of two hundred; eight in a hundred.
 const MOST_FALSE: u32 = 16;
@@ -43,7 +47,7 @@ impl Clock for Told {
 const BLOCK: u32 = 4096;
 const DEPTH: u16 = 32;
 
-/// Requests a second that a device of this latency ends, so many kept in flight.
+/// Requests per second of a device of this latency, at a depth of [`DEPTH`].
 fn rate(latency: Duration) -> f64 {
     const COUNT: u32 = 2000;
     let profile = Profile { latency, ..Profile::GEN4 };

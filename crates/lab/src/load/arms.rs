@@ -89,7 +89,9 @@ pub(crate) fn way(
         Way::Ring { opening, depth, window_bytes: None }
     };
     let way = match arm {
-        Arm::KernelBuffered => cached(Caching::Buffered, Space::AsItGrows, None),
+        Arm::KernelBuffered | Arm::KernelCgroup => {
+            cached(Caching::Buffered, Space::AsItGrows, None)
+        }
         Arm::KernelBufferedPrealloc => cached(Caching::Buffered, Space::Ahead, None),
         Arm::KernelBounded => cached(Caching::Buffered, Space::AsItGrows, window),
         Arm::KernelBoundedPrealloc => cached(Caching::Buffered, Space::Ahead, window),

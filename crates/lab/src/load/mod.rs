@@ -47,6 +47,7 @@ use serde::{Deserialize, Serialize};
 use crate::arm::Arm;
 use crate::cell::{Cell, CellResult, CellSpec, SyncProbe, Verify};
 use crate::job::{Devices, Workload, YesNo};
+use crate::memory_group::MemoryGroup;
 use conduct::Conducted;
 use layout::{Filling, JobPlan};
 use verify::Issued;
@@ -114,7 +115,10 @@ pub fn report_cell(spec: &CellSpec) -> Result<CellReport, CellError> {
         ways: &ways,
         probe: probe_plan.as_ref(),
     };
+    let group = (spec.arm == Arm::KernelCgroup).then(|| MemoryGroup::join(spec.budget_bytes));
+    let group = group.transpose().map_err(|reason| CellError::refused(spec.arm, reason))?;
     let conducted = conduct::conduct(&stage)?;
+    drop(group);
     let mut report = figures::report(spec, &plans, &conducted);
     if spec.arm != Arm::Null {
         check_data(spec, &plans, &conducted, &mut report.total.notes)?;

@@ -42,6 +42,9 @@ pub enum Plugging {
     Never,
     /// Submits when the batch is full, when its hold time is over, or when the caller would sleep.
     Always,
+    /// As [`Plugging::Always`] if more than two operations wait; fewer are submitted at once. The
+    /// kernel has this rule for the requests of one call.
+    AboveTwo,
     /// Submits what arrived during the last doorbell call. Waits for more only if a doorbell call
     /// costs more time than the wait adds, as measured.
     #[default]
@@ -178,8 +181,10 @@ const KNOBS: [QueueKnob; 7] = [
     of_words!(
         "plug", plugging,
         "When a batch of requests goes to the device: each request by itself, when the batch is \
-         full or 50 us old, or as measured.",
+         full or 50 us old, or as measured. `above-two` holds only batches of more than two, and \
+         is for measurement.",
         "never": Plugging::Never, "always": Plugging::Always, "adaptive": Plugging::Adaptive,
+        "above-two": Plugging::AboveTwo,
     ),
     of_words!(
         "merge", merging,

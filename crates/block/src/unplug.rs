@@ -1,7 +1,8 @@
 //! Unplug: whether the plug is held longer when the caller does not wait.
 //!
 //! `Always` holds until the plug is full or its time is over, as the kernel's plug does. A caller
-//! that goes to sleep unplugs under either policy.
+//! that goes to sleep unplugs under either policy. `AboveTwo` holds in the same way, but only more
+//! than two.
 //!
 //! `Adaptive` sends the bios that came while the last doorbell call ran. The batch grows by itself
 //! when the device is the bottleneck, and an idle device never waits. It holds only if a doorbell
@@ -44,7 +45,8 @@ impl Unplug {
         match plugging {
             Plugging::Never => false,
             Plugging::Adaptive if in_flight == 0 || self.doorbell == 0 => false,
-            Plugging::Always => !self.is_over(now()),
+            Plugging::AboveTwo if plugged <= 2 => false,
+            Plugging::Always | Plugging::AboveTwo => !self.is_over(now()),
             Plugging::Adaptive => {
                 let now = now();
                 self.look_at(now);
@@ -116,6 +118,16 @@ mod tests {
         assert!(!unplug.keeps(Plugging::Always, 3, 0, || at(end)));
         unplug.goes();
         assert!(unplug.keeps(Plugging::Always, 1, 0, || at(end)));
+    }
+
+    #[test]
+    fn more_than_two_are_held_and_fewer_are_not() {
+        let mut unplug = Unplug::default();
+        let end = PLUG_HOLD.as_nanos() as u64;
+        let mut keeps = |plugged, now| unplug.keeps(Plugging::AboveTwo, plugged, 9, || at(now));
+        assert_eq!([1, 2, 3].map(|plugged| keeps(plugged, 0)), [false, false, true]);
+        assert!(keeps(4, end - 1));
+        assert!(!keeps(5, end));
     }
 
     #[test]

@@ -106,7 +106,7 @@ mod tests {
             (set("plug", "alwyas"), "alwyas: no such plug; did you mean always?"),
             (
                 set("plug", "7"),
-                "invalid value `7` for knob `plug` (allowed: never, always, adaptive)",
+                "invalid value `7` for knob `plug` (allowed: never, always, adaptive, above-two)",
             ),
             (
                 set("flight", "0"),
@@ -134,7 +134,8 @@ mod tests {
         assert_eq!(text.lines().count(), knobs.len());
         assert!(text.starts_with("plug              adaptive"), "{text}");
         assert!(
-            text.contains("live   never, always, adaptive\n") && text.contains("  fixed  "),
+            text.contains("live   never, always, adaptive, above-two\n")
+                && text.contains("  fixed  "),
             "{text}"
         );
         let text = numbers(&[("bios".into(), 7), ("requests".into(), 12)]);

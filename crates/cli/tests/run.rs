@@ -157,7 +157,6 @@ fn what_cannot_be_meant_is_refused_with_a_remedy() {
             &[],
             "nowhere: there is no such directory; make it first",
         ),
-        ("[a]\nsize=4k\nrw=write\ndirect=1\n", &[], "(set direct=0, or use --engine kernel)"),
         (
             "[a]\nsize=80p\nrw=write\n",
             &["--engine", "kernel"],

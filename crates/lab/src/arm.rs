@@ -10,6 +10,8 @@ pub enum Arm {
     KernelBuffered,
     /// The same after one `fallocate` of the whole file.
     KernelBufferedPrealloc,
+    /// The page cache within a control group whose memory is limited to the budget.
+    KernelCgroup,
     /// The page cache with `sync_file_range` behind the writer at the budget, and written pages
     /// dropped.
     KernelBounded,
@@ -54,6 +56,7 @@ impl Arm {
         match self {
             Arm::KernelBuffered => "kernel-buffered",
             Arm::KernelBufferedPrealloc => "kernel-buffered-prealloc",
+            Arm::KernelCgroup => "kernel-cgroup",
             Arm::KernelBounded => "kernel-bounded",
             Arm::KernelBoundedPrealloc => "kernel-bounded-prealloc",
             Arm::KernelUncached => "kernel-uncached",
@@ -96,7 +99,8 @@ impl Arm {
     pub fn is_bounded_kernel(self) -> bool {
         matches!(
             self,
-            Arm::KernelBounded
+            Arm::KernelCgroup
+                | Arm::KernelBounded
                 | Arm::KernelBoundedPrealloc
                 | Arm::KernelUncached
                 | Arm::KernelUncachedPrealloc

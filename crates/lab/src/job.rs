@@ -125,6 +125,10 @@ pub struct Job {
     pub submit_batch: Option<u32>,
     /// How many completions are waited for, once it has to wait.
     pub complete_batch: u32,
+    /// Whether the memory of its operations is registered with the ring.
+    pub fixed_buffers: YesNo,
+    /// Whether its ring polls for completions.
+    pub polled: YesNo,
     /// Its way of I/O, where the arm leaves that to the job.
     pub io_engine: IoEngine,
     /// Through the page cache or not, where the arm leaves that to the job.
@@ -181,6 +185,8 @@ impl Default for Job {
             depth: 1,
             submit_batch: None,
             complete_batch: 1,
+            fixed_buffers: YesNo::No,
+            polled: YesNo::No,
             io_engine: IoEngine::Calls,
             caching: Caching::Buffered,
             fsync_every: 0,

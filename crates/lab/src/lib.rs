@@ -23,6 +23,7 @@ pub mod job;
 pub mod load;
 pub mod loop_device;
 pub mod manifest;
+mod memory_group;
 pub mod metric;
 pub mod nearest;
 pub mod netbench;

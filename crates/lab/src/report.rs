@@ -170,12 +170,17 @@ fn heading(document: &Document, part: &Part) -> Vec<String> {
     apart(asked, format!("{rounds}, seed {}", document.manifest.seed))
 }
 
-/// File system, kernel, processors, and the engine that ran.
+/// File system, its page cache, kernel, processors, and the engine that ran.
 fn place(manifest: &Manifest) -> String {
     let machine = &manifest.machine;
     let cores = if machine.cpus == 1 { "core" } else { "cores" };
+    let folios = match manifest.storage.has_large_folios(&machine.release) {
+        Some(true) => " with large folios",
+        Some(false) => " without large folios",
+        None => "",
+    };
     let mut place = format!(
-        "{}, Linux {}, {} {cores}",
+        "{}{folios}, Linux {}, {} {cores}",
         manifest.storage.heading(),
         machine.short_release(),
         machine.cpus

@@ -93,9 +93,10 @@ pub const WAYS: [Way; 4] = [Way::Queue, Way::Pread, Way::Uring, Way::Fio];
 
 pub const ECHOES: [EchoWay; 4] = [EchoWay::Ring, EchoWay::Epoll, EchoWay::Tokio, EchoWay::Compio];
 
-pub const FILES: [Arm; 15] = [
+pub const FILES: [Arm; 16] = [
     Arm::KernelBuffered,
     Arm::KernelBufferedPrealloc,
+    Arm::KernelCgroup,
     Arm::KernelBounded,
     Arm::KernelBoundedPrealloc,
     Arm::KernelUncached,

@@ -5,7 +5,7 @@ use std::path::Path;
 use forebay_lab::cell::CellSpec;
 use forebay_lab::fio::Leniency;
 use forebay_lab::job::Devices;
-use forebay_lab::load::{CellError, report_cell};
+use forebay_lab::load::{CellError, CellReport, report_cell};
 use forebay_lab::run::{Engine, RunError, RunOptions, RunReport, run};
 use forebay_lab::scratch::Stop;
 
@@ -117,16 +117,112 @@ fn a_device_is_not_written_unasked() {
     }
 }
 
+/// Sizes of the test below, so that some operations are shorter than their buffer.
+const DIRECT: &str = "[global]\nsize=4m\ndirect=1\nioengine=io_uring\niodepth=16\n\
+    [w]\nrw=randwrite\nbssplit=4k/50:16k/50\nverify=crc32c\n\
+    [r]\nstonewall\nrw=randread\nbs=4k\nfilename=w.0.0\niodepth_batch_submit=BATCH\n\
+    [m]\nstonewall\nrw=randrw\nbs=4k,16k\nfilename=w.0.0\nverify=crc32c\nfixedbufs=1\n\
+    [c]\nstonewall\nioengine=psync\nrw=write\nbs=1000\nsize=50000\nverify=crc32c\n";
+
 #[test]
-fn what_an_arm_never_does_is_refused_before_the_first_group() {
-    let bench = Bench::new();
-    let text = "[a]\nsize=4k\nrw=write\n[b]\nstonewall\nsize=4k\ndirect=1\nrw=write\n";
-    let refused = bench.run(text, Engine::Forebay).0.unwrap_err().to_string();
-    assert!(
-        refused.contains("job b: direct=1") && refused.contains("--engine kernel"),
-        "{refused}"
-    );
-    assert!(!bench.path().join("a.0.0").exists());
+fn a_direct_job_goes_past_the_cache_at_its_depth_and_in_its_batches() {
+    let run = |batch: &str| {
+        let bench = Bench::new();
+        let report = bench.run(&DIRECT.replace("BATCH", batch), Engine::Forebay).0;
+        match report {
+            Ok(report) => {
+                assert_eq!(std::fs::metadata(bench.path().join("c.0.0")).unwrap().len(), 50_000);
+                Some(report.groups)
+            }
+            Err(error) if error.to_string().contains("set direct=0") => {
+                eprintln!("skipped: {error}");
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let Some((single, batched)) = run("1").zip(run("16")) else { return };
+    for groups in [&single, &batched] {
+        for written in [0, 2, 3] {
+            let notes = &groups[written].total.notes;
+            assert!(notes.iter().any(|note| note.starts_with("verified ")), "{notes:?}");
+        }
+        // Whole blocks of the device from aligned memory: nothing is copied but in the last group.
+        let copied = |group: usize| {
+            groups[group]
+                .total
+                .notes
+                .iter()
+                .any(|note| note.ends_with("were not aligned and copied"))
+        };
+        assert_eq!([0, 1, 2, 3].map(copied), [false, false, false, true]);
+    }
+    let per_doorbell = |groups: &[CellReport]| groups[1].total.metrics["requests_per_doorbell"];
+    let (single, batched) = (per_doorbell(&single), per_doorbell(&batched));
+    assert!(batched > single, "{batched} requests per doorbell in batches, {single} alone");
+}
+
+#[test]
+fn registered_buffers_move_the_same_data() {
+    let job = "[w]\nsize=4m\ndirect=1\nioengine=io_uring\niodepth=8\nfixedbufs=1\nbs=16k\n\
+        rw=randrw\nverify=crc32c\n";
+    for engine in [Engine::Kernel, Engine::Forebay] {
+        let bench = Bench::new();
+        let (report, told) = bench.run(job, engine);
+        assert!(!told.contains("fixedbufs"), "{told}");
+        match report {
+            Ok(report) => {
+                let notes = &report.groups[0].total.notes;
+                assert!(notes.iter().any(|note| note.starts_with("verified ")), "{notes:?}");
+            }
+            Err(error) => {
+                let known = ["ulimit -l", "no direct I/O", "set direct=0"];
+                assert!(known.iter().any(|known| error.to_string().contains(known)), "{error}");
+                eprintln!("skipped: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn polling_is_refused_where_nothing_polls() {
+    let job = |more: &str| format!("[w]\nsize=64k\nrw=write\nhipri=1\n{more}");
+    let direct = job("direct=1\nioengine=io_uring\n");
+    for (text, engine, expected) in [
+        (&job(""), Engine::Kernel, "only direct I/O over a ring"),
+        (&direct, Engine::Forebay, "--engine kernel"),
+        (&direct, Engine::Kernel, "the device has no queue for polling"),
+    ] {
+        let bench = Bench::new();
+        match bench.run(text, engine).0 {
+            Err(error) => {
+                let error = error.to_string();
+                assert!(error.contains("job w: hipri=1, but"), "{error}");
+                assert!(error.contains(expected) && error.contains("set hipri=0"), "{error}");
+                assert!(!bench.path().join("w.0.0").exists());
+            }
+            // This device polls.
+            Ok(_) => assert!(expected.starts_with("the device")),
+        }
+    }
+}
+
+#[test]
+fn a_file_system_without_direct_io_refuses_a_direct_job() {
+    let memory = Path::new("/dev/shm");
+    if !memory.is_dir() {
+        eprintln!("skipped: there is no {}", memory.display());
+        return;
+    }
+    let bench = Bench { directory: tempfile::tempdir_in(memory).unwrap() };
+    match bench.run("[a]\nsize=4k\ndirect=1\nrw=write\n", Engine::Forebay).0 {
+        // Since Linux 6.6 there is direct I/O to memory.
+        Ok(_) => {}
+        Err(error) => {
+            let error = error.to_string();
+            assert!(error.contains("job a: direct=1, but") && error.contains("--dir"), "{error}");
+        }
+    }
 }
 
 #[test]

@@ -53,13 +53,18 @@ impl Buffers {
     pub fn take(self: &Arc<Self>, bytes: usize) -> Option<Piece> {
         let pages = bytes.div_ceil(PAGE);
         let first = if pages == 0 { 0 } else { self.take_run(pages)? };
-        Some(Piece { buffers: Arc::clone(self), first, length: bytes })
+        Some(Piece { buffers: Arc::clone(self), first, pages, length: bytes })
     }
 
     /// Returns the total size in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         (self.pages * PAGE) as u64
+    }
+
+    /// Returns the memory that a ring may register.
+    pub(crate) fn registrable(&self) -> (*mut u8, usize) {
+        (self.memory.start(), self.pages * PAGE)
     }
 
     fn take_run(&self, pages: usize) -> Option<usize> {
@@ -95,6 +100,7 @@ impl Buffers {
 pub struct Piece {
     buffers: Arc<Buffers>,
     first: usize,
+    pages: usize,
     length: usize,
 }
 
@@ -103,6 +109,22 @@ impl Piece {
     #[must_use]
     pub fn length(&self) -> usize {
         self.length
+    }
+
+    /// Returns the most bytes that it can have: its whole pages.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.pages * PAGE
+    }
+
+    /// Sets the number of bytes. Bytes that this adds hold what they held before.
+    ///
+    /// # Panics
+    /// Beyond [`Piece::capacity`].
+    pub fn set_length(&mut self, length: usize) {
+        let most = self.capacity();
+        assert!(length <= most, "a length of {length} bytes in a piece of {most}");
+        self.length = length;
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {
@@ -138,11 +160,10 @@ impl DerefMut for Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        let pages = self.length.div_ceil(PAGE);
         // A forked child has a copy of the lock, perhaps as somebody else held it, and no use for
         // what it guards.
-        if pages > 0 && self.buffers.fork.is_parent() {
-            self.buffers.give_run(self.first, pages);
+        if self.pages > 0 && self.buffers.fork.is_parent() {
+            self.buffers.give_run(self.first, self.pages);
         }
     }
 }
@@ -180,6 +201,20 @@ mod tests {
         assert_eq!(*buffers.free(), BTreeMap::from([(0, 16)]), "one run again");
         assert_eq!(buffers.take(16 * PAGE).unwrap().length(), 16 * PAGE);
         assert_eq!(buffers.take(0).unwrap().length(), 0);
+    }
+
+    #[test]
+    fn a_piece_shrinks_and_grows_within_its_pages() {
+        let buffers = Buffers::new(4 * PAGE).unwrap();
+        let mut piece = buffers.take(PAGE + 1).unwrap();
+        piece.fill(5);
+        piece.set_length(1);
+        assert_eq!((piece.len(), piece.capacity()), (1, 2 * PAGE));
+        piece.set_length(2 * PAGE);
+        assert_eq!((piece.len(), piece[PAGE]), (2 * PAGE, 5));
+        piece.set_length(0);
+        drop(piece);
+        assert_eq!(*buffers.free(), BTreeMap::from([(0, 4)]), "all of its pages came back");
     }
 
     #[test]

@@ -4,13 +4,13 @@
 //! ```text
 //! files    a table, an entry for each target, empty at first; set when a file is attached, cleared when detached;
 //!          behind them one for what tells that the ring is gone (alive.rs), where that is wanted
-//! buffers  the arena's mapping in stretches of 1 GiB, the most the kernel takes as one
+//! buffers  the mapping of the arena or of a pool, in stretches of 1 GiB, the most of one buffer
 //! ```
 //!
 //! A registered file saves each request the lookup and the count of its descriptor; it stays the
 //! same open file, so that its `O_DIRECT` flag can be switched as before. Registered memory saves
 //! each direct request the pinning of its pages. The price of the second is the memory: all of the
-//! arena is taken and pinned at once, which counts against the limit of locked memory; so it is
+//! mapping is taken and pinned at once, which counts against the limit of locked memory; so it is
 //! asked for. Before kernel 6.13 a detached file is closed only when the requests that were
 //! submitted before have ended, those of other files included.
 //!
@@ -23,7 +23,6 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use forebay_block::Target;
 use io_uring::{IoUring, squeue, types::Fd};
 
-use crate::arena::Arena;
 use crate::detached;
 use crate::file::OpenFile;
 use crate::offer::{Feature, Offer};
@@ -199,13 +198,13 @@ impl Tables {
         }
     }
 
-    /// Registers the arena, which outlives the ring or is leaked with it. Blocks while its pages
-    /// are taken.
-    pub(crate) fn register_arena(&mut self, uring: &IoUring, arena: &Arena) {
+    /// Registers memory that outlives the ring, or is leaked with it. Blocks while its pages are
+    /// taken.
+    pub(crate) fn register_memory(&mut self, uring: &IoUring, memory: (*mut u8, usize)) {
         if self.bytes > 0 {
             return;
         }
-        let (start, bytes) = arena.registrable();
+        let (start, bytes) = memory;
         let stretch = 1usize << STRETCH_SHIFT;
         let stretches: Vec<libc::iovec> = (0..bytes)
             .step_by(stretch)
@@ -214,8 +213,8 @@ impl Tables {
                 iov_len: stretch.min(bytes - from),
             })
             .collect();
-        // SAFETY: the stretches are the arena's mapping, which the ring holds, and which is leaked
-        // where requests that may use it outlive the ring.
+        // SAFETY: the stretches are a mapping that the ring holds. It is leaked if requests that
+        // use it outlive the ring: the arena itself, a pool with its lent pieces.
         match unsafe { uring.submitter().register_buffers(&stretches) } {
             Ok(()) => {
                 (self.memory, self.bytes) = (start.addr(), bytes);
@@ -226,7 +225,7 @@ impl Tables {
     }
 
     /// Lets the memory go.
-    pub(crate) fn unregister_arena(&mut self, uring: &IoUring) {
+    pub(crate) fn unregister_memory(&mut self, uring: &IoUring) {
         self.buffers_refused = None;
         if self.bytes > 0 && uring.submitter().unregister_buffers().is_ok() {
             self.bytes = 0;

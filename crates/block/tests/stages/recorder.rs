@@ -12,8 +12,12 @@ use proptest::prelude::*;
 
 /// Any values of all knobs.
 pub(crate) fn knobs() -> impl Strategy<Value = Knobs> {
-    let plugging =
-        prop_oneof![Just(Plugging::Never), Just(Plugging::Always), Just(Plugging::Adaptive)];
+    let plugging = prop_oneof![
+        Just(Plugging::Never),
+        Just(Plugging::Always),
+        Just(Plugging::AboveTwo),
+        Just(Plugging::Adaptive)
+    ];
     let merging = prop_oneof![Just(Merging::Off), Just(Merging::On)];
     let tagging = prop_oneof![Just(Tagging::Sweep), Just(Tagging::Single)];
     let clock = prop_oneof![Just(ClockReads::Batch), Just(ClockReads::Each)];

@@ -42,16 +42,17 @@ Without a suite: a short form of the first three, with a summary. Every round
 runs every arm once in random order; ratios are paired by round.
 
 Arms (--arm NAME=ENGINE,KEY=VALUE,...):
-  engines: kernel-buffered, kernel-bounded, kernel-direct, forebay, fio, ...
+  engines: kernel-buffered, kernel-cgroup, kernel-bounded, kernel-direct,
+  forebay, fio, ...
   keys: engine knobs; batch; sysctl.vm.dirty_bytes=64000000 and
   queue.scheduler=none (root), restored after each run. --arms none drops the
   suite's arms; the first --arm is then the base.
 
 Scratch (--scratch SPEC): makes a file system for each run on a loop device in
 --dir and removes it afterwards (root). xfs, ext4 or btrfs, with keys: size,
-agcount, inode32, aged (fill and fragment first), keep (one for all runs),
-sparse (do not write the image first), device=/dev/NAME (erases the device;
-needs --allow-write-device).
+agcount, inode32, data=journal, aged (fill and fragment first), keep (one for
+all runs), sparse (do not write the image first), device=/dev/NAME (erases the
+device; needs --allow-write-device).
 
 Checks of the lab: --check-against-fio takes about ten minutes and writes 20
 GiB; --check-against-itself takes two minutes. Both accept --scale, --rounds.

@@ -19,7 +19,7 @@ const LEAST_BYTES: u64 = 16 << 20;
 pub(super) const LEFT_PERCENT: u64 = 10;
 
 /// The words after the first.
-const KEYS: [&str; 7] = ["size", "agcount", "inode32", "aged", "keep", "sparse", "device"];
+const KEYS: [&str; 8] = ["size", "agcount", "inode32", "data", "aged", "keep", "sparse", "device"];
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spec {
@@ -28,6 +28,8 @@ pub struct Spec {
     /// Allocation groups of XFS; as mkfs chooses if none.
     pub groups: Option<u32>,
     pub inodes: Inodes,
+    /// What ext4 writes to its journal.
+    pub journal: Journal,
     pub state: State,
     pub per: Per,
     pub image: Image,
@@ -59,6 +61,15 @@ pub enum Inodes {
     Anywhere,
     /// Where their numbers fit in 32 bits: then data and inode of a file need not share a group.
     Low,
+}
+
+/// What ext4 writes to its journal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Journal {
+    /// Metadata, as it comes.
+    Metadata,
+    /// Data, too.
+    Data,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -124,9 +135,10 @@ impl Spec {
     }
 
     pub(super) fn mount_options(&self) -> &'static str {
-        match self.inodes {
-            Inodes::Low => "inode32",
-            Inodes::Anywhere => "",
+        match (self.inodes, self.journal) {
+            (Inodes::Low, _) => "inode32",
+            (_, Journal::Data) => "data=journal",
+            (Inodes::Anywhere, Journal::Metadata) => "",
         }
     }
 }
@@ -168,6 +180,7 @@ impl FromStr for Spec {
             size_bytes: DEFAULT_BYTES,
             groups: None,
             inodes: Inodes::Anywhere,
+            journal: Journal::Metadata,
             state: State::New,
             per: Per::Cell,
             image: Image::Written,
@@ -195,6 +208,10 @@ impl FromStr for Spec {
                 }
                 ("device", Some(value)) if !value.is_empty() => spec.device = Some(value.into()),
                 ("inode32", None) => spec.inodes = Inodes::Low,
+                ("data", Some("journal")) => spec.journal = Journal::Data,
+                ("data", _) => {
+                    return Err(SpecError(format!("{word}: say data=journal, or leave it out")));
+                }
                 ("aged", None) => spec.state = State::Aged,
                 ("keep", None) => spec.per = Per::Comparison,
                 ("sparse", None) => spec.image = Image::Sparse,
@@ -228,6 +245,9 @@ impl Spec {
         if self.kind != Kind::Xfs && (self.groups.is_some() || self.inodes == Inodes::Low) {
             return refuse("agcount and inode32 are XFS's (leave them out, or say xfs)");
         }
+        if self.kind != Kind::Ext4 && self.journal == Journal::Data {
+            return refuse("data=journal is ext4's (leave it out, or say ext4)");
+        }
         if self.device.is_some() && (sized || self.image == Image::Sparse) {
             return refuse("a device has its size (leave size and sparse out)");
         }
@@ -258,6 +278,7 @@ impl fmt::Display for Spec {
         }
         let said = [
             (self.inodes == Inodes::Low, ",inode32"),
+            (self.journal == Journal::Data, ",data=journal"),
             (self.state == State::Aged, ",aged"),
             (self.per == Per::Comparison, ",keep"),
             (self.image == Image::Sparse, ",sparse"),
@@ -280,6 +301,7 @@ mod tests {
             "xfs,size=16g,agcount=16,inode32",
             "xfs,size=300m,aged,keep,sparse",
             "ext4,device=/dev/sdz,aged",
+            "ext4,size=8g,data=journal,keep",
             "btrfs,size=8g",
         ] {
             assert_eq!(text.parse::<Spec>().unwrap().to_string(), text);
@@ -305,6 +327,8 @@ mod tests {
             "mkfs.xfs -f -K -d agcount=4 /dev/loop7"
         );
         assert_eq!(spec.mount_options(), "inode32");
+        let spec: Spec = "ext4,data=journal".parse().unwrap();
+        assert_eq!(spec.mount_options(), "data=journal");
     }
 
     #[test]
@@ -327,6 +351,8 @@ mod tests {
             ("xfs,inode32=yes", "inode32 takes no value"),
             ("ext4,agcount=4", "agcount and inode32 are XFS's"),
             ("xfs,device=/dev/sdz,size=1g", "a device has its size"),
+            ("xfs,data=journal", "data=journal is ext4's"),
+            ("ext4,data=ordered", "say data=journal, or leave it out"),
             ("btrfs,aged", "btrfs gives nothing back"),
         ] {
             let said = refused(text);

@@ -216,8 +216,11 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
     "serialize_overlap" => WithoutEffect("a job's blocks in flight do not overlap unless norandommap is set");
     "io_submit_mode" => WithoutEffect("a job's own thread submits");
     "atomic" => Unsupported("atomic writes are not supported");
-    "hipri" | "hipri_percentage" => WithoutEffect("completions are not polled for");
-    "fixedbufs" => WithoutEffect(RING);
+    "hipri" => Honoured(set!(|draft, value| draft.job.polled = value.boolean()?.into()));
+    "hipri_percentage" => WithoutEffect("all completions are polled for, or none");
+    "fixedbufs" => Honoured(set!(|draft, value| {
+        draft.job.fixed_buffers = value.boolean()?.into();
+    }));
     "registerfiles" => WithoutEffect(RING);
     "nonvectored" => WithoutEffect("buffers are single, never vectors");
     "sqthread_poll" | "sqthread_poll_cpu" => WithoutEffect(RING);

@@ -18,6 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use forebay::Engine;
+use forebay_block::limits::PAGE;
 use io_uring::IoUring;
 use rustix::io::{ReadWriteFlags, preadv2};
 
@@ -30,7 +31,7 @@ use super::layout::{FileKind, JobPlan};
 use super::library::LibraryLane;
 use super::ring::{self, RingLane};
 use crate::arm::Arm;
-use crate::job::{Caching, IoEngine, Job, Workload};
+use crate::job::{Caching, IoEngine, Job, YesNo};
 
 /// The depth of the direct arm, where the job asks for less: what a kernel user without a cache
 /// needs to keep a device busy.
@@ -60,23 +61,13 @@ pub(crate) enum Way {
         /// Operations in flight; with one, the blocking calls.
         depth: u32,
     },
+    /// The library, past its cache.
+    LibraryDirect {
+        /// Operations in flight.
+        depth: u32,
+    },
     /// None.
     Null,
-}
-
-/// Refuses what an arm does on no kernel and no file system; nothing is made or changed.
-pub(crate) fn refuse_workload(arm: Arm, workload: &Workload) -> Result<(), CellError> {
-    if !arm.is_forebay() {
-        return Ok(());
-    }
-    for job in &workload.jobs {
-        if job.caching == Caching::Direct {
-            let reason = "direct=1, but the library's reads and writes go through its cache, which writes direct \
-                          behind it (set direct=0, or use --engine kernel)";
-            return Err(CellError::refused(arm, format!("job {}: {reason}", job.name)));
-        }
-    }
-    Ok(())
 }
 
 /// The way of one of `jobs` jobs on an arm that may use `budget_bytes` of memory.
@@ -98,7 +89,9 @@ pub(crate) fn way(
         Way::Ring { opening, depth, window_bytes: None }
     };
     let way = match arm {
-        Arm::KernelBuffered => cached(Caching::Buffered, Space::AsItGrows, None),
+        Arm::KernelBuffered | Arm::KernelCgroup => {
+            cached(Caching::Buffered, Space::AsItGrows, None)
+        }
         Arm::KernelBufferedPrealloc => cached(Caching::Buffered, Space::Ahead, None),
         Arm::KernelBounded => cached(Caching::Buffered, Space::AsItGrows, window),
         Arm::KernelBoundedPrealloc => cached(Caching::Buffered, Space::Ahead, window),
@@ -110,9 +103,10 @@ pub(crate) fn way(
         Arm::RawDevice | Arm::RawDevice1m => ring(Space::AsItGrows, job.depth),
         Arm::Kernel if job.io_engine == IoEngine::Null => Way::Null,
         Arm::Kernel => cached(job.caching, Space::AsItGrows, None),
-        Arm::Forebay | Arm::ForebayDeclared | Arm::ForebaySurvive => {
-            Way::Library { depth: depth_of(job) }
-        }
+        Arm::Forebay | Arm::ForebayDeclared | Arm::ForebaySurvive => match job.caching {
+            Caching::Direct => Way::LibraryDirect { depth: depth_of(job) },
+            Caching::Buffered | Caching::Uncached => Way::Library { depth: depth_of(job) },
+        },
         Arm::Null => Way::Null,
     };
     check_files(arm, plan, way)?;
@@ -139,11 +133,12 @@ pub(crate) fn depth_of(job: &Job) -> u32 {
 fn check_buffers(plan: &JobPlan, way: Way) -> Result<(), CellError> {
     const MOST_BYTES: u64 = 4 << 30;
     let depth = match way {
-        Way::Ring { depth, .. } | Way::Library { depth } => u64::from(depth),
+        Way::Ring { depth, .. } | Way::Library { depth } | Way::LibraryDirect { depth } => {
+            u64::from(depth)
+        }
         Way::Calls { .. } | Way::Null => 1,
     };
-    let blocks = &plan.job.blocks;
-    let bytes = depth * u64::from(blocks.read.max().max(blocks.write.max()));
+    let bytes = depth * buffer_bytes(&plan.job) as u64;
     if bytes > MOST_BYTES {
         let name = &plan.job.name;
         return Err(CellError::invalid(format!(
@@ -151,6 +146,21 @@ fn check_buffers(plan: &JobPlan, way: Way) -> Result<(), CellError> {
         )));
     }
     Ok(())
+}
+
+/// Bytes of the buffer of one operation.
+fn buffer_bytes(job: &Job) -> usize {
+    job.blocks.read.max().max(job.blocks.write.max()) as usize
+}
+
+/// Bytes of the engine's pool that the operations of a job take.
+pub(crate) fn pool_bytes(way: Way, job: &Job) -> u64 {
+    match way {
+        Way::LibraryDirect { depth } => {
+            u64::from(depth) * buffer_bytes(job).next_multiple_of(PAGE) as u64
+        }
+        _ => 0,
+    }
 }
 
 fn check_files(arm: Arm, plan: &JobPlan, way: Way) -> Result<(), CellError> {
@@ -170,8 +180,14 @@ fn check_files(arm: Arm, plan: &JobPlan, way: Way) -> Result<(), CellError> {
 /// Whether the kernel, and the file system of each job's first file, can do what an arm needs.
 pub(crate) fn probe(arm: Arm, ways: &[(Way, &JobPlan)]) -> Result<(), CellError> {
     for &(way, plan) in ways {
+        if plan.job.polled == YesNo::Yes {
+            check_polls(way, plan).map_err(|why| {
+                let name = &plan.job.name;
+                CellError::refused(arm, format!("job {name}: hipri=1, but {why}"))
+            })?;
+        }
         if matches!(way, Way::Ring { .. }) {
-            ring::set_up(1).map_err(|error| {
+            ring::set_up(1, YesNo::No).map_err(|error| {
                 CellError::refused(arm, format!("io_uring is missing or forbidden here: {error}"))
             })?;
         }
@@ -184,6 +200,32 @@ pub(crate) fn probe(arm: Arm, ways: &[(Way, &JobPlan)]) -> Result<(), CellError>
         }
     }
     Ok(())
+}
+
+/// Why completions cannot be polled for, and what to do about it.
+fn check_polls(way: Way, plan: &JobPlan) -> Result<(), String> {
+    match way {
+        Way::Ring { opening, .. } if opening.caching == Caching::Direct => {
+            let place = &plan.files[0].path;
+            let place =
+                if place.exists() { place.as_path() } else { guard::nearest_directory(place) };
+            ring::device_polls(place).map_err(|why| {
+                format!(
+                    "the device has no queue for polling: {why} (set hipri=0, or take a device \
+                     with such queues, as NVMe with the parameter nvme.poll_queues)"
+                )
+            })
+        }
+        Way::Ring { .. } | Way::Calls { .. } => Err("only direct I/O over a ring is polled for \
+            (set hipri=0, or direct=1 and ioengine=io_uring)"
+            .into()),
+        Way::Library { .. } | Way::LibraryDirect { .. } => {
+            Err("the library's ring is not polled, \
+            because it also flushes and waits for messages (set hipri=0, or use --engine kernel)"
+                .into())
+        }
+        Way::Null => Ok(()),
+    }
 }
 
 fn probe_uncached(arm: Arm, path: &Path) -> Result<(), CellError> {
@@ -247,26 +289,30 @@ fn with_sample(
 /// What a job's thread sets up before the clock starts.
 pub(crate) enum Prepared {
     Calls { buffers: Buffers, opening: Opening, window_bytes: Option<u64> },
-    Ring { buffers: Buffers, opening: Opening, window_bytes: Option<u64>, ring: Box<IoUring> },
+    Ring { ring: Box<IoUring>, buffers: Buffers, opening: Opening, window_bytes: Option<u64> },
     Library { buffers: Buffers },
     Futures { buffers: Vec<Box<[u8]>> },
+    Direct { slots: usize, bytes: usize },
     Null { buffers: Buffers },
 }
 
 impl Prepared {
     /// On the thread that will use it.
     pub(crate) fn new(way: Way, plan: &JobPlan) -> Result<Self, CellError> {
-        let blocks = &plan.job.blocks;
-        let bytes = blocks.read.max().max(blocks.write.max()) as usize;
+        let bytes = buffer_bytes(&plan.job);
         Ok(match way {
             Way::Calls { opening, window_bytes } => {
                 Self::Calls { buffers: Buffers::new(1, bytes), opening, window_bytes }
             }
             Way::Ring { opening, depth, window_bytes } => {
-                let ring = ring::set_up(depth);
+                let ring = ring::set_up(depth, plan.job.polled);
                 let ring =
                     ring.map_err(|error| CellError::system("could not set up a ring", &error))?;
                 let buffers = Buffers::new(depth as usize, bytes);
+                if plan.job.fixed_buffers == YesNo::Yes {
+                    // SAFETY: `Prepared` and `RingMemory` free the buffers after the ring.
+                    unsafe { ring::register(&ring, &buffers, bytes) }?;
+                }
                 Self::Ring { buffers, opening, window_bytes, ring: Box::new(ring) }
             }
             Way::Library { depth: 1 } => Self::Library { buffers: Buffers::new(1, bytes) },
@@ -275,6 +321,8 @@ impl Prepared {
                 let buffer = || vec![0xf0; bytes].into_boxed_slice();
                 Self::Futures { buffers: (0..depth).map(|_| buffer()).collect() }
             }
+            // The memory is of the engine's pool, and no engine is there yet.
+            Way::LibraryDirect { depth } => Self::Direct { slots: depth as usize, bytes },
             Way::Null => Self::Null { buffers: Buffers::new(1, bytes) },
         })
     }
@@ -292,10 +340,13 @@ impl Prepared {
             }
             Self::Ring { buffers, opening, window_bytes, ring } => {
                 let files = KernelFiles::open(plan, opening)?;
-                Box::new(RingLane::new(*ring, buffers, files, window_bytes, plan.job.submit_batch))
+                Box::new(RingLane::new(*ring, buffers, files, window_bytes, &plan.job))
             }
             Self::Library { buffers } => Box::new(LibraryLane::open(buffers, engine(), plan)?),
             Self::Futures { buffers } => Box::new(FuturesLane::open(buffers, engine(), plan)?),
+            Self::Direct { slots, bytes } => {
+                Box::new(FuturesLane::open_direct(slots, bytes, engine(), plan)?)
+            }
             Self::Null { buffers } => Box::new(NullLane::new(buffers)),
         })
     }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use forebay::{Engine, Stats};
 
 use super::CellError;
-use super::arms::{Prepared, Way};
+use super::arms::{self, Prepared, Way};
 use super::driver::{JobOutcome, drive};
 use super::kernel::Opening;
 use super::lane::Lane;
@@ -27,6 +27,7 @@ use super::probe::{self, ProbeOutcome};
 use super::usage::Usage;
 use crate::cell::{CellSpec, SyncProbe};
 use crate::detail::Holds;
+use crate::job::YesNo;
 
 pub(crate) struct Stage<'a> {
     pub(crate) spec: &'a CellSpec,
@@ -211,6 +212,7 @@ fn probe_way(ways: &[Way]) -> Way {
             Way::Ring { opening: small(opening), depth: 1, window_bytes: None }
         }
         Way::Library { .. } => Way::Library { depth: 1 },
+        Way::LibraryDirect { .. } => Way::LibraryDirect { depth: 1 },
         Way::Null => Way::Null,
     }
 }
@@ -224,14 +226,27 @@ fn engine_for(stage: &Stage<'_>) -> Result<Option<Arc<Engine>>, CellError> {
     if !spec.arm.is_forebay() {
         return Ok(None);
     }
-    let engine =
-        library::build_engine(spec.budget_bytes, &spec.settings, library::keeper(spec.arm))?;
+    let settings = settings(stage);
+    let engine = library::build_engine(spec.budget_bytes, &settings, library::keeper(spec.arm))?;
     if let Some(path) = &spec.control {
         engine
             .serve_control(path)
             .map_err(|error| CellError::invalid(format!("--control: {error}")))?;
     }
     Ok(Some(Arc::new(engine)))
+}
+
+/// The settings of the cell, after those that its direct jobs need, so that they overrule these.
+fn settings(stage: &Stage<'_>) -> Vec<(String, String)> {
+    let jobs = stage.ways.iter().copied().zip(stage.plans);
+    let probe = stage.probe.map(|plan| (probe_way(stage.ways), plan));
+    let bytes: u64 = jobs.chain(probe).map(|(way, plan)| arms::pool_bytes(way, &plan.job)).sum();
+    let fixed = |plan: &JobPlan| plan.job.fixed_buffers == YesNo::Yes;
+    let register = if stage.plans.iter().any(fixed) { "on" } else { "off" };
+    let pool = [("buffer_bytes", bytes.to_string()), ("register_buffers", register.to_owned())];
+    let pool = pool.into_iter().filter(|_| bytes > 0);
+    let pool = pool.map(|(name, value)| (name.to_owned(), value));
+    pool.chain(stage.spec.settings.iter().cloned()).collect()
 }
 
 fn spawn_sampler<'scope>(

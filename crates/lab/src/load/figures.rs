@@ -10,6 +10,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use forebay_block::limits::BATCH_REQUESTS;
 use forebay_uring::Extents;
 
 use super::arms::{self, DIRECT_DEPTH};
@@ -24,7 +25,7 @@ use crate::arm::Arm;
 use crate::batching;
 use crate::cell::{CellResult, CellSpec};
 use crate::detail::{Detail, Flow, Latency, ProcessUse};
-use crate::job::{IoEngine, YesNo};
+use crate::job::{Caching, IoEngine, YesNo};
 
 type Metrics = BTreeMap<String, f64>;
 
@@ -295,15 +296,32 @@ fn behind(kept: &Kept) -> String {
     note
 }
 
+/// How many direct operations cost a copy.
+fn copied(engine: &EngineReport) -> Option<String> {
+    let copied = engine.after.bounced - engine.before.bounced;
+    (copied > 0).then(|| format!("{copied} direct operations were not aligned and copied"))
+}
+
 fn notes(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) -> Vec<String> {
     let mut notes = Vec::new();
     let deepest = plans.iter().map(|plan| arms::depth_of(&plan.job)).max().unwrap_or(1);
+    let fixed = |plan: &&JobPlan| plan.job.fixed_buffers == YesNo::Yes;
     let single = |plan: &JobPlan| plan.job.io_engine == IoEngine::Calls && plan.job.depth > 1;
     match spec.arm {
         arm if arm.is_forebay() => {
             notes.extend(
                 conducted.engine.as_ref().map(|engine| format!("engine: {}", engine.description)),
             );
+            notes.extend(conducted.engine.as_ref().and_then(copied));
+            let (past, through): (Vec<_>, Vec<_>) =
+                plans.iter().partition(|plan| plan.job.caching == Caching::Direct);
+            if through.into_iter().any(|plan| fixed(&plan)) {
+                notes.push("fixedbufs has no effect: the cache has its own memory".into());
+            }
+            let most = BATCH_REQUESTS as u32;
+            if past.iter().any(|plan| plan.job.submit_batch.is_some_and(|batch| batch > most)) {
+                notes.push(format!("iodepth_batch_submit: at most {most} go out together"));
+            }
             if deepest > 1 {
                 notes.push(format!(
                     "iodepth={deepest}: {deepest} futures, polled by the job's own thread"
@@ -320,6 +338,11 @@ fn notes(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) -> Vec<Strin
         | Arm::Null => {}
         _ if plans.iter().any(single) => {
             notes.push("iodepth has no effect: this ioengine makes single calls".into());
+        }
+        Arm::Kernel
+            if plans.iter().filter(fixed).any(|plan| plan.job.io_engine != IoEngine::Ring) =>
+        {
+            notes.push("fixedbufs has no effect: this ioengine makes single calls".into());
         }
         _ => {}
     }

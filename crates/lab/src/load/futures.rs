@@ -1,46 +1,51 @@
 //! Forebay's own path at a depth: that number of futures at a time, polled by the job's own thread.
 //!
+//! ```text
+//! start --> staged --a batch is full, or a reap--> submitted --> polled --> ended
+//! ```
+//!
 //! A cached write is a copy while its future is polled, and so is a read of cached data: such a
 //! future ends when it starts. Futures that wait for a page or for room wait beside the others,
 //! like tasks of a program on one executor. An operation costs an allocation, which a program that
 //! keeps its futures in its tasks would not pay.
+//!
+//! The call that makes the future of a direct operation submits it. The operations of a batch are
+//! made inside one [`Engine::plug`], which submits at most 32 together.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-use forebay::{Engine, File};
+use forebay::{Buffer, DirectFile, Engine, File};
 
 use super::CellError;
 use super::lane::Lane;
 use super::layout::JobPlan;
-use super::library::{check_read, open_files, sync};
-use super::sequence::{Kind, Operation};
+use super::library::{self, Flight, Handle, open_files};
+use super::sequence::Operation;
 use crate::job::FinalSync;
 
-type Buffer = Box<[u8]>;
-type Ended = (Buffer, Result<(), CellError>);
-type Flight = Pin<Box<dyn Future<Output = Ended> + Send>>;
-
 /// A job's files in the engine of its cell, and its operations in flight.
-pub(crate) struct FuturesLane {
-    slots: Vec<Slot>,
+pub(crate) struct FuturesLane<F: Handle> {
+    slots: Vec<Slot<F::Memory>>,
     wakers: Vec<Waker>,
     woken: Arc<Woken>,
-    files: Vec<Arc<File>>,
+    files: Vec<Arc<F>>,
+    /// Started, and to be submitted together.
+    staged: Vec<(usize, Operation)>,
+    /// The most of them.
+    batch: usize,
+    /// Submitted, and not ended.
     in_flight: usize,
     /// Slots that have ended and were not reaped.
     ended: Vec<usize>,
-    /// Keeps the engine while its files are open.
-    _engine: Arc<Engine>,
+    engine: Arc<Engine>,
 }
 
-enum Slot {
-    Free(Buffer),
-    Busy(Flight),
+enum Slot<Memory> {
+    Free(Memory),
+    Busy(Flight<Memory>),
     /// While its future is made.
     Taken,
 }
@@ -67,12 +72,41 @@ impl Wake for SlotWaker {
     }
 }
 
-impl FuturesLane {
-    /// On the thread that will poll them; a slot for each buffer.
+impl FuturesLane<File> {
+    /// Through the cache, on the thread that will poll them; a slot for each buffer.
     pub(crate) fn open(
-        buffers: Vec<Buffer>,
+        buffers: Vec<Box<[u8]>>,
         engine: Arc<Engine>,
         plan: &JobPlan,
+    ) -> Result<Self, CellError> {
+        Self::new(buffers, engine, plan, 1)
+    }
+}
+
+impl FuturesLane<DirectFile> {
+    /// Past the cache, on the thread that will poll them; each slot with a buffer of the engine's
+    /// pool.
+    pub(crate) fn open_direct(
+        slots: usize,
+        bytes: usize,
+        engine: Arc<Engine>,
+        plan: &JobPlan,
+    ) -> Result<Self, CellError> {
+        let buffers: forebay::Result<Vec<Buffer>> =
+            (0..slots).map(|_| engine.buffer(bytes)).collect();
+        let buffers =
+            buffers.map_err(|error| CellError::library("could not take its buffers", &error))?;
+        let batch = plan.job.submit_batch.map_or(slots, |batch| slots.min(batch as usize));
+        Self::new(buffers, engine, plan, batch)
+    }
+}
+
+impl<F: Handle> FuturesLane<F> {
+    fn new(
+        buffers: Vec<F::Memory>,
+        engine: Arc<Engine>,
+        plan: &JobPlan,
+        batch: usize,
     ) -> Result<Self, CellError> {
         let woken = Arc::new(Woken { slots: Mutex::new(Vec::new()), thread: thread::current() });
         let waker = |slot| Waker::from(Arc::new(SlotWaker { slot, woken: Arc::clone(&woken) }));
@@ -82,9 +116,29 @@ impl FuturesLane {
             slots: buffers.into_iter().map(Slot::Free).collect(),
             woken,
             files: open_files(&engine, plan)?.into_iter().map(Arc::new).collect(),
+            staged: Vec::with_capacity(batch),
+            batch,
             in_flight: 0,
-            _engine: engine,
+            engine,
         })
+    }
+
+    /// Submits what is staged. Polls only after that: a poll that waits ends the plug.
+    fn submit(&mut self) -> Result<(), CellError> {
+        let plug = (self.staged.len() > 1).then(|| self.engine.plug());
+        for &(slot, operation) in &self.staged {
+            let Slot::Free(memory) = std::mem::replace(&mut self.slots[slot], Slot::Taken) else {
+                panic!("slot {slot} is in flight")
+            };
+            let flight = self.files[operation.file].submit(memory, operation);
+            self.slots[slot] = Slot::Busy(flight);
+        }
+        drop(plug);
+        self.in_flight += self.staged.len();
+        while let Some((slot, _)) = self.staged.pop() {
+            self.poll(slot)?;
+        }
+        Ok(())
     }
 
     fn poll(&mut self, slot: usize) -> Result<(), CellError> {
@@ -110,20 +164,7 @@ impl FuturesLane {
     }
 }
 
-async fn operate(file: Arc<File>, mut buffer: Buffer, operation: Operation) -> Ended {
-    let Operation { offset, bytes, .. } = operation;
-    let part = &mut buffer[..bytes as usize];
-    let result = match operation.kind {
-        Kind::Write => {
-            let written = file.write_at_async(part, offset).await;
-            written.map_err(|error| CellError::library("could not write", &error))
-        }
-        Kind::Read => check_read(file.read_at_async(part, offset).await, bytes as usize, offset),
-    };
-    (buffer, result)
-}
-
-impl Lane for FuturesLane {
+impl<F: Handle> Lane for FuturesLane<F> {
     fn slots(&self) -> usize {
         self.slots.len()
     }
@@ -136,13 +177,12 @@ impl Lane for FuturesLane {
     }
 
     fn start(&mut self, slot: usize, operation: Operation) -> Result<(), CellError> {
-        let Slot::Free(buffer) = std::mem::replace(&mut self.slots[slot], Slot::Taken) else {
-            panic!("slot {slot} is in flight")
-        };
-        let file = Arc::clone(&self.files[operation.file]);
-        self.slots[slot] = Slot::Busy(Box::pin(operate(file, buffer, operation)));
-        self.in_flight += 1;
-        self.poll(slot)
+        self.staged.push((slot, operation));
+        if self.staged.len() < self.batch { Ok(()) } else { self.submit() }
+    }
+
+    fn hands_over_together(&self) -> bool {
+        self.batch > 1
     }
 
     fn has_ended(&self) -> bool {
@@ -150,6 +190,7 @@ impl Lane for FuturesLane {
     }
 
     fn reap(&mut self, least: usize, ended: &mut Vec<usize>) -> Result<(), CellError> {
+        self.submit()?;
         let least = least.min(self.in_flight + self.ended.len());
         loop {
             // Those that end while others are polled may wake more.
@@ -164,6 +205,7 @@ impl Lane for FuturesLane {
     }
 
     fn reap_until(&mut self, until: Instant, ended: &mut Vec<usize>) -> Result<(), CellError> {
+        self.submit()?;
         loop {
             while self.poll_woken()? {}
             let left = until.saturating_duration_since(Instant::now());
@@ -177,22 +219,20 @@ impl Lane for FuturesLane {
     }
 
     fn sync(&mut self, file: usize, how: FinalSync) -> Result<(), CellError> {
-        sync(&self.files[file], how)
+        library::sync(&*self.files[file], how)
     }
 
     fn close(self: Box<Self>) -> Result<(), CellError> {
         let Self { slots, files, .. } = *self;
         // Operations in flight hold the files too.
         drop(slots);
-        for file in files {
-            let file = Arc::into_inner(file).expect("nothing is in flight");
-            file.close().map_err(|error| CellError::library("could not close it", &error))?;
-        }
-        Ok(())
+        files.into_iter().try_for_each(|file| {
+            library::close(Arc::into_inner(file).expect("nothing is in flight"))
+        })
     }
 }
 
-impl std::fmt::Debug for FuturesLane {
+impl<F: Handle> std::fmt::Debug for FuturesLane<F> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
             .debug_struct("FuturesLane")

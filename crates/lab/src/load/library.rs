@@ -2,9 +2,13 @@
 //! engine's counters show its own requests in flight. A job with a depth goes by
 //! [`super::futures`].
 
+use std::future::Future;
+use std::ops::DerefMut;
+use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 
-use forebay::{Engine, ErrorKind, File, Keeper, Open};
+use forebay::{Buffer, DirectFile, Engine, ErrorKind, File, Keeper, Open};
 
 use super::CellError;
 use super::lane::{Buffers, Lane};
@@ -43,8 +47,105 @@ pub(crate) fn build_engine(
     })
 }
 
+/// An operation with its memory, until it has ended.
+pub(crate) type Flight<Memory> =
+    Pin<Box<dyn Future<Output = (Memory, Result<(), CellError>)> + Send>>;
+
+/// A file of the library, through its cache or past it.
+pub(crate) trait Handle: Send + Sync + Sized + 'static {
+    /// Memory of one operation.
+    type Memory: DerefMut<Target = [u8]> + Send;
+
+    fn open(engine: &Engine, path: &Path, how: Open) -> forebay::Result<Self>;
+
+    /// Returns why the file is accessed in another way than its kind says.
+    fn refused(&self) -> Option<String> {
+        None
+    }
+
+    fn set_length(&self, length: u64) -> forebay::Result<()>;
+
+    fn sync_as(&self, how: FinalSync) -> forebay::Result<()>;
+
+    fn close_it(self) -> forebay::Result<()>;
+
+    /// Submits an operation, if its kind does that before it is polled.
+    fn submit(self: &Arc<Self>, memory: Self::Memory, operation: Operation)
+    -> Flight<Self::Memory>;
+}
+
+macro_rules! same_calls {
+    ($open:ident) => {
+        fn open(engine: &Engine, path: &Path, how: Open) -> forebay::Result<Self> {
+            engine.$open(path, how)
+        }
+
+        fn set_length(&self, length: u64) -> forebay::Result<()> {
+            self.set_len(length)
+        }
+
+        fn sync_as(&self, how: FinalSync) -> forebay::Result<()> {
+            match how {
+                FinalSync::Data => self.sync_data(),
+                FinalSync::All => self.sync_all(),
+            }
+        }
+
+        fn close_it(self) -> forebay::Result<()> {
+            self.close()
+        }
+    };
+}
+
+impl Handle for File {
+    type Memory = Box<[u8]>;
+
+    same_calls!(open);
+
+    fn submit(self: &Arc<Self>, mut memory: Box<[u8]>, operation: Operation) -> Flight<Box<[u8]>> {
+        let file = Arc::clone(self);
+        Box::pin(async move {
+            let Operation { offset, bytes, .. } = operation;
+            let part = &mut memory[..bytes as usize];
+            let result = match operation.kind {
+                Kind::Write => check_write(file.write_at_async(part, offset).await),
+                Kind::Read => check_read(file.read_at_async(part, offset).await, bytes, offset),
+            };
+            (memory, result)
+        })
+    }
+}
+
+impl Handle for DirectFile {
+    type Memory = Buffer;
+
+    same_calls!(open_direct);
+
+    fn refused(&self) -> Option<String> {
+        Some(self.describe()).filter(|how| how != "direct")
+    }
+
+    fn submit(self: &Arc<Self>, mut memory: Buffer, operation: Operation) -> Flight<Buffer> {
+        let Operation { offset, bytes, kind, .. } = operation;
+        memory.set_len(bytes as usize);
+        let transfer = match kind {
+            Kind::Write => self.write_at_async(memory, offset),
+            Kind::Read => self.read_at_async(memory, offset),
+        };
+        Box::pin(async move {
+            let (result, mut memory) = transfer.await;
+            memory.set_len(memory.capacity());
+            let result = match kind {
+                Kind::Write => check_write(result.map(drop)),
+                Kind::Read => check_read(result, bytes, offset),
+            };
+            (memory, result)
+        })
+    }
+}
+
 /// Opens a job's files: uncached where the job is, with their length told where the job does that.
-pub(crate) fn open_files(engine: &Engine, plan: &JobPlan) -> Result<Vec<File>, CellError> {
+pub(crate) fn open_files<F: Handle>(engine: &Engine, plan: &JobPlan) -> Result<Vec<F>, CellError> {
     let job = &plan.job;
     let mut files = Vec::with_capacity(plan.files.len());
     for file in &plan.files {
@@ -54,14 +155,21 @@ pub(crate) fn open_files(engine: &Engine, plan: &JobPlan) -> Result<Vec<File>, C
             (false, _) => Open::read(),
         };
         let how = if job.caching == Caching::Uncached { how.uncached(true) } else { how };
-        let open = engine.open(&file.path, how);
+        let open = F::open(engine, &file.path, how);
         let open = open.map_err(|error| match error.kind() {
             // It serves no such file, or not here.
             ErrorKind::Unsupported => CellError::unavailable(error.to_string()),
             _ => CellError::library("could not open it", &error),
         })?;
+        if let Some(how) = open.refused() {
+            let (name, path) = (&job.name, file.path.display());
+            return Err(CellError::unavailable(format!(
+                "job {name}: direct=1, but {path} is {how} (set direct=0, or use --dir with \
+                 another file system)"
+            )));
+        }
         if plan.writes() && job.declared == YesNo::Yes && file.kind == FileKind::Regular {
-            open.set_len(file.length)
+            open.set_length(file.length)
                 .map_err(|error| CellError::library("could not give it its length", &error))?;
         }
         files.push(open);
@@ -69,14 +177,10 @@ pub(crate) fn open_files(engine: &Engine, plan: &JobPlan) -> Result<Vec<File>, C
     Ok(files)
 }
 
-/// Compares the data of a read with the expected data.
-pub(crate) fn check_read(
-    read: forebay::Result<usize>,
-    asked: usize,
-    offset: u64,
-) -> Result<(), CellError> {
+/// Compares the length of a read with the expected one.
+fn check_read(read: forebay::Result<usize>, asked: u32, offset: u64) -> Result<(), CellError> {
     match read {
-        Ok(read) if read == asked => Ok(()),
+        Ok(read) if read == asked as usize => Ok(()),
         Ok(read) => {
             Err(CellError::Process { what: format!("read {read} of {asked} bytes at {offset}") })
         }
@@ -84,13 +188,17 @@ pub(crate) fn check_read(
     }
 }
 
+fn check_write(written: forebay::Result<()>) -> Result<(), CellError> {
+    written.map_err(|error| CellError::library("could not write", &error))
+}
+
 /// The sync a job asks for.
-pub(crate) fn sync(file: &File, how: FinalSync) -> Result<(), CellError> {
-    let result = match how {
-        FinalSync::Data => file.sync_data(),
-        FinalSync::All => file.sync_all(),
-    };
-    result.map_err(|error| CellError::library("could not sync it", &error))
+pub(crate) fn sync(file: &impl Handle, how: FinalSync) -> Result<(), CellError> {
+    file.sync_as(how).map_err(|error| CellError::library("could not sync it", &error))
+}
+
+pub(crate) fn close(file: impl Handle) -> Result<(), CellError> {
+    file.close_it().map_err(|error| CellError::library("could not close it", &error))
 }
 
 /// A job's files in the engine of its cell.
@@ -125,12 +233,10 @@ impl Lane for LibraryLane {
         let buffer = &mut self.buffers.slot(slot)[..operation.bytes as usize];
         let file = &self.files[operation.file];
         match operation.kind {
-            Kind::Write => file
-                .write_at(buffer, operation.offset)
-                .map_err(|error| CellError::library("could not write", &error))?,
+            Kind::Write => check_write(file.write_at(buffer, operation.offset))?,
             Kind::Read => {
                 let read = file.read_at(buffer, operation.offset);
-                check_read(read, buffer.len(), operation.offset)?;
+                check_read(read, operation.bytes, operation.offset)?;
             }
         }
         self.ended = true;
@@ -150,9 +256,6 @@ impl Lane for LibraryLane {
 
     fn close(self: Box<Self>) -> Result<(), CellError> {
         let Self { files, _engine, .. } = *self;
-        for file in files {
-            file.close().map_err(|error| CellError::library("could not close it", &error))?;
-        }
-        Ok(())
+        files.into_iter().try_for_each(close)
     }
 }

@@ -47,6 +47,7 @@ use serde::{Deserialize, Serialize};
 use crate::arm::Arm;
 use crate::cell::{Cell, CellResult, CellSpec, SyncProbe, Verify};
 use crate::job::{Devices, Workload, YesNo};
+use crate::memory_group::MemoryGroup;
 use conduct::Conducted;
 use layout::{Filling, JobPlan};
 use verify::Issued;
@@ -97,7 +98,6 @@ pub fn report_cell(spec: &CellSpec) -> Result<CellReport, CellError> {
     for plan in plans.iter_mut().filter(|plan| !is_verified(spec, plan)) {
         plan.filling = Filling::Marked;
     }
-    arms::refuse_workload(spec.arm, &spec.workload)?;
     let jobs = plans.len();
     let ways: Result<Vec<_>, _> =
         plans.iter().map(|plan| arms::way(spec.arm, plan, spec.budget_bytes, jobs)).collect();
@@ -115,7 +115,10 @@ pub fn report_cell(spec: &CellSpec) -> Result<CellReport, CellError> {
         ways: &ways,
         probe: probe_plan.as_ref(),
     };
+    let group = (spec.arm == Arm::KernelCgroup).then(|| MemoryGroup::join(spec.budget_bytes));
+    let group = group.transpose().map_err(|reason| CellError::refused(spec.arm, reason))?;
     let conducted = conduct::conduct(&stage)?;
+    drop(group);
     let mut report = figures::report(spec, &plans, &conducted);
     if spec.arm != Arm::Null {
         check_data(spec, &plans, &conducted, &mut report.total.notes)?;
@@ -129,8 +132,7 @@ pub fn check_workload(arm: Arm, workload: &Workload, directory: &Path) -> Result
     if arm == Arm::Null {
         return Ok(());
     }
-    layout::refuse_unwritable(workload, directory)?;
-    arms::refuse_workload(arm, workload)
+    layout::refuse_unwritable(workload, directory)
 }
 
 /// Whether a path is a block device that nobody else uses, before a suite's jobs write over it.

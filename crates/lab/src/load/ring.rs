@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, RawFd};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,10 +21,15 @@ use super::kernel::KernelFiles;
 use super::lane::{Buffers, Lane, LaneCounters};
 use super::sequence::{Kind, Operation};
 use super::window::Window;
-use crate::job::FinalSync;
+use crate::job::{FinalSync, Job, YesNo};
+use crate::manifest::mount;
 
-pub(crate) fn set_up(depth: u32) -> io::Result<IoUring> {
+/// A ring for `depth` operations in flight; a polled one only for direct I/O.
+pub(crate) fn set_up(depth: u32, polled: YesNo) -> io::Result<IoUring> {
     let entries = depth.next_power_of_two();
+    if polled == YesNo::Yes {
+        return IoUring::builder().setup_iopoll().setup_single_issuer().build(entries);
+    }
     let best = IoUring::builder()
         .setup_single_issuer()
         .setup_defer_taskrun()
@@ -35,9 +41,40 @@ pub(crate) fn set_up(depth: u32) -> io::Result<IoUring> {
     }
 }
 
+/// Returns why the device that a place is or lies on has no queues for polling.
+pub(crate) fn device_polls(place: &Path) -> Result<(), String> {
+    let queue =
+        mount::queue_directory_of(place).ok_or("the file is on no block device of its own")?;
+    let path = queue.join("io_poll");
+    match std::fs::read_to_string(&path) {
+        Ok(text) if text.trim() == "1" => Ok(()),
+        Ok(_) => Err(format!("{} says 0", path.display())),
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    }
+}
+
+/// Registers the first `bytes` bytes of each buffer with the ring, under the number of its slot.
+///
+/// # Safety
+/// The buffers outlive the ring.
+pub(crate) unsafe fn register(
+    ring: &IoUring,
+    buffers: &Buffers,
+    bytes: usize,
+) -> Result<(), CellError> {
+    let vector = |slot| libc::iovec { iov_base: buffers.address(slot).cast(), iov_len: bytes };
+    let vectors: Vec<_> = (0..buffers.count()).map(vector).collect();
+    // SAFETY: the caller promises it.
+    unsafe { ring.submitter().register_buffers(&vectors) }.map_err(|error| {
+        CellError::unavailable(format!(
+            "buffers could not be registered: {error} (raise the limit of locked memory: ulimit -l)"
+        ))
+    })
+}
+
 /// Calls fdatasync on all files through one ring, with at most `depth` in flight.
 pub(crate) fn sync_data(files: &[File], depth: u32) -> io::Result<()> {
-    let mut ring = set_up(depth)?;
+    let mut ring = set_up(depth, YesNo::No)?;
     let (mut waiting, mut in_flight, mut result) = (files.iter(), 0, Ok(()));
     loop {
         for file in waiting.by_ref().take(depth as usize - in_flight) {
@@ -96,6 +133,7 @@ pub(crate) struct RingLane {
     memory: RingMemory,
     files: KernelFiles,
     window: Option<Window>,
+    fixed_buffers: YesNo,
     slots: Vec<Option<Flight>>,
     staged: usize,
     submit_batch: usize,
@@ -109,14 +147,14 @@ struct Flight {
 }
 
 impl RingLane {
-    /// Made and used on the thread that set the ring up. With at most two windows of these bytes in
-    /// memory, if any.
+    /// Made and used on the thread that set the ring up, with the buffers registered where the job
+    /// says so. With at most two windows of these bytes in memory, if any.
     pub(crate) fn new(
         ring: IoUring,
         buffers: Buffers,
         files: KernelFiles,
         window_bytes: Option<u64>,
-        submit_batch: Option<u32>,
+        job: &Job,
     ) -> Self {
         Self {
             slots: vec![None; buffers.count()],
@@ -124,7 +162,8 @@ impl RingLane {
             files,
             window: window_bytes.map(Window::new),
             staged: 0,
-            submit_batch: submit_batch.map_or(usize::MAX, |batch| batch as usize),
+            fixed_buffers: job.fixed_buffers,
+            submit_batch: job.submit_batch.map_or(usize::MAX, |batch| batch as usize),
             counters: LaneCounters::default(),
         }
     }
@@ -153,13 +192,19 @@ impl RingLane {
         let left = operation.bytes - done;
         let offset = operation.offset + u64::from(done);
         let flags = self.files.flags().bits() as i32;
-        let entry = match operation.kind {
-            Kind::Read => {
-                opcode::Read::new(file, address, left).offset(offset).rw_flags(flags).build()
-            }
-            Kind::Write => {
-                opcode::Write::new(file, address, left).offset(offset).rw_flags(flags).build()
-            }
+        macro_rules! entry {
+            ($operation:ident $(, $buffer:expr)?) => {
+                opcode::$operation::new(file, address, left $(, $buffer)?)
+                    .offset(offset)
+                    .rw_flags(flags)
+                    .build()
+            };
+        }
+        let entry = match (operation.kind, self.fixed_buffers) {
+            (Kind::Read, YesNo::No) => entry!(Read),
+            (Kind::Write, YesNo::No) => entry!(Write),
+            (Kind::Read, YesNo::Yes) => entry!(ReadFixed, slot as u16),
+            (Kind::Write, YesNo::Yes) => entry!(WriteFixed, slot as u16),
         };
         entry.user_data(slot as u64)
     }

@@ -133,6 +133,22 @@ impl Storage {
         self
     }
 
+    /// Returns whether files have large folios in the page cache, or `None` if that is not known.
+    /// The kernel does not report it; it follows from its release and the file system.
+    #[must_use]
+    pub fn has_large_folios(&self, release: &str) -> Option<bool> {
+        let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
+        let version = (numbers.next()?, numbers.next()?);
+        match self.file_system.as_str() {
+            "xfs" => Some(version >= (5, 18)),
+            "ext4" => {
+                let journals_data = self.options.split(',').any(|one| one == "data=journal");
+                Some(version >= (6, 16) && !journals_data)
+            }
+            _ => None,
+        }
+    }
+
     /// As `ext4 on /dev/vda`.
     pub fn heading(&self) -> String {
         match (self.file_system.as_str(), self.device.as_str()) {
@@ -245,6 +261,21 @@ mod tests {
         assert_eq!(heading("ext4", "/dev/vda"), "ext4 on /dev/vda");
         assert_eq!(heading("nfs4", "host:/export"), "nfs4 on host:/export");
         assert_eq!(heading("tmpfs", "none"), "tmpfs");
+    }
+
+    #[test]
+    fn large_folios_follow_from_the_release_and_the_file_system() {
+        let large = |file_system: &str, options: &str, release: &str| {
+            let (file_system, options) = (file_system.into(), options.into());
+            Storage { file_system, options, ..Storage::default() }.has_large_folios(release)
+        };
+        assert_eq!(large("xfs", "rw", "5.17.0"), Some(false));
+        assert_eq!(large("xfs", "rw", "5.18-rc1"), Some(true));
+        assert_eq!(large("ext4", "rw", "6.12.107+deb12-amd64"), Some(false));
+        assert_eq!(large("ext4", "rw", "6.16"), Some(true));
+        assert_eq!(large("ext4", "rw,data=journal", "6.18.44"), Some(false));
+        assert_eq!(large("btrfs", "rw", "6.18.44"), None);
+        assert_eq!(large("xfs", "rw", "unknown"), None);
     }
 
     #[test]

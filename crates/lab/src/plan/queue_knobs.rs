@@ -21,7 +21,10 @@ mod tests {
     #[test]
     fn names_and_values_are_looked_at() {
         assert_eq!(check("plug", "always"), Ok(()));
-        assert_eq!(check("plug", "often").unwrap_err(), "allowed: never, always, adaptive");
+        assert_eq!(
+            check("plug", "often").unwrap_err(),
+            "allowed: never, always, adaptive, above-two"
+        );
         assert!(
             check("flight", "8").unwrap_err().starts_with("no knob `flight` (there are: plug,")
         );

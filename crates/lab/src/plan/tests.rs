@@ -156,7 +156,8 @@ fn a_batch_that_never_comes_together_is_not_run() {
         let at = |job: &&Job| job.place.as_ref().is_some_and(|place| place.1 == depth);
         names(plan.jobs.iter().find(at).unwrap())
     };
-    let queue = ["always", "merge-off", "never", "adaptive", "adaptive-again"];
+    let queue =
+        ["always", "no-merge", "above-two", "merge-off", "never", "adaptive", "adaptive-again"];
     assert_eq!(
         arms(1),
         [&["kernel-pread", "kernel-uring", "kernel-uring-1", "fio"][..], &queue].concat()
@@ -170,6 +171,10 @@ fn a_batch_that_never_comes_together_is_not_run() {
     assert_eq!(names(&ladder.jobs[0])[1], "batch-1-again");
     assert_eq!(names(&ladder.jobs[0]).last(), Some(&"batch-32"), "at a depth of 32");
     assert_eq!(names(&ladder.jobs[1]).last(), Some(&"batch-64"), "at a depth of 128");
+    let on_a_file = plan_of("plug", 3, &wish(Form::Full)).unwrap();
+    assert_eq!(on_a_file.jobs.len(), 4);
+    assert_eq!(names(&on_a_file.jobs[3]).last(), Some(&"batch-32"));
+    assert!(on_a_file.data_bytes.is_some(), "its file is laid out");
 }
 
 #[test]

@@ -15,7 +15,6 @@
 mod beside;
 mod clock;
 mod group_sync;
-mod memory_group;
 mod probe;
 mod probes;
 pub mod spec;
@@ -30,10 +29,10 @@ use crate::cell::CellResult;
 use crate::load::CellError;
 use crate::load::data;
 use crate::load::memory::resident_bytes;
+use crate::memory_group::MemoryGroup;
 use crate::request::DATA_FILE;
 use crate::scratch::Stop;
 use clock::Measured;
-use memory_group::MemoryGroup;
 use spec::{Beside, CountCalls, ProgramCell, ProgramWay};
 use store::Store;
 

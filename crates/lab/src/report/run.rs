@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn the_whole_text() {
         let expected = "\
-ext4 on /dev/nvme0n1, Linux 6.18, 2 cores, io_uring
+ext4 on /dev/nvme0n1 with large folios, Linux 6.18, 2 cores, io_uring
 mixed.fio on forebay, until synced                             seed 7f3a
 job                                  MB/s    IOPS    p50    p99   p999
 a-name-of-more-..letters.11  read     300    4578   12us      -      -

@@ -87,6 +87,7 @@ fn ends(left: String, right: String, width: usize) -> Vec<String> {
 pub(super) fn name(arm: &str) -> String {
     let known = [
         (Arm::KernelBuffered, "kernel page cache"),
+        (Arm::KernelCgroup, "kernel, cgroup"),
         (Arm::KernelBoundedPrealloc, "kernel bounded"),
         (Arm::KernelDirectPrealloc, "kernel O_DIRECT"),
         (Arm::Forebay, "Forebay"),

@@ -110,7 +110,7 @@ fn the_whole_table() {
     }];
     document.manifest.notes = vec!["4 rounds of 5 fit in 60 s".into()];
     let expected = "\
-ext4 on /dev/nvme0n1, Linux 6.18, 8 cores, io_uring
+ext4 on /dev/nvme0n1 with large folios, Linux 6.18, 8 cores, io_uring
 Random 4k writes, 12 new files, 288 MiB, until synced
 5 rounds, seed 7f3a
                                                              sync pieces

@@ -9,12 +9,19 @@ use std::time::{Duration, Instant};
 use forebay_net::{
     Address, Closing, Connection, EndReason, Event, Listener, Options, Sockets, What,
 };
+use forebay_uring::probe::{KernelVersion, kernel_version};
 
 /// Maximum duration of anything. Only a hang takes longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Wait of a poll, after which a test looks at its other conditions.
 pub(crate) const A_LITTLE: Duration = Duration::from_millis(20);
+
+/// Returns whether the kernel reports the completions of one call in reverse, as Linux 6.0 to 6.4
+/// do. What came last is then first in a pass, and waits in a flood are longer.
+pub(crate) fn kernel_reverses() -> bool {
+    kernel_version() < KernelVersion { major: 6, minor: 5 }
+}
 
 pub(crate) struct Bench {
     pub(crate) sockets: Sockets<u64>,

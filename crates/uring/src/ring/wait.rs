@@ -50,8 +50,9 @@ impl Ring {
                 let within = limit.map_or(within, |limit| within.min(limit));
                 match here {
                     // The kernel counts microseconds, and takes none of them for no minimal wait at
-                    // all.
-                    0 if within.as_micros() == 0 => {
+                    // all. For one completion there is nothing to wait for besides it, and kernels
+                    // without a minimal wait refuse the call.
+                    0 if want == 1 || within.as_micros() == 0 => {
                         Sleep { want: 1, within: Duration::ZERO, limit }
                     }
                     0 => Sleep { want, within, limit },

@@ -42,6 +42,9 @@ impl DirectBuffer for Buffer {}
 /// let mut buffer = engine.buffer(8192)?;
 /// buffer.fill(7);
 /// assert_eq!(buffer.len(), 8192);
+/// // Smaller operations can use it as well.
+/// buffer.set_len(4096);
+/// assert_eq!((buffer.len(), buffer.capacity()), (4096, 8192));
 /// # Ok(())
 /// # }
 /// ```
@@ -50,6 +53,24 @@ pub struct Buffer(Option<Piece>);
 impl Buffer {
     pub(crate) fn new(piece: Piece) -> Self {
         Self(Some(piece))
+    }
+
+    /// Returns the largest length that [`Buffer::set_len`] accepts: whole pages.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.0.as_ref().map_or(0, Piece::capacity)
+    }
+
+    /// Sets the length, which is that of the next operation. Bytes that this adds have unspecified
+    /// content.
+    ///
+    /// # Panics
+    /// If `bytes` is more than [`Buffer::capacity`].
+    pub fn set_len(&mut self, bytes: usize) {
+        match &mut self.0 {
+            Some(piece) => piece.set_length(bytes),
+            None => assert_eq!(bytes, 0, "an empty buffer has no bytes"),
+        }
     }
 }
 

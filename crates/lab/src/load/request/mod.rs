@@ -27,15 +27,16 @@ use std::time::Duration;
 use forebay_block::limits::TAGS;
 use forebay_block::{Device, Knobs, Queue};
 
-use super::{CellError, data};
+use super::{CellError, data, ring};
 use crate::cell::CellResult;
+use crate::job::YesNo;
 use crate::request::{DATA_FILE, Operation, RequestSpec, Submitter};
 use crate::scratch::Stop;
 use crate::through::{self, Poll, RequestCell};
 use calls::Calls;
 use device::Opened;
 use drive::{Drive, Outcome, Spans};
-use uring::{Completions, Kernel};
+use uring::Kernel;
 use way::{Echo, Queued, Way};
 
 /// Most bios in flight: a multiple of one queue's tags.
@@ -86,15 +87,15 @@ pub fn run(cell: &RequestCell) -> Result<CellResult, CellError> {
             measured(&one, Calls::open(&one, &path)?, notes)
         }
         through::Way::Uring => {
-            let completions = match (cell.poll, uring::device_polls(cell.place())) {
-                (Poll::Never, _) => Completions::Interrupt,
-                (Poll::WhereItCan, Ok(())) => Completions::Polled,
+            let polled = match (cell.poll, ring::device_polls(cell.place())) {
+                (Poll::Never, _) => YesNo::No,
+                (Poll::WhereItCan, Ok(())) => YesNo::Yes,
                 (Poll::WhereItCan, Err(why)) => {
                     notes.push(format!("not polled: {why}"));
-                    Completions::Interrupt
+                    YesNo::No
                 }
             };
-            measured(spec, Kernel::open(spec, &path, completions)?, notes)
+            measured(spec, Kernel::open(spec, &path, polled)?, notes)
         }
         through::Way::Queue => unreachable!("it went another way"),
     }

@@ -7,40 +7,20 @@
 //! Short, interrupted and would-block transfers go out again for the rest.
 
 use std::fs::File;
-use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::Duration;
 
 use forebay_block::{Bio, Counters, Ended, Errno, Wait};
-use io_uring::{IoUring, opcode, squeue, types};
+use io_uring::{opcode, squeue, types};
 
 use super::open_direct;
 use super::way::Way;
+use crate::job::YesNo;
 use crate::load::CellError;
 use crate::load::lane::Buffers;
 use crate::load::ring::{self, RingMemory};
-use crate::manifest::mount;
 use crate::request::{Operation, RequestSpec, Switch};
-
-/// Whether completions are polled for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Completions {
-    Interrupt,
-    Polled,
-}
-
-/// Whether the device that a place is or lies on has queues for polling; why not.
-pub(super) fn device_polls(place: &Path) -> Result<(), String> {
-    let queue =
-        mount::queue_directory_of(place).ok_or("the file is on no block device of its own")?;
-    let path = queue.join("io_poll");
-    match std::fs::read_to_string(&path) {
-        Ok(text) if text.trim() == "1" => Ok(()),
-        Ok(_) => Err(format!("{} says 0", path.display())),
-        Err(error) => Err(format!("{}: {error}", path.display())),
-    }
-}
 
 /// A bio on its way, and how much of it is done.
 struct Slot {
@@ -63,15 +43,11 @@ impl<'a> Kernel<'a> {
     pub(super) fn open(
         spec: &'a RequestSpec,
         path: &Path,
-        completions: Completions,
+        polled: YesNo,
     ) -> Result<Self, CellError> {
         let file = open_direct(spec, path)?;
         let depth = spec.depth as usize;
-        let ring = match completions {
-            Completions::Polled => polled(spec.depth),
-            Completions::Interrupt => ring::set_up(spec.depth),
-        };
-        let ring = ring.map_err(|error| {
+        let ring = ring::set_up(spec.depth, polled).map_err(|error| {
             CellError::unavailable(format!("io_uring is missing or forbidden here: {error}"))
         })?;
         let buffers = Buffers::new(depth, spec.block_bytes as usize);
@@ -80,19 +56,8 @@ impl<'a> Kernel<'a> {
             registered.map_err(|error| CellError::system("could not register the file", &error))?;
         }
         if spec.fixed_buffers == Switch::On {
-            let vector = |slot| libc::iovec {
-                iov_base: buffers.address(slot).cast(),
-                iov_len: spec.block_bytes as usize,
-            };
-            let vectors: Vec<_> = (0..depth).map(vector).collect();
-            // SAFETY: the memory outlives the ring: `RingMemory` frees it after that, or neither.
-            let registered = unsafe { ring.submitter().register_buffers(&vectors) };
-            registered.map_err(|error| {
-                let remedy = "raise the limit of locked memory: ulimit -l";
-                CellError::unavailable(format!(
-                    "buffers could not be registered: {error} ({remedy})"
-                ))
-            })?;
+            // SAFETY: `RingMemory` frees the buffers after the ring, or neither.
+            unsafe { ring::register(&ring, &buffers, spec.block_bytes as usize) }?;
         }
         Ok(Self {
             spec,
@@ -206,9 +171,4 @@ impl Way for Kernel<'_> {
     fn counters(&self) -> Counters {
         self.counters
     }
-}
-
-/// A ring that polls for completions.
-fn polled(depth: u32) -> io::Result<IoUring> {
-    IoUring::builder().setup_iopoll().setup_single_issuer().build(depth.next_power_of_two())
 }

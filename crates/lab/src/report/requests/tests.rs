@@ -110,7 +110,7 @@ fn text(asked: &Asked<'_>, made: &[Made<'_>]) -> String {
     text
 }
 
-const HEADING: &str = "ext4 on /dev/nvme0n1, Linux 6.18, 8 cores
+const HEADING: &str = "ext4 on /dev/nvme0n1 with large folios, Linux 6.18, 8 cores
 Why?
 What was asked                                       5 rounds, seed 7f3a
 ";

@@ -163,7 +163,7 @@ fn the_whole_summary() {
     let text = of(&document(5));
     let expected = "\
 Random 4 KiB writes, 12 new files, 180 MiB, until synced        5 rounds, 17 s
-ext4 on /dev/vda, Linux 6.18, 2 cores, io_uring
+ext4 on /dev/vda with large folios, Linux 6.18, 2 cores, io_uring
 
                         speed  vs best bounded      memory   small sync beside
   kernel page cache 1008 MB/s  2.3x (2.2-2.3)      187 MiB    79 ms  unbounded

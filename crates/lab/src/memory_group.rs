@@ -1,0 +1,134 @@
+//! A control group that limits the memory of this process, its page cache included: version 1 or 2
+//! of the memory controller, as root.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Memory besides data: the process itself, and the kernel's own objects.
+const BESIDES_BYTES: u64 = 8 << 20;
+
+/// This process is a member until this is dropped. If it is killed, an empty group is left.
+#[derive(Debug)]
+pub(crate) struct MemoryGroup {
+    before: PathBuf,
+    own: PathBuf,
+}
+
+/// A version of the memory controller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Version {
+    One,
+    Two,
+}
+
+impl MemoryGroup {
+    /// Makes a group with a limit of `bytes` for data, and moves this process there. Its present
+    /// memory stays where it is counted.
+    pub(crate) fn join(bytes: u64) -> Result<Self, String> {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        let (version, before) = present(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"))
+            .ok_or("no control groups of the memory controller are mounted")?;
+        let (above, limit) = match version {
+            Version::One => (before.as_path(), "memory.limit_in_bytes"),
+            // A group with processes has no groups below it, so the new one goes beside it.
+            Version::Two => (beside(&before), "memory.max"),
+        };
+        if version == Version::Two {
+            let control = above.join("cgroup.subtree_control");
+            fs::write(&control, "+memory").map_err(|error| {
+                format!("cannot limit memory by control group: {}: {error}", control.display())
+            })?;
+        }
+        let own = above.join(format!("forebay-{}", std::process::id()));
+        fs::create_dir(&own)
+            .map_err(|error| format!("cannot make the control group {}: {error}", own.display()))?;
+        let group = Self { before, own };
+        fs::write(group.own.join(limit), (bytes + BESIDES_BYTES).to_string())
+            .and_then(|()| {
+                fs::write(group.own.join("cgroup.procs"), std::process::id().to_string())
+            })
+            .map_err(|error| format!("control group {}: {error}", group.own.display()))?;
+        Ok(group)
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        // Processes that this one has started are members too.
+        let members = fs::read_to_string(self.own.join("cgroup.procs")).unwrap_or_default();
+        for member in members.lines() {
+            let _ = fs::write(self.before.join("cgroup.procs"), member);
+        }
+        let _ = fs::remove_dir(&self.own);
+    }
+}
+
+/// The group above this one, or this one if it is the root of its hierarchy.
+fn beside(group: &Path) -> &Path {
+    group.parent().filter(|above| above.join("cgroup.procs").exists()).unwrap_or(group)
+}
+
+/// The group of this process in the hierarchy that has the memory controller, from the text of
+/// `/proc/self/mountinfo` and `/proc/self/cgroup`.
+fn present(mounts: &str, groups: &str) -> Option<(Version, PathBuf)> {
+    let has_memory = |controllers: &str| controllers.split(',').any(|one| one == "memory");
+    let group = |is_it: &dyn Fn(&str) -> bool| {
+        groups.lines().find_map(|line| {
+            let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+            is_it(controllers).then_some(path)
+        })
+    };
+    let (version, kind, group) = match group(&has_memory) {
+        Some(group) => (Version::One, "cgroup", group),
+        None => (Version::Two, "cgroup2", group(&str::is_empty)?),
+    };
+    mounts.lines().find_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let mut of_type = after.split(' ');
+        let is_it = of_type.next() == Some(kind)
+            && (version == Version::Two || of_type.nth(1).is_some_and(has_memory));
+        let (root, mount_point) = before.split(' ').nth(3).zip(before.split(' ').nth(4))?;
+        let below = Path::new(group).strip_prefix(root).ok()?;
+        is_it.then(|| (version, Path::new(mount_point).join(below)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "30 25 0:27 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\
+        31 30 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n\
+        32 30 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+        33 30 0:30 /a /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory\n";
+
+    #[test]
+    fn the_group_of_a_process_is_found_below_its_mount() {
+        let groups = "4:memory:/a/b\n2:cpu:/\n0::/\n";
+        let one = (Version::One, "/sys/fs/cgroup/memory/b".into());
+        assert_eq!(present(MOUNTS, groups), Some(one));
+        let two = (Version::Two, "/sys/fs/cgroup/unified/c".into());
+        assert_eq!(present(MOUNTS, "2:cpu:/\n0::/c\n"), Some(two));
+        assert_eq!(present("31 30 0:28 / /c rw - cgroup2 cgroup2 rw\n", groups), None);
+    }
+
+    #[test]
+    fn a_limit_holds_or_the_reason_is_returned() {
+        // Another thread of this process is moved too, so the limit is far above all of them.
+        match MemoryGroup::join(8 << 30) {
+            Ok(group) => {
+                let own = group.own.clone();
+                let limit = fs::read_to_string(own.join("memory.limit_in_bytes"))
+                    .or_else(|_| fs::read_to_string(own.join("memory.max")))
+                    .unwrap();
+                assert_eq!(limit.trim(), ((8_u64 << 30) + BESIDES_BYTES).to_string());
+                let members = fs::read_to_string(own.join("cgroup.procs")).unwrap();
+                let process = std::process::id().to_string();
+                assert!(members.lines().any(|member| member == process), "{members}");
+                drop(group);
+                assert!(!own.exists());
+            }
+            Err(reason) => assert!(reason.contains("control group"), "{reason}"),
+        }
+    }
+}

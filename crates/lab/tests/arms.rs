@@ -256,7 +256,7 @@ fn a_probe_is_answered_and_kept_apart() {
 fn a_refusal_is_typed_and_a_bad_directory_is_named() {
     let directory = directory();
     let mut workload = Workload::random_writes_into_new_files(1, MIB, 4096);
-    workload.jobs[0].caching = Caching::Direct;
+    workload.jobs[0].polled = YesNo::Yes;
     let refused = run_cell(&spec(Arm::Forebay, workload.clone(), directory.path())).unwrap_err();
     assert!(matches!(refused, CellError::ArmRefused { arm: Arm::Forebay, .. }), "{refused}");
     let missing = directory.path().join("missing");

@@ -9,7 +9,7 @@ use forebay_lab::cell::{Cell, CellSpec, SyncProbe, Verify};
 use forebay_lab::child::{
     PROGRAM_VARIABLE, Watch, cell_main, is_cell, run_cell_watched, run_watched_in_child_of,
 };
-use forebay_lab::job::{Caching, Workload};
+use forebay_lab::job::{Workload, YesNo};
 use forebay_lab::load::{CellError, CellReport};
 use forebay_lab::request::{Operation, Pattern, RequestDevice, RequestSpec, Submitter, Switch};
 use forebay_lab::through::{Poll, RequestCell, Way};
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     assert_eq!(std::env::var_os(PROGRAM_VARIABLE), None);
     a_result_comes_back(&spec);
     a_death_is_told(&spec);
-    spec.workload.jobs[0].caching = Caching::Direct;
+    spec.workload.jobs[0].polled = YesNo::Yes;
     a_refusal_stays_typed(&spec);
     requests_run_in_a_child_too(directory.path());
     println!("child: 4 passed");

@@ -40,7 +40,8 @@ pub(crate) fn broken(page: &Page<'_>, tree: &Tree, facts: &Facts) -> Vec<String>
         }
         if text.starts_with("--") {
             let option = text.split([' ', '=', '[']).next().unwrap_or(text);
-            if !facts.has_option(None, option) && !OTHERS.contains(&option) {
+            let is_known = facts.has_option(None, option) || is_of_a_tool(tree, option);
+            if !is_known && !OTHERS.contains(&option) {
                 add(span.line, format!("no option {option}"));
             }
         }
@@ -218,6 +219,13 @@ fn knobs<'a>(page: &Page<'a>) -> Vec<(usize, &'a str)> {
         );
     }
     found
+}
+
+/// Whether a script of the directory `tools` has a case for an option.
+fn is_of_a_tool(tree: &Tree, option: &str) -> bool {
+    let cases =
+        |text: &str| text.lines().any(|line| line.trim().starts_with(&format!("{option})")));
+    tree.all().any(|(path, text)| path.starts_with("tools/") && cases(text))
 }
 
 fn broken_command(text: &str, tree: &Tree, facts: &Facts) -> Option<String> {

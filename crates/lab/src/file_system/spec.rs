@@ -28,7 +28,7 @@ pub struct Spec {
     /// Allocation groups of XFS; as mkfs chooses if none.
     pub groups: Option<u32>,
     pub inodes: Inodes,
-    /// What ext4 writes to its journal.
+    /// Content of the journal of ext4.
     pub journal: Journal,
     pub state: State,
     pub per: Per,
@@ -63,7 +63,7 @@ pub enum Inodes {
     Low,
 }
 
-/// What ext4 writes to its journal.
+/// Content of the journal of ext4.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Journal {
     /// Metadata, as it comes.

@@ -335,8 +335,7 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
     "verify_state_save" | "verify_state_load" | "experimental_verify" | "verify_write_sequence" =>
         WithoutEffect(VERIFYING);
     "verify_only" => Unsupported("only what this run wrote can be verified");
-    "buffer_pattern" => WithoutEffect(DATA);
-    "zero_buffers" | "refill_buffers" | "scramble_buffers" => WithoutEffect(DATA);
+    "buffer_pattern" | "zero_buffers" | "refill_buffers" | "scramble_buffers" => WithoutEffect(DATA);
     "buffer_compress_percentage" | "buffer_compress_chunk" => WithoutEffect(DATA);
     "dedupe_percentage" | "dedupe_mode" | "dedupe_working_set_percentage" | "dedupe_global" => WithoutEffect(DATA);
     "trim_percentage" | "trim_verify_zero" | "trim_backlog" | "trim_backlog_batch" => Unsupported(TRIM);
@@ -346,17 +345,15 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
         | "merge_blktrace_iters" => Unsupported(REPLAY);
     "write_iolog" => WithoutEffect(LOGS);
     "zonemode" | "zonesize" | "zonerange" | "zoneskip" | "zonecapacity" | "read_beyond_wp" | "max_open_zones"
-        | "job_max_open_zones" | "ignore_zone_limits" | "zone_reset_threshold" | "zone_reset_frequency" =>
-        Unsupported(ZONES);
+        | "job_max_open_zones" | "ignore_zone_limits" | "zone_reset_threshold"
+        | "zone_reset_frequency" => Unsupported(ZONES);
 
     // Where it runs.
     "cpus_allowed" => Honoured(set!(|draft, value| draft.job.cpus = value.numbers()?));
     "cpumask" => WithoutEffect("give the processors with cpus_allowed=");
     "cpus_allowed_policy" => WithoutEffect("all jobs of a section share its processors");
-    "numa_cpu_nodes" | "numa_mem_policy" => WithoutEffect(SCHEDULING);
-    "nice" | "prio" | "prioclass" => WithoutEffect(SCHEDULING);
-    "uid" | "gid" => WithoutEffect(SCHEDULING);
-    "cgroup" | "cgroup_weight" | "cgroup_nodelete" => WithoutEffect(SCHEDULING);
+    "numa_cpu_nodes" | "numa_mem_policy" | "nice" | "prio" | "prioclass" | "uid" | "gid" | "cgroup"
+        | "cgroup_weight" | "cgroup_nodelete" => WithoutEffect(SCHEDULING);
     "ioscheduler" => WithoutEffect("the device keeps its scheduler");
     "thread" => WithoutEffect("a job is always a thread");
     "exec_prerun" | "exec_postrun" => WithoutEffect("no commands are run; run them around this program");

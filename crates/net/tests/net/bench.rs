@@ -18,7 +18,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) const A_LITTLE: Duration = Duration::from_millis(20);
 
 /// Returns whether the kernel reports the completions of one call in reverse, as Linux 6.0 to 6.4
-/// do. What came last is then first in a pass, and waits in a flood are longer.
+/// do. The last is then first in a pass, and waits in a flood are longer.
 pub(crate) fn kernel_reverses() -> bool {
     kernel_version() < KernelVersion { major: 6, minor: 5 }
 }

@@ -79,23 +79,20 @@ impl Backend {
     }
 
     fn requests(&self) -> &Requests {
-        match self {
-            Backend::Ring(requests) | Backend::Threads(requests) => requests,
-        }
+        let (Backend::Ring(requests) | Backend::Threads(requests)) = self;
+        requests
     }
 
     fn requests_mut(&mut self) -> &mut Requests {
-        match self {
-            Backend::Ring(requests) | Backend::Threads(requests) => requests,
-        }
+        let (Backend::Ring(requests) | Backend::Threads(requests)) = self;
+        requests
     }
 
     fn port(&self) -> u64 {
         self.requests().port
     }
 
-    /// Makes the backend hold one end of a pipe until its last request has ended. Returns whether
-    /// that is possible.
+    /// Makes the backend hold one end of a pipe until its last request has ended, if it can.
     pub fn set_alive(&mut self, alive: &Alive) -> bool {
         let Ok(alive) = alive.as_fd().try_clone_to_owned() else { return false };
         machine::with(|machine| machine.set_alive(self.port(), alive)).is_ok()

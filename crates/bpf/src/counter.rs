@@ -67,7 +67,7 @@ pub enum Counter {
     SoftInterrupts,
     /// As `LastInterrupt`, for software interrupts of the block layer.
     LastSoftInterrupt,
-    /// Waits for the lock of the first allocation group, and of each [`GROUPS`]th behind it. The
+    /// Waits for the lock of the first allocation group, and of each 16th behind it. The
     /// counters of the other groups follow.
     GroupWaits,
 }

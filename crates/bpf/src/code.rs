@@ -180,6 +180,10 @@ impl Code {
         self.jump_if(0x1d, one, other, 0, to);
     }
 
+    pub(crate) fn jump_unless_same(&mut self, one: Register, other: Register, to: Label) {
+        self.jump_if(0x5d, one, other, 0, to);
+    }
+
     /// Unsigned comparison.
     pub(crate) fn jump_if_less(&mut self, one: Register, other: Register, to: Label) {
         self.jump_if(0xad, one, other, 0, to);

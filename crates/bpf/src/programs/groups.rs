@@ -31,10 +31,7 @@ impl Writer<'_> {
         code.load(buffer, Width::Eight, context, 0);
         let free = self.btf.member("xfs_buf", "b_sema")? + self.btf.member("semaphore", "count")?;
         code.load(count, Width::Four, buffer, free);
-        let is_taken = code.label();
-        code.jump_if_equal(count, 0, is_taken);
-        code.jump(END);
-        code.place(is_taken);
+        code.jump_if_other(count, 0, END);
         code.load(group, Width::Eight, buffer, self.btf.member("xfs_buf", "b_pag")?);
         code.jump_if_equal(group, 0, END);
         let number = match self.btf.member("xfs_perag", "pag_agno") {
@@ -59,10 +56,7 @@ impl Writer<'_> {
         code.jump_if_other(RESULT, 0, END);
         code.load_from_stack(to, Width::Eight, NAME);
         code.set_wide(bytes, u64::from_ne_bytes(HEADER));
-        let is_header = code.label();
-        code.jump_if_same(to, bytes, is_header);
-        code.jump(END);
-        code.place(is_header);
+        code.jump_unless_same(to, bytes, END);
         self.find_counters(&mut code);
         code.and_number(group, GROUPS as i32 - 1);
         count_at(&mut code, Counter::GroupWaits, group);

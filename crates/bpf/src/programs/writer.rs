@@ -89,11 +89,8 @@ impl Writer<'_> {
     /// Ends the program if the number is not that of the file system.
     pub(super) fn only_on_file_system(self, code: &mut Code, number: Register) {
         let wanted = ARGUMENTS[1];
-        let here = code.label();
         code.set_wide(wanted, u64::from(self.means.file_system.number()));
-        code.jump_if_same(number, wanted, here);
-        code.jump(END);
-        code.place(here);
+        code.jump_unless_same(number, wanted, END);
     }
 
     /// Ends the program if another process runs. Its number is the one in the namespace of this
@@ -111,10 +108,7 @@ impl Writer<'_> {
         code.jump_if_other(RESULT, 0, END);
         code.load_from_stack(device, Width::Four, TASK - 4);
         code.set_wide(number, u64::from(self.means.process));
-        let ours = code.label();
-        code.jump_if_same(device, number, ours);
-        code.jump(END);
-        code.place(ours);
+        code.jump_unless_same(device, number, END);
     }
 
     pub(super) fn find_counters(self, code: &mut Code) {

@@ -1,5 +1,5 @@
-//! A socket in the file system, by which programs of this machine talk to this one: permissions and
-//! waiting.
+//! A socket in the file system, through which programs of this machine talk to this one:
+//! permissions and waiting.
 //!
 //! It is made with mode 0600 before it can be seen, and the kernel identifies a client ([`Peer`]).
 //! A name in use stays with its owner: a path that is no socket, that belongs to another user, or

@@ -32,7 +32,7 @@ pub const FIO_ARMS: [&str; 4] = ["lab", "fio", "lab-again", "fio-again"];
 
 const METRICS: [&str; 3] = ["iops", "latency_p50_us", "latency_p99_us"];
 
-/// Share by which figures may differ and still agree.
+/// Figures agree if they differ by at most this share.
 const AGREE_WITHIN: f64 = 0.05;
 
 /// Whether both say the same.

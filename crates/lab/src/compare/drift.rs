@@ -8,7 +8,7 @@ use crate::statistics::median;
 
 use super::Measured;
 
-/// Rounds that a trend needs: five in order come by chance 1 time in 60.
+/// Rounds that a trend needs: by chance, five are in order 1 time in 60.
 const ROUNDS_FOR_A_TREND: usize = 5;
 
 /// A trend is reported if its chance is at most this.

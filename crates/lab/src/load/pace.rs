@@ -8,7 +8,7 @@
 //! beside the latencies. Operations still in it at the end are not started and count as having
 //! waited until then.
 //!
-//! Thinking is part of a closed loop: a pause after some operations, in which nobody waits.
+//! Thinking is part of a closed loop: a pause after some operations, while nobody waits.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! The time of a thread as the kernel accounts it, read by any other thread of the process.
 //!
-//! Time in which a thread could have run but another had the processor is neither work nor idle:
-//! `schedstat` gives it, and without `schedstat` it counts as idle.
+//! While a thread is ready but another has the processor, it neither works nor is idle: `schedstat`
+//! gives that time, and without `schedstat` it counts as idle.
 
 use std::io;
 use std::time::Duration;

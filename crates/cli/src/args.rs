@@ -6,6 +6,7 @@
 //! only.
 
 mod help;
+mod mount;
 mod parse;
 mod values;
 
@@ -19,6 +20,8 @@ use help::{
     COMPARE_IN_FULL, COMPLETIONS_IN_FULL, DOCTOR_IN_FULL, MORE, NETBENCH_IN_FULL, RECOVER_IN_FULL,
     REPORT_IN_FULL, TOP_IN_FULL, ctl_in_full, run_in_full,
 };
+use mount::{MOUNT_IN_FULL, UNMOUNT_IN_FULL};
+pub(crate) use mount::{MountArgs, UnmountArgs};
 pub(crate) use parse::{Parsed, command, parse};
 use values::{bytes, count, percent, rounds, seconds, share};
 
@@ -56,6 +59,12 @@ pub(crate) enum Verb {
     /// Run a fio job file through Forebay or the kernel
     #[command(after_long_help = run_in_full())]
     Run(RunArgs),
+    /// Use a directory through Forebay, for programs that cannot be changed
+    #[command(after_long_help = MOUNT_IN_FULL)]
+    Mount(MountArgs),
+    /// End a mount, with everything written
+    #[command(after_long_help = UNMOUNT_IN_FULL)]
+    Unmount(UnmountArgs),
     /// Read and set the knobs of a running engine, and read its counters
     #[command(after_long_help = ctl_in_full())]
     Ctl(CtlArgs),

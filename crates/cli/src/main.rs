@@ -14,6 +14,7 @@ mod failure;
 mod generated;
 mod kept;
 mod meaning;
+mod mount;
 mod netbench;
 mod output;
 mod outputs;
@@ -55,6 +56,8 @@ fn perform(command: Command) -> Result<ExitCode, Failure> {
         Command::Simulate(request) => simulate::simulate(&request),
         Command::Netbench(bench) => netbench::netbench(&bench),
         Command::Recover { image, run } => recover::recover(&image, run),
+        Command::Mount(request) => mount::mount(&request),
+        Command::Unmount(mount_point) => mount::unmount(&mount_point),
         Command::Keeper { channel } => std::process::exit(forebay::keeper::run(channel)),
         Command::Show(text) => output::print(&text),
     };

@@ -25,16 +25,18 @@ use forebay_lab::run::{Engine, RunOptions};
 use forebay_lab::suite::own::{self, Choice, OwnArm};
 use forebay_lab::suite::{self, BARE, Form, SHIPPED, Suite, SuiteError, job_file};
 use forebay_lab::target::Target;
+use forebay_mount::{Data, Options};
 use forebay_net::Address;
 
 pub(crate) use repeat::{Repeated, check_size};
 
 use crate::args::{
-    self, Ask, CompareArgs, CtlArgs, DoctorArgs, KeeperArgs, NetbenchArgs, Parsed, RecoverArgs,
-    RunArgs, SimulateArgs, Verb, WalkArgs, Way,
+    self, Ask, CompareArgs, CtlArgs, DoctorArgs, KeeperArgs, MountArgs, NetbenchArgs, Parsed,
+    RecoverArgs, RunArgs, SimulateArgs, UnmountArgs, Verb, WalkArgs, Way,
 };
 use crate::doctor;
 use crate::failure::Failure;
+use crate::mount;
 use crate::output::Beside;
 use crate::outputs::{self, Outputs};
 use crate::report::{self, ReportRequest};
@@ -74,6 +76,10 @@ pub(crate) enum Command {
     Netbench(Netbench),
     /// Write what a keeper saved.
     Recover { image: PathBuf, run: Run },
+    /// Mount a directory.
+    Mount(mount::Request),
+    /// End a mount.
+    Unmount(PathBuf),
     /// Print a completion script.
     Completions(clap_complete::Shell),
     /// Write the manual pages to a directory.
@@ -196,6 +202,8 @@ pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
                 Ok(Command::Walk { way, directory })
             }
             Verb::Simulate(typed) => simulation(&typed).map(Command::Simulate),
+            Verb::Mount(typed) => mount(typed).map(Command::Mount),
+            Verb::Unmount(UnmountArgs { mount_point }) => Ok(Command::Unmount(mount_point)),
             Verb::Recover(RecoverArgs { image, dry_run }) => {
                 Ok(Command::Recover { image, run: if dry_run { Run::Dry } else { Run::Real } })
             }
@@ -318,6 +326,21 @@ fn check(typed: CompareArgs, against: Against) -> Result<Command, Failure> {
         json: typed.json.map(json).transpose()?,
         format: if typed.markdown { Format::Markdown } else { Format::Text },
     }))
+}
+
+fn mount(typed: MountArgs) -> Result<mount::Request, Failure> {
+    let data = if typed.plain {
+        Data::Plain
+    } else {
+        Data::Engine {
+            settings: settings(&typed.settings)?,
+            survives: !typed.no_survive,
+            control: typed.control,
+        }
+    };
+    let MountArgs { source, mount_point, allow_other, .. } = typed;
+    let options = Options { source, mount_point, data, allow_other };
+    Ok(mount::Request { options, background: typed.background, log: typed.log })
 }
 
 fn run(typed: RunArgs) -> Result<RunRequest, Failure> {

@@ -1,0 +1,71 @@
+//! The command lines of `forebay mount` and `forebay unmount`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// `forebay mount`.
+#[derive(Args, Debug)]
+pub(crate) struct MountArgs {
+    /// Directory whose files are used
+    #[arg(value_name = "SOURCE")]
+    pub(crate) source: PathBuf,
+    /// Empty directory where they appear
+    #[arg(value_name = "MOUNTPOINT")]
+    pub(crate) mount_point: PathBuf,
+    /// Return once it is mounted, and go on in the background
+    #[arg(long)]
+    pub(crate) background: bool,
+    /// Append messages of the background to FILE [default: mount.log in a directory of this user]
+    #[arg(long, value_name = "FILE", requires = "background")]
+    pub(crate) log: Option<PathBuf>,
+    /// Run without a keeper: kill -9 of this process loses written data
+    #[arg(long)]
+    pub(crate) no_survive: bool,
+    /// Let other users in, with the permissions of the files [default: as root]
+    #[arg(long)]
+    pub(crate) allow_other: bool,
+    /// Set a knob of Forebay (repeatable; see `forebay run --help`)
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) settings: Vec<String>,
+    /// Serve a control socket at SOCKET for `forebay ctl`
+    #[arg(long, value_name = "SOCKET")]
+    pub(crate) control: Option<PathBuf>,
+    /// Read and write by plain system calls, to compare with
+    #[arg(long, conflicts_with_all = ["settings", "control", "no_survive"])]
+    pub(crate) plain: bool,
+}
+
+/// `forebay unmount`.
+#[derive(Args, Debug)]
+pub(crate) struct UnmountArgs {
+    /// Directory where a source is mounted
+    #[arg(value_name = "MOUNTPOINT")]
+    pub(crate) mount_point: PathBuf,
+}
+
+/// Ends the help of `mount`.
+pub(super) const MOUNT_IN_FULL: &str = "\
+File data goes through Forebay in a fixed amount of memory; names, attributes and
+directories are those of SOURCE. Its files stay ordinary files.
+
+  - fsync makes a file durable, as on SOURCE. sync and syncfs do not reach a file
+    system of a process: use fsync, or end the mount.
+  - Changes of SOURCE by other programs are seen within a second.
+  - A keeper finishes the writing if this process is killed. Mount again to go on.
+
+Examples:
+  forebay mount /srv/data /mnt/data --background
+  forebay mount /srv/data /mnt/data --set cache_bytes=256m
+  forebay unmount /mnt/data
+
+Exit codes: 0 unmounted with everything written, or in the background, 1 failure,
+2 invalid arguments or not possible here.";
+
+/// Ends the help of `unmount`.
+pub(super) const UNMOUNT_IN_FULL: &str = "\
+Makes everything durable that was written, unmounts, and waits for the end of the
+process that serves the mount.
+
+Exit codes: 0 success, 1 failure: not all could be written, 2 not a mount of
+forebay, or in use.";

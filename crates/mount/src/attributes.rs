@@ -1,0 +1,224 @@
+//! Attributes: of the source, with what it does not show yet, and changes of them.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{FileAttr, INodeNo, TimeOrNow};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
+};
+
+use crate::data::Access;
+use crate::filesystem::Mount;
+use crate::node::Node;
+use crate::open_file::OpenFile;
+use crate::settle;
+
+/// Bytes of a block of `st_blocks`.
+const BLOCK: u64 = 512;
+
+/// Attributes that a request sets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wanted {
+    pub(crate) mode: Option<u32>,
+    pub(crate) user: Option<u32>,
+    pub(crate) group: Option<u32>,
+    pub(crate) size: Option<u64>,
+    pub(crate) accessed: Option<TimeOrNow>,
+    pub(crate) modified: Option<TimeOrNow>,
+}
+
+/// The attributes of a node as its file system call would find them on a plain file system.
+pub(crate) fn of(node: &Node) -> io::Result<FileAttr> {
+    Ok(shown(node, &node.status()?))
+}
+
+/// The same, if the source was asked already.
+pub(crate) fn shown(node: &Node, status: &Stat) -> FileAttr {
+    let mut attributes = FileAttr {
+        ino: INodeNo(node.number),
+        size: status.st_size.cast_unsigned(),
+        blocks: status.st_blocks.cast_unsigned(),
+        atime: time(status.st_atime, status.st_atime_nsec),
+        mtime: time(status.st_mtime, status.st_mtime_nsec),
+        ctime: changed_at(status),
+        crtime: UNIX_EPOCH,
+        kind: kind(node.kind),
+        perm: (status.st_mode & 0o7777) as u16,
+        nlink: u32::try_from(status.st_nlink).unwrap_or(u32::MAX),
+        uid: status.st_uid,
+        gid: status.st_gid,
+        rdev: encoded(status.st_rdev),
+        blksize: u32::try_from(status.st_blksize).unwrap_or(4096),
+        flags: 0,
+    };
+    if !node.is_file() {
+        return attributes;
+    }
+    let state = node.state();
+    if let Some(size) = state.any().and_then(|file| file.data.size()) {
+        attributes.size = size;
+    }
+    if let Some(written) = state.written {
+        attributes.mtime = written;
+        attributes.ctime = attributes.ctime.max(written);
+        // As ext4 and XFS, which count blocks that are written but not allocated yet.
+        let whole = attributes.size.next_multiple_of(4096) / BLOCK;
+        let most = attributes.blocks.saturating_add(state.written_bytes.div_ceil(BLOCK));
+        attributes.blocks = attributes.blocks.max(whole.min(most));
+    } else if let Some((source, shown)) = state.shown
+        && source == attributes.ctime
+    {
+        attributes.ctime = shown;
+    }
+    attributes
+}
+
+pub(crate) fn kind(of: FileType) -> fuser::FileType {
+    match of {
+        FileType::Directory => fuser::FileType::Directory,
+        FileType::Symlink => fuser::FileType::Symlink,
+        FileType::Fifo => fuser::FileType::NamedPipe,
+        FileType::Socket => fuser::FileType::Socket,
+        FileType::CharacterDevice => fuser::FileType::CharDevice,
+        FileType::BlockDevice => fuser::FileType::BlockDevice,
+        _ => fuser::FileType::RegularFile,
+    }
+}
+
+/// A device number in the form of the protocol, which is that of `mknod(2)` in 32 bits.
+fn encoded(device: u64) -> u32 {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
+}
+
+/// The device number of a request.
+pub(crate) fn device(encoded: u32) -> u64 {
+    let (major, minor) = ((encoded & 0xfff00) >> 8, (encoded & 0xff) | ((encoded >> 12) & 0xfff00));
+    rustix::fs::makedev(major, minor)
+}
+
+#[allow(clippy::unnecessary_cast, reason = "the type differs between processors")]
+pub(crate) fn changed_at(status: &Stat) -> SystemTime {
+    time(status.st_ctime as i64, status.st_ctime_nsec as u64)
+}
+
+fn time(seconds: i64, nanoseconds: u64) -> SystemTime {
+    let part = Duration::from_nanos(nanoseconds);
+    match u64::try_from(seconds) {
+        Ok(seconds) => UNIX_EPOCH + Duration::from_secs(seconds) + part,
+        Err(_) => UNIX_EPOCH - Duration::from_secs(seconds.unsigned_abs()) + part,
+    }
+}
+
+/// A time for `utimensat(2)`; `None` leaves it.
+pub(crate) fn timespec(time: Option<SystemTime>) -> Timespec {
+    let Some(time) = time else { return Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT } };
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => {
+            Timespec { tv_sec: since.as_secs().cast_signed(), tv_nsec: since.subsec_nanos().into() }
+        }
+        Err(before) => {
+            let before = before.duration();
+            let (seconds, nanoseconds) = match before.subsec_nanos() {
+                0 => (before.as_secs(), 0),
+                part => (before.as_secs() + 1, 1_000_000_000 - part),
+            };
+            Timespec { tv_sec: -seconds.cast_signed(), tv_nsec: nanoseconds.into() }
+        }
+    }
+}
+
+fn wanted_time(time: Option<TimeOrNow>) -> Timespec {
+    match time {
+        Some(TimeOrNow::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        Some(TimeOrNow::SpecificTime(time)) => timespec(Some(time)),
+        None => timespec(None),
+    }
+}
+
+impl Mount {
+    /// Sets attributes of a node. `open` is the file of the request, if it has one. Blocks.
+    pub(crate) fn set_attributes(
+        &self,
+        node: &Arc<Node>,
+        open: Option<Arc<OpenFile>>,
+        wanted: &Wanted,
+    ) -> io::Result<FileAttr> {
+        if let Some(size) = wanted.size {
+            self.set_size(node, open, size)?;
+        }
+        if wanted.user.is_some() || wanted.group.is_some() {
+            let (user, group) = (wanted.user.map(Uid::from_raw), wanted.group.map(Gid::from_raw));
+            self.on_path(node, |path| {
+                rustix::fs::chownat(CWD, path, user, group, AtFlags::empty())
+            })?;
+        }
+        if let Some(mode) = wanted.mode {
+            let mode = Mode::from_raw_mode(mode & 0o7777);
+            self.on_path(node, |path| rustix::fs::chmodat(CWD, path, mode, AtFlags::empty()))?;
+        }
+        if wanted.accessed.is_some() || wanted.modified.is_some() {
+            // A later write-out would set the time of the last write again.
+            settle::settle(self, node);
+            let times = Timestamps {
+                last_access: wanted_time(wanted.accessed),
+                last_modification: wanted_time(wanted.modified),
+            };
+            self.on_path(node, |path| rustix::fs::utimensat(CWD, path, &times, AtFlags::empty()))?;
+        }
+        of(node)
+    }
+
+    /// Makes a system call that follows links on the path of a node.
+    fn on_path(
+        &self,
+        node: &Node,
+        call: impl FnOnce(&std::path::Path) -> rustix::io::Result<()>,
+    ) -> io::Result<()> {
+        Ok(call(&node.path())?)
+    }
+
+    fn set_size(&self, node: &Arc<Node>, open: Option<Arc<OpenFile>>, size: u64) -> io::Result<()> {
+        let writable = open
+            .filter(|file| file.access == Access::ReadWrite)
+            .or_else(|| node.state().writable().cloned());
+        let (file, is_own) = match writable {
+            Some(file) => (file, false),
+            None => (OpenFile::open(&self.way, node, Access::ReadWrite)?, true),
+        };
+        let done = file.data.set_size(size);
+        let mut state = node.state();
+        if done.is_ok() {
+            state.is_replaced |= size == 0;
+            state.note_write(0);
+        }
+        drop(state);
+        if is_own {
+            self.end_open(file);
+        }
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_and_after_1970_are_passed_on_to_the_nanosecond() {
+        for (seconds, nanoseconds) in [(0, 0), (1, 5), (-1, 0), (-1, 999_999_999), (-7, 1)] {
+            let there = timespec(Some(time(seconds, nanoseconds)));
+            assert_eq!((there.tv_sec, there.tv_nsec.cast_unsigned()), (seconds, nanoseconds));
+        }
+    }
+
+    #[test]
+    fn device_numbers_of_requests_are_those_of_the_source() {
+        for (major, minor) in [(1, 3), (8, 17), (259, 300), (4095, 0xf_ffff)] {
+            let number = rustix::fs::makedev(major, minor);
+            assert_eq!(device(encoded(number)), number, "{major}:{minor}");
+        }
+    }
+}

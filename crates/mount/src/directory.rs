@@ -1,0 +1,64 @@
+//! Open directories: their entries, and syncs of them.
+
+use std::ffi::OsStr;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::sync::{Mutex, PoisonError};
+
+use fuser::{INodeNo, ReplyDirectory};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, openat, statat};
+
+use crate::attributes::kind;
+use crate::data::Sync;
+use crate::limits::DIRECTORY_BYTES;
+use crate::node::Node;
+
+/// An open directory of the source.
+#[derive(Debug)]
+pub(crate) struct OpenDirectory {
+    /// Its position is set by each read.
+    descriptor: Mutex<OwnedFd>,
+}
+
+impl OpenDirectory {
+    pub(crate) fn open(node: &Node) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let descriptor = openat(node, c".", flags, Mode::empty())?;
+        Ok(Self { descriptor: Mutex::new(descriptor) })
+    }
+
+    /// Adds entries from a position on until the reply is full.
+    pub(crate) fn read(&self, position: u64, reply: &mut ReplyDirectory) -> io::Result<()> {
+        let descriptor = self.descriptor.lock().unwrap_or_else(PoisonError::into_inner);
+        rustix::fs::seek(&*descriptor, SeekFrom::Start(position))?;
+        let mut memory = [MaybeUninit::uninit(); DIRECTORY_BYTES];
+        let mut entries = RawDir::new(&*descriptor, &mut memory);
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            let kind = kind(match entry.file_type() {
+                FileType::Unknown => {
+                    let status = statat(&*descriptor, name, AtFlags::SYMLINK_NOFOLLOW);
+                    status.map_or(FileType::RegularFile, |status| {
+                        FileType::from_raw_mode(status.st_mode)
+                    })
+                }
+                known => known,
+            });
+            if reply.add(INodeNo(entry.ino()), entry.next_entry_cookie(), kind, name) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn sync(&self, what: Sync) -> io::Result<()> {
+        let descriptor = self.descriptor.lock().unwrap_or_else(PoisonError::into_inner);
+        match what {
+            Sync::Data => Ok(rustix::fs::fdatasync(&*descriptor)?),
+            Sync::All => Ok(rustix::fs::fsync(&*descriptor)?),
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! A pass-through file system over an ordinary directory, on FUSE.
+//!
+//! The data of files goes through one engine of Forebay. Names, attributes, links, extended
+//! attributes and directories go to the directory, the *source*. Its files stay ordinary files.
+//!
+//! A request of the kernel takes this way: `filesystem` decodes it; `names` changes directories,
+//! `attributes` answers and sets attributes, `content` reads and writes. Each file, directory or
+//! other object that the kernel knows is a `Node` in the table of `node`. Its open files and what
+//! the source does not show yet are in `open_file`. `settle` ends the use of files that nobody has
+//! open. `caller` takes the identity of the calling process. `serve` mounts and ends, and
+//! `control` is its connection with [`unmount`].
+#![deny(unsafe_code)]
+
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+compile_error!("forebay-mount needs Linux 5.15 or newer on a 64-bit processor");
+
+mod attributes;
+mod caller;
+mod content;
+mod control;
+mod data;
+mod directory;
+mod error;
+mod filesystem;
+mod limits;
+mod names;
+mod node;
+mod open_file;
+mod places;
+mod serve;
+mod settle;
+mod unmount;
+
+pub use error::Error;
+pub use places::runtime_directory;
+pub use serve::{Data, Mounted, Options, mount};
+pub use unmount::{Unmounted, unmount};

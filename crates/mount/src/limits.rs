@@ -1,0 +1,37 @@
+//! Limits of a mount.
+
+use std::time::Duration;
+
+/// Threads that serve requests of the kernel. Each can wait for the device.
+pub(crate) const THREADS: usize = 16;
+
+/// Bytes of the largest read or write of one request: what the kernel allows by default.
+pub(crate) const REQUEST_BYTES: u32 = 1 << 20;
+
+/// Time for which the kernel keeps names and attributes. Changes of the source by other programs
+/// are seen after it.
+pub(crate) const ATTRIBUTES_KEPT: Duration = Duration::from_secs(1);
+
+/// Time after the last close of a file until its data is written and its time set.
+pub(crate) const SETTLE_AFTER: Duration = Duration::from_secs(1);
+
+/// Time for which a file stays open in the engine, with its cached pages, after its last close.
+pub(crate) const KEEP_OPEN: Duration = Duration::from_secs(30);
+
+/// Files that stay open in the engine after their last close. Beyond it, the oldest is closed.
+pub(crate) const KEPT_FILES: usize = 2048;
+
+/// Bytes copied by one `copy_file_range` request.
+pub(crate) const COPY_BYTES: u64 = 16 << 20;
+
+/// Bytes of a directory that are read at once.
+pub(crate) const DIRECTORY_BYTES: usize = 32 << 10;
+
+/// Time in which the engine has to write everything out at the end.
+pub(crate) const SHUTDOWN: Duration = Duration::from_secs(600);
+
+/// Descriptors of a mount: one for each name that the kernel remembers.
+pub(crate) const DESCRIPTORS: u64 = 1 << 20;
+
+const _: () = assert!(REQUEST_BYTES >= 4096, "a request holds at least a page");
+const _: () = assert!(KEPT_FILES < DESCRIPTORS as usize / 2, "kept files leave descriptors free");

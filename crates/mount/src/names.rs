@@ -1,0 +1,140 @@
+//! Names: lookups, and changes of directories of the source.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use fuser::{FileAttr, RenameFlags, Request};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, statat};
+
+use crate::attributes;
+use crate::caller::as_caller;
+use crate::data::Access;
+use crate::filesystem::Mount;
+use crate::node::{Node, identity};
+use crate::open_file::OpenFile;
+use crate::settle;
+
+impl Mount {
+    /// Finds an object by its name in a directory, and counts the lookup.
+    pub(crate) fn look_up(&self, parent: &Node, name: &OsStr) -> io::Result<(Arc<Node>, FileAttr)> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let descriptor = openat(parent, name, flags, Mode::empty()).inspect_err(|error| {
+            if matches!(*error, rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) {
+                self.log("no descriptor is free; raise the limit of open files (ulimit -n)");
+            }
+        })?;
+        let status = rustix::fs::fstat(&descriptor)?;
+        let node = self.nodes.enter(descriptor, &status, 1);
+        let attributes = attributes::shown(&node, &status);
+        Ok((node, attributes))
+    }
+
+    /// Makes a directory, link or special file by `make`, and looks it up.
+    pub(crate) fn make(
+        &self,
+        request: &Request,
+        parent: &Node,
+        name: &OsStr,
+        umask: u32,
+        make: impl FnOnce() -> rustix::io::Result<()>,
+    ) -> io::Result<FileAttr> {
+        as_caller(request, umask, make)?;
+        Ok(self.look_up(parent, name)?.1)
+    }
+
+    /// Creates a file and opens it. Opens one that another program has created meanwhile.
+    pub(crate) fn create_file(
+        &self,
+        request: &Request,
+        parent: &Node,
+        name: &OsStr,
+        (mode, umask): (u32, u32),
+        flags: OFlags,
+    ) -> io::Result<(FileAttr, Arc<OpenFile>)> {
+        let how = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(mode & 0o7777);
+        let created = as_caller(request, umask, || openat(parent, name, how, mode));
+        let descriptor = match created {
+            Ok(descriptor) => descriptor,
+            Err(error)
+                if error.kind() == io::ErrorKind::AlreadyExists
+                    && !flags.contains(OFlags::EXCL) =>
+            {
+                let (node, _) = self.look_up(parent, name)?;
+                let opened = self.open_file(&node, flags);
+                let file = opened.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;
+                return Ok((attributes::shown(&node, &node.status()?), file));
+            }
+            Err(error) => return Err(error),
+        };
+        // By its descriptor, not by its name, which may be another file's by now.
+        let again = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&descriptor));
+        let path = openat(CWD, again, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let status = rustix::fs::fstat(&path)?;
+        let node = self.nodes.enter(path, &status, 1);
+        let taken = self.way.take(descriptor);
+        let data = taken.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;
+        let file = OpenFile::opened(&node, data, Access::ReadWrite);
+        Ok((attributes::shown(&node, &status), file))
+    }
+
+    /// The node of a regular file by its name, if the kernel knows it.
+    fn known_file(&self, parent: &Node, name: &OsStr) -> Option<Arc<Node>> {
+        let status = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let is_file = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
+        is_file.then(|| self.nodes.find(identity(&status))).flatten()
+    }
+
+    pub(crate) fn remove(&self, parent: &Node, name: &OsStr, flags: AtFlags) -> io::Result<()> {
+        let removed = match flags.contains(AtFlags::REMOVEDIR) {
+            true => None,
+            false => self.known_file(parent, name),
+        };
+        rustix::fs::unlinkat(parent, name, flags)?;
+        if let Some(node) = removed {
+            settle::drop_removed(self, &node);
+        }
+        Ok(())
+    }
+
+    /// Renames. A file that replaces another one is written out before: a crash later finds the
+    /// old content or the new one, as on a plain file system.
+    pub(crate) fn rename_to(
+        &self,
+        (parent, name): (&Node, &OsStr),
+        (new_parent, new_name): (&Node, &OsStr),
+        flags: RenameFlags,
+    ) -> io::Result<()> {
+        let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
+        let replaced = self.known_file(new_parent, new_name);
+        let exists =
+            replaced.is_some() || statat(new_parent, new_name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+        if exists
+            && let Some(node) = self.known_file(parent, name)
+            && node.state().written.is_some()
+        {
+            let file = node.state().any().cloned();
+            file.map_or(Ok(()), |file| file.data.write_out())?;
+        }
+        if flags.is_empty() {
+            rustix::fs::renameat(parent, name, new_parent, new_name)?;
+        } else {
+            rustix::fs::renameat_with(parent, name, new_parent, new_name, flags)?;
+        }
+        if let Some(node) = replaced {
+            settle::drop_removed(self, &node);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn link_to(&self, node: &Node, parent: &Node, name: &OsStr) -> io::Result<FileAttr> {
+        rustix::fs::linkat(CWD, node.path(), parent, name, AtFlags::SYMLINK_FOLLOW)?;
+        Ok(self.look_up(parent, name)?.1)
+    }
+
+    pub(crate) fn target_of(&self, node: &Node) -> io::Result<Vec<u8>> {
+        Ok(rustix::fs::readlinkat(node, Path::new(""), Vec::new())?.into_bytes())
+    }
+}

@@ -1,0 +1,230 @@
+//! The objects of the source that the kernel knows, by their number and by their inode.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use rustix::fs::{FileType, Stat, fstat};
+
+use crate::open_file::OpenState;
+
+/// The number of the root. The kernel knows it without a lookup.
+pub(crate) const ROOT: u64 = 1;
+
+/// Device and inode number in the source.
+pub(crate) type Identity = (u64, u64);
+
+/// A file, directory or other object of the source.
+#[derive(Debug)]
+pub(crate) struct Node {
+    /// Its number in requests, which programs see as its inode number: that of the source, except
+    /// for the root and for file systems mounted inside of the source.
+    pub(crate) number: u64,
+    pub(crate) identity: Identity,
+    pub(crate) kind: FileType,
+    /// Opened with `O_PATH`: it keeps the object, but neither breaks a lease nor reads.
+    descriptor: OwnedFd,
+    /// How often the kernel looked it up and has not forgotten it.
+    lookups: AtomicU64,
+    state: Mutex<OpenState>,
+}
+
+impl Node {
+    /// A path that names the object, whatever its names in the source are by now.
+    pub(crate) fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.descriptor.as_raw_fd()))
+    }
+
+    /// The name in the source, for messages.
+    pub(crate) fn name(&self) -> PathBuf {
+        std::fs::read_link(self.path()).unwrap_or_else(|_| self.path())
+    }
+
+    pub(crate) fn status(&self) -> io::Result<Stat> {
+        Ok(fstat(&self.descriptor)?)
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, OpenState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_file(&self) -> bool {
+        self.kind == FileType::RegularFile
+    }
+}
+
+impl AsFd for Node {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+pub(crate) fn identity(status: &Stat) -> Identity {
+    (status.st_dev, status.st_ino)
+}
+
+/// All nodes.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    inner: RwLock<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    by_number: HashMap<u64, Arc<Node>>,
+    by_identity: HashMap<Identity, Arc<Node>>,
+    /// Device of the source itself.
+    device: u64,
+    /// Last number that is not one of the source.
+    last: u64,
+}
+
+impl Inner {
+    /// A free number for an object.
+    fn number(&mut self, (device, inode): Identity) -> u64 {
+        if device == self.device && inode > ROOT && inode < FOREIGN {
+            // The inode is not used again while the node has it open.
+            return inode;
+        }
+        self.last += 1;
+        self.last
+    }
+
+    fn add(&mut self, number: u64, descriptor: OwnedFd, status: &Stat, lookups: u64) -> Arc<Node> {
+        let node = Arc::new(Node {
+            number,
+            identity: identity(status),
+            kind: FileType::from_raw_mode(status.st_mode),
+            descriptor,
+            lookups: AtomicU64::new(lookups),
+            state: Mutex::default(),
+        });
+        self.by_number.insert(number, Arc::clone(&node));
+        self.by_identity.insert(node.identity, Arc::clone(&node));
+        node
+    }
+}
+
+/// Numbers from here on are for objects of other file systems.
+const FOREIGN: u64 = 1 << 62;
+
+impl Nodes {
+    /// The table with the root alone.
+    pub(crate) fn new(root: OwnedFd) -> io::Result<Self> {
+        let status = fstat(&root)?;
+        let inner = Inner {
+            by_number: HashMap::new(),
+            by_identity: HashMap::new(),
+            device: status.st_dev,
+            last: FOREIGN,
+        };
+        let nodes = Self { inner: RwLock::new(inner) };
+        nodes.change(|inner| inner.add(ROOT, root, &status, 1));
+        Ok(nodes)
+    }
+
+    fn read<T>(&self, look: impl FnOnce(&Inner) -> T) -> T {
+        look(&self.inner.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
+        change(&mut self.inner.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The node of a number that the kernel sent.
+    ///
+    /// # Errors
+    /// `ESTALE` for a number that it was told to forget.
+    pub(crate) fn get(&self, number: u64) -> io::Result<Arc<Node>> {
+        let found = self.read(|inner| inner.by_number.get(&number).cloned());
+        found.ok_or_else(|| io::Error::from_raw_os_error(libc::ESTALE))
+    }
+
+    pub(crate) fn find(&self, identity: Identity) -> Option<Arc<Node>> {
+        self.read(|inner| inner.by_identity.get(&identity).cloned())
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Node>> {
+        self.read(|inner| inner.by_number.values().cloned().collect())
+    }
+
+    /// The node of an object, with `lookups` more lookups. The descriptor is dropped if the object
+    /// is known.
+    pub(crate) fn enter(&self, descriptor: OwnedFd, status: &Stat, lookups: u64) -> Arc<Node> {
+        let identity = identity(status);
+        self.change(|inner| {
+            if let Some(node) = inner.by_identity.get(&identity) {
+                node.lookups.fetch_add(lookups, Ordering::Relaxed);
+                return Arc::clone(node);
+            }
+            let number = inner.number(identity);
+            inner.add(number, descriptor, status, lookups)
+        })
+    }
+
+    /// Takes back lookups of a node. Returns it if none are left.
+    pub(crate) fn forget(&self, number: u64, lookups: u64) -> Option<Arc<Node>> {
+        let node = self.change(|inner| {
+            let node = inner.by_number.get(&number)?;
+            let left = node.lookups.load(Ordering::Relaxed).saturating_sub(lookups);
+            node.lookups.store(left, Ordering::Relaxed);
+            (left == 0).then(|| Arc::clone(node))
+        })?;
+        self.release(&node);
+        Some(node)
+    }
+
+    /// Removes a node that the kernel has forgotten and that nothing has open.
+    pub(crate) fn release(&self, node: &Arc<Node>) {
+        if node.number == ROOT {
+            return;
+        }
+        self.change(|inner| {
+            // Lookups are added under this lock alone.
+            if node.lookups.load(Ordering::Relaxed) == 0 && node.state().is_unused() {
+                inner.by_number.remove(&node.number);
+                inner.by_identity.remove(&node.identity);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, Mode, OFlags, openat};
+
+    fn path_of(path: &std::path::Path) -> OwnedFd {
+        openat(CWD, path, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty()).unwrap()
+    }
+
+    #[test]
+    fn an_object_has_one_node_until_each_lookup_is_forgotten() {
+        let directory = tempfile::tempdir().unwrap();
+        let nodes = Nodes::new(path_of(directory.path())).unwrap();
+        assert_eq!(nodes.get(ROOT).unwrap().kind, FileType::Directory);
+        let (file, link) = (directory.path().join("file"), directory.path().join("link"));
+        std::fs::write(&file, b"").unwrap();
+        std::fs::hard_link(&file, &link).unwrap();
+        let enter = |path| {
+            let descriptor = path_of(path);
+            let status = fstat(&descriptor).unwrap();
+            nodes.enter(descriptor, &status, 1)
+        };
+        let node = enter(&file);
+        assert_eq!(enter(&link).number, node.number);
+        assert!(nodes.forget(node.number, 1).is_none());
+        assert!(nodes.get(node.number).is_ok());
+        assert_eq!(nodes.forget(node.number, 1).unwrap().number, node.number);
+        assert_eq!(nodes.get(node.number).unwrap_err().raw_os_error(), Some(libc::ESTALE));
+        assert_eq!(
+            enter(&file).number,
+            std::os::unix::fs::MetadataExt::ino(&file.metadata().unwrap())
+        );
+        nodes.forget(ROOT, 1);
+        assert!(nodes.get(ROOT).is_ok());
+    }
+}

@@ -1,0 +1,173 @@
+//! The open files of a node, and what the source does not show of it yet.
+
+use std::io;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::data::{Access, OpenData, Way};
+use crate::node::Node;
+
+/// A file that is open in the engine, for one or more opens of the kernel in turn.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    pub(crate) node: Arc<Node>,
+    pub(crate) data: OpenData,
+    pub(crate) access: Access,
+}
+
+/// Open files of a node, under its lock. No call that waits is made under it.
+#[derive(Debug, Default)]
+pub(crate) struct OpenState {
+    /// One for each open of the kernel.
+    open: Vec<Arc<OpenFile>>,
+    /// Stays open without an open of the kernel, so that pages and the time of writing stay.
+    kept: Option<Arc<OpenFile>>,
+    /// Time of the last write, until the source shows it.
+    pub(crate) written: Option<SystemTime>,
+    /// Bytes written since the source showed the time: its blocks may not count them.
+    pub(crate) written_bytes: u64,
+    /// Time of change of the source after its time of writing was set, and what to show instead.
+    pub(crate) shown: Option<(SystemTime, SystemTime)>,
+    /// Whether it was cut to nothing since the last close: programs replace files in this way.
+    pub(crate) is_replaced: bool,
+    /// Changes with each use, so that a planned end of use is recognized as outdated.
+    uses: u64,
+}
+
+impl OpenState {
+    /// Whether the node can be forgotten.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.open.is_empty() && self.kept.is_none()
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    pub(crate) fn uses(&self) -> u64 {
+        self.uses
+    }
+
+    /// Some open file, one that can be written if there is one.
+    pub(crate) fn any(&self) -> Option<&Arc<OpenFile>> {
+        let mut all = self.open.iter().chain(&self.kept);
+        all.find(|file| file.access == Access::ReadWrite)
+            .or(self.open.first())
+            .or(self.kept.as_ref())
+    }
+
+    /// An open file that can be written.
+    pub(crate) fn writable(&self) -> Option<&Arc<OpenFile>> {
+        self.any().filter(|file| file.access == Access::ReadWrite)
+    }
+
+    /// Notes a write at this moment.
+    pub(crate) fn note_write(&mut self, bytes: u64) {
+        self.written = Some(SystemTime::now());
+        self.written_bytes = self.written_bytes.saturating_add(bytes);
+    }
+
+    /// Notes that the source shows the time of the last write.
+    pub(crate) fn note_shown(&mut self) {
+        self.written = None;
+        self.written_bytes = 0;
+    }
+
+    /// Adds an open of the kernel by a file that is kept, if one fits.
+    fn reopen(&mut self, access: Access) -> Option<Arc<OpenFile>> {
+        self.uses += 1;
+        if access == Access::ReadWrite && self.kept.as_ref()?.access == Access::Read {
+            return None;
+        }
+        let file = self.kept.take()?;
+        self.open.push(Arc::clone(&file));
+        Some(file)
+    }
+
+    fn add(&mut self, file: &Arc<OpenFile>) {
+        self.uses += 1;
+        self.open.push(Arc::clone(file));
+    }
+
+    /// Keeps a file that the last program starts with, such as an adopted one.
+    pub(crate) fn keep(&mut self, file: Arc<OpenFile>) {
+        self.uses += 1;
+        self.kept = Some(file);
+    }
+
+    /// Ends an open of the kernel. Returns a file that is to be dropped once the lock is open.
+    fn end_open(&mut self, file: &Arc<OpenFile>) -> Option<Arc<OpenFile>> {
+        self.uses += 1;
+        let at = self.open.iter().position(|open| Arc::ptr_eq(open, file))?;
+        let ended = self.open.swap_remove(at);
+        // A writable one is kept even while others are open: it can set the time of writing.
+        let is_better = match &self.kept {
+            None => true,
+            Some(kept) => kept.access == Access::Read && ended.access == Access::ReadWrite,
+        };
+        if is_better { self.kept.replace(ended) } else { Some(ended) }
+    }
+
+    /// Takes the kept file, to close it.
+    pub(crate) fn take_kept(&mut self) -> Option<Arc<OpenFile>> {
+        self.kept.take()
+    }
+}
+
+impl OpenFile {
+    /// Opens the file of a node. Blocks.
+    pub(crate) fn open(way: &Way, node: &Arc<Node>, access: Access) -> io::Result<Arc<Self>> {
+        if let Some(kept) = node.state().reopen(access) {
+            return Ok(kept);
+        }
+        let data = way.open(&node.path(), access)?;
+        Ok(Self::opened(node, data, access))
+    }
+
+    /// Adds an open file of a node.
+    pub(crate) fn opened(node: &Arc<Node>, data: OpenData, access: Access) -> Arc<Self> {
+        let file = Arc::new(Self { node: Arc::clone(node), data, access });
+        node.state().add(&file);
+        file
+    }
+
+    /// Ends an open of the kernel. The file may stay open, kept by its node.
+    pub(crate) fn end(self: Arc<Self>) {
+        let ended = self.node.state().end_open(&self);
+        // Starts the writing of its data, without waiting.
+        drop(ended);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_can_be_written_is_kept_and_opened_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, b"text").unwrap();
+        let open = |path: &std::path::Path| {
+            use rustix::fs::{CWD, Mode, OFlags, openat};
+            openat(CWD, path, OFlags::PATH, Mode::empty()).unwrap()
+        };
+        let nodes = crate::node::Nodes::new(open(directory.path())).unwrap();
+        let descriptor = open(&path);
+        let status = rustix::fs::fstat(&descriptor).unwrap();
+        let node = nodes.enter(descriptor, &status, 1);
+        let read = OpenFile::open(&Way::Plain, &node, Access::Read).unwrap();
+        let write = OpenFile::open(&Way::Plain, &node, Access::ReadWrite).unwrap();
+        let number = Arc::as_ptr(&write);
+        assert!(Arc::ptr_eq(node.state().any().unwrap(), &write));
+        write.end();
+        assert!(node.state().writable().is_some(), "it sets the time while another is open");
+        read.end();
+        assert!(!node.state().is_open() && !node.state().is_unused());
+        let again = OpenFile::open(&Way::Plain, &node, Access::Read).unwrap();
+        assert_eq!(Arc::as_ptr(&again), number);
+        again.end();
+        drop(node.state().take_kept());
+        assert!(node.state().is_unused());
+    }
+}

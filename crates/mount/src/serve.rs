@@ -1,0 +1,252 @@
+//! Mounts a source, serves it, and ends.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use forebay::{Adopted, Builder, Engine, Keeper};
+use forebay_uring::notify::Manager;
+use fuser::{Config, MountOption, Session, SessionACL};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::caller::become_server;
+use crate::control::Waiting;
+use crate::data::{Access, OpenData, Way};
+use crate::error::Error;
+use crate::filesystem::{Log, Mount, Served};
+use crate::limits::{SHUTDOWN, THREADS};
+use crate::node::Nodes;
+use crate::open_file::OpenFile;
+use crate::places::{self, NAME, Source};
+use crate::settle;
+
+/// Time for the kernel's last requests after a mount that is in use was detached.
+const DETACHED: Duration = Duration::from_secs(1);
+
+/// How the data of files is read and written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Data {
+    /// By an engine with these knobs.
+    Engine {
+        /// Names and values of knobs.
+        settings: Vec<(String, String)>,
+        /// Whether a keeper finishes the writing if this process dies.
+        survives: bool,
+        /// Socket for `forebay ctl`.
+        control: Option<PathBuf>,
+    },
+    /// By plain system calls, to compare with.
+    Plain,
+}
+
+/// What to mount, and where.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// The directory whose files are used.
+    pub source: PathBuf,
+    /// The empty directory where they appear.
+    pub mount_point: PathBuf,
+    /// How data is read and written.
+    pub data: Data,
+    /// Whether other users see the mount, as they always do if root mounts. The permissions of the
+    /// files hold for them.
+    pub allow_other: bool,
+}
+
+/// A mount that has begun.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Mounted {
+    /// Full path of the source.
+    pub source: PathBuf,
+    /// Full path of the mount point.
+    pub mount_point: PathBuf,
+    /// Process whose files and cache were adopted from its keeper.
+    pub adopted: Option<u32>,
+}
+
+/// Mounts a source and serves it until it is unmounted, or until SIGTERM, SIGINT or SIGHUP.
+/// `ready` is called once it is mounted, and `log` with a line for each thing that no program can
+/// be told, such as an error after the last close of a file. Blocks.
+///
+/// It changes this process: its limit of open files, its right to pass quotas, and its treatment
+/// when memory is short.
+///
+/// # Errors
+/// If a directory is not suitable or the mount fails, and [`Error::Unwritten`] if at the end not
+/// everything could be written.
+pub fn mount(
+    options: &Options,
+    ready: impl FnOnce(&Mounted),
+    log: impl Fn(&str) + Send + Sync + 'static,
+) -> Result<(), Error> {
+    let log = Log(Arc::new(log));
+    let source = Source::lock(&options.source)?;
+    let mount_point = places::mount_point(&options.mount_point, &source.path)?;
+    become_server();
+    let (way, adopted) = way_of(&options.data, &source, &log)?;
+    let root = openat(CWD, &source.path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())
+        .map_err(|error| Error::failed(&source.path, "open the source", error))?;
+    let nodes =
+        Nodes::new(root).map_err(|error| Error::failed(&source.path, "examine it", error))?;
+    let mount = Arc::new(Mount::new(way, nodes, log));
+    let process = adopted.as_ref().map(|(process, _)| *process);
+    for file in adopted.into_iter().flat_map(|(_, files)| files) {
+        if let Err(error) = adopt(&mount, file) {
+            mount.log(&format!("could not take over a file; it is written and closed: {error}"));
+        }
+    }
+    let failed = |what, error| Error::failed(&mount_point, what, error);
+    let mut config = Config::default();
+    config.mount_options = vec![
+        // A comma would begin another option.
+        MountOption::FSName(format!("{NAME}{}", source.path.display()).replace(',', "_")),
+        MountOption::Subtype("forebay".to_owned()),
+        MountOption::DefaultPermissions,
+    ];
+    let is_for_all = options.allow_other || rustix::process::geteuid().is_root();
+    config.acl = if is_for_all { SessionACL::All } else { SessionACL::Owner };
+    config.n_threads = Some(THREADS);
+    config.clone_fd = true;
+    let session = Session::new(Served::new(Arc::clone(&mount)), &mount_point, &config)
+        .map_err(|error| failed("mount", error))?;
+    let waiting = Waiting::default();
+    let device = places::mounted_at(&mount_point).map_err(|error| failed("find it", error))?;
+    if let Some(mounted) = device {
+        waiting
+            .serve(&mounted.device, &mount)
+            .map_err(|error| failed("serve `forebay unmount`", error))?;
+    }
+    let ended = serve(session, &mount).map_err(|error| failed("start a thread", error))?;
+    ready(&Mounted {
+        source: source.path.clone(),
+        mount_point: mount_point.clone(),
+        adopted: process,
+    });
+    if let Err(error) = tell_manager() {
+        mount.log(&format!("could not tell the service manager: {error}"));
+    }
+    let end = ended.recv().unwrap_or(End::Unmounted(Ok(())));
+    let served = match end {
+        End::Unmounted(served) => served,
+        End::Signal => {
+            detach(&mount, &mount_point, &ended);
+            Ok(())
+        }
+    };
+    let unwritten = finish(&mount);
+    waiting.tell(unwritten.as_deref());
+    drop(source.lock);
+    if let Some(what) = unwritten {
+        return Err(Error::Unwritten(what));
+    }
+    served.map_err(|error| failed("serve", error))
+}
+
+/// Why a mount ends.
+#[derive(Debug)]
+enum End {
+    Unmounted(io::Result<()>),
+    Signal,
+}
+
+/// Starts the threads. The last one to end says why.
+fn serve(session: Session<Served>, mount: &Arc<Mount>) -> io::Result<mpsc::Receiver<End>> {
+    let (end, ended) = mpsc::channel();
+    let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
+    let of_signal = end.clone();
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    thread("forebay-signals").spawn(move || {
+        for _signal in signals.forever() {
+            let _ = of_signal.send(End::Signal);
+        }
+    })?;
+    let settled = Arc::clone(mount);
+    thread("forebay-settle").spawn(move || settled.settling.run(&settled))?;
+    thread("forebay-fuse").spawn(move || {
+        let _ = end.send(End::Unmounted(session.run()));
+    })?;
+    Ok(ended)
+}
+
+/// Unmounts because of a signal. Programs that use the mount get errors.
+fn detach(mount: &Mount, mount_point: &Path, ended: &mpsc::Receiver<End>) {
+    if let Err(error) = places::unmount(mount_point).or_else(|_| places::detach(mount_point)) {
+        mount.log(&format!("{}: could not unmount: {error}", mount_point.display()));
+    }
+    // Those that use it may have requests under way.
+    let _ = ended.recv_timeout(DETACHED);
+}
+
+/// Writes everything out and ends the engine. Returns what could not be written.
+fn finish(mount: &Mount) -> Option<String> {
+    mount.settling.end();
+    let first = settle::close_all(mount);
+    let shut = match &mount.way {
+        Way::Engine(engine) => engine.shutdown(SHUTDOWN).err().map(|error| error.to_string()),
+        Way::Plain => None,
+    };
+    first.or(shut)
+}
+
+/// Files that a dead process had open, and its number.
+type Inherited = Option<(u32, Vec<forebay::File>)>;
+
+fn way_of(data: &Data, source: &Source, log: &Log) -> Result<(Way, Inherited), Error> {
+    let Data::Engine { settings, survives, control } = data else {
+        return Ok((Way::Plain, None));
+    };
+    let socket = source.keeper();
+    let builder = || -> Result<Builder, Error> {
+        let log = log.clone();
+        let mut builder = Engine::builder().on_error(move |error| match error.path() {
+            // The engine knows the file by its descriptor.
+            Some(path) => (log.0)(&format!("{}: {error}", named(path).display())),
+            None => (log.0)(&error.to_string()),
+        });
+        for (name, value) in settings {
+            builder = builder.set(name, value)?;
+        }
+        if *survives {
+            builder = builder.survive(Keeper::program("/proc/self/exe").socket(&socket));
+        }
+        Ok(builder)
+    };
+    let adopted = if socket.exists() { builder()?.adopt(&socket).ok() } else { None };
+    let (engine, inherited) = match adopted {
+        Some(Adopted { engine, files, process, .. }) => (engine, Some((process, files))),
+        None => (builder()?.build()?, None),
+    };
+    if let Some(control) = control {
+        engine.serve_control(control)?;
+    }
+    Ok((Way::Engine(engine), inherited))
+}
+
+/// The name of a file whose path is one of a descriptor.
+fn named(path: &Path) -> PathBuf {
+    std::fs::read_link(path).unwrap_or_else(|_| path.into())
+}
+
+/// Keeps a file open that a dead process had open: its pages are in memory.
+fn adopt(mount: &Mount, file: forebay::File) -> io::Result<()> {
+    use std::os::fd::{AsFd as _, AsRawFd as _};
+    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    let descriptor = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let status = rustix::fs::fstat(&descriptor)?;
+    let node = mount.nodes.enter(descriptor, &status, 0);
+    let data = OpenData::Engine(file);
+    let open = OpenFile { node: Arc::clone(&node), data, access: Access::ReadWrite };
+    node.state().keep(Arc::new(open));
+    mount.settling.plan(&node);
+    Ok(())
+}
+
+/// Tells a service manager that the mount is there (`sd_notify(3)`).
+fn tell_manager() -> io::Result<()> {
+    let manager = Manager::of_this_process()?;
+    manager.map_or(Ok(()), |manager| manager.send("READY=1", &[]))
+}

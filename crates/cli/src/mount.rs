@@ -56,6 +56,7 @@ fn in_background(request: &Request) -> Result<(), Failure> {
     // The same command, without the option that led here.
     let arguments = std::env::args_os().skip(1).filter(|argument| argument != "--background");
     let mut child = Command::new("/proc/self/exe")
+        .arg0("forebay")
         .args(arguments)
         .process_group(0)
         .stdin(Stdio::null())

@@ -54,6 +54,7 @@ impl Error {
     pub fn is_unsuitable(&self) -> bool {
         match self {
             Self::Unsuitable { .. } => true,
+            Self::Failed { source, .. } => source.kind() == io::ErrorKind::NotFound,
             Self::Engine(error) => {
                 matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported)
             }

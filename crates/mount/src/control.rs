@@ -8,7 +8,7 @@ use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::filesystem::Mount;
 use crate::settle;
@@ -36,18 +36,20 @@ fn line(error: Option<&str>) -> String {
 pub(crate) struct Waiting(Arc<Mutex<Vec<UnixStream>>>);
 
 impl Waiting {
-    /// Serves clients on a thread of its own.
-    pub(crate) fn serve(&self, device: &str, mount: &Arc<Mount>) -> io::Result<()> {
-        let listener = UnixListener::bind_addr(&address(device)?)?;
+    /// Serves clients on a thread of its own, until the listener is shut down.
+    pub(crate) fn serve(&self, device: &str, mount: &Arc<Mount>) -> io::Result<UnixListener> {
+        let listener = bind(&address(device)?)?;
+        let accepting = listener.try_clone()?;
         let (waiting, mount) = (self.clone(), Arc::clone(mount));
         std::thread::Builder::new().name("forebay-control".to_owned()).spawn(move || {
-            for client in listener.incoming().flatten() {
+            for client in accepting.incoming() {
+                let Ok(client) = client else { break };
                 if let Err(error) = waiting.answer(client, &mount) {
                     mount.log(&format!("could not answer `forebay unmount`: {error}"));
                 }
             }
         })?;
-        Ok(())
+        Ok(listener)
     }
 
     fn answer(&self, mut client: UnixStream, mount: &Mount) -> io::Result<()> {
@@ -76,6 +78,21 @@ impl Waiting {
     }
 }
 
+/// Takes the address. A mount that ended a moment ago may have had the same device number.
+fn bind(address: &SocketAddr) -> io::Result<UnixListener> {
+    let begin = Instant::now();
+    loop {
+        match UnixListener::bind_addr(address) {
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse && begin.elapsed() < PATIENCE =>
+            {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            bound => return bound,
+        }
+    }
+}
+
 /// The client's end.
 #[derive(Debug)]
 pub(crate) struct Client(BufReader<UnixStream>);
@@ -100,5 +117,11 @@ impl Client {
             DONE => Ok(None),
             error => Ok(Some(error.to_owned())),
         }
+    }
+
+    /// Waits until the process of the mount has ended.
+    pub(crate) fn wait_for_end(mut self) {
+        // However it ends.
+        let _ = io::copy(&mut self.0, &mut io::sink());
     }
 }

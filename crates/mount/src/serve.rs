@@ -115,11 +115,8 @@ pub fn mount(
         .map_err(|error| failed("mount", error))?;
     let waiting = Waiting::default();
     let device = places::mounted_at(&mount_point).map_err(|error| failed("find it", error))?;
-    if let Some(mounted) = device {
-        waiting
-            .serve(&mounted.device, &mount)
-            .map_err(|error| failed("serve `forebay unmount`", error))?;
-    }
+    let listener = device.map(|mounted| waiting.serve(&mounted.device, &mount)).transpose();
+    let listener = listener.map_err(|error| failed("serve `forebay unmount`", error))?;
     let ended = serve(session, &mount).map_err(|error| failed("start a thread", error))?;
     ready(&Mounted {
         source: source.path.clone(),
@@ -137,6 +134,10 @@ pub fn mount(
             Ok(())
         }
     };
+    if let Some(listener) = listener {
+        // The next mount may get the same device number, and with it the same address.
+        let _ = rustix::net::shutdown(&listener, rustix::net::Shutdown::Both);
+    }
     let unwritten = finish(&mount);
     waiting.tell(unwritten.as_deref());
     drop(source.lock);

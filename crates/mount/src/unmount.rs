@@ -63,7 +63,9 @@ pub fn unmount(mount_point: &Path) -> Result<Unmounted, Error> {
         ),
         _ => failed("unmount", error),
     })?;
-    match client.answer().map_err(|error| failed("hear from the process of the mount", error))? {
+    let result = client.answer();
+    client.wait_for_end();
+    match result.map_err(|error| failed("hear from the process of the mount", error))? {
         None => Ok(Unmounted::Whole),
         Some(error) => Err(Error::Unwritten(error)),
     }

@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use forebay_mount::{Error, Mounted, Options, Unmounted};
+use forebay_mount::{Data, Error, Mounted, Options, Unmounted};
 
 use crate::failure::Failure;
 use crate::output::print;
@@ -28,10 +28,27 @@ pub(crate) fn mount(request: &Request) -> Result<(), Failure> {
         // Nobody may read it.
         let _ = print(&told(mounted));
     };
-    let log = |line: &str| {
-        let _ = writeln!(std::io::stderr(), "forebay: {line}");
+    let file = request.log.as_deref().map(open_log).transpose()?;
+    let log = move |line: &str| {
+        let line = format!("forebay: {line}\n");
+        // There is nowhere else to report a failure.
+        let _ = match &file {
+            Some(file) => {
+                let mut file = file;
+                file.write_all(line.as_bytes())
+            }
+            None => std::io::stderr().write_all(line.as_bytes()),
+        };
     };
+    if matches!(&request.options.data, Data::Engine { survives: false, .. }) {
+        log("without a keeper, kill -9 of this process loses data that programs have not synced");
+    }
     forebay_mount::mount(&request.options, ready, log).map_err(failure)
+}
+
+fn open_log(path: &Path) -> Result<File, Failure> {
+    let file = File::options().append(true).create(true).open(path);
+    file.map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
 }
 
 fn told(mounted: &Mounted) -> String {
@@ -50,8 +67,7 @@ fn in_background(request: &Request) -> Result<(), Failure> {
         Some(log) => log.clone(),
         None => forebay_mount::runtime_directory().map_err(failure)?.join("mount.log"),
     };
-    let file = File::options().append(true).create(true).open(&log);
-    let file = file.map_err(|error| Failure::failed(format!("{}: {error}", log.display())))?;
+    let file = open_log(&log)?;
     let start = file.metadata().map_or(0, |found| found.len());
     // The same command, without the option that led here.
     let arguments = std::env::args_os().skip(1).filter(|argument| argument != "--background");

@@ -1,16 +1,19 @@
 //! Attributes: of the source, with what it does not show yet, and changes of them.
 
+use std::ffi::OsStr;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, INodeNo, TimeOrNow};
+use rustix::buffer::spare_capacity;
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
+    XattrFlags,
 };
 
 use crate::data::Access;
-use crate::filesystem::Mount;
+use crate::mounted::Mount;
 use crate::node::Node;
 use crate::open_file::OpenFile;
 use crate::settle;
@@ -138,7 +141,39 @@ fn wanted_time(time: Option<TimeOrNow>) -> Timespec {
     }
 }
 
+/// Bytes of the largest extended attribute, and of the largest list of names.
+const EXTENDED_BYTES: usize = 64 << 10;
+
+/// Returns the value of an extended attribute.
+pub(crate) fn extended(node: &Node, name: &OsStr) -> io::Result<Vec<u8>> {
+    let mut found = Vec::with_capacity(EXTENDED_BYTES);
+    rustix::fs::getxattr(node.path(), name, spare_capacity(&mut found))?;
+    Ok(found)
+}
+
+/// Returns the names of all extended attributes, each with a zero byte at its end.
+pub(crate) fn extended_names(node: &Node) -> io::Result<Vec<u8>> {
+    let mut found = Vec::with_capacity(EXTENDED_BYTES);
+    rustix::fs::listxattr(node.path(), spare_capacity(&mut found))?;
+    Ok(found)
+}
+
 impl Mount {
+    /// Sets an extended attribute.
+    pub(crate) fn set_extended(
+        &self,
+        node: &Arc<Node>,
+        name: &OsStr,
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> io::Result<()> {
+        if name == "security.capability" {
+            // A later write-out would remove it, as each write to a file does.
+            settle::settle(self, node);
+        }
+        Ok(rustix::fs::setxattr(node.path(), name, value, flags)?)
+    }
+
     /// Sets attributes of a node. `open` is the file of the request, if it has one. Blocks.
     pub(crate) fn set_attributes(
         &self,

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 
 use crate::data::{Access, Sync};
-use crate::filesystem::Mount;
 use crate::limits::{COPY_BYTES, REQUEST_BYTES};
+use crate::mounted::Mount;
 use crate::node::Node;
 use crate::open_file::OpenFile;
 use crate::settle;

@@ -10,7 +10,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::filesystem::Mount;
+use crate::mounted::Mount;
 use crate::settle;
 
 /// Asks to make everything durable.

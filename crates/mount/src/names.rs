@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, statat};
 use crate::attributes;
 use crate::caller::as_caller;
 use crate::data::Access;
-use crate::filesystem::Mount;
+use crate::mounted::Mount;
 use crate::node::{Node, identity};
 use crate::open_file::OpenFile;
 use crate::settle;

@@ -16,8 +16,9 @@ use crate::caller::become_server;
 use crate::control::Waiting;
 use crate::data::{Access, OpenData, Way};
 use crate::error::Error;
-use crate::filesystem::{Log, Mount, Served};
+use crate::filesystem::Served;
 use crate::limits::{SHUTDOWN, THREADS};
+use crate::mounted::{Log, Mount};
 use crate::node::Nodes;
 use crate::open_file::OpenFile;
 use crate::places::{self, NAME, Source};
@@ -204,9 +205,13 @@ fn way_of(data: &Data, source: &Source, log: &Log) -> Result<(Way, Inherited), E
     let builder = || -> Result<Builder, Error> {
         let log = log.clone();
         let mut builder = Engine::builder().on_error(move |error| match error.path() {
-            // The engine knows the file by its descriptor.
-            Some(path) => (log.0)(&format!("{}: {error}", named(path).display())),
-            None => (log.0)(&error.to_string()),
+            // The file has no name left, and nobody has it open.
+            _ if error.os_error() == Some(libc::ECANCELED) => {}
+            // The engine may know the file by its descriptor.
+            Some(path) if path.starts_with("/proc") => {
+                (log.0)(&format!("{}: {error}", named(path).display()));
+            }
+            _ => (log.0)(&error.to_string()),
         });
         for (name, value) in settings {
             builder = builder.set(name, value)?;

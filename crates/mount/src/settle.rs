@@ -2,15 +2,15 @@
 //! after a moment, and the file is closed later.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Instant, SystemTime};
 
 use rustix::fs::Timestamps;
 
 use crate::attributes::{changed_at, timespec};
 use crate::data::{Access, Sync};
-use crate::filesystem::Mount;
 use crate::limits::{KEEP_OPEN, KEPT_FILES, SETTLE_AFTER};
+use crate::mounted::Mount;
 use crate::node::Node;
 use crate::open_file::OpenFile;
 
@@ -32,15 +32,16 @@ struct Plans {
 
 #[derive(Debug)]
 struct Plan {
-    node: Arc<Node>,
+    /// Not held: a removed file gives its space back once nothing else has it.
+    node: Weak<Node>,
     uses: u64,
     due: Instant,
 }
 
 impl Plan {
-    /// Whether the file was not used since.
-    fn holds(&self) -> bool {
-        self.node.state().uses() == self.uses
+    /// Returns the file, unless it was used since or is gone.
+    fn file(&self) -> Option<Arc<Node>> {
+        self.node.upgrade().filter(|node| node.state().uses() == self.uses)
     }
 }
 
@@ -56,7 +57,7 @@ impl Settling {
             (state.uses(), state.written.is_some())
         };
         let now = Instant::now();
-        let plan = |due| Plan { node: Arc::clone(node), uses, due };
+        let plan = |due| Plan { node: Arc::downgrade(node), uses, due };
         let mut plans = self.plans();
         if is_written {
             plans.settle.push_back(plan(now + SETTLE_AFTER));
@@ -73,8 +74,8 @@ impl Settling {
             let now = Instant::now();
             if let Some(plan) = take_if(&mut plans.settle, |plan| plan.due <= now) {
                 drop(plans);
-                if plan.holds() {
-                    settle(mount, &plan.node);
+                if let Some(node) = plan.file() {
+                    settle(mount, &node);
                 }
                 plans = self.plans();
                 continue;
@@ -82,11 +83,11 @@ impl Settling {
             let is_full = plans.close.len() > KEPT_FILES;
             if let Some(plan) = take_if(&mut plans.close, |plan| is_full || plan.due <= now) {
                 drop(plans);
-                let again = plan.holds() && !close(mount, &plan.node);
+                let used = plan.file().filter(|node| !close(mount, node));
+                let uses = used.map(|node| node.state().uses());
                 plans = self.plans();
-                if again {
-                    let (due, uses) = (now + SETTLE_AFTER, plan.node.state().uses());
-                    plans.close.push_back(Plan { due, uses, ..plan });
+                if let Some(uses) = uses {
+                    plans.close.push_back(Plan { due: now + SETTLE_AFTER, uses, ..plan });
                 }
                 continue;
             }

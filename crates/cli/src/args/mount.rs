@@ -16,8 +16,8 @@ pub(crate) struct MountArgs {
     /// Return once it is mounted, and go on in the background
     #[arg(long)]
     pub(crate) background: bool,
-    /// Append messages of the background to FILE [default: mount.log in a directory of this user]
-    #[arg(long, value_name = "FILE", requires = "background")]
+    /// Append messages to FILE [default: standard error; in the background a file that is printed]
+    #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
     /// Run without a keeper: kill -9 of this process loses written data
     #[arg(long)]

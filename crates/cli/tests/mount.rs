@@ -1,0 +1,295 @@
+//! A mounted directory: files behave as those of its source, and nothing acknowledged is lost.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+const FOREBAY: &str = env!("CARGO_BIN_EXE_forebay");
+
+fn forebay(words: &[&str]) -> (Option<i32>, String, String) {
+    let output = Command::new(FOREBAY).args(words).stdin(Stdio::null()).output().unwrap();
+    let Output { status, stdout, stderr } = output;
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+/// Source and mount point in a directory of their own.
+struct Place {
+    source: PathBuf,
+    mount: PathBuf,
+    /// Removed after the rest.
+    directory: tempfile::TempDir,
+}
+
+impl Place {
+    /// Returns `None`, after a message, where nothing can be mounted.
+    fn new() -> Option<Self> {
+        if !Path::new("/dev/fuse").exists() || !is_root() {
+            let reason = "a mount needs /dev/fuse, and root in this test";
+            assert!(std::env::var_os("CI").is_none() || !is_root(), "{reason}");
+            eprintln!("skipped: {reason}");
+            return None;
+        }
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let (source, mount) = (directory.path().join("source"), directory.path().join("mount"));
+        fs::create_dir(&source).unwrap();
+        fs::create_dir(&mount).unwrap();
+        Some(Self { source, mount, directory })
+    }
+
+    fn mount(&self, options: &[&str]) -> String {
+        let log = self.directory.path().join("log");
+        let places = [self.source.to_str().unwrap(), self.mount.to_str().unwrap()];
+        let more = ["--background", "--log", log.to_str().unwrap()];
+        let words = [&["mount"], &places[..], &more[..], options].concat();
+        let (code, out, err) = forebay(&words);
+        assert_eq!(code, Some(0), "{err}");
+        out
+    }
+
+    fn unmount(&self) {
+        let (code, _, err) = forebay(&["unmount", self.mount.to_str().unwrap()]);
+        assert_eq!(code, Some(0), "{err}");
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap()
+    }
+
+    /// The process that serves the mount.
+    fn server(&self) -> i32 {
+        let mount = self.mount.to_str().unwrap();
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            let line = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
+            if line.contains(mount) {
+                found.push(number);
+            }
+        }
+        assert_eq!(found.len(), 1, "{found:?}");
+        found[0]
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // After a failed test.
+        let _ = Command::new("umount").arg("-l").arg(&self.mount).stderr(Stdio::null()).status();
+    }
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|found| found.uid() == 0)
+}
+
+/// Bytes that depend on their position.
+fn bytes(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
+}
+
+#[test]
+fn files_of_a_mount_are_those_of_its_source() {
+    let Some(place) = Place::new() else { return };
+    fs::create_dir(place.source.join("sub")).unwrap();
+    fs::write(place.source.join("sub/before"), b"written before").unwrap();
+    let said = place.mount(&[]);
+    assert!(said.contains("is mounted at"), "{said}");
+    let path = |name: &str| place.mount.join(name);
+    assert_eq!(fs::read(path("sub/before")).unwrap(), b"written before");
+
+    let content = bytes(3_000_001);
+    fs::write(path("new"), &content).unwrap();
+    assert_eq!(fs::read(path("new")).unwrap(), content);
+    assert_eq!(path("new").metadata().unwrap().len(), content.len() as u64);
+    let file = File::options().read(true).write(true).open(path("new")).unwrap();
+    file.write_all_at(b"over", 1_000_000).unwrap();
+    file.set_len(2_000_000).unwrap();
+    file.sync_data().unwrap();
+    let mut expected = content[..2_000_000].to_vec();
+    expected[1_000_000..1_000_004].copy_from_slice(b"over");
+    // A sync is visible in the source.
+    assert_eq!(fs::read(place.source.join("new")).unwrap(), expected);
+
+    let mut log = File::options().append(true).create(true).open(path("log")).unwrap();
+    for _ in 0..3 {
+        log.write_all(b"line\n").unwrap();
+    }
+    assert_eq!(fs::read(path("log")).unwrap(), b"line\nline\nline\n");
+
+    fs::write(path("next"), b"next").unwrap();
+    fs::rename(path("next"), path("new")).unwrap();
+    assert_eq!(fs::read(place.source.join("new")).unwrap(), b"next", "written before the rename");
+    let mut read = Vec::new();
+    (&file).read_to_end(&mut read).unwrap();
+    assert_eq!(read, expected, "the replaced file is still open");
+    drop(file);
+
+    fs::hard_link(path("new"), path("link")).unwrap();
+    symlink("new", path("symbolic")).unwrap();
+    assert_eq!(path("new").metadata().unwrap().nlink(), 2);
+    assert_eq!(fs::read(path("symbolic")).unwrap(), b"next");
+    fs::set_permissions(path("new"), fs::Permissions::from_mode(0o4711)).unwrap();
+    assert_eq!(place.source.join("new").metadata().unwrap().mode() & 0o7777, 0o4711);
+    fs::remove_file(path("new")).unwrap();
+    assert_eq!(fs::read(place.source.join("link")).unwrap(), b"next");
+
+    let mut names: Vec<_> =
+        fs::read_dir(&place.mount).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["link", "log", "sub", "symbolic"]);
+    drop(log);
+    place.unmount();
+    assert_eq!(fs::read(place.source.join("log")).unwrap(), b"line\nline\nline\n");
+    assert_eq!(place.log(), "");
+}
+
+#[test]
+fn the_time_of_a_write_is_that_of_the_write_before_and_after_the_end() {
+    let Some(place) = Place::new() else { return };
+    place.mount(&[]);
+    let path = place.mount.join("file");
+    let before = SystemTime::now();
+    fs::write(&path, bytes(100_000)).unwrap();
+    let after = SystemTime::now();
+    let written = path.metadata().unwrap().modified().unwrap();
+    assert!((before..=after).contains(&written), "{before:?} {written:?} {after:?}");
+    // Longer than until the data is written out.
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(path.metadata().unwrap().modified().unwrap(), written);
+    assert_eq!(path.metadata().unwrap().blocks(), 200);
+    let kept = place.mount.join("kept");
+    fs::write(&kept, b"text").unwrap();
+    let then = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_000, 5);
+    File::options().write(true).open(&kept).unwrap().set_modified(then).unwrap();
+    assert_eq!(kept.metadata().unwrap().modified().unwrap(), then);
+    place.unmount();
+    let modified = |name| place.source.join(name).metadata().unwrap().modified().unwrap();
+    assert_eq!(modified("file"), written);
+    assert_eq!(modified("kept"), then);
+}
+
+#[test]
+fn what_was_written_survives_kill_9_and_the_next_mount_goes_on() {
+    let Some(place) = Place::new() else { return };
+    place.mount(&[]);
+    let content = bytes(5_000_000);
+    let file = File::create(place.mount.join("file")).unwrap();
+    file.write_all_at(&content, 0).unwrap();
+    let server = place.server();
+    let killed = Command::new("kill").args(["-9", &server.to_string()]).status().unwrap();
+    assert!(killed.success());
+    drop(file);
+    let begin = Instant::now();
+    // The mount point is dead until the next mount.
+    while place.mount.metadata().is_ok() {
+        assert!(begin.elapsed() < Duration::from_secs(10), "the killed process still serves");
+    }
+    let said = place.mount(&[]);
+    assert!(said.contains(&format!("with the files of process {server}")), "{said}");
+    assert_eq!(fs::read(place.mount.join("file")).unwrap(), content);
+    place.unmount();
+    assert_eq!(fs::read(place.source.join("file")).unwrap(), content);
+}
+
+#[test]
+fn a_change_of_the_source_is_seen_within_a_second_or_two() {
+    let Some(place) = Place::new() else { return };
+    place.mount(&[]);
+    let (here, there) = (place.mount.join("file"), place.source.join("file"));
+    fs::write(&here, b"from the mount").unwrap();
+    // Another program's open has the engine write out what it holds.
+    assert_eq!(fs::read(&there).unwrap(), b"from the mount");
+    fs::write(&there, b"from another program").unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(fs::read(&here).unwrap(), b"from another program");
+    fs::write(place.source.join("more"), b"").unwrap();
+    assert!(place.mount.join("more").exists());
+    place.unmount();
+}
+
+#[test]
+fn removed_files_give_their_space_back_and_are_not_written() {
+    let Some(place) = Place::new() else { return };
+    place.mount(&[]);
+    let path = place.mount.join("file");
+    let file = File::options().read(true).write(true).create(true).open(&path).unwrap();
+    file.write_all_at(&bytes(1 << 20), 0).unwrap();
+    fs::remove_file(&path).unwrap();
+    let mut read = vec![0; 1 << 20];
+    file.read_exact_at(&mut read, 0).unwrap();
+    assert_eq!(read, bytes(1 << 20));
+    assert_eq!(file.metadata().unwrap().nlink(), 0);
+    drop(file);
+    let server = place.server();
+    let begin = Instant::now();
+    loop {
+        let held = fs::read_dir(format!("/proc/{server}/fd")).unwrap().flatten();
+        let mut names = held.filter_map(|entry| fs::read_link(entry.path()).ok());
+        if !names.any(|name| name.starts_with(&place.source) && name != place.source) {
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(10), "the removed file is still open");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    place.unmount();
+}
+
+#[test]
+fn a_mount_in_use_stays_and_a_signal_ends_it_with_everything_written() {
+    let Some(place) = Place::new() else { return };
+    place.mount(&["--no-survive"]);
+    let file = File::create(place.mount.join("file")).unwrap();
+    file.write_all_at(b"written", 0).unwrap();
+    let (code, _, err) = forebay(&["unmount", place.mount.to_str().unwrap()]);
+    assert_eq!(code, Some(2), "{err}");
+    assert!(err.contains("have files of it open"), "{err}");
+    let server = place.server();
+    Command::new("kill").arg(server.to_string()).status().unwrap();
+    let begin = Instant::now();
+    while Path::new(&format!("/proc/{server}/exe")).exists() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "it does not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(fs::read(place.source.join("file")).unwrap(), b"written");
+    assert_eq!(fs::read_dir(&place.mount).unwrap().count(), 0);
+    let log = place.log();
+    assert!(log.contains("without a keeper"), "{log}");
+}
+
+#[test]
+fn unsuitable_arguments_are_refused_in_one_line() {
+    let Some(place) = Place::new() else { return };
+    let (source, mount) = (place.source.to_str().unwrap(), place.mount.to_str().unwrap());
+    let inside = place.source.join("inside");
+    fs::create_dir(&inside).unwrap();
+    let file = place.source.join("file");
+    fs::write(&file, b"").unwrap();
+    let (inside, file) = (inside.to_str().unwrap(), file.to_str().unwrap());
+    for (words, expected) in [
+        (&["mount", "missing", mount][..], "No such file"),
+        (&["mount", file, mount], "is not a directory"),
+        (&["mount", source, "missing"], "No such file"),
+        (&["mount", source, file], "is not a directory"),
+        (&["mount", source, inside], "inside of the source"),
+        (&["mount", inside, source], "contains the source"),
+        (&["mount", source, mount, "--set", "cache_bytes=1"], "cache_bytes"),
+        (&["mount", source, mount, "--set", "cache_bytes=1", "--background"], "cache_bytes"),
+        (&["mount", source, mount, "--plain", "--set", "plug=none"], "--plain"),
+        (&["unmount", mount], "is not a mount point"),
+        (&["unmount", "/proc"], "not by forebay"),
+    ] {
+        let (code, _, err) = forebay(words);
+        assert_eq!(code, Some(2), "{words:?}: {err}");
+        assert!(err.contains(expected) && err.trim_end().lines().count() == 1, "{words:?}: {err}");
+    }
+    place.mount(&[]);
+    let (code, _, err) = forebay(&["mount", source, mount]);
+    assert!(code == Some(2) && err.contains("is mounted already"), "{err}");
+    place.unmount();
+}

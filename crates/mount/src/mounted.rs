@@ -1,0 +1,83 @@
+//! A mounted source: its nodes, its open files, and where their data goes.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use fuser::FileHandle;
+
+use crate::data::Way;
+use crate::directory::OpenDirectory;
+use crate::node::Nodes;
+use crate::open_file::OpenFile;
+use crate::settle::Settling;
+
+/// A mounted source.
+#[derive(Debug)]
+pub(crate) struct Mount {
+    pub(crate) way: Way,
+    pub(crate) nodes: Nodes,
+    pub(crate) settling: Settling,
+    pub(crate) files: Handles<OpenFile>,
+    pub(crate) directories: Handles<OpenDirectory>,
+    log: Log,
+}
+
+/// Gets one line for each thing that no request can be told.
+#[derive(Clone)]
+pub(crate) struct Log(pub(crate) Arc<dyn Fn(&str) + Send + Sync>);
+
+impl fmt::Debug for Log {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Log")
+    }
+}
+
+impl Mount {
+    pub(crate) fn log(&self, line: &str) {
+        (self.log.0)(line);
+    }
+
+    pub(crate) fn new(way: Way, nodes: Nodes, log: Log) -> Self {
+        Self {
+            way,
+            nodes,
+            log,
+            settling: Settling::default(),
+            files: Handles::default(),
+            directories: Handles::default(),
+        }
+    }
+}
+
+/// Numbers of open files, as the kernel sends them.
+#[derive(Debug)]
+pub(crate) struct Handles<T> {
+    last: AtomicU64,
+    open: RwLock<HashMap<u64, Arc<T>>>,
+}
+
+impl<T> Default for Handles<T> {
+    fn default() -> Self {
+        Self { last: AtomicU64::new(0), open: RwLock::default() }
+    }
+}
+
+impl<T> Handles<T> {
+    pub(crate) fn add(&self, open: Arc<T>) -> FileHandle {
+        let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        self.open.write().unwrap_or_else(PoisonError::into_inner).insert(number, open);
+        FileHandle(number)
+    }
+
+    pub(crate) fn get(&self, handle: FileHandle) -> io::Result<Arc<T>> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        open.get(&handle.0).cloned().ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
+    }
+
+    pub(crate) fn remove(&self, handle: FileHandle) -> Option<Arc<T>> {
+        self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&handle.0)
+    }
+}

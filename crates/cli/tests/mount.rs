@@ -241,6 +241,32 @@ fn removed_files_give_their_space_back_and_are_not_written() {
 }
 
 #[test]
+fn a_write_of_another_user_removes_the_bit_for_the_identity_of_the_owner() {
+    use std::os::unix::process::CommandExt as _;
+    let Some(mut place) = Place::new() else { return };
+    // The directories above may be closed to other users.
+    let away = tempfile::tempdir().unwrap();
+    fs::set_permissions(away.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    place.mount = away.path().join("mount");
+    fs::create_dir(&place.mount).unwrap();
+    place.mount(&[]);
+    let path = place.mount.join("program");
+    let mode = || path.metadata().unwrap().mode() & 0o7777;
+    let append = |user| {
+        let mut shell = Command::new("sh");
+        let written = shell.args(["-c", "printf x >> program"]).current_dir(&place.mount).uid(user);
+        assert!(written.status().unwrap().success());
+    };
+    fs::write(&path, b"text").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
+    append(0);
+    assert_eq!(mode(), 0o6777, "root keeps them");
+    append(1);
+    assert_eq!(mode(), 0o777);
+    place.unmount();
+}
+
+#[test]
 fn a_mount_in_use_stays_and_a_signal_ends_it_with_everything_written() {
     let Some(place) = Place::new() else { return };
     place.mount(&["--no-survive"]);

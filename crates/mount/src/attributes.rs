@@ -24,6 +24,8 @@ const BLOCK: u64 = 512;
 /// Attributes that a request sets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wanted {
+    /// User that asks.
+    pub(crate) caller: u32,
     pub(crate) mode: Option<u32>,
     pub(crate) user: Option<u32>,
     pub(crate) group: Option<u32>,
@@ -141,8 +143,18 @@ fn wanted_time(time: Option<TimeOrNow>) -> Timespec {
     }
 }
 
+/// Attribute with the capabilities of a program.
+const CAPABILITY: &str = "security.capability";
+
 /// Bytes of the largest extended attribute, and of the largest list of names.
 const EXTENDED_BYTES: usize = 64 << 10;
+
+/// Returns whether a write has to remove something (see [`Mount::drop_privileges`]).
+pub(crate) fn has_privileges(node: &Node) -> io::Result<bool> {
+    let mode = Mode::from_raw_mode(node.status()?.st_mode & 0o7777);
+    let capability = rustix::fs::getxattr(node.path(), CAPABILITY, &mut [0_u8; 0]);
+    Ok(mode.intersects(Mode::SUID | Mode::SGID) || capability.is_ok())
+}
 
 /// Returns the value of an extended attribute.
 pub(crate) fn extended(node: &Node, name: &OsStr) -> io::Result<Vec<u8>> {
@@ -159,6 +171,30 @@ pub(crate) fn extended_names(node: &Node) -> io::Result<Vec<u8>> {
 }
 
 impl Mount {
+    /// Removes what a program could gain rights by, before its content changes: file capabilities
+    /// and, unless root writes, the bits for the identity of the owner. The kernel does so for
+    /// writes to other file systems; here the write itself is made by this process.
+    pub(crate) fn drop_privileges(&self, node: &Node, caller: u32) -> io::Result<()> {
+        if !std::mem::take(&mut node.state().has_privileges) {
+            return Ok(());
+        }
+        // Most files have none.
+        let _ = rustix::fs::removexattr(node.path(), CAPABILITY);
+        let mode = Mode::from_raw_mode(node.status()?.st_mode & 0o7777);
+        let mut dropped = Mode::SUID;
+        // Without the right to execute, the bit of the group means a kind of lock.
+        dropped.set(Mode::SGID, mode.contains(Mode::XGRP));
+        if !mode.intersects(dropped) {
+            return Ok(());
+        }
+        if caller == 0 {
+            node.state().has_privileges = true;
+            return Ok(());
+        }
+        let left = mode - dropped;
+        self.on_path(node, |path| rustix::fs::chmodat(CWD, path, left, AtFlags::empty()))
+    }
+
     /// Sets an extended attribute.
     pub(crate) fn set_extended(
         &self,
@@ -167,9 +203,10 @@ impl Mount {
         value: &[u8],
         flags: XattrFlags,
     ) -> io::Result<()> {
-        if name == "security.capability" {
+        if name == CAPABILITY {
             // A later write-out would remove it, as each write to a file does.
             settle::settle(self, node);
+            node.state().has_privileges = true;
         }
         Ok(rustix::fs::setxattr(node.path(), name, value, flags)?)
     }
@@ -183,6 +220,7 @@ impl Mount {
     ) -> io::Result<FileAttr> {
         if let Some(size) = wanted.size {
             self.set_size(node, open, size)?;
+            self.drop_privileges(node, wanted.caller)?;
         }
         if wanted.user.is_some() || wanted.group.is_some() {
             let (user, group) = (wanted.user.map(Uid::from_raw), wanted.group.map(Gid::from_raw));
@@ -193,17 +231,42 @@ impl Mount {
         if let Some(mode) = wanted.mode {
             let mode = Mode::from_raw_mode(mode & 0o7777);
             self.on_path(node, |path| rustix::fs::chmodat(CWD, path, mode, AtFlags::empty()))?;
+            node.state().has_privileges |= mode.intersects(Mode::SUID | Mode::SGID);
         }
         if wanted.accessed.is_some() || wanted.modified.is_some() {
-            // A later write-out would set the time of the last write again.
-            settle::settle(self, node);
-            let times = Timestamps {
-                last_access: wanted_time(wanted.accessed),
-                last_modification: wanted_time(wanted.modified),
-            };
-            self.on_path(node, |path| rustix::fs::utimensat(CWD, path, &times, AtFlags::empty()))?;
+            self.set_times(node, wanted.accessed, wanted.modified)?;
         }
         of(node)
+    }
+
+    /// Sets times. A later write-out would set the time of the last write again, so the file is
+    /// written out before, and a time that is not settled yet is settled as the new one.
+    fn set_times(
+        &self,
+        node: &Arc<Node>,
+        accessed: Option<TimeOrNow>,
+        modified: Option<TimeOrNow>,
+    ) -> io::Result<()> {
+        let unsettled = node.state().written;
+        if unsettled.is_some() {
+            let file = node.state().any().cloned();
+            file.map_or(Ok(()), |file| file.data.write_out())?;
+        }
+        let times = Timestamps {
+            last_access: wanted_time(accessed),
+            last_modification: wanted_time(modified),
+        };
+        self.on_path(node, |path| rustix::fs::utimensat(CWD, path, &times, AtFlags::empty()))?;
+        if let (Some(_), Some(modified)) = (unsettled, modified) {
+            let mut state = node.state();
+            if state.written == unsettled {
+                state.written = Some(match modified {
+                    TimeOrNow::SpecificTime(time) => time,
+                    TimeOrNow::Now => SystemTime::now(),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Makes a system call that follows links on the path of a node.

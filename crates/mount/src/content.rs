@@ -20,19 +20,25 @@ thread_local! {
 
 impl Mount {
     /// Opens a file with the flags of the kernel. Blocks.
-    pub(crate) fn open_file(&self, node: &Arc<Node>, flags: OFlags) -> io::Result<Arc<OpenFile>> {
+    pub(crate) fn open_file(
+        &self,
+        node: &Arc<Node>,
+        flags: OFlags,
+        caller: u32,
+    ) -> io::Result<Arc<OpenFile>> {
         let cut = flags.contains(OFlags::TRUNC);
         let writes = cut || flags.intersects(OFlags::WRONLY | OFlags::RDWR);
         let access = if writes { Access::ReadWrite } else { Access::Read };
         let file = OpenFile::open(&self.way, node, access)?;
-        if cut && let Err(error) = self.cut(&file) {
+        if cut && let Err(error) = self.cut(&file, caller) {
             self.end_open(file);
             return Err(error);
         }
         Ok(file)
     }
 
-    fn cut(&self, file: &OpenFile) -> io::Result<()> {
+    fn cut(&self, file: &OpenFile, caller: u32) -> io::Result<()> {
+        self.drop_privileges(&file.node, caller)?;
         file.data.set_size(0)?;
         let mut state = file.node.state();
         state.is_replaced = true;
@@ -77,8 +83,9 @@ impl Mount {
         file: &OpenFile,
         offset: u64,
         data: &[u8],
-        flags: i32,
+        (flags, caller): (i32, u32),
     ) -> io::Result<()> {
+        self.drop_privileges(&file.node, caller)?;
         file.data.write(data, offset)?;
         file.node.state().note_write(data.len() as u64);
         Sync::of_flags(flags).map_or(Ok(()), |what| file.data.sync(what))

@@ -5,10 +5,13 @@
 //! mount it gets another one with the result.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use rustix::process::PidfdFlags;
 
 use crate::mounted::Mount;
 use crate::settle;
@@ -119,9 +122,9 @@ impl Client {
         }
     }
 
-    /// Waits until the process of the mount has ended.
-    pub(crate) fn wait_for_end(mut self) {
-        // However it ends.
-        let _ = io::copy(&mut self.0, &mut io::sink());
+    /// The process of the mount.
+    pub(crate) fn server(&self) -> io::Result<OwnedFd> {
+        let server = rustix::net::sockopt::socket_peercred(self.0.get_ref())?.pid;
+        Ok(rustix::process::pidfd_open(server, PidfdFlags::empty())?)
     }
 }

@@ -64,7 +64,7 @@ impl Filesystem for Served {
 
     fn setattr(
         &self,
-        _: &Request,
+        req: &Request,
         ino: INodeNo,
         mode: Option<u32>,
         user: Option<u32>,
@@ -80,7 +80,7 @@ impl Filesystem for Served {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let wanted = Wanted { mode, user, group, size, accessed, modified };
+        let wanted = Wanted { caller: req.uid(), mode, user, group, size, accessed, modified };
         let set = self.node(ino).and_then(|node| {
             let open = fh.and_then(|fh| self.mount.files.get(fh).ok());
             self.mount.set_attributes(&node, open, &wanted)
@@ -172,9 +172,9 @@ impl Filesystem for Served {
         entry(reply, linked);
     }
 
-    fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let flags = OFlags::from_bits_retain(flags.0 as u32);
-        answer!(reply, self.node(ino).and_then(|node| self.mount.open_file(&node, flags)), file => reply.opened(self.mount.files.add(file), self.opened));
+        answer!(reply, self.node(ino).and_then(|node| self.mount.open_file(&node, flags, req.uid())), file => reply.opened(self.mount.files.add(file), self.opened));
     }
 
     fn create(
@@ -222,7 +222,7 @@ impl Filesystem for Served {
 
     fn write(
         &self,
-        _: &Request,
+        req: &Request,
         _: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -233,7 +233,7 @@ impl Filesystem for Served {
         reply: ReplyWrite,
     ) {
         let file = self.mount.files.get(fh);
-        answer!(reply, file.and_then(|file| self.mount.write_file(&file, offset, data, flags.0)), () => reply.written(data.len() as u32));
+        answer!(reply, file.and_then(|file| self.mount.write_file(&file, offset, data, (flags.0, req.uid()))), () => reply.written(data.len() as u32));
     }
 
     fn flush(&self, _: &Request, _: INodeNo, fh: FileHandle, _: LockOwner, reply: ReplyEmpty) {

@@ -63,7 +63,7 @@ impl Mount {
                     && !flags.contains(OFlags::EXCL) =>
             {
                 let (node, _) = self.look_up(parent, name)?;
-                let opened = self.open_file(&node, flags);
+                let opened = self.open_file(&node, flags, request.uid());
                 let file = opened.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;
                 return Ok((attributes::shown(&node, &node.status()?), file));
             }

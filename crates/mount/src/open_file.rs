@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::attributes;
 use crate::data::{Access, OpenData, Way};
 use crate::node::Node;
 
@@ -30,6 +31,8 @@ pub(crate) struct OpenState {
     pub(crate) shown: Option<(SystemTime, SystemTime)>,
     /// Whether it was cut to nothing since the last close: programs replace files in this way.
     pub(crate) is_replaced: bool,
+    /// Whether it may have capabilities, or bits for the identity of its owner.
+    pub(crate) has_privileges: bool,
     /// Changes with each use, so that a planned end of use is recognized as outdated.
     uses: u64,
 }
@@ -121,6 +124,10 @@ impl OpenFile {
             return Ok(kept);
         }
         let data = way.open(&node.path(), access)?;
+        if access == Access::ReadWrite {
+            let has = attributes::has_privileges(node)?;
+            node.state().has_privileges |= has;
+        }
         Ok(Self::opened(node, data, access))
     }
 

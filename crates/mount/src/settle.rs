@@ -5,14 +5,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Instant, SystemTime};
 
-use rustix::fs::Timestamps;
+use rustix::fs::{Mode, OFlags, Timestamps, openat};
 
 use crate::attributes::{changed_at, timespec};
-use crate::data::{Access, Sync};
+use crate::data::Access;
 use crate::limits::{KEEP_OPEN, KEPT_FILES, SETTLE_AFTER};
 use crate::mounted::Mount;
-use crate::node::Node;
-use crate::open_file::OpenFile;
+use crate::node::{Node, ROOT};
 
 /// Files after their last close, the oldest first.
 #[derive(Debug, Default)]
@@ -189,25 +188,36 @@ fn shows(node: &Arc<Node>, written: SystemTime) {
     }
 }
 
-/// Makes all files durable, and returns the first error. Blocks.
+/// Makes everything durable, and returns the first error. Blocks.
+///
+/// One flush of the file system of the source covers all files.
 pub(crate) fn sync_all(mount: &Mount) -> Option<String> {
     let mut first = None;
     for node in mount.nodes.all().into_iter().filter(|node| node.is_file()) {
-        let any: Option<Arc<OpenFile>> = node.state().any().cloned();
-        if let Some(file) = any
-            && let Err(error) = file.data.sync(Sync::All)
-        {
+        let file = {
+            let state = node.state();
+            state.written.and(state.any().cloned())
+        };
+        if let Some(Err(error)) = file.map(|file| file.data.write_out()) {
             first.get_or_insert(format!("{}: {error}", node.name().display()));
         }
     }
-    first
+    let flushed = mount.nodes.get(ROOT).and_then(|root| {
+        // The root is open as a path alone, which cannot be flushed.
+        let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = openat(&*root, c".", directory, Mode::empty())?;
+        Ok(rustix::fs::syncfs(open)?)
+    });
+    first.or(flushed.err().map(|error| format!("the file system of the source: {error}")))
 }
 
 /// Makes all files durable and closes them, at the end of a mount. Returns the first error.
 pub(crate) fn close_all(mount: &Mount) -> Option<String> {
-    let failed = sync_all(mount);
     for node in mount.nodes.all().into_iter().filter(|node| node.is_file()) {
         settle(mount, &node);
+    }
+    let failed = sync_all(mount);
+    for node in mount.nodes.all().into_iter().filter(|node| node.is_file()) {
         close(mount, &node);
     }
     failed

@@ -1,7 +1,10 @@
 //! Ends a mount from outside: writes everything out, unmounts, and waits for the result.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
+
+use rustix::event::{PollFd, PollFlags};
 
 use crate::control::Client;
 use crate::error::Error;
@@ -51,6 +54,8 @@ pub fn unmount(mount_point: &Path) -> Result<Unmounted, Error> {
             mount_point.display()
         ))
     };
+    let server = client.server();
+    let server = server.map_err(|error| failed("find the process of the mount", error))?;
     let asked = client.write_out();
     if let Some(error) = asked.map_err(|error| failed("have everything written", error))? {
         return Err(unwritten(error));
@@ -64,9 +69,16 @@ pub fn unmount(mount_point: &Path) -> Result<Unmounted, Error> {
         _ => failed("unmount", error),
     })?;
     let result = client.answer();
-    client.wait_for_end();
+    wait_for(&server).map_err(|error| failed("wait for the process of the mount", error))?;
     match result.map_err(|error| failed("hear from the process of the mount", error))? {
         None => Ok(Unmounted::Whole),
         Some(error) => Err(Error::Unwritten(error)),
     }
+}
+
+/// Waits for the end of a process. It has closed all its files then.
+fn wait_for(process: &OwnedFd) -> io::Result<()> {
+    let mut polled = [PollFd::new(process, PollFlags::IN)];
+    rustix::io::retry_on_intr(|| rustix::event::poll(&mut polled, None))?;
+    Ok(())
 }

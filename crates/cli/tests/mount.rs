@@ -2,7 +2,8 @@
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant, SystemTime};
@@ -116,6 +117,13 @@ fn files_of_a_mount_are_those_of_its_source() {
     // A sync is visible in the source.
     assert_eq!(fs::read(place.source.join("new")).unwrap(), expected);
 
+    let synchronous = 0o10000; // O_DSYNC
+    let mut each = File::options();
+    each.write(true).create_new(true).custom_flags(synchronous);
+    each.open(path("each")).unwrap().write_all(b"durable").unwrap();
+    let source = fs::metadata(place.source.join("each")).unwrap();
+    assert_eq!(source.len(), 7, "a synchronous write is in the source when it returns");
+
     let mut log = File::options().append(true).create(true).open(path("log")).unwrap();
     for _ in 0..3 {
         log.write_all(b"line\n").unwrap();
@@ -142,7 +150,7 @@ fn files_of_a_mount_are_those_of_its_source() {
     let mut names: Vec<_> =
         fs::read_dir(&place.mount).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
-    assert_eq!(names, ["link", "log", "sub", "symbolic"]);
+    assert_eq!(names, ["each", "link", "log", "sub", "symbolic"]);
     drop(log);
     place.unmount();
     assert_eq!(fs::read(place.source.join("log")).unwrap(), b"line\nline\nline\n");
@@ -218,7 +226,7 @@ fn removed_files_give_their_space_back_and_are_not_written() {
     let Some(place) = Place::new() else { return };
     place.mount(&[]);
     let path = place.mount.join("file");
-    let file = File::options().read(true).write(true).create(true).open(&path).unwrap();
+    let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
     file.write_all_at(&bytes(1 << 20), 0).unwrap();
     fs::remove_file(&path).unwrap();
     let mut read = vec![0; 1 << 20];

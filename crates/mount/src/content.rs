@@ -110,7 +110,9 @@ impl Mount {
         Ok(())
     }
 
-    pub(crate) fn seek_file(&self, file: &OpenFile, offset: u64, whence: i32) -> io::Result<u64> {
+    pub(crate) fn seek_file(&self, file: &OpenFile, offset: i64, whence: i32) -> io::Result<u64> {
+        let offset = u64::try_from(offset);
+        let offset = offset.map_err(|_| io::Error::from_raw_os_error(libc::ENXIO))?;
         match whence {
             libc::SEEK_DATA => file.data.seek(SeekFrom::Data(offset)),
             libc::SEEK_HOLE => file.data.seek(SeekFrom::Hole(offset)),

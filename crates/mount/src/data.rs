@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt as _;
 use std::time::SystemTime;
 
 use forebay::{Engine, File, Open, Times};
-use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
+use rustix::fs::{FallocateFlags, SeekFrom};
 
 use crate::error::of_engine;
 
@@ -215,11 +215,24 @@ pub(crate) enum Sync {
 impl Sync {
     /// What the flags of an open file ask of each write.
     pub(crate) fn of_flags(flags: i32) -> Option<Self> {
-        let flags = OFlags::from_bits_retain(flags as u32);
-        match (flags.contains(OFlags::SYNC), flags.contains(OFlags::DSYNC)) {
-            (true, _) => Some(Self::All),
-            (false, true) => Some(Self::Data),
-            (false, false) => None,
+        // By the numbers of libc: rustix has that of `O_SYNC` for `O_DSYNC`.
+        match flags & libc::O_SYNC {
+            0 => None,
+            libc::O_SYNC => Some(Self::All),
+            _ => Some(Self::Data),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_synchronous_write_is_recognized() {
+        let others = libc::O_WRONLY | libc::O_APPEND | libc::O_LARGEFILE;
+        assert_eq!(Sync::of_flags(others), None);
+        assert_eq!(Sync::of_flags(others | libc::O_DSYNC), Some(Sync::Data));
+        assert_eq!(Sync::of_flags(others | libc::O_SYNC), Some(Sync::All));
     }
 }

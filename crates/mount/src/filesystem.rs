@@ -89,7 +89,8 @@ impl Filesystem for Served {
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
-        answer!(reply, self.node(ino).and_then(|node| self.mount.target_of(&node)), target => reply.data(&target));
+        let target = self.node(ino).and_then(|node| self.mount.target_of(&node));
+        answer!(reply, target, target => reply.data(&target));
     }
 
     fn mknod(
@@ -130,8 +131,10 @@ impl Filesystem for Served {
     }
 
     fn unlink(&self, _: &Request, dir: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let flags = AtFlags::empty();
-        empty(reply, self.node(dir).and_then(|parent| self.mount.remove(&parent, name, flags)));
+        empty(
+            reply,
+            self.node(dir).and_then(|dir| self.mount.remove(&dir, name, AtFlags::empty())),
+        );
     }
 
     fn rmdir(&self, _: &Request, dir: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -174,7 +177,9 @@ impl Filesystem for Served {
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let flags = OFlags::from_bits_retain(flags.0 as u32);
-        answer!(reply, self.node(ino).and_then(|node| self.mount.open_file(&node, flags, req.uid())), file => reply.opened(self.mount.files.add(file), self.opened));
+        let node = self.node(ino);
+        let file = node.and_then(|node| self.mount.open_file(&node, flags, req.uid()));
+        answer!(reply, file, file => reply.opened(self.mount.files.add(file), self.opened));
     }
 
     fn create(
@@ -232,8 +237,10 @@ impl Filesystem for Served {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let how = (flags.0, req.uid());
         let file = self.mount.files.get(fh);
-        answer!(reply, file.and_then(|file| self.mount.write_file(&file, offset, data, (flags.0, req.uid()))), () => reply.written(data.len() as u32));
+        let written = file.and_then(|file| self.mount.write_file(&file, offset, data, how));
+        answer!(reply, written, () => reply.written(data.len() as u32));
     }
 
     fn flush(&self, _: &Request, _: INodeNo, fh: FileHandle, _: LockOwner, reply: ReplyEmpty) {
@@ -365,11 +372,7 @@ impl Filesystem for Served {
         reply: ReplyLseek,
     ) {
         let file = self.mount.files.get(fh);
-        let found = file.and_then(|file| {
-            let offset = u64::try_from(offset);
-            let offset = offset.map_err(|_| io::Error::from_raw_os_error(libc::ENXIO))?;
-            self.mount.seek_file(&file, offset, whence)
-        });
+        let found = file.and_then(|file| self.mount.seek_file(&file, offset, whence));
         answer!(reply, found, found => reply.offset(found.cast_signed()));
     }
 

@@ -132,9 +132,9 @@ impl Ahead {
         was_paused
     }
 
-    /// Returns whether a run that goes beyond the reserved space, and begins with this page, is seen
-    /// for the first time. Otherwise a run that grows while its space is reserved might be delayed
-    /// again and again.
+    /// Returns whether a run that goes beyond the reserved space, and begins with this page, is
+    /// seen for the first time. Otherwise a run that grows while its space is reserved might be
+    /// delayed again and again.
     pub(crate) fn is_first_crossing(&mut self, first: u64) -> bool {
         self.crossing.replace(first) != Some(first)
     }

@@ -48,8 +48,12 @@ pub const DENSE_ONE_IN: u64 = 32;
 /// Minimum of pages of a span to reserve space for. A shorter span is allocated by its one write.
 pub const RESERVE_PAGES: u64 = 64;
 
-/// Space beyond the end is at most the size of the file divided by this.
-pub const AHEAD_OF_FILE: u64 = 16;
+/// Maximum of bytes to reserve beyond the end of a file that grows by itself.
+pub const AHEAD_MOST: u64 = 64 << 20;
+
+/// Space beyond the end of a file that is written at scattered places is at most the size of the
+/// file divided by this. Such a file rarely becomes much longer. For a stream it is the whole size.
+pub const AHEAD_OF_SCATTERED: u64 = 16;
 
 /// Space beyond the end is at most the free space of the file system divided by this.
 pub const AHEAD_OF_FREE: u64 = 100;
@@ -83,6 +87,7 @@ pub const MIN_CACHE_PAGES: u64 = EXTENDING_PAGES;
 
 const _: () = assert!(GATHER_PAGES <= REQUEST_SEGMENTS as u64);
 const _: () = assert!(READAHEAD_FIRST_PAGES <= READAHEAD_PAGES && READAHEAD_PAGES <= GATHER_PAGES);
+const _: () = assert!(AHEAD_LEAST <= AHEAD_MOST, "a slow stream gets no more than a fast one");
 const _: () = assert!(GAP_PAGES <= MOST_GAP_PAGES && MOST_GAP_PAGES < GATHER_PAGES);
 const _: () = assert!(RESERVE_LEAST >= 2 * GATHER_PAGES * PAGE);
 const _: () = assert!(STEP_PAGES as u64 <= GATHER_PAGES);

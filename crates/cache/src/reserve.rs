@@ -6,23 +6,21 @@
 
 use std::ops::Range;
 
-use forebay_block::{Bio, Errno, Moment};
+use forebay_block::{Bio, Class, Errno, Moment};
 
 use crate::file::CachedFile;
 use crate::index::Chunk;
-use crate::limits::{DENSE_ONE_IN, GATHER_PAGES, PAGE, RESERVE_PAGES};
+use crate::limits::{DENSE_ONE_IN, EXTENDING_PAGES, GATHER_PAGES, PAGE, RESERVE_PAGES};
 use crate::space::{Reservation, ReservedFor};
 use crate::writeback::flight::Flight;
 
 impl CachedFile {
     /// Returns the space to allocate before a run that starts at `first` is sent.
-    pub(crate) fn reservation(&mut self, first: u64) -> Option<Reservation> {
+    pub(crate) fn reservation(&mut self, first: u64, class: Class) -> Option<Reservation> {
         if !self.ahead.may_reserve(self.reserved.has_hint()) || self.lease.is_shared() {
             return None;
         }
-        if first < self.sizes.origin_pages()
-            || self.reserved.ranges().covers(&(first * PAGE..(first + 1) * PAGE))
-        {
+        if first < self.sizes.origin_pages() || self.is_reserved_for(first) {
             return None;
         }
         if self.ahead.is_paused() {
@@ -45,11 +43,33 @@ impl CachedFile {
             return Some(self.at_once(first, start * PAGE..declared * PAGE, ReservedFor::Declared));
         }
         let growing = end * PAGE >= self.sizes.size() / PAGE * PAGE;
-        let beyond = if growing { self.ahead.beyond(self.sizes.size()) } else { 0 };
+        // A small new file that a caller syncs is probably complete. Its one write allocates all of
+        // it in one piece, and nothing has to be given back.
+        let is_one_write = dirty == end && end <= GATHER_PAGES;
+        if is_one_write && class == Class::Waited && growing && self.sizes.disk_size() == 0 {
+            return None;
+        }
         // Random pages of a new file reach to its end as well, but most pages below are missing.
-        let is_stream = growing && dirty * 2 > end - start;
+        let is_stream = growing && dirty * 2 > end - lowest;
         let purpose = if is_stream { ReservedFor::Stream } else { ReservedFor::Dense };
+        let beyond = if growing { self.ahead.beyond(self.sizes.size(), purpose) } else { 0 };
         Some(self.at_once(first, start * PAGE..end * PAGE + beyond, purpose))
+    }
+
+    /// Returns whether the space of a run that starts at `first` is reserved. A run that moves the
+    /// end must be covered as a whole: its part without reserved space would become an extent of
+    /// its own, between those of other files.
+    fn is_reserved_for(&mut self, first: u64) -> bool {
+        let covers = |end| self.reserved.ranges().covers(&(first * PAGE..end * PAGE));
+        if !covers(first + 1) {
+            return false;
+        }
+        if first < self.sizes.inner_pages() {
+            return true;
+        }
+        let any = |_: u64, chunk: &Chunk| chunk.dirty;
+        let last = self.index.last_dirty(first, any).unwrap_or(first);
+        covers((last + 1).min(first + EXTENDING_PAGES)) || !self.ahead.is_first_crossing(first)
     }
 
     /// The part of a span that is asked for at once: all of it, or the part for the run from

@@ -2,8 +2,9 @@
 //!
 //! Random writes into holes make an extent each. The same writes into space that was allocated in
 //! one call make one extent in all. So a span that becomes dense is allocated before its first page
-//! is sent, and a little beyond the end of a file that grows. The reserved ranges are recorded, to
-//! be given back: beyond the end when the file is closed, below it if nothing was written there.
+//! is sent, and beyond the end of a stream as much again as it has. The reserved ranges are
+//! recorded, to be given back: beyond the end when the file is closed, below it if nothing was
+//! written there.
 //!
 //! This file has the set of ranges and the sizes of reservations. Nothing here knows a file.
 
@@ -13,7 +14,8 @@ use std::ops::Range;
 use forebay_block::Errno;
 
 use crate::limits::{
-    AHEAD_LEAST, AHEAD_OF_FILE, AHEAD_OF_FREE, AHEAD_SECONDS, PAGE, RESERVE_LEAST, RESERVE_PIECES,
+    AHEAD_LEAST, AHEAD_MOST, AHEAD_OF_FREE, AHEAD_OF_SCATTERED, AHEAD_SECONDS, PAGE, RESERVE_LEAST,
+    RESERVE_PIECES,
 };
 
 /// Reason for a reservation of space.
@@ -106,10 +108,20 @@ pub(crate) const NO_SPACE: Errno = Errno(28);
 pub(crate) const OVER_QUOTA: Errno = Errno(122);
 
 /// Returns the bytes to reserve beyond the end of a growing file, in whole pages: some seconds of
-/// its growth if the rate is known, limited by the size of the file and the free space.
+/// its growth if the rate is known, limited by the size of the file, a maximum, and the free space.
+/// A stream gets as much again as it has, so a file of N bytes takes log N allocations.
 #[must_use]
-pub fn ahead(size: u64, free_bytes: u64, bytes_per_second: Option<u64>) -> u64 {
-    let most = (size / AHEAD_OF_FILE).min(free_bytes / AHEAD_OF_FREE);
+pub fn ahead(
+    size: u64,
+    free_bytes: u64,
+    bytes_per_second: Option<u64>,
+    purpose: ReservedFor,
+) -> u64 {
+    let of_file = match purpose {
+        ReservedFor::Stream => size,
+        ReservedFor::Dense | ReservedFor::Declared => size / AHEAD_OF_SCATTERED,
+    };
+    let most = of_file.min(AHEAD_MOST).min(free_bytes / AHEAD_OF_FREE);
     let wanted = bytes_per_second
         .map_or(u64::MAX, |rate| rate.saturating_mul(AHEAD_SECONDS).max(AHEAD_LEAST));
     most.min(wanted) / PAGE * PAGE
@@ -172,22 +184,38 @@ mod tests {
     }
 
     #[test]
-    fn contract_09_little_is_reserved_beyond_the_end() {
-        assert_eq!(ahead(160 << 20, 1 << 40, None), 10 << 20);
-        assert_eq!(ahead(160 << 20, 1 << 20, None), 8192);
-        assert_eq!(ahead(4096, 1 << 40, None), 0);
+    fn contract_09_as_much_again_is_reserved_beyond_the_end_of_a_stream() {
+        let stream = |size, free| ahead(size, free, None, ReservedFor::Stream);
+        assert_eq!(stream(2 << 20, 1 << 40), 2 << 20);
+        assert_eq!(stream(160 << 20, 1 << 40), 64 << 20);
+        assert_eq!(stream(160 << 20, 1 << 20), 8192);
+        assert_eq!(stream(4095, 1 << 40), 0);
+    }
+
+    #[test]
+    fn contract_09_little_is_reserved_beyond_the_end_of_scattered_pages() {
+        let dense = |size, free| ahead(size, free, None, ReservedFor::Dense);
+        assert_eq!(dense(160 << 20, 1 << 40), 10 << 20);
+        assert_eq!(dense(160 << 20, 1 << 20), 8192);
+        assert_eq!(dense(4096, 1 << 40), 0);
     }
 
     proptest! {
         #[test]
         fn contract_09_what_a_stream_needs_never_passes_the_bounds(
-            size in 0..1u64 << 50, free in 0..1u64 << 50, rate in proptest::option::of(0..u64::MAX)
+            size in 0..1u64 << 50, free in 0..1u64 << 50, small in 0..1u64 << 28,
+            rate in proptest::option::of(0..u64::MAX)
         ) {
-            let bytes = ahead(size, free, rate);
-            prop_assert!(bytes <= size / 16 && bytes <= free / 100 && bytes.is_multiple_of(PAGE));
-            // A faster stream never has less, and an unknown one has most.
-            prop_assert!(bytes <= ahead(size, free, rate.map(|rate| rate.saturating_add(1 << 20))));
-            prop_assert!(bytes <= ahead(size, free, None));
+            for size in [size, small] {
+                let of = |rate| ahead(size, free, rate, ReservedFor::Stream);
+                let bytes = of(rate);
+                prop_assert!(bytes <= size && bytes <= 64 << 20 && bytes <= free / 100);
+                prop_assert!(bytes.is_multiple_of(PAGE));
+                // A faster stream never has less, and an unknown one has most.
+                prop_assert!(bytes <= of(rate.map(|rate| rate.saturating_add(1 << 20))));
+                prop_assert!(bytes <= of(None));
+                prop_assert!(ahead(size, free, rate, ReservedFor::Dense) <= bytes);
+            }
         }
     }
 
@@ -214,9 +242,10 @@ mod tests {
 
     #[test]
     fn a_stream_reserves_for_some_seconds() {
-        let huge = 1 << 50;
-        assert_eq!(ahead(huge, huge, Some(100 << 20)), 800 << 20);
-        assert_eq!(ahead(huge, huge, Some(0)), AHEAD_LEAST);
+        let of = |rate| ahead(1 << 50, 1 << 50, Some(rate), ReservedFor::Stream);
+        assert_eq!(of(5 << 20), 40 << 20);
+        assert_eq!(of(100 << 20), AHEAD_MOST);
+        assert_eq!(of(0), AHEAD_LEAST);
         assert_eq!(at_most(None), u64::MAX);
         assert_eq!(at_most(Some(1 << 20)), 64 << 20);
         assert_eq!(at_most(Some(4096)), RESERVE_LEAST);

@@ -66,15 +66,15 @@ fn contract_08_one_request_moves_the_end_at_a_time() {
 }
 
 #[test]
-fn contract_09_space_beyond_the_end_is_little_and_given_back() {
+fn contract_09_space_beyond_the_end_is_bounded_and_given_back() {
     let mut single = Single::new();
     single.write(0, &data(6, 640 * PAGE));
     single.send(Reason::Background);
     let reserved = single.sent.iter().find(|bio| bio.operation == Operation::Allocate).unwrap();
     assert_eq!(
         (reserved.offset, reserved.end()),
-        (0, 680 * BLOCK),
-        "one part in 16 beyond the end"
+        (0, 1280 * BLOCK),
+        "as much again beyond the end"
     );
     assert_eq!(single.ask(TicketKind::FlushData), Ok(()));
     assert_eq!(single.disk.file(TARGET).allocated_beyond_end(), Some(640));

@@ -11,7 +11,7 @@ use forebay_block::{Errno, Moment};
 
 use crate::growth::Growth;
 use crate::limits::{AHEAD_OF_FREE, GAP_PAGES, MOST_GAP_PAGES, PAGE, RESERVE_LEAST, SCARCE_PAUSE};
-use crate::space::{NO_SPACE, OVER_QUOTA, ahead};
+use crate::space::{NO_SPACE, OVER_QUOTA, ReservedFor, ahead};
 
 /// Whether space may be reserved ahead of data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +44,8 @@ pub(crate) struct Ahead {
     reserving: Reserving,
     /// Runs still to be sent before the file is examined again.
     pause: u64,
+    /// First page of the last run that went beyond the reserved space.
+    crossing: Option<u64>,
     /// Maximum of bytes per reservation.
     most: u64,
     /// Free bytes of the file system.
@@ -59,6 +61,7 @@ impl Default for Ahead {
         Self {
             reserving: Reserving::Adaptive,
             pause: 0,
+            crossing: None,
             most: u64::MAX,
             free_bytes: 0,
             growth: Growth::default(),
@@ -129,16 +132,23 @@ impl Ahead {
         was_paused
     }
 
+    /// Returns whether a run that goes beyond the reserved space, and begins with this page, is
+    /// seen for the first time. Otherwise a run that grows while its space is reserved might be
+    /// delayed again and again.
+    pub(crate) fn is_first_crossing(&mut self, first: u64) -> bool {
+        self.crossing.replace(first) != Some(first)
+    }
+
     /// Skips this many runs.
     pub(crate) fn pause(&mut self, runs: u64) {
         self.pause = runs;
     }
 
     /// Returns the bytes to reserve beyond the end of a growing file of this size.
-    pub(crate) fn beyond(&self, size: u64) -> u64 {
+    pub(crate) fn beyond(&self, size: u64, purpose: ReservedFor) -> u64 {
         match self.reserving {
             Reserving::Ahead(bytes) => fixed(bytes, self.free_bytes),
-            _ => ahead(size, self.free_bytes, self.growth.bytes_per_second()),
+            _ => ahead(size, self.free_bytes, self.growth.bytes_per_second(), purpose),
         }
     }
 

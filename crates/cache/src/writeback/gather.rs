@@ -247,7 +247,7 @@ impl CachedFile {
     // Sending
 
     fn send_run(&mut self, first: u64, class: Class) -> Bio {
-        match self.reservation(first) {
+        match self.reservation(first, class) {
             Some(reservation) => self.send_allocate(reservation, class),
             None => self.send_pages(first, class),
         }

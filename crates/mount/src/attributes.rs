@@ -3,20 +3,18 @@
 use std::ffi::OsStr;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, INodeNo, TimeOrNow};
 use rustix::buffer::spare_capacity;
-use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
-    XattrFlags,
-};
+use rustix::fs::{AtFlags, CWD, Gid, Mode, Stat, Timespec, Timestamps, UTIME_NOW, Uid, XattrFlags};
 
 use crate::data::Access;
 use crate::mounted::Mount;
-use crate::node::Node;
+use crate::node::{CAPABILITY, Node, kind};
 use crate::open_file::OpenFile;
 use crate::settle;
+use crate::times::{changed_at, time, timespec};
 
 /// Bytes of a block of `st_blocks`.
 const BLOCK: u64 = 512;
@@ -80,18 +78,6 @@ pub(crate) fn shown(node: &Node, status: &Stat) -> FileAttr {
     attributes
 }
 
-pub(crate) fn kind(of: FileType) -> fuser::FileType {
-    match of {
-        FileType::Directory => fuser::FileType::Directory,
-        FileType::Symlink => fuser::FileType::Symlink,
-        FileType::Fifo => fuser::FileType::NamedPipe,
-        FileType::Socket => fuser::FileType::Socket,
-        FileType::CharacterDevice => fuser::FileType::CharDevice,
-        FileType::BlockDevice => fuser::FileType::BlockDevice,
-        _ => fuser::FileType::RegularFile,
-    }
-}
-
 /// A device number in the form of the protocol, which is that of `mknod(2)` in 32 bits.
 fn encoded(device: u64) -> u32 {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -104,37 +90,6 @@ pub(crate) fn device(encoded: u32) -> u64 {
     rustix::fs::makedev(major, minor)
 }
 
-#[allow(clippy::unnecessary_cast, reason = "the type differs between processors")]
-pub(crate) fn changed_at(status: &Stat) -> SystemTime {
-    time(status.st_ctime as i64, status.st_ctime_nsec as u64)
-}
-
-fn time(seconds: i64, nanoseconds: u64) -> SystemTime {
-    let part = Duration::from_nanos(nanoseconds);
-    match u64::try_from(seconds) {
-        Ok(seconds) => UNIX_EPOCH + Duration::from_secs(seconds) + part,
-        Err(_) => UNIX_EPOCH - Duration::from_secs(seconds.unsigned_abs()) + part,
-    }
-}
-
-/// A time for `utimensat(2)`; `None` leaves it.
-pub(crate) fn timespec(time: Option<SystemTime>) -> Timespec {
-    let Some(time) = time else { return Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT } };
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(since) => {
-            Timespec { tv_sec: since.as_secs().cast_signed(), tv_nsec: since.subsec_nanos().into() }
-        }
-        Err(before) => {
-            let before = before.duration();
-            let (seconds, nanoseconds) = match before.subsec_nanos() {
-                0 => (before.as_secs(), 0),
-                part => (before.as_secs() + 1, 1_000_000_000 - part),
-            };
-            Timespec { tv_sec: -seconds.cast_signed(), tv_nsec: nanoseconds.into() }
-        }
-    }
-}
-
 fn wanted_time(time: Option<TimeOrNow>) -> Timespec {
     match time {
         Some(TimeOrNow::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
@@ -143,18 +98,8 @@ fn wanted_time(time: Option<TimeOrNow>) -> Timespec {
     }
 }
 
-/// Attribute with the capabilities of a program.
-const CAPABILITY: &str = "security.capability";
-
 /// Bytes of the largest extended attribute, and of the largest list of names.
 const EXTENDED_BYTES: usize = 64 << 10;
-
-/// Returns whether a write has to remove something (see [`Mount::drop_privileges`]).
-pub(crate) fn has_privileges(node: &Node) -> io::Result<bool> {
-    let mode = Mode::from_raw_mode(node.status()?.st_mode & 0o7777);
-    let capability = rustix::fs::getxattr(node.path(), CAPABILITY, &mut [0_u8; 0]);
-    Ok(mode.intersects(Mode::SUID | Mode::SGID) || capability.is_ok())
-}
 
 /// Returns the value of an extended attribute.
 pub(crate) fn extended(node: &Node, name: &OsStr) -> io::Result<Vec<u8>> {
@@ -303,14 +248,6 @@ impl Mount {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_before_and_after_1970_are_passed_on_to_the_nanosecond() {
-        for (seconds, nanoseconds) in [(0, 0), (1, 5), (-1, 0), (-1, 999_999_999), (-7, 1)] {
-            let there = timespec(Some(time(seconds, nanoseconds)));
-            assert_eq!((there.tv_sec, there.tv_nsec.cast_unsigned()), (seconds, nanoseconds));
-        }
-    }
 
     #[test]
     fn device_numbers_of_requests_are_those_of_the_source() {

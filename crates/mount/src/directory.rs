@@ -10,10 +10,9 @@ use std::sync::{Mutex, PoisonError};
 use fuser::{INodeNo, ReplyDirectory};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, openat, statat};
 
-use crate::attributes::kind;
 use crate::data::Sync;
 use crate::limits::DIRECTORY_BYTES;
-use crate::node::Node;
+use crate::node::{Node, kind};
 
 /// An open directory of the source.
 #[derive(Debug)]

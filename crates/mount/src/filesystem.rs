@@ -138,8 +138,8 @@ impl Filesystem for Served {
     }
 
     fn rmdir(&self, _: &Request, dir: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let flags = AtFlags::REMOVEDIR;
-        empty(reply, self.node(dir).and_then(|parent| self.mount.remove(&parent, name, flags)));
+        let remove = |dir: Arc<Node>| self.mount.remove(&dir, name, AtFlags::REMOVEDIR);
+        empty(reply, self.node(dir).and_then(remove));
     }
 
     fn symlink(&self, req: &Request, dir: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
@@ -389,11 +389,8 @@ impl Filesystem for Served {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let files = self
-            .mount
-            .files
-            .get(handle_from)
-            .and_then(|from| Ok((from, self.mount.files.get(handle_to)?)));
+        let files = &self.mount.files;
+        let files = files.get(handle_from).and_then(|from| Ok((from, files.get(handle_to)?)));
         let copied = files.and_then(|(from, to)| {
             self.mount.copy_range((&from, offset_from), (&to, offset_to), length)
         });

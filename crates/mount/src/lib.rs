@@ -31,6 +31,7 @@ mod places;
 mod reply;
 mod serve;
 mod settle;
+mod times;
 mod unmount;
 
 pub use error::Error;

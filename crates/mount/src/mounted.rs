@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -17,6 +18,8 @@ use crate::settle::Settling;
 /// A mounted source.
 #[derive(Debug)]
 pub(crate) struct Mount {
+    /// The directory that is mounted, locked while it is.
+    pub(crate) source: File,
     pub(crate) way: Way,
     pub(crate) nodes: Nodes,
     pub(crate) settling: Settling,
@@ -40,8 +43,9 @@ impl Mount {
         (self.log.0)(line);
     }
 
-    pub(crate) fn new(way: Way, nodes: Nodes, log: Log) -> Self {
+    pub(crate) fn new(source: File, way: Way, nodes: Nodes, log: Log) -> Self {
         Self {
+            source,
             way,
             nodes,
             log,

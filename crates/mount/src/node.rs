@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use rustix::fs::{FileType, Stat, fstat};
+use rustix::fs::{FileType, Mode, Stat, fstat};
 
 use crate::open_file::OpenState;
 
@@ -51,6 +51,14 @@ impl Node {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns whether a write has to remove something before the content changes: capabilities, and bits for
+    /// the identity of the owner.
+    pub(crate) fn has_privileges(&self) -> io::Result<bool> {
+        let mode = Mode::from_raw_mode(self.status()?.st_mode & 0o7777);
+        let capability = rustix::fs::getxattr(self.path(), CAPABILITY, &mut [0_u8; 0]);
+        Ok(mode.intersects(Mode::SUID | Mode::SGID) || capability.is_ok())
+    }
+
     pub(crate) fn is_file(&self) -> bool {
         self.kind == FileType::RegularFile
     }
@@ -64,6 +72,21 @@ impl AsFd for Node {
 
 pub(crate) fn identity(status: &Stat) -> Identity {
     (status.st_dev, status.st_ino)
+}
+
+/// Attribute with the capabilities of a program.
+pub(crate) const CAPABILITY: &str = "security.capability";
+
+pub(crate) fn kind(of: FileType) -> fuser::FileType {
+    match of {
+        FileType::Directory => fuser::FileType::Directory,
+        FileType::Symlink => fuser::FileType::Symlink,
+        FileType::Fifo => fuser::FileType::NamedPipe,
+        FileType::Socket => fuser::FileType::Socket,
+        FileType::CharacterDevice => fuser::FileType::CharDevice,
+        FileType::BlockDevice => fuser::FileType::BlockDevice,
+        _ => fuser::FileType::RegularFile,
+    }
 }
 
 /// All nodes.

@@ -4,7 +4,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::attributes;
 use crate::data::{Access, OpenData, Way};
 use crate::node::Node;
 
@@ -125,7 +124,7 @@ impl OpenFile {
         }
         let data = way.open(&node.path(), access)?;
         if access == Access::ReadWrite {
-            let has = attributes::has_privileges(node)?;
+            let has = node.has_privileges()?;
             node.state().has_privileges |= has;
         }
         Ok(Self::opened(node, data, access))

@@ -89,11 +89,12 @@ pub fn mount(
     let mount_point = places::mount_point(&options.mount_point, &source.path)?;
     become_server();
     let (way, adopted) = way_of(&options.data, &source, &log)?;
-    let root = openat(CWD, &source.path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())
+    let root = openat(&source.lock, c".", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())
         .map_err(|error| Error::failed(&source.path, "open the source", error))?;
     let nodes =
         Nodes::new(root).map_err(|error| Error::failed(&source.path, "examine it", error))?;
-    let mount = Arc::new(Mount::new(way, nodes, log));
+    let Source { lock, path: source, .. } = source;
+    let mount = Arc::new(Mount::new(lock, way, nodes, log));
     let process = adopted.as_ref().map(|(process, _)| *process);
     for file in adopted.into_iter().flat_map(|(_, files)| files) {
         if let Err(error) = adopt(&mount, file) {
@@ -104,7 +105,7 @@ pub fn mount(
     let mut config = Config::default();
     config.mount_options = vec![
         // A comma would begin another option.
-        MountOption::FSName(format!("{NAME}{}", source.path.display()).replace(',', "_")),
+        MountOption::FSName(format!("{NAME}{}", source.display()).replace(',', "_")),
         MountOption::Subtype("forebay".to_owned()),
         MountOption::DefaultPermissions,
     ];
@@ -119,11 +120,7 @@ pub fn mount(
     let listener = device.map(|mounted| waiting.serve(&mounted.device, &mount)).transpose();
     let listener = listener.map_err(|error| failed("serve `forebay unmount`", error))?;
     let ended = serve(session, &mount).map_err(|error| failed("start a thread", error))?;
-    ready(&Mounted {
-        source: source.path.clone(),
-        mount_point: mount_point.clone(),
-        adopted: process,
-    });
+    ready(&Mounted { source: source.clone(), mount_point: mount_point.clone(), adopted: process });
     if let Err(error) = tell_manager() {
         mount.log(&format!("could not tell the service manager: {error}"));
     }
@@ -141,7 +138,6 @@ pub fn mount(
     }
     let unwritten = finish(&mount);
     waiting.tell(unwritten.as_deref());
-    drop(source.lock);
     if let Some(what) = unwritten {
         return Err(Error::Unwritten(what));
     }

@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Instant, SystemTime};
 
-use rustix::fs::{Mode, OFlags, Timestamps, openat};
+use rustix::fs::Timestamps;
 
-use crate::attributes::{changed_at, timespec};
 use crate::data::Access;
 use crate::limits::{KEEP_OPEN, KEPT_FILES, SETTLE_AFTER};
 use crate::mounted::Mount;
-use crate::node::{Node, ROOT};
+use crate::node::Node;
+use crate::times::{changed_at, timespec};
 
 /// Files after their last close, the oldest first.
 #[derive(Debug, Default)]
@@ -202,13 +202,10 @@ pub(crate) fn sync_all(mount: &Mount) -> Option<String> {
             first.get_or_insert(format!("{}: {error}", node.name().display()));
         }
     }
-    let flushed = mount.nodes.get(ROOT).and_then(|root| {
-        // The root is open as a path alone, which cannot be flushed.
-        let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let open = openat(&*root, c".", directory, Mode::empty())?;
-        Ok(rustix::fs::syncfs(open)?)
-    });
-    first.or(flushed.err().map(|error| format!("the file system of the source: {error}")))
+    let flushed = rustix::fs::syncfs(&mount.source);
+    first.or(flushed
+        .err()
+        .map(|error| format!("could not flush the file system of the source: {error}")))
 }
 
 /// Makes all files durable and closes them, at the end of a mount. Returns the first error.

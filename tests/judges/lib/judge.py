@@ -52,11 +52,13 @@ class Judge:
         return not wrong
 
     def test(self, name, function, *arguments):
-        """Runs one test. Its failures and system errors are results, not the judge's end."""
+        """Runs one test. Its errors are its result, and the judge goes on."""
         try:
             wrong = function(*arguments)
-        except (Failed, OSError) as error:
-            wrong = str(error) or type(error).__name__
+        except Failed as error:
+            wrong = str(error)
+        except Exception as error:
+            wrong = f"{type(error).__name__}: {error}"
         return self.check(name, wrong)
 
     def note(self, text):

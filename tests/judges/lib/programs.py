@@ -20,7 +20,8 @@ def need(program, package, places=()):
         return found
     if os.geteuid() == 0 and shutil.which("apt-get"):
         with Lock("apt"):
-            environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
+            # Runlevel 1: a package that has a service does not start it.
+            environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive", RUNLEVEL="1")
             install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package]
             for command in (install, ["apt-get", "update", "-qq"], install):
                 subprocess.run(command, env=environment, stdin=subprocess.DEVNULL,

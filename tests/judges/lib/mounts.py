@@ -12,7 +12,8 @@ import signal
 import subprocess
 import time
 
-from .judge import Failed
+from .judge import Failed, Skip
+from .programs import TOP
 
 STARTS_WITHIN = 20
 ENDS_WITHIN = 120
@@ -31,12 +32,12 @@ class Mount:
         return cls(state) if state else None
 
     @classmethod
-    def make(cls, state, program, source, point, options=()):
-        """Describes a mount and starts it."""
+    def make(cls, state, program, source, point, options=(), prefix=()):
+        """Describes a mount and starts it; `prefix` is a command that starts its command."""
         os.makedirs(point, exist_ok=True)
         mount = cls(state)
         mount.save({"program": program, "source": source, "point": point,
-                    "options": list(options), "log": state + ".log", "pid": None})
+                    "options": list(options), "prefix": list(prefix), "log": state + ".log", "pid": None})
         try:
             mount.start()
         except BaseException:
@@ -60,8 +61,8 @@ class Mount:
     def start(self):
         """Starts the daemon and waits for the mount."""
         fields = self.load()
-        command = [fields["program"], "mount", fields["source"], fields["point"],
-                   *fields["options"]]
+        command = [*fields["prefix"], fields["program"], "mount", fields["source"],
+                   fields["point"], *fields["options"]]
         with open(fields["log"], "a") as log:
             daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                       start_new_session=True)
@@ -132,6 +133,21 @@ class Mount:
         """The end of the daemon's log."""
         with open(self.load()["log"], errors="replace") as file:
             return file.read()[-2000:]
+
+
+def program():
+    """The program of the mount; a reason if there is none."""
+    given = os.environ.get("FOREBAY")
+    built = [os.path.join(TOP, "target", kind, "forebay") for kind in ("release", "debug")]
+    found = [path for path in ([given] if given else built) if os.path.exists(path)]
+    if not found:
+        raise Skip("no program forebay; build it with: cargo build --release -p forebay-cli")
+    path = max(found, key=os.path.getmtime)
+    helped = subprocess.run([path, "mount", "--help"], stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if helped.returncode:
+        raise Skip(f"{path} has no command mount")
+    return os.path.abspath(path)
 
 
 def adopt_orphans():

@@ -45,6 +45,7 @@ class Judge:
 
     def check(self, name, wrong):
         """Reports a test: `wrong` says what is wrong, and is empty if nothing is."""
+        assert ": " not in name, name  # it separates name and reason
         if wrong:
             self.not_ok(name, wrong)
         else:
@@ -68,7 +69,7 @@ class Judge:
 def one_line(text):
     """The text on one line, and not longer than a reader takes in."""
     text = " | ".join(line.strip() for line in str(text).splitlines() if line.strip())
-    return text if len(text) <= 600 else f"{text[:300]} ... {text[-290:]}"
+    return text if len(text) <= 1000 else f"{text[:500]} ... {text[-490:]}"
 
 
 def main(function, usage):

@@ -37,7 +37,8 @@ class Mount:
         os.makedirs(point, exist_ok=True)
         mount = cls(state)
         mount.save({"program": program, "source": source, "point": point,
-                    "options": list(options), "prefix": list(prefix), "log": state + ".log", "pid": None})
+                    "options": list(options), "prefix": list(prefix), "pid": None,
+                    "log": state + ".log"})
         try:
             mount.start()
         except BaseException:
@@ -94,6 +95,19 @@ class Mount:
             return "forebay unmount: exit code 0, but the daemon still runs"
         return ""
 
+    def again(self):
+        """Unmounts and mounts; returns what went wrong."""
+        wrong = self.stop()
+        if is_mounted(self.load()["point"]):
+            return wrong
+        # What the end left for a moment is the unmount's fault, and is not looked for here.
+        for _ in range(100):
+            if not is_alive(self.load()["pid"]):
+                break
+            time.sleep(0.05)
+        self.start()
+        return wrong
+
     def kill(self):
         """Kills the daemon with SIGKILL; returns its keepers, to wait for."""
         fields = self.load()
@@ -104,12 +118,11 @@ class Mount:
         return keepers
 
     def wait_for(self, keepers):
-        """Waits until keepers have ended, and takes the dead mount away."""
+        """Waits until keepers have ended."""
         for keeper in keepers:
             if not select.select([keeper], [], [], ENDS_WITHIN)[0]:
                 raise Failed(f"the keeper has not ended after {ENDS_WITHIN} s: {self.log()}")
             os.close(keeper)
-        self.detach()
 
     def detach(self):
         """Takes a mount away whose daemon is dead."""

@@ -86,9 +86,13 @@ def run(*command, **options):
     try:
         done = subprocess.run(command, **options)
     except subprocess.TimeoutExpired:
-        raise Failed(f"{' '.join(command)[:200]}: no end after {options['timeout']} s") from None
+        raise Failed(f"{' '.join(command)}: no end after {options['timeout']} s") from None
     if done.returncode:
-        raise Failed(f"{' '.join(command)[:200]}: exit code {done.returncode}: {done.stdout}")
+        printed = done.stdout or ""
+        if len(printed) > 600:
+            printed = f"{printed[:300]} ... {printed[-300:]}"
+        raise Failed(f"{os.path.basename(command[0])}: exit code {done.returncode}: {printed}; "
+                     f"the command: {' '.join(command)}")
     return done.stdout
 
 

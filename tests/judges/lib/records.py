@@ -91,8 +91,9 @@ class Writer:
 
     def read(self, name, at, length):
         found = os.pread(self.files[name], length, at)
-        if found != self.model[name][at:at + length]:
-            self.say(op="wrong", why=f"{name}: {difference(found, self.model[name][at:], at)}")
+        wrong = difference(found, bytes(self.model[name][at:at + length]), at)
+        if wrong:
+            self.say(op="wrong", why=f"{name}: {wrong}, before operation {self.number}")
 
     def do(self, op, name, **fields):
         self.say(n=self.number, op=op, file=name, **fields)
@@ -160,10 +161,10 @@ def apply(model, writer, entry):
 
 def difference(found, expected, base=0):
     """Says where two contents first differ; an empty text if they do not."""
-    if len(found) != len(expected) and base == 0:
-        return f"{len(found)} bytes long, not {len(expected)}"
-    if found == expected[:len(found)]:
+    if found == expected:
         return ""
+    if len(found) != len(expected):
+        return f"{len(found)} bytes from {base}, not {len(expected)}"
     at = next(at for at, pair in enumerate(zip(found, expected)) if pair[0] != pair[1])
     return (f"at {base + at}: {name_of(found, at)} instead of {name_of(expected, at)}; "
             f"{sum(a != b for a, b in zip(found, expected))} bytes differ")
@@ -241,7 +242,7 @@ class Log:
                 continue
             data = content(self.writer, entry["n"], STRIPE)
             if found[at:at + STRIPE] != data:
-                return f"shared: {difference(found[at:at + STRIPE], data, at) or 'too short'}"
+                return f"shared: {difference(found[at:at + STRIPE], data, at)}"
         return ""
 
 

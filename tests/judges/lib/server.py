@@ -62,7 +62,8 @@ class Server:
                    **self.options(), **options)
 
     def query(self, text):
-        return self.call("psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", text).strip()
+        words = ["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", text]
+        return self.call("psql", *words).strip()
 
     def create(self, settings=""):
         self.call("initdb", "-D", self.data, "--data-checksums", "--auth=trust",
@@ -146,9 +147,9 @@ class Client(threading.Thread):
         try:
             while True:
                 size = n * 7919 % 3000
-                self.psql.stdin.write(
-                    f"INSERT INTO acknowledged SELECT {self.who}, {n}, repeat('{n:08}', {size // 8})"
-                    " RETURNING n;\n")
+                self.psql.stdin.write("INSERT INTO acknowledged SELECT "
+                                      f"{self.who}, {n}, repeat('{n:08}', {size // 8}) "
+                                      "RETURNING n;\n")
                 self.psql.stdin.flush()
                 if self.psql.stdout.readline().strip() != str(n):
                     break

@@ -31,8 +31,8 @@ def listed(files):
         add(b"d%d/file-%d" % (number // 20, number), "file", data=[(0, chance.randbytes(size))],
             size=size, mode=chance.choice([0o644, 0o600, 0o755, 0o4755, 0o444, 0o000]),
             owner=chance.choice([(0, 0), (1, 1), (65534, 65534), (70_000, 80_000)]))
-    names = [b"x" * 255, "\u00e4\u65e5\u672c\U0001f600".encode(), b"\xff\xfe not UTF-8", b"new\nline",
-             b"-rf", b" spaces ", b"quote'\"`$(x)", b"back\\slash", b"tab\t\x01\x7f"]
+    names = [b"x" * 255, "\u00e4\u65e5\u672c\U0001f600".encode(), b"\xff\xfe not UTF-8",
+             b"new\nline", b"-rf", b" spaces ", b"quote'\"`$(x)", b"back\\slash", b"tab\t\x01\x7f"]
     add(b"names", "directory", mode=0o755)
     for name in names:
         add(b"names/" + name, "file", data=[(0, name)], size=len(name))
@@ -148,7 +148,7 @@ def of_one(full, of, status):
     if of["kind"] != "link":
         pairs.append(("mode", oct(stat.S_IMODE(status.st_mode)), oct(of["mode"])))
         attributes = {name: os.getxattr(full, name) for name in os.listxattr(full)}
-        pairs.append(("attributes", attributes, of.get("attributes", {})))
+        pairs.append(("attributes", known(attributes), known(of.get("attributes", {}))))
     if "time" in of:
         pairs.append(("time of change", status.st_mtime_ns, of["time"]))
     if of["kind"] == "link":
@@ -166,6 +166,16 @@ def of_one(full, of, status):
                           ""))
     return [f"{name} is {str(found)[:120]}, not {str(want)[:120]}"
             for name, found, want in pairs if found != want]
+
+
+def known(attributes):
+    """Attributes with access control lists as entries; only those of users have an id."""
+    def entries(value):
+        found = list(struct.iter_unpack("<HHI", value[4:]))
+        return [(tag, bits, user if tag in (2, 8) else None) for tag, bits, user in found]
+
+    return {name: entries(value) if "posix_acl" in name else value
+            for name, value in sorted(attributes.items())}
 
 
 def hashed(full):

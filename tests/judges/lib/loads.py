@@ -118,12 +118,11 @@ def archive():
 
 
 def untar(directory, _):
-    """An archive of small files, extracted and synced."""
+    """An archive of small files, extracted. Its end is that of `speed`, when all is durable."""
     path = archive()
     began = time.monotonic()
     run("tar", "-xf", path, "-C", directory)
-    run("sync", "-f", directory)
-    return {"files/s": FILES / (time.monotonic() - began)}
+    return {"files/s": FILES, "began": began, "extracted/s": FILES / (time.monotonic() - began)}
 
 
 def pgbench(directory, memory):

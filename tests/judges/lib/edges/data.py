@@ -288,3 +288,39 @@ def truncated(d):
             wrong = f"{len(found.strip(b'A'))} bytes that nobody wrote"
     process.join()
     return wrong
+
+
+@test("a full file system")
+def full(d):
+    if "JUDGES_DEVICE" not in os.environ:
+        return ""  # Alone, this judge fills no file system of somebody.
+    ballast = put(f"{d}/ballast")
+    while True:
+        stats = os.statvfs(d)
+        left = stats.f_bavail * stats.f_bsize - (30 << 20)
+        if left < 1 << 20:
+            break
+        os.posix_fallocate(ballast, os.fstat(ballast).st_size, left // 2 or left)
+    file, wrote, failed = put(f"{d}/file"), 0, None
+    piece = random.Random(6).randbytes(1 << 16)
+    try:
+        while wrote < 80 << 20:
+            wrote += os.write(file, piece)
+        os.fsync(file)
+    except OSError as error:
+        failed = error
+    if not failed or failed.errno != errno.ENOSPC:
+        return f"{wrote} bytes fit into 30 MiB: {failed}"
+    found = read(f"{d}/file")[:wrote]
+    if found != (piece * (len(found) // len(piece) + 1))[:len(found)]:
+        return "other bytes in the full file system"
+    os.ftruncate(ballast, 0)
+    os.fsync(ballast)
+    size = os.fstat(file).st_size
+    try:
+        os.fsync(file)  # It may report the error once more.
+    except OSError:
+        pass
+    os.pwrite(file, b"afterwards", size)
+    os.fsync(file)
+    return same("the end", os.pread(file, 20, size), b"afterwards")

@@ -5,11 +5,17 @@ Contents name their version, so that an older one is told from a newer one, whic
 """
 
 import json
+import mmap
 import os
 import random
 import sys
+import time
 
 SLOT = 4096
+WAYS = {"appended": "fsync and fdatasync after an append", "slots": "fdatasync after an overwrite",
+        "synchronous": "O_DSYNC", "by-flag": "RWF_DSYNC", "mapped": "msync",
+        "replaced": "fsync, rename, fsync of the directory", "new": "fsync of a new file",
+        "removed": "fsync of the directory after an unlink"}
 
 
 def version_bytes(number, length):
@@ -26,11 +32,12 @@ class Writer:
         self.number, self.lengths, self.open = 0, {}, {}
 
     def promise(self, **fields):
+        fields["at_time"] = time.monotonic()
         os.write(self.log, json.dumps(fields).encode() + b"\n")
 
     def work(self):
-        kinds = [self.appended, self.synchronous, self.slot, self.replaced, self.new, self.removed,
-                 self.unsynced]
+        kinds = [self.appended, self.synchronous, self.by_flag, self.slot, self.mapped,
+                 self.replaced, self.new, self.removed, self.unsynced]
         while True:
             self.number += 1
             self.random.choice(kinds)()
@@ -57,6 +64,22 @@ class Writer:
     def synchronous(self):
         self.append("synchronous", os.O_DSYNC)
         self.promise(kind="appended", name="synchronous", length=self.lengths["synchronous"])
+
+    def by_flag(self):
+        file, start = self.file("by-flag"), self.lengths.get("by-flag", 0)
+        os.pwritev(file, [version_bytes(7, start + 900)[start:]], start, os.RWF_DSYNC)
+        self.lengths["by-flag"] = start + 900
+        self.promise(kind="appended", name="by-flag", length=start + 900)
+
+    def mapped(self):
+        file, at = self.file("mapped"), self.random.randrange(50)
+        if "mapped" not in self.lengths:
+            os.posix_fallocate(file, 0, 50 * SLOT)
+            os.fsync(file)
+            self.lengths["mapped"] = mmap.mmap(file, 50 * SLOT)
+        self.lengths["mapped"][at * SLOT:(at + 1) * SLOT] = version_bytes(self.number, SLOT)
+        self.lengths["mapped"].flush(at * SLOT, SLOT)
+        self.promise(kind="slot", name="mapped", at=at, version=self.number)
 
     def slot(self):
         at = self.random.randrange(50)
@@ -97,14 +120,17 @@ class Writer:
         os.pwrite(self.file("unsynced"), b"u" * 50_000, self.random.randrange(1 << 22))
 
 
-def broken(directory, log):
-    """Returns the number of promises of a log, and those that are broken."""
+def broken(directory, log, until):
+    """Returns the number of promises of a log, and the broken ones by their way of syncing."""
     promises = {}
     with open(log, "rb") as file:
         for line in file.read().split(b"\n")[:-1]:
             one = json.loads(line)
+            # A sync that returns while the file system stops is none, also on plain files.
+            if one["at_time"] > until and one["kind"] != "any":
+                continue
             promises[one["name"], one.get("at")] = one
-    found = []
+    found = {}
     for one in promises.values():
         if one["kind"] == "any":
             continue
@@ -126,7 +152,9 @@ def broken(directory, log):
             wrong = older(data if one["kind"] == "replaced" else
                           data[one["at"] * SLOT:(one["at"] + 1) * SLOT], one["version"])
         if wrong:
-            found.append(f"{name} {wrong}")
+            way = "removed" if one["kind"] == "removed" else \
+                name if name in WAYS else name.split("-")[0]
+            found.setdefault(way, f"{name} {wrong}")
     return len(promises), found
 
 

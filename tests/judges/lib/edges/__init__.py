@@ -3,7 +3,6 @@
 import ctypes
 import os
 
-
 LIBC = ctypes.CDLL(None, use_errno=True)
 TESTS = {}
 

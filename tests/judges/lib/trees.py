@@ -169,13 +169,17 @@ def of_one(full, of, status):
 
 
 def known(attributes):
-    """Attributes with access control lists as entries; only those of users have an id."""
+    """Attributes with access control lists as entries; only those of users have an id.
+
+    XFS lists its lists a second time, as attributes of its own.
+    """
     def entries(value):
         found = list(struct.iter_unpack("<HHI", value[4:]))
         return [(tag, bits, user if tag in (2, 8) else None) for tag, bits, user in found]
 
     return {name: entries(value) if "posix_acl" in name else value
-            for name, value in sorted(attributes.items())}
+            for name, value in sorted(attributes.items())
+            if not name.startswith("trusted.SGI_ACL_")}
 
 
 def hashed(full):

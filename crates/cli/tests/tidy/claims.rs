@@ -221,11 +221,14 @@ fn knobs<'a>(page: &Page<'a>) -> Vec<(usize, &'a str)> {
     found
 }
 
-/// Whether a script of the directory `tools` has a case for an option.
+/// Whether a script of the directory `tools` has a case for an option, or a judge a line of help.
 fn is_of_a_tool(tree: &Tree, option: &str) -> bool {
-    let cases =
-        |text: &str| text.lines().any(|line| line.trim().starts_with(&format!("{option})")));
-    tree.all().any(|(path, text)| path.starts_with("tools/") && cases(text))
+    let (case, help) = (format!("{option})"), format!("{option} "));
+    let has = |text: &str, start: &str| text.lines().any(|line| line.trim().starts_with(start));
+    tree.all().any(|(path, text)| {
+        path.starts_with("tools/") && has(text, &case)
+            || path.starts_with("tests/judges/") && has(text, &help)
+    })
 }
 
 fn broken_command(text: &str, tree: &Tree, facts: &Facts) -> Option<String> {

@@ -1,0 +1,1 @@
+"""Shared parts of the judges: results, programs, scratch file systems, mounts."""

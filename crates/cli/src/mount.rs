@@ -10,7 +10,7 @@ use forebay_mount::{Data, Error, Mounted, Options, Unmounted};
 use crate::failure::Failure;
 use crate::output::print;
 
-/// What `forebay mount` does.
+/// A checked command line of `forebay mount`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Request {
     pub(crate) options: Options,

@@ -1,4 +1,5 @@
-//! Attributes: of the source, with what it does not show yet, and changes of them.
+//! Attributes: those of the source, corrected by data that is not written out yet; and changes of
+//! them.
 
 use std::ffi::OsStr;
 use std::io;

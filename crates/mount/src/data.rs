@@ -181,7 +181,7 @@ impl OpenData {
     /// Drops what was written and not written out: for a file without a name that nobody has open.
     pub(crate) fn discard(self) {
         if let Self::Engine(file) = self {
-            // What fails here concerns a file that is gone.
+            // An error here concerns a file that is gone.
             let _ = file.discard_dirty();
             let _ = file.close();
         }
@@ -205,7 +205,7 @@ impl AsFd for OpenData {
     }
 }
 
-/// What a sync covers.
+/// Extent of a sync.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sync {
     Data,
@@ -213,7 +213,7 @@ pub(crate) enum Sync {
 }
 
 impl Sync {
-    /// What the flags of an open file ask of each write.
+    /// Returns the sync that each write to a file with these flags needs.
     pub(crate) fn of_flags(flags: i32) -> Option<Self> {
         // By the numbers of libc: rustix has that of `O_SYNC` for `O_DSYNC`.
         match flags & libc::O_SYNC {

@@ -13,9 +13,9 @@ pub enum Error {
     Unsuitable {
         /// The directory concerned.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Reason why it cannot be used.
         what: String,
-        /// What to do about it.
+        /// Remedy for the user.
         remedy: String,
     },
     /// A call of the system failed.
@@ -23,7 +23,7 @@ pub enum Error {
     Failed {
         /// The file or directory concerned.
         path: PathBuf,
-        /// What failed.
+        /// Name of the failed step.
         what: &'static str,
         /// The reason of the system.
         source: io::Error,

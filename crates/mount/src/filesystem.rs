@@ -23,7 +23,7 @@ use crate::node::Node;
 use crate::reply::{GENERATION, agree, answer, attr, empty, entry, space, value};
 use crate::settle;
 
-/// What the kernel talks to.
+/// Receiver of the kernel's requests.
 #[derive(Debug)]
 pub(crate) struct Served {
     pub(crate) mount: Arc<Mount>,

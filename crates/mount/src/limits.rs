@@ -8,14 +8,14 @@ pub(crate) const THREADS: usize = 16;
 /// Bytes of the largest read or write of one request: what the kernel allows by default.
 pub(crate) const REQUEST_BYTES: u32 = 1 << 20;
 
-/// Time for which the kernel keeps names and attributes. Changes of the source by other programs
-/// are seen after it.
+/// Life of names and attributes in the kernel. The mount shows changes of the source by other
+/// programs after it.
 pub(crate) const ATTRIBUTES_KEPT: Duration = Duration::from_secs(1);
 
 /// Time after the last close of a file until its data is written and its time set.
 pub(crate) const SETTLE_AFTER: Duration = Duration::from_secs(1);
 
-/// Time for which a file stays open in the engine, with its cached pages, after its last close.
+/// Time from the last close of a file until the engine closes it and drops its pages.
 pub(crate) const KEEP_OPEN: Duration = Duration::from_secs(30);
 
 /// Files that stay open in the engine after their last close. Beyond it, the oldest is closed.
@@ -27,7 +27,7 @@ pub(crate) const COPY_BYTES: u64 = 16 << 20;
 /// Bytes of a directory that are read at once.
 pub(crate) const DIRECTORY_BYTES: usize = 32 << 10;
 
-/// Time in which the engine has to write everything out at the end.
+/// Timeout of the engine's shutdown at the end of a mount.
 pub(crate) const SHUTDOWN: Duration = Duration::from_secs(600);
 
 /// Descriptors of a mount: one for each name that the kernel remembers.

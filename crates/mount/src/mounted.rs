@@ -28,7 +28,7 @@ pub(crate) struct Mount {
     log: Log,
 }
 
-/// Gets one line for each thing that no request can be told.
+/// Receiver of one line for each event that no request can report.
 #[derive(Clone)]
 pub(crate) struct Log(pub(crate) Arc<dyn Fn(&str) + Send + Sync>);
 

@@ -33,12 +33,12 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// A path that names the object, whatever its names in the source are by now.
+    /// Returns a path that stays valid when the object is renamed or removed.
     pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.descriptor.as_raw_fd()))
     }
 
-    /// The name in the source, for messages.
+    /// Returns the name in the source, for messages.
     pub(crate) fn name(&self) -> PathBuf {
         std::fs::read_link(self.path()).unwrap_or_else(|_| self.path())
     }
@@ -51,8 +51,8 @@ impl Node {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether a write has to remove something before the content changes: capabilities, and bits for
-    /// the identity of the owner.
+    /// Returns whether a write has to remove something before the content changes: capabilities,
+    /// or bits for the identity of the owner.
     pub(crate) fn has_privileges(&self) -> io::Result<bool> {
         let mode = Mode::from_raw_mode(self.status()?.st_mode & 0o7777);
         let capability = rustix::fs::getxattr(self.path(), CAPABILITY, &mut [0_u8; 0]);
@@ -160,7 +160,7 @@ impl Nodes {
     /// The node of a number that the kernel sent.
     ///
     /// # Errors
-    /// `ESTALE` for a number that it was told to forget.
+    /// `ESTALE` for a number that the kernel has forgotten.
     pub(crate) fn get(&self, number: u64) -> io::Result<Arc<Node>> {
         let found = self.read(|inner| inner.by_number.get(&number).cloned());
         found.ok_or_else(|| io::Error::from_raw_os_error(libc::ESTALE))

@@ -83,14 +83,13 @@ impl Source {
         Ok(Self { path, lock, beside: runtime_directory()?.join(name) })
     }
 
-    /// The socket of the keeper, by which a later mount adopts its files.
+    /// Returns the path of the keeper's socket. A later mount adopts the files there.
     pub(crate) fn keeper(&self) -> PathBuf {
         self.beside.with_extension("keeper")
     }
 }
 
-/// Checks the directory on which a source is mounted, and returns its full path. What a daemon
-/// that died has left there is detached.
+/// Checks the mount point, and returns its full path. Detaches a mount whose process has died.
 pub(crate) fn mount_point(path: &Path, source: &Path) -> Result<PathBuf, Error> {
     let failed = |what, error| Error::failed(path, what, error);
     if path.metadata().is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN)) {
@@ -132,7 +131,7 @@ pub(crate) fn full_path(path: &Path) -> Result<PathBuf, Error> {
     }
 }
 
-/// What is mounted on a full path.
+/// A mount in the list of the system.
 #[derive(Debug)]
 pub(crate) struct MountedThere {
     kind: String,

@@ -43,7 +43,7 @@ pub enum Data {
     Plain,
 }
 
-/// What to mount, and where.
+/// Options of a mount.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
     /// The directory whose files are used.
@@ -70,8 +70,8 @@ pub struct Mounted {
 }
 
 /// Mounts a source and serves it until it is unmounted, or until SIGTERM, SIGINT or SIGHUP.
-/// `ready` is called once it is mounted, and `log` with a line for each thing that no program can
-/// be told, such as an error after the last close of a file. Blocks.
+/// `ready` is called once it is mounted, and `log` with a line for each event that no request can
+/// report, such as an error after the last close of a file. Blocks.
 ///
 /// It changes this process: its limit of open files, its right to pass quotas, and its treatment
 /// when memory is short.

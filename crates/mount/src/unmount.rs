@@ -10,7 +10,7 @@ use crate::control::Client;
 use crate::error::Error;
 use crate::places;
 
-/// What was found at a mount point.
+/// State of a mount when it ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unmounted {
     /// The mount ended, and everything written to it is durable.

@@ -217,7 +217,11 @@ fn way_of(data: &Data, source: &Source, log: &Log) -> Result<(Way, Inherited), E
         }
         Ok(builder)
     };
-    let adopted = if socket.exists() { builder()?.adopt(&socket).ok() } else { None };
+    // A mount whose process died may have left a keeper there, with its files.
+    let adopted = if socket.exists() { Some(builder()?.adopt(&socket)) } else { None };
+    let adopted = adopted.and_then(|adopted| {
+        adopted.inspect_err(|error| (log.0)(&format!("nothing was adopted: {error}"))).ok()
+    });
     let (engine, inherited) = match adopted {
         Some(Adopted { engine, files, process, .. }) => (engine, Some((process, files))),
         None => (builder()?.build()?, None),

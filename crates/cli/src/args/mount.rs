@@ -46,26 +46,26 @@ pub(crate) struct UnmountArgs {
 
 /// Ends the help of `mount`.
 pub(super) const MOUNT_IN_FULL: &str = "\
-File data goes through Forebay in a fixed amount of memory; names, attributes and
-directories are those of SOURCE. Its files stay ordinary files.
+File data goes through Forebay in a fixed amount of memory. Names, attributes
+and directories are those of SOURCE. Its files stay ordinary files.
 
-  - fsync makes a file durable, as on SOURCE. sync and syncfs do not reach a file
-    system of a process: use fsync, or end the mount.
-  - Changes of SOURCE by other programs are seen within a second.
-  - A keeper finishes the writing if this process is killed. Mount again to go on.
+fsync makes a file durable, as on SOURCE. sync and syncfs do not reach a file
+system of a process: use fsync, or end the mount. Changes of SOURCE by other
+programs are seen within a second. A keeper finishes the writing if this
+process is killed: mount again to go on.
 
 Examples:
   forebay mount /srv/data /mnt/data --background
   forebay mount /srv/data /mnt/data --set cache_bytes=256m
   forebay unmount /mnt/data
 
-Exit codes: 0 unmounted with everything written, or in the background, 1 failure,
-2 invalid arguments or not possible here.";
+Exit codes: 0 unmounted with everything written, or in the background;
+1 failure; 2 invalid arguments or not possible here.";
 
 /// Ends the help of `unmount`.
 pub(super) const UNMOUNT_IN_FULL: &str = "\
-Makes everything durable that was written, unmounts, and waits for the end of the
-process that serves the mount.
+Makes everything durable that was written, unmounts, and waits for the end of
+the process that serves the mount.
 
-Exit codes: 0 success, 1 failure: not all could be written, 2 not a mount of
-forebay, or in use.";
+Exit codes: 0 success; 1 failure, such as data that could not be written; 2 not
+a mount of forebay, or in use.";

@@ -137,8 +137,7 @@ impl Mount {
             node.state().has_privileges = true;
             return Ok(());
         }
-        let left = mode - dropped;
-        self.on_path(node, |path| rustix::fs::chmodat(CWD, path, left, AtFlags::empty()))
+        node.set_mode(mode - dropped)
     }
 
     /// Sets an extended attribute.
@@ -170,13 +169,11 @@ impl Mount {
         }
         if wanted.user.is_some() || wanted.group.is_some() {
             let (user, group) = (wanted.user.map(Uid::from_raw), wanted.group.map(Gid::from_raw));
-            self.on_path(node, |path| {
-                rustix::fs::chownat(CWD, path, user, group, AtFlags::empty())
-            })?;
+            rustix::fs::chownat(CWD, node.path(), user, group, AtFlags::empty())?;
         }
         if let Some(mode) = wanted.mode {
             let mode = Mode::from_raw_mode(mode & 0o7777);
-            self.on_path(node, |path| rustix::fs::chmodat(CWD, path, mode, AtFlags::empty()))?;
+            node.set_mode(mode)?;
             node.state().has_privileges |= mode.intersects(Mode::SUID | Mode::SGID);
         }
         if wanted.accessed.is_some() || wanted.modified.is_some() {
@@ -194,15 +191,11 @@ impl Mount {
         modified: Option<TimeOrNow>,
     ) -> io::Result<()> {
         let unsettled = node.state().written;
-        if unsettled.is_some() {
-            let file = node.state().any().cloned();
-            file.map_or(Ok(()), |file| file.data.write_out())?;
-        }
-        let times = Timestamps {
+        settle::write_out(node)?;
+        node.set_times(&Timestamps {
             last_access: wanted_time(accessed),
             last_modification: wanted_time(modified),
-        };
-        self.on_path(node, |path| rustix::fs::utimensat(CWD, path, &times, AtFlags::empty()))?;
+        })?;
         if let (Some(_), Some(modified)) = (unsettled, modified) {
             let mut state = node.state();
             if state.written == unsettled {
@@ -213,15 +206,6 @@ impl Mount {
             }
         }
         Ok(())
-    }
-
-    /// Makes a system call that follows links on the path of a node.
-    fn on_path(
-        &self,
-        node: &Node,
-        call: impl FnOnce(&std::path::Path) -> rustix::io::Result<()>,
-    ) -> io::Result<()> {
-        Ok(call(&node.path())?)
     }
 
     fn set_size(&self, node: &Arc<Node>, open: Option<Arc<OpenFile>>, size: u64) -> io::Result<()> {

@@ -37,10 +37,10 @@ impl Way {
     pub(crate) fn open(&self, path: &std::path::Path, access: Access) -> io::Result<OpenData> {
         match (self, access) {
             (Self::Engine(engine), Access::Read) => {
-                engine.open(path, Open::read()).map(OpenData::Engine).map_err(|e| of_engine(&e))
+                engine.open(path, Open::read()).map(OpenData::Engine).map_err(of_engine)
             }
             (Self::Engine(engine), Access::ReadWrite) => {
-                engine.open(path, Open::write()).map(OpenData::Engine).map_err(|e| of_engine(&e))
+                engine.open(path, Open::write()).map(OpenData::Engine).map_err(of_engine)
             }
             (Self::Plain, access) => {
                 let writes = access == Access::ReadWrite;
@@ -53,10 +53,9 @@ impl Way {
     /// Takes over a new file that is open for reading and writing.
     pub(crate) fn take(&self, file: OwnedFd) -> io::Result<OpenData> {
         match self {
-            Self::Engine(engine) => engine
-                .open_fd(file, Open::write())
-                .map(OpenData::Engine)
-                .map_err(|error| of_engine(&error)),
+            Self::Engine(engine) => {
+                engine.open_fd(file, Open::write()).map(OpenData::Engine).map_err(of_engine)
+            }
             Self::Plain => Ok(OpenData::Plain(file.into())),
         }
     }
@@ -69,7 +68,7 @@ impl OpenData {
         while done < buffer.len() {
             let (rest, at) = (&mut buffer[done..], offset + done as u64);
             let read = match self {
-                Self::Engine(file) => file.read_at(rest, at).map_err(|e| of_engine(&e))?,
+                Self::Engine(file) => file.read_at(rest, at).map_err(of_engine)?,
                 Self::Plain(file) => file.read_at(rest, at)?,
             };
             if read == 0 {
@@ -82,7 +81,7 @@ impl OpenData {
 
     pub(crate) fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
         match self {
-            Self::Engine(file) => file.write_at(data, offset).map_err(|e| of_engine(&e)),
+            Self::Engine(file) => file.write_at(data, offset).map_err(of_engine),
             Self::Plain(file) => file.write_all_at(data, offset),
         }
     }
@@ -97,7 +96,7 @@ impl OpenData {
 
     pub(crate) fn set_size(&self, size: u64) -> io::Result<()> {
         match self {
-            Self::Engine(file) => file.set_len(size).map_err(|e| of_engine(&e)),
+            Self::Engine(file) => file.set_len(size).map_err(of_engine),
             Self::Plain(file) => file.set_len(size),
         }
     }
@@ -105,7 +104,7 @@ impl OpenData {
     /// Makes the source show everything that was written. Not a flush.
     pub(crate) fn write_out(&self) -> io::Result<()> {
         match self {
-            Self::Engine(file) => file.write_out().map_err(|e| of_engine(&e)),
+            Self::Engine(file) => file.write_out().map_err(of_engine),
             Self::Plain(_) => Ok(()),
         }
     }
@@ -113,8 +112,8 @@ impl OpenData {
     /// Makes everything durable that was written before, and for `All` the attributes, too.
     pub(crate) fn sync(&self, what: Sync) -> io::Result<()> {
         match (self, what) {
-            (Self::Engine(file), Sync::Data) => file.sync_data().map_err(|e| of_engine(&e)),
-            (Self::Engine(file), Sync::All) => file.sync_all().map_err(|e| of_engine(&e)),
+            (Self::Engine(file), Sync::Data) => file.sync_data().map_err(of_engine),
+            (Self::Engine(file), Sync::All) => file.sync_all().map_err(of_engine),
             (Self::Plain(file), Sync::Data) => file.sync_data(),
             (Self::Plain(file), Sync::All) => file.sync_all(),
         }
@@ -125,7 +124,7 @@ impl OpenData {
         match self {
             Self::Engine(file) => {
                 let times = Times { modified: Some(modified), ..Times::default() };
-                file.set_times(times).map_err(|e| of_engine(&e))
+                file.set_times(times).map_err(of_engine)
             }
             Self::Plain(file) => file.set_modified(modified),
         }
@@ -169,7 +168,7 @@ impl OpenData {
             FallocateFlags::ZERO_RANGE => punch().and_then(|()| allocate(length)),
             _ => return Err(not_supported()),
         };
-        done.map_err(|error| of_engine(&error))
+        done.map_err(of_engine)
     }
 
     /// Finds the next data or hole.
@@ -190,7 +189,7 @@ impl OpenData {
     /// Writes everything out, and closes the file.
     pub(crate) fn close(self) -> io::Result<()> {
         match self {
-            Self::Engine(file) => file.close().map_err(|e| of_engine(&e)),
+            Self::Engine(file) => file.close().map_err(of_engine),
             Self::Plain(_) => Ok(()),
         }
     }

@@ -64,7 +64,7 @@ impl Error {
 }
 
 /// The error of the system for an error of the engine.
-pub(crate) fn of_engine(error: &forebay::Error) -> io::Error {
+pub(crate) fn of_engine(error: forebay::Error) -> io::Error {
     let errno = error.os_error().unwrap_or(match error.kind() {
         ErrorKind::InvalidInput => libc::EINVAL,
         ErrorKind::NotFound => libc::ENOENT,
@@ -90,13 +90,13 @@ mod tests {
         let error = |kind| forebay::Error::new(kind, "a failure");
         let quota = io::Error::from_raw_os_error(libc::EDQUOT);
         let full = error(ErrorKind::NoSpace).because(quota);
-        assert_eq!(of_engine(&full).raw_os_error(), Some(libc::EDQUOT));
+        assert_eq!(of_engine(full).raw_os_error(), Some(libc::EDQUOT));
         for (kind, errno) in [
             (ErrorKind::NoSpace, libc::ENOSPC),
             (ErrorKind::Poisoned, libc::EIO),
             (ErrorKind::Busy, libc::EBUSY),
         ] {
-            assert_eq!(of_engine(&error(kind)).raw_os_error(), Some(errno), "{kind:?}");
+            assert_eq!(of_engine(error(kind)).raw_os_error(), Some(errno), "{kind:?}");
         }
     }
 }

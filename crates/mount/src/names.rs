@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fuser::{FileAttr, RenameFlags, Request};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, openat, statat};
 
 use crate::attributes;
 use crate::caller::as_caller;
@@ -69,11 +69,7 @@ impl Mount {
             }
             Err(error) => return Err(error),
         };
-        // By its descriptor, not by its name, which may be another file's by now.
-        let again = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&descriptor));
-        let path = openat(CWD, again, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        let status = rustix::fs::fstat(&path)?;
-        let node = self.nodes.enter(path, &status, 1);
+        let (node, status) = self.nodes.enter_open(&descriptor, 1)?;
         let taken = self.way.take(descriptor);
         let data = taken.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;
         let file = OpenFile::opened(&node, data, Access::ReadWrite);
@@ -82,7 +78,11 @@ impl Mount {
 
     /// The node of a regular file by its name, if the kernel knows it.
     fn known_file(&self, parent: &Node, name: &OsStr) -> Option<Arc<Node>> {
-        let status = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        self.known(statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).ok()?)
+    }
+
+    /// The node of a regular file, if the kernel knows it.
+    fn known(&self, status: Stat) -> Option<Arc<Node>> {
         let is_file = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
         is_file.then(|| self.nodes.find(identity(&status))).flatten()
     }
@@ -108,16 +108,13 @@ impl Mount {
         flags: RenameFlags,
     ) -> io::Result<()> {
         let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
-        let replaced = self.known_file(new_parent, new_name);
-        let exists =
-            replaced.is_some() || statat(new_parent, new_name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
-        if exists
+        let there = statat(new_parent, new_name, AtFlags::SYMLINK_NOFOLLOW).ok();
+        if there.is_some()
             && let Some(node) = self.known_file(parent, name)
-            && node.state().written.is_some()
         {
-            let file = node.state().any().cloned();
-            file.map_or(Ok(()), |file| file.data.write_out())?;
+            settle::write_out(&node)?;
         }
+        let replaced = there.and_then(|status| self.known(status));
         if flags.is_empty() {
             rustix::fs::renameat(parent, name, new_parent, new_name)?;
         } else {

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use rustix::fs::{FileType, Mode, Stat, fstat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, Timestamps, fstat, openat};
 
 use crate::open_file::OpenState;
 
@@ -35,12 +35,21 @@ pub(crate) struct Node {
 impl Node {
     /// Returns a path that stays valid when the object is renamed or removed.
     pub(crate) fn path(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.descriptor.as_raw_fd()))
+        path_of(&self.descriptor)
     }
 
     /// Returns the name in the source, for messages.
     pub(crate) fn name(&self) -> PathBuf {
-        std::fs::read_link(self.path()).unwrap_or_else(|_| self.path())
+        named(&self.path())
+    }
+
+    pub(crate) fn set_mode(&self, mode: Mode) -> io::Result<()> {
+        Ok(rustix::fs::chmodat(CWD, self.path(), mode, AtFlags::empty())?)
+    }
+
+    /// Sets times, without a look at data that is not written out.
+    pub(crate) fn set_times(&self, times: &Timestamps) -> io::Result<()> {
+        Ok(rustix::fs::utimensat(CWD, self.path(), times, AtFlags::empty())?)
     }
 
     pub(crate) fn status(&self) -> io::Result<Stat> {
@@ -68,6 +77,16 @@ impl AsFd for Node {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
+}
+
+/// Returns a path of the file of a descriptor.
+fn path_of(descriptor: &impl AsFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd()))
+}
+
+/// Returns the name of the file at the path of a descriptor.
+pub(crate) fn named(path: &Path) -> PathBuf {
+    std::fs::read_link(path).unwrap_or_else(|_| path.into())
 }
 
 pub(crate) fn identity(status: &Stat) -> Identity {
@@ -188,6 +207,19 @@ impl Nodes {
         })
     }
 
+    /// The node of an open file, as [`Nodes::enter`] returns it, and its status.
+    pub(crate) fn enter_open(
+        &self,
+        file: &impl AsFd,
+        lookups: u64,
+    ) -> io::Result<(Arc<Node>, Stat)> {
+        // By its descriptor, not by its name, which may be another file's by now.
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let descriptor = openat(CWD, path_of(file), flags, Mode::empty())?;
+        let status = fstat(&descriptor)?;
+        Ok((self.enter(descriptor, &status, lookups), status))
+    }
+
     /// Takes back lookups of a node. Returns it if none are left.
     pub(crate) fn forget(&self, number: u64, lookups: u64) -> Option<Arc<Node>> {
         let node = self.change(|inner| {
@@ -218,22 +250,21 @@ impl Nodes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fs::{CWD, Mode, OFlags, openat};
 
-    fn path_of(path: &std::path::Path) -> OwnedFd {
+    fn path_only(path: &Path) -> OwnedFd {
         openat(CWD, path, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty()).unwrap()
     }
 
     #[test]
     fn an_object_has_one_node_until_each_lookup_is_forgotten() {
         let directory = tempfile::tempdir().unwrap();
-        let nodes = Nodes::new(path_of(directory.path())).unwrap();
+        let nodes = Nodes::new(path_only(directory.path())).unwrap();
         assert_eq!(nodes.get(ROOT).unwrap().kind, FileType::Directory);
         let (file, link) = (directory.path().join("file"), directory.path().join("link"));
         std::fs::write(&file, b"").unwrap();
         std::fs::hard_link(&file, &link).unwrap();
         let enter = |path| {
-            let descriptor = path_of(path);
+            let descriptor = path_only(path);
             let status = fstat(&descriptor).unwrap();
             nodes.enter(descriptor, &status, 1)
         };

@@ -54,7 +54,7 @@ pub(crate) fn space(reply: ReplyStatfs, found: io::Result<StatVfs>) {
     ));
 }
 
-/// Numbers of inodes are not used again, so all are of one generation.
+/// A node keeps its inode until the kernel has forgotten the number, so one generation is enough.
 pub(crate) const GENERATION: Generation = Generation(0);
 
 /// Replies with an entry or an error.

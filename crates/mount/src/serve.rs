@@ -8,7 +8,7 @@ use std::time::Duration;
 use forebay::{Adopted, Builder, Engine, Keeper};
 use forebay_uring::notify::Manager;
 use fuser::{Config, MountOption, Session, SessionACL};
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{Mode, OFlags, openat};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::filesystem::Served;
 use crate::limits::{SHUTDOWN, THREADS};
 use crate::mounted::{Log, Mount};
-use crate::node::Nodes;
+use crate::node::{Nodes, named};
 use crate::open_file::OpenFile;
 use crate::places::{self, NAME, Source};
 use crate::settle;
@@ -232,18 +232,9 @@ fn way_of(data: &Data, source: &Source, log: &Log) -> Result<(Way, Inherited), E
     Ok((Way::Engine(engine), inherited))
 }
 
-/// The name of a file whose path is one of a descriptor.
-fn named(path: &Path) -> PathBuf {
-    std::fs::read_link(path).unwrap_or_else(|_| path.into())
-}
-
 /// Keeps a file open that a dead process had open: its pages are in memory.
 fn adopt(mount: &Mount, file: forebay::File) -> io::Result<()> {
-    use std::os::fd::{AsFd as _, AsRawFd as _};
-    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
-    let descriptor = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    let status = rustix::fs::fstat(&descriptor)?;
-    let node = mount.nodes.enter(descriptor, &status, 0);
+    let (node, _) = mount.nodes.enter_open(&file, 0)?;
     let data = OpenData::Engine(file);
     let open = OpenFile { node: Arc::clone(&node), data, access: Access::ReadWrite };
     node.state().keep(Arc::new(open));

@@ -2,6 +2,7 @@
 //! after a moment, and the file is closed later.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Instant, SystemTime};
 
@@ -171,11 +172,11 @@ pub(crate) fn drop_removed(mount: &Mount, node: &Arc<Node>) {
     }
 }
 
-fn set_modified_of(node: &Node, written: SystemTime) -> std::io::Result<()> {
-    let times =
-        Timestamps { last_access: timespec(None), last_modification: timespec(Some(written)) };
-    let flags = rustix::fs::AtFlags::empty();
-    Ok(rustix::fs::utimensat(rustix::fs::CWD, node.path(), &times, flags)?)
+fn set_modified_of(node: &Node, written: SystemTime) -> io::Result<()> {
+    node.set_times(&Timestamps {
+        last_access: timespec(None),
+        last_modification: timespec(Some(written)),
+    })
 }
 
 /// Notes that the source shows the time of a write, unless a later one was accepted.
@@ -188,17 +189,22 @@ fn shows(node: &Arc<Node>, written: SystemTime) {
     }
 }
 
+/// Has the source show the data of a file. Blocks.
+pub(crate) fn write_out(node: &Node) -> io::Result<()> {
+    let file = {
+        let state = node.state();
+        state.written.and(state.any().cloned())
+    };
+    file.map_or(Ok(()), |file| file.data.write_out())
+}
+
 /// Makes everything durable, and returns the first error. Blocks.
 ///
 /// One flush of the file system of the source covers all files.
 pub(crate) fn sync_all(mount: &Mount) -> Option<String> {
     let mut first = None;
     for node in mount.nodes.all().into_iter().filter(|node| node.is_file()) {
-        let file = {
-            let state = node.state();
-            state.written.and(state.any().cloned())
-        };
-        if let Some(Err(error)) = file.map(|file| file.data.write_out()) {
+        if let Err(error) = write_out(&node) {
             first.get_or_insert(format!("{}: {error}", node.name().display()));
         }
     }

@@ -14,7 +14,7 @@
 
 use std::ops::Range;
 
-use forebay_block::{Bio, Errno, Operation, Target};
+use forebay_block::{Bio, Errno, Target};
 
 mod ahead;
 mod counts;
@@ -234,22 +234,6 @@ impl CachedFile {
         let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
         self.reserved.ranges().covers(&(pages.start * PAGE..pages.end * PAGE))
             || self.holes.are_known() && pages.clone().all(|page| !self.holes.is_zero(page))
-    }
-
-    /// Returns whether the file is exclusive and no longer than when it was opened, so that most
-    /// writes are overwrites.
-    #[must_use]
-    pub fn has_not_grown(&self) -> bool {
-        self.lease.is_exclusive() && self.sizes.size() <= self.sizes.origin_bytes()
-    }
-
-    /// Returns whether a bio writes only ranges that the file had when it was opened, so that it
-    /// probably needs no new space.
-    #[must_use]
-    pub fn is_overwrite(&self, bio: &Bio) -> bool {
-        bio.operation == Operation::Write
-            && self.lease.is_exclusive()
-            && bio.offset + bio.length <= self.sizes.origin_bytes().min(self.sizes.disk_size())
     }
 
     /// Sets whether space may be reserved ahead.

@@ -147,38 +147,6 @@ fn contexts_change_under_load() {
     engine.shutdown(Duration::from_secs(60)).unwrap();
 }
 
-/// One file that is overwritten has one context, and the others, which have nothing to do, take a
-/// part of it; also while it is handed over, synced and closed.
-#[test]
-fn idle_contexts_take_overwrites_of_a_busy_one() {
-    let directory = support::directory();
-    let path = directory.path().join("file");
-    let length = 24 * MIB;
-    std::fs::write(&path, pattern(1, length as usize)).unwrap();
-    let mut random = Random::new(support::seed());
-    let engine = engine("4", "single");
-    let file = engine.open(&path, Open::write()).unwrap();
-    let mut twin = Twin { path, file, bytes: pattern(1, length as usize) };
-    for step in 0..4000 {
-        twin.write(&mut random);
-        match step % 500 {
-            100 => twin.read(&mut random),
-            200 => twin.file.sync_data().unwrap(),
-            300 => engine.set("affinity", ["hash", "single"][random.below(2) as usize]).unwrap(),
-            400 => {
-                let again = engine.open(&twin.path, Open::write()).unwrap();
-                std::mem::replace(&mut twin.file, again).close().unwrap();
-            }
-            _ => {}
-        }
-    }
-    twin.end();
-    let stats = engine.stats();
-    println!("{} of {} bios lent", stats.lent, stats.bios);
-    assert!(stats.lent > 0, "{stats:?}");
-    engine.shutdown(Duration::from_secs(60)).unwrap();
-}
-
 /// Direct files stay with the first context; what is handed over beside them does not touch them.
 #[test]
 fn direct_files_stay_while_others_go() {

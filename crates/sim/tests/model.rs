@@ -4,8 +4,7 @@
 mod common;
 
 use common::{assert_marks, run_one, seeds_of, swarm};
-use forebay_cache::writeback::pace::Bound;
-use forebay_sim::plan::{Disturbance, Mix};
+use forebay_sim::plan::Disturbance;
 use forebay_sim::run::run;
 use forebay_sim::trace::Tracing;
 use forebay_sim::{PerMille, Plan};
@@ -103,22 +102,6 @@ fn contract_10_devices_hold_what_was_accepted() {
 fn contract_09_space_is_reserved_within_bounds_and_given_back() {
     let marks = swarm("contract_09_space", 150, Plan::large);
     assert_marks(&marks, &["allocation", "punched", "reserved"]);
-}
-
-/// One file on several contexts: its overwrites go through the rings of idle ones, too.
-#[test]
-fn contract_15_overwrites_lent_to_idle_contexts_keep_the_file_whole() {
-    let marks = swarm("contract_15_overwrites_lent", 100, |seed| {
-        let plan = Plan::large(seed);
-        let disturbance = Disturbance { programs: PerMille(0), ..plan.disturbance };
-        let mix = Mix { write: 40, append: 0, set_length: 1, sync: 2, close: 1, ..plan.mix };
-        let (turns_knobs, flight) = (false, Bound::Depth(1));
-        // Every write of a device is an overwrite.
-        let are_devices = seed % 4 > 0;
-        let plan = Plan { files: 1, callers: 3, contexts: 4, mix, disturbance, ..plan };
-        Plan { are_devices, turns_knobs, flight, ..plan }.with_space(u64::MAX / 2)
-    });
-    assert_marks(&marks, &["lent to an idle context"]);
 }
 
 /// A run depends on its seed and plan alone, not on the run before it on the same thread.

@@ -79,10 +79,6 @@ impl Sizes {
         self.origin_pages
     }
 
-    pub(crate) fn origin_bytes(&self) -> u64 {
-        self.origin_pages.saturating_mul(PAGE)
-    }
-
     pub(crate) fn look(&self) -> Look {
         self.look
     }

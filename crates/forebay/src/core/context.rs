@@ -14,7 +14,6 @@
 
 mod agenda;
 mod ends;
-mod guest;
 mod handover;
 mod interrupted;
 mod kept;
@@ -45,7 +44,6 @@ use crate::core::shared::Shared;
 use crate::platform::Backend;
 use crate::platform::clock;
 use agenda::{Agenda, Why};
-use guest::Guests;
 use handover::Held;
 use reserve::Reservations;
 
@@ -66,8 +64,6 @@ pub(crate) struct Writeback {
     young: BTreeMap<u32, Arc<Inode>>,
     /// Bios of callers that wait for room in the queue.
     pending: VecDeque<(Arc<Inode>, Bio)>,
-    /// Bios lent to other contexts, and by them.
-    guests: Guests,
     reservations: Reservations,
     /// Direct files: the first context serves all of them.
     direct: Flow,
@@ -119,7 +115,6 @@ impl Writeback {
             files: Vec::new(),
             young: BTreeMap::new(),
             pending: VecDeque::new(),
-            guests: Guests::default(),
             reservations: Reservations::default(),
             direct: Flow::default(),
             agenda: Agenda::default(),
@@ -143,23 +138,18 @@ impl Writeback {
         loop {
             let mut more = self.take_messages();
             self.attach_young();
-            self.settle_returned();
             more |= self.hand_over();
             self.direct.take_held(&mut self.backend, &self.shared);
             self.direct.wake();
             self.serve_reservations();
             self.serve_callers();
-            self.serve_lent();
             // The keeper alone writes data that was left to it.
             if !self.shared.contexts.is_broken() && !self.shared.is_left() {
                 self.serve_files();
             }
-            self.end_lending();
             self.prepare_reservations();
-            let is_idle = self.pending.is_empty()
-                && self.guests.is_idle()
-                && self.reservations.is_idle()
-                && self.direct.is_idle();
+            let is_idle =
+                self.pending.is_empty() && self.reservations.is_idle() && self.direct.is_idle();
             if self.stop && !more && is_idle && self.queue.in_flight() + self.queue.staged() == 0 {
                 return End::Stopped;
             }
@@ -201,8 +191,6 @@ impl Writeback {
                 Message::Soon(inode) => self.send_on(inode, Message::Soon),
                 Message::Uncached(inode) => self.send_on(inode, Message::Uncached),
                 Message::Submit(inode, bio) => self.pending.push_back((inode, bio)),
-                Message::Lent(inode, bio) => self.guests.lent(inode, bio),
-                Message::Returned(_, ended) => self.guests.returned(ended),
                 Message::Prepared(inode, bio, prepared) => self.prepared(inode, bio, prepared),
                 Message::Moved(inode) if self.has(&inode) => self.place(&inode),
                 Message::Moved(inode) => self.send_on(inode, Message::Moved),

@@ -31,7 +31,6 @@ pub(crate) struct Counters {
     pub(crate) bypassed_bytes: AtomicU64,
     pub(crate) peak_flight: AtomicU64,
     pub(crate) handovers: AtomicU64,
-    pub(crate) lent: AtomicU64,
     latencies: Mutex<Latencies>,
     /// Queues by the number of their context.
     queues: Mutex<Vec<OfQueue>>,

@@ -9,7 +9,7 @@ use forebay_lists::Until;
 
 use crate::core::home::{Affinity, Home};
 use crate::core::inode::Inode;
-use crate::core::limits::{CONTEXTS, LENT};
+use crate::core::limits::CONTEXTS;
 use crate::core::message::{Message, Sender};
 use crate::core::volume::Volume;
 
@@ -21,9 +21,6 @@ pub(crate) struct Directory {
     /// Number of contexts that files are spread among; at most those started.
     active: AtomicUsize,
     affinity: AtomicU8,
-    /// Whether each context has no dirty file of its own.
-    idle: [AtomicBool; CONTEXTS],
-    lent: [AtomicUsize; CONTEXTS],
     /// Whether a context could not continue.
     is_broken: AtomicBool,
 }
@@ -34,8 +31,6 @@ impl Directory {
             senders: [const { OnceLock::new() }; CONTEXTS],
             active: AtomicUsize::new(1),
             affinity: AtomicU8::new(Affinity::default() as u8),
-            idle: [const { AtomicBool::new(false) }; CONTEXTS],
-            lent: [const { AtomicUsize::new(0) }; CONTEXTS],
             is_broken: AtomicBool::new(false),
         }
     }
@@ -86,12 +81,10 @@ impl Directory {
             | Message::Renew(inode)
             | Message::Submit(inode, _)
             | Message::Prepared(inode, ..)
-            | Message::Moved(inode)
-            | Message::Returned(inode, _) => {
+            | Message::Moved(inode) => {
                 let context = inode.home.context();
                 self.send_to(context, message);
             }
-            Message::Lent(..) => unreachable!("a lent bio is sent to a chosen context"),
             Message::Direct(_) => self.send_to(0, message),
             // Idle contexts have handed their files over and have none to look at.
             Message::Look => self.tell(self.active(), || Message::Look),
@@ -110,33 +103,6 @@ impl Directory {
     pub(crate) fn send_quietly(&self, inode: &Inode, message: Message, until: Until) {
         let sender = self.senders[inode.home.context()].get();
         sender.expect("files belong to started contexts").send_quietly(message, until);
-    }
-
-    /// Notes whether a context has no dirty file of its own.
-    pub(crate) fn set_idle(&self, context: usize, is_idle: bool) {
-        if self.idle[context].load(Ordering::Relaxed) != is_idle {
-            self.idle[context].store(is_idle, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns another context that is idle and can take a lent bio.
-    pub(crate) fn idle_beside(&self, context: usize) -> Option<usize> {
-        (0..self.active()).find(|other| {
-            *other != context
-                && self.idle[*other].load(Ordering::Relaxed)
-                && self.lent[*other].load(Ordering::Relaxed) < LENT
-        })
-    }
-
-    /// Counts a bio that is lent to a context.
-    pub(crate) fn lend(&self, context: usize) {
-        self.lent[context].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts a lent bio that has ended.
-    pub(crate) fn take_back(&self, context: usize) {
-        let was = self.lent[context].fetch_sub(1, Ordering::Relaxed);
-        debug_assert!(was > 0, "a bio that was lent comes back once");
     }
 
     /// Returns whether a context could not continue. Then the others only end the work they have

@@ -75,12 +75,6 @@ pub(crate) const COPY_PIECE_BYTES: usize = REQUEST_BYTES as usize;
 /// Pieces of a copy in memory: one is written while the others are read.
 pub(crate) const COPY_PIECES: usize = 4;
 
-/// Maximum of bios lent to an idle context: enough to keep a device busy, and a short wait for its
-/// own files when they become dirty.
-pub(crate) const LENT: usize = 16;
-
-const _: () = assert!(LENT < PLUG_BIOS);
-
 /// Time to measure the throughput of a number of contexts: long against a handover, short against a
 /// load.
 pub(crate) const CONTEXTS_WINDOW: Duration = Duration::from_millis(100);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_block::{Bio, Ended};
+use forebay_block::Bio;
 use forebay_lists::{Quiet, Until, fifo};
 
 use crate::core::direct::message::Message as Direct;
@@ -27,10 +27,6 @@ pub(crate) enum Message {
     Uncached(Arc<Inode>),
     /// A bio of a caller for this file.
     Submit(Arc<Inode>, Bio),
-    /// A bio that overwrites part of another context's file; that context is too busy.
-    Lent(Arc<Inode>, Bio),
-    /// A lent bio has ended.
-    Returned(Arc<Inode>, Ended),
     /// The aside has prepared this reservation, or found that it is not possible.
     Prepared(Arc<Inode>, Bio, Result<(), Unreserved>),
     /// The data of this file is in another allocation group than was known.

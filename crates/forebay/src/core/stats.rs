@@ -138,8 +138,6 @@ numbers! {
     level contexts,
     /// Files moved from one writeback context to another.
     counter handovers,
-    /// Bios of overwrites submitted by an idle writeback context for a busy one.
-    counter lent,
     /// Bytes of space reserved ahead of data: the sum of `reserved_dense_bytes`,
     /// `reserved_stream_bytes` and `reserved_declared_bytes`.
     counter reserved_bytes,
@@ -235,7 +233,6 @@ impl Shared {
             peak_flight: load(&counters.peak_flight),
             contexts: self.contexts.active() as u64,
             handovers: load(&counters.handovers),
-            lent: load(&counters.lent),
             reserved_bytes: reserved.iter().sum(),
             reserved_dense_bytes: reserved[0],
             reserved_stream_bytes: reserved[1],

@@ -230,7 +230,6 @@ fn count(stats: &Stats) {
         ("rewritten", stats.rewrites),
         ("throttled", stats.throttle_waits),
         ("handed over", stats.handovers),
-        ("lent to an idle context", stats.lent),
         ("reserved", stats.reserved_bytes),
         ("evicted", stats.evicted_pages),
         ("zeroes written", stats.zero_bytes),

@@ -28,9 +28,6 @@ impl Writeback {
                     .for_each(|ended| self.direct.end(ended, &mut self.backend, &self.shared));
                 continue;
             }
-            if self.give_back(of_file) {
-                continue;
-            }
             let inode = self.settle(of_file, now);
             let flight = &mut self.flights[inode.volume.number()];
             of_file.iter().for_each(|ended| flight.ended(ended));
@@ -48,7 +45,7 @@ impl Writeback {
         self.shared.finish(&mut self.after);
     }
 
-    /// Settles completed bios of a file of this context, also those sent by another context.
+    /// Settles completed bios of a file of this context.
     pub(super) fn settle(&mut self, of_file: &[Ended], now: Moment) -> Arc<Inode> {
         let target = of_file[0].bio.target;
         debug_assert!(

@@ -223,11 +223,7 @@ impl Writeback {
                 return sent;
             }
         }
-        if reason == Reason::Background {
-            sent + self.lend(inode, state, most - sent)
-        } else {
-            sent
-        }
+        sent
     }
 
     /// Locks a file to send bios of it, and sets the limits of its cache. Zeroes over holes take

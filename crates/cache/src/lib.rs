@@ -74,5 +74,4 @@ pub use throttle::{Admission, DevicePart, Dirty, Throttle};
 pub use ticket::{Failure, TicketId, TicketKind};
 pub use uses::Caching;
 pub use write::{Copy, Prepare, WriteStop};
-pub use writeback::effort::Effort;
 pub use writeback::reason::Reason;

@@ -387,7 +387,6 @@ fn pieces_are_places_and_not_states() {
     let open =
         |name: &str| forebay_uring::OpenFile::open(&mount.path().join(name), &how).unwrap().file;
     let file = open("whole");
-    assert!(file.overwrites_in_place());
     file.allocate(0, 4 * MIB).unwrap();
     file.set_direct(forebay_uring::Mode::Buffered).unwrap();
     file.write_all_at(&[1; 4096], 2 * MIB).unwrap();
@@ -415,7 +414,6 @@ fn contract_11_what_is_rewritten_while_it_is_written_keeps_its_checksums() {
     let engine = Engine::builder().cache_bytes(8 << 20).background_bytes(0).close_timeout(SOON);
     let engine = engine.dirty_age(Duration::from_millis(1)).build().unwrap();
     let file = engine.open(&path, Open::create()).unwrap();
-    assert!(!look_at(&mount.path()).overwrites_in_place());
     let seed = support::seed();
     let versions: Vec<Vec<u64>> = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..WRITERS)

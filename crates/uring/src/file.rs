@@ -488,16 +488,6 @@ impl OpenFile {
         extents::places(self.as_fd(), bytes)
     }
 
-    /// Returns whether the file system is known to overwrite blocks in place, so that a second
-    /// write allocates nothing. True for XFS, ext4 and block devices. Makes one system call.
-    #[must_use]
-    pub fn overwrites_in_place(&self) -> bool {
-        const XFS: u64 = 0x5846_5342;
-        const EXT: u64 = 0xef53;
-        let kind = || rustix::fs::fstatfs(&self.descriptor).map(|status| status.f_type as u64);
-        self.kind == Kind::Block || kind().is_ok_and(|kind| [XFS, EXT].contains(&kind))
-    }
-
     /// Returns the extent-size hint in bytes, or `None` if the file has none.
     ///
     /// # Errors

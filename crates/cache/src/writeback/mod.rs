@@ -1,10 +1,9 @@
 //! Writeback: which page is written next, why, and what the end of a write does.
 //!
-//! [`gather`] makes bios, [`reason`] says why a page is written, [`effort`] and [`cost`] estimate
-//! what it costs, [`pace`] limits how much is in flight, and [`settle`] handles the end of a bio.
+//! [`gather`] makes bios, [`reason`] says why a page is written, [`cost`] estimates what it costs,
+//! [`pace`] limits how much is in flight, and [`settle`] handles the end of a bio.
 
 pub mod cost;
-pub mod effort;
 pub mod flight;
 pub mod gather;
 pub mod pace;

@@ -3,12 +3,10 @@
 //! Each file system (device number) has its own, so that a slow one delays no other: it has a
 //! flight of its own, and its files take turns among themselves.
 
-use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use forebay_block::{Bio, Class, Ended, Moment, Operation};
-use forebay_cache::Effort;
 use forebay_cache::writeback::pace::{Bound, Pace};
 
 use crate::core::inode::Inode;
@@ -36,21 +34,13 @@ impl Flight {
         Self { context, volume, pace, dirty, in_turn: false, is_told: false }
     }
 
-    /// Moves the file to write next to the front. The file with the most dirty pages is the
-    /// densest, and files with few dirty pages continue to gather until their age. Among files with
-    /// about as many, the one that costs the file system least goes first.
+    /// Moves the file to write next to the front: the one with the most dirty pages, which is the
+    /// densest. Files with few dirty pages continue to gather until their age.
     pub(crate) fn bring_dirtiest_forward(&mut self) {
-        let in_place = self.volume.overwrites_in_place();
-        let look = |inode: &Arc<Inode>| {
-            let looked = inode.catch(|| {
-                let state = inode.lock();
-                let effort = if in_place { state.cache.effort() } else { None };
-                Weight { pages: state.cache.dirty_pages(), effort }
-            });
-            looked.unwrap_or(Weight { pages: 0, effort: None })
-        };
-        let weights: Vec<Weight> = self.dirty.iter().take(DIRTIEST_OF).map(look).collect();
-        if let Some(at) = next_of(&weights) {
+        let pages =
+            |inode: &Arc<Inode>| inode.catch(|| inode.lock().cache.dirty_pages()).unwrap_or(0);
+        let weights = self.dirty.iter().take(DIRTIEST_OF).map(pages).enumerate();
+        if let Some((at, _)) = weights.max_by_key(|(_, pages)| *pages) {
             self.dirty.swap(0, at);
         }
     }
@@ -92,52 +82,7 @@ impl Flight {
     }
 }
 
-/// Weight of a dirty file in the choice of the next one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Weight {
-    pages: u64,
-    /// Work that the write causes in the file system, if known.
-    effort: Option<Effort>,
-}
-
-/// Returns the index of the file to write next. Among files with at least half as many pages as the
-/// dirtiest one, it is the cheapest, then the dirtiest. (A third of the effort is worth at most
-/// twice the requests.)
-fn next_of(weights: &[Weight]) -> Option<usize> {
-    let most = weights.iter().map(|weight| weight.pages).max()?;
-    let has_much = |(_, weight): &(usize, &Weight)| weight.pages >= most.div_ceil(2);
-    let rank = |(_, weight): &(usize, &Weight)| (Reverse(weight.effort), weight.pages);
-    weights.iter().enumerate().filter(has_much).max_by_key(rank).map(|(at, _)| at)
-}
-
 /// Returns the number of slots of a class that no flight uses.
 pub(crate) fn free_slots(flights: &[Flight], class: Class) -> usize {
     FLIGHT.saturating_sub(flights.iter().map(|flight| flight.pace.requests_of(class)).sum())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_next_file_is_a_cheap_one_of_those_with_much() {
-        let weigh = |pages, effort| Weight { pages, effort };
-        let (overwrite, hole) = (Some(Effort::Overwrite), Some(Effort::Hole));
-        assert_eq!(next_of(&[]), None);
-        assert_eq!(
-            next_of(&[weigh(9, hole), weigh(5, overwrite), weigh(8, Some(Effort::Reserved))]),
-            Some(1)
-        );
-        assert_eq!(
-            next_of(&[weigh(9, hole), weigh(4, overwrite)]),
-            Some(0),
-            "a file with few pages continues to gather"
-        );
-        assert_eq!(next_of(&[weigh(7, overwrite), weigh(9, overwrite), weigh(9, hole)]), Some(1));
-        assert_eq!(
-            next_of(&[weigh(6, None), weigh(9, None), weigh(3, None)]),
-            Some(1),
-            "copies on write"
-        );
-    }
 }

@@ -79,8 +79,6 @@ pub(crate) struct Volume {
     pub(crate) failing: Failing,
     /// Its allocation groups, once looked up.
     geometry: OnceLock<Option<Geometry>>,
-    /// Whether it overwrites in place, once looked up.
-    in_place: OnceLock<bool>,
     /// Typical size in bytes of the pieces of its free space; zero if it is not known to be
     /// fragmented.
     piece: AtomicU64,
@@ -138,16 +136,10 @@ impl Volume {
         *self.geometry.get_or_init(|| file.geometry())
     }
 
-    /// Looks up constant properties of the file system, by a file on it. The thread that opens a
-    /// file calls this, so that contexts never have to.
+    /// Looks up the allocation groups. The thread that opens a file calls this, so that contexts
+    /// never have to.
     pub(crate) fn learn(&self, file: &OpenFile) {
         let _ = self.geometry(file);
-        self.in_place.get_or_init(|| file.overwrites_in_place());
-    }
-
-    /// Returns whether it is known to overwrite in place.
-    pub(crate) fn overwrites_in_place(&self) -> bool {
-        self.in_place.get().copied().unwrap_or(false)
     }
 
     /// Notes the extents of newly reserved space.

@@ -105,13 +105,6 @@ impl OpenFile {
         })
     }
 
-    /// Returns whether the file system is known to overwrite blocks in place.
-    #[must_use]
-    pub fn overwrites_in_place(&self) -> bool {
-        let in_place = self.look(|machine, node| Ok(machine.volume_of(node).in_place));
-        self.kind == Kind::Block || in_place.unwrap_or(false)
-    }
-
     /// Returns the extent-size hint in bytes, or `None` if the file has none.
     ///
     /// # Errors

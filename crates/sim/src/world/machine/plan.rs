@@ -43,8 +43,6 @@ pub struct VolumePlan {
     pub extents: bool,
     /// Its allocation groups, if it reports any.
     pub groups: Option<Geometry>,
-    /// Whether it is known to overwrite blocks in place.
-    pub in_place: bool,
     /// Pages of a contiguous piece of free space, if the space is fragmented.
     pub piece_pages: Option<u64>,
     /// Largest size of a file in bytes.
@@ -67,7 +65,6 @@ impl VolumePlan {
             hints: true,
             extents: true,
             groups: Some(Geometry::new(4, 1 << 30, INODE_BITS)),
-            in_place: true,
             piece_pages: None,
             most_bytes: (1 << 63) - 1,
             is_read_only: false,
@@ -89,20 +86,13 @@ impl VolumePlan {
     /// A file system like tmpfs: without direct I/O, extents and space ahead.
     #[must_use]
     pub fn tmpfs() -> Self {
-        Self {
-            direct: None,
-            allocates: false,
-            attributes: false,
-            extents: false,
-            in_place: false,
-            ..Self::ext4()
-        }
+        Self { direct: None, allocates: false, attributes: false, extents: false, ..Self::ext4() }
     }
 
     /// A file system like NFS: without leases and attributes.
     #[must_use]
     pub fn nfs() -> Self {
-        Self { leases: false, attributes: false, extents: false, in_place: false, ..Self::ext4() }
+        Self { leases: false, attributes: false, extents: false, ..Self::ext4() }
     }
 }
 

@@ -246,9 +246,9 @@ impl CachedFile {
         self.ahead.change_reserving(reserving);
     }
 
-    /// Sets which gaps may be filled with zeroes, and their maximum length in pages.
-    pub fn set_gaps(&mut self, gaps: Gaps, longest: u64) {
-        self.ahead.set_gaps(gaps, longest);
+    /// Sets which gaps may be filled with zeroes.
+    pub fn set_gaps(&mut self, gaps: Gaps) {
+        self.ahead.set_gaps(gaps);
     }
 
     /// Sets the free bytes of the file system, which limit the space reserved beyond the end.

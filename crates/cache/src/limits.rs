@@ -14,13 +14,10 @@ pub const EXTENDING_PAGES: u64 = EXTENDING_REQUEST_BYTES / PAGE;
 /// Maximum of segments per request.
 pub const GATHER_SEGMENTS: usize = REQUEST_SEGMENTS;
 
-/// Maximum of hole pages filled with zeroes between two dirty runs, on a device with unknown costs.
-/// With 2 GB/s a page of zeroes costs about 2 us, and a request of its own 10 to 30 us.
-pub const GAP_PAGES: u64 = 8;
-
-/// Maximum of hole pages filled with zeroes on any device. It bounds the write amplification and
+/// Maximum of hole pages filled with zeroes between two dirty runs. With 2 GB/s a page of zeroes
+/// costs about 2 us, and a request of its own 10 to 30 us. It bounds the write amplification and
 /// the free space needed.
-pub const MOST_GAP_PAGES: u64 = 16;
+pub const GAP_PAGES: u64 = 8;
 
 /// Pages that one step of a write or a read handles under the lock.
 pub const STEP_PAGES: usize = 64;
@@ -88,7 +85,7 @@ pub const MIN_CACHE_PAGES: u64 = EXTENDING_PAGES;
 const _: () = assert!(GATHER_PAGES <= REQUEST_SEGMENTS as u64);
 const _: () = assert!(READAHEAD_FIRST_PAGES <= READAHEAD_PAGES && READAHEAD_PAGES <= GATHER_PAGES);
 const _: () = assert!(AHEAD_LEAST <= AHEAD_MOST, "a slow stream gets no more than a fast one");
-const _: () = assert!(GAP_PAGES <= MOST_GAP_PAGES && MOST_GAP_PAGES < GATHER_PAGES);
+const _: () = assert!(GAP_PAGES < GATHER_PAGES);
 const _: () = assert!(RESERVE_LEAST >= 2 * GATHER_PAGES * PAGE);
 const _: () = assert!(STEP_PAGES as u64 <= GATHER_PAGES);
 const _: () = assert!(MIN_CACHE_PAGES * PAGE == 8 << 20);

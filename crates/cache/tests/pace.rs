@@ -375,21 +375,3 @@ fn any_device_is_kept_busy_for_the_set_time() {
     });
     tried.unwrap();
 }
-
-/// The longest gap is one that costs as much as the request it saves; where requests are alike that
-/// is not known.
-#[test]
-fn the_longest_gap_costs_what_a_request_does() {
-    // A page takes 2 us on the link.
-    let device = |gap| Profile { units: 64, latency: 50_000, bandwidth: 2_048_000_000, gap };
-    for (of_request, pages) in [(10_000, 5), (3_000, 1), (100_000, 16)] {
-        let mut run = Run::new(device(of_request), Bound::Time(TIME));
-        assert_eq!(run.pace.gap_pages(), 8, "nothing is known");
-        run.go(16 * KIB, SECOND);
-        assert_eq!(run.pace.gap_pages(), 8, "requests are alike");
-        // By turns, as files do: so windows differ.
-        run.go_with(|number| if number / 1000 % 2 == 0 { 4 * KIB } else { 256 * KIB }, 4 * SECOND);
-        let found = run.pace.gap_pages();
-        assert!(found.abs_diff(pages) <= 1, "{found} pages, of requests that cost {of_request} ns");
-    }
-}

@@ -5,12 +5,12 @@
 //!
 //! Invariants:
 //! - [`Reserving::Off`] is final unless a new file is made;
-//! - a reservation is at least two requests long, and the longest gap is bounded at compile time.
+//! - a reservation is at least two requests long.
 
 use forebay_block::{Errno, Moment};
 
 use crate::growth::Growth;
-use crate::limits::{AHEAD_OF_FREE, GAP_PAGES, MOST_GAP_PAGES, PAGE, RESERVE_LEAST, SCARCE_PAUSE};
+use crate::limits::{AHEAD_OF_FREE, PAGE, RESERVE_LEAST, SCARCE_PAUSE};
 use crate::space::{NO_SPACE, OVER_QUOTA, ReservedFor, ahead};
 
 /// Whether space may be reserved ahead of data.
@@ -36,6 +36,8 @@ pub enum Gaps {
     OverHoles,
     /// Only known holes with reserved space.
     OverReserved,
+    /// None.
+    Unfilled,
 }
 
 /// Settings for space ahead of data, of one file.
@@ -52,8 +54,6 @@ pub(crate) struct Ahead {
     free_bytes: u64,
     growth: Growth,
     gaps: Gaps,
-    /// Pages of the longest gap that is filled with zeroes.
-    gap_pages: u64,
 }
 
 impl Default for Ahead {
@@ -66,7 +66,6 @@ impl Default for Ahead {
             free_bytes: 0,
             growth: Growth::default(),
             gaps: Gaps::OverHoles,
-            gap_pages: GAP_PAGES,
         }
     }
 }
@@ -95,13 +94,13 @@ impl Ahead {
         self.free_bytes = free_bytes;
     }
 
-    pub(crate) fn set_gaps(&mut self, gaps: Gaps, longest: u64) {
+    pub(crate) fn set_gaps(&mut self, gaps: Gaps) {
         self.gaps = gaps;
-        self.gap_pages = longest.min(MOST_GAP_PAGES);
     }
 
-    pub(crate) fn gap_pages(&self) -> u64 {
-        self.gap_pages
+    /// Returns whether gaps between dirty runs may be filled with zeroes at all.
+    pub(crate) fn fills_gaps(&self) -> bool {
+        self.gaps != Gaps::Unfilled
     }
 
     /// Returns whether zeroes may be written over holes without reserved space. Not if the holes of
@@ -168,7 +167,6 @@ impl Ahead {
     /// Asserts the invariants of this part.
     pub(crate) fn verify(&self) {
         assert!(self.most >= RESERVE_LEAST, "a reservation is too short: {}", self.most);
-        assert!(self.gap_pages <= MOST_GAP_PAGES, "a gap is too long: {}", self.gap_pages);
     }
 }
 

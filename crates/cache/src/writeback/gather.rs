@@ -21,7 +21,7 @@ use crate::bits::{bits, parts};
 use crate::file::{CachedFile, Entry};
 use crate::frames::FrameRun;
 use crate::index::{CHUNK_PAGES, Chunk, place};
-use crate::limits::{EXTENDING_PAGES, GATHER_PAGES, GATHER_SEGMENTS, PAGE};
+use crate::limits::{EXTENDING_PAGES, GAP_PAGES, GATHER_PAGES, GATHER_SEGMENTS, PAGE};
 use crate::partial::{Partial, Rest};
 use crate::space::Reservation;
 use crate::ticket::{Failure, TicketId, TicketKind};
@@ -223,8 +223,11 @@ impl CachedFile {
     /// Pages of a gap that may be written along as zeroes, from `page` on; `None` when the next run
     /// is too far.
     fn gap_before_next_run(&self, page: u64, end: u64) -> Option<u64> {
+        if !self.ahead.fills_gaps() {
+            return None;
+        }
         let takes_holes = self.ahead.takes_holes(self.sizes.size());
-        for gap in 0..=self.ahead.gap_pages() {
+        for gap in 0..=GAP_PAGES {
             let page = page + gap;
             if page >= end {
                 return None;

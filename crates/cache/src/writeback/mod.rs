@@ -1,9 +1,8 @@
 //! Writeback: which page is written next, why, and what the end of a write does.
 //!
-//! [`gather`] makes bios, [`reason`] says why a page is written, [`cost`] estimates what it costs,
-//! [`pace`] limits how much is in flight, and [`settle`] handles the end of a bio.
+//! [`gather`] makes bios, [`reason`] says why a page is written, [`pace`] limits how much is in flight,
+//! and [`settle`] handles the end of a bio.
 
-pub mod cost;
 pub mod flight;
 pub mod gather;
 pub mod pace;

@@ -28,9 +28,6 @@ use std::time::Duration;
 use forebay_block::limits::{PAGE, REQUEST_COST_BYTES};
 use forebay_block::{Class, Moment};
 
-use crate::limits::{GAP_PAGES, MOST_GAP_PAGES};
-use crate::writeback::cost::{Cost, Sample};
-
 /// Minimum of requests in flight, so that the device never waits between two requests.
 pub const LEAST_REQUESTS: usize = 2;
 
@@ -136,8 +133,6 @@ pub struct Pace {
     rate: f64,
     /// Bytes written per nanosecond, in the same way.
     write_rate: f64,
-    /// Cost of a request and of a page.
-    cost_of_writes: Cost,
     stretch: f64,
     phase: Phase,
     /// The rate when the trial began.
@@ -165,7 +160,6 @@ impl Pace {
             window: Window::default(),
             rate: 0.0,
             write_rate: 0.0,
-            cost_of_writes: Cost::default(),
             stretch: 1.0,
             phase: Phase::Rest(0),
             anchor: 0.0,
@@ -276,14 +270,6 @@ impl Pace {
         (self.write_rate > 0.0).then(|| (self.write_rate * 1e9 / PAGE as f64).ceil() as u64)
     }
 
-    /// Returns the longest gap in pages that costs no more to fill with zeroes than the request
-    /// that it saves, or a default while the costs are unknown.
-    #[must_use]
-    pub fn gap_pages(&self) -> u64 {
-        let pages = self.cost_of_writes.pages_of_request();
-        pages.map_or(GAP_PAGES, |pages| (pages as u64).clamp(1, MOST_GAP_PAGES))
-    }
-
     /// Returns the number of requests in flight.
     #[must_use]
     pub fn requests(&self) -> usize {
@@ -319,11 +305,6 @@ impl Pace {
     fn learn(&mut self) {
         let window = std::mem::take(&mut self.window);
         let write_rate = window.written as f64 / window.nanoseconds as f64;
-        // Reads cost something else, and what failed cost who knows what.
-        if window.written + window.requests * REQUEST_COST_BYTES == window.cost {
-            let (requests, pages) = (window.requests, window.written / PAGE as u64);
-            self.cost_of_writes.add(Sample { requests, pages, nanoseconds: window.nanoseconds });
-        }
         if self.rate == 0.0 {
             (self.rate, self.write_rate) = (window.rate(), write_rate);
         } else {

@@ -116,7 +116,7 @@ impl Changing<'_> {
     /// the context.
     fn gather_led(&mut self, shared: &Shared) -> Vec<Bio> {
         // Zeroes over holes are worth it only in large writes.
-        self.cache.set_gaps(Gaps::OverReserved, 0);
+        self.cache.set_gaps(Gaps::Unfilled);
         let mut bios = Vec::new();
         while bios.len() < LEAD_BIOS
             && let Some(bio) = self.cache.next_bio(Reason::Sync)

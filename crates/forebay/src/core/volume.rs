@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use forebay_cache::limits::{MOST_GAP_PAGES, PAGE};
+use forebay_cache::limits::{GAP_PAGES, PAGE};
 use forebay_cache::{CachedFile, Gaps, space};
 
 use crate::core::aside::Aside;
@@ -29,15 +29,10 @@ const TIMES: u64 = 4;
 /// It refuses requests that find less, although there is space for their data.
 const SLACK: u64 = forebay_block::limits::TAGS as u64 * 8 * PAGE;
 
-/// The same factor if each page may add a gap of `longest` pages.
-const fn times_with_gaps(longest: u64) -> u64 {
-    TIMES + longest
-}
+/// The same factor if each page may add a gap of the longest length.
+const TIMES_WITH_GAPS: u64 = TIMES + GAP_PAGES;
 
-const _: () = assert!(
-    times_with_gaps(MOST_GAP_PAGES) <= 20,
-    "gaps need a bounded multiple of the free space"
-);
+const _: () = assert!(TIMES_WITH_GAPS <= 20, "gaps need a bounded multiple of the free space");
 
 /// Small syncs count as going on for this long after the last one, in nanoseconds.
 const SYNCS_GO_ON: u64 = 100_000_000;
@@ -235,16 +230,11 @@ impl Volume {
         self.look(file);
     }
 
-    /// Decides where gaps of `longest` pages between dirty ones may be written, too: only over
-    /// reserved space, unless all dirty pages have room with their gaps. Uses the last query of the
+    /// Decides where gaps between dirty pages may be written, too: only over reserved space, unless
+    /// all dirty pages have room with their gaps. Uses the last query of the
     /// free space. If that was close, the aside repeats the query for the next decision.
-    pub(crate) fn gaps(
-        self: &Arc<Self>,
-        file: &Arc<OpenFile>,
-        unwritten: u64,
-        longest: u64,
-    ) -> Gaps {
-        let needed = unwritten.saturating_mul(times_with_gaps(longest));
+    pub(crate) fn gaps(self: &Arc<Self>, file: &Arc<OpenFile>, unwritten: u64) -> Gaps {
+        let needed = unwritten.saturating_mul(TIMES_WITH_GAPS);
         if self.free_bytes() < needed.saturating_mul(2)
             && !self.is_look_due.swap(true, Ordering::AcqRel)
         {

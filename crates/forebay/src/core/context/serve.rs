@@ -227,13 +227,11 @@ impl Writeback {
     }
 
     /// Locks a file to send bios of it, and sets the limits of its cache. Zeroes over holes take
-    /// space, which may be promised to others on a nearly full file system. The device decides how
-    /// long a gap is worth filling.
+    /// space, which may be promised to others on a nearly full file system.
     fn lock_to_serve<'a>(&self, inode: &'a Inode) -> Locked<'a> {
-        let longest = self.flights[inode.volume.number()].pace.gap_pages();
-        let gaps = inode.volume.gaps(&inode.file, self.shared.level.dirty() * PAGE, longest);
+        let gaps = inode.volume.gaps(&inode.file, self.shared.level.dirty() * PAGE);
         let mut state = inode.lock();
-        state.cache.set_gaps(gaps, longest);
+        state.cache.set_gaps(gaps);
         inode.volume.tell(&mut state.cache);
         state
     }

@@ -190,10 +190,10 @@ impl Builder {
         self
     }
 
-    /// Sets how many writeback threads share the files (default: `Auto`).
+    /// Sets how many writeback threads share the files (default: 1).
     #[must_use]
     pub fn contexts(mut self, contexts: Contexts) -> Self {
-        self.settings.contexts = contexts;
+        self.settings.contexts = contexts.number();
         self
     }
 

@@ -132,7 +132,7 @@ fn contexts_change_under_load() {
     start.wait();
     let mut random = Random::new(seed);
     for change in 0..150 {
-        let number = ["1", "8", "2", "3", "auto"][change % 5];
+        let number = ["1", "8", "2", "3", "5"][change % 5];
         engine.set("contexts", number).unwrap();
         if random.below(4) == 0 {
             engine.set("affinity", AFFINITIES[random.below(4) as usize]).unwrap();

@@ -102,13 +102,6 @@ impl Counters {
         *self.of_callers.lock() += counters;
     }
 
-    /// Returns the bytes written by all contexts and callers.
-    pub(crate) fn written_bytes(&self) -> u64 {
-        let of_contexts: u64 =
-            self.queues.lock().iter().map(|queue| queue.counters.written_bytes).sum();
-        of_contexts + self.of_callers.lock().written_bytes
-    }
-
     /// Returns the counters of all contexts and callers together.
     pub(crate) fn queue(&self) -> OfQueue {
         let mut all = OfQueue { counters: *self.of_callers.lock(), ..OfQueue::default() };

@@ -16,7 +16,7 @@ use forebay_cache::file::Reserving;
 use forebay_cache::limits::PAGE;
 use forebay_cache::writeback::pace::Bound;
 
-use crate::core::contexts::wanted::Wanted;
+use crate::core::contexts::wanted;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::home::Affinity;
 use crate::core::limits::{EXTENT_HINTS, FLIGHT, FLIGHT_TIMES};
@@ -117,12 +117,12 @@ const HOLDS: &str =
 const OWN: [Own; 13] = [
     Own {
         name: "contexts",
-        choices: Wanted::CHOICES,
-        default: "auto",
-        help: "Writeback threads that share the files. `auto` tries how many raise the throughput.",
+        choices: wanted::CHOICES,
+        default: "1",
+        help: "Writeback threads that share the files.",
         fixed: None,
         get: |settings| settings.contexts.to_string(),
-        set: |settings, value| Wanted::by_name(value).map(|wanted| settings.contexts = wanted),
+        set: |settings, value| wanted::by_name(value).map(|number| settings.contexts = number),
     },
     Own {
         name: "affinity",
@@ -391,21 +391,30 @@ impl Definition {
     }
 
     fn set(self, settings: &mut Settings, value: &str) -> Result<()> {
+        let current = self.current_word(value);
         let read = match self {
             Definition::QueueKnob(knob) => {
-                let value = match value {
-                    "adaptive" if self.name() == "completion" => {
-                        tracing::warn!("completion=adaptive is now called immediate");
-                        Cow::Borrowed("immediate")
-                    }
+                let value = match &*current {
                     JIFFY => Cow::Owned(format!("delay={}", jiffy().as_micros())),
-                    _ => Cow::Borrowed(value),
+                    value => Cow::Borrowed(value),
                 };
                 knob.set(&mut settings.queue, &value).ok()
             }
-            Definition::Own(knob) => (knob.set)(settings, value),
+            Definition::Own(knob) => (knob.set)(settings, &current),
         };
         read.ok_or_else(|| invalid(self.name(), value, self.choices()))
+    }
+
+    /// Replaces a value that the last release had, with a warning.
+    fn current_word(self, value: &str) -> Cow<'_, str> {
+        match (self.name(), value) {
+            ("completion", "adaptive") => {
+                tracing::warn!("completion=adaptive is now called immediate");
+                Cow::Borrowed("immediate")
+            }
+            ("contexts", "auto") => Cow::Owned(wanted::former_auto().to_string()),
+            _ => Cow::Borrowed(value),
+        }
     }
 }
 
@@ -537,12 +546,16 @@ mod tests {
     }
 
     #[test]
-    fn the_former_word_for_immediate_is_accepted() {
+    fn the_former_words_are_accepted() {
         let mut settings = Settings::default();
         set(&mut settings, "completion", "delay=7").unwrap();
         set(&mut settings, "completion", "adaptive").unwrap();
         assert_eq!(settings.queue.holding, forebay_block::knobs::Holding::Immediate);
         assert!(set(&mut settings, "order", "adaptive").is_err());
+        set(&mut settings, "contexts", "7").unwrap();
+        set(&mut settings, "contexts", "auto").unwrap();
+        assert_eq!(settings.contexts, wanted::USUAL);
+        assert!(set(&mut settings, "flight", "auto").is_err());
     }
 
     #[test]

@@ -175,11 +175,6 @@ impl Level {
         Duration::from_nanos(self.longest_wait.load(Ordering::Relaxed))
     }
 
-    /// Returns whether writers bring more than writeback keeps up with.
-    pub(crate) fn is_behind(&self) -> bool {
-        self.dirty() >= self.background()
-    }
-
     /// Returns whether writers wait.
     pub(crate) fn has_waiters(&self) -> bool {
         self.queued.load(Ordering::Acquire) > 0

@@ -75,10 +75,6 @@ pub(crate) const COPY_PIECE_BYTES: usize = REQUEST_BYTES as usize;
 /// Pieces of a copy in memory: one is written while the others are read.
 pub(crate) const COPY_PIECES: usize = 4;
 
-/// Time to measure the throughput of a number of contexts: long against a handover, short against a
-/// load.
-pub(crate) const CONTEXTS_WINDOW: Duration = Duration::from_millis(100);
-
 /// Valid extent-size hints; the largest is that of XFS.
 pub(crate) const EXTENT_HINTS: RangeInclusive<u64> = PAGE..=1 << 30;
 

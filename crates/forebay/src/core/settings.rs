@@ -7,7 +7,7 @@ use forebay_cache::limits::PAGE;
 use forebay_cache::writeback::pace::Bound;
 use forebay_cache::{Caching, Throttle};
 
-use crate::core::contexts::wanted::Wanted;
+use crate::core::contexts::wanted;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::home::Affinity;
 use crate::core::limits::{
@@ -35,7 +35,7 @@ pub(crate) struct Settings {
     pub(crate) pool: Register,
     pub(crate) caching: Caching,
     pub(crate) queue: forebay_block::Knobs,
-    pub(crate) contexts: Wanted,
+    pub(crate) contexts: usize,
     pub(crate) affinity: Affinity,
     pub(crate) priority: Priority,
 }
@@ -67,7 +67,7 @@ impl Default for Settings {
             pool: Register::No,
             caching: Caching::Cached,
             queue: forebay_block::Knobs::default(),
-            contexts: Wanted::default(),
+            contexts: wanted::USUAL,
             affinity: Affinity::default(),
             priority: Priority::default(),
         }
@@ -173,8 +173,8 @@ mod tests {
         refused(Settings { buffer_bytes: 0, ..of() }, "buffer_bytes");
         refused(Settings { dirty_age: Duration::ZERO, ..of() }, "dirty_age");
         refused(Settings { dirty_age: Duration::MAX, ..of() }, "dirty_age");
-        refused(Settings { contexts: Wanted::Number(0), ..of() }, "contexts");
-        refused(Settings { contexts: Wanted::Number(65), ..of() }, "contexts");
+        refused(Settings { contexts: 0, ..of() }, "contexts");
+        refused(Settings { contexts: 65, ..of() }, "contexts");
         refused(Settings { flight: Bound::Depth(0), ..of() }, "flight");
         refused(Settings { flight: Bound::Time(Duration::from_secs(2)), ..of() }, "flight");
         refused(Settings { reserving: Reserving::Hint(5000), ..of() }, "prealloc");

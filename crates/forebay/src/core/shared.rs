@@ -10,7 +10,6 @@ use forebay_lists::Until;
 
 use crate::core::base::Base;
 pub(crate) use crate::core::base::{OnError, Parts};
-use crate::core::contexts::auto::Auto;
 use crate::core::direct::handle::{Handle, LastResort};
 use crate::core::direct::message::Message as Direct;
 use crate::core::directory::Directory;
@@ -38,7 +37,6 @@ pub(crate) struct Shared {
     opening_ended: Condvar,
     pub(crate) contexts: Directory,
     /// Finds the number of contexts.
-    pub(crate) auto: Auto,
     starter: Box<dyn Start>,
     /// Makes blocking calls of the program for their asynchronous forms.
     pub(crate) offload: Arc<Offload>,
@@ -83,7 +81,6 @@ impl Shared {
             table: Mutex::new(Table::default()),
             opening_ended: Condvar::new(),
             contexts: Directory::new(),
-            auto: Auto::new(),
             starter,
             offload: Arc::new(Offload::new(OFFLOAD_THREADS)),
             flushes: Arc::new(Offload::new(FLUSH_THREADS)),

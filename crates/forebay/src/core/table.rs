@@ -235,12 +235,6 @@ impl Table {
         self.asides.values().map(Arc::clone).collect()
     }
 
-    /// Returns the largest number of allocation groups of a file system here; unbounded if one does
-    /// not report them.
-    pub(crate) fn most_groups(&self) -> usize {
-        self.volumes.values().map(|volume| volume.groups()).max().unwrap_or(1)
-    }
-
     /// Returns all file systems used so far, if there are several.
     pub(crate) fn volumes(&self) -> Option<Vec<Arc<Volume>>> {
         (self.volumes.len() > 1).then(|| self.volumes.values().map(Arc::clone).collect())

@@ -116,16 +116,6 @@ impl Volume {
         synced > 0 && clock::now().nanoseconds().saturating_sub(synced) < SYNCS_GO_ON
     }
 
-    /// Returns the number of places for parallel writes without contention for a lock; unbounded if
-    /// unknown.
-    pub(crate) fn groups(&self) -> usize {
-        self.geometry
-            .get()
-            .copied()
-            .flatten()
-            .map_or(usize::MAX, |geometry| geometry.groups as usize)
-    }
-
     /// Returns its allocation groups, if it has some. Looked up once, by a file on it.
     pub(crate) fn geometry(&self, file: &OpenFile) -> Option<Geometry> {
         *self.geometry.get_or_init(|| file.geometry())

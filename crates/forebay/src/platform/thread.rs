@@ -52,11 +52,6 @@ pub(crate) fn park_until(deadline: Instant) {
     thread::park_timeout(deadline.saturating_duration_since(Instant::now()));
 }
 
-/// Returns the number of threads that can run at a time.
-pub(crate) fn processors() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
-}
-
 /// Marks the calling thread as one of the engine's own.
 pub(crate) fn mark_as_ours() {
     OURS.with(|ours| ours.set(true));

@@ -65,8 +65,7 @@ fn judged(storage: &Storage, groups: Option<Groups>, processors: u32) -> Finding
         let many = processors.next_power_of_two().max(4);
         return finding("allocation groups", Level::Degraded, found)
             .means(format!(
-                "at most {groups} files allocate at the same time, and `contexts=auto` uses no more contexts, on \
-                 {processors} processors"
+                "at most {groups} files allocate at the same time, on {processors} processors"
             ))
             .command(
                 "make a new file system with more groups (this erases all data)",

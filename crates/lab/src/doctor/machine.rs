@@ -142,10 +142,8 @@ impl Limits {
             (1, _) => finding(Level::Degraded)
                 .means("callers and the writeback context share one processor")
                 .remedy("use a machine with two processors"),
-            _ => finding(Level::Full).means(format!(
-                "`contexts=auto` writes back from up to {} of them",
-                self.processors()
-            )),
+            _ => finding(Level::Full)
+                .means("callers and writeback contexts have processors of their own"),
         }
     }
 

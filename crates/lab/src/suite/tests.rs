@@ -303,8 +303,8 @@ fn what_is_wrong_is_told_with_its_place_and_what_would_do() {
             "table = \"arms\"",
             "every form needs devices and depths",
         ),
-        ("writeback", "\"8\", \"auto\"", "\"0\", \"auto\"", "invalid value `0` for knob"),
-        ("writeback", "\"8\", \"auto\"", "\"10000\", \"auto\"", "invalid value `10000` for knob"),
+        ("writeback", "\"7\", \"8\"", "\"7\", \"0\"", "invalid value `0` for knob"),
+        ("writeback", "\"7\", \"8\"", "\"7\", \"10000\"", "invalid value `10000` for knob"),
         (
             "writeback",
             "[\"single\", \"hash\"",

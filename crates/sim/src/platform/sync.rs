@@ -49,25 +49,6 @@ impl<T: ?Sized> Mutex<T> {
         self.lock_now()
     }
 
-    /// Locks the mutex if no other task holds it.
-    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        world::preempt();
-        let number = world::task().map(|_| self.identity.number());
-        if number.is_some_and(|number| !world::try_acquire(number)) {
-            return None;
-        }
-        match self.data.try_lock() {
-            Ok(data) => Some(MutexGuard { mutex: self, data: Some(data), number }),
-            Err(TryLockError::Poisoned(poisoned)) => {
-                Some(MutexGuard { mutex: self, data: Some(poisoned.into_inner()), number })
-            }
-            Err(TryLockError::WouldBlock) => {
-                assert!(number.is_none(), "a mutex that no task holds is not locked");
-                None
-            }
-        }
-    }
-
     /// Returns the data, which nobody else can reach.
     pub fn get_mut(&mut self) -> &mut T {
         self.data.get_mut().unwrap_or_else(PoisonError::into_inner)

@@ -42,12 +42,6 @@ pub fn yield_now() {
     world::yield_now();
 }
 
-/// Returns the number of processors that the simulated machine claims to have.
-#[must_use]
-pub fn processors() -> usize {
-    4
-}
-
 /// Whether the calling thread is one of the engine's own.
 #[must_use]
 pub fn is_ours() -> bool {

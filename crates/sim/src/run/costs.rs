@@ -13,7 +13,6 @@ use std::time::Duration;
 use forebay_cache::limits::PAGE;
 use forebay_cache::writeback::pace::Bound;
 
-use crate::core::contexts::wanted::Wanted;
 use crate::core::engine::Engine;
 use crate::core::open::Open;
 use crate::core::settings::Settings;
@@ -98,7 +97,7 @@ fn start() -> Engine {
         cache_bytes: Some(u64::from(FRAMES) * PAGE),
         dirty_age: Duration::from_secs(600),
         flight: Bound::Depth(32),
-        contexts: Wanted::Number(1),
+        contexts: 1,
         ..Settings::default()
     };
     let parts = Parts {

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::core::contexts::wanted::Wanted;
 use crate::core::engine::Engine;
 use crate::core::error::ErrorKind;
 use crate::core::file::File;
@@ -79,7 +78,7 @@ pub(super) fn assemble(
         flight: plan.flight,
         reserving: plan.reserving,
         buffer_bytes: BUFFER_BYTES as u64,
-        contexts: Wanted::Number(plan.contexts),
+        contexts: plan.contexts,
         affinity: Affinity::by_name(plan.affinity).expect("a name of one"),
         queue: plan.queue,
         ..Settings::default()

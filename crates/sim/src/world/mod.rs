@@ -224,13 +224,6 @@ pub(crate) fn acquire(mutex: u64) {
     }
 }
 
-/// Gives a mutex to the running task if no task holds it.
-pub(crate) fn try_acquire(mutex: u64) -> bool {
-    let world = world();
-    let id = world.running().expect("only a task locks a mutex of the world");
-    world.state().acquire(mutex, id)
-}
-
 /// Takes a mutex from the task that holds it. The caller runs on.
 pub(crate) fn release(mutex: u64) {
     if let Some(world) = current() {

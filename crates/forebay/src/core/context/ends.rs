@@ -40,7 +40,6 @@ impl Writeback {
         }
         self.share_out();
         self.shared.counters.set_queue(self.number, self.queue.counters(), self.queue.held());
-        self.shared.follow_load(now);
         self.direct.wake();
         self.shared.finish(&mut self.after);
     }

@@ -1,50 +1,62 @@
-//! The knob `contexts`: how many contexts there should be.
+//! The knob `contexts`: how many contexts there are.
 
 use crate::core::limits::CONTEXTS;
 
 /// How many writeback contexts share the files (knob `contexts`).
 ///
-/// A context is one thread with its own ring. Each file belongs to one context at a time.
+/// A context is one thread with its own ring. Each file belongs to one context at a time. The
+/// default is 1.
 ///
 /// ```
 /// # fn main() -> forebay::Result<()> {
 /// use forebay::policy::Contexts;
 ///
-/// let engine = forebay::Engine::builder().contexts(Contexts::Number(2)).build()?;
-/// assert_eq!(engine.stats().contexts, 2);
+/// let engine = forebay::Engine::builder().contexts(Contexts::Number(3)).build()?;
+/// assert_eq!(engine.stats().contexts, 3);
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wanted {
-    /// Starts with one, and changes the number as long as that raises the throughput.
-    #[default]
+    /// Uses the default, because the number no longer changes by itself.
+    #[deprecated(note = "use `Contexts::default()`; the number no longer changes by itself")]
     Auto,
     /// Uses this many, from 1 to 64.
     Number(usize),
 }
 
-impl Wanted {
-    /// Values of the knob, as text for people.
-    pub(crate) const CHOICES: &str = "auto, or a number from 1 to 64";
-
-    /// Reads the knob.
-    pub(crate) fn by_name(value: &str) -> Option<Self> {
-        if value == "auto" {
-            return Some(Self::Auto);
-        }
-        let number: usize = value.parse().ok()?;
-        (1..=CONTEXTS).contains(&number).then_some(Self::Number(number))
+impl Default for Wanted {
+    fn default() -> Self {
+        Self::Number(USUAL)
     }
 }
 
-impl std::fmt::Display for Wanted {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl Wanted {
+    /// Returns the number. Warns about a deprecated value.
+    pub(crate) fn number(self) -> usize {
+        #[expect(deprecated, reason = "the former value is accepted for one release")]
         match self {
-            Self::Auto => formatter.write_str("auto"),
-            Self::Number(number) => number.fmt(formatter),
+            Self::Auto => former_auto(),
+            Self::Number(number) => number,
         }
     }
+}
+
+/// Values of the knob, as text for people.
+pub(crate) const CHOICES: &str = "a number from 1 to 64";
+
+/// Number of contexts of an engine that does not set it.
+pub(crate) const USUAL: usize = 1;
+
+/// Reads the knob.
+pub(crate) fn by_name(value: &str) -> Option<usize> {
+    value.parse().ok().filter(|number| (1..=CONTEXTS).contains(number))
+}
+
+/// Returns the number that the former value `auto` stands for, and warns.
+pub(crate) fn former_auto() -> usize {
+    tracing::warn!("contexts=auto no longer changes the number; it is {USUAL}");
+    USUAL
 }
 
 #[cfg(test)]
@@ -52,15 +64,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_of_contexts_is_read() {
-        assert_eq!(Wanted::by_name("auto"), Some(Wanted::Auto));
-        assert_eq!(Wanted::by_name("1"), Some(Wanted::Number(1)));
-        assert_eq!(Wanted::by_name("64"), Some(Wanted::Number(CONTEXTS)));
-        for value in ["0", "65", "10000", "", "-1", "all", "1.5", "99999999999999999999"] {
-            assert_eq!(Wanted::by_name(value), None, "{value}");
+    fn contract_18_a_number_of_contexts_is_read_within_its_bounds() {
+        assert_eq!(by_name("1"), Some(1));
+        assert_eq!(by_name("64"), Some(CONTEXTS));
+        for value in ["0", "65", "10000", "", "-1", "all", "auto", "1.5", "99999999999999999999"] {
+            assert_eq!(by_name(value), None, "{value}");
         }
-        assert!(Wanted::CHOICES.contains(&CONTEXTS.to_string()));
-        assert_eq!(Wanted::by_name(&Wanted::Number(7).to_string()), Some(Wanted::Number(7)));
-        assert_eq!(Wanted::by_name(&Wanted::Auto.to_string()), Some(Wanted::Auto));
+        assert!(CHOICES.contains(&CONTEXTS.to_string()));
+    }
+
+    #[test]
+    fn the_former_value_is_the_default() {
+        #[expect(deprecated, reason = "the former value is accepted for one release")]
+        let former = Wanted::Auto;
+        assert_eq!(former.number(), Wanted::default().number());
     }
 }

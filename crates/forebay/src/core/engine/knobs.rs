@@ -33,10 +33,7 @@ impl Shared {
             changed.priority.check()?;
         }
         // This comes first because it may fail.
-        if let Err(error) = self.spread(&changed) {
-            self.auto.begin(settings.contexts);
-            return Err(error);
-        }
+        self.spread(&changed)?;
         *settings = changed;
         let mut wakers = Vec::new();
         // Under the lock, so that all parts see changes in the same order.

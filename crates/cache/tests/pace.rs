@@ -206,6 +206,17 @@ fn a_far_device_has_the_depth_it_needs() {
     check(Profile { latency: 1_900_000, ..FAR }, 4 * KIB);
 }
 
+/// A device that serves many requests at once, and each in a long time, soon gets many.
+#[test]
+fn a_far_device_has_its_depth_soon() {
+    for latency in [10_000_000, 100_000_000] {
+        let mut run = Run::new(Profile { latency, ..FAR }, Bound::Time(TIME));
+        run.go(4 * KIB, 50 * latency);
+        let seen = run.go(4 * KIB, 20 * latency);
+        assert!(seen.deepest >= 32, "{latency} ns: {seen:?}");
+    }
+}
+
 #[test]
 fn a_device_that_becomes_ten_times_slower_or_faster() {
     for bytes in [4 * KIB, 128 * KIB, MIB] {

@@ -34,6 +34,9 @@ pub const LEAST_REQUESTS: usize = 2;
 /// Bytes in flight while the rate is unknown: a dozen small requests.
 const FIRST_ROOM: u64 = 256 << 10;
 
+/// Most requests in this room.
+const FIRST_REQUESTS: u64 = FIRST_ROOM / (PAGE as u64 + REQUEST_COST_BYTES) + 1;
+
 /// A device may hold this many times the free slots.
 const TIMES_FREE: usize = 4;
 
@@ -45,6 +48,14 @@ const WINDOW_REQUESTS: u64 = 8;
 /// end together. Before it, requests do not count while the flight settles to the tried size.
 const COMPARED_FLIGHTS: u64 = 8;
 const SETTLING_FLIGHTS: u64 = 2;
+
+/// The same while a far device is new: a wrong step is taken back by a later trial.
+const FIRST_COMPARED_FLIGHTS: u64 = 4;
+const FIRST_SETTLING_FLIGHTS: u64 = 2;
+
+/// One step then, and how much more the device must do to have it.
+const FIRST_STEP: f64 = 2.0;
+const FIRST_WORTH: f64 = 1.4;
 
 /// How much more, or less, a trial has in flight, and one step of the stretch is.
 const STEP: f64 = 1.5;
@@ -104,6 +115,9 @@ impl Window {
 /// Phase of the trials.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Phase {
+    /// A new device that may take longer than the set time for a request by itself: the flight
+    /// doubles as long as that pays. The rate before the last step.
+    First { before: f64 },
     /// Normal flight; the number of windows until the next trial.
     Rest(u32),
     /// The same, measured before a trial of this step.
@@ -294,7 +308,10 @@ impl Pace {
         let step = if let Phase::Trial { step, .. } = self.phase { step } else { 1.0 };
         // The phases of a trial must differ by the step alone, so the rate at its beginning holds
         // for all of it.
-        let rate = if let Phase::Rest(_) = self.phase { self.rate } else { self.anchor };
+        let rate = match self.phase {
+            Phase::Rest(_) | Phase::First { .. } => self.rate,
+            _ => self.anchor,
+        };
         let room = rate * time.as_nanos() as f64;
         // The least is stretched as well, where the rate that it allows would keep it there.
         let least = LEAST_REQUESTS as f64 * self.last as f64;
@@ -307,12 +324,14 @@ impl Pace {
         let write_rate = window.written as f64 / window.nanoseconds as f64;
         if self.rate == 0.0 {
             (self.rate, self.write_rate) = (window.rate(), write_rate);
+            self.double_if_far();
         } else {
             self.rate += (window.rate() - self.rate) / 2.0;
             self.write_rate += (write_rate - self.write_rate) / 2.0;
         }
         self.phase = match self.phase {
             Phase::Rest(left) => Phase::Rest(left.saturating_sub(1)),
+            Phase::First { before } => Phase::First { before },
             // The device has changed so much that the trial proves nothing, and its room is wrong.
             _ if !(0.5..2.0).contains(&(self.rate / self.anchor)) => Phase::Rest(self.pause),
             phase => phase,
@@ -328,17 +347,24 @@ impl Pace {
             return;
         }
         let depth = self.requests().max(LEAST_REQUESTS) as u64;
+        let (settling, compared) = match self.phase {
+            // The requests of the first flight end first.
+            Phase::First { before: 0.0 } => (FIRST_REQUESTS, FIRST_COMPARED_FLIGHTS),
+            Phase::First { .. } => (FIRST_SETTLING_FLIGHTS * depth, FIRST_COMPARED_FLIGHTS),
+            _ => (SETTLING_FLIGHTS * depth, COMPARED_FLIGHTS),
+        };
         self.phase_requests += ended.requests;
-        if self.phase_requests <= SETTLING_FLIGHTS * depth {
+        if self.phase_requests <= settling {
             return;
         }
         self.compared.add(ended);
-        if self.compared.requests < COMPARED_FLIGHTS * depth {
+        if self.compared.requests < compared * depth {
             return;
         }
         let rate = std::mem::take(&mut self.compared).rate();
         self.phase_requests = 0;
         self.phase = match self.phase {
+            Phase::First { before } => self.double(before, rate),
             Phase::Before(step) => Phase::Trial { step, before: rate },
             Phase::Trial { step, before } => Phase::After { step, before, tried: rate },
             Phase::After { step, before, tried } => {
@@ -347,6 +373,29 @@ impl Pace {
             }
             Phase::Rest(_) => unreachable!("no trial is under way"),
         };
+    }
+
+    /// Begins to double the flight if requests took longer than the set time in the first flight,
+    /// which is small.
+    fn double_if_far(&mut self) {
+        let Bound::Time(time) = self.bound else { return };
+        let first = FIRST_ROOM.max(LEAST_REQUESTS as u64 * self.last);
+        if self.rate * time.as_nanos() as f64 <= first as f64 {
+            self.phase = Phase::First { before: 0.0 };
+            self.phase_requests = 0;
+            self.compared = Window::default();
+        }
+    }
+
+    fn double(&mut self, before: f64, rate: f64) -> Phase {
+        if rate < before * FIRST_WORTH {
+            self.stretch = (self.stretch / FIRST_STEP).max(1.0);
+        } else if self.stretch * FIRST_STEP <= MOST_STRETCH {
+            self.stretch *= FIRST_STEP;
+            return Phase::First { before: rate };
+        }
+        self.pause = FIRST_PAUSE;
+        Phase::Rest(self.pause)
     }
 
     fn begin_trial(&mut self) {

@@ -26,6 +26,7 @@ mod keeper;
 mod model;
 mod operation;
 mod reading;
+pub mod stall;
 pub mod together;
 mod visitors;
 

@@ -11,14 +11,14 @@ const DIRTY_AGE: Duration = Duration::from_secs(1);
 /// stay in the cache.
 fn check(device: Duration, hard: Hard, count: u64) {
     let [half, whole] = [count / 2, count].map(|count| waits(hard, count, device, DIRTY_AGE));
-    println!("{hard:?}, {count} writes, a device of {device:?}: {whole:?}");
+    println!("{hard:?} on a device of {device:?}: {half:?}, then {whole:?}");
     let Waits { write, .. } = whole;
     assert!(write <= DIRTY_AGE + device, "{hard:?} on a device of {device:?}: {write:?}");
     assert!(whole.requests <= half.requests * 3 + 16, "{hard:?}: {half:?}, then {whole:?}");
 }
 
 fn check_all(device: Duration) {
-    check(device, Hard::Random, 10_000);
+    check(device, Hard::Random, 20_000);
     check(device, Hard::Stream, 1_000);
     check(device, Hard::Holes, 10_000);
     check(device, Hard::Appends, 20_000);

@@ -9,7 +9,6 @@ use std::time::Duration;
 use forebay_cache::limits::PAGE;
 
 use super::PATIENCE;
-use crate::core::contexts::wanted::Wanted;
 use crate::core::engine::Engine;
 use crate::core::open::Open;
 use crate::core::settings::Settings;
@@ -95,7 +94,6 @@ fn start(dirty_age: Duration) -> Engine {
     let settings = Settings {
         cache_bytes: Some(u64::from(FRAMES) * PAGE),
         dirty_age,
-        contexts: Wanted::Number(1),
         ..Settings::default()
     };
     let parts = Parts {

@@ -21,6 +21,15 @@ pub(crate) const KEEP_OPEN: Duration = Duration::from_secs(30);
 /// Files that stay open in the engine after their last close. Beyond it, the oldest is closed.
 pub(crate) const KEPT_FILES: usize = 2048;
 
+/// Bytes of the largest file that is not opened in the engine while it is new.
+pub(crate) const SMALL_FILE_BYTES: u64 = 128 << 10;
+
+/// Page cache for new small files: a share of the cache of the engine,
+pub(crate) const SMALL_OF_CACHE: u64 = 8;
+
+/// and at most this many bytes.
+pub(crate) const SMALL_BYTES: u64 = 64 << 20;
+
 /// Bytes copied by one `copy_file_range` request.
 pub(crate) const COPY_BYTES: u64 = 16 << 20;
 

@@ -10,7 +10,6 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, openat, statat};
 
 use crate::attributes;
 use crate::caller::as_caller;
-use crate::data::Access;
 use crate::mounted::Mount;
 use crate::node::{Node, identity};
 use crate::open_file::OpenFile;
@@ -70,9 +69,8 @@ impl Mount {
             Err(error) => return Err(error),
         };
         let (node, status) = self.nodes.enter_open(&descriptor, 1)?;
-        let taken = self.way.take(descriptor);
-        let data = taken.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;
-        let file = OpenFile::opened(&node, data, Access::ReadWrite);
+        let taken = OpenFile::take(&self.way, &node, descriptor);
+        let file = taken.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;
         Ok((attributes::shown(&node, &status), file))
     }
 

@@ -60,12 +60,14 @@ impl Node {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether a write has to remove something before the content changes: capabilities,
-    /// or bits for the identity of the owner.
-    pub(crate) fn has_privileges(&self) -> io::Result<bool> {
+    /// Notes whether a write has to remove something before the content changes: capabilities, or
+    /// bits for the identity of the owner.
+    pub(crate) fn note_privileges(&self) -> io::Result<()> {
         let mode = Mode::from_raw_mode(self.status()?.st_mode & 0o7777);
         let capability = rustix::fs::getxattr(self.path(), CAPABILITY, &mut [0_u8; 0]);
-        Ok(mode.intersects(Mode::SUID | Mode::SGID) || capability.is_ok())
+        let has = mode.intersects(Mode::SUID | Mode::SGID) || capability.is_ok();
+        self.state().has_privileges |= has;
+        Ok(())
     }
 
     pub(crate) fn is_file(&self) -> bool {

@@ -23,6 +23,7 @@ use crate::node::{Nodes, named};
 use crate::open_file::OpenFile;
 use crate::places::{self, NAME, Source};
 use crate::settle;
+use crate::small::{Room, Stack};
 
 /// Time for the kernel's last requests after a mount that is in use was detached.
 const DETACHED: Duration = Duration::from_secs(1);
@@ -184,7 +185,7 @@ fn finish(mount: &Mount) -> Option<String> {
     mount.settling.end();
     let first = settle::close_all(mount);
     let shut = match &mount.way {
-        Way::Engine(engine) => engine.shutdown(SHUTDOWN).err().map(|error| error.to_string()),
+        Way::Engine(stack) => stack.engine.shutdown(SHUTDOWN).err().map(|error| error.to_string()),
         Way::Plain => None,
     };
     first.or(shut)
@@ -229,7 +230,9 @@ fn way_of(data: &Data, source: &Source, log: &Log) -> Result<(Way, Inherited), E
     if let Some(control) = control {
         engine.serve_control(control)?;
     }
-    Ok((Way::Engine(engine), inherited))
+    let cache = engine.get("cache_bytes")?.parse().unwrap_or(0);
+    let stack = Stack { engine, room: Room::beside(cache) };
+    Ok((Way::Engine(Arc::new(stack)), inherited))
 }
 
 /// Keeps a file open that a dead process had open: its pages are in memory.
@@ -238,7 +241,7 @@ fn adopt(mount: &Mount, file: forebay::File) -> io::Result<()> {
     let data = OpenData::Engine(file);
     let open = OpenFile { node: Arc::clone(&node), data, access: Access::ReadWrite };
     node.state().keep(Arc::new(open));
-    mount.settling.plan(&node);
+    mount.settling.plan(mount, &node);
     Ok(())
 }
 

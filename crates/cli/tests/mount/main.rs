@@ -9,6 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 mod place;
+mod small;
 
 use place::{Place, bytes, forebay};
 

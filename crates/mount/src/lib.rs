@@ -7,7 +7,7 @@
 //! `attributes` answers and sets attributes, `content` reads and writes. Each file, directory or
 //! other object that the kernel knows is a `Node` in the table of `node`. Its open files and what
 //! the source does not show yet are in `open_file`. `small` has new small files, which are not in
-//! the engine. `settle` ends the use of files that nobody has open.
+//! the engine. `settle` ends the use of files that nobody has open, and `forgetting` that of names.
 //! `caller` takes the identity of the calling process. `serve` mounts and ends, and `control` is
 //! its connection with [`unmount`].
 #![deny(unsafe_code)]
@@ -23,6 +23,7 @@ mod data;
 mod directory;
 mod error;
 mod filesystem;
+mod forgetting;
 mod limits;
 mod mounted;
 mod names;

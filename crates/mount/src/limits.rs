@@ -39,6 +39,18 @@ pub(crate) const DIRECTORY_BYTES: usize = 32 << 10;
 /// Timeout of the engine's shutdown at the end of a mount.
 pub(crate) const SHUTDOWN: Duration = Duration::from_secs(600);
 
+/// Names that the kernel is asked to forget at once.
+pub(crate) const FORGET_AT_ONCE: usize = 4096;
+
+/// Time for the kernel to forget names before it is asked again.
+pub(crate) const FORGET_PAUSE: Duration = Duration::from_millis(20);
+
+/// Pauses of a call that finds no free descriptor, before it fails.
+pub(crate) const FORGET_TRIES: usize = 50;
+
+/// Length of a lookup while few descriptors are left.
+pub(crate) const SLOW_LOOKUP: Duration = Duration::from_millis(1);
+
 /// Descriptors of a mount: one for each name that the kernel remembers.
 pub(crate) const DESCRIPTORS: u64 = 1 << 20;
 

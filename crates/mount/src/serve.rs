@@ -163,6 +163,11 @@ fn serve(session: Session<Served>, mount: &Arc<Mount>) -> io::Result<mpsc::Recei
             let _ = of_signal.send(End::Signal);
         }
     })?;
+    let (forgotten, notifier) = (Arc::clone(mount), session.notifier());
+    thread("forebay-forget").spawn(move || {
+        let used = || forgotten.descriptors();
+        forgotten.forgetting.run(&forgotten.nodes, used, &notifier);
+    })?;
     let settled = Arc::clone(mount);
     thread("forebay-settle").spawn(move || settled.settling.run(&settled))?;
     thread("forebay-fuse").spawn(move || {
@@ -183,6 +188,7 @@ fn detach(mount: &Mount, mount_point: &Path, ended: &mpsc::Receiver<End>) {
 /// Writes everything out and ends the engine. Returns what could not be written.
 fn finish(mount: &Mount) -> Option<String> {
     mount.settling.end();
+    mount.forgetting.end();
     let first = settle::close_all(mount);
     let shut = match &mount.way {
         Way::Engine(stack) => stack.engine.shutdown(SHUTDOWN).err().map(|error| error.to_string()),

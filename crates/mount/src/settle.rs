@@ -119,6 +119,12 @@ impl Settling {
         }
     }
 
+    /// Returns the files that are open in the engine, or small, after their last close.
+    pub(crate) fn count(&self) -> usize {
+        let plans = self.plans();
+        plans.write.len() + plans.drop.len() + plans.close.len()
+    }
+
     pub(crate) fn end(&self) {
         self.plans().is_ended = true;
         self.changed.notify_all();
@@ -130,19 +136,20 @@ impl Plans {
     fn next(&self, now: Instant, mount: &Mount) -> Option<Step> {
         let is_due = |plans: &VecDeque<Plan>| plans.front().is_some_and(|plan| plan.due <= now);
         let (is_filling, is_full) = mount.way.pressure();
+        let kept = mount.forgetting.kept_files(KEPT_FILES);
         [
             (Step::Settle, is_due(&self.settle)),
             (
                 Step::Write,
                 is_due(&self.write)
                     || is_filling && !self.write.is_empty()
-                    || self.write.len() > KEPT_FILES,
+                    || self.write.len() > kept,
             ),
             (
                 Step::Drop,
-                is_due(&self.drop) || is_full && !self.drop.is_empty() || self.drop.len() > KEPT_FILES,
+                is_due(&self.drop) || is_full && !self.drop.is_empty() || self.drop.len() > kept,
             ),
-            (Step::Close, is_due(&self.close) || self.close.len() > KEPT_FILES),
+            (Step::Close, is_due(&self.close) || self.close.len() > kept),
         ]
         .into_iter()
         .find_map(|(step, is_next)| is_next.then_some(step))

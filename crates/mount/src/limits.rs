@@ -36,6 +36,15 @@ pub(crate) const COPY_BYTES: u64 = 16 << 20;
 /// Bytes of a directory that are read at once.
 pub(crate) const DIRECTORY_BYTES: usize = 32 << 10;
 
+/// Cache of the engine of a mount: a share of the memory, because file data has no other place.
+pub(crate) const CACHE_OF_MEMORY: u64 = 4;
+
+/// The cache has at most this many bytes, unless a knob says otherwise.
+pub(crate) const CACHE_BYTES: u64 = 1 << 30;
+
+/// With less memory than for this cache, the engine's own default holds: its smallest cache.
+pub(crate) const CACHE_LEAST: u64 = 16 << 20;
+
 /// Timeout of the engine's shutdown at the end of a mount.
 pub(crate) const SHUTDOWN: Duration = Duration::from_secs(600);
 

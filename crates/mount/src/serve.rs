@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use forebay::{Adopted, Builder, Engine, Keeper};
 use forebay_uring::notify::Manager;
+use forebay_uring::probe::memory_limit;
 use fuser::{Config, MountOption, Session, SessionACL};
 use rustix::fs::{Mode, OFlags, openat};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -17,7 +18,7 @@ use crate::control::Waiting;
 use crate::data::{Access, OpenData, Way};
 use crate::error::Error;
 use crate::filesystem::Served;
-use crate::limits::{SHUTDOWN, THREADS};
+use crate::limits::{CACHE_BYTES, CACHE_LEAST, CACHE_OF_MEMORY, SHUTDOWN, THREADS};
 use crate::mounted::{Log, Mount};
 use crate::node::{Nodes, named};
 use crate::open_file::OpenFile;
@@ -216,6 +217,9 @@ fn way_of(data: &Data, source: &Source, log: &Log) -> Result<(Way, Inherited), E
             }
             _ => (log.0)(&error.to_string()),
         });
+        if let Some(bytes) = cache_bytes(memory_limit()) {
+            builder = builder.cache_bytes(bytes);
+        }
         for (name, value) in settings {
             builder = builder.set(name, value)?;
         }
@@ -241,6 +245,12 @@ fn way_of(data: &Data, source: &Source, log: &Log) -> Result<(Way, Inherited), E
     Ok((Way::Engine(Arc::new(stack)), inherited))
 }
 
+/// Returns the bytes of the cache with this memory. `None` if the engine's own default is larger.
+fn cache_bytes(memory: u64) -> Option<u64> {
+    let bytes = (memory / CACHE_OF_MEMORY).min(CACHE_BYTES);
+    (bytes >= CACHE_LEAST).then_some(bytes)
+}
+
 /// Keeps a file open that a dead process had open: its pages are in memory.
 fn adopt(mount: &Mount, file: forebay::File) -> io::Result<()> {
     let (node, _) = mount.nodes.enter_open(&file, 0)?;
@@ -255,4 +265,21 @@ fn adopt(mount: &Mount, file: forebay::File) -> io::Result<()> {
 fn tell_manager() -> io::Result<()> {
     let manager = Manager::of_this_process()?;
     manager.map_or(Ok(()), |manager| manager.send("READY=1", &[]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_is_a_quarter_of_the_memory_and_at_most_a_gibibyte() {
+        for (memory, expected) in [
+            (32 << 20, None),
+            (256 << 20, Some(64 << 20)),
+            (2 << 30, Some(512 << 20)),
+            (64 << 30, Some(1 << 30)),
+        ] {
+            assert_eq!(cache_bytes(memory), expected, "{memory}");
+        }
+    }
 }

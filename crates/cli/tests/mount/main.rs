@@ -9,6 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 mod descriptors;
+mod faults;
 mod place;
 mod small;
 

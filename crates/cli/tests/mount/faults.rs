@@ -203,6 +203,11 @@ fn without_the_device_of_fuse_the_reason_is_one_line() {
     for (hides, expected, code) in [
         ("mount -t tmpfs none /dev", "/dev/fuse: does not exist", 2),
         ("mount --bind /dev/null /dev/fuse", "could not mount", 1),
+        (
+            "mount --bind /dev/fuse /dev/fuse && mount -o remount,bind,nodev /dev/fuse",
+            "/dev/fuse: this process has no right to open it",
+            2,
+        ),
     ] {
         let script = format!("{hides} && exec {FOREBAY} mount {source} {mount}");
         let (found, _, err) = run(&["unshare", "-m", "sh", "-c", &script]);

@@ -60,10 +60,11 @@ pub(crate) fn shown(node: &Node, status: &Stat) -> FileAttr {
     if !node.is_file() {
         return attributes;
     }
-    let state = node.state();
-    if let Some(size) = state.any().and_then(|file| file.data.size()) {
+    let open = node.state().any().cloned();
+    if let Some(size) = open.and_then(|file| file.data.size()) {
         attributes.size = size;
     }
+    let state = node.state();
     if let Some(written) = state.written {
         attributes.mtime = written;
         attributes.ctime = attributes.ctime.max(written);
@@ -191,7 +192,9 @@ impl Mount {
         modified: Option<TimeOrNow>,
     ) -> io::Result<()> {
         let unsettled = node.state().written;
-        settle::write_out(node)?;
+        if unsettled.is_some() {
+            settle::write_out(node)?;
+        }
         node.set_times(&Timestamps {
             last_access: wanted_time(accessed),
             last_modification: wanted_time(modified),
@@ -217,12 +220,10 @@ impl Mount {
             None => (OpenFile::open(&self.way, node, Access::ReadWrite)?, true),
         };
         let done = file.data.set_size(size);
-        let mut state = node.state();
         if done.is_ok() {
-            state.is_replaced |= size == 0;
-            state.note_write(0);
+            node.state().is_replaced |= size == 0;
+            file.note_write(0);
         }
-        drop(state);
         if is_own {
             self.end_open(file);
         }

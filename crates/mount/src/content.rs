@@ -29,7 +29,10 @@ impl Mount {
         let cut = flags.contains(OFlags::TRUNC);
         let writes = cut || flags.intersects(OFlags::WRONLY | OFlags::RDWR);
         let access = if writes { Access::ReadWrite } else { Access::Read };
-        let file = OpenFile::open(&self.way, node, access)?;
+        let file = match cut {
+            true => OpenFile::open_to_cut(&self.way, node)?,
+            false => OpenFile::open(&self.way, node, access)?,
+        };
         if cut && let Err(error) = self.cut(&file, caller) {
             self.end_open(file);
             return Err(error);
@@ -40,9 +43,8 @@ impl Mount {
     fn cut(&self, file: &OpenFile, caller: u32) -> io::Result<()> {
         self.drop_privileges(&file.node, caller)?;
         file.data.set_size(0)?;
-        let mut state = file.node.state();
-        state.is_replaced = true;
-        state.note_write(0);
+        file.node.state().is_replaced = true;
+        file.note_write(0);
         Ok(())
     }
 
@@ -55,7 +57,7 @@ impl Mount {
         }
         settle::drop_removed(self, &node);
         if !node.state().is_unused() {
-            self.settling.plan(&node);
+            self.settling.plan(self, &node);
         }
     }
 
@@ -87,7 +89,7 @@ impl Mount {
     ) -> io::Result<()> {
         self.drop_privileges(&file.node, caller)?;
         file.data.write(data, offset)?;
-        file.node.state().note_write(data.len() as u64);
+        file.note_write(data.len() as u64);
         Sync::of_flags(flags).map_or(Ok(()), |what| file.data.sync(what))
     }
 
@@ -106,7 +108,7 @@ impl Mount {
         length: u64,
     ) -> io::Result<()> {
         file.data.allocate(flags, offset, length)?;
-        file.node.state().note_write(0);
+        file.note_write(0);
         Ok(())
     }
 
@@ -143,7 +145,7 @@ impl Mount {
                 Err(error) => return Err(error),
             }
         }
-        to.node.state().note_write(done);
+        to.note_write(done);
         Ok(done)
     }
 }

@@ -1,19 +1,21 @@
 //! The data of one open file: through the engine, or straight to the source.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use forebay::{Engine, File, Open, Times};
+use forebay::{File, Open, Times};
 use rustix::fs::{FallocateFlags, SeekFrom};
 
 use crate::error::of_engine;
+use crate::small::{self, Small, Stack};
 
 /// Where the data of all files goes.
 #[derive(Debug)]
 pub(crate) enum Way {
-    Engine(Engine),
+    Engine(Arc<Stack>),
     /// Without an engine: reads and writes of the source, to compare with.
     Plain,
 }
@@ -22,7 +24,15 @@ pub(crate) enum Way {
 #[derive(Debug)]
 pub(crate) enum OpenData {
     Engine(File),
+    Small(Small),
     Plain(std::fs::File),
+}
+
+/// An open file where it is now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Held<'a> {
+    Engine(&'a File),
+    Plain(&'a std::fs::File),
 }
 
 /// Whether an open file can be written.
@@ -33,101 +43,141 @@ pub(crate) enum Access {
 }
 
 impl Way {
-    /// Opens the file at a path.
-    pub(crate) fn open(&self, path: &std::path::Path, access: Access) -> io::Result<OpenData> {
-        match (self, access) {
-            (Self::Engine(engine), Access::Read) => {
-                engine.open(path, Open::read()).map(OpenData::Engine).map_err(of_engine)
-            }
-            (Self::Engine(engine), Access::ReadWrite) => {
-                engine.open(path, Open::write()).map(OpenData::Engine).map_err(of_engine)
-            }
-            (Self::Plain, access) => {
-                let writes = access == Access::ReadWrite;
-                let file = std::fs::File::options().read(true).write(writes).open(path)?;
-                Ok(OpenData::Plain(file))
-            }
+    /// Whether closed small files have to be written, and whether they have to be dropped, although
+    /// they are young.
+    pub(crate) fn pressure(&self) -> (bool, bool) {
+        match self {
+            Self::Engine(stack) => (stack.room.is_filling(), stack.room.is_full()),
+            Self::Plain => (false, false),
         }
     }
 
-    /// Takes over a new file that is open for reading and writing.
-    pub(crate) fn take(&self, file: OwnedFd) -> io::Result<OpenData> {
-        match self {
-            Self::Engine(engine) => {
-                engine.open_fd(file, Open::write()).map(OpenData::Engine).map_err(of_engine)
-            }
-            Self::Plain => Ok(OpenData::Plain(file.into())),
-        }
+    /// Opens the file at a path.
+    pub(crate) fn open(&self, path: &Path, access: Access) -> io::Result<OpenData> {
+        let Self::Engine(stack) = self else {
+            return plain(path, access).map(OpenData::Plain);
+        };
+        let open = match access {
+            Access::Read => Open::read(),
+            Access::ReadWrite => Open::write(),
+        };
+        stack.engine.open(path, open).map(OpenData::Engine).map_err(of_engine)
     }
 }
 
+/// Opens a file of the source.
+pub(crate) fn plain(path: &Path, access: Access) -> io::Result<std::fs::File> {
+    std::fs::File::options().read(true).write(access == Access::ReadWrite).open(path)
+}
+
 impl OpenData {
+    fn with<T>(&self, operation: impl FnOnce(Held<'_>) -> T) -> T {
+        match self {
+            Self::Engine(file) => operation(Held::Engine(file)),
+            Self::Small(small) => small.with(operation),
+            Self::Plain(file) => operation(Held::Plain(file)),
+        }
+    }
+
+    /// The same for an operation that makes the file `end` bytes long, if it is shorter.
+    fn with_size<T>(
+        &self,
+        end: u64,
+        operation: impl FnOnce(Held<'_>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        match self {
+            Self::Small(small) => small.with_size(end, operation),
+            _ => self.with(operation),
+        }
+    }
+
+    /// The small file, if it is one still.
+    pub(crate) fn small(&self) -> Option<&Small> {
+        match self {
+            Self::Small(small) if small.is_small() => Some(small),
+            _ => None,
+        }
+    }
+
+    /// Whether something may have to be written out that has no time of writing.
+    pub(crate) fn was_small(&self) -> bool {
+        matches!(self, Self::Small(_))
+    }
+
     /// Reads until the buffer is full or the file ends.
     pub(crate) fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut done = 0;
-        while done < buffer.len() {
-            let (rest, at) = (&mut buffer[done..], offset + done as u64);
-            let read = match self {
-                Self::Engine(file) => file.read_at(rest, at).map_err(of_engine)?,
-                Self::Plain(file) => file.read_at(rest, at)?,
-            };
-            if read == 0 {
-                break;
+        self.with(|file| {
+            let mut done = 0;
+            while done < buffer.len() {
+                let (rest, at) = (&mut buffer[done..], offset + done as u64);
+                let read = match file {
+                    Held::Engine(file) => file.read_at(rest, at).map_err(of_engine)?,
+                    Held::Plain(file) => file.read_at(rest, at)?,
+                };
+                if read == 0 {
+                    break;
+                }
+                done += read;
             }
-            done += read;
-        }
-        Ok(done)
+            Ok(done)
+        })
     }
 
     pub(crate) fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        match self {
-            Self::Engine(file) => file.write_at(data, offset).map_err(of_engine),
-            Self::Plain(file) => file.write_all_at(data, offset),
-        }
+        self.with_size(offset.saturating_add(data.len() as u64), |file| match file {
+            Held::Engine(file) => file.write_at(data, offset).map_err(of_engine),
+            Held::Plain(file) => file.write_all_at(data, offset),
+        })
     }
 
     /// The size, with data that the source does not have yet.
     pub(crate) fn size(&self) -> Option<u64> {
-        match self {
-            Self::Engine(file) => Some(file.len()),
-            Self::Plain(_) => None,
-        }
+        self.with(|file| match file {
+            Held::Engine(file) => Some(file.len()),
+            Held::Plain(_) => None,
+        })
     }
 
     pub(crate) fn set_size(&self, size: u64) -> io::Result<()> {
-        match self {
-            Self::Engine(file) => file.set_len(size).map_err(of_engine),
-            Self::Plain(file) => file.set_len(size),
-        }
+        self.with_size(size, |file| match file {
+            Held::Engine(file) => file.set_len(size).map_err(of_engine),
+            Held::Plain(file) => file.set_len(size),
+        })
     }
 
-    /// Makes the source show everything that was written. Not a flush.
+    /// Makes the source show everything that was written, and brings it to the device. Not a
+    /// flush.
     pub(crate) fn write_out(&self) -> io::Result<()> {
         match self {
             Self::Engine(file) => file.write_out().map_err(of_engine),
+            Self::Small(small) => small.write_out(),
             Self::Plain(_) => Ok(()),
         }
     }
 
     /// Makes everything durable that was written before, and for `All` the attributes, too.
     pub(crate) fn sync(&self, what: Sync) -> io::Result<()> {
-        match (self, what) {
-            (Self::Engine(file), Sync::Data) => file.sync_data().map_err(of_engine),
-            (Self::Engine(file), Sync::All) => file.sync_all().map_err(of_engine),
-            (Self::Plain(file), Sync::Data) => file.sync_data(),
-            (Self::Plain(file), Sync::All) => file.sync_all(),
+        let done = self.with(|file| match (file, what) {
+            (Held::Engine(file), Sync::Data) => file.sync_data().map_err(of_engine),
+            (Held::Engine(file), Sync::All) => file.sync_all().map_err(of_engine),
+            (Held::Plain(file), Sync::Data) => file.sync_data(),
+            (Held::Plain(file), Sync::All) => file.sync_all(),
+        });
+        match self {
+            Self::Small(small) => small.keep_refused(done),
+            _ => done,
         }
     }
 
     /// Writes everything out and sets the time of the last write.
     pub(crate) fn set_modified(&self, modified: SystemTime) -> io::Result<()> {
-        match self {
-            Self::Engine(file) => {
+        self.with(|file| match file {
+            Held::Engine(file) => {
                 let times = Times { modified: Some(modified), ..Times::default() };
                 file.set_times(times).map_err(of_engine)
             }
-            Self::Plain(file) => file.set_modified(modified),
-        }
+            Held::Plain(file) => file.set_modified(modified),
+        })
     }
 
     /// Changes the space of a range, as `fallocate(2)` with these flags.
@@ -141,48 +191,32 @@ impl OpenData {
         offset: u64,
         length: u64,
     ) -> io::Result<()> {
-        let file = match self {
-            Self::Engine(file) => file,
-            Self::Plain(file) => return Ok(rustix::fs::fallocate(file, flags, offset, length)?),
-        };
-        let not_supported = || io::Error::from_raw_os_error(libc::EOPNOTSUPP);
-        let keeps_size = flags.contains(FallocateFlags::KEEP_SIZE);
-        let end = offset.checked_add(length).ok_or(io::Error::from_raw_os_error(libc::EFBIG))?;
-        let within = end.min(file.len()).saturating_sub(offset);
-        let punch = || match within {
-            0 => Ok(()),
-            within => file.punch_hole(offset, within),
-        };
-        let allocate = |length| match length {
-            0 => Ok(()),
-            length => file.allocate(offset, length),
-        };
-        let done = match flags - FallocateFlags::KEEP_SIZE {
-            none if none.is_empty() => match keeps_size {
-                false => allocate(length),
-                true if within == length => allocate(length),
-                true => return Err(not_supported()),
-            },
-            FallocateFlags::PUNCH_HOLE if keeps_size => punch(),
-            FallocateFlags::ZERO_RANGE if keeps_size => punch().and_then(|()| allocate(within)),
-            FallocateFlags::ZERO_RANGE => punch().and_then(|()| allocate(length)),
-            _ => return Err(not_supported()),
-        };
-        done.map_err(of_engine)
+        if let Self::Small(small) = self {
+            small.grow()?;
+        }
+        self.with(|file| match file {
+            Held::Engine(file) => allocate(file, flags, offset, length),
+            Held::Plain(file) => Ok(rustix::fs::fallocate(file, flags, offset, length)?),
+        })
     }
 
     /// Finds the next data or hole.
     pub(crate) fn seek(&self, to: SeekFrom) -> io::Result<u64> {
-        self.write_out()?;
-        Ok(rustix::fs::seek(self.as_fd(), to)?)
+        self.with(|file| match file {
+            Held::Engine(file) => {
+                file.write_out().map_err(of_engine)?;
+                Ok(rustix::fs::seek(file, to)?)
+            }
+            Held::Plain(file) => Ok(rustix::fs::seek(file, to)?),
+        })
     }
 
     /// Drops what was written and not written out: for a file without a name that nobody has open.
     pub(crate) fn discard(self) {
-        if let Self::Engine(file) = self {
-            // An error here concerns a file that is gone.
-            let _ = file.discard_dirty();
-            let _ = file.close();
+        match self {
+            Self::Engine(file) => small::discard(file),
+            Self::Small(small) => small.discard(),
+            Self::Plain(_) => {}
         }
     }
 
@@ -190,18 +224,38 @@ impl OpenData {
     pub(crate) fn close(self) -> io::Result<()> {
         match self {
             Self::Engine(file) => file.close().map_err(of_engine),
+            Self::Small(small) => small.close(),
             Self::Plain(_) => Ok(()),
         }
     }
 }
 
-impl AsFd for OpenData {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Engine(file) => file.as_fd(),
-            Self::Plain(file) => file.as_fd(),
-        }
-    }
+/// Changes the space of a range of a file in the engine.
+fn allocate(file: &File, flags: FallocateFlags, offset: u64, length: u64) -> io::Result<()> {
+    let not_supported = || io::Error::from_raw_os_error(libc::EOPNOTSUPP);
+    let keeps_size = flags.contains(FallocateFlags::KEEP_SIZE);
+    let end = offset.checked_add(length).ok_or(io::Error::from_raw_os_error(libc::EFBIG))?;
+    let within = end.min(file.len()).saturating_sub(offset);
+    let punch = || match within {
+        0 => Ok(()),
+        within => file.punch_hole(offset, within),
+    };
+    let allocate = |length| match length {
+        0 => Ok(()),
+        length => file.allocate(offset, length),
+    };
+    let done = match flags - FallocateFlags::KEEP_SIZE {
+        none if none.is_empty() => match keeps_size {
+            false => allocate(length),
+            true if within == length => allocate(length),
+            true => return Err(not_supported()),
+        },
+        FallocateFlags::PUNCH_HOLE if keeps_size => punch(),
+        FallocateFlags::ZERO_RANGE if keeps_size => punch().and_then(|()| allocate(within)),
+        FallocateFlags::ZERO_RANGE => punch().and_then(|()| allocate(length)),
+        _ => return Err(not_supported()),
+    };
+    done.map_err(of_engine)
 }
 
 /// Extent of a sync.

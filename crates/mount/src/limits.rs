@@ -21,14 +21,44 @@ pub(crate) const KEEP_OPEN: Duration = Duration::from_secs(30);
 /// Files that stay open in the engine after their last close. Beyond it, the oldest is closed.
 pub(crate) const KEPT_FILES: usize = 2048;
 
+/// Bytes of the largest file that is not opened in the engine while it is new.
+pub(crate) const SMALL_FILE_BYTES: u64 = 128 << 10;
+
+/// Page cache for new small files: a share of the cache of the engine,
+pub(crate) const SMALL_OF_CACHE: u64 = 8;
+
+/// and at most this many bytes.
+pub(crate) const SMALL_BYTES: u64 = 64 << 20;
+
 /// Bytes copied by one `copy_file_range` request.
 pub(crate) const COPY_BYTES: u64 = 16 << 20;
 
 /// Bytes of a directory that are read at once.
 pub(crate) const DIRECTORY_BYTES: usize = 32 << 10;
 
+/// Cache of the engine of a mount: a share of the memory, because file data has no other place.
+pub(crate) const CACHE_OF_MEMORY: u64 = 4;
+
+/// The cache has at most this many bytes, unless a knob says otherwise.
+pub(crate) const CACHE_BYTES: u64 = 1 << 30;
+
+/// With less memory than for this cache, the engine's own default holds: its smallest cache.
+pub(crate) const CACHE_LEAST: u64 = 16 << 20;
+
 /// Timeout of the engine's shutdown at the end of a mount.
 pub(crate) const SHUTDOWN: Duration = Duration::from_secs(600);
+
+/// Names that the kernel is asked to forget at once.
+pub(crate) const FORGET_AT_ONCE: usize = 4096;
+
+/// Time for the kernel to forget names before it is asked again.
+pub(crate) const FORGET_PAUSE: Duration = Duration::from_millis(20);
+
+/// Pauses of a call that finds no free descriptor, before it fails.
+pub(crate) const FORGET_TRIES: usize = 50;
+
+/// Length of a lookup while few descriptors are left.
+pub(crate) const SLOW_LOOKUP: Duration = Duration::from_millis(1);
 
 /// Descriptors of a mount: one for each name that the kernel remembers.
 pub(crate) const DESCRIPTORS: u64 = 1 << 20;

@@ -11,6 +11,8 @@ use fuser::FileHandle;
 
 use crate::data::Way;
 use crate::directory::OpenDirectory;
+use crate::forgetting::Forgetting;
+use crate::limits::DESCRIPTORS;
 use crate::node::Nodes;
 use crate::open_file::OpenFile;
 use crate::settle::Settling;
@@ -23,6 +25,7 @@ pub(crate) struct Mount {
     pub(crate) way: Way,
     pub(crate) nodes: Nodes,
     pub(crate) settling: Settling,
+    pub(crate) forgetting: Forgetting,
     pub(crate) files: Handles<OpenFile>,
     pub(crate) directories: Handles<OpenDirectory>,
     log: Log,
@@ -43,8 +46,15 @@ impl Mount {
         (self.log.0)(line);
     }
 
+    /// Returns the descriptors of nodes and of open files, or a few more.
+    pub(crate) fn descriptors(&self) -> usize {
+        let open = self.files.count() + self.directories.count();
+        self.nodes.count() + open + self.settling.count()
+    }
+
     pub(crate) fn new(source: File, way: Way, nodes: Nodes, log: Log) -> Self {
         Self {
+            forgetting: Forgetting::new(descriptor_limit()),
             source,
             way,
             nodes,
@@ -54,6 +64,12 @@ impl Mount {
             directories: Handles::default(),
         }
     }
+}
+
+/// Returns the limit of open files of this process.
+fn descriptor_limit() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current.unwrap_or(DESCRIPTORS)
 }
 
 /// Numbers of open files, as the kernel sends them.
@@ -70,6 +86,10 @@ impl<T> Default for Handles<T> {
 }
 
 impl<T> Handles<T> {
+    fn count(&self) -> usize {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     pub(crate) fn add(&self, open: Arc<T>) -> FileHandle {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         self.open.write().unwrap_or_else(PoisonError::into_inner).insert(number, open);

@@ -10,7 +10,6 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, openat, statat};
 
 use crate::attributes;
 use crate::caller::as_caller;
-use crate::data::Access;
 use crate::mounted::Mount;
 use crate::node::{Node, identity};
 use crate::open_file::OpenFile;
@@ -20,13 +19,15 @@ impl Mount {
     /// Finds an object by its name in a directory, and counts the lookup.
     pub(crate) fn look_up(&self, parent: &Node, name: &OsStr) -> io::Result<(Arc<Node>, FileAttr)> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let descriptor = openat(parent, name, flags, Mode::empty()).inspect_err(|error| {
+        let opened = self.forgetting.patiently(|| openat(parent, name, flags, Mode::empty()));
+        let descriptor = opened.inspect_err(|error| {
             if matches!(*error, rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) {
                 self.log("no descriptor is free; raise the limit of open files (ulimit -n)");
             }
         })?;
         let status = rustix::fs::fstat(&descriptor)?;
         let node = self.nodes.enter(descriptor, &status, 1);
+        self.forgetting.after_lookup(self.descriptors());
         let attributes = attributes::shown(&node, &status);
         Ok((node, attributes))
     }
@@ -55,7 +56,8 @@ impl Mount {
     ) -> io::Result<(FileAttr, Arc<OpenFile>)> {
         let how = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(mode & 0o7777);
-        let created = as_caller(request, umask, || openat(parent, name, how, mode));
+        let open = || openat(parent, name, how, mode);
+        let created = as_caller(request, umask, || self.forgetting.patiently(open));
         let descriptor = match created {
             Ok(descriptor) => descriptor,
             Err(error)
@@ -70,9 +72,9 @@ impl Mount {
             Err(error) => return Err(error),
         };
         let (node, status) = self.nodes.enter_open(&descriptor, 1)?;
-        let taken = self.way.take(descriptor);
-        let data = taken.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;
-        let file = OpenFile::opened(&node, data, Access::ReadWrite);
+        let taken = OpenFile::take(&self.way, &node, descriptor);
+        let file = taken.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;
+        self.forgetting.after_lookup(self.descriptors());
         Ok((attributes::shown(&node, &status), file))
     }
 

@@ -1,10 +1,10 @@
 //! The objects of the source that the kernel knows, by their number and by their inode.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, Timestamps, fstat, openat};
@@ -27,6 +27,10 @@ pub(crate) struct Node {
     pub(crate) kind: FileType,
     /// Opened with `O_PATH`: it keeps the object, but neither breaks a lease nor reads.
     descriptor: OwnedFd,
+    /// Identifies its entry in the order of nodes.
+    serial: u64,
+    /// Whether a request named it since the last look for unused nodes.
+    is_used: AtomicBool,
     /// How often the kernel looked it up and has not forgotten it.
     lookups: AtomicU64,
     state: Mutex<OpenState>,
@@ -60,12 +64,14 @@ impl Node {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether a write has to remove something before the content changes: capabilities,
-    /// or bits for the identity of the owner.
-    pub(crate) fn has_privileges(&self) -> io::Result<bool> {
+    /// Notes whether a write has to remove something before the content changes: capabilities, or
+    /// bits for the identity of the owner.
+    pub(crate) fn note_privileges(&self) -> io::Result<()> {
         let mode = Mode::from_raw_mode(self.status()?.st_mode & 0o7777);
         let capability = rustix::fs::getxattr(self.path(), CAPABILITY, &mut [0_u8; 0]);
-        Ok(mode.intersects(Mode::SUID | Mode::SGID) || capability.is_ok())
+        let has = mode.intersects(Mode::SUID | Mode::SGID) || capability.is_ok();
+        self.state().has_privileges |= has;
+        Ok(())
     }
 
     pub(crate) fn is_file(&self) -> bool {
@@ -122,6 +128,10 @@ struct Inner {
     device: u64,
     /// Last number that is not one of the source.
     last: u64,
+    /// Numbers and serial numbers of nodes, in the order of their age or last use. Those of
+    /// forgotten nodes are removed later.
+    order: VecDeque<(u64, u64)>,
+    last_serial: u64,
 }
 
 impl Inner {
@@ -136,19 +146,35 @@ impl Inner {
     }
 
     fn add(&mut self, number: u64, descriptor: OwnedFd, status: &Stat, lookups: u64) -> Arc<Node> {
+        self.last_serial += 1;
         let node = Arc::new(Node {
             number,
+            serial: self.last_serial,
+            is_used: AtomicBool::new(false),
             identity: identity(status),
             kind: FileType::from_raw_mode(status.st_mode),
             descriptor,
             lookups: AtomicU64::new(lookups),
             state: Mutex::default(),
         });
+        if self.order.len() > 2 * self.by_number.len() + ORDER_SLACK {
+            let by_number = &self.by_number;
+            self.order.retain(|entry| found(by_number, *entry).is_some());
+        }
+        self.order.push_back((number, node.serial));
         self.by_number.insert(number, Arc::clone(&node));
         self.by_identity.insert(node.identity, Arc::clone(&node));
         node
     }
 }
+
+/// Returns the node of an entry of the order, unless it was forgotten.
+fn found(by_number: &HashMap<u64, Arc<Node>>, (number, serial): (u64, u64)) -> Option<&Arc<Node>> {
+    by_number.get(&number).filter(|node| node.serial == serial)
+}
+
+/// Entries of forgotten nodes in the order, besides one for each node.
+const ORDER_SLACK: usize = 1024;
 
 /// Numbers from here on are for objects of other file systems.
 const FOREIGN: u64 = 1 << 62;
@@ -162,6 +188,8 @@ impl Nodes {
             by_identity: HashMap::new(),
             device: status.st_dev,
             last: FOREIGN,
+            order: VecDeque::new(),
+            last_serial: 0,
         };
         let nodes = Self { inner: RwLock::new(inner) };
         nodes.change(|inner| inner.add(ROOT, root, &status, 1));
@@ -182,7 +210,45 @@ impl Nodes {
     /// `ESTALE` for a number that the kernel has forgotten.
     pub(crate) fn get(&self, number: u64) -> io::Result<Arc<Node>> {
         let found = self.read(|inner| inner.by_number.get(&number).cloned());
-        found.ok_or_else(|| io::Error::from_raw_os_error(libc::ESTALE))
+        let node = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ESTALE))?;
+        if !node.is_used.load(Ordering::Relaxed) {
+            node.is_used.store(true, Ordering::Relaxed);
+        }
+        Ok(node)
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.read(|inner| inner.by_number.len())
+    }
+
+    /// Returns at most this many nodes that nobody has open, the longest unused first. Directories
+    /// are returned only if there are no others.
+    pub(crate) fn unused(&self, most: usize) -> Vec<Arc<Node>> {
+        self.change(|inner| {
+            let (mut files, mut directories) = (Vec::new(), Vec::new());
+            // The second time around finds those that were used lately.
+            for _ in 0..2 * inner.order.len() {
+                let Some(entry) = inner.order.pop_front() else { break };
+                let Some(node) = found(&inner.by_number, entry) else { continue };
+                inner.order.push_back(entry);
+                let was_used = node.is_used.swap(false, Ordering::Relaxed);
+                if was_used || node.number == ROOT || node.state().is_open() {
+                    continue;
+                }
+                match node.kind {
+                    FileType::Directory => directories.push(Arc::clone(node)),
+                    _ => files.push(Arc::clone(node)),
+                }
+                if files.len() >= most {
+                    break;
+                }
+            }
+            if files.is_empty() {
+                directories.truncate(most);
+                return directories;
+            }
+            files
+        })
     }
 
     pub(crate) fn find(&self, identity: Identity) -> Option<Arc<Node>> {

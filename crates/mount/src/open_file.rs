@@ -1,11 +1,13 @@
 //! The open files of a node, and what the source does not show of it yet.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::data::{Access, OpenData, Way};
+use crate::data::{Access, OpenData, Way, plain};
 use crate::node::Node;
+use crate::small::Small;
 
 /// A file that is open in the engine, for one or more opens of the kernel in turn.
 #[derive(Debug)]
@@ -32,8 +34,19 @@ pub(crate) struct OpenState {
     pub(crate) is_replaced: bool,
     /// Whether it may have capabilities, or bits for the identity of its owner.
     pub(crate) has_privileges: bool,
+    /// Opens in progress.
+    opening: u32,
     /// Changes with each use, so that a planned end of use is recognized as outdated.
     uses: u64,
+}
+
+/// The file that a node keeps without an open of the kernel.
+#[derive(Debug)]
+pub(crate) enum Kept {
+    Nothing,
+    /// No request uses it.
+    Idle(OpenFile),
+    Used,
 }
 
 impl OpenState {
@@ -63,7 +76,12 @@ impl OpenState {
         self.any().filter(|file| file.access == Access::ReadWrite)
     }
 
-    /// Notes a write at this moment.
+    /// The open file that is small. There is no other one then.
+    fn small(&self) -> Option<&Arc<OpenFile>> {
+        self.open.iter().chain(&self.kept).find(|file| file.data.small().is_some())
+    }
+
+    /// Notes a write at this moment, which the source does not show yet.
     pub(crate) fn note_write(&mut self, bytes: u64) {
         self.written = Some(SystemTime::now());
         self.written_bytes = self.written_bytes.saturating_add(bytes);
@@ -88,6 +106,10 @@ impl OpenState {
 
     fn add(&mut self, file: &Arc<OpenFile>) {
         self.uses += 1;
+        if file.data.small().is_some() {
+            // The source shows all that is written to it.
+            self.note_shown();
+        }
         self.open.push(Arc::clone(file));
     }
 
@@ -110,31 +132,95 @@ impl OpenState {
         if is_better { self.kept.replace(ended) } else { Some(ended) }
     }
 
-    /// Takes the kept file, to close it.
-    pub(crate) fn take_kept(&mut self) -> Option<Arc<OpenFile>> {
-        self.kept.take()
+    /// Takes the kept file, to close it. Clones of it are made under this lock alone.
+    pub(crate) fn take_kept(&mut self) -> Kept {
+        match self.kept.take().map(Arc::try_unwrap) {
+            None => Kept::Nothing,
+            Some(Ok(file)) => Kept::Idle(file),
+            Some(Err(used)) => {
+                self.kept = Some(used);
+                Kept::Used
+            }
+        }
     }
 }
 
 impl OpenFile {
     /// Opens the file of a node. Blocks.
     pub(crate) fn open(way: &Way, node: &Arc<Node>, access: Access) -> io::Result<Arc<Self>> {
-        if let Some(kept) = node.state().reopen(access) {
-            return Ok(kept);
-        }
-        let data = way.open(&node.path(), access)?;
-        if access == Access::ReadWrite {
-            let has = node.has_privileges()?;
-            node.state().has_privileges |= has;
-        }
-        Ok(Self::opened(node, data, access))
+        Self::opening(node, access, || {
+            let data = way.open(&node.path(), access)?;
+            if access == Access::ReadWrite {
+                node.note_privileges()?;
+            }
+            Ok(data)
+        })
     }
 
-    /// Adds an open file of a node.
-    pub(crate) fn opened(node: &Arc<Node>, data: OpenData, access: Access) -> Arc<Self> {
-        let file = Arc::new(Self { node: Arc::clone(node), data, access });
-        node.state().add(&file);
-        file
+    /// Opens the file of a node, which the caller cuts to nothing next. Blocks.
+    pub(crate) fn open_to_cut(way: &Way, node: &Arc<Node>) -> io::Result<Arc<Self>> {
+        match way {
+            Way::Engine(stack) if node.state().is_unused() => {
+                let access = Access::ReadWrite;
+                Self::opening(node, access, || {
+                    let file = plain(&node.path(), access)?;
+                    node.note_privileges()?;
+                    Ok(OpenData::Small(Small::new(stack, file)))
+                })
+            }
+            way => Self::open(way, node, Access::ReadWrite),
+        }
+    }
+
+    /// Opens a new file of a node, which is open already. Blocks.
+    pub(crate) fn take(way: &Way, node: &Arc<Node>, file: OwnedFd) -> io::Result<Arc<Self>> {
+        Self::opening(node, Access::ReadWrite, || {
+            Ok(match way {
+                Way::Engine(stack) => OpenData::Small(Small::new(stack, file.into())),
+                Way::Plain => OpenData::Plain(file.into()),
+            })
+        })
+    }
+
+    fn opening(
+        node: &Arc<Node>,
+        access: Access,
+        open: impl FnOnce() -> io::Result<OpenData>,
+    ) -> io::Result<Arc<Self>> {
+        let small = {
+            let mut state = node.state();
+            if let Some(kept) = state.reopen(access) {
+                return Ok(kept);
+            }
+            state.opening += 1;
+            state.small().cloned()
+        };
+        // The engine shows each of several open files what is written to the others.
+        let grown = small.as_ref().and_then(|file| file.data.small()).map_or(Ok(()), Small::grow);
+        let opened = grown.and_then(|()| open());
+        let mut state = node.state();
+        let is_only = state.opening == 1 && state.is_unused();
+        let opened = match opened {
+            Ok(data) if data.small().is_some() && !is_only => {
+                drop(state);
+                let grown = data.small().map_or(Ok(()), Small::grow);
+                state = node.state();
+                grown.map(|()| data)
+            }
+            opened => opened,
+        };
+        state.opening -= 1;
+        let file = Arc::new(Self { node: Arc::clone(node), data: opened?, access });
+        state.add(&file);
+        Ok(file)
+    }
+
+    /// Notes a write at this moment.
+    pub(crate) fn note_write(&self, bytes: u64) {
+        // The source shows what is written to a small file, and its time.
+        if self.data.small().is_none() {
+            self.node.state().note_write(bytes);
+        }
     }
 
     /// Ends an open of the kernel. The file may stay open, kept by its node.
@@ -173,7 +259,7 @@ mod tests {
         let again = OpenFile::open(&Way::Plain, &node, Access::Read).unwrap();
         assert_eq!(Arc::as_ptr(&again), number);
         again.end();
-        drop(node.state().take_kept());
+        assert!(matches!(node.state().take_kept(), Kept::Idle(_)));
         assert!(node.state().is_unused());
     }
 }

@@ -113,12 +113,29 @@ pub(crate) fn mount_point(path: &Path, source: &Path) -> Result<PathBuf, Error> 
     if entries.next().is_some() {
         return Err(Error::unsuitable(path, "is not empty", "name an empty directory"));
     }
-    if !Path::new("/dev/fuse").exists() {
-        let remedy =
-            "load the kernel module (`modprobe fuse`); a container needs --device /dev/fuse";
-        return Err(Error::unsuitable(Path::new("/dev/fuse"), "does not exist", remedy));
-    }
+    check_device()?;
     Ok(full)
+}
+
+/// Checks that FUSE is there for this process.
+fn check_device() -> Result<(), Error> {
+    let device = Path::new("/dev/fuse");
+    let Err(error) = File::options().read(true).write(true).open(device) else { return Ok(()) };
+    let (what, remedy) = match error.raw_os_error() {
+        Some(libc::ENOENT) => (
+            "does not exist",
+            "load the kernel module (`modprobe fuse`); a container needs --device /dev/fuse",
+        ),
+        Some(libc::ENODEV | libc::ENXIO) => {
+            ("has no driver", "load the kernel module (`modprobe fuse`)")
+        }
+        Some(libc::EACCES | libc::EPERM) => (
+            "this process has no right to open it",
+            "`chmod 666 /dev/fuse` lets users mount; a container needs --device /dev/fuse",
+        ),
+        _ => return Err(Error::failed(device, "open the device", error)),
+    };
+    Err(Error::unsuitable(device, what, remedy))
 }
 
 /// The full path of a mount point, found without a question to its file system, which may be dead.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use forebay::{Adopted, Builder, Engine, Keeper};
 use forebay_uring::notify::Manager;
+use forebay_uring::probe::memory_limit;
 use fuser::{Config, MountOption, Session, SessionACL};
 use rustix::fs::{Mode, OFlags, openat};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -17,12 +18,13 @@ use crate::control::Waiting;
 use crate::data::{Access, OpenData, Way};
 use crate::error::Error;
 use crate::filesystem::Served;
-use crate::limits::{SHUTDOWN, THREADS};
+use crate::limits::{CACHE_BYTES, CACHE_LEAST, CACHE_OF_MEMORY, SHUTDOWN, THREADS};
 use crate::mounted::{Log, Mount};
 use crate::node::{Nodes, named};
 use crate::open_file::OpenFile;
 use crate::places::{self, NAME, Source};
 use crate::settle;
+use crate::small::{Room, Stack};
 
 /// Time for the kernel's last requests after a mount that is in use was detached.
 const DETACHED: Duration = Duration::from_secs(1);
@@ -162,6 +164,11 @@ fn serve(session: Session<Served>, mount: &Arc<Mount>) -> io::Result<mpsc::Recei
             let _ = of_signal.send(End::Signal);
         }
     })?;
+    let (forgotten, notifier) = (Arc::clone(mount), session.notifier());
+    thread("forebay-forget").spawn(move || {
+        let used = || forgotten.descriptors();
+        forgotten.forgetting.run(&forgotten.nodes, used, &notifier);
+    })?;
     let settled = Arc::clone(mount);
     thread("forebay-settle").spawn(move || settled.settling.run(&settled))?;
     thread("forebay-fuse").spawn(move || {
@@ -182,9 +189,10 @@ fn detach(mount: &Mount, mount_point: &Path, ended: &mpsc::Receiver<End>) {
 /// Writes everything out and ends the engine. Returns what could not be written.
 fn finish(mount: &Mount) -> Option<String> {
     mount.settling.end();
+    mount.forgetting.end();
     let first = settle::close_all(mount);
     let shut = match &mount.way {
-        Way::Engine(engine) => engine.shutdown(SHUTDOWN).err().map(|error| error.to_string()),
+        Way::Engine(stack) => stack.engine.shutdown(SHUTDOWN).err().map(|error| error.to_string()),
         Way::Plain => None,
     };
     first.or(shut)
@@ -209,6 +217,9 @@ fn way_of(data: &Data, source: &Source, log: &Log) -> Result<(Way, Inherited), E
             }
             _ => (log.0)(&error.to_string()),
         });
+        if let Some(bytes) = cache_bytes(memory_limit()) {
+            builder = builder.cache_bytes(bytes);
+        }
         for (name, value) in settings {
             builder = builder.set(name, value)?;
         }
@@ -229,7 +240,15 @@ fn way_of(data: &Data, source: &Source, log: &Log) -> Result<(Way, Inherited), E
     if let Some(control) = control {
         engine.serve_control(control)?;
     }
-    Ok((Way::Engine(engine), inherited))
+    let cache = engine.get("cache_bytes")?.parse().unwrap_or(0);
+    let stack = Stack { engine, room: Room::beside(cache) };
+    Ok((Way::Engine(Arc::new(stack)), inherited))
+}
+
+/// Returns the bytes of the cache with this memory. `None` if the engine's own default is larger.
+fn cache_bytes(memory: u64) -> Option<u64> {
+    let bytes = (memory / CACHE_OF_MEMORY).min(CACHE_BYTES);
+    (bytes >= CACHE_LEAST).then_some(bytes)
 }
 
 /// Keeps a file open that a dead process had open: its pages are in memory.
@@ -238,7 +257,7 @@ fn adopt(mount: &Mount, file: forebay::File) -> io::Result<()> {
     let data = OpenData::Engine(file);
     let open = OpenFile { node: Arc::clone(&node), data, access: Access::ReadWrite };
     node.state().keep(Arc::new(open));
-    mount.settling.plan(&node);
+    mount.settling.plan(mount, &node);
     Ok(())
 }
 
@@ -246,4 +265,21 @@ fn adopt(mount: &Mount, file: forebay::File) -> io::Result<()> {
 fn tell_manager() -> io::Result<()> {
     let manager = Manager::of_this_process()?;
     manager.map_or(Ok(()), |manager| manager.send("READY=1", &[]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_is_a_quarter_of_the_memory_and_at_most_a_gibibyte() {
+        for (memory, expected) in [
+            (32 << 20, None),
+            (256 << 20, Some(64 << 20)),
+            (2 << 30, Some(512 << 20)),
+            (64 << 30, Some(1 << 30)),
+        ] {
+            assert_eq!(cache_bytes(memory), expected, "{memory}");
+        }
+    }
 }

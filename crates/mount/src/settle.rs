@@ -12,6 +12,7 @@ use crate::data::Access;
 use crate::limits::{KEEP_OPEN, KEPT_FILES, SETTLE_AFTER};
 use crate::mounted::Mount;
 use crate::node::Node;
+use crate::open_file::Kept;
 use crate::times::{changed_at, timespec};
 
 /// Files after their last close, the oldest first.
@@ -25,9 +26,26 @@ pub(crate) struct Settling {
 struct Plans {
     /// Files whose data is to be written.
     settle: VecDeque<Plan>,
-    /// Files that are to be closed.
+    /// Small files whose pages are to be written.
+    write: VecDeque<Plan>,
+    /// Small files that are to be closed.
+    drop: VecDeque<Plan>,
+    /// Files in the engine that are to be closed.
     close: VecDeque<Plan>,
     is_ended: bool,
+}
+
+/// A step after the last close of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    /// Data and time of a file in the engine are written.
+    Settle,
+    /// The writing of a small file starts.
+    Write,
+    /// A small file is written and dropped.
+    Drop,
+    /// A file in the engine is closed.
+    Close,
 }
 
 #[derive(Debug)]
@@ -51,20 +69,34 @@ impl Settling {
     }
 
     /// Plans the end of use of a file that was closed.
-    pub(crate) fn plan(&self, node: &Arc<Node>) {
-        let (uses, is_written) = {
+    pub(crate) fn plan(&self, mount: &Mount, node: &Arc<Node>) {
+        let (uses, is_written, is_small) = {
             let state = node.state();
-            (state.uses(), state.written.is_some())
+            let is_small = state.any().is_some_and(|file| file.data.small().is_some());
+            (state.uses(), state.written.is_some(), is_small)
         };
         let now = Instant::now();
         let plan = |due| Plan { node: Arc::downgrade(node), uses, due };
         let mut plans = self.plans();
-        if is_written {
-            plans.settle.push_back(plan(now + SETTLE_AFTER));
+        // Later plans of a kind are due later, so the thread looks at the first alone.
+        let mut is_first = false;
+        let mut add = |to: &mut VecDeque<Plan>, due| {
+            is_first |= to.is_empty();
+            to.push_back(plan(due));
+        };
+        if is_small {
+            add(&mut plans.write, now + SETTLE_AFTER);
+        } else {
+            if is_written {
+                add(&mut plans.settle, now + SETTLE_AFTER);
+            }
+            add(&mut plans.close, now + KEEP_OPEN);
         }
-        plans.close.push_back(plan(now + KEEP_OPEN));
+        let is_pressed = plans.next(now, mount).is_some();
         drop(plans);
-        self.changed.notify_one();
+        if is_first || is_pressed {
+            self.changed.notify_one();
+        }
     }
 
     /// Runs until [`Settling::end`], on a thread of its own.
@@ -72,31 +104,25 @@ impl Settling {
         let mut plans = self.plans();
         while !plans.is_ended {
             let now = Instant::now();
-            if let Some(plan) = take_if(&mut plans.settle, |plan| plan.due <= now) {
-                drop(plans);
-                if let Some(node) = plan.file() {
-                    settle(mount, &node);
-                }
-                plans = self.plans();
+            let Some((step, plan)) = plans.take_next(now, mount) else {
+                let wait = plans.next_due().map_or(KEEP_OPEN, |due| due.duration_since(now));
+                let waited = self.changed.wait_timeout(plans, wait);
+                plans = waited.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
+            };
+            drop(plans);
+            let later = plan.file().and_then(|node| make(step, mount, &node, &plan));
+            plans = self.plans();
+            if let Some((step, plan)) = later {
+                plans.of(step).push_back(plan);
             }
-            let is_full = plans.close.len() > KEPT_FILES;
-            if let Some(plan) = take_if(&mut plans.close, |plan| is_full || plan.due <= now) {
-                drop(plans);
-                let used = plan.file().filter(|node| !close(mount, node));
-                let uses = used.map(|node| node.state().uses());
-                plans = self.plans();
-                if let Some(uses) = uses {
-                    plans.close.push_back(Plan { due: now + SETTLE_AFTER, uses, ..plan });
-                }
-                continue;
-            }
-            let next = [&plans.settle, &plans.close].into_iter().filter_map(|of| of.front());
-            let wait =
-                next.map(|plan| plan.due.saturating_duration_since(now)).min().unwrap_or(KEEP_OPEN);
-            plans =
-                self.changed.wait_timeout(plans, wait).unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// Returns the files that are open in the engine, or small, after their last close.
+    pub(crate) fn count(&self) -> usize {
+        let plans = self.plans();
+        plans.write.len() + plans.drop.len() + plans.close.len()
     }
 
     pub(crate) fn end(&self) {
@@ -105,9 +131,74 @@ impl Settling {
     }
 }
 
-/// Takes the first plan, if it is time.
-fn take_if(plans: &mut VecDeque<Plan>, is_due: impl FnOnce(&Plan) -> bool) -> Option<Plan> {
-    if plans.front().is_some_and(is_due) { plans.pop_front() } else { None }
+impl Plans {
+    /// Returns the next step that is due.
+    fn next(&self, now: Instant, mount: &Mount) -> Option<Step> {
+        let is_due = |plans: &VecDeque<Plan>| plans.front().is_some_and(|plan| plan.due <= now);
+        let (is_filling, is_full) = mount.way.pressure();
+        let kept = mount.forgetting.kept_files(KEPT_FILES);
+        [
+            (Step::Settle, is_due(&self.settle)),
+            (
+                Step::Write,
+                is_due(&self.write)
+                    || is_filling && !self.write.is_empty()
+                    || self.write.len() > kept,
+            ),
+            (
+                Step::Drop,
+                is_due(&self.drop) || is_full && !self.drop.is_empty() || self.drop.len() > kept,
+            ),
+            (Step::Close, is_due(&self.close) || self.close.len() > kept),
+        ]
+        .into_iter()
+        .find_map(|(step, is_next)| is_next.then_some(step))
+    }
+
+    fn take_next(&mut self, now: Instant, mount: &Mount) -> Option<(Step, Plan)> {
+        let step = self.next(now, mount)?;
+        let plan = self.of(step).pop_front()?;
+        Some((step, plan))
+    }
+
+    fn of(&mut self, step: Step) -> &mut VecDeque<Plan> {
+        match step {
+            Step::Settle => &mut self.settle,
+            Step::Write => &mut self.write,
+            Step::Drop => &mut self.drop,
+            Step::Close => &mut self.close,
+        }
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        let all = [&self.settle, &self.write, &self.drop, &self.close];
+        all.into_iter().filter_map(|plans| plans.front()).map(|plan| plan.due).min()
+    }
+}
+
+/// Makes a step of a file. Returns the next one. Blocks.
+fn make(step: Step, mount: &Mount, node: &Arc<Node>, plan: &Plan) -> Option<(Step, Plan)> {
+    let next = |uses, after| {
+        let due = Instant::now() + after;
+        Plan { node: Arc::downgrade(node), uses, due }
+    };
+    match step {
+        Step::Settle => {
+            settle(mount, node);
+            None
+        }
+        Step::Write => {
+            let file = node.state().any().cloned();
+            if let Some(small) = file.as_ref().and_then(|file| file.data.small()) {
+                small.start_writing();
+            }
+            Some((Step::Drop, next(plan.uses, KEEP_OPEN)))
+        }
+        Step::Drop | Step::Close => {
+            let is_closed = close(mount, node);
+            (!is_closed).then(|| (Step::Close, next(node.state().uses(), SETTLE_AFTER)))
+        }
+    }
 }
 
 /// Has the source show data and time of the last write of a file. Blocks.
@@ -139,13 +230,10 @@ pub(crate) fn close(mount: &Mount, node: &Arc<Node>) -> bool {
         }
         (state.take_kept(), state.written)
     };
-    let file = match kept.map(Arc::try_unwrap) {
-        None => return true,
-        Some(Ok(file)) => file,
-        Some(Err(used)) => {
-            node.state().keep(used);
-            return false;
-        }
+    let file = match kept {
+        Kept::Nothing => return true,
+        Kept::Idle(file) => file,
+        Kept::Used => return false,
     };
     if node.status().is_ok_and(|status| status.st_nlink == 0) {
         file.data.discard();
@@ -193,7 +281,8 @@ fn shows(node: &Arc<Node>, written: SystemTime) {
 pub(crate) fn write_out(node: &Node) -> io::Result<()> {
     let file = {
         let state = node.state();
-        state.written.and(state.any().cloned())
+        let file = state.any().cloned();
+        file.filter(|file| state.written.is_some() || file.data.was_small())
     };
     file.map_or(Ok(()), |file| file.data.write_out())
 }
@@ -202,12 +291,26 @@ pub(crate) fn write_out(node: &Node) -> io::Result<()> {
 ///
 /// One flush of the file system of the source covers all files.
 pub(crate) fn sync_all(mount: &Mount) -> Option<String> {
+    let files = || mount.nodes.all().into_iter().filter(|node| node.is_file());
     let mut first = None;
-    for node in mount.nodes.all().into_iter().filter(|node| node.is_file()) {
-        if let Err(error) = write_out(&node) {
+    let mut write_out = |node: &Node| {
+        if let Err(error) = write_out(node) {
             first.get_or_insert(format!("{}: {error}", node.name().display()));
         }
+    };
+    let mut small = Vec::new();
+    for node in files() {
+        let file = node.state().any().cloned();
+        match file.as_ref().and_then(|file| file.data.small()) {
+            Some(file) => {
+                file.start_writing();
+                small.push(node);
+            }
+            None => write_out(&node),
+        }
     }
+    // All are under way, so each wait is short.
+    small.iter().for_each(|node| write_out(node));
     let flushed = rustix::fs::syncfs(&mount.source);
     first.or(flushed
         .err()

@@ -60,6 +60,7 @@ pub mod notify;
 pub mod null;
 pub mod offer;
 pub mod open;
+pub mod page_cache;
 pub mod passing;
 pub mod priority;
 pub mod private;

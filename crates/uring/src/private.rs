@@ -8,15 +8,16 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{Advice, Mode};
+use rustix::fs::Mode;
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
 use crate::file;
 use crate::lock::{self, Lock};
 use crate::open::Access;
+use crate::page_cache;
 
 const DONT_CACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(libc::RWF_DONTCACHE as u32);
 
@@ -42,7 +43,7 @@ impl PrivateFile {
         file::write_all(data, offset, |data, offset| self.write_once(data, offset))?;
         if !self.drops_pages.load(Ordering::Relaxed) {
             let bytes = offset..offset + data.len() as u64;
-            self.start_writing(bytes, libc::SYNC_FILE_RANGE_WRITE)?;
+            page_cache::start_writing(&self.descriptor, bytes)?;
         }
         Ok(())
     }
@@ -67,10 +68,7 @@ impl PrivateFile {
     /// The error of the device. The kernel reports it once: a later [`PrivateFile::sync`] may
     /// succeed although the range is lost.
     pub fn write_back(&self, bytes: Range<u64>) -> io::Result<()> {
-        let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE
-            | libc::SYNC_FILE_RANGE_WRITE
-            | libc::SYNC_FILE_RANGE_WAIT_AFTER;
-        self.start_writing(bytes, all)?;
+        page_cache::write_out(&self.descriptor, bytes)?;
         self.drop_pages();
         Ok(())
     }
@@ -110,31 +108,10 @@ impl PrivateFile {
         Ok(rustix::fs::fstat(&self.descriptor)?.st_nlink)
     }
 
-    /// Drops pages that the kernel does not drop by itself. Only advice, so errors do not matter.
+    /// Drops pages that the kernel does not drop by itself.
     fn drop_pages(&self) {
         if !self.drops_pages.load(Ordering::Relaxed) {
-            let _ = rustix::fs::fadvise(&self.descriptor, 0, None, Advice::DontNeed);
-        }
-    }
-
-    fn start_writing(&self, bytes: Range<u64>, how: libc::c_uint) -> io::Result<()> {
-        let invalid = |_| io::Error::from(io::ErrorKind::InvalidInput);
-        let offset = libc::off64_t::try_from(bytes.start).map_err(invalid)?;
-        let length = libc::off64_t::try_from(bytes.end - bytes.start).map_err(invalid)?;
-        // SAFETY: the descriptor is open for the length of the call, which takes only numbers.
-        let call =
-            || unsafe { libc::sync_file_range(self.descriptor.as_raw_fd(), offset, length, how) };
-        loop {
-            if call() == 0 {
-                return Ok(());
-            }
-            let error = io::Error::last_os_error();
-            match error.kind() {
-                io::ErrorKind::Interrupted => {}
-                // A file system without it: the flush writes the pages.
-                io::ErrorKind::Unsupported => return Ok(()),
-                _ => return Err(error),
-            }
+            page_cache::drop_pages(&self.descriptor);
         }
     }
 }

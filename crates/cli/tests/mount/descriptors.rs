@@ -1,0 +1,63 @@
+//! A mount with few descriptors serves many more files than that.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+
+use crate::place::Place;
+
+/// Descriptors of the mount, which root may not raise without the capability.
+const LIMIT: [&str; 5] =
+    ["prlimit", "--nofile=1024:1024", "setpriv", "--bounding-set=-sys_resource", "--"];
+
+const DIRECTORIES: usize = 20;
+const FILES: usize = 200;
+
+#[test]
+fn a_tree_of_four_times_as_many_files_as_descriptors_is_walked_and_written() {
+    let Some(place) = Place::new() else { return };
+    place.mount_by(&LIMIT, &[]);
+    let server = place.server();
+    let limits = fs::read_to_string(format!("/proc/{server}/limits")).unwrap();
+    let limit = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    assert!(limit.contains("1024 "), "the limit holds: {limit}");
+    let directory = |number: usize| place.mount.join(format!("directory-{number}"));
+    let file = |number: usize, file: usize| directory(number).join(format!("file-{file}"));
+    for number in 0..DIRECTORIES {
+        fs::create_dir(directory(number)).unwrap();
+        for each in 0..FILES {
+            fs::write(file(number, each), format!("{number} {each}")).unwrap();
+        }
+    }
+    // These stay open and are used meanwhile.
+    let mut open: Vec<File> = (0..50)
+        .map(|each| File::options().append(true).open(file(each % DIRECTORIES, each)).unwrap())
+        .collect();
+    for turn in 0..3 {
+        for number in 0..DIRECTORIES {
+            for entry in fs::read_dir(directory(number)).unwrap() {
+                let entry = entry.unwrap();
+                assert!(entry.metadata().unwrap().len() > 0, "{turn}: {entry:?}");
+            }
+            for each in (turn..FILES).step_by(7) {
+                let read = fs::read_to_string(file(number, each)).unwrap();
+                assert!(read.starts_with(&format!("{number} {each}")), "{turn}: {read}");
+            }
+            for open in &mut open {
+                open.write_all(b"+").unwrap();
+            }
+        }
+    }
+    let used = fs::read_dir(format!("/proc/{server}/fd")).unwrap().count();
+    assert!(used < 1024, "{used}");
+    drop(open);
+    place.unmount();
+    for each in 0..50 {
+        let number = each % DIRECTORIES;
+        let read = fs::read_to_string(
+            place.source.join(format!("directory-{number}")).join(format!("file-{each}")),
+        );
+        let expected = format!("{number} {each}{}", "+".repeat(3 * DIRECTORIES));
+        assert_eq!(read.unwrap(), expected);
+    }
+    assert_eq!(place.log(), "");
+}

@@ -1,0 +1,102 @@
+//! A source, a mount point, and the program.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+pub(crate) const FOREBAY: &str = env!("CARGO_BIN_EXE_forebay");
+
+pub(crate) fn forebay(words: &[&str]) -> (Option<i32>, String, String) {
+    run(&[&[FOREBAY], words].concat())
+}
+
+/// Runs a program.
+pub(crate) fn run(words: &[&str]) -> (Option<i32>, String, String) {
+    let output = Command::new(words[0]).args(&words[1..]).stdin(Stdio::null()).output().unwrap();
+    let Output { status, stdout, stderr } = output;
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+/// Source and mount point in a directory of their own.
+pub(crate) struct Place {
+    pub(crate) source: PathBuf,
+    pub(crate) mount: PathBuf,
+    /// Removed after the rest.
+    pub(crate) directory: tempfile::TempDir,
+}
+
+impl Place {
+    /// Returns `None`, after a message, where nothing can be mounted.
+    pub(crate) fn new() -> Option<Self> {
+        if !Path::new("/dev/fuse").exists() || !is_root() {
+            let reason = "a mount needs /dev/fuse, and root in this test";
+            assert!(std::env::var_os("CI").is_none() || !is_root(), "{reason}");
+            eprintln!("skipped: {reason}");
+            return None;
+        }
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let (source, mount) = (directory.path().join("source"), directory.path().join("mount"));
+        fs::create_dir(&source).unwrap();
+        fs::create_dir(&mount).unwrap();
+        Some(Self { source, mount, directory })
+    }
+
+    pub(crate) fn mount(&self, options: &[&str]) -> String {
+        self.mount_by(&[], options)
+    }
+
+    /// Mounts by a program that starts another one.
+    pub(crate) fn mount_by(&self, prefix: &[&str], options: &[&str]) -> String {
+        let log = self.directory.path().join("log");
+        let places = [self.source.to_str().unwrap(), self.mount.to_str().unwrap()];
+        let more = ["--background", "--log", log.to_str().unwrap()];
+        let words = [prefix, &[FOREBAY, "mount"], &places[..], &more[..], options].concat();
+        let (code, out, err) = run(&words);
+        assert_eq!(code, Some(0), "{err}");
+        out
+    }
+
+    pub(crate) fn unmount(&self) {
+        let (code, _, err) = forebay(&["unmount", self.mount.to_str().unwrap()]);
+        assert_eq!(code, Some(0), "{err}");
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap()
+    }
+
+    /// The process that serves the mount.
+    pub(crate) fn server(&self) -> i32 {
+        let mount = self.mount.to_str().unwrap();
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            let line = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
+            if line.contains(mount) {
+                found.push(number);
+            }
+        }
+        assert_eq!(found.len(), 1, "{found:?}");
+        found[0]
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // After a failed test.
+        let _ = Command::new("umount").arg("-l").arg(&self.mount).stderr(Stdio::null()).status();
+    }
+}
+
+pub(crate) fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|found| found.uid() == 0)
+}
+
+/// Bytes that depend on their position.
+pub(crate) fn bytes(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
+}

@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 use forebay_cache::limits::{GATHER_PAGES, PAGE, STEP_PAGES, UNCACHED_PAGES};
 use forebay_cache::{Admission, Caching, Copy, Failure, Liberties, WriteStop};
+use smallvec::SmallVec;
 
 use crate::core::error::{Error, Result};
 use crate::core::inode::change::Changing;
@@ -37,6 +38,9 @@ enum Stop {
     /// The write needs this many frames.
     Starved(u32),
 }
+
+/// Copies of one step. Those of a small write need no memory of their own.
+type Copies = SmallVec<[Copy; 2]>;
 
 /// One step of a write.
 struct Step<'a> {
@@ -94,7 +98,7 @@ impl Inode {
     }
 
     fn write_step(self: &Arc<Self>, mut step: Step<'_>) -> std::result::Result<usize, Stop> {
-        let (mut copies, shared) = (Vec::new(), step.shared);
+        let (mut copies, shared) = (Copies::new(), step.shared);
         shared.finishing(|after| {
             let planned = self.change(shared, after, |file| {
                 step.admit(file)?;
@@ -153,7 +157,7 @@ impl Step<'_> {
     fn plan(
         &mut self,
         file: &mut Changing<'_>,
-        copies: &mut Vec<Copy>,
+        copies: &mut Copies,
     ) -> std::result::Result<usize, Stop> {
         // A partly written page takes two frames.
         let wanted = self.data.len().div_ceil(PAGE as usize).clamp(2, STEP_PAGES);

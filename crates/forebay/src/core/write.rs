@@ -167,6 +167,7 @@ impl Step<'_> {
         let State { cache, stash, .. } = &mut **file;
         let (planned, charged, stop) =
             cache.begin_write(self.offset, self.data.len(), stash, copies);
+        file.inode().volume.accept(charged * PAGE);
         let from_credit = charged.min(file.credit);
         file.credit -= from_credit;
         if self.shared.level.add(charged - from_credit) == Crossed::Background {

@@ -162,7 +162,8 @@ impl Step<'_> {
         // A partly written page takes two frames.
         let wanted = self.data.len().div_ceil(PAGE as usize).clamp(2, STEP_PAGES);
         if file.stash.len() < wanted {
-            self.shared.refill(&mut file.stash, wanted);
+            let dirty = file.cache.dirty_pages();
+            self.shared.refill(&mut file.stash, wanted, dirty);
         }
         let State { cache, stash, .. } = &mut **file;
         let (planned, charged, stop) =

@@ -45,7 +45,7 @@ type Copies = SmallVec<[Copy; 2]>;
 /// One step of a write.
 struct Step<'a> {
     shared: &'a Shared,
-    data: Slices<'a>,
+    data: &'a Slices<'a>,
     offset: u64,
     caching: Caching,
     /// Pages that the level has granted to the writer.
@@ -61,7 +61,7 @@ impl Inode {
         self: &Arc<Self>,
         shared: &Shared,
         context: &Context<'_>,
-        (data, offset, caching): (Slices<'_>, u64, Caching),
+        (data, offset, caching): (&Slices<'_>, u64, Caching),
         queued: &mut Option<Queued>,
     ) -> Poll<Result<usize>> {
         self.check_lease(shared);
@@ -104,7 +104,7 @@ impl Inode {
                 step.admit(file)?;
                 step.plan(file, &mut copies)
             })?;
-            self.copying(|| shared.pool.copy_in(&copies, step.data));
+            self.copying(|| shared.pool.copy_in(&copies, *step.data));
             self.change(shared, after, |file| {
                 self.check_whole(file).map_err(|error| Stop::Refused(Box::new(error)))?;
                 publish(file, &copies, step.caching);

@@ -164,6 +164,14 @@ impl Chunk {
         self.epochs[slot..slot + count as usize].fill(epoch);
     }
 
+    /// Marks the pages from `slot` on as being copied into.
+    pub(crate) fn begin_copy(&mut self, slot: usize, count: u32) {
+        let mask = bits(slot, count);
+        debug_assert_eq!(self.busy & mask, 0, "a page is copied into once");
+        debug_assert_eq!(self.sending & mask, 0, "bytes at the device do not change");
+        self.busy |= mask;
+    }
+
     /// Pins up to `most` pages from `slot` on for a reader; returns how many: a page may have too
     /// many readers already.
     pub(crate) fn pin(&mut self, slot: usize, most: u32) -> u32 {

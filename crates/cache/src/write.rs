@@ -86,7 +86,7 @@ impl CachedFile {
         offset: u64,
         length: usize,
         stash: &mut FrameRuns,
-        copies: &mut Vec<Copy>,
+        copies: &mut impl Extend<Copy>,
     ) -> (usize, u64, WriteStop) {
         let charged_before = self.counts.charged();
         let (mut planned, mut pages) = (0, 0);
@@ -111,7 +111,7 @@ impl CachedFile {
                 Ok(copy) => {
                     planned += copy.length;
                     pages += (copy.pages().end - copy.page) as usize;
-                    copies.push(copy);
+                    copies.extend([copy]);
                 }
                 Err(stop) => break stop,
             }
@@ -160,12 +160,13 @@ impl CachedFile {
         } else if usable & (1 << slot) == 0 {
             return Err(WriteStop::Busy);
         } else {
-            (self.begin_over_incomplete(page, stash)?, 1)
+            let frame = self.begin_over_incomplete(page, stash)?;
+            let (chunk, slot) = self.index.chunk_mut(page);
+            chunk.begin_copy(slot, 1);
+            let length = PAGE as usize;
+            return Ok(Copy { page, frame, at: 0, length, prepare: Prepare::Nothing });
         };
-        let (chunk, slot) = self.index.chunk_mut(page);
-        debug_assert_eq!(chunk.busy & bits(slot, count), 0, "a page is copied into once");
-        debug_assert_eq!(chunk.sending & bits(slot, count), 0, "bytes at the device do not change");
-        chunk.busy |= bits(slot, count);
+        chunk.begin_copy(slot, count);
         let length = (u64::from(count) * PAGE) as usize;
         Ok(Copy { page, frame, at: 0, length, prepare: Prepare::Nothing })
     }
@@ -269,8 +270,7 @@ impl CachedFile {
                 }
             };
         let (chunk, slot) = self.index.chunk_mut(page);
-        debug_assert_eq!(chunk.sending & 1 << slot, 0, "bytes at the device do not change");
-        chunk.busy |= 1 << slot;
+        chunk.begin_copy(slot, 1);
         Ok(Copy { page, frame, at, length, prepare })
     }
 
@@ -319,7 +319,8 @@ impl CachedFile {
     ) {
         let epoch = self.epochs.current();
         let mask = bits(slot, count);
-        let (newly, read) = self.index.change(page, |chunk| {
+        let is_whole = part.is_none();
+        let (newly, read, exact) = self.index.change(page, |chunk| {
             assert!(chunk.busy & mask == mask, "a copy is published once");
             chunk.busy &= !mask;
             chunk.present |= mask & !chunk.partial;
@@ -328,7 +329,10 @@ impl CachedFile {
             for (slot, count) in runs(newly) {
                 chunk.set_epochs(slot, count, epoch);
             }
-            (newly, chunk.uses.write(mask, caching))
+            if is_whole {
+                chunk.spans[slot..slot + count as usize].fill(WHOLE);
+            }
+            (newly, chunk.uses.write(mask, caching), chunk.exact & mask)
         });
         self.counts.end_unread(read);
         match part {
@@ -336,10 +340,7 @@ impl CachedFile {
                 self.publish_exact(page, bytes, newly != 0, self.odd.is_owed(page));
             }
             None => {
-                let (chunk, _) = self.index.get_mut(page).expect("a published page has a chunk");
-                chunk.spans[slot..slot + count as usize].fill(WHOLE);
-                slots(chunk.exact & mask)
-                    .for_each(|at| self.disown(page - slot as u64 + at as u64));
+                slots(exact).for_each(|at| self.disown(page - slot as u64 + at as u64));
             }
         }
         let mut counted = newly.count_ones() as usize;

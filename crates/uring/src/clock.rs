@@ -10,7 +10,18 @@ use rustix::time::{ClockId, clock_gettime};
 /// system call.
 #[must_use]
 pub fn now() -> Moment {
-    let time = clock_gettime(ClockId::Monotonic);
+    read(ClockId::Monotonic)
+}
+
+/// Returns the time of the monotonic clock at the last tick of the kernel, which is up to 10 ms
+/// ago, in some nanoseconds.
+#[must_use]
+pub fn coarse() -> Moment {
+    read(ClockId::MonotonicCoarse)
+}
+
+fn read(clock: ClockId) -> Moment {
+    let time = clock_gettime(clock);
     let seconds = u64::try_from(time.tv_sec).expect("the monotonic clock starts at zero");
     let nanoseconds = u64::try_from(time.tv_nsec).expect("less than a second, and not negative");
     Moment::from_nanoseconds(seconds * 1_000_000_000 + nanoseconds)
@@ -24,5 +35,13 @@ mod tests {
     fn the_clock_does_not_run_backwards() {
         let first = now();
         assert!(now() >= first);
+    }
+
+    #[test]
+    fn the_coarse_clock_is_a_little_late() {
+        let (before, coarse, after) = (now(), coarse(), now());
+        assert!(coarse <= after);
+        let late = before.nanoseconds().saturating_sub(coarse.nanoseconds());
+        assert!(late < 50_000_000, "{late} ns late");
     }
 }

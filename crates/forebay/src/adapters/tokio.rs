@@ -159,7 +159,7 @@ impl<F: Borrow<File>> Cursor<F> {
         }
         let mut done = 0;
         while data.len() > 0 {
-            let rest = (data, offset + done as u64, file.caching());
+            let rest = (&data, offset + done as u64, file.caching());
             match plugged_no_more(inode.poll_write(shared, context, rest, &mut polled.queued)) {
                 Poll::Ready(Ok(accepted)) => {
                     data.advance(accepted);

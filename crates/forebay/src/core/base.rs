@@ -156,9 +156,12 @@ impl Base {
 
     /// Fills the stash of a file with `wanted` frames. A small writer gets some more while many
     /// frames are free, but never a whole block: most of it would come back unused and stay in
-    /// pieces, and the next one would again come from memory that no page has used.
-    pub(crate) fn refill(&self, stash: &mut FrameRuns, wanted: usize) {
-        let generous = (self.pool.free() / 256).min(BLOCK_FRAMES - 1) as usize;
+    /// pieces, and the next one would again come from memory that no page has used. It gets no more
+    /// than the file has `dirty` pages: many files that are written once each would hold most of
+    /// the cache, and spread their pages over it.
+    pub(crate) fn refill(&self, stash: &mut FrameRuns, wanted: usize, dirty: u64) {
+        let generous = (self.pool.free() / 256).min(BLOCK_FRAMES - 1);
+        let generous = u64::from(generous).min(dirty) as usize;
         self.pool.take(wanted.max(generous), stash);
     }
 

@@ -234,7 +234,8 @@ impl File {
     /// # Errors
     /// As [`File::write_at`].
     pub async fn write_at_async(&self, data: &[u8], offset: u64) -> Result<()> {
-        self.write_all_at(Slices::new(&[IoSlice::new(data)]), offset).await
+        self.may_write_at()?;
+        self.write_all(Slices::new(&[IoSlice::new(data)]), offset).await.1
     }
 
     pub(crate) async fn write_all_at(&self, data: Slices<'_>, offset: u64) -> Result<()> {
@@ -299,16 +300,20 @@ impl File {
         if length == 0 {
             return (0, Ok(()));
         }
-        let promise = match self.make_room(offset, length).await {
-            Ok(promise) => promise,
-            Err(error) => return (0, Err(error)),
+        // By a pledge if there is plenty of space, otherwise by an allocation now.
+        let promise = match self.pledge(length) {
+            Some(_pledge) => Promise::Plenty { _pledge },
+            None => match make_room(&self.shared, &self.inode, offset, length).await {
+                Ok(promise) => promise,
+                Err(error) => return (0, Err(error)),
+            },
         };
         let (mut done, mut queued) = (0, None);
         let result = loop {
             if data.len() == 0 {
                 break Ok(());
             }
-            let rest = (data, offset + done as u64, self.caching());
+            let rest = (&data, offset + done as u64, self.caching());
             let step = poll_fn(|context| {
                 plugged_no_more(self.inode.poll_write(&self.shared, context, rest, &mut queued))
             });
@@ -323,15 +328,6 @@ impl File {
         drop(promise);
         Counters::add(&self.shared.counters.accepted_bytes, done as u64);
         (done, result)
-    }
-
-    /// Makes sure that there will be space: by a pledge if there is plenty, otherwise by an
-    /// allocation now.
-    async fn make_room(&self, offset: u64, length: u64) -> Result<Promise<'_>> {
-        match self.pledge(length) {
-            Some(_pledge) => Ok(Promise::Plenty { _pledge }),
-            None => make_room(&self.shared, &self.inode, offset, length).await,
-        }
     }
 
     pub(crate) fn pledge(&self, length: u64) -> Option<Pledge<'_>> {

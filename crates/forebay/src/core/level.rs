@@ -187,7 +187,8 @@ impl Level {
 
     /// Decides whether a writer of a file with `of_file` dirty pages may continue.
     pub(crate) fn admit(&self, volume: &Volume, of_file: u64) -> Admission {
-        self.throttle().admit(self.dirty_of(volume, of_file), self.part(volume))
+        let throttle = self.throttle();
+        throttle.admit(self.dirty_of(volume, of_file), part_of(volume, &throttle))
     }
 
     /// Decides whether a writer of `pages` pages may continue with all of them.
@@ -211,11 +212,7 @@ impl Level {
     }
 
     fn part(&self, volume: &Volume) -> DevicePart {
-        let (part, whole) = (volume.share.part(), self.throttle().whole());
-        DevicePart {
-            limit: part.limit.min(whole.limit),
-            background: part.background.min(whole.background),
-        }
+        part_of(volume, &self.throttle())
     }
 
     /// Counts pages that became dirty.
@@ -308,6 +305,14 @@ impl Level {
 
     fn lock(&self) -> crate::platform::sync::MutexGuard<'_, Waiting> {
         self.waiting.lock()
+    }
+}
+
+fn part_of(volume: &Volume, throttle: &Throttle) -> DevicePart {
+    let (part, whole) = (volume.share.part(), throttle.whole());
+    DevicePart {
+        limit: part.limit.min(whole.limit),
+        background: part.background.min(whole.background),
     }
 }
 

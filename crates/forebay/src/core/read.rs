@@ -202,7 +202,7 @@ impl Step<'_> {
         if planned == 0 && stop == ReadStop::NoFrames {
             let wanted = self.length.div_ceil(PAGE as usize).min(FILL_PAGES as usize);
             if stash.len() < wanted {
-                self.shared.refill(stash, wanted);
+                self.shared.refill(stash, wanted, u64::MAX);
             }
             (planned, stop) = cache.begin_read(self.offset, self.length, reader, stash, steps);
         }

@@ -65,7 +65,10 @@ pub(crate) struct Volume {
     /// Bytes of pledged writes in progress. A part of them counts as dirty already. A query of the
     /// file system would forget the rest.
     promised: AtomicU64,
-    /// Number of pledges given, and the last one up to which everything is written out.
+    /// Pledges are given in rounds, so that a write changes no counter of them. Rounds that are
+    /// ended, the last one with a pledge, and the last one whose pledges are written out; counted
+    /// from 1.
+    ended_rounds: AtomicU64,
     pledged: AtomicU64,
     redeemed: AtomicU64,
     /// When a caller last synced a few pages, in nanoseconds; zero before the first time.
@@ -90,8 +93,8 @@ impl Drop for Pledge<'_> {
     fn drop(&mut self) {
         let was = self.volume.promised.fetch_sub(self.bytes, Ordering::AcqRel);
         debug_assert!(was >= self.bytes, "a pledge ends once");
-        // Counted again: a write-out meanwhile covered only a part of it.
-        self.volume.pledged.fetch_add(1, Ordering::Release);
+        // Noted again: a write-out meanwhile covered only a part of it.
+        self.volume.note_pledge();
     }
 }
 
@@ -175,7 +178,7 @@ impl Volume {
         length: u64,
         unwritten: u64,
     ) -> Option<Pledge<'_>> {
-        let accepted = self.accepted.fetch_add(length, Ordering::Relaxed) + length;
+        let accepted = self.accepted.load(Ordering::Relaxed).saturating_add(length);
         if accepted >= self.free.load(Ordering::Relaxed) / LOOK_AFTER {
             self.look(file);
         }
@@ -185,8 +188,26 @@ impl Volume {
             self.promised.fetch_sub(length, Ordering::AcqRel);
             return None;
         }
-        self.pledged.fetch_add(1, Ordering::Release);
+        self.note_pledge();
         Some(Pledge { volume: self, bytes: length })
+    }
+
+    /// Counts bytes accepted since the last query. Their pages are dirty from now on, and were not
+    /// before: a page that is dirty already needs no other space.
+    pub(crate) fn accept(&self, bytes: u64) {
+        if bytes > 0 {
+            self.accepted.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that there is a pledge of the round that is not ended. A write that is noted here in
+    /// an ended round has published its pages before that end, so the write-out after it covers
+    /// them.
+    fn note_pledge(&self) {
+        let round = self.ended_rounds.load(Ordering::Acquire) + 1;
+        if self.pledged.load(Ordering::Relaxed) < round {
+            self.pledged.fetch_max(round, Ordering::AcqRel);
+        }
     }
 
     /// Decides whether `length` bytes can be reserved beside the `unwritten` bytes accepted before.
@@ -204,17 +225,22 @@ impl Volume {
         if self.free_bytes() >= needed.saturating_mul(TIMES) { Room::Plenty } else { Room::Scarce }
     }
 
-    /// Returns the last pledge that may not be written out, if any.
+    /// Returns the last round with pledges that may not be written out, if any. Ends it: later
+    /// pledges are of the next one.
     pub(crate) fn unredeemed(&self) -> Option<u64> {
         let pledged = self.pledged.load(Ordering::Acquire);
-        (pledged > self.redeemed.load(Ordering::Acquire)).then_some(pledged)
+        if pledged <= self.redeemed.load(Ordering::Acquire) {
+            return None;
+        }
+        self.ended_rounds.fetch_max(pledged, Ordering::AcqRel);
+        Some(pledged)
     }
 
-    /// Notes that everything up to this pledge is written out.
+    /// Notes that everything up to the pledges of this round is written out.
     pub(crate) fn redeem(&self, file: &OpenFile, pledged: u64) {
         debug_assert!(
             pledged <= self.pledged.load(Ordering::Acquire),
-            "a pledge is redeemed before it was given"
+            "a round is redeemed before it had a pledge"
         );
         self.redeemed.fetch_max(pledged, Ordering::AcqRel);
         self.look(file);
@@ -244,5 +270,27 @@ impl Volume {
         let free = file.free_bytes().unwrap_or(0);
         self.accepted.store(0, Ordering::Relaxed);
         self.free.store(free, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contract_09_a_pledge_that_outlasts_a_write_out_is_written_out_again() {
+        let volume = Volume::default();
+        assert_eq!(volume.unredeemed(), None);
+        volume.note_pledge();
+        volume.promised.store(1, Ordering::Relaxed);
+        let pledge = Pledge { volume: &volume, bytes: 1 };
+        let round = volume.unredeemed().expect("a pledge");
+        assert_eq!(volume.unredeemed(), Some(round), "until it is redeemed");
+        volume.redeemed.store(round, Ordering::Relaxed);
+        assert_eq!(volume.unredeemed(), None);
+        drop(pledge);
+        assert_eq!(volume.unredeemed(), Some(round + 1));
+        volume.note_pledge();
+        assert_eq!(volume.unredeemed(), Some(round + 2));
     }
 }

@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 use forebay_cache::limits::{GATHER_PAGES, PAGE, STEP_PAGES, UNCACHED_PAGES};
 use forebay_cache::{Admission, Caching, Copy, Failure, Liberties, WriteStop};
+use smallvec::SmallVec;
 
 use crate::core::error::{Error, Result};
 use crate::core::inode::change::Changing;
@@ -38,10 +39,13 @@ enum Stop {
     Starved(u32),
 }
 
+/// Copies of one step. Those of a small write need no memory of their own.
+type Copies = SmallVec<[Copy; 2]>;
+
 /// One step of a write.
 struct Step<'a> {
     shared: &'a Shared,
-    data: Slices<'a>,
+    data: &'a Slices<'a>,
     offset: u64,
     caching: Caching,
     /// Pages that the level has granted to the writer.
@@ -57,7 +61,7 @@ impl Inode {
         self: &Arc<Self>,
         shared: &Shared,
         context: &Context<'_>,
-        (data, offset, caching): (Slices<'_>, u64, Caching),
+        (data, offset, caching): (&Slices<'_>, u64, Caching),
         queued: &mut Option<Queued>,
     ) -> Poll<Result<usize>> {
         self.check_lease(shared);
@@ -94,13 +98,13 @@ impl Inode {
     }
 
     fn write_step(self: &Arc<Self>, mut step: Step<'_>) -> std::result::Result<usize, Stop> {
-        let (mut copies, shared) = (Vec::new(), step.shared);
+        let (mut copies, shared) = (Copies::new(), step.shared);
         shared.finishing(|after| {
             let planned = self.change(shared, after, |file| {
                 step.admit(file)?;
                 step.plan(file, &mut copies)
             })?;
-            self.copying(|| shared.pool.copy_in(&copies, step.data));
+            self.copying(|| shared.pool.copy_in(&copies, *step.data));
             self.change(shared, after, |file| {
                 self.check_whole(file).map_err(|error| Stop::Refused(Box::new(error)))?;
                 publish(file, &copies, step.caching);
@@ -153,16 +157,18 @@ impl Step<'_> {
     fn plan(
         &mut self,
         file: &mut Changing<'_>,
-        copies: &mut Vec<Copy>,
+        copies: &mut Copies,
     ) -> std::result::Result<usize, Stop> {
         // A partly written page takes two frames.
         let wanted = self.data.len().div_ceil(PAGE as usize).clamp(2, STEP_PAGES);
         if file.stash.len() < wanted {
-            self.shared.refill(&mut file.stash, wanted);
+            let dirty = file.cache.dirty_pages();
+            self.shared.refill(&mut file.stash, wanted, dirty);
         }
         let State { cache, stash, .. } = &mut **file;
         let (planned, charged, stop) =
             cache.begin_write(self.offset, self.data.len(), stash, copies);
+        file.inode().volume.accept(charged * PAGE);
         let from_credit = charged.min(file.credit);
         file.credit -= from_credit;
         if self.shared.level.add(charged - from_credit) == Crossed::Background {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-pub(crate) use forebay_uring::clock::now;
+pub(crate) use forebay_uring::clock::{coarse, now};
 
 /// Returns the time, to compare with deadlines.
 #[inline]

@@ -13,6 +13,12 @@ pub fn now() -> Moment {
     world::now()
 }
 
+/// Returns the virtual time. The real clock of this name is late by up to a tick.
+#[must_use]
+pub fn coarse() -> Moment {
+    world::now()
+}
+
 /// Returns the virtual time as an instant: a fixed one plus the time since the world began.
 #[must_use]
 pub fn instant() -> Instant {

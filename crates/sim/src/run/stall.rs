@@ -91,11 +91,8 @@ pub fn waits(hard: Hard, count: u64, device: Duration, dirty_age: Duration) -> W
 }
 
 fn start(dirty_age: Duration) -> Engine {
-    let settings = Settings {
-        cache_bytes: Some(u64::from(FRAMES) * PAGE),
-        dirty_age,
-        ..Settings::default()
-    };
+    let settings =
+        Settings { cache_bytes: Some(u64::from(FRAMES) * PAGE), dirty_age, ..Settings::default() };
     let parts = Parts {
         arena: Arc::new(Arena::private(FRAMES).expect("memory")),
         is_survived: false,

@@ -1,6 +1,6 @@
-//! What an engine takes while it does nothing, and what each open file takes: memory of the heap,
-//! threads and descriptors. The cache itself, a mapping of a fixed size, does not count: a page of
-//! it takes memory once it is used.
+//! Heap memory, threads and descriptors of an engine that does nothing, and of each open file. The
+//! cache itself, a mapping of a fixed size, does not count: a page of it takes memory once it is
+//! used.
 //!
 //! ```text
 //! ulimit -n 20000; cargo run --release -p forebay --example idle_cost -- DIRECTORY 4000

@@ -1,6 +1,6 @@
-//! What a write of 4 KiB into a cached page costs, beside the `pwrite` of the kernel and a bare
-//! copy: at random over the same 2 MiB, all in memory and dirty. Rounds of all three in turn, so
-//! that what drifts hits all.
+//! Cost of a write of 4 KiB into a cached page, beside the `pwrite` of the kernel and a bare copy:
+//! at random over the same 2 MiB, all in memory and dirty. Rounds of all three in turn, so that a
+//! change of the machine's speed hits all.
 //!
 //! ```text
 //! cargo run --release -p forebay --example write_cost -- DIRECTORY
@@ -54,7 +54,7 @@ fn main() -> forebay::Result<()> {
     Ok(())
 }
 
-/// What one of many costs, in nanoseconds.
+/// Cost of one of many, in nanoseconds.
 fn each(mut write: impl FnMut(u64)) -> f64 {
     let mut random = 1_u64;
     let start = Instant::now();

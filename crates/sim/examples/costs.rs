@@ -4,8 +4,8 @@
 //!
 //! ```sh
 //! cargo run --release -p forebay-sim --example costs             # the table
-//! cargo run --release -p forebay-sim --example costs -- --check  # fails on a rise of more than 3 %
-//! cargo run --release -p forebay-sim --example costs -- --record # writes the counts to compare with
+//! cargo run --release -p forebay-sim --example costs -- --check  # fails on a rise above 3 %
+//! cargo run --release -p forebay-sim --example costs -- --record # writes new counts
 //! ```
 //!
 //! `crates/sim/costs.txt` has the counts to compare with, and the compiler they were made with. With
@@ -25,7 +25,7 @@ const MOST: f64 = 3.0;
 
 const RECORDED: &str = include_str!("../costs.txt");
 
-/// What to do with the counts.
+/// Use of the counts.
 #[derive(Clone, Copy, PartialEq)]
 enum Then {
     Print,

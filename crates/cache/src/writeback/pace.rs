@@ -23,10 +23,13 @@
 //! these [`Pace::has_room`] leaves some to the others by dynamic thresholds (Choudhury and Hahne,
 //! IEEE/ACM Transactions on Networking 6, 1998): a device may hold a multiple of the free slots.
 
+mod window;
+
 use std::time::Duration;
 
 use forebay_block::limits::{PAGE, REQUEST_COST_BYTES};
 use forebay_block::{Class, Moment};
+use window::{Load, Window};
 
 /// Minimum of requests in flight, so that the device never waits between two requests.
 pub const LEAST_REQUESTS: usize = 2;
@@ -80,36 +83,6 @@ pub enum Bound {
     Time(Duration),
     /// This many requests of a class, of any size (1 to 112); kept for comparison.
     Depth(usize),
-}
-
-/// Load in flight of one class.
-#[derive(Clone, Copy, Default, Debug)]
-struct Load {
-    requests: usize,
-    cost: u64,
-}
-
-/// Completions while the flight was full.
-#[derive(Clone, Copy, Default, Debug)]
-struct Window {
-    nanoseconds: u64,
-    requests: u64,
-    cost: u64,
-    /// Bytes written.
-    written: u64,
-}
-
-impl Window {
-    fn add(&mut self, other: Window) {
-        self.nanoseconds += other.nanoseconds;
-        self.requests += other.requests;
-        self.cost += other.cost;
-        self.written += other.written;
-    }
-
-    fn rate(self) -> f64 {
-        self.cost as f64 / self.nanoseconds as f64
-    }
 }
 
 /// Phase of the trials.

@@ -26,7 +26,7 @@ const FRAMES: u32 = 2048;
 
 const END: Reason = Reason { what: "end of the work", number: 0 };
 
-/// What is hard.
+/// A load that is hard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hard {
     /// Random writes of 4 KiB into a file four times as large as the cache.

@@ -137,35 +137,50 @@ const ENGINE: [&str; 8] = [
     "crates/sim/src/core/",
 ];
 
-/// Sums the instructions of a profile that are of the engine's functions or source lines. What the
-/// simulated machine spends, and copies and allocations in the C library, do not count.
+/// Directories with source files of the simulated machine.
+const MACHINE: [&str; 2] = ["crates/sim/src/platform/", "crates/sim/src/world/"];
+
+/// Beginnings of the names of its functions that fulfil a trait of the engine.
+const MACHINE_METHODS: [&str; 2] = ["<forebay_sim::platform::", "<forebay_sim::world::"];
+
+/// Part of the program that a function or a source file is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Part {
+    Engine,
+    Machine,
+    /// The standard library, and the rest.
+    Other,
+}
+
+/// Sums the instructions of the engine's source lines, and those of other libraries inside the
+/// engine's functions. What the simulated machine spends, and copies and allocations in the C
+/// library, do not count; neither if the compiler puts them into a function of the engine.
 ///
 /// A profile gives each name a number at its first use: `fn=(7) name`, later `fn=(7)`.
 fn of_engine(profile: &str) -> u64 {
     let (mut files, mut functions) = (HashMap::new(), HashMap::new());
-    let (mut in_file, mut in_function, mut is_call) = (false, false, false);
+    let (mut file, mut function, mut is_call) = (Part::Other, Part::Other, false);
     let mut sum = 0;
     for line in profile.lines() {
         let Some((key, name)) = line.split_once('=') else {
             let is_cost =
                 line.starts_with(|letter: char| "+-*".contains(letter) || letter.is_ascii_digit());
+            let counts = file == Part::Engine || (file, function) == (Part::Other, Part::Engine);
             // The line after a call has what the called function spent.
-            if is_cost && !std::mem::take(&mut is_call) && (in_file || in_function) {
+            if is_cost && !std::mem::take(&mut is_call) && counts {
                 sum +=
                     line.split(' ').nth(1).and_then(|cost| cost.parse::<u64>().ok()).unwrap_or(0);
             }
             continue;
         };
         match key {
-            "fl" | "fi" | "fe" => in_file = is_of_engine(name, &mut files),
+            "fl" | "fi" | "fe" => file = part_of(name, &mut files),
             "cfi" | "cfl" => {
-                is_of_engine(name, &mut files);
+                part_of(name, &mut files);
             }
-            "fn" => {
-                in_function = is_of_engine(name, &mut functions);
-            }
+            "fn" => function = part_of(name, &mut functions),
             "cfn" => {
-                is_of_engine(name, &mut functions);
+                part_of(name, &mut functions);
             }
             "calls" => is_call = true,
             _ => {}
@@ -174,12 +189,20 @@ fn of_engine(profile: &str) -> u64 {
     sum
 }
 
-fn is_of_engine<'a>(name: &'a str, known: &mut HashMap<&'a str, bool>) -> bool {
+fn part_of<'a>(name: &'a str, known: &mut HashMap<&'a str, Part>) -> Part {
     let (number, name) = name.split_once(' ').unwrap_or((name, ""));
     if name.is_empty() {
-        return known.get(number).copied().unwrap_or(false);
+        return known.get(number).copied().unwrap_or(Part::Other);
     }
-    let found = ENGINE.iter().any(|part| name.contains(part));
+    let is_machine = MACHINE.iter().any(|part| name.contains(part))
+        || MACHINE_METHODS.iter().any(|part| name.starts_with(part));
+    let found = if is_machine {
+        Part::Machine
+    } else if ENGINE.iter().any(|part| name.contains(part)) {
+        Part::Engine
+    } else {
+        Part::Other
+    };
     known.insert(number, found);
     found
 }

@@ -25,6 +25,16 @@ class Group:
         """A command that starts another one in the group."""
         return ["sh", "-c", f'echo $$ >{self.path}/cgroup.procs; exec "$@"', "sh"]
 
+    def used(self):
+        """Bytes of the group now, with page cache."""
+        for name in ("memory.usage_in_bytes", "memory.current"):
+            try:
+                with open(os.path.join(self.path, name)) as file:
+                    return int(file.read())
+            except FileNotFoundError:
+                pass
+        raise FileNotFoundError(f"{self.path} does not count its memory")
+
     def kills(self):
         """Processes of the group that were killed because memory ran out."""
         for name in ("memory.oom_control", "memory.events"):

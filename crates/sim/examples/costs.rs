@@ -153,8 +153,8 @@ enum Part {
 }
 
 /// Sums the instructions of the engine's source lines, and those of other libraries inside the
-/// engine's functions. What the simulated machine spends, and copies and allocations in the C
-/// library, do not count; neither if the compiler puts them into a function of the engine.
+/// engine's functions. Those of the simulated machine, and copies and allocations in the C library,
+/// do not count; neither if the compiler puts them into a function of the engine.
 ///
 /// A profile gives each name a number at its first use: `fn=(7) name`, later `fn=(7)`.
 fn of_engine(profile: &str) -> u64 {

@@ -25,26 +25,24 @@ class Group:
         """A command that starts another one in the group."""
         return ["sh", "-c", f'echo $$ >{self.path}/cgroup.procs; exec "$@"', "sh"]
 
-    def used(self):
-        """Bytes of the group now, with page cache."""
-        for name in ("memory.usage_in_bytes", "memory.current"):
+    def read(self, *names):
+        """The text of the first of these files that the group has: of version 1, of version 2."""
+        for name in names:
             try:
                 with open(os.path.join(self.path, name)) as file:
-                    return int(file.read())
+                    return file.read()
             except FileNotFoundError:
                 pass
-        raise FileNotFoundError(f"{self.path} does not count its memory")
+        raise FileNotFoundError(f"{self.path} has none of {', '.join(names)}")
+
+    def used(self):
+        """Bytes of the group now, with page cache."""
+        return int(self.read("memory.usage_in_bytes", "memory.current"))
 
     def kills(self):
         """Processes of the group that were killed because memory ran out."""
-        for name in ("memory.oom_control", "memory.events"):
-            try:
-                with open(os.path.join(self.path, name)) as file:
-                    fields = dict(line.split() for line in file)
-                return int(fields.get("oom_kill", 0))
-            except FileNotFoundError:
-                pass
-        return 0
+        lines = self.read("memory.oom_control", "memory.events").splitlines()
+        return int(dict(line.split() for line in lines).get("oom_kill", 0))
 
     def remove(self):
         for _ in range(100):

@@ -2,36 +2,24 @@
 //! and one caller, and no switch of tasks except where one waits.
 //!
 //! The count of instructions of a process that does the work N times is compared with that of one
-//! that does it 2 N times, so the start of the engine does not count. What the simulated machine
-//! costs does; it is the same before and after a change of the engine.
+//! that does it 2 N times, so the start of the engine does not count.
 
-use std::cell::Cell;
-use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_cache::limits::PAGE;
 use forebay_cache::writeback::pace::Bound;
 
+use super::alone::alone;
 use crate::core::engine::Engine;
 use crate::core::open::Open;
 use crate::core::settings::Settings;
-use crate::core::shared::{Parts, Shared};
-use crate::platform::{Arena, Buffers, ForkGuard};
-use crate::random::PerMille;
-use crate::trace::Tracing;
-use crate::world::machine::{self, MachinePlan};
-use crate::world::{self, Reason};
+use crate::world::machine::MachinePlan;
 
 /// Frames of the cache: no work here is throttled.
 const FRAMES: u32 = 4096;
 
 /// Pages that a round of a work uses.
 const PAGES: u64 = 512;
-
-const PATIENCE: Duration = Duration::from_secs(3600);
-
-const END: Reason = Reason { what: "end of the work", number: 0 };
 
 /// A kind of work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,52 +52,14 @@ impl Work {
 /// # Panics
 /// If a call of the engine fails, which is a bug.
 pub fn spend(work: Work, count: u64) {
-    let settings = world::Settings {
-        seed: 1,
-        preemption: PerMille(0),
-        events: PerMille(0),
-        leaps: PerMille(0),
-        spurious: PerMille(0),
-        tracing: Tracing::Off,
-        steps: u64::MAX,
-    };
-    let ended = world::run(settings, move || {
-        machine::install(MachinePlan::default());
-        let is_over = Rc::new(Cell::new(false));
-        let over = Rc::clone(&is_over);
-        world::spawn(world::new_process("engine"), "caller", move || {
-            let engine = start();
-            repeat(&engine, work, count);
-            engine.shutdown(PATIENCE).expect("a machine without faults");
-            drop(engine);
-            over.set(true);
-            world::wake(END);
-        });
-        while !is_over.get() {
-            world::block(END, None);
-        }
-    });
-    ended.unwrap_or_else(|failure| panic!("{failure}"));
-}
-
-fn start() -> Engine {
     let settings = Settings {
-        cache_bytes: Some(u64::from(FRAMES) * PAGE),
         dirty_age: Duration::from_secs(600),
         flight: Bound::Depth(32),
         contexts: 1,
         ..Settings::default()
     };
-    let parts = Parts {
-        arena: Arc::new(Arena::private(FRAMES).expect("memory")),
-        is_survived: false,
-        buffers: Buffers::new(1 << 20).expect("memory"),
-        settings,
-        on_error: Box::new(|error| panic!("{error}")),
-        fork: ForkGuard::new().expect("memory"),
-        keeper: None,
-    };
-    Engine::assemble(parts, |_: &Arc<Shared>| Ok(()), PATIENCE).expect("a calm machine")
+    let plan = MachinePlan::default();
+    alone(plan, FRAMES, settings, move |engine| repeat(engine, work, count));
 }
 
 fn repeat(engine: &Engine, work: Work, count: u64) {

@@ -14,6 +14,7 @@
 //! A run fails if a contract is broken, if a task panics, or if no task can run. The seed replays
 //! it.
 
+mod alone;
 pub mod batch;
 mod caller;
 mod check;

@@ -1,30 +1,22 @@
 //! How long one caller waits on devices and files that are hard: in virtual time, where only
 //! devices and timers take time.
 
-use std::cell::Cell;
-use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_block::Moment;
 use forebay_cache::limits::PAGE;
 
-use super::PATIENCE;
+use super::alone::alone;
 use crate::core::engine::Engine;
 use crate::core::open::Open;
 use crate::core::settings::Settings;
-use crate::core::shared::{Parts, Shared};
 use crate::faults::Latency;
-use crate::platform::{Arena, Buffers, ForkGuard};
-use crate::random::{PerMille, Random};
-use crate::trace::Tracing;
-use crate::world::machine::{self, MachinePlan};
-use crate::world::{self, Reason};
-use forebay_block::Moment;
+use crate::random::Random;
+use crate::world;
+use crate::world::machine::MachinePlan;
 
 /// Frames of the cache.
 const FRAMES: u32 = 2048;
-
-const END: Reason = Reason { what: "end of the work", number: 0 };
 
 /// A load that is hard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,51 +50,10 @@ pub struct Waits {
 /// If a call of the engine fails, which is a bug.
 #[must_use]
 pub fn waits(hard: Hard, count: u64, device: Duration, dirty_age: Duration) -> Waits {
-    let settings = world::Settings {
-        seed: 1,
-        preemption: PerMille(0),
-        events: PerMille(0),
-        leaps: PerMille(0),
-        spurious: PerMille(0),
-        tracing: Tracing::Off,
-        steps: u64::MAX,
-    };
-    let found = Rc::new(Cell::new(None));
-    let result = Rc::clone(&found);
-    let ended = world::run(settings, move || {
-        let latency = Latency { least: device, most: device };
-        machine::install(MachinePlan { latency, ..MachinePlan::default() });
-        let is_over = Rc::new(Cell::new(false));
-        let over = Rc::clone(&is_over);
-        world::spawn(world::new_process("engine"), "caller", move || {
-            let engine = start(dirty_age);
-            result.set(Some(write(&engine, hard, count)));
-            engine.shutdown(PATIENCE).expect("a machine without faults");
-            drop(engine);
-            over.set(true);
-            world::wake(END);
-        });
-        while !is_over.get() {
-            world::block(END, None);
-        }
-    });
-    ended.unwrap_or_else(|failure| panic!("{failure}"));
-    found.get().expect("the caller ended")
-}
-
-fn start(dirty_age: Duration) -> Engine {
-    let settings =
-        Settings { cache_bytes: Some(u64::from(FRAMES) * PAGE), dirty_age, ..Settings::default() };
-    let parts = Parts {
-        arena: Arc::new(Arena::private(FRAMES).expect("memory")),
-        is_survived: false,
-        buffers: Buffers::new(1 << 20).expect("memory"),
-        settings,
-        on_error: Box::new(|error| panic!("{error}")),
-        fork: ForkGuard::new().expect("memory"),
-        keeper: None,
-    };
-    Engine::assemble(parts, |_: &Arc<Shared>| Ok(()), PATIENCE).expect("a calm machine")
+    let latency = Latency { least: device, most: device };
+    let plan = MachinePlan { latency, ..MachinePlan::default() };
+    let settings = Settings { dirty_age, ..Settings::default() };
+    alone(plan, FRAMES, settings, move |engine| write(engine, hard, count))
 }
 
 fn write(engine: &Engine, hard: Hard, count: u64) -> Waits {

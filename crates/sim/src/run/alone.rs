@@ -1,0 +1,73 @@
+//! One engine with one caller in a machine without faults, and no switch of tasks except where one
+//! waits.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use forebay_cache::limits::PAGE;
+
+use super::PATIENCE;
+use crate::core::engine::Engine;
+use crate::core::settings::Settings;
+use crate::core::shared::{Parts, Shared};
+use crate::platform::{Arena, Buffers, ForkGuard};
+use crate::random::PerMille;
+use crate::trace::Tracing;
+use crate::world::machine::{self, MachinePlan};
+use crate::world::{self, Reason};
+
+const END: Reason = Reason { what: "end of the work", number: 0 };
+
+/// Does work with an engine that has a cache of `frames`, shuts the engine down, and returns what
+/// the work returned.
+pub(super) fn alone<T: 'static>(
+    plan: MachinePlan,
+    frames: u32,
+    settings: Settings,
+    work: impl FnOnce(&Engine) -> T + 'static,
+) -> T {
+    let world = world::Settings {
+        seed: 1,
+        preemption: PerMille(0),
+        events: PerMille(0),
+        leaps: PerMille(0),
+        spurious: PerMille(0),
+        tracing: Tracing::Off,
+        steps: u64::MAX,
+    };
+    let found = Rc::new(Cell::new(None));
+    let result = Rc::clone(&found);
+    let ended = world::run(world, move || {
+        machine::install(plan);
+        let is_over = Rc::new(Cell::new(false));
+        let over = Rc::clone(&is_over);
+        world::spawn(world::new_process("engine"), "caller", move || {
+            let engine = start(frames, settings);
+            result.set(Some(work(&engine)));
+            engine.shutdown(PATIENCE).expect("a machine without faults");
+            drop(engine);
+            over.set(true);
+            world::wake(END);
+        });
+        while !is_over.get() {
+            world::block(END, None);
+        }
+    });
+    ended.unwrap_or_else(|failure| panic!("{failure}"));
+    found.take().expect("the caller ended")
+}
+
+fn start(frames: u32, settings: Settings) -> Engine {
+    let settings = Settings { cache_bytes: Some(u64::from(frames) * PAGE), ..settings };
+    let parts = Parts {
+        arena: Arc::new(Arena::private(frames).expect("memory")),
+        is_survived: false,
+        buffers: Buffers::new(1 << 20).expect("memory"),
+        settings,
+        on_error: Box::new(|error| panic!("{error}")),
+        fork: ForkGuard::new().expect("memory"),
+        keeper: None,
+    };
+    Engine::assemble(parts, |_: &Arc<Shared>| Ok(()), PATIENCE).expect("a calm machine")
+}

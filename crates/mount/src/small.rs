@@ -153,12 +153,13 @@ impl Small {
             Content::Sound => Vec::new(),
             Content::Refused => content_of(file)?,
         };
-        page_cache::drop_pages(file);
         let given = file.try_clone()?;
         let grown = self.share.stack.engine.open_fd(given, Open::write()).map_err(of_engine)?;
         if !again.is_empty() {
             grown.write_at(&again, 0).map_err(of_engine)?;
         }
+        // Not before: if the engine does not take the file, its refused pages are only here.
+        page_cache::drop_pages(file);
         *stage = Stage::Grown(grown);
         self.is_grown.store(true, Ordering::Release);
         self.share.end();

@@ -7,12 +7,13 @@
 
 mod support;
 
-use std::future::Future as _;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use forebay::{ErrorKind, Open};
+use forebay::{Engine, ErrorKind, File, Open};
 use support::load::{
     count_engine_panics, elsewhere_all_is_well, engine, lose_power_under_load, no_engine_panics,
 };
@@ -63,27 +64,64 @@ fn contract_02_a_close_given_up_tells_the_callback() {
     let Some(mount) = Mount::new("close_given_up", FileSystem::Ext4, 64 * MIB) else { return };
     let errors: Arc<Mutex<Vec<String>>> = Arc::default();
     let engine = engine(&errors);
-    let open = |n| engine.open(mount.path().join(format!("file{n}")), Open::create()).unwrap();
-    let files: Vec<_> = (0..64).map(open).collect();
+    let files = files(&engine, &mount);
     mount.cut_off();
-    let mut close = |file: forebay::File| {
-        file.write_at(&[1; 40960], 0).unwrap();
-        let mut closing = Box::pin(file.close_async());
-        match closing.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Pending => Some(closing),
-            // A context was faster than this thread.
-            Poll::Ready(result) => {
-                assert_eq!(result.unwrap_err().kind(), ErrorKind::Io);
-                None
-            }
-        }
-    };
-    let closing = files.into_iter().find_map(&mut close).expect("no close was waited for");
+    let closing = files.into_iter().find_map(begin_to_close).expect("no close was waited for");
     std::thread::sleep(Duration::from_secs(1));
     assert!(errors.lock().unwrap().is_empty(), "the close has the error");
     drop(closing);
     let told = errors.lock().unwrap();
     assert!(told.len() == 1 && told[0].contains("mounted/file"), "{told:?}");
+}
+
+/// So does one that is given up at any other moment, also while it has its error already and waits
+/// only for the file to be closed.
+#[test]
+fn contract_02_a_close_given_up_at_any_moment_tells_the_callback_once() {
+    let Some(mount) = Mount::new("close_given_up_any", FileSystem::Ext4, 64 * MIB) else { return };
+    let errors: Arc<Mutex<Vec<String>>> = Arc::default();
+    let engine = engine(&errors);
+    let files = files(&engine, &mount);
+    mount.cut_off();
+    let mut given_up = 0;
+    for (n, file) in files.into_iter().enumerate() {
+        let Some(mut closing) = begin_to_close(file) else { continue };
+        let until = Instant::now() + Duration::from_micros(10) * n as u32;
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        match closing.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Pending => given_up += 1,
+            Poll::Ready(result) => assert_eq!(result.unwrap_err().kind(), ErrorKind::Io),
+        }
+        drop(closing);
+        let are_told = || errors.lock().unwrap().len() == given_up;
+        assert!(
+            support::eventually(Duration::from_secs(5), are_told),
+            "{given_up} closes were given up: {:?}",
+            errors.lock().unwrap()
+        );
+    }
+    assert!(given_up > 0, "no close was given up");
+}
+
+fn files(engine: &Engine, mount: &Mount) -> Vec<File> {
+    let open = |n| engine.open(mount.path().join(format!("file{n}")), Open::create()).unwrap();
+    (0..64).map(open).collect()
+}
+
+/// Polls the close of a file with dirty pages once. Returns none if a context was faster than this
+/// thread.
+fn begin_to_close(file: File) -> Option<Pin<Box<impl Future<Output = forebay::Result<()>>>>> {
+    file.write_at(&[1; 40960], 0).unwrap();
+    let mut closing = Box::pin(file.close_async());
+    match closing.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Pending => Some(closing),
+        Poll::Ready(result) => {
+            assert_eq!(result.unwrap_err().kind(), ErrorKind::Io);
+            None
+        }
+    }
 }
 
 /// The last handle dropped with pages that cannot be written tells the engine's callback, for

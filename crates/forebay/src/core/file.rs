@@ -36,7 +36,7 @@ use crate::core::room::make_room;
 use crate::core::shared::Shared;
 use crate::core::slices::{Slices, SlicesMut};
 use crate::core::table::Last;
-use crate::core::ticket::Ticket;
+use crate::core::ticket::{Ticket, Undelivered};
 use crate::core::volume::Pledge;
 use crate::core::wait;
 use crate::platform::clock;
@@ -581,7 +581,7 @@ impl File {
         let result = ticket.await;
         // Read before the file is closed. A caller that has not synced gets the error of a failed
         // flush here or never.
-        let flushed = self.flushed();
+        let result = Undelivered::new(&self.shared, self.and_untold(result.and(self.flushed())));
         if last == Last::Yes {
             let mut is_asked = false;
             poll_fn(|context| {
@@ -597,7 +597,7 @@ impl File {
             })
             .await;
         }
-        self.and_untold(result.and(flushed))
+        result.deliver()
     }
 
     /// Returns the error of a failed flush of the file.

@@ -96,3 +96,29 @@ impl Drop for Ticket {
         }
     }
 }
+
+/// Result of a close that still waits for the file to be closed. The engine's callback gets a
+/// failure if the future is dropped meanwhile.
+pub(crate) struct Undelivered {
+    shared: Arc<Shared>,
+    result: Result<()>,
+}
+
+impl Undelivered {
+    pub(crate) fn new(shared: &Arc<Shared>, result: Result<()>) -> Self {
+        Self { shared: Arc::clone(shared), result }
+    }
+
+    /// Returns the result to the caller.
+    pub(crate) fn deliver(mut self) -> Result<()> {
+        std::mem::replace(&mut self.result, Ok(()))
+    }
+}
+
+impl Drop for Undelivered {
+    fn drop(&mut self) {
+        if let Err(error) = &self.result {
+            self.shared.report(error);
+        }
+    }
+}

@@ -265,12 +265,12 @@ impl DirectFile {
     /// As [`DirectFile::close`].
     pub async fn close_async(mut self) -> Result<()> {
         self.shared.check()?;
-        let settled = self.ask(Verb::Settle).await.0;
+        let settled = Taken::of(&self.handle, self.ask(Verb::Settle).await.0);
         let untold = Taken::from(&self.handle);
         if self.let_go() {
             poll_fn(|context| self.inode.poll_closed(&self.shared, context)).await;
         }
-        settled?;
+        settled.tell()?;
         untold.tell()
     }
 

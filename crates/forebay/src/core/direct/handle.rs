@@ -100,6 +100,11 @@ impl Taken {
         Self { handle: Arc::clone(handle), error: handle.take() }
     }
 
+    /// Holds the result of a call until its caller gets it.
+    pub(crate) fn of<T>(handle: &Arc<Handle>, result: Result<T>) -> Self {
+        Self { handle: Arc::clone(handle), error: result.err() }
+    }
+
     /// Returns the error to the caller.
     pub(crate) fn tell(mut self) -> Result<()> {
         self.error.take().map_or(Ok(()), Err)

@@ -10,7 +10,7 @@
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -18,9 +18,11 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
+use crate::arm::Arm;
 use crate::batching::{self, Batching, Ring};
-use crate::cell::Cell;
+use crate::cell::{Cell, CellSpec};
 use crate::load::{CellError, CellReport, report};
+use crate::memory_group;
 use crate::processors;
 use crate::profile::Profile;
 use crate::programs;
@@ -115,7 +117,25 @@ pub fn run_watched_in_child_of(
             Ok(report)
         }
         Ok(Outcome::Failed(error)) => Err(error),
+        _ if memory_group::killed_for_memory(child.id()) => Err(died_of_memory(cell, status)),
         _ => Err(CellError::Process { what: format!("{status}{}", last_words(&errors)) }),
+    }
+}
+
+/// The page cache of a small group can be full of pages that are not written yet. That is a result
+/// of the kernel's arm, and a fault of any other.
+fn died_of_memory(cell: &Cell, status: ExitStatus) -> CellError {
+    match cell {
+        Cell::Jobs(CellSpec { arm: Arm::KernelCgroup, budget_bytes, .. }) => CellError::refused(
+            Arm::KernelCgroup,
+            format!(
+                "the kernel killed it: its control group, with {} MiB for data, had no memory left",
+                budget_bytes >> 20
+            ),
+        ),
+        _ => CellError::Process {
+            what: format!("{status}: its control group had no memory left"),
+        },
     }
 }
 

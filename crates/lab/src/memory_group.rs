@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 /// Memory besides data: the process itself, and the kernel's own objects.
 const BESIDES_BYTES: u64 = 8 << 20;
 
-/// This process is a member until this is dropped. If it is killed, an empty group is left.
+/// This process is a member until this is dropped. If it is killed, it leaves an empty group, which
+/// [`killed_for_memory`] removes.
 #[derive(Debug)]
 pub(crate) struct MemoryGroup {
     before: PathBuf,
@@ -25,12 +26,10 @@ impl MemoryGroup {
     /// Makes a group with a limit of `bytes` for data, and moves this process there. Its present
     /// memory stays where it is counted.
     pub(crate) fn join(bytes: u64) -> Result<Self, String> {
-        let read = |path| fs::read_to_string(path).unwrap_or_default();
-        let (version, before) = present(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"))
-            .ok_or("no control groups of the memory controller are mounted")?;
+        let (version, before) =
+            here().ok_or("no control groups of the memory controller are mounted")?;
         let (above, limit) = match version {
             Version::One => (before.as_path(), "memory.limit_in_bytes"),
-            // A group with processes has no groups below it, so the new one goes beside it.
             Version::Two => (beside(&before), "memory.max"),
         };
         if version == Version::Two {
@@ -39,7 +38,7 @@ impl MemoryGroup {
                 format!("cannot limit memory by control group: {}: {error}", control.display())
             })?;
         }
-        let own = above.join(format!("forebay-{}", std::process::id()));
+        let own = above.join(name_of(std::process::id()));
         fs::create_dir(&own)
             .map_err(|error| format!("cannot make the control group {}: {error}", own.display()))?;
         let group = Self { before, own };
@@ -50,6 +49,29 @@ impl MemoryGroup {
             .map_err(|error| format!("control group {}: {error}", group.own.display()))?;
         Ok(group)
     }
+}
+
+/// Removes the group that a dead process has left. Returns whether the kernel killed a process
+/// there because it had no memory left.
+pub(crate) fn killed_for_memory(process: u32) -> bool {
+    let Some((version, before)) = here() else { return false };
+    let (above, count) = match version {
+        Version::One => (before.as_path(), "memory.oom_control"),
+        Version::Two => (beside(&before), "memory.events"),
+    };
+    let group = above.join(name_of(process));
+    let counts = fs::read_to_string(group.join(count)).unwrap_or_default();
+    let _ = fs::remove_dir(&group);
+    counts.lines().any(|line| line.strip_prefix("oom_kill ").is_some_and(|count| count != "0"))
+}
+
+fn here() -> Option<(Version, PathBuf)> {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    present(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"))
+}
+
+fn name_of(process: u32) -> String {
+    format!("forebay-{process}")
 }
 
 impl Drop for MemoryGroup {
@@ -63,7 +85,8 @@ impl Drop for MemoryGroup {
     }
 }
 
-/// The group above this one, or this one if it is the root of its hierarchy.
+/// The group above this one, or this one if it is the root of its hierarchy. In version 2 a new
+/// group goes there, because a group with processes has no groups below it.
 fn beside(group: &Path) -> &Path {
     group.parent().filter(|above| above.join("cgroup.procs").exists()).unwrap_or(group)
 }

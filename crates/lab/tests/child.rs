@@ -36,10 +36,11 @@ fn main() -> ExitCode {
     assert_eq!(std::env::var_os(PROGRAM_VARIABLE), None);
     a_result_comes_back(&spec);
     a_death_is_told(&spec);
+    a_death_for_memory_is_a_refusal(&spec);
     spec.workload.jobs[0].polled = YesNo::Yes;
     a_refusal_stays_typed(&spec);
     requests_run_in_a_child_too(directory.path());
-    println!("child: 4 passed");
+    println!("child: 5 passed");
     ExitCode::SUCCESS
 }
 
@@ -62,6 +63,24 @@ fn a_result_comes_back(spec: &CellSpec) {
 fn a_refusal_stays_typed(spec: &CellSpec) {
     let error = run_in_child(&Cell::Jobs(spec.clone())).unwrap_err();
     assert!(matches!(error, CellError::ArmRefused { arm: Arm::Forebay, .. }), "{error}");
+}
+
+/// One write of the arm needs more memory than its group has. Without control groups the arm is
+/// refused, too.
+fn a_death_for_memory_is_a_refusal(spec: &CellSpec) {
+    let cell = CellSpec {
+        workload: Workload::random_writes_into_new_files(1, 64 << 20, 64 << 20),
+        arm: Arm::KernelCgroup,
+        budget_bytes: 1 << 20,
+        ..spec.clone()
+    };
+    match run_in_child(&Cell::Jobs(cell)).unwrap_err() {
+        CellError::ArmRefused { arm: Arm::KernelCgroup, reason } => {
+            assert!(reason.contains("control group"), "{reason}");
+            println!("kernel-cgroup: {reason}");
+        }
+        error => panic!("{error}"),
+    }
 }
 
 fn a_death_is_told(spec: &CellSpec) {

@@ -157,15 +157,15 @@ impl OpenData {
 
     /// Makes everything durable that was written before, and for `All` the attributes, too.
     pub(crate) fn sync(&self, what: Sync) -> io::Result<()> {
-        let done = self.with(|file| match (file, what) {
+        let sync = |file: Held<'_>| match (file, what) {
             (Held::Engine(file), Sync::Data) => file.sync_data().map_err(of_engine),
             (Held::Engine(file), Sync::All) => file.sync_all().map_err(of_engine),
             (Held::Plain(file), Sync::Data) => file.sync_data(),
             (Held::Plain(file), Sync::All) => file.sync_all(),
-        });
+        };
         match self {
-            Self::Small(small) => small.keep_refused(done),
-            _ => done,
+            Self::Small(small) => small.report(sync),
+            _ => self.with(sync),
         }
     }
 

@@ -13,6 +13,7 @@ use crate::limits::{KEEP_OPEN, KEPT_FILES, SETTLE_AFTER};
 use crate::mounted::Mount;
 use crate::node::Node;
 use crate::open_file::Kept;
+use crate::small::Small;
 use crate::times::{changed_at, timespec};
 
 /// Files after their last close, the oldest first.
@@ -221,8 +222,13 @@ pub(crate) fn settle(mount: &Mount, node: &Arc<Node>) {
     }
 }
 
-/// Closes a file that nobody has open. Returns false if a request still uses it. Blocks.
+/// Closes a file that nobody has open. Returns false if a request still uses it, or if neither the
+/// device nor the engine takes its pages. Blocks.
 pub(crate) fn close(mount: &Mount, node: &Arc<Node>) -> bool {
+    let is_removed = node.status().is_ok_and(|status| status.st_nlink == 0);
+    if !is_removed && !write_small(mount, node) {
+        return false;
+    }
     let (kept, written) = {
         let mut state = node.state();
         if state.is_open() {
@@ -251,6 +257,20 @@ pub(crate) fn close(mount: &Mount, node: &Arc<Node>) -> bool {
     }
     mount.nodes.release(node);
     true
+}
+
+/// Writes a small file that nobody has open. Returns false if the device refuses it. The engine has
+/// it then, or it has to be tried again.
+fn write_small(mount: &Mount, node: &Node) -> bool {
+    let file = {
+        let state = node.state();
+        state.any().filter(|_| !state.is_open()).cloned()
+    };
+    let written = file.as_ref().and_then(|file| file.data.small()).map_or(Ok(()), Small::write_out);
+    if let Err(error) = &written {
+        mount.log(&format!("{}: could not write the file out yet: {error}", node.name().display()));
+    }
+    written.is_ok()
 }
 
 /// Drops the data of a file without a name that nobody has open.
@@ -328,3 +348,6 @@ pub(crate) fn close_all(mount: &Mount) -> Option<String> {
     }
     failed
 }
+
+#[cfg(test)]
+mod tests;

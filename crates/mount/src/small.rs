@@ -19,6 +19,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use forebay::{Engine, File, Open};
 use forebay_uring::page_cache::{self, WHOLE};
+use rustix::fs::OFlags;
 
 use crate::data::Held;
 use crate::error::of_engine;
@@ -71,6 +72,9 @@ pub(crate) struct Small {
     stage: RwLock<Stage>,
     /// Set once it is in the engine.
     is_grown: AtomicBool,
+    /// Set once a write to the device has failed, until the engine has the file. The kernel reports
+    /// that once and does not write the pages again, so no later sync may succeed before.
+    is_refused: AtomicBool,
     share: Share,
 }
 
@@ -87,20 +91,12 @@ enum Stage {
     Grown(File),
 }
 
-/// State of the data of a small file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Content {
-    /// Nothing failed so far.
-    Sound,
-    /// A write to the device failed. The kernel does not repeat it.
-    Refused,
-}
-
 impl Small {
     pub(crate) fn new(stack: &Arc<Stack>, file: fs::File) -> Self {
         let share = Share { stack: Arc::clone(stack), taken: AtomicU64::new(0) };
         let stage = RwLock::new(Stage::Small(file));
-        Self { stage, is_grown: AtomicBool::new(false), share }
+        let (is_grown, is_refused) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { stage, is_grown, is_refused, share }
     }
 
     fn stage(&self) -> RwLockReadGuard<'_, Stage> {
@@ -138,40 +134,57 @@ impl Small {
         self.with(operation)
     }
 
-    /// Opens the file in the engine, unless it is there. Its dirty pages are written before.
+    /// Opens the file in the engine, unless it is there. Its dirty pages are written before. The
+    /// engine gets the content of a file whose pages the device has refused.
     pub(crate) fn grow(&self) -> io::Result<()> {
-        self.enter_engine(Content::Sound)
-    }
-
-    fn enter_engine(&self, mut content: Content) -> io::Result<()> {
         let mut stage = self.stage.write().unwrap_or_else(PoisonError::into_inner);
         let Stage::Small(file) = &*stage else { return Ok(()) };
-        if content == Content::Sound && page_cache::write_out(file, WHOLE).is_err() {
-            content = Content::Refused;
+        if page_cache::write_out(file, WHOLE).is_err() {
+            self.is_refused.store(true, Ordering::Release);
         }
-        let again = match content {
-            Content::Sound => Vec::new(),
-            Content::Refused => content_of(file)?,
-        };
+        let again = if self.is_refused() { content_of(file)? } else { Vec::new() };
         let given = file.try_clone()?;
-        let grown = self.share.stack.engine.open_fd(given, Open::write()).map_err(of_engine)?;
-        if !again.is_empty() {
-            grown.write_at(&again, 0).map_err(of_engine)?;
-        }
+        let grown = match self.share.enter_engine(given, &again) {
+            Ok(grown) => grown,
+            Err(error) => {
+                // The engine may have switched it to direct I/O already.
+                go_buffered(file)?;
+                return Err(error);
+            }
+        };
         // Not before: if the engine does not take the file, its refused pages are only here.
         page_cache::drop_pages(file);
         *stage = Stage::Grown(grown);
         self.is_grown.store(true, Ordering::Release);
+        self.is_refused.store(false, Ordering::Release);
         self.share.end();
         Ok(())
     }
 
-    /// Has the engine write what the device refused, if `done` says so.
-    pub(crate) fn keep_refused(&self, done: io::Result<()>) -> io::Result<()> {
-        done.inspect_err(|_| {
-            // The caller gets the first error.
-            let _ = self.enter_engine(Content::Refused);
-        })
+    /// Returns whether the device has refused pages that the engine does not have.
+    fn is_refused(&self) -> bool {
+        self.is_refused.load(Ordering::Acquire)
+    }
+
+    /// Makes a call that reports the pages that the device has refused. The engine gets these.
+    pub(crate) fn report(&self, call: impl Fn(Held<'_>) -> io::Result<()>) -> io::Result<()> {
+        if self.is_refused() {
+            // The kernel has reported the failure, and would report success now.
+            self.grow()?;
+        }
+        let done = self.with(|file| {
+            let done = call(file);
+            if done.is_err() && matches!(file, Held::Plain(_)) {
+                // Before another call can take the pages for written ones.
+                self.is_refused.store(true, Ordering::Release);
+            }
+            done
+        });
+        if self.is_refused() {
+            // The caller gets the first error. The next call tries this again.
+            let _ = self.grow();
+        }
+        done
     }
 
     /// Starts to write the file to the device, if it is small.
@@ -184,21 +197,23 @@ impl Small {
 
     /// Waits until the file is written to the device. Not a flush.
     pub(crate) fn write_out(&self) -> io::Result<()> {
-        let written = match &*self.stage() {
-            Stage::Small(file) => page_cache::write_out(file, WHOLE),
-            Stage::Grown(file) => return file.write_out().map_err(of_engine),
-        };
-        self.keep_refused(written)
+        self.report(|file| match file {
+            Held::Plain(file) => page_cache::write_out(file, WHOLE),
+            Held::Engine(file) => file.write_out().map_err(of_engine),
+        })
     }
 
     /// Writes everything out, and closes the file.
+    ///
+    /// # Errors
+    /// Of the write. What the engine does not take is lost.
     pub(crate) fn close(self) -> io::Result<()> {
-        // The engine has the file after an error.
-        let _ = self.write_out();
+        // The engine has the file after most errors.
+        let written = self.write_out();
         match self.stage.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Stage::Small(file) => {
                 page_cache::drop_pages(&file);
-                Ok(())
+                written
             }
             Stage::Grown(file) => file.close().map_err(of_engine),
         }
@@ -240,6 +255,19 @@ impl Share {
     fn end(&self) {
         self.stack.room.give_back(self.taken.swap(0, Ordering::Relaxed));
     }
+
+    /// Opens a file in the engine, and writes the content that the device has refused.
+    fn enter_engine(&self, given: fs::File, again: &[u8]) -> io::Result<File> {
+        let file = self.stack.engine.open_fd(given, Open::write()).map_err(of_engine)?;
+        if !again.is_empty()
+            && let Err(error) = file.write_at(again, 0)
+        {
+            // Later writes go to the page cache, and what was accepted here must not follow them.
+            discard(file);
+            return Err(of_engine(error));
+        }
+        Ok(file)
+    }
 }
 
 impl Drop for Share {
@@ -255,10 +283,103 @@ pub(crate) fn discard(file: File) {
     let _ = file.close();
 }
 
+/// Switches an open file to the page cache, with all duplicates of its descriptor.
+fn go_buffered(file: &fs::File) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(file)?;
+    Ok(rustix::fs::fcntl_setfl(file, flags - OFlags::DIRECT)?)
+}
+
 /// Reads the pages of a small file, which the kernel has kept.
 fn content_of(file: &fs::File) -> io::Result<Vec<u8>> {
     let bytes = file.metadata()?.len().min(SMALL_FILE_BYTES);
     let mut content = vec![0; bytes as usize];
     file.read_exact_at(&mut content, 0)?;
     Ok(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn refuse(_: Held<'_>) -> io::Result<()> {
+        Err(io::Error::from_raw_os_error(libc::EIO))
+    }
+
+    fn stack() -> Arc<Stack> {
+        let engine = Engine::builder().cache_bytes(16 << 20).build().unwrap();
+        Arc::new(Stack { engine, room: Room::beside(16 << 20) })
+    }
+
+    fn small(stack: &Arc<Stack>, path: &Path) -> Small {
+        let file = fs::File::options().read(true).write(true).create_new(true).open(path).unwrap();
+        let small = Small::new(stack, file);
+        small
+            .with_size(5, |held| match held {
+                Held::Plain(file) => file.write_all_at(b"hello", 0),
+                Held::Engine(_) => panic!("it is small"),
+            })
+            .unwrap();
+        small
+    }
+
+    /// An engine that has the file open keeps others from it.
+    fn holder(path: &Path) -> (Engine, File) {
+        let engine = Engine::builder().cache_bytes(16 << 20).build().unwrap();
+        let file = engine.open(path, Open::write()).unwrap();
+        (engine, file)
+    }
+
+    #[test]
+    fn a_refused_file_that_the_engine_does_not_take_fails_every_sync_until_it_does() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let (path, stack) = (directory.path().join("file"), stack());
+        let small = small(&stack, &path);
+        let (_other, holder) = holder(&path);
+        let errno = |result: io::Result<()>| result.unwrap_err().raw_os_error();
+        assert_eq!(errno(small.report(refuse)), Some(libc::EIO));
+        for _ in 0..3 {
+            // The kernel has nothing to report any more.
+            assert_eq!(errno(small.write_out()), Some(libc::EBUSY));
+            assert_eq!(errno(small.report(|_| Ok(()))), Some(libc::EBUSY));
+            assert!(small.is_small());
+            // Of any alignment, through the page cache.
+            small.with(|held| match held {
+                Held::Plain(file) => file.write_all_at(b"hello", 0).unwrap(),
+                Held::Engine(_) => panic!("it is small"),
+            });
+        }
+        holder.close().unwrap();
+        small.write_out().unwrap();
+        assert!(!small.is_small());
+        assert_eq!(stack.engine.stats().accepted_bytes, 5, "the refused pages");
+        small.close().unwrap();
+        assert_eq!(fs::read(path).unwrap(), b"hello");
+    }
+
+    #[test]
+    fn a_refused_file_that_another_call_moves_to_the_engine_is_written_again() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let (path, stack) = (directory.path().join("file"), stack());
+        let small = small(&stack, &path);
+        let (_other, holder) = holder(&path);
+        small.report(refuse).unwrap_err();
+        small.grow().unwrap_err();
+        holder.close().unwrap();
+        // As an open by another program does.
+        small.grow().unwrap();
+        assert_eq!(stack.engine.stats().accepted_bytes, 5, "the refused pages");
+    }
+
+    #[test]
+    fn the_close_of_a_refused_file_that_the_engine_does_not_take_fails() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let (path, stack) = (directory.path().join("file"), stack());
+        let small = small(&stack, &path);
+        let (_other, holder) = holder(&path);
+        small.report(refuse).unwrap_err();
+        small.close().unwrap_err();
+        holder.close().unwrap();
+    }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use fuser::FileHandle;
 
@@ -28,6 +28,8 @@ pub(crate) struct Mount {
     pub(crate) forgetting: Forgetting,
     pub(crate) files: Handles<OpenFile>,
     pub(crate) directories: Handles<OpenDirectory>,
+    /// The first error of a close after the last one of a program, which no call reports.
+    lost: Mutex<Option<String>>,
     log: Log,
 }
 
@@ -46,6 +48,17 @@ impl Mount {
         (self.log.0)(line);
     }
 
+    /// Logs that data was lost, and keeps the first such line for the end of the mount.
+    pub(crate) fn lose(&self, line: String) {
+        self.log(&line);
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(line);
+    }
+
+    /// Returns the first loss.
+    pub(crate) fn lost(&self) -> Option<String> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Returns the descriptors of nodes and of open files, or a few more.
     pub(crate) fn descriptors(&self) -> usize {
         let open = self.files.count() + self.directories.count();
@@ -62,6 +75,7 @@ impl Mount {
             settling: Settling::default(),
             files: Handles::default(),
             directories: Handles::default(),
+            lost: Mutex::default(),
         }
     }
 }

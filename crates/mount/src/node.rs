@@ -1,6 +1,6 @@
 //! The objects of the source that the kernel knows, by their number and by their inode.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -126,6 +126,9 @@ struct Inner {
     by_identity: HashMap<Identity, Arc<Node>>,
     /// Device of the source itself.
     device: u64,
+    /// Other devices, of file systems mounted inside of the source, and the first directory known
+    /// of each.
+    foreign: BTreeMap<u64, PathBuf>,
     /// Last number that is not one of the source.
     last: u64,
     /// Numbers and serial numbers of nodes, in the order of their age or last use. Those of
@@ -157,6 +160,9 @@ impl Inner {
             lookups: AtomicU64::new(lookups),
             state: Mutex::default(),
         });
+        if node.kind == FileType::Directory && status.st_dev != self.device {
+            self.foreign.entry(status.st_dev).or_insert_with(|| node.name());
+        }
         if self.order.len() > 2 * self.by_number.len() + ORDER_SLACK {
             let by_number = &self.by_number;
             self.order.retain(|entry| found(by_number, *entry).is_some());
@@ -187,6 +193,7 @@ impl Nodes {
             by_number: HashMap::new(),
             by_identity: HashMap::new(),
             device: status.st_dev,
+            foreign: BTreeMap::new(),
             last: FOREIGN,
             order: VecDeque::new(),
             last_serial: 0,
@@ -249,6 +256,12 @@ impl Nodes {
             }
             files
         })
+    }
+
+    /// Returns the file systems mounted inside of the source that were used: the device of each, and
+    /// a directory of it.
+    pub(crate) fn foreign(&self) -> Vec<(u64, PathBuf)> {
+        self.read(|inner| inner.foreign.iter().map(|(device, at)| (*device, at.clone())).collect())
     }
 
     pub(crate) fn find(&self, identity: Identity) -> Option<Arc<Node>> {

@@ -32,6 +32,8 @@ pub(crate) struct OpenState {
     pub(crate) shown: Option<(SystemTime, SystemTime)>,
     /// Whether it was cut to nothing since the last close: programs replace files in this way.
     pub(crate) is_replaced: bool,
+    /// Whether it was open in a process that died: what that wrote has no time of writing here.
+    pub(crate) is_adopted: bool,
     /// Whether it may have capabilities, or bits for the identity of its owner.
     pub(crate) has_privileges: bool,
     /// Opens in progress.

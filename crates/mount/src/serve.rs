@@ -256,7 +256,10 @@ fn adopt(mount: &Mount, file: forebay::File) -> io::Result<()> {
     let (node, _) = mount.nodes.enter_open(&file, 0)?;
     let data = OpenData::Engine(file);
     let open = OpenFile { node: Arc::clone(&node), data, access: Access::ReadWrite };
-    node.state().keep(Arc::new(open));
+    let mut state = node.state();
+    state.keep(Arc::new(open));
+    state.is_adopted = true;
+    drop(state);
     mount.settling.plan(mount, &node);
     Ok(())
 }
@@ -281,5 +284,24 @@ mod tests {
         ] {
             assert_eq!(cache_bytes(memory), expected, "{memory}");
         }
+    }
+    #[test]
+    fn what_a_dead_process_wrote_is_written_out_when_that_is_asked() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let path = directory.path().join("file");
+        let engine = Engine::builder().cache_bytes(16 << 20).dirty_age(Duration::from_secs(60));
+        let engine = engine.build().unwrap();
+        // As it comes from the keeper: with pages that are not written.
+        let file = engine.open(&path, forebay::Open::create()).unwrap();
+        file.write_at(b"hello", 0).unwrap();
+        let source = std::fs::File::open(directory.path()).unwrap();
+        let root = openat(&source, c".", OFlags::PATH, Mode::empty()).unwrap();
+        let stack = Stack { engine: engine.clone(), room: Room::beside(16 << 20) };
+        let log = Log(Arc::new(|_: &str| {}));
+        let way = Way::Engine(Arc::new(stack));
+        let mount = Mount::new(source, way, Nodes::new(root).unwrap(), log);
+        adopt(&mount, file).unwrap();
+        assert_eq!(settle::sync_all(&mount), None);
+        assert_eq!(engine.stats().dirty_bytes, 0, "the flush covers it");
     }
 }

@@ -3,10 +3,12 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Instant, SystemTime};
 
-use rustix::fs::Timestamps;
+use rustix::fs::{CWD, Mode, OFlags, Timestamps, openat};
+use rustix::io::Errno;
 
 use crate::data::Access;
 use crate::limits::{KEEP_OPEN, KEPT_FILES, SETTLE_AFTER};
@@ -34,6 +36,8 @@ struct Plans {
     /// Files in the engine that are to be closed.
     close: VecDeque<Plan>,
     is_ended: bool,
+    /// Whether the thread makes a step.
+    is_busy: bool,
 }
 
 /// A step after the last close of a file.
@@ -111,9 +115,14 @@ impl Settling {
                 plans = waited.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             };
+            plans.is_busy = true;
             drop(plans);
             let later = plan.file().and_then(|node| make(step, mount, &node, &plan));
             plans = self.plans();
+            plans.is_busy = false;
+            if plans.is_ended {
+                self.changed.notify_all();
+            }
             if let Some((step, plan)) = later {
                 plans.of(step).push_back(plan);
             }
@@ -126,9 +135,14 @@ impl Settling {
         plans.write.len() + plans.drop.len() + plans.close.len()
     }
 
+    /// Ends the thread. Waits until its last step is over: a file that it closes is not among the
+    /// open ones, and a flush after this has to cover what the close wrote.
     pub(crate) fn end(&self) {
-        self.plans().is_ended = true;
+        let mut plans = self.plans();
+        plans.is_ended = true;
         self.changed.notify_all();
+        let ended = self.changed.wait_while(plans, |plans| plans.is_busy);
+        drop(ended.unwrap_or_else(PoisonError::into_inner));
     }
 }
 
@@ -246,7 +260,7 @@ pub(crate) fn close(mount: &Mount, node: &Arc<Node>) -> bool {
     } else {
         if let Err(error) = file.data.close() {
             let name = node.name();
-            mount.log(&format!("{}: could not write the file out: {error}", name.display()));
+            mount.lose(format!("{}: could not write the file out: {error}", name.display()));
         }
         // Space that the engine gives back at the close changes the time again.
         if let Some(written) = written
@@ -302,14 +316,16 @@ pub(crate) fn write_out(node: &Node) -> io::Result<()> {
     let file = {
         let state = node.state();
         let file = state.any().cloned();
-        file.filter(|file| state.written.is_some() || file.data.was_small())
+        let is_unwritten = state.written.is_some() || state.is_adopted;
+        file.filter(|file| is_unwritten || file.data.was_small())
     };
     file.map_or(Ok(()), |file| file.data.write_out())
 }
 
 /// Makes everything durable, and returns the first error. Blocks.
 ///
-/// One flush of the file system of the source covers all files.
+/// One flush of the file system of the source covers all its files, and one of each file system that
+/// is mounted inside of it those there.
 pub(crate) fn sync_all(mount: &Mount) -> Option<String> {
     let files = || mount.nodes.all().into_iter().filter(|node| node.is_file());
     let mut first = None;
@@ -331,13 +347,28 @@ pub(crate) fn sync_all(mount: &Mount) -> Option<String> {
     }
     // All are under way, so each wait is short.
     small.iter().for_each(|node| write_out(node));
-    let flushed = rustix::fs::syncfs(&mount.source);
-    first.or(flushed
-        .err()
-        .map(|error| format!("could not flush the file system of the source: {error}")))
+    let flushed = rustix::fs::syncfs(&mount.source)
+        .map_err(|error| format!("could not flush the file system of the source: {error}"));
+    let inside = mount.nodes.foreign().into_iter().map(|(device, directory)| {
+        flush_of(device, &directory).map_err(|error| {
+            format!("{}: could not flush this file system: {error}", directory.display())
+        })
+    });
+    first.or(inside.chain([flushed]).find_map(Result::err))
 }
 
-/// Makes all files durable and closes them, at the end of a mount. Returns the first error.
+/// Flushes the file system of a directory, unless it was unmounted since: that has flushed it.
+fn flush_of(device: u64, directory: &Path) -> rustix::io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = match openat(CWD, directory, flags, Mode::empty()) {
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+        opened => opened?,
+    };
+    if rustix::fs::fstat(&opened)?.st_dev == device { rustix::fs::syncfs(&opened) } else { Ok(()) }
+}
+
+/// Makes all files durable and closes them, at the end of a mount. Returns the first error, also one
+/// of an earlier close.
 pub(crate) fn close_all(mount: &Mount) -> Option<String> {
     for node in mount.nodes.all().into_iter().filter(|node| node.is_file()) {
         settle(mount, &node);
@@ -346,7 +377,7 @@ pub(crate) fn close_all(mount: &Mount) -> Option<String> {
     for node in mount.nodes.all().into_iter().filter(|node| node.is_file()) {
         close(mount, &node);
     }
-    failed
+    failed.or_else(|| mount.lost())
 }
 
 #[cfg(test)]

@@ -86,6 +86,23 @@ fn a_full_source_refuses_writes_and_keeps_what_it_accepted() {
     drop(volume);
 }
 
+#[test]
+fn the_unmount_flushes_file_systems_inside_of_the_source() {
+    let Some(place) = Place::new() else { return };
+    let (image, inside) = (place.directory.path().join("image"), place.source.join("inside"));
+    File::create(&image).unwrap().set_len(24 << 20).unwrap();
+    fs::create_dir(&inside).unwrap();
+    let volume = Volume::new(&image, &inside);
+    place.mount(&[]);
+    let text = "text\n".repeat(1000);
+    fs::write(place.mount.join("inside/file"), &text).unwrap();
+    place.unmount();
+    // Its disk, beside the file system that is mounted.
+    let (_, found, err) = run(&["debugfs", "-R", "cat /file", image.to_str().unwrap()]);
+    assert!(found == text, "{} bytes are on the disk: {err}", found.len());
+    drop(volume);
+}
+
 /// A disk whose writes fail while a file is there: nbdkit, shown as a file by nbdfuse.
 struct Disk {
     server: Child,

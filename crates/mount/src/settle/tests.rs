@@ -1,5 +1,6 @@
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use forebay::{Engine, Open};
 use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -64,4 +65,42 @@ fn a_refused_small_file_stays_until_the_engine_takes_it() {
     }
     assert!(node.state().is_unused());
     assert_eq!(fs::read(path).unwrap(), b"hello");
+}
+
+#[test]
+fn the_end_of_the_thread_waits_for_its_last_step() {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let mount = Arc::new(mount(directory.path()));
+    let node = small(&mount, &directory.path().join("file"));
+    mount.settling.plan(&mount, &node);
+    let run = Arc::clone(&mount);
+    let running = std::thread::spawn(move || run.settling.run(&run));
+    // The step has to look at the node.
+    let state = node.state();
+    let begin = Instant::now();
+    while !mount.settling.plans().is_busy {
+        assert!(begin.elapsed().as_secs() < 10, "no step began");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let ends = Arc::clone(&mount);
+    let ending = std::thread::spawn(move || ends.settling.end());
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(!ending.is_finished(), "a step is in progress");
+    drop(state);
+    ending.join().unwrap();
+    running.join().unwrap();
+}
+
+#[test]
+fn the_end_of_a_mount_returns_the_error_of_an_earlier_close() {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let (path, mount) = (directory.path().join("file"), mount(directory.path()));
+    fs::write(&path, b"hello").unwrap();
+    let node = node(&mount, &path);
+    OpenFile::open(&mount.way, &node, Access::ReadWrite).unwrap().end();
+    let Way::Engine(stack) = &mount.way else { panic!("it has one") };
+    stack.engine.shutdown(Duration::from_secs(10)).unwrap();
+    assert!(close(&mount, &node), "a file that is lost is not kept");
+    let lost = close_all(&mount).expect("no call has returned the error");
+    assert!(lost.contains("file: could not write the file out"), "{lost}");
 }

@@ -26,7 +26,11 @@ impl CachedFile {
 
     /// Returns the result of a ticket, once, or `None` while it is being served.
     pub fn fetch(&mut self, id: TicketId) -> Option<Result<(), Failure>> {
-        self.tickets.fetch(id)
+        let result = self.tickets.fetch(id);
+        if let Some(Err(Failure::Flush(_))) = result {
+            self.flushes.note_told();
+        }
+        result
     }
 
     /// Declares that no one will fetch the result of a ticket. It is still served.

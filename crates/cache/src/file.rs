@@ -201,7 +201,11 @@ impl CachedFile {
 
     /// Removes and returns the failures of abandoned tickets.
     pub fn take_lost(&mut self) -> Vec<Failure> {
-        self.tickets.take_lost()
+        let lost = self.tickets.take_lost();
+        if lost.iter().any(|failure| matches!(failure, Failure::Flush(_))) {
+            self.flushes.note_told();
+        }
+        lost
     }
 
     /// Records that space for a range was allocated before its bytes were accepted. It counts as
@@ -351,6 +355,12 @@ impl CachedFile {
     #[must_use]
     pub fn poisoned(&self) -> Option<Errno> {
         self.flushes.poisoned()
+    }
+
+    /// Returns the error of the failed flush, once, if no caller has got it: no sync waited for the
+    /// flush, or its result was not fetched.
+    pub fn take_untold_flush(&mut self) -> Option<Failure> {
+        self.flushes.take_untold().map(Failure::Flush)
     }
 
     /// Drops every page; dirty data is lost. Nothing may be in flight and no handle may be left.

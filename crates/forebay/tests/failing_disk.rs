@@ -4,8 +4,10 @@
 
 mod support;
 
+use std::future::Future as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use forebay::{Engine, Error, ErrorKind, File, Open};
@@ -269,6 +271,45 @@ fn contract_02_flushes_fail_for_a_while_on_ext4() {
 #[test]
 fn contract_02_flushes_fail_for_a_while_on_xfs() {
     flushes_fail_for_a_while(FileSystem::Xfs);
+}
+
+/// The future of the sync is dropped after the flush has failed, and then the file: the callback is
+/// the last that can hear of it.
+#[test]
+fn contract_02_a_failed_flush_that_no_call_has_returned_is_told_to_the_callback_once() {
+    let Some(disk) = Disk::new("no_call", FileSystem::Ext4, 128 * MIB, Fails::Flushes) else {
+        return;
+    };
+    let paths = ["lost", "returned"].map(|name| disk.path().join(name));
+    paths.iter().for_each(|path| durable(path));
+    let told: Arc<Mutex<Vec<ErrorKind>>> = Arc::default();
+    let tells = Arc::clone(&told);
+    let engine = Engine::builder().cache_bytes(16 << 20).close_timeout(SOON);
+    let engine = engine.on_error(move |error| tells.lock().unwrap().push(error.kind()));
+    let engine = engine.build().unwrap();
+    for (path, is_returned) in paths.iter().zip([false, true]) {
+        let file = engine.open(path, Open::write()).unwrap();
+        file.write_at(&pattern(2, 5000), 0).unwrap();
+        disk.fail();
+        let mut syncing = Box::pin(file.sync_data_async());
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(syncing.as_mut().poll(&mut context).is_pending());
+        std::thread::sleep(Duration::from_secs(1));
+        if is_returned {
+            let Poll::Ready(result) = syncing.as_mut().poll(&mut context) else {
+                panic!("the flush has ended");
+            };
+            assert_eq!(kind_of(result), ErrorKind::Poisoned);
+        }
+        drop(syncing);
+        assert!(is_returned || told.lock().unwrap().is_empty(), "a call may still return it");
+        drop(file);
+        disk.heal();
+        let is_told = || *told.lock().unwrap() == [ErrorKind::Poisoned];
+        assert!(eventually(SOON, is_told), "{:?}", told.lock().unwrap());
+    }
+    engine.shutdown(SOON).unwrap();
+    assert_eq!(*told.lock().unwrap(), [ErrorKind::Poisoned]);
 }
 
 // 2: the way out

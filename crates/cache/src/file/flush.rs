@@ -66,6 +66,8 @@ pub(crate) struct Flushes {
     rewrites: u64,
     /// Error of the flush that makes every later sync fail.
     poisoned: Option<Errno>,
+    /// Whether no caller has got that error.
+    is_untold: bool,
 }
 
 impl Flushes {
@@ -82,6 +84,7 @@ impl Flushes {
             error: None,
             rewrites: 0,
             poisoned: None,
+            is_untold: false,
         }
     }
 
@@ -104,6 +107,16 @@ impl Flushes {
 
     pub(crate) fn poisoned(&self) -> Option<Errno> {
         self.poisoned
+    }
+
+    /// A caller gets the error of the flush.
+    pub(crate) fn note_told(&mut self) {
+        self.is_untold = false;
+    }
+
+    /// Returns the error of the flush if no caller has got it. The caller of this does.
+    pub(crate) fn take_untold(&mut self) -> Option<Errno> {
+        self.poisoned.filter(|_| std::mem::take(&mut self.is_untold))
     }
 
     pub(crate) fn kept_pages(&self) -> u64 {
@@ -193,6 +206,7 @@ impl Flushes {
     /// Makes every later sync fail.
     pub(crate) fn poison(&mut self, errno: Errno) {
         self.poisoned = Some(errno);
+        self.is_untold = true;
         self.rewriting = None;
     }
 

@@ -52,8 +52,14 @@ impl Inode {
         true
     }
 
-    /// Drops all pages of a file that is being closed and that no context has any longer.
+    /// Drops all pages of a file that is being closed and that no context has any longer. Reports a
+    /// failed flush that no caller has got.
     pub(crate) fn detached(self: &Arc<Self>, shared: &Shared, after: &mut After) {
+        // No handle is left to report it.
+        let untold = self.catch(|| self.lock().cache.take_untold_flush()).flatten();
+        if let Some(failure) = untold {
+            shared.report(&self.failure(failure));
+        }
         let dropped = self.catch(|| {
             self.change(shared, after, |file| file.close(shared));
             shared.pool.evictor().forget(self.target);

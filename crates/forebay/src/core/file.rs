@@ -602,7 +602,11 @@ impl File {
 
     /// Returns the error of a failed flush of the file.
     fn flushed(&self) -> Result<()> {
-        let poisoned = self.inode.lock().cache.poisoned();
+        let mut state = self.inode.lock();
+        let poisoned = state.cache.poisoned();
+        // The caller gets it.
+        let _ = state.cache.take_untold_flush();
+        drop(state);
         poisoned.map_or(Ok(()), |errno| Err(self.inode.failure(Failure::Flush(errno))))
     }
 

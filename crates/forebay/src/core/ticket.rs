@@ -88,11 +88,10 @@ impl Future for Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if let Some(id) = self.id {
-            let untold = self.inode.abandon(id);
-            if let (Some(failure), Some(shared)) = (untold, &self.tells) {
-                shared.report(&self.inode.failure(failure));
-            }
+        let Some(id) = self.id else { return };
+        let Some(shared) = &self.tells else { return self.inode.abandon(id) };
+        if let Some(failure) = self.inode.abandon_untold(id) {
+            shared.report(&self.inode.failure(failure));
         }
     }
 }

@@ -162,9 +162,13 @@ impl Inode {
         }
     }
 
-    /// Declares that no caller will fetch the result of a ticket. Returns its failure if it has
-    /// ended already.
-    pub(crate) fn abandon(&self, id: TicketId) -> Option<Failure> {
+    /// Declares that no caller will fetch the result of a ticket.
+    pub(crate) fn abandon(&self, id: TicketId) {
+        self.lock().abandon(id);
+    }
+
+    /// As [`Inode::abandon`]. Returns its failure if it has ended already.
+    pub(crate) fn abandon_untold(&self, id: TicketId) -> Option<Failure> {
         let mut state = self.lock();
         let untold = state.cache.fetch(id).and_then(std::result::Result::err);
         state.abandon(id);

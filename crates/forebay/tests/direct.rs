@@ -3,7 +3,9 @@
 
 mod support;
 
+use std::future::Future as _;
 use std::os::unix::fs::FileExt as _;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use forebay::{DirectBuffer, DirectFile, Engine, ErrorKind, Open};
@@ -441,6 +443,27 @@ fn contract_02_a_failed_flush_poisons_the_file() {
         let (result, _) = file.write_at(vec![1; 4096], 0);
         assert_eq!(kind_of(result), ErrorKind::Io);
         drop(file);
+    });
+}
+
+/// A sync that is given up fails as well: the close is the last that can tell it.
+#[test]
+fn contract_02_a_failed_flush_that_nobody_awaited_is_told_by_the_close() {
+    let Some(mount) = Mount::new("nobody_awaited", FileSystem::Ext4, 64 * MIB) else { return };
+    within(Duration::from_secs(60), "a file system that was shut down", move || {
+        let engine = engine();
+        let file = engine.open_direct(mount.path().join("file"), Open::create()).unwrap();
+        write(&file, &pattern(1, 100_000), 0);
+        file.sync_data().unwrap();
+        write(&file, &pattern(2, 100_000), 0);
+        mount.cut_off();
+        let mut syncing = Box::pin(file.sync_data_async());
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(syncing.as_mut().poll(&mut context).is_pending());
+        // The flush ends.
+        std::thread::sleep(Duration::from_secs(1));
+        drop(syncing);
+        assert_eq!(kind_of(file.close()), ErrorKind::Poisoned);
     });
 }
 

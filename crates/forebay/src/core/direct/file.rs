@@ -157,7 +157,7 @@ impl DirectFile {
     ///
     /// # Errors
     /// `Poisoned` after a failed flush, until all handles are closed. Also, once, the error of a
-    /// write of this handle whose future was dropped.
+    /// write or sync of this handle whose future was dropped.
     pub fn sync_data(&self) -> Result<()> {
         wait::block_on(self.sync_data_async())
     }
@@ -247,8 +247,8 @@ impl DirectFile {
     /// [`Builder::close_timeout`](crate::Builder::close_timeout).
     ///
     /// # Errors
-    /// The error of a write of this handle whose future was dropped; `TimedOut` if the device did
-    /// not finish in time.
+    /// The error of a write or sync of this handle whose future was dropped; `TimedOut` if the
+    /// device did not finish in time.
     pub fn close(self) -> Result<()> {
         let (patience, path) = (self.patience, self.inode.path.clone());
         let deadline = clock::instant().checked_add(patience);

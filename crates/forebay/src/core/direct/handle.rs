@@ -18,7 +18,7 @@ pub(crate) trait LastResort: Send + Sync {
     fn is_parent(&self) -> bool;
 }
 
-/// Unreported errors of a handle: the first error of a write whose future was dropped.
+/// Unreported errors of a handle: the first error of a write or flush whose future was dropped.
 #[derive(Debug)]
 pub(crate) struct Handle {
     engine: Weak<dyn LastResort>,

@@ -203,8 +203,11 @@ impl Ticket {
     }
 
     fn keep_error(&self, result: Result<usize>) {
+        // A flush that did not fail itself has lost nothing.
+        let is_lost = |error: &Error| self.verb.changes() || error.kind() == ErrorKind::Poisoned;
         if let Err(error) = result
-            && self.verb.changes()
+            && !matches!(self.verb, Verb::Read(_) | Verb::Settle)
+            && is_lost(&error)
         {
             self.handle.keep(error);
         }

@@ -3,12 +3,14 @@
 
 mod support;
 
+use std::future::Future as _;
 use std::path::Path;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use forebay::{Engine, Open};
 use forebay_block::random::Random;
-use support::{MIB, pattern, process, within};
+use support::{MIB, eventually, pattern, process, within};
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(10);
@@ -131,5 +133,44 @@ fn contract_06_a_file_cut_again_and_again_while_it_is_written() {
     file.write_at(&pattern(9, 40_000), MIB).unwrap();
     file.sync_data().unwrap();
     assert!(std::fs::read(&path).unwrap()[MIB as usize..][..40_000] == pattern(9, 40_000));
+    file.close().unwrap();
+}
+
+/// The file system has extended the file when the future is dropped. Other handles see that, so
+/// the next sync covers it.
+#[test]
+fn contract_01_a_sync_covers_an_allocation_that_was_given_up() {
+    let directory = support::directory();
+    let path = directory.path().join("file");
+    std::fs::write(&path, pattern(1, 5000)).unwrap();
+    let beside = std::fs::File::open(&path).unwrap();
+    let engine = small_engine();
+    let file = engine.open(&path, Open::write()).unwrap();
+    assert!(file.describe().ends_with("shared"), "{}", file.describe());
+    file.sync_data().unwrap();
+    let before = engine.stats().flushes;
+    file.sync_data().unwrap();
+    assert_eq!(engine.stats().flushes, before, "nothing has changed");
+    let mut is_given_up = false;
+    for turn in 1..=100 {
+        let end = turn * MIB;
+        let mut allocating = Box::pin(file.allocate_async(0, end));
+        let mut context = Context::from_waker(Waker::noop());
+        let has_grown = || beside.metadata().unwrap().len() == end;
+        while !is_given_up && allocating.as_mut().poll(&mut context).is_pending() {
+            // Each step ends without another poll.
+            is_given_up = eventually(Duration::from_millis(50), has_grown);
+        }
+        if is_given_up {
+            break;
+        }
+        file.sync_data().unwrap();
+    }
+    assert!(is_given_up, "each allocation has ended");
+    // The job may still be at its end.
+    std::thread::sleep(Duration::from_millis(100));
+    let before = engine.stats().flushes;
+    file.sync_data().unwrap();
+    assert_eq!(engine.stats().flushes, before + 1, "the new size is not durable");
     file.close().unwrap();
 }

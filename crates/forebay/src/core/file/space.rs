@@ -75,11 +75,15 @@ impl File {
     /// Extends a shared file to the end of a range. The turn ends with the request, also if the
     /// future is dropped before: no later change of the end may overtake it.
     async fn extend(&self, turn: AppendTurn<'_>, offset: u64, length: u64) -> Result<()> {
-        let inode = Arc::clone(&self.inode);
+        let (inode, shared) = (Arc::clone(&self.inode), Arc::clone(&self.shared));
         let turn = turn.into_owned(Arc::clone(&inode));
         let extended = wait::offload(&self.shared, move || {
             let _turn = turn;
             let extended = inode.file.extend(offset, length);
+            if extended.is_ok() {
+                // Also if the future is dropped: the next sync makes the new size durable.
+                shared.change(&inode, |file| file.cache.note_extended());
+            }
             extended.map_err(|error| {
                 Error::new(ErrorKind::at_device(&error), "could not extend the file")
                     .because(error)
@@ -87,7 +91,6 @@ impl File {
             })
         });
         extended.await?;
-        self.shared.change(&self.inode, |file| file.cache.note_extended());
         // Adopts the new size.
         self.inode.length(&self.shared);
         Ok(())

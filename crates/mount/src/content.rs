@@ -52,10 +52,18 @@ impl Mount {
     pub(crate) fn end_open(&self, file: Arc<OpenFile>) {
         let node = Arc::clone(&file.node);
         file.end();
-        if node.state().is_open() {
-            return;
-        }
+        let is_poisoned = {
+            let state = node.state();
+            if state.is_open() {
+                return;
+            }
+            state.is_poisoned
+        };
         settle::drop_removed(self, &node);
+        if is_poisoned {
+            // No program has it open, so the syncs of the next one may succeed.
+            settle::close(self, &node);
+        }
         if !node.state().is_unused() {
             self.settling.plan(self, &node);
         }
@@ -90,7 +98,7 @@ impl Mount {
         self.drop_privileges(&file.node, caller)?;
         file.data.write(data, offset)?;
         file.note_write(data.len() as u64);
-        Sync::of_flags(flags).map_or(Ok(()), |what| file.data.sync(what))
+        Sync::of_flags(flags).map_or(Ok(()), |what| file.sync(what))
     }
 
     /// A close of one descriptor. A file whose content was replaced is written out, so that a crash

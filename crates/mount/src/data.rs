@@ -1,5 +1,6 @@
 //! The data of one open file: through the engine, or straight to the source.
 
+use std::cell::Cell;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -155,8 +156,13 @@ impl OpenData {
         }
     }
 
-    /// Makes everything durable that was written before, and for `All` the attributes, too.
-    pub(crate) fn sync(&self, what: Sync) -> io::Result<()> {
+    /// Makes everything durable that was written before, and for `All` the attributes, too. Notes
+    /// whether all syncs fail until the engine has closed the file.
+    pub(crate) fn sync(&self, what: Sync, is_poisoned: &Cell<bool>) -> io::Result<()> {
+        let of_engine = |error: forebay::Error| {
+            is_poisoned.set(error.kind() == forebay::ErrorKind::Poisoned);
+            of_engine(error)
+        };
         let sync = |file: Held<'_>| match (file, what) {
             (Held::Engine(file), Sync::Data) => file.sync_data().map_err(of_engine),
             (Held::Engine(file), Sync::All) => file.sync_all().map_err(of_engine),

@@ -265,7 +265,7 @@ impl Filesystem for Served {
 
     fn fsync(&self, _: &Request, _: INodeNo, fh: FileHandle, is_data: bool, reply: ReplyEmpty) {
         let what = if is_data { Sync::Data } else { Sync::All };
-        empty(reply, self.mount.files.get(fh).and_then(|file| file.data.sync(what)));
+        empty(reply, self.mount.files.get(fh).and_then(|file| file.sync(what)));
     }
 
     fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {

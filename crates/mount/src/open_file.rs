@@ -1,11 +1,12 @@
 //! The open files of a node, and what the source does not show of it yet.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::data::{Access, OpenData, Way, plain};
+use crate::data::{Access, OpenData, Sync, Way, plain};
 use crate::node::Node;
 use crate::small::Small;
 
@@ -32,6 +33,9 @@ pub(crate) struct OpenState {
     pub(crate) shown: Option<(SystemTime, SystemTime)>,
     /// Whether it was cut to nothing since the last close: programs replace files in this way.
     pub(crate) is_replaced: bool,
+    /// Whether a sync has returned the error of a failed flush. Each later one returns it, too, until
+    /// the engine has closed the file.
+    pub(crate) is_poisoned: bool,
     /// Whether it was open in a process that died: what that wrote has no time of writing here.
     pub(crate) is_adopted: bool,
     /// Whether it may have capabilities, or bits for the identity of its owner.
@@ -223,6 +227,16 @@ impl OpenFile {
         if self.data.small().is_none() {
             self.node.state().note_write(bytes);
         }
+    }
+
+    /// Makes everything durable that was written before. Blocks.
+    pub(crate) fn sync(&self, what: Sync) -> io::Result<()> {
+        let is_poisoned = Cell::new(false);
+        let done = self.data.sync(what, &is_poisoned);
+        if is_poisoned.get() {
+            self.node.state().is_poisoned = true;
+        }
+        done
     }
 
     /// Ends an open of the kernel. The file may stay open, kept by its node.

@@ -243,12 +243,12 @@ pub(crate) fn close(mount: &Mount, node: &Arc<Node>) -> bool {
     if !is_removed && !write_small(mount, node) {
         return false;
     }
-    let (kept, written) = {
+    let (kept, written, is_told) = {
         let mut state = node.state();
         if state.is_open() {
             return true;
         }
-        (state.take_kept(), state.written)
+        (state.take_kept(), state.written, state.is_poisoned)
     };
     let file = match kept {
         Kept::Nothing => return true,
@@ -259,9 +259,11 @@ pub(crate) fn close(mount: &Mount, node: &Arc<Node>) -> bool {
         file.data.discard();
     } else {
         if let Err(error) = file.data.close() {
-            let name = node.name();
-            mount.lose(format!("{}: could not write the file out: {error}", name.display()));
+            let line = format!("{}: could not write the file out: {error}", node.name().display());
+            // An `fsync` has returned the error of a failed flush.
+            if is_told { mount.log(&line) } else { mount.lose(line) }
         }
+        node.state().is_poisoned = false;
         // Space that the engine gives back at the close changes the time again.
         if let Some(written) = written
             && set_modified_of(node, written).is_ok()

@@ -214,6 +214,40 @@ fn a_failing_disk_fails_syncs_and_gets_everything_once_it_works_again() {
 }
 
 #[test]
+fn a_failed_flush_fails_no_sync_after_the_last_close() {
+    let Some(place) = Place::new() else { return };
+    let Some(disk) = Disk::new(place.directory.path()) else { return };
+    let volume = Volume::new(&disk.file(), &place.source);
+    place.mount(&[]);
+    let (path, content) = (place.mount.join("file"), bytes(500_000));
+    fs::write(&path, vec![1; content.len()]).unwrap();
+    File::open(&path).unwrap().sync_all().unwrap();
+    let file = File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&content, 0).unwrap();
+    // The engine writes its pages. The flush has to write its inode.
+    std::thread::sleep(Duration::from_secs(3));
+    File::create(&disk.failing).unwrap();
+    for _ in 0..2 {
+        assert_eq!(file.sync_all().unwrap_err().raw_os_error(), Some(libc::EIO));
+    }
+    fs::remove_file(&disk.failing).unwrap();
+    drop(file);
+    let goes_on = || {
+        let file = File::options().write(true).open(&path).unwrap();
+        file.write_all_at(&content, 0).unwrap();
+        file.sync_all().is_ok()
+    };
+    let begin = Instant::now();
+    while !goes_on() {
+        assert!(begin.elapsed() < Duration::from_secs(10), "a program that tries again fails");
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    place.unmount();
+    assert!(fs::read(place.source.join("file")).unwrap() == content);
+    drop(volume);
+}
+
+#[test]
 fn without_the_device_of_fuse_the_reason_is_one_line() {
     let Some(place) = Place::new() else { return };
     let (source, mount) = (place.source.to_str().unwrap(), place.mount.to_str().unwrap());

@@ -191,8 +191,11 @@ impl Mount {
         accessed: Option<TimeOrNow>,
         modified: Option<TimeOrNow>,
     ) -> io::Result<()> {
-        let unsettled = node.state().written;
-        if unsettled.is_some() {
+        let (unsettled, is_adopted) = {
+            let state = node.state();
+            (state.written, state.is_adopted)
+        };
+        if unsettled.is_some() || is_adopted {
             settle::write_out(node)?;
         }
         node.set_times(&Timestamps {

@@ -272,7 +272,10 @@ fn tell_manager() -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
+    use crate::attributes::Wanted;
 
     #[test]
     fn the_cache_is_a_quarter_of_the_memory_and_at_most_a_gibibyte() {
@@ -285,23 +288,42 @@ mod tests {
             assert_eq!(cache_bytes(memory), expected, "{memory}");
         }
     }
-    #[test]
-    fn what_a_dead_process_wrote_is_written_out_when_that_is_asked() {
-        let directory = tempfile::tempdir_in(".").unwrap();
-        let path = directory.path().join("file");
+    /// The mount of a directory that is not mounted. It has a file as it comes from a keeper, with
+    /// pages that are not written.
+    fn adopted(directory: &Path) -> (Engine, Mount) {
         let engine = Engine::builder().cache_bytes(16 << 20).dirty_age(Duration::from_secs(60));
         let engine = engine.build().unwrap();
-        // As it comes from the keeper: with pages that are not written.
-        let file = engine.open(&path, forebay::Open::create()).unwrap();
+        let file = engine.open(directory.join("file"), forebay::Open::create()).unwrap();
         file.write_at(b"hello", 0).unwrap();
-        let source = std::fs::File::open(directory.path()).unwrap();
+        let source = std::fs::File::open(directory).unwrap();
         let root = openat(&source, c".", OFlags::PATH, Mode::empty()).unwrap();
         let stack = Stack { engine: engine.clone(), room: Room::beside(16 << 20) };
         let log = Log(Arc::new(|_: &str| {}));
         let way = Way::Engine(Arc::new(stack));
         let mount = Mount::new(source, way, Nodes::new(root).unwrap(), log);
         adopt(&mount, file).unwrap();
+        (engine, mount)
+    }
+
+    #[test]
+    fn what_a_dead_process_wrote_is_written_out_when_that_is_asked() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let (engine, mount) = adopted(directory.path());
         assert_eq!(settle::sync_all(&mount), None);
         assert_eq!(engine.stats().dirty_bytes, 0, "the flush covers it");
+    }
+
+    #[test]
+    fn a_time_that_is_set_stays_although_a_dead_process_wrote_the_file() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let (engine, mount) = adopted(directory.path());
+        let node = mount.nodes.all().into_iter().find(|node| node.is_file()).unwrap();
+        let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        let modified = Some(fuser::TimeOrNow::SpecificTime(then));
+        let wanted = Wanted { modified, ..Wanted::default() };
+        mount.set_attributes(&node, None, &wanted).unwrap();
+        engine.shutdown(Duration::from_secs(10)).unwrap();
+        let status = directory.path().join("file").metadata().unwrap();
+        assert_eq!(status.modified().unwrap(), then);
     }
 }

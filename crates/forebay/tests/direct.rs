@@ -446,7 +446,7 @@ fn contract_02_a_failed_flush_poisons_the_file() {
     });
 }
 
-/// A sync that is given up fails as well: the close is the last that can tell it.
+/// The future of the sync is dropped after its flush has failed. Only the close can return that.
 #[test]
 fn contract_02_a_failed_flush_that_nobody_awaited_is_told_by_the_close() {
     let Some(mount) = Mount::new("nobody_awaited", FileSystem::Ext4, 64 * MIB) else { return };

@@ -258,8 +258,8 @@ impl Nodes {
         })
     }
 
-    /// Returns the file systems mounted inside of the source that were used: the device of each, and
-    /// a directory of it.
+    /// Returns the file systems mounted inside of the source that were used: the device of each,
+    /// and a directory of it.
     pub(crate) fn foreign(&self) -> Vec<(u64, PathBuf)> {
         self.read(|inner| inner.foreign.iter().map(|(device, at)| (*device, at.clone())).collect())
     }

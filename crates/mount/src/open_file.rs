@@ -33,8 +33,8 @@ pub(crate) struct OpenState {
     pub(crate) shown: Option<(SystemTime, SystemTime)>,
     /// Whether it was cut to nothing since the last close: programs replace files in this way.
     pub(crate) is_replaced: bool,
-    /// Whether a sync has returned the error of a failed flush. Each later one returns it, too, until
-    /// the engine has closed the file.
+    /// Whether a sync has returned the error of a failed flush. Each later one returns it, too,
+    /// until the engine has closed the file.
     pub(crate) is_poisoned: bool,
     /// Whether it was open in a process that died: what that wrote has no time of writing here.
     pub(crate) is_adopted: bool,

@@ -326,8 +326,8 @@ pub(crate) fn write_out(node: &Node) -> io::Result<()> {
 
 /// Makes everything durable, and returns the first error. Blocks.
 ///
-/// One flush of the file system of the source covers all its files, and one of each file system that
-/// is mounted inside of it those there.
+/// One flush of the file system of the source covers all its files. Each file system that is
+/// mounted inside of it gets one, too.
 pub(crate) fn sync_all(mount: &Mount) -> Option<String> {
     let files = || mount.nodes.all().into_iter().filter(|node| node.is_file());
     let mut first = None;
@@ -369,8 +369,8 @@ fn flush_of(device: u64, directory: &Path) -> rustix::io::Result<()> {
     if rustix::fs::fstat(&opened)?.st_dev == device { rustix::fs::syncfs(&opened) } else { Ok(()) }
 }
 
-/// Makes all files durable and closes them, at the end of a mount. Returns the first error, also one
-/// of an earlier close.
+/// Makes all files durable and closes them, at the end of a mount. Returns the first error, also
+/// one of an earlier close.
 pub(crate) fn close_all(mount: &Mount) -> Option<String> {
     for node in mount.nodes.all().into_iter().filter(|node| node.is_file()) {
         settle(mount, &node);

@@ -206,7 +206,7 @@ impl Small {
     /// Writes everything out, and closes the file.
     ///
     /// # Errors
-    /// Of the write. What the engine does not take is lost.
+    /// The error of the write. Pages that the engine does not take are lost.
     pub(crate) fn close(self) -> io::Result<()> {
         // The engine has the file after most errors.
         let written = self.write_out();
@@ -262,7 +262,7 @@ impl Share {
         if !again.is_empty()
             && let Err(error) = file.write_at(again, 0)
         {
-            // Later writes go to the page cache, and what was accepted here must not follow them.
+            // Later writes go to the page cache. The bytes accepted here must not follow them.
             discard(file);
             return Err(of_engine(error));
         }
@@ -340,7 +340,7 @@ mod tests {
         let errno = |result: io::Result<()>| result.unwrap_err().raw_os_error();
         assert_eq!(errno(small.report(refuse)), Some(libc::EIO));
         for _ in 0..3 {
-            // The kernel has nothing to report any more.
+            // The kernel has reported the failure.
             assert_eq!(errno(small.write_out()), Some(libc::EBUSY));
             assert_eq!(errno(small.report(|_| Ok(()))), Some(libc::EBUSY));
             assert!(small.is_small());

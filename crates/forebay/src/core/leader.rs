@@ -35,7 +35,8 @@ use crate::core::shared::Shared;
 use crate::core::standby::HeldOff;
 use crate::platform::clock;
 
-/// Future of a sync. If it is dropped, the sync continues and its result is lost.
+/// Future of a sync. If it is dropped, the sync continues and its result is lost. The file
+/// remembers a failed flush.
 #[derive(Debug)]
 pub(crate) struct Syncing<'a> {
     inode: &'a Arc<Inode>,

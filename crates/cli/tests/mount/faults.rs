@@ -163,6 +163,15 @@ impl Drop for Disk {
     }
 }
 
+/// Unmounts. The kernel reports a failure once to each descriptor, also to that of the mount.
+fn unmount_after_failures(place: &Place) {
+    let unmounted = (0..5).any(|_| {
+        std::thread::sleep(Duration::from_millis(200));
+        forebay(&["unmount", place.mount.to_str().unwrap()]).0 == Some(0)
+    });
+    assert!(unmounted, "{}", place.log());
+}
+
 fn eventually(is_so: impl Fn() -> bool) {
     let begin = Instant::now();
     while !is_so() {
@@ -201,12 +210,7 @@ fn a_failing_disk_fails_syncs_and_gets_everything_once_it_works_again() {
     for (name, content) in files {
         assert!(fs::read(path(name)).unwrap() == *content, "{name}");
     }
-    // The kernel reports a failure once to each descriptor.
-    let unmounted = (0..5).any(|_| {
-        std::thread::sleep(Duration::from_millis(200));
-        forebay(&["unmount", place.mount.to_str().unwrap()]).0 == Some(0)
-    });
-    assert!(unmounted, "{}", place.log());
+    unmount_after_failures(&place);
     for (name, content) in files {
         assert!(fs::read(place.source.join(name)).unwrap() == *content, "{name}");
     }
@@ -242,7 +246,7 @@ fn a_failed_flush_fails_no_sync_after_the_last_close() {
         assert!(begin.elapsed() < Duration::from_secs(10), "a program that tries again fails");
         std::thread::sleep(Duration::from_millis(500));
     }
-    place.unmount();
+    unmount_after_failures(&place);
     assert!(fs::read(place.source.join("file")).unwrap() == content);
     drop(volume);
 }

@@ -3,27 +3,14 @@
 
 mod support;
 
-use std::fs;
 use std::time::Duration;
 
 use forebay::{Engine, Open};
 use support::MIB;
+use support::threads::sleeps;
 
 const THREADS: u64 = 32;
 const PUTS: u64 = 60;
-
-/// Counts how often the threads of contexts went to sleep.
-fn sleeps() -> u64 {
-    let tasks = fs::read_dir("/proc/self/task").unwrap();
-    let of_task = |path: std::path::PathBuf| {
-        let name = fs::read_to_string(path.join("comm")).ok()?;
-        let status = fs::read_to_string(path.join("status")).ok()?;
-        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches"))?;
-        let count = line.split_whitespace().last()?.parse::<u64>().ok()?;
-        name.trim().strip_prefix("forebay-")?.parse::<u32>().ok().map(|_| count)
-    };
-    tasks.filter_map(|task| of_task(task.unwrap().path())).sum()
-}
 
 #[test]
 fn short_lived_files_wake_no_context() {
@@ -31,9 +18,9 @@ fn short_lived_files_wake_no_context() {
     let engine = Engine::builder().cache_bytes(32 * MIB).build().unwrap();
     engine.set("contexts", "1").unwrap();
     // It goes to sleep once it has started.
-    let has_slept = support::eventually(Duration::from_secs(20), || sleeps() > 0);
+    let has_slept = support::eventually(Duration::from_secs(20), || sleeps(0..) > 0);
     assert!(has_slept, "the context is a thread with that name");
-    let before = sleeps();
+    let before = sleeps(0..);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let (engine, directory) = (&engine, directory.path());
@@ -48,7 +35,7 @@ fn short_lived_files_wake_no_context() {
             });
         }
     });
-    let (slept, puts) = (sleeps() - before, THREADS * PUTS);
+    let (slept, puts) = (sleeps(0..) - before, THREADS * PUTS);
     println!("{slept} sleeps of the context for {puts} files");
     assert!(slept < puts / 4, "{slept} sleeps of the context for {puts} files");
 }

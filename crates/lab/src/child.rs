@@ -133,9 +133,7 @@ fn died_of_memory(cell: &Cell, status: ExitStatus) -> CellError {
                 budget_bytes >> 20
             ),
         ),
-        _ => CellError::Process {
-            what: format!("{status}: its control group had no memory left"),
-        },
+        _ => CellError::Process { what: format!("{status}: its control group had no memory left") },
     }
 }
 

@@ -13,6 +13,9 @@
 //! that finds the list not empty finds the count. And of a quiet sender and a receiver that stops
 //! its timer, at least one sees what the other did: each has a fence between its write and its
 //! look.
+//!
+//! A hint is a message without content: look again. It is not sent to a receiver that has no use
+//! for it, because it has nothing to do or wakes soon anyway. The same rule makes that safe.
 
 use crate::fifo;
 use crate::outcome::WasEmpty;
@@ -23,6 +26,8 @@ use crate::sync::{AtomicBool, AtomicU32, Ordering, fence};
 pub struct Quiet {
     /// Whether the receiver wakes by itself.
     is_ticking: AtomicBool,
+    /// Whether the receiver sleeps although it has work that a hint could let it begin.
+    is_wanting: AtomicBool,
     /// Quiet messages since the last message that woke the receiver.
     unheard: AtomicU32,
 }
@@ -49,7 +54,11 @@ impl Quiet {
     /// Creates the agreement for a receiver that does not tick.
     #[must_use]
     pub fn new() -> Self {
-        Self { is_ticking: AtomicBool::new(false), unheard: AtomicU32::new(0) }
+        Self {
+            is_ticking: AtomicBool::new(false),
+            is_wanting: AtomicBool::new(false),
+            unheard: AtomicU32::new(0),
+        }
     }
 
     /// Notes whether the receiver will wake by itself. Returns true if it no longer does: then it
@@ -62,6 +71,26 @@ impl Quiet {
         self.is_ticking.store(is_ticking, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         !is_ticking
+    }
+
+    /// Notes whether the receiver wants hints. Returns true if it did not before: then it has to
+    /// look once more before it sleeps at what the hints are about.
+    #[must_use = "the receiver looks once more"]
+    pub fn set_wanting(&self, is_wanting: bool) -> bool {
+        if self.is_wanting.load(Ordering::Relaxed) == is_wanting {
+            return false;
+        }
+        self.is_wanting.store(is_wanting, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        is_wanting
+    }
+
+    /// Returns whether a hint is of use: the receiver wants it, or has quiet messages that it would
+    /// take with it. The change that the hint is about comes before.
+    #[must_use]
+    pub fn wants_hint(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.is_wanting.load(Ordering::Relaxed) || self.unheard.load(Ordering::Relaxed) > 0
     }
 
     /// Sends a message. Returns whether the sender must wake the receiver.

@@ -159,6 +159,26 @@ fn no_wake_of_a_quiet_message_is_lost() {
     });
 }
 
+/// A receiver that begins to want hints looks once more. It sees the change, or the hint is sent.
+#[test]
+fn no_change_is_missed_for_want_of_a_hint() {
+    model(|| {
+        let quiet = loom::sync::Arc::new(Quiet::new());
+        let change = loom::sync::Arc::new(AtomicUsize::new(0));
+        let changer = {
+            let (quiet, change) = (quiet.clone(), change.clone());
+            thread::spawn(move || {
+                change.store(1, Ordering::Release);
+                quiet.wants_hint()
+            })
+        };
+        assert!(quiet.set_wanting(true));
+        let is_seen = change.load(Ordering::Acquire) == 1;
+        let is_sent = changer.join().unwrap();
+        assert!(is_sent || is_seen, "nobody looks at the change");
+    });
+}
+
 /// A loud message is never left behind a quiet one that woke nobody.
 #[test]
 fn a_loud_message_wakes_behind_quiet_ones() {

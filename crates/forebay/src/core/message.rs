@@ -76,6 +76,11 @@ impl Sender {
         }
     }
 
+    /// Returns whether the context has a use for [`Message::Look`].
+    pub(crate) fn wants_look(&self) -> bool {
+        self.quiet.wants_hint()
+    }
+
     /// Sends a message without a need to wake the context.
     pub(crate) fn send_quietly(&self, message: Message, until: Until) {
         if self.quiet.send_quietly(&self.messages, message, until) {

@@ -18,7 +18,6 @@ use crate::core::inode::change::Changing;
 use crate::core::inode::{Inode, State};
 use crate::core::level::Queued;
 use crate::core::limits::UNCACHED_DIRTY_PAGES;
-use crate::core::message::Message;
 use crate::core::share::Crossed;
 use crate::core::shared::Shared;
 use crate::core::slices::Slices;
@@ -82,9 +81,9 @@ impl Inode {
                 }
                 Err(Stop::Refused(error)) => return Poll::Ready(Err(*error)),
                 Err(Stop::Full) => {
+                    let is_first = !shared.level.has_waiters();
                     *queued = Some(shared.level.queue(self.target, &self.volume));
-                    // If no request is in flight, the context looks for files with unused credit.
-                    shared.send(Message::Look);
+                    shared.contexts.look_for_writer(&self.home, is_first);
                 }
                 Err(Stop::NoWaker) => waker = Some(context.waker().clone()),
                 Err(Stop::Waits) => return Poll::Pending,

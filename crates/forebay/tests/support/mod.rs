@@ -19,6 +19,7 @@ pub(crate) mod other;
 pub(crate) mod process;
 pub(crate) mod refused;
 pub(crate) mod stopped;
+pub(crate) mod threads;
 
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;

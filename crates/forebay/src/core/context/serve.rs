@@ -12,7 +12,7 @@ use super::Writeback;
 use super::agenda::Why;
 use crate::core::counters::Counters;
 use crate::core::direct::turns::Room;
-use crate::core::flight::free_slots;
+use crate::core::flight::{Flight, free_slots};
 use crate::core::inode::{Inode, Locked, State};
 use crate::core::limits::{CLEAN_TICKS, DIRECT_LEAVES, LEASE_BREAK, RUN_PER_FILE, TICKS_PER_AGE};
 use crate::platform::clock;
@@ -242,6 +242,15 @@ impl Writeback {
         let flight = &mut self.flights[volume];
         flight.pace.set_yielding(flight.volume.has_small_syncs());
         self.queue.room() > 0 && self.flights[volume].pace.has_room(class, free)
+    }
+
+    /// Returns whether a writer that waits for room could let this context write more now: it has
+    /// dirty files, and room in a flight to them, or no request in flight that would wake it.
+    pub(super) fn could_write(&mut self) -> bool {
+        (0..self.flights.len()).any(|volume| {
+            let Flight { dirty, pace, .. } = &self.flights[volume];
+            !dirty.is_empty() && (pace.requests() == 0 || self.has_room(volume, Class::Background))
+        })
     }
 
     /// Sends a bio that the cache of a file has made.

@@ -74,7 +74,7 @@ pub enum What<W> {
 pub enum EndReason {
     /// The caller closed it. Outgoing data was handed to the kernel, unless the caller dropped it.
     Asked,
-    /// It was idle for too long.
+    /// It closed after sending, and moved no byte for a minute.
     TimedOut,
     /// It failed, for example because the peer reset it.
     Failed(Errno),

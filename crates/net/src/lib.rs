@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! kernel ==arrivals, numbered==> queue per connection --pass: in order, a share each--> events
-//! send, send_owned --> outgoing, bounded --one gathered send per connection and pass--> kernel
+//! send --> outgoing, bounded --one gathered send per connection and pass--> kernel
 //! Poster, any thread --> fifo, one wake per batch --> events
 //! ```
 //!
@@ -22,8 +22,8 @@
 //!   waits for them, and leaks the memory of those that do not end.
 //! - No signal is raised (`MSG_NOSIGNAL`).
 //!
-//! The price: sent bytes are copied once, except by [`Sockets::send_owned`]. The kernel must be
-//! Linux 6.0 or newer (multishot receive into provided buffers).
+//! The price: sent bytes are copied once. The kernel must be Linux 6.0 or newer (multishot receive
+//! into provided buffers).
 //!
 //! The order of arrival is the order of the kernel's completions. Linux 6.0 to 6.4 reverse the
 //! completions of one call; newer kernels do not.
@@ -47,7 +47,6 @@ mod provided;
 mod ring;
 mod sockets;
 mod table;
-mod timers;
 mod work;
 
 pub use address::{Address, SocketError};

@@ -22,8 +22,7 @@ pub(crate) const POSTED: usize = 1024;
 /// Rest of a listener after the kernel had no descriptor or no memory for it.
 pub(crate) const ACCEPT_REST: Duration = Duration::from_millis(100);
 
-/// Longest time without a moved byte of a connection that is closed after sending, unless its own
-/// limit is shorter.
+/// Longest time without a moved byte of a connection that is closed after sending.
 pub(crate) const LINGER: Duration = Duration::from_secs(60);
 
 /// Maximum of connections: 24 bits of the kernel's word name one.
@@ -31,9 +30,6 @@ pub(crate) const CONNECTIONS: u32 = 1 << 24;
 
 /// Maximum of buffers: the kernel's bound for a ring of them.
 pub(crate) const BUFFERS: u16 = 1 << 15;
-
-/// Timers of closed connections that are kept before all of them are dropped.
-pub(crate) const STALE_TIMERS: usize = 1024;
 
 const _: () = assert!(SEND_PIECES <= 1024, "the kernel takes no longer vector (IOV_MAX)");
 const _: () = assert!(STAGED.is_power_of_two(), "as the submission queue");

@@ -1,7 +1,5 @@
 //! Options of the sockets.
 
-use std::time::Duration;
-
 use forebay_block::knobs::Order;
 
 use crate::limits::{BUFFERS, CONNECTIONS};
@@ -25,10 +23,6 @@ pub struct Options {
     /// Outgoing bytes of a connection at which the caller must stop sending, and at which receiving
     /// pauses. Sends are refused at twice as much.
     pub outgoing_bytes: usize,
-    /// Maximum idle time of a connection, unless [`Sockets::set_idle`] sets another one.
-    ///
-    /// [`Sockets::set_idle`]: super::Sockets::set_idle
-    pub idle: Option<Duration>,
     /// Order of the events of a pass. `Lifo` reverses posted work and connections, to measure what
     /// order is worth; the bytes of a connection stay in order.
     pub order: Order,
@@ -43,7 +37,6 @@ impl Default for Options {
             pass_bytes: 1 << 20,
             connection_bytes: 64 << 10,
             outgoing_bytes: 256 << 10,
-            idle: None,
             order: Order::Fifo,
         }
     }

@@ -82,14 +82,6 @@ impl Outgoing {
         }
     }
 
-    /// Appends a piece without copying it.
-    pub(crate) fn give(&mut self, piece: Vec<u8>) {
-        if !piece.is_empty() {
-            self.bytes += piece.len();
-            self.waiting.push_back(piece);
-        }
-    }
-
     /// Removes the pieces of the next send.
     pub(crate) fn depart(&mut self) -> Flight {
         assert!(self.is_ready(), "one send of a connection at a time");
@@ -144,17 +136,22 @@ mod tests {
         flight.slices().flat_map(|slice| slice.to_vec()).collect()
     }
 
+    /// Appends a piece of its own.
+    fn give(outgoing: &mut Outgoing, piece: Vec<u8>) {
+        outgoing.bytes += piece.len();
+        outgoing.waiting.push_back(piece);
+    }
+
     #[test]
     fn what_is_sent_short_is_sent_on_from_there() {
         // Every way to cut the ten bytes of four pieces in two, with something queued meanwhile.
         for moved in 0..=10 {
             let mut outgoing = Outgoing::default();
-            outgoing.give(vec![0, 1, 2]);
-            outgoing.give(vec![]);
+            give(&mut outgoing, vec![0, 1, 2]);
             outgoing.copy(&[3, 4]);
             outgoing.copy(&[5]);
-            outgoing.give(vec![6]);
-            outgoing.give(vec![7, 8, 9]);
+            give(&mut outgoing, vec![6]);
+            give(&mut outgoing, vec![7, 8, 9]);
             let flight = outgoing.depart();
             assert_eq!((bytes(&flight), flight.bytes()), ((0..10).collect(), 10));
             outgoing.copy(&[10]);
@@ -173,13 +170,13 @@ mod tests {
     fn a_send_is_bounded_in_pieces_and_bytes() {
         let mut outgoing = Outgoing::default();
         for _ in 0..SEND_PIECES + 1 {
-            outgoing.give(vec![1]);
+            give(&mut outgoing, vec![1]);
         }
         let flight = outgoing.depart();
         assert_eq!(flight.bytes(), SEND_PIECES);
         outgoing.arrive(flight, SEND_PIECES);
         for _ in 0..3 {
-            outgoing.give(vec![2; SEND_BYTES / 2]);
+            give(&mut outgoing, vec![2; SEND_BYTES / 2]);
         }
         let flight = outgoing.depart();
         assert!(flight.bytes() <= 1 + SEND_BYTES, "{}", flight.bytes());

@@ -76,7 +76,6 @@ struct Listening {
     key: Key,
     socket: OwnedFd,
     accept: Going,
-    forgotten: bool,
 }
 
 #[derive(Debug)]
@@ -109,8 +108,6 @@ pub(crate) struct SocketRing {
     completions: VecDeque<cqueue::Entry>,
     /// Connections to be closed that have no more requests.
     closed: Vec<Key>,
-    /// Listeners to be closed that have no more requests.
-    forgotten: Vec<Key>,
     /// Requests that are not in the submission queue yet, which may be full.
     staged: VecDeque<squeue::Entry>,
     waker: Waker,
@@ -148,7 +145,6 @@ impl SocketRing {
             under_way: 0,
             completions: VecDeque::new(),
             closed: Vec::new(),
-            forgotten: Vec::new(),
             staged: VecDeque::new(),
             waker: Waker::new()?,
             wake_armed: false,
@@ -173,7 +169,7 @@ impl SocketRing {
 
     /// Takes a listening socket. The place of its key is free.
     pub(crate) fn listen(&mut self, listener: Key, socket: OwnedFd) {
-        let listening = Listening { key: listener, socket, accept: Going::No, forgotten: false };
+        let listening = Listening { key: listener, socket, accept: Going::No };
         put(&mut self.listeners, listener, listening);
     }
 
@@ -192,17 +188,6 @@ impl SocketRing {
         if listening.accept == Going::Yes {
             listening.accept = Going::Stopping;
             self.cancel(Kind::Accept, listener);
-        }
-    }
-
-    /// Closes a listening socket. [`Arrival::Forgotten`] follows.
-    pub(crate) fn forget_listener(&mut self, listener: Key) {
-        let listening = find(&mut self.listeners, listener).expect("taken before");
-        listening.forgotten = true;
-        if listening.accept == Going::No {
-            self.forgotten.push(listener);
-        } else {
-            self.stop_accepting(listener);
         }
     }
 

@@ -5,12 +5,11 @@
 //!       -> arrivals numbered -> timers -> posted work -> pass
 //! ```
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use forebay_block::Moment;
 use forebay_lists::{Rest, fifo};
@@ -19,14 +18,13 @@ use forebay_uring::{SetupError, clock};
 use crate::address::{Address, SocketError};
 use crate::counters::NetCounters;
 use crate::event::{Connection, EndReason, Listener, What};
-use crate::limits::{EVENT_COST_BYTES, LINGER, STALE_TIMERS};
+use crate::limits::{EVENT_COST_BYTES, LINGER};
 use crate::options::{Options, OptionsError};
 use crate::outgoing::{Outgoing, Room};
 use crate::pool::Pool;
 use crate::poster::Poster;
 use crate::ring::{Arrival, SocketRing};
 use crate::table::{Key, Table};
-use crate::timers::Timers;
 use crate::work::{Gate, LOOSE, Source, Work};
 use link::{Ear, Link, Receiving, Stage};
 
@@ -68,8 +66,7 @@ pub enum SendError {
 /// Way to close a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Closing {
-    /// After the kernel has all sent bytes. At the latest after the idle time, or a minute, without
-    /// a moved byte.
+    /// After the kernel has all sent bytes. At the latest after a minute without a moved byte.
     AfterSending,
     /// At once. Bytes that the kernel does not have yet are dropped.
     Now,
@@ -91,7 +88,8 @@ pub struct Sockets<W> {
     /// Connections whose sends or receives may have to be started or stopped.
     active: Vec<Key>,
     starved: VecDeque<Key>,
-    timers: Timers,
+    /// Of the connections that close after sending, one each.
+    timers: BTreeSet<(Moment, Key)>,
     poster: Poster<W>,
     posted: fifo::Receiver<W>,
     /// Result of the last drain of `posted`.
@@ -129,7 +127,7 @@ impl<W> Sockets<W> {
             work: Work::new(),
             active: Vec::new(),
             starved: VecDeque::new(),
-            timers: Timers::default(),
+            timers: BTreeSet::new(),
             poster,
             posted,
             all_posted: Rest::Empty,
@@ -167,23 +165,10 @@ impl<W> Sockets<W> {
     /// The error of the kernel, such as an address in use.
     pub fn listen(&mut self, address: &Address, backlog: u32) -> Result<Listener, SocketError> {
         let socket = address.listen(backlog)?;
-        let key = self.listeners.insert(Ear {
-            accepting: false,
-            stopping: false,
-            forgotten: false,
-            rests_until: None,
-        });
+        let key =
+            self.listeners.insert(Ear { accepting: false, stopping: false, rests_until: None });
         self.ring.listen(key, socket);
         Ok(Listener(key))
-    }
-
-    /// Stops listening. Connections that were reported stay, and waiting ones are closed. The next
-    /// polls free the address. A stale number does nothing.
-    pub fn stop_listening(&mut self, Listener(key): Listener) {
-        let Some(ear) = self.listeners.get_mut(key).filter(|ear| !ear.forgotten) else { return };
-        (ear.forgotten, ear.rests_until) = (true, None);
-        self.lobby.retain(|(listener, _)| *listener != key);
-        self.ring.forget_listener(key);
     }
 
     /// Returns the address of a listener.
@@ -199,27 +184,7 @@ impl<W> Sockets<W> {
     ///
     /// # Errors
     /// The connection is closed, or full.
-    pub fn send(&mut self, connection: Connection, bytes: &[u8]) -> Result<Room, SendError> {
-        self.queue(connection, |outgoing| outgoing.copy(bytes))
-    }
-
-    /// Sends bytes as [`Sockets::send`] does, without a copy.
-    ///
-    /// # Errors
-    /// The connection is closed, or full.
-    pub fn send_owned(
-        &mut self,
-        connection: Connection,
-        bytes: Vec<u8>,
-    ) -> Result<Room, SendError> {
-        self.queue(connection, |outgoing| outgoing.give(bytes))
-    }
-
-    fn queue(
-        &mut self,
-        Connection(key): Connection,
-        put: impl FnOnce(&mut Outgoing),
-    ) -> Result<Room, SendError> {
+    pub fn send(&mut self, Connection(key): Connection, bytes: &[u8]) -> Result<Room, SendError> {
         let limit = self.options.outgoing_bytes;
         let link = self.connections.get_mut(key).ok_or(SendError::Closed)?;
         if link.stage != Stage::Open {
@@ -228,11 +193,7 @@ impl<W> Sockets<W> {
         if link.outgoing.bytes() >= limit.saturating_mul(2) {
             return Err(SendError::Full);
         }
-        if link.outgoing.bytes() == 0 {
-            // The idle time starts when there is something to move.
-            link.moved = self.now;
-        }
-        put(&mut link.outgoing);
+        link.outgoing.copy(bytes);
         let room = if link.outgoing.bytes() < limit { Room::Yes } else { Room::Stop };
         if room == Room::Stop {
             link.stopped = true;
@@ -246,14 +207,6 @@ impl<W> Sockets<W> {
     #[must_use]
     pub fn outgoing(&self, connection: Connection) -> usize {
         self.connections.get(connection.0).map_or(0, |link| link.outgoing.bytes())
-    }
-
-    /// Sets the longest time without a moved byte of a connection. A stale number does nothing.
-    pub fn set_idle(&mut self, connection: Connection, idle: Option<Duration>) {
-        if let Some(link) = self.connections.get_mut(connection.0) {
-            link.idle = idle;
-            self.set_timer(connection.0);
-        }
     }
 
     /// Closes a connection. Its events that were not returned are dropped, and [`What::Closed`]
@@ -276,7 +229,6 @@ impl<W> Sockets<W> {
         }
         link.stage = Stage::Draining;
         link.moved = self.now;
-        link.idle = Some(link.idle.map_or(LINGER, |idle| idle.min(LINGER)));
         self.set_timer(key);
         self.activate(key);
     }
@@ -288,44 +240,36 @@ impl<W> Sockets<W> {
             return;
         }
         link.stage = Stage::Closing(reason);
+        if let Some(due) = link.timer.take() {
+            self.timers.remove(&(due, key));
+        }
         self.work.set_gate(source(key), Gate::Open);
         self.ring.close(key);
     }
 
     /// Adds a socket as a connection.
     fn admit(&mut self, socket: OwnedFd) -> Key {
-        let (moved, idle) = (self.now, self.options.idle);
         let link = Link {
             stage: Stage::Open,
             receiving: Receiving::No,
             outgoing: Outgoing::default(),
             stopped: false,
             listed: false,
-            moved,
-            idle,
+            moved: self.now,
             timer: None,
         };
         let key = self.connections.insert(link);
         self.ring.add(key, socket);
-        self.set_timer(key);
         key
     }
 
-    /// Sets the idle timer of a connection, unless an earlier one is set.
+    /// Sets the timer of a connection that closes after sending and has none. A moved byte does not
+    /// move it: when it is due, it is set again for the rest.
     fn set_timer(&mut self, key: Key) {
-        let Some(link) = self.connections.get_mut(key) else { return };
-        let Some(idle) = link.idle else { return };
-        let due = link.moved + idle;
-        if link.timer.is_some_and(|set| set <= due) {
-            return;
-        }
+        let link = self.connections.get_mut(key).expect("found by the caller");
+        let due = link.moved + LINGER;
         link.timer = Some(due);
-        if self.timers.len() > 2 * self.connections.len() + STALE_TIMERS {
-            let connections = &self.connections;
-            self.timers
-                .retain(|at, key| connections.get(key).is_some_and(|link| link.timer == Some(at)));
-        }
-        self.timers.set(due, key);
+        self.timers.insert((due, key));
     }
 
     /// Adds a connection to the list `active`.

@@ -18,8 +18,6 @@ pub(crate) enum Arrival {
     Accepted { listener: Key, socket: OwnedFd },
     /// The accept has ended, and may be started again.
     AcceptEnded { listener: Key, error: Option<Errno> },
-    /// The listening socket is closed, and has no more requests.
-    Forgotten { listener: Key },
     /// Bytes were received. The receive goes on.
     Received { connection: Key, bytes: Received },
     /// The receive has ended, and may be started again unless it was the last.

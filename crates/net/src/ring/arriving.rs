@@ -28,10 +28,6 @@ impl SocketRing {
             self.connections[key.index()] = None;
             arrivals.push(Arrival::Closed { connection: key });
         }
-        for key in self.forgotten.drain(..) {
-            self.listeners[key.index()] = None;
-            arrivals.push(Arrival::Forgotten { listener: key });
-        }
     }
 
     fn accepted(&mut self, key: Key, completion: &cqueue::Entry, arrivals: &mut Vec<Arrival>) {
@@ -43,19 +39,12 @@ impl SocketRing {
             tracing::error!(?key, ?result, "an accept without a listener");
             return;
         };
-        let wanted = !listening.forgotten;
-        arrivals.extend(
-            socket.filter(|_| wanted).map(|socket| Arrival::Accepted { listener: key, socket }),
-        );
+        arrivals.extend(socket.map(|socket| Arrival::Accepted { listener: key, socket }));
         if more {
             return;
         }
         self.under_way -= 1;
         listening.accept = Going::No;
-        if !wanted {
-            self.forgotten.push(key);
-            return;
-        }
         let error = result.err().filter(|error| error.0 != libc::ECANCELED);
         arrivals.push(Arrival::AcceptEnded { listener: key, error });
     }

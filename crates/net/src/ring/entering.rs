@@ -56,7 +56,6 @@ impl SocketRing {
     pub(crate) fn enter(&mut self, limit: Option<Duration>) -> Result<(), Errno> {
         self.enable_here()?;
         let here = !self.closed.is_empty()
-            || !self.forgotten.is_empty()
             || !self.completions.is_empty()
             || !self.setup.uring.completion().is_empty();
         if here || limit == Some(Duration::ZERO) {

@@ -28,9 +28,6 @@ impl<W> Sockets<W> {
         match arrival {
             Arrival::Accepted { listener, socket } => self.accepted(listener, socket),
             Arrival::AcceptEnded { listener, error } => self.accept_ended(listener, error),
-            Arrival::Forgotten { listener } => {
-                self.listeners.remove(listener);
-            }
             Arrival::Received { connection, bytes } => self.received(connection, bytes),
             Arrival::ReceiveEnded { connection, end } => self.receive_ended(connection, end),
             Arrival::Sent { connection, flight, moved } => self.sent(connection, flight, moved),
@@ -39,9 +36,6 @@ impl<W> Sockets<W> {
     }
 
     fn accepted(&mut self, listener: Key, socket: OwnedFd) {
-        if self.listeners.get(listener).is_none_or(|ear| ear.forgotten) {
-            return;
-        }
         if self.is_full() || !self.lobby.is_empty() {
             self.lobby.push_back((listener, socket));
         } else {
@@ -73,7 +67,7 @@ impl<W> Sockets<W> {
 
     fn stop_accepts(&mut self) {
         for (key, ear) in self.listeners.iter_mut() {
-            if ear.accepting && !ear.forgotten && !mem::replace(&mut ear.stopping, true) {
+            if ear.accepting && !mem::replace(&mut ear.stopping, true) {
                 self.ring.stop_accepting(key);
             }
         }
@@ -85,7 +79,7 @@ impl<W> Sockets<W> {
         }
         for (key, ear) in self.listeners.iter_mut() {
             let rests = ear.rests_until.is_some_and(|until| until > self.now);
-            if !ear.accepting && !ear.forgotten && !rests {
+            if !ear.accepting && !rests {
                 (ear.accepting, ear.rests_until) = (true, None);
                 self.ring.accept(key);
             }

@@ -1,7 +1,5 @@
 //! State of a connection, and of a listener.
 
-use std::time::Duration;
-
 use forebay_block::Moment;
 
 use crate::event::EndReason;
@@ -44,9 +42,7 @@ pub(super) struct Link {
     pub(super) listed: bool,
     /// When a byte moved last.
     pub(super) moved: Moment,
-    /// Longest time without a moved byte.
-    pub(super) idle: Option<Duration>,
-    /// The timer that counts, if any.
+    /// Its timer, while it closes after sending.
     pub(super) timer: Option<Moment>,
 }
 
@@ -55,7 +51,5 @@ pub(super) struct Link {
 pub(super) struct Ear {
     pub(super) accepting: bool,
     pub(super) stopping: bool,
-    /// To be closed.
-    pub(super) forgotten: bool,
     pub(super) rests_until: Option<Moment>,
 }

@@ -8,7 +8,7 @@ use forebay_uring::clock;
 
 use super::{Receiving, Sockets, Stage, source};
 use crate::event::{Connection, EndReason, Event, What};
-use crate::limits::{EVENT_COST_BYTES, POSTED};
+use crate::limits::{EVENT_COST_BYTES, LINGER, POSTED};
 use crate::table::Key;
 use crate::work::{Bounds, Gate, LOOSE, Source};
 
@@ -59,8 +59,8 @@ impl<W> Sockets<W> {
                 return Some(Duration::ZERO);
             }
         }
-        let next =
-            [deadline, self.timers.next(), self.resting_until()].into_iter().flatten().min()?;
+        let timer = self.timers.first().map(|(due, _)| *due);
+        let next = [deadline, timer, self.resting_until()].into_iter().flatten().min()?;
         if next > self.now {
             // The caller may have worked for long since the last poll.
             self.now = clock::now();
@@ -131,18 +131,13 @@ impl<W> Sockets<W> {
         }
     }
 
-    /// Closes connections that were idle for too long.
+    /// Closes connections that were to send the rest and have moved nothing for too long.
     fn time_out(&mut self) {
-        while let Some((at, key)) = self.timers.take(self.now) {
-            let Some(link) = self.connections.get_mut(key).filter(|link| link.timer == Some(at))
-            else {
-                continue;
-            };
+        while let Some(&(_, key)) = self.timers.first().filter(|(due, _)| *due <= self.now) {
+            self.timers.pop_first();
+            let link = self.connections.get_mut(key).expect("its end removes the timer");
             link.timer = None;
-            if matches!(link.stage, Stage::Closing(_) | Stage::Closed) {
-                continue;
-            }
-            if link.idle.is_some_and(|idle| link.moved + idle <= self.now) {
+            if link.moved + LINGER <= self.now {
                 self.end(key, EndReason::TimedOut);
                 // The ring closes it at once if it has no requests.
                 self.take_arrivals();

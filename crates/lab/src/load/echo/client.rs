@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use super::link::{Flushed, Link, Sent};
 use super::overtaken::Overtaken;
-use super::stream::Stream;
+use super::stream;
 use crate::echo::{EchoLoad, Pace};
 use crate::load::CellError;
 
@@ -103,7 +103,7 @@ impl<'a> Client<'a> {
         let mut links = Vec::new();
         for place in 0..load.connections {
             let stream =
-                Stream::connect(address).map_err(|error| refused(address, place, &error))?;
+                stream::connect(address).map_err(|error| refused(address, place, &error))?;
             let told = epoll::EventData::new_u64(place.into());
             epoll::add(&epoll, &stream, told, epoll::EventFlags::IN).map_err(failed)?;
             links.push(Link::new(stream, load.message_bytes as usize));

@@ -7,7 +7,7 @@
 //! A connection whose answer does not fit into its socket is not read until the answer is gone, so
 //! a client that never reads costs one buffer of memory.
 
-use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
+use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 use forebay_net::Address;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{Timespec, epoll::Event};
-use rustix::io::Errno;
+use rustix::io::{Errno, read};
+use rustix::net::{SendFlags, SocketFlags, accept_with, send};
 
 use super::READ_BYTES;
 use super::inversions::Pass;
-use super::listener::Listener;
 use super::server::Served;
-use super::stream::Stream;
+use super::stream;
 use super::work::Work;
 use crate::echo::WorkOrder;
 use crate::load::CellError;
@@ -41,7 +41,7 @@ const STOP: u64 = u64::MAX - 1;
 #[derive(Debug)]
 pub(super) struct EpollServer {
     epoll: OwnedFd,
-    listener: Listener,
+    listener: OwnedFd,
     pub(super) address: Address,
     /// Hangs up when the server must stop.
     _stop: PipeReader,
@@ -56,7 +56,7 @@ pub(super) struct EpollServer {
 
 #[derive(Debug)]
 struct Connection {
-    stream: Stream,
+    stream: OwnedFd,
     /// Received bytes that the socket did not take back yet.
     unsent: Vec<u8>,
     /// Bytes received of a message that is not complete.
@@ -79,7 +79,7 @@ impl EpollServer {
         work: Work,
         served: Arc<Served>,
     ) -> Result<(Self, PipeWriter), CellError> {
-        let (listener, address) = Listener::bind(address)?;
+        let (listener, address) = stream::listen(address)?;
         let watched = || -> io::Result<_> {
             let epoll = epoll::create(CreateFlags::CLOEXEC)?;
             let (stop, keep) = io::pipe()?;
@@ -149,19 +149,12 @@ impl EpollServer {
     /// Accepts all waiting connections.
     fn accept(&mut self) -> Result<(), Errno> {
         loop {
-            let error = match self.listener.accept() {
-                Ok(stream) => {
-                    self.add(stream)?;
-                    continue;
-                }
-                Err(error) => error,
-            };
-            match error.kind() {
-                ErrorKind::WouldBlock => return Ok(()),
-                ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {}
-                _ => {
-                    let code = error.raw_os_error().unwrap_or(libc::EIO);
-                    self.served.accept_error.store(code, Ordering::Relaxed);
+            match accept_with(&self.listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                Ok(stream) => self.add(stream)?,
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(error) => {
+                    self.served.accept_error.store(error.raw_os_error(), Ordering::Relaxed);
                     self.rests_until = Some(Instant::now() + REST);
                     // Otherwise the listener, which stays ready, would end every wait at once.
                     return self.watch(&self.listener, LISTENER, EventFlags::empty());
@@ -170,8 +163,8 @@ impl EpollServer {
         }
     }
 
-    fn add(&mut self, stream: Stream) -> Result<(), Errno> {
-        let place = usize::try_from(stream.as_fd().as_raw_fd()).expect("an open descriptor");
+    fn add(&mut self, stream: OwnedFd) -> Result<(), Errno> {
+        let place = usize::try_from(stream.as_raw_fd()).expect("an open descriptor");
         epoll::add(&self.epoll, &stream, EventData::new_u64(place as u64), EventFlags::IN)?;
         if self.connections.len() <= place {
             self.connections.resize_with(place + 1, || None);
@@ -206,11 +199,11 @@ impl EpollServer {
 }
 
 impl Connection {
-    fn echo(&mut self, buffer: &mut [u8], work: &mut Work, served: &Served) -> io::Result<Next> {
-        let bytes = match self.stream.read(buffer) {
+    fn echo(&mut self, buffer: &mut [u8], work: &mut Work, served: &Served) -> Result<Next, Errno> {
+        let bytes = match read(&self.stream, &mut *buffer) {
             Ok(0) => return Ok(Next::Close),
             Ok(bytes) => bytes,
-            Err(error) if is_passing(&error) => return Ok(Next::Read),
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(Next::Read),
             Err(error) => return Err(error),
         };
         work.received(&mut self.begun, bytes);
@@ -220,7 +213,7 @@ impl Connection {
         Ok(if self.unsent.is_empty() { Next::Read } else { Next::Write })
     }
 
-    fn flush(&mut self) -> io::Result<Next> {
+    fn flush(&mut self) -> Result<Next, Errno> {
         let unsent = std::mem::take(&mut self.unsent);
         let sent = self.send(&unsent)?;
         self.unsent = unsent;
@@ -229,14 +222,10 @@ impl Connection {
     }
 
     /// Writes once, and returns the number of bytes that the socket took.
-    fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self.stream.write(bytes) {
-            Err(error) if is_passing(&error) => Ok(0),
+    fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        match send(&self.stream, bytes, SendFlags::NOSIGNAL) {
+            Err(Errno::AGAIN | Errno::INTR) => Ok(0),
             sent => sent,
         }
     }
-}
-
-fn is_passing(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

@@ -2,11 +2,13 @@
 //! check of these.
 
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
 use std::time::Instant;
 
+use rustix::net::{SendFlags, send};
+
 use super::message;
-use super::stream::Stream;
 use crate::load::CellError;
 
 /// A message that is not answered.
@@ -26,7 +28,7 @@ pub(super) enum Flushed {
 
 #[derive(Debug)]
 pub(super) struct Link {
-    pub(super) stream: Stream,
+    pub(super) stream: OwnedFd,
     message_bytes: usize,
     /// Sent and not answered, oldest first: a stream answers in order.
     unanswered: VecDeque<Sent>,
@@ -40,7 +42,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(stream: Stream, message_bytes: usize) -> Self {
+    pub(super) fn new(stream: OwnedFd, message_bytes: usize) -> Self {
         Self {
             stream,
             message_bytes,
@@ -65,7 +67,8 @@ impl Link {
     /// Gives the socket what it takes.
     pub(super) fn flush(&mut self) -> Result<Flushed, CellError> {
         while self.taken < self.outgoing.len() {
-            match self.stream.write(&self.outgoing[self.taken..]) {
+            let rest = &self.outgoing[self.taken..];
+            match send(&self.stream, rest, SendFlags::NOSIGNAL).map_err(io::Error::from) {
                 Ok(bytes) => self.taken += bytes,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Flushed::InPart),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -86,7 +89,8 @@ impl Link {
         mut answered: impl FnMut(Sent, Instant),
     ) -> Result<(), CellError> {
         loop {
-            let bytes = match self.stream.read(buffer) {
+            let read = rustix::io::read(&self.stream, &mut *buffer);
+            let bytes = match read.map_err(io::Error::from) {
                 Ok(0) => return Err(self.gone("the server closed a connection")),
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),

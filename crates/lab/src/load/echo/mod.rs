@@ -13,7 +13,6 @@ mod client;
 mod epoll;
 mod inversions;
 mod link;
-mod listener;
 mod message;
 mod overtaken;
 #[cfg(feature = "peers")]

@@ -3,17 +3,18 @@
 //! with `peers`.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use compio::BufResult;
 use compio::buf::{IntoInner as _, IoBuf as _};
 use compio::io::AsyncWriteExt as _;
+use forebay_net::Address;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::oneshot::Receiver;
 
 use super::READ_BYTES;
-use super::listener::Listener;
 use super::server::Served;
 use super::work::Work;
 use crate::echo::EchoWay;
@@ -29,7 +30,7 @@ pub(super) fn describe(way: EchoWay) -> String {
 /// Serves until told to stop.
 pub(super) fn serve(
     way: EchoWay,
-    listener: Listener,
+    listener: (OwnedFd, &Address),
     work: Work,
     served: &Arc<Served>,
     stopped: Receiver<()>,
@@ -43,16 +44,16 @@ pub(super) fn serve(
 }
 
 fn on_tokio(
-    listener: Listener,
+    (listener, address): (OwnedFd, &Address),
     work: Work,
     served: Arc<Served>,
     stopped: Receiver<()>,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async move {
-        match listener {
-            Listener::Tcp(listener) => {
-                let listener = tokio::net::TcpListener::from_std(listener)?;
+        match address {
+            Address::Tcp(_) => {
+                let listener = tokio::net::TcpListener::from_std(listener.into())?;
                 tokio::spawn(async move {
                     while let Ok((stream, _)) = listener.accept().await {
                         let _ = stream.set_nodelay(true);
@@ -60,8 +61,8 @@ fn on_tokio(
                     }
                 });
             }
-            Listener::Unix(listener) => {
-                let listener = tokio::net::UnixListener::from_std(listener)?;
+            Address::Unix(_) => {
+                let listener = tokio::net::UnixListener::from_std(listener.into())?;
                 tokio::spawn(async move {
                     while let Ok((stream, _)) = listener.accept().await {
                         tokio::spawn(tokio_echo(stream, work.clone(), Arc::clone(&served)));
@@ -91,16 +92,16 @@ where
 }
 
 fn on_compio(
-    listener: Listener,
+    (listener, address): (OwnedFd, &Address),
     work: Work,
     served: Arc<Served>,
     stopped: Receiver<()>,
 ) -> io::Result<()> {
     let runtime = compio::runtime::Runtime::new()?;
     runtime.block_on(async move {
-        match listener {
-            Listener::Tcp(listener) => {
-                let listener = compio::net::TcpListener::from_std(listener)?;
+        match address {
+            Address::Tcp(_) => {
+                let listener = compio::net::TcpListener::from_std(listener.into())?;
                 let accepting = async move {
                     while let Ok((stream, _)) = listener.accept().await {
                         let _ = stream.set_nodelay(true);
@@ -110,8 +111,8 @@ fn on_compio(
                 };
                 compio::runtime::spawn(accepting).detach();
             }
-            Listener::Unix(listener) => {
-                let listener = compio::net::UnixListener::from_std(listener)?;
+            Address::Unix(_) => {
+                let listener = compio::net::UnixListener::from_std(listener.into())?;
                 let accepting = async move {
                     while let Ok((stream, _)) = listener.accept().await {
                         let echo = compio_echo(stream, work.clone(), Arc::clone(&served));

@@ -112,14 +112,14 @@ impl Server {
             }),
             #[cfg(feature = "peers")]
             EchoWay::Tokio | EchoWay::Compio => Self::on_a_thread(move |served, begun| {
-                let (listener, address) = super::listener::Listener::bind(&address)?;
+                let (listener, address) = super::stream::listen(&address)?;
                 let (stop, stopped) = tokio::sync::oneshot::channel();
                 begun(Begun {
-                    address,
+                    address: address.clone(),
                     describe: super::peers::describe(way),
                     stop: Stopping::Peer(stop),
                 });
-                super::peers::serve(way, listener, work, &served, stopped)
+                super::peers::serve(way, (listener, &address), work, &served, stopped)
             }),
             #[cfg(not(feature = "peers"))]
             EchoWay::Tokio | EchoWay::Compio => Err(CellError::unavailable(

@@ -1,70 +1,42 @@
-//! A connected stream socket of the standard library, over either transport: the client's, and that
-//! of the server on epoll.
+//! Stream sockets over either transport whose calls do not block: the client's, and those of the
+//! servers that Forebay's sockets are compared with.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use forebay_net::Address;
+use rustix::io::ioctl_fionbio;
+
+use super::BACKLOG;
+use crate::load::CellError;
 
 /// How long a server may take to accept.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-#[derive(Debug)]
-pub(super) enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
+pub(super) fn connect(address: &Address) -> io::Result<OwnedFd> {
+    let socket: OwnedFd = match address {
+        Address::Tcp(address) => {
+            let stream = TcpStream::connect_timeout(address, PATIENCE)?;
+            stream.set_nodelay(true)?;
+            stream.into()
+        }
+        Address::Unix(path) => UnixStream::connect(path)?.into(),
+    };
+    ioctl_fionbio(&socket, true)?;
+    Ok(socket)
 }
 
-impl Stream {
-    pub(super) fn connect(address: &Address) -> io::Result<Self> {
-        match address {
-            Address::Tcp(address) => Self::tcp(TcpStream::connect_timeout(address, PATIENCE)?),
-            Address::Unix(path) => Self::unix(UnixStream::connect(path)?),
-        }
-    }
-
-    pub(super) fn tcp(stream: TcpStream) -> io::Result<Self> {
-        stream.set_nodelay(true)?;
-        stream.set_nonblocking(true)?;
-        Ok(Self::Tcp(stream))
-    }
-
-    pub(super) fn unix(stream: UnixStream) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
-        Ok(Self::Unix(stream))
-    }
-}
-
-impl Read for Stream {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.read(into),
-            Self::Unix(stream) => stream.read(into),
-        }
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.write(from),
-            Self::Unix(stream) => stream.write(from),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Tcp(stream) => stream.as_fd(),
-            Self::Unix(stream) => stream.as_fd(),
-        }
-    }
+/// Listens, and returns the address too, with the port that the kernel chose.
+pub(super) fn listen(address: &Address) -> Result<(OwnedFd, Address), CellError> {
+    let socket = address.listen(BACKLOG).map_err(|error| CellError::invalid(error.to_string()))?;
+    let ready = || -> io::Result<Address> {
+        ioctl_fionbio(&socket, true)?;
+        Address::of(&socket)
+    };
+    let bound =
+        ready().map_err(|error| CellError::system("cannot set up the listening socket", &error))?;
+    Ok((socket, bound))
 }

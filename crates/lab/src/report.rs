@@ -160,14 +160,17 @@ fn parts_of(document: &Document) -> Cow<'_, [Part]> {
 fn heading(document: &Document, part: &Part) -> Vec<String> {
     let asked = match part.table {
         TableKind::Files => {
-            let size =
-                part.cell_bytes.map(|size| format!(", {}", bytes(size as f64))).unwrap_or_default();
-            format!("{}{size}, until synced", part.title)
+            format!("{}{}, until synced", part.title, size(part))
         }
         _ => part.title.clone(),
     };
     let rounds = counted(part.rounds.into(), "round");
     apart(asked, format!("{rounds}, seed {}", document.manifest.seed))
+}
+
+/// `, 288 MiB`: what each of its cells writes.
+fn size(part: &Part) -> String {
+    part.cell_bytes.map(|size| format!(", {}", bytes(size as f64))).unwrap_or_default()
 }
 
 /// File system, its page cache, kernel, processors, and the engine that ran.
@@ -193,11 +196,15 @@ fn place(manifest: &Manifest) -> String {
     place
 }
 
-/// One at each end of a line, or each on its own.
 fn apart(left: String, right: String) -> Vec<String> {
-    match WIDTH.checked_sub(left.chars().count() + right.chars().count()) {
+    ends(left, right, WIDTH)
+}
+
+/// One text at each end of a line, or each on a line of its own.
+fn ends(left: String, right: String, width: usize) -> Vec<String> {
+    match width.checked_sub(left.chars().count() + right.chars().count()) {
         Some(space) if space > 1 => vec![format!("{left}{}{right}", " ".repeat(space))],
-        _ => folded(&left).into_iter().chain([right]).collect(),
+        _ => folded_to(width, &left).into_iter().chain([right]).collect(),
     }
 }
 

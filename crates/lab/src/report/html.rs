@@ -24,8 +24,9 @@ mod svg;
 
 use std::fmt::Write;
 
-use crate::schema::{Document, Part, PartJob};
+use crate::schema::{Direction, Document, Part};
 
+use super::reader::Reader;
 use super::{Block, Table, blocks_of, figures, parts_of, place, table};
 use strips::{Strip, Strips};
 use svg::escape;
@@ -96,7 +97,7 @@ pub fn html(document: &Document) -> String {
     for (number, part) in parts.iter().enumerate() {
         let title = part.question.as_ref().unwrap_or(&part.title);
         put(&format!("<section id=\"part-{}\">\n<h2>{}</h2>\n", number + 1, escape(title)));
-        put(&jobs(document, part, |job| answer(document, part, job, &mut numbers)));
+        put(&jobs(document, part, |reader| answer(reader, &mut numbers)));
         put("</section>\n");
     }
     put("<section id=\"tables\">\n<h2>Tables</h2>\n");
@@ -105,7 +106,7 @@ pub fn html(document: &Document) -> String {
     for (number, part) in parts.iter().enumerate() {
         let title = escape(&part.title);
         put(&format!("<section id=\"rounds-{}\">\n<h2>{title}: every round</h2>\n", number + 1));
-        put(&jobs(document, part, |job| of_job(document, part, job, &mut numbers)));
+        put(&jobs(document, part, |reader| of_job(reader, &mut numbers)));
         put("</section>\n");
     }
     put("<section id=\"manifest\">\n<h2>Machine, disk and program</h2>\n");
@@ -165,51 +166,49 @@ fn table_of(table: &Table) -> String {
 }
 
 /// Something of each job of a part that ran.
-fn jobs(document: &Document, part: &Part, mut of: impl FnMut(&PartJob) -> String) -> String {
-    let ran: Vec<&PartJob> =
-        part.jobs.iter().filter(|job| !document.arms_of(&job.name).is_empty()).collect();
+fn jobs<'a>(
+    document: &'a Document,
+    part: &'a Part,
+    mut of: impl FnMut(Reader<'a>) -> String,
+) -> String {
+    let ran: Vec<Reader<'_>> = Reader::ran(document, part).collect();
     let open = if ran.len() <= OPEN_JOBS { " open=\"open\"" } else { "" };
     // The heading of the part has named it.
-    if let [only] = ran.as_slice()
-        && (only.title.is_empty() || only.title == part.title)
+    if let [only] = ran[..]
+        && (only.job.title.is_empty() || only.job.title == part.title)
     {
         return of(only);
     }
     let mut text = String::new();
-    for job in ran {
+    for reader in ran {
+        let job = reader.job;
         let title = if job.title.is_empty() { &job.name } else { &job.title };
         let _ = writeln!(text, "<details{open}>\n<summary>{}</summary>", escape(title));
-        text.push_str(&of(job));
+        text.push_str(&of(reader));
         text.push_str("</details>\n");
     }
     text
 }
 
 /// The answer to a question: the arms as bars, then the latencies.
-fn answer(document: &Document, part: &Part, job: &PartJob, numbers: &mut Numbers) -> String {
-    let arms = document.arms_of(&job.name);
-    let mut drawn: Vec<String> = bars::bars(document, part, job, numbers).into_iter().collect();
-    let twin = crate::plan::again(&part.again);
+fn answer(reader: Reader<'_>, numbers: &mut Numbers) -> String {
+    let mut drawn: Vec<String> = bars::bars(reader, numbers).into_iter().collect();
     for direction in ["read", "write"] {
-        drawn.extend(curves::curves(document, job, (&arms, &twin), direction, numbers));
+        drawn.extend(curves::curves(reader, direction, numbers));
     }
     drawn.concat()
 }
 
-fn of_job(document: &Document, part: &Part, job: &PartJob, numbers: &mut Numbers) -> String {
-    let arms = document.arms_of(&job.name);
+fn of_job(reader: Reader<'_>, numbers: &mut Numbers) -> String {
     let mut drawn = Vec::new();
-    drawn.extend(rounds(document, part, job, numbers));
+    drawn.extend(rounds(reader, numbers));
     for direction in ["read", "write"] {
-        drawn.extend(course::courses(document, job, &arms, direction, numbers));
+        drawn.extend(course::courses(reader, direction, numbers));
     }
-    drawn.extend(batches::batches(document, job, &arms, numbers));
-    drawn.extend(holds::holds(document, job, &arms, numbers));
+    drawn.extend(batches::batches(reader, numbers));
+    drawn.extend(holds::holds(reader, numbers));
     let mut strips = |metrics: &[Beside]| -> String {
-        metrics
-            .iter()
-            .filter_map(|metric| besides(document, job, &arms, *metric, numbers))
-            .collect()
+        metrics.iter().filter_map(|metric| besides(reader, *metric, numbers)).collect()
     };
     drawn.push(strips(BESIDES));
     let of_kernel = strips(OF_KERNEL);
@@ -222,20 +221,14 @@ fn of_job(document: &Document, part: &Part, job: &PartJob, numbers: &mut Numbers
 }
 
 /// Each round of each arm, divided by the same round of the base.
-fn rounds(
-    document: &Document,
-    part: &Part,
-    job: &PartJob,
-    numbers: &mut Numbers,
-) -> Option<String> {
-    let base = job.base.as_deref()?;
-    let of_base = document.row_of(&job.name, base, &part.metric)?;
+fn rounds(reader: Reader<'_>, numbers: &mut Numbers) -> Option<String> {
+    let (base, metric) = (reader.job.base.as_deref()?, &reader.part.metric);
+    let of_base = reader.row(base, metric)?;
     let strip = |(place, arm): (usize, &str)| {
-        let row = document.row_of(&job.name, arm, &part.metric)?;
+        let row = reader.row(arm, metric)?;
         let pairs = row.rounds.iter().zip(&of_base.rounds);
         let ratios = pairs.filter_map(|(arm, base)| Some((*arm)? / (*base)?));
-        let pair = crate::schema::Against { arm, base };
-        let compared = document.compared(&job.name, &part.metric, pair);
+        let compared = reader.against_base(arm);
         Some(Strip {
             arm: place,
             name: arm.to_owned(),
@@ -244,17 +237,12 @@ fn rounds(
             told: if arm == base { "1 (base)".to_owned() } else { table::marked(compared) },
         })
     };
-    let arms = document.arms_of(&job.name);
-    let strips: Vec<Strip> = arms.into_iter().enumerate().filter_map(strip).collect();
-    let better = match of_base.better {
-        crate::schema::Direction::Higher => "more is better",
-        crate::schema::Direction::Lower => "less is better",
-    };
-    let floor = crate::compare::judge::Floor { job: &job.name, again: &part.again };
-    let floor = crate::compare::judge::floor_of(&document.rows, floor, &part.metric);
+    let strips: Vec<Strip> = reader.arms().into_iter().enumerate().filter_map(strip).collect();
+    let better = better(of_base.better);
+    let floor = reader.floor(metric);
     let band = floor.map_or_else(String::new, |_| "; band: the noise floor".to_owned());
     Strips {
-        title: format!("{}, round by round against {base}", spoken(&part.metric)),
+        title: format!("{}, round by round against {base}", spoken(metric)),
         below: format!(
             "ratio ({better}); a dot for each round, a line for the 95 % interval{band}"
         ),
@@ -269,24 +257,22 @@ fn rounds(
 
 /// A metric of each arm in its own unit, where any has it.
 fn besides(
-    document: &Document,
-    job: &PartJob,
-    arms: &[&str],
+    reader: Reader<'_>,
     (metric, heading, below): Beside,
     numbers: &mut Numbers,
 ) -> Option<String> {
     let shown = told(metric);
-    let strip = |(place, arm): (usize, &&str)| {
-        let row = document.row_of(&job.name, arm, metric)?;
+    let strip = |(place, arm): (usize, &str)| {
+        let row = reader.row(arm, metric)?;
         Some(Strip {
             arm: place,
-            name: (*arm).to_owned(),
+            name: arm.to_owned(),
             values: row.rounds.iter().flatten().copied().filter(|value| *value > 0.0).collect(),
             interval: None,
             told: shown(row.mean),
         })
     };
-    let strips: Vec<Strip> = arms.iter().enumerate().filter_map(strip).collect();
+    let strips: Vec<Strip> = reader.arms().into_iter().enumerate().filter_map(strip).collect();
     let (title, below) = (heading.to_owned(), below.to_owned());
     Strips {
         title,
@@ -307,6 +293,13 @@ fn told(metric: &str) -> fn(f64) -> String {
         name if name.ends_with("_bytes") => figures::bytes,
         name if name.ends_with("_share") => figures::percent,
         _ => figures::short,
+    }
+}
+
+fn better(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Higher => "more is better",
+        Direction::Lower => "less is better",
     }
 }
 

@@ -1,7 +1,8 @@
 //! A job of a part, and everything that a table or a sentence says of it.
 
 use crate::compare::judge::{Floor, floor_of};
-use crate::schema::{Against, Comparison, Document, Part, PartJob, Row};
+use crate::detail::Flow;
+use crate::schema::{Against, CellRecord, Comparison, Document, Part, PartJob, Row};
 
 use super::Block;
 use super::column::Column;
@@ -30,6 +31,17 @@ impl<'a> Reader<'a> {
     /// Arms of the job in the order of their first rows.
     pub(super) fn arms(self) -> Vec<&'a str> {
         self.document.arms_of(&self.job.name)
+    }
+
+    /// How the cells of an arm went, in the order of the rounds.
+    pub(super) fn cells(self, arm: &str) -> impl Iterator<Item = &'a CellRecord> {
+        self.document.cells_of(&self.job.name, arm)
+    }
+
+    /// Reads or writes of the cells of an arm.
+    pub(super) fn flows(self, arm: &str, direction: &str) -> impl Iterator<Item = &'a Flow> {
+        let flows = self.cells(arm).flat_map(|cell| cell.detail.flows());
+        flows.filter(move |(which, _)| *which == direction).map(|(_, flow)| flow)
     }
 
     pub(super) fn row(self, arm: &str, metric: &str) -> Option<&'a Row> {

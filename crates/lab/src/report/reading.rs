@@ -45,7 +45,7 @@ pub(super) fn reading(document: &Document, part: &Part) -> Vec<String> {
 
 impl Reader<'_> {
     /// `: why`, of an arm that was left out.
-    fn why_left_out(self, arm: &str) -> Option<String> {
+    pub(super) fn why_left_out(self, arm: &str) -> Option<String> {
         let mut left_out = self.document.manifest.left_out.iter();
         left_out
             .find(|left_out| left_out.arm == arm)

@@ -5,16 +5,18 @@
 //! sentence uses are left to [`super::comparison`]. Made from the document alone.
 
 use crate::arm::Arm;
-use crate::compare::judge::{Floor, THROUGHPUT, floor_of};
+use crate::compare::judge::THROUGHPUT;
 use crate::compare::state::{self, CellState};
 use crate::plan::{again, spoken};
-use crate::schema::{Against, Comparison, Document, Part, PartJob};
+use crate::schema::{Against, Comparison, Document, Part};
 use crate::statistics::{ROUNDS_FOR_A_VERDICT, Verdict};
 use crate::suite::TableKind;
 
 use super::completion::{DELAY, OWN};
-use super::figures::{ABSENT, bytes, microseconds, percent, ratio};
-use super::{folded_to, place};
+use super::figures::{bytes, microseconds, percent, ratio};
+use super::reader::Reader;
+use super::table::absent;
+use super::{ends, folded_to, place, size};
 
 /// The widest line: two columns less than a terminal has.
 pub const WIDTH: usize = 78;
@@ -46,7 +48,9 @@ pub fn summary(document: &Document, everything: Option<&str>, width: usize) -> S
             lines.extend(folded_to(width, &place(&document.manifest)));
         }
         match part.table {
-            TableKind::Files => lines.extend(files(document, part, width)),
+            TableKind::Files => {
+                lines.extend(Reader::all(document, part).take(1).flat_map(|job| files(job, width)));
+            }
             TableKind::Arms => lines.extend(sentences(document, part, width, batching)),
             TableKind::Completion => lines.extend(sentences(document, part, width, completion)),
             _ => {}
@@ -61,10 +65,6 @@ pub fn summary(document: &Document, everything: Option<&str>, width: usize) -> S
     lines.join("\n") + "\n"
 }
 
-fn size(part: &Part) -> String {
-    part.cell_bytes.map(|size| format!(", {}", bytes(size as f64))).unwrap_or_default()
-}
-
 fn time(part: &Part) -> String {
     let rounds = crate::plan::counted(part.rounds.into(), "round");
     match part.seconds {
@@ -72,14 +72,6 @@ fn time(part: &Part) -> String {
             format!("{rounds}, {}", spoken(std::time::Duration::from_secs_f64(seconds)))
         }
         None => rounds,
-    }
-}
-
-/// One text at each end of a line, or each on a line of its own.
-fn ends(left: String, right: String, width: usize) -> Vec<String> {
-    match width.checked_sub(left.chars().count() + right.chars().count()) {
-        Some(space) if space > 1 => vec![format!("{left}{}{right}", " ".repeat(space))],
-        _ => folded_to(width, &left).into_iter().chain([right]).collect(),
     }
 }
 
@@ -99,17 +91,11 @@ pub(super) fn name(arm: &str) -> String {
 }
 
 /// A table of one job, the fastest arm first, and what its figures mean.
-fn files(document: &Document, part: &Part, width: usize) -> Vec<String> {
-    let Some(job) = part.jobs.first() else { return Vec::new() };
-    let mean =
-        |arm: &str, metric: &str| document.row_of(&job.name, arm, metric).map(|row| row.mean);
-    let twin = again(&part.again);
-    let mut arms: Vec<(&str, f64)> = document
-        .arms_of(&job.name)
-        .into_iter()
-        .filter(|arm| *arm != twin)
-        .filter_map(|arm| Some((arm, mean(arm, THROUGHPUT)?)))
-        .collect();
+fn files(reader: Reader<'_>, width: usize) -> Vec<String> {
+    let twin = again(&reader.part.again);
+    let others = reader.arms().into_iter().filter(|arm| *arm != twin);
+    let mut arms: Vec<(&str, f64)> =
+        others.filter_map(|arm| Some((arm, reader.mean(arm, THROUGHPUT)?))).collect();
     arms.sort_by(|left, right| right.1.total_cmp(&left.1));
     let is_wide = width >= WIDE;
     let head = match is_wide {
@@ -124,13 +110,13 @@ fn files(document: &Document, part: &Part, width: usize) -> Vec<String> {
     let mut lines = vec![String::new(), head];
     let mut unshown = false;
     for (arm, speed) in &arms {
-        let mut against = against_base(document, part, job, arm);
+        let mut against = against_base(reader, arm);
         if !is_wide {
             against.truncate(against.find(" (").unwrap_or(against.len()));
         }
         unshown |= against.starts_with('~');
-        let memory = mean(arm, "peak_memory_bytes").map_or_else(absent, bytes);
-        let sync = mean(arm, "sync_probe_p99_us").map_or_else(absent, microseconds);
+        let memory = reader.mean(arm, "peak_memory_bytes").map_or_else(absent, bytes);
+        let sync = reader.mean(arm, "sync_probe_p99_us").map_or_else(absent, microseconds);
         let is_unbounded = *arm == Arm::KernelBuffered.name() && is_wide;
         let remark = if is_unbounded { "  unbounded" } else { "" };
         let ratio_width = if is_wide { 18 } else { 6 };
@@ -142,21 +128,19 @@ fn files(document: &Document, part: &Part, width: usize) -> Vec<String> {
         lines.push(line.trim_end().to_owned());
     }
     lines.push(String::new());
-    let legend = folded_to(width, &legend(document, part, job, unshown));
+    let legend = folded_to(width, &legend(reader, unshown));
     lines.extend(legend.into_iter().map(|line| line.replace(UNBROKEN, " ")));
     lines
 }
 
 /// `2.0x (1.7-2.2)`, with `~` in front if no difference is shown.
-fn against_base(document: &Document, part: &Part, job: &PartJob, arm: &str) -> String {
-    let Some(base) = job.base.as_deref() else { return absent() };
-    if base == arm {
+fn against_base(reader: Reader<'_>, arm: &str) -> String {
+    if reader.job.base.as_deref() == Some(arm) {
         return "1 (best bounded)".to_owned();
     }
-    let found = document.compared(&job.name, &part.metric, Against { arm, base });
-    found.map_or_else(absent, |found| {
+    reader.against_base(arm).map_or_else(absent, |found| {
         let mark = if found.verdict == Verdict::NotShown { "~" } else { "" };
-        format!("{mark}{}", factor(found, part.rounds, tenths))
+        format!("{mark}{}", factor(found, reader.part.rounds, tenths))
     })
 }
 
@@ -176,17 +160,15 @@ fn hundredths(value: f64, _near: bool) -> String {
     ratio(value)
 }
 
-fn legend(document: &Document, part: &Part, job: &PartJob, unshown: bool) -> String {
+fn legend(reader: Reader<'_>, unshown: bool) -> String {
     let mut said = Vec::new();
-    let arms = document.arms_of(&job.name);
+    let arms = reader.arms();
     let ran = |arm: Arm| arms.contains(&arm.name());
-    if arms.iter().any(|arm| document.row_of(&job.name, arm, "sync_probe_p99_us").is_some()) {
+    if arms.iter().any(|arm| reader.row(arm, "sync_probe_p99_us").is_some()) {
         said.push("Small sync: p99 of another thread's 4 KiB write + fdatasync.".to_owned());
     }
-    let floor =
-        floor_of(&document.rows, Floor { job: &job.name, again: &part.again }, &part.metric);
-    said.push(match floor {
-        Some(floor) if part.rounds > 1 => {
+    said.push(match reader.floor(&reader.part.metric) {
+        Some(floor) if reader.part.rounds > 1 => {
             format!("Differences below {} are noise.", percent(floor))
         }
         _ => "The noise is unknown.".to_owned(),
@@ -195,9 +177,7 @@ fn legend(document: &Document, part: &Part, job: &PartJob, unshown: bool) -> Str
         said.push("~: no difference is shown.".to_owned());
     }
     if !ran(Arm::Forebay) {
-        let mut left_out = document.manifest.left_out.iter();
-        let why = left_out.find(|one| one.arm == Arm::Forebay.name());
-        let why = why.map(|one| format!(": {}", one.reason)).unwrap_or_default();
+        let why = reader.why_left_out(Arm::Forebay.name()).unwrap_or_default();
         said.push(format!("Forebay did not run{why}."));
     } else if ran(Arm::ForebaySurvive) {
         said.push(
@@ -216,31 +196,28 @@ fn legend(document: &Document, part: &Part, job: &PartJob, unshown: bool) -> Str
     said.join(" ")
 }
 
-fn absent() -> String {
-    ABSENT.to_owned()
-}
-
 /// The sentences on each job of a part.
 fn sentences(
     document: &Document,
     part: &Part,
     width: usize,
-    on: fn(&Document, &Part, &PartJob) -> Option<String>,
+    on: fn(Reader<'_>) -> Option<String>,
 ) -> Vec<String> {
-    let said: Vec<String> = part.jobs.iter().filter_map(|job| on(document, part, job)).collect();
+    let said: Vec<String> = Reader::all(document, part).filter_map(on).collect();
     folded_to(width - 2, &said.join(" ")).into_iter().map(|line| format!("  {line}")).collect()
 }
 
 /// Compares adaptive batching with submitting requests one by one, and with
 /// the best of the kernel's paths.
-fn batching(document: &Document, part: &Part, job: &PartJob) -> Option<String> {
+fn batching(reader: Reader<'_>) -> Option<String> {
+    let job = reader.job;
     let (adaptive, single) = ("adaptive", "never");
     let depth = job.depth.map(|depth| format!("At depth {depth}, ")).unwrap_or_default();
-    let compared = |metric: &str, base: &str| {
-        document.compared(&job.name, metric, Against { arm: adaptive, base })
+    let calls = |arm: &str| reader.mean(arm, "doorbells_per_io");
+    let rate = |base: &str| {
+        let compared = reader.compared("iops", Against { arm: adaptive, base })?;
+        Some(shown(compared, reader.part.rounds))
     };
-    let calls = |arm: &str| document.row_of(&job.name, arm, "doorbells_per_io").map(|row| row.mean);
-    let rate = |base: &str| Some(shown(compared("iops", base)?, part.rounds));
     let own = rate(single)?;
     let kernel = job.base.as_deref().filter(|base| base.starts_with("kernel-"));
     let kernel =
@@ -274,12 +251,13 @@ fn batching(document: &Document, part: &Part, job: &PartJob) -> Option<String> {
 }
 
 /// Completion at once against a delay and against the best bounded kernel arm.
-fn completion(document: &Document, part: &Part, job: &PartJob) -> Option<String> {
+fn completion(reader: Reader<'_>) -> Option<String> {
+    let (job, rounds) = (reader.job, reader.part.rounds);
     let against = |base: &str, called: &str| {
-        let found = |metric: &str| document.compared(&job.name, metric, Against { arm: OWN, base });
+        let found = |metric: &str| reader.compared(metric, Against { arm: OWN, base });
         let bandwidth = found(THROUGHPUT)?;
-        let latency = found("write_latency_p99_us").and_then(|found| shown(found, part.rounds));
-        let differs: Vec<String> = shown(bandwidth, part.rounds)
+        let latency = found("write_latency_p99_us").and_then(|found| shown(found, rounds));
+        let differs: Vec<String> = shown(bandwidth, rounds)
             .map(|times| format!("{times} the bandwidth"))
             .into_iter()
             .chain(latency.map(|times| format!("{times} the p99 latency")))
@@ -290,10 +268,7 @@ fn completion(document: &Document, part: &Part, job: &PartJob) -> Option<String>
         })
     };
     let kernel = job.base.as_deref().map(|base| {
-        let memory = |arm: &str| {
-            let row = document.row_of(&job.name, arm, "peak_memory_bytes");
-            row.map(|row| bytes(row.mean))
-        };
+        let memory = |arm: &str| reader.mean(arm, "peak_memory_bytes").map(bytes);
         let memory = match (memory(OWN), memory(base)) {
             (Some(own), Some(other)) => format!(" ({own} of memory against {other})"),
             _ => String::new(),

@@ -6,9 +6,10 @@ use super::axis::Axis;
 use super::key::{class_of, fill};
 use super::svg::{Anchor, LETTER, LINE, Svg, WIDTH, shortened};
 use crate::plan::again;
+use crate::report::reader::Reader;
 use crate::report::summary::name;
 use crate::report::{figures, table};
-use crate::schema::{Against, Direction, Document, Part, PartJob, Row};
+use crate::schema::Row;
 
 const NAME: usize = 24;
 
@@ -29,44 +30,35 @@ struct Bar<'a> {
 }
 
 /// The picture of a job; none if it has no figures.
-pub(super) fn bars(
-    document: &Document,
-    part: &Part,
-    job: &PartJob,
-    numbers: &mut Numbers,
-) -> Option<String> {
-    let twin = again(&part.again);
-    let arms = document.arms_of(&job.name);
+pub(super) fn bars(reader: Reader<'_>, numbers: &mut Numbers) -> Option<String> {
+    let (twin, metric) = (again(&reader.part.again), &reader.part.metric);
+    let arms = reader.arms();
     let bar = |(arm, name): (usize, &&str)| {
-        let row = document.row_of(&job.name, name, &part.metric)?;
-        let (interval, ratio) = against_base(document, part, job, name);
-        let value = format!("{} {ratio}", told(&part.metric, row.mean));
+        let row = reader.row(name, metric)?;
+        let (interval, ratio) = against_base(reader, name);
+        let value = format!("{} {ratio}", told(metric, row.mean));
         (**name != twin).then_some(Bar { arm, row, interval, value })
     };
     let bars: Vec<Bar<'_>> = arms.iter().enumerate().filter_map(bar).collect();
-    (!bars.is_empty()).then(|| picture(part, job, &bars, numbers))
+    (!bars.is_empty()).then(|| picture(reader, &bars, numbers))
 }
 
 /// The interval in the metric's own unit, and the ratio as text.
-fn against_base(
-    document: &Document,
-    part: &Part,
-    job: &PartJob,
-    arm: &str,
-) -> (Option<[f64; 2]>, String) {
-    let Some(base) = job.base.as_deref() else { return (None, String::new()) };
+fn against_base(reader: Reader<'_>, arm: &str) -> (Option<[f64; 2]>, String) {
+    let Some(base) = reader.job.base.as_deref() else { return (None, String::new()) };
     if base == arm {
         return (None, "1 (base)".to_owned());
     }
-    let found = document.compared(&job.name, &part.metric, Against { arm, base });
-    let base = document.row_of(&job.name, base, &part.metric);
+    let found = reader.against_base(arm);
+    let base = reader.row(base, &reader.part.metric);
     let interval = found.zip(base).filter(|(found, _)| found.ci_low < found.ci_high);
     let interval =
         interval.map(|(found, base)| [found.ci_low, found.ci_high].map(|end| end * base.mean));
     (interval, found.map_or_else(String::new, |found| table::marked(Some(found))))
 }
 
-fn picture(part: &Part, job: &PartJob, bars: &[Bar<'_>], numbers: &mut Numbers) -> String {
+fn picture(reader: Reader<'_>, bars: &[Bar<'_>], numbers: &mut Numbers) -> String {
+    let metric = &reader.part.metric;
     let left = (NAME as f64 + 1.0) * LETTER;
     let right = WIDTH - (VALUE as f64 + 1.0) * LETTER;
     let bottom = 8.0 + STRIP * bars.len() as f64;
@@ -79,7 +71,7 @@ fn picture(part: &Part, job: &PartJob, bars: &[Bar<'_>], numbers: &mut Numbers) 
     for mark in axis.marks() {
         let x = axis.place(mark);
         svg.line("grid", [x, 4.0], [x, bottom]);
-        svg.text("mark", [x, bottom + LINE - 3.0], Anchor::Middle, &told(&part.metric, mark));
+        svg.text("mark", [x, bottom + LINE - 3.0], Anchor::Middle, &told(metric, mark));
     }
     for (place, bar) in bars.iter().enumerate() {
         let y = 8.0 + STRIP * (place as f64 + 0.5);
@@ -97,17 +89,14 @@ fn picture(part: &Part, job: &PartJob, bars: &[Bar<'_>], numbers: &mut Numbers) 
         }
         svg.text("told", [WIDTH - 2.0, y + 4.0], Anchor::End, &bar.value);
     }
-    let better = match bars[0].row.better {
-        Direction::Higher => "more is better",
-        Direction::Lower => "less is better",
-    };
-    let base = job.base.as_deref().map(name);
+    let better = super::better(bars[0].row.better);
+    let base = reader.job.base.as_deref().map(name);
     let base = base.map(|base| format!("; line: 95 % interval of the ratio to {base}"));
     let below = format!("{better}{}", base.unwrap_or_default());
     svg.text("mark", [WIDTH / 2.0, bottom + 2.0 * LINE], Anchor::Middle, &below);
     let each = bars.iter().map(|bar| format!("{}: {}", name(&bar.row.arm), bar.value));
     let description = format!("{below}. {}", each.collect::<Vec<_>>().join("; "));
-    svg.figure(numbers, &super::spoken(&part.metric), &description)
+    svg.figure(numbers, &super::spoken(metric), &description)
 }
 
 fn told(metric: &str, value: f64) -> String {

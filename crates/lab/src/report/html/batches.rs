@@ -5,20 +5,13 @@ use std::collections::BTreeMap;
 
 use super::Numbers;
 use super::histograms::{Histograms, Panel};
-use crate::schema::{Document, PartJob};
+use crate::report::reader::Reader;
 
-pub(super) fn batches(
-    document: &Document,
-    job: &PartJob,
-    arms: &[&str],
-    numbers: &mut Numbers,
-) -> Option<String> {
+pub(super) fn batches(reader: Reader<'_>, numbers: &mut Numbers) -> Option<String> {
     let mut panels = Vec::new();
-    for (arm, name) in arms.iter().enumerate() {
+    for (arm, name) in reader.arms().into_iter().enumerate() {
         let mut sum = BTreeMap::new();
-        for (least, count) in
-            document.cells_of(&job.name, name).flat_map(|cell| &cell.detail.batches)
-        {
+        for (least, count) in reader.cells(name).flat_map(|cell| &cell.detail.batches) {
             *sum.entry(*least).or_insert(0) += count;
         }
         if !sum.is_empty() {

@@ -7,7 +7,7 @@ use super::key;
 use super::svg::{Anchor, LETTER, LINE, Svg, WIDTH, shortened};
 use crate::detail::Course;
 use crate::report::figures;
-use crate::schema::{Document, PartJob};
+use crate::report::reader::Reader;
 
 const ACROSS: usize = 2;
 const PANEL: f64 = WIDTH / ACROSS as f64;
@@ -32,18 +32,13 @@ struct Panel<'a> {
 
 /// The picture of a direction; none where nobody kept it.
 pub(super) fn courses(
-    document: &Document,
-    job: &PartJob,
-    arms: &[&str],
+    reader: Reader<'_>,
     direction: &str,
     numbers: &mut Numbers,
 ) -> Option<String> {
     let mut panels = Vec::new();
-    for (arm, name) in arms.iter().enumerate() {
-        let cells = document.cells_of(&job.name, name);
-        let flows =
-            cells.flat_map(|cell| cell.detail.flows()).filter(|(which, _)| *which == direction);
-        let lines = flows.map(|(_, flow)| line(&flow.course));
+    for (arm, name) in reader.arms().into_iter().enumerate() {
+        let lines = reader.flows(name, direction).map(|flow| line(&flow.course));
         let rounds: Vec<_> = lines.filter(|line| line.len() >= LEAST).collect();
         if !rounds.is_empty() {
             panels.push(Panel { arm, name, rounds });

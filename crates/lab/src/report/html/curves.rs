@@ -6,8 +6,9 @@ use super::axis::{Axis, nines};
 use super::key;
 use super::svg::{Anchor, LETTER, LINE, Svg, WIDTH};
 use crate::detail::Bins;
+use crate::plan::again;
 use crate::report::figures;
-use crate::schema::{Document, PartJob};
+use crate::report::reader::Reader;
 
 const HEIGHT: f64 = 300.0;
 const LEFT: f64 = 9.0 * LETTER;
@@ -34,26 +35,14 @@ struct Curve<'a> {
     bins: Bins,
 }
 
-/// The picture of a direction, without the arm `twin`, which measures noise; none if no latencies
-/// were kept.
-pub(super) fn curves(
-    document: &Document,
-    job: &PartJob,
-    (arms, twin): (&[&str], &str),
-    direction: &str,
-    numbers: &mut Numbers,
-) -> Option<String> {
-    let curve = |(arm, name): (usize, &&'_ str)| {
-        let cells = document.cells_of(&job.name, name);
-        let flows =
-            cells.flat_map(|cell| cell.detail.flows()).filter(|(which, _)| *which == direction);
-        let bins = Bins::sum(flows.map(|(_, flow)| &flow.latency.bins));
-        (bins.count() >= LEAST).then_some((arm, bins))
+/// The picture of a direction, without the arm that measures noise; none if no latencies were kept.
+pub(super) fn curves(reader: Reader<'_>, direction: &str, numbers: &mut Numbers) -> Option<String> {
+    let twin = again(&reader.part.again);
+    let curve = |(arm, name): (usize, _)| {
+        let bins = Bins::sum(reader.flows(name, direction).map(|flow| &flow.latency.bins));
+        (name != twin && bins.count() >= LEAST).then_some(Curve { arm, name, bins })
     };
-    let arms_shown = arms.iter().enumerate().filter(|(_, name)| **name != twin);
-    let found: Vec<(usize, Bins)> = arms_shown.filter_map(curve).collect();
-    let curves: Vec<Curve<'_>> =
-        found.into_iter().map(|(arm, bins)| Curve { arm, name: arms[arm], bins }).collect();
+    let curves: Vec<Curve<'_>> = reader.arms().into_iter().enumerate().filter_map(curve).collect();
     (!curves.is_empty()).then(|| picture(&curves, direction, numbers))
 }
 

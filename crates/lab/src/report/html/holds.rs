@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::Numbers;
 use super::histograms::{Histograms, Panel};
 use crate::report::figures;
-use crate::schema::{Document, PartJob};
+use crate::report::reader::Reader;
 
 /// Power of two of nanoseconds; shorter holds are one range.
 const SHORTEST: u32 = 10;
@@ -15,30 +15,24 @@ const SHORTEST: u32 = 10;
 type Doublings = BTreeMap<Option<u32>, u64>;
 
 /// The picture; none where nothing was held.
-pub(super) fn holds(
-    document: &Document,
-    job: &PartJob,
-    arms: &[&str],
-    numbers: &mut Numbers,
-) -> Option<String> {
-    let counted = |(arm, name): (usize, &&'_ str)| {
+pub(super) fn holds<'a>(reader: Reader<'a>, numbers: &mut Numbers) -> Option<String> {
+    let counted = |(arm, name): (usize, &'a str)| {
         let mut sum = Doublings::new();
-        for (least, count) in
-            document.cells_of(&job.name, name).flat_map(|cell| &cell.detail.holds.0)
-        {
+        for (least, count) in reader.cells(name).flat_map(|cell| &cell.detail.holds.0) {
             let doubling = least.checked_ilog2().map(|doubling| doubling.max(SHORTEST - 1));
             *sum.entry(doubling).or_insert(0) += count;
         }
-        (!sum.is_empty()).then_some((arm, sum))
+        (!sum.is_empty()).then_some((arm, name, sum))
     };
-    let arms_held: Vec<(usize, Doublings)> = arms.iter().enumerate().filter_map(counted).collect();
-    let held = || arms_held.iter().flat_map(|(_, sum)| sum.keys().flatten().copied());
+    let arms_held: Vec<(usize, &str, Doublings)> =
+        reader.arms().into_iter().enumerate().filter_map(counted).collect();
+    let held = || arms_held.iter().flat_map(|(.., sum)| sum.keys().flatten().copied());
     let (least, most) = (held().min()?, held().max()?);
-    let panel = |(arm, sum): &(usize, Doublings)| {
+    let panel = |(arm, name, sum): &(usize, &'a str, Doublings)| {
         let ranges = std::iter::once(None).chain((least..=most).map(Some));
         let bars =
             ranges.map(|doubling| (range(doubling), sum.get(&doubling).copied().unwrap_or(0)));
-        Panel { arm: *arm, name: arms[*arm], bars: bars.collect() }
+        Panel { arm: *arm, name, bars: bars.collect() }
     };
     Histograms {
         title: "Time that completions were held to end together",

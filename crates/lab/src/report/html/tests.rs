@@ -8,7 +8,7 @@ use crate::compare::Measured;
 use crate::compare::judge::{Judging, judge};
 use crate::detail::{Course, Detail, Flow, Holds, Latency};
 use crate::manifest::Manifest;
-use crate::schema::cells;
+use crate::schema::{PartJob, cells};
 use crate::suite::{Base, TableKind};
 
 /// Text from outside with characters that have a meaning.

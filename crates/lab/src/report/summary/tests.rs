@@ -4,6 +4,7 @@ use crate::compare::Measured;
 use crate::compare::judge::{Judging, judge};
 use crate::compare::state::Pressure;
 use crate::manifest::{ArmLeftOut, Machine, Manifest, Storage};
+use crate::schema::PartJob;
 use crate::suite::{Base, Pair};
 
 /// An arm and the means of its metrics.

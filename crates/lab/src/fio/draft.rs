@@ -5,14 +5,13 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::value::{Value, ValueError};
-use crate::job::{Access, Amount, Caching, Direction, Job, Order, YesNo};
+use crate::job::{Amount, Caching, Direction, Job, YesNo};
 
 /// A section's options so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Draft {
     /// Options that depend on no other option.
     pub(crate) job: Job,
-    pub(crate) kind: Kind,
     pub(crate) read_percent: u8,
     pub(crate) directories: Vec<PathBuf>,
     pub(crate) file_names: Vec<String>,
@@ -25,17 +24,6 @@ pub(crate) struct Draft {
     pub(crate) do_verify: bool,
     /// Waits for all sections before it.
     pub(crate) stonewall: bool,
-}
-
-/// Of `rw`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
-    Read,
-    Write,
-    RandomRead,
-    RandomWrite,
-    Mixed,
-    RandomMixed,
 }
 
 /// How far an option was obeyed.
@@ -54,7 +42,6 @@ impl Default for Draft {
     fn default() -> Self {
         Self {
             job: Job::default(),
-            kind: Kind::Read,
             read_percent: 50,
             directories: Vec::new(),
             file_names: Vec::new(),
@@ -101,7 +88,9 @@ impl Draft {
             (_, true) => Caching::Uncached,
             _ => Caching::Buffered,
         };
-        self.job.access = self.access();
+        if let Direction::Mixed { read_percent } = &mut self.job.access.direction {
+            *read_percent = self.read_percent;
+        }
         self.job.verify =
             (self.verify && self.do_verify && self.job.access.direction.writes()).into();
         if self.job.time_based == YesNo::Yes && self.job.runtime_us.is_none() {
@@ -116,22 +105,6 @@ impl Draft {
             return Err(format!("{files} files, all clones together; at most {MOST_FILES}"));
         }
         Ok((0..self.clones).map(|number| self.clone_job(section, number)).collect())
-    }
-
-    fn access(&self) -> Access {
-        let (direction, order) = match self.kind {
-            Kind::Read => (Direction::Read, Order::Sequential),
-            Kind::Write => (Direction::Write, Order::Sequential),
-            Kind::RandomRead => (Direction::Read, Order::Random),
-            Kind::RandomWrite => (Direction::Write, Order::Random),
-            Kind::Mixed => {
-                (Direction::Mixed { read_percent: self.read_percent }, Order::Sequential)
-            }
-            Kind::RandomMixed => {
-                (Direction::Mixed { read_percent: self.read_percent }, Order::Random)
-            }
-        };
-        Access { direction, order }
     }
 
     fn clone_job(&self, section: &str, number: u32) -> Job {

@@ -12,7 +12,6 @@ mod text;
 mod value;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::job::{Devices, Job, Workload};
@@ -45,7 +44,8 @@ pub struct ParsedJobs {
 }
 
 /// Something to tell the user about an option.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{path}:{line}: {option}: {why}", path = path.display())]
 pub struct Notice {
     /// The file it stands in.
     pub path: PathBuf,
@@ -55,14 +55,9 @@ pub struct Notice {
     pub why: String,
 }
 
-impl fmt::Display for Notice {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}:{}: {}: {}", self.path.display(), self.line, self.option, self.why)
-    }
-}
-
 /// Why a job file could not be read.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{path}:{line}: {what}", path = path.display())]
 pub struct ParseError {
     pub path: PathBuf,
     /// The line, from one.
@@ -70,14 +65,6 @@ pub struct ParseError {
     /// The problem, and the allowed values.
     pub what: String,
 }
-
-impl fmt::Display for ParseError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}:{}: {}", self.path.display(), self.line, self.what)
-    }
-}
-
-impl std::error::Error for ParseError {}
 
 /// Reads the text of a job file; `path` is for messages and for files it includes.
 pub fn parse(text: &str, path: &Path, leniency: Leniency) -> Result<ParsedJobs, ParseError> {
@@ -92,7 +79,13 @@ fn parse_with(
     environment: text::Environment<'_>,
 ) -> Result<ParsedJobs, ParseError> {
     let sections = text::sections(text, path, environment)?;
-    let mut reader = Reader { leniency, notices: Notices::default(), globals: Vec::new() };
+    let mut reader = Reader {
+        leniency,
+        without_effect: Notices::default(),
+        reaching_out: Notices::default(),
+        warnings: Notices::default(),
+        globals: Vec::new(),
+    };
     let mut groups: Vec<Workload> = Vec::new();
     for section in &sections {
         if section.name == "global" {
@@ -123,29 +116,25 @@ fn parse_with(
         });
     }
     groups.iter_mut().for_each(|group| name_apart(&mut group.jobs));
-    let Notices { without_effect, reaching_out, warnings } = reader.notices;
     Ok(ParsedJobs {
         groups,
-        without_effect: without_effect.into_values().collect(),
-        reaching_out: reaching_out.into_values().collect(),
-        warnings: warnings.into_values().collect(),
+        without_effect: reader.without_effect.into_values().collect(),
+        reaching_out: reader.reaching_out.into_values().collect(),
+        warnings: reader.warnings.into_values().collect(),
     })
 }
 
 struct Reader<'a> {
     leniency: Leniency,
-    notices: Notices,
+    without_effect: Notices,
+    reaching_out: Notices,
+    warnings: Notices,
     /// Of all global sections so far.
     globals: Vec<&'a Entry>,
 }
 
 /// By option and place, so that a global line is not repeated for each job.
-#[derive(Default)]
-struct Notices {
-    without_effect: BTreeMap<(PathBuf, usize, String), Notice>,
-    reaching_out: BTreeMap<(PathBuf, usize, String), Notice>,
-    warnings: BTreeMap<(PathBuf, usize, String), Notice>,
-}
+type Notices = BTreeMap<(PathBuf, usize, String), Notice>;
 
 impl Reader<'_> {
     fn draft(&mut self, section: &Section) -> Result<Draft, ParseError> {
@@ -177,14 +166,14 @@ impl Reader<'_> {
                     entry.at.error(format!("{}{value}: {}", entry.key, error.0))
                 })?;
                 if let Effect::Reduced(why) = effect {
-                    self.notices.without_effect(entry, why);
+                    note(&mut self.without_effect, entry, why);
                 }
                 Ok(())
             }
             Class::WithoutEffect(why) => {
-                self.notices.without_effect(entry, why);
+                note(&mut self.without_effect, entry, why);
                 if let Some(why) = reach::of(option.name, entry) {
-                    Notices::put(&mut self.notices.reaching_out, entry, why);
+                    note(&mut self.reaching_out, entry, why);
                 }
                 Ok(())
             }
@@ -202,25 +191,17 @@ impl Reader<'_> {
             Leniency::Strict => Err(entry.at.error(what)),
             Leniency::Lenient => {
                 let why = what.strip_prefix(&format!("{}: ", entry.key)).unwrap_or(&what);
-                Notices::put(&mut self.notices.warnings, entry, why);
+                note(&mut self.warnings, entry, why);
                 Ok(())
             }
         }
     }
 }
 
-impl Notices {
-    fn without_effect(&mut self, entry: &Entry, why: &str) {
-        Self::put(&mut self.without_effect, entry, why);
-    }
-
-    fn put(into: &mut BTreeMap<(PathBuf, usize, String), Notice>, entry: &Entry, why: &str) {
-        let path = entry.at.path.to_path_buf();
-        let key = (path.clone(), entry.at.line, entry.key.clone());
-        let notice =
-            Notice { path, line: entry.at.line, option: entry.key.clone(), why: why.into() };
-        into.entry(key).or_insert(notice);
-    }
+fn note(notices: &mut Notices, entry: &Entry, why: &str) {
+    let (path, line, option) = (entry.at.path.to_path_buf(), entry.at.line, entry.key.clone());
+    let key = (path.clone(), line, option.clone());
+    notices.entry(key).or_insert(Notice { path, line, option, why: why.into() });
 }
 
 /// Before all others, for it changes what they mean.

@@ -4,9 +4,11 @@
 //! and that is not there yet, is *unsupported*: an error. One that changes how fio itself works, or
 //! reports, is *without effect*.
 
-use super::draft::{Draft, Effect, Kind, split_paths};
+use super::draft::{Draft, Effect, split_paths};
 use super::value::{Unit, Value, ValueError};
-use crate::job::{Create, Fallocate, FinalSync, IoEngine, NextFile, RandomMap};
+use crate::job::{
+    Access, Create, Direction, Fallocate, FinalSync, IoEngine, NextFile, Order, RandomMap,
+};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JobOption {
@@ -77,15 +79,18 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
         if value.text()?.contains(':') {
             return Err(ValueError("steps after a colon are not supported; allowed: the order alone".into()));
         }
-        draft.kind = value.choice(&[
-            ("read", Kind::Read),
-            ("write", Kind::Write),
-            ("randread", Kind::RandomRead),
-            ("randwrite", Kind::RandomWrite),
-            ("rw", Kind::Mixed),
-            ("readwrite", Kind::Mixed),
-            ("randrw", Kind::RandomMixed),
+        // The share is another option's.
+        let mixed = Direction::Mixed { read_percent: 50 };
+        let (direction, order) = value.choice(&[
+            ("read", (Direction::Read, Order::Sequential)),
+            ("write", (Direction::Write, Order::Sequential)),
+            ("randread", (Direction::Read, Order::Random)),
+            ("randwrite", (Direction::Write, Order::Random)),
+            ("rw", (mixed, Order::Sequential)),
+            ("readwrite", (mixed, Order::Sequential)),
+            ("randrw", (mixed, Order::Random)),
         ])?;
+        draft.job.access = Access { direction, order };
         WHOLE
     });
     "rwmixread" => Honoured(set!(|draft, value| draft.read_percent = value.number(0, 100)? as u8));

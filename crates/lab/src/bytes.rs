@@ -1,6 +1,6 @@
 //! A number of bytes, as a suite and a command line have it.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 /// A number of bytes: `"4096"`, `"4k"`, `"24m"`, `"1g"`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
@@ -22,4 +22,14 @@ impl TryFrom<String> for Bytes {
             .map(Self)
             .ok_or_else(|| format!("{text}: no number of bytes (such as \"4k\", \"24m\", \"1g\")"))
     }
+}
+
+/// Reads a field of bytes.
+pub(crate) fn field<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    Bytes::deserialize(from).map(|Bytes(bytes)| bytes)
+}
+
+/// Reads a field of bytes that may be absent.
+pub(crate) fn optional<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    field(from).map(Some)
 }

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use crate::arm::Arm;
+use crate::bytes;
 use crate::cell::{DEVICE_TO_COME, SyncProbe};
 use crate::job::{
     Access, Amount, BlockSize, Blocks, Caching, Create, Devices, Direction, IoEngine, Job, Order,
@@ -24,28 +25,57 @@ const LARGE_BYTES: u32 = 1 << 20;
 const LARGE_DEPTH: u32 = 4;
 
 /// Work and resources of every thread of a job.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct JobShape {
     pub rw: ReadWrite,
-    /// Bytes at a time.
+    /// Bytes at a time, which the workload says.
+    #[serde(skip)]
     pub block_bytes: u32,
     /// Operations each thread keeps in flight.
+    #[serde(rename = "iodepth")]
     pub depth: u32,
     /// By single calls or at that depth.
+    #[serde(rename = "ioengine")]
     pub engine: ShapeEngine,
     /// Threads, each with a file of its own.
+    #[serde(rename = "numjobs")]
     pub threads: u32,
     /// Whether pages are to go when they are written or read.
     pub uncached: bool,
     /// On files or on a device.
+    #[serde(default)]
     pub on: Ground,
     /// Bytes of memory for data of a bounded arm.
+    #[serde(rename = "cache", deserialize_with = "bytes::field")]
     pub cache_bytes: u64,
     /// Bytes that may be dirty, where the job says so.
+    #[serde(default, rename = "dirty", deserialize_with = "bytes::optional")]
     pub dirty_bytes: Option<u64>,
     /// Bytes dirty from which on they are written, where the job says so.
+    #[serde(default, rename = "background", deserialize_with = "bytes::optional")]
     pub background_bytes: Option<u64>,
-    pub beside: SyncProbe,
+    /// Whether another writes a little and syncs it, again and again.
+    #[serde(default)]
+    pub beside: Beside,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Beside {
+    #[default]
+    Nothing,
+    /// Small writes, each synced, one after the other.
+    Sync,
+}
+
+impl From<Beside> for SyncProbe {
+    fn from(beside: Beside) -> Self {
+        match beside {
+            Beside::Nothing => SyncProbe::Off,
+            Beside::Sync => SyncProbe::Always,
+        }
+    }
 }
 
 /// fio's `rw`.
@@ -83,17 +113,53 @@ pub struct Extent {
     pub seconds: f64,
 }
 
-impl JobShape {
-    /// The jobs of one cell, on a device that is named when the cell gets its place.
-    pub fn workload(&self, arm: Arm, extent: Extent) -> Workload {
-        let shape = if arm == Arm::KernelDirect1m { self.in_large_pieces() } else { *self };
-        let block = BlockSize::Fixed(shape.block_bytes);
-        let (direction, order) = match shape.rw {
+impl ReadWrite {
+    pub(crate) fn access(self) -> Access {
+        let (direction, order) = match self {
             ReadWrite::Write => (Direction::Write, Order::Sequential),
             ReadWrite::RandWrite => (Direction::Write, Order::Random),
             ReadWrite::Rw => (Direction::Mixed { read_percent: 50 }, Order::Sequential),
         };
-        let access = Access { direction, order };
+        Access { direction, order }
+    }
+}
+
+/// Refuses a number that is not between 1 and `most`.
+pub(crate) fn bounded(what: &str, value: u32, most: u32) -> Result<(), String> {
+    if (1..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(format!("{what} {value}: out of range (1 to {most})"))
+}
+
+/// Most operations in flight.
+pub(crate) const MOST_DEPTH: u32 = 4096;
+
+impl JobShape {
+    /// Refuses a job that cannot run, with a remedy.
+    pub fn check(&self) -> Result<(), String> {
+        bounded("iodepth", self.depth, MOST_DEPTH)?;
+        bounded("numjobs", self.threads, 1024)?;
+        let on_device = self.on == Ground::Device;
+        let refused = if self.with_memory(1.0) != *self {
+            "memory out of range (in steps of 1m, cache 8m or more, dirty 4m to 7/8 of it)"
+        } else if on_device && self.threads > 1 {
+            "on a device there is one job (give numjobs = 1)"
+        } else if on_device && self.beside != Beside::Nothing {
+            "on a device there is no file to sync beside it (leave out beside)"
+        } else if self.engine == ShapeEngine::Pvsync2 && self.depth > 1 {
+            "single calls have a depth of 1 (take ioengine = \"io_uring\")"
+        } else {
+            return Ok(());
+        };
+        Err(refused.to_owned())
+    }
+
+    /// The jobs of one cell, on a device that is named when the cell gets its place.
+    pub fn workload(&self, arm: Arm, extent: Extent) -> Workload {
+        let shape = if arm == Arm::KernelDirect1m { self.in_large_pieces() } else { *self };
+        let block = BlockSize::Fixed(shape.block_bytes);
+        let access = shape.rw.access();
         let io_engine = match shape.engine {
             ShapeEngine::Pvsync2 => IoEngine::Calls,
             ShapeEngine::IoUring => IoEngine::Ring,
@@ -215,7 +281,7 @@ mod tests {
             cache_bytes: 80 << 20,
             dirty_bytes: Some(64 << 20),
             background_bytes: Some(32 << 20),
-            beside: SyncProbe::Off,
+            beside: Beside::Nothing,
         }
     }
 

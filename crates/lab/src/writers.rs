@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 use crate::arm::Arm;
 use crate::cell::DEVICE_TO_COME;
 use crate::job::{
-    Access, Amount, BlockSize, Blocks, Caching, Create, Devices, Direction, Fallocate, FinalSync,
-    IoEngine, Job, Order, Workload,
+    Amount, BlockSize, Blocks, Caching, Create, Devices, Fallocate, FinalSync, IoEngine, Job,
+    Workload,
 };
+use crate::shape::{MOST_DEPTH, ReadWrite, bounded};
 
 /// Bytes of a write of the arms that write in large pieces; less where a thread writes no multiple
 /// of it.
@@ -24,20 +25,23 @@ const LARGE_BYTES: u32 = 1 << 20;
 const LARGE_DEPTH: u32 = 4;
 
 /// The threads and their files, apart from how long those are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Writers {
-    /// In which order each file is written.
-    pub order: Order,
-    /// Bytes at a time.
+    pub rw: ReadWrite,
+    /// Bytes at a time, which the workload says.
+    #[serde(skip)]
     pub block_bytes: u32,
-    /// Threads: fio's `numjobs`.
+    #[serde(rename = "numjobs")]
     pub threads: u32,
-    /// Files of each thread, written in turn: fio's `nrfiles`.
+    /// Files of each thread, written in turn.
+    #[serde(rename = "nrfiles")]
     pub files_each: u32,
-    /// Directories the threads have between them.
-    pub directories: u32,
+    /// Directories the threads have between them; one each if it says nothing.
+    pub directories: Option<u32>,
     /// Operations in flight in each thread of the direct arms. The others make one call at a time:
     /// a buffered write only copies.
+    #[serde(rename = "iodepth")]
     pub direct_depth: u32,
 }
 
@@ -70,6 +74,18 @@ impl Layout {
 }
 
 impl Writers {
+    /// Refuses writers that cannot run, with a remedy.
+    pub fn check(&self) -> Result<(), String> {
+        bounded("numjobs", self.threads, 256)?;
+        bounded("nrfiles", self.files_each, 256)?;
+        bounded("directories", self.directories.unwrap_or(1), self.threads)?;
+        bounded("iodepth", self.direct_depth, MOST_DEPTH)?;
+        if self.rw == ReadWrite::Rw {
+            return Err("writers write alone (take write or randwrite)".to_owned());
+        }
+        Ok(())
+    }
+
     pub fn files(&self) -> u32 {
         self.threads * self.files_each
     }
@@ -79,6 +95,7 @@ impl Writers {
     pub fn workload(&self, arm: Arm, layout: Layout, file_bytes: u64) -> Workload {
         let each = file_bytes * u64::from(self.files_each);
         let large = matches!(arm, Arm::RawDevice1m | Arm::KernelDirect1m);
+        let rw = if large { ReadWrite::Write } else { self.rw };
         let block = BlockSize::Fixed(if large { large_block(each) } else { self.block_bytes });
         let direct = arm.is_direct_kernel();
         let job = |number: u32| {
@@ -89,10 +106,7 @@ impl Writers {
             Job {
                 name: format!("writer.{number}"),
                 number,
-                access: Access {
-                    direction: Direction::Write,
-                    order: if large { Order::Sequential } else { self.order },
-                },
+                access: rw.access(),
                 blocks: Blocks { read: block.clone(), write: block.clone() },
                 files,
                 size: Some(Amount::Bytes(each)),
@@ -125,7 +139,7 @@ impl Writers {
     }
 
     fn path(&self, thread: u32, file: u32) -> PathBuf {
-        let directory = thread % self.directories;
+        let directory = thread % self.directories.unwrap_or(self.threads);
         PathBuf::from(format!("directory-{directory:02}/{thread:02}-{file:02}"))
     }
 }
@@ -141,15 +155,15 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::job::YesNo;
+    use crate::job::{Order, YesNo};
 
     fn writers() -> Writers {
         Writers {
-            order: Order::Random,
+            rw: ReadWrite::RandWrite,
             block_bytes: 4096,
             threads: 12,
             files_each: 12,
-            directories: 12,
+            directories: Some(12),
             direct_depth: 32,
         }
     }
@@ -164,7 +178,7 @@ mod tests {
         assert!(job.files.iter().all(|file| file.parent() == job.files[0].parent()));
         assert_eq!((job.size, job.create), (Some(Amount::Bytes(12 << 20)), Create::OnOpen));
         assert_eq!((job.depth, job.io_engine), (1, IoEngine::Calls));
-        let one = Writers { threads: 1, files_each: 6, directories: 1, ..writers() };
+        let one = Writers { threads: 1, files_each: 6, directories: Some(1), ..writers() };
         let one = one.workload(Arm::KernelDirect, Layout::New, 1 << 20);
         assert_eq!((one.jobs.len(), one.jobs[0].files.len()), (1, 6));
         assert_eq!((one.jobs[0].depth, one.jobs[0].io_engine), (32, IoEngine::Ring));

@@ -168,7 +168,7 @@ fn a_program_s_words_in_one_line() {
 fn a_full_disk_ends_a_cell_and_the_next_one_finds_space() {
     use crate::arm::Arm;
     use crate::cell::{CellSpec, SyncProbe, Verify};
-    use crate::job::Order;
+    use crate::shape::ReadWrite;
     use crate::writers::{Layout, Writers};
 
     let test = || {
@@ -177,11 +177,11 @@ fn a_full_disk_ends_a_cell_and_the_next_one_finds_space() {
             return;
         };
         let writers = Writers {
-            order: Order::Sequential,
+            rw: ReadWrite::Write,
             block_bytes: 1 << 16,
             threads: 2,
             files_each: 2,
-            directories: 2,
+            directories: Some(2),
             direct_depth: 4,
         };
         let mut run = |arm, file_bytes| {

@@ -160,7 +160,7 @@ impl<'a> Planner<'a> {
                 let budget_bytes = shape.budget_bytes(way);
                 let jobs = shape.workload(way, extent);
                 let spec = spec(way, jobs, budget_bytes, settings.clone());
-                Cell::Jobs(CellSpec { sync_probe: shape.beside, ..spec })
+                Cell::Jobs(CellSpec { sync_probe: shape.beside.into(), ..spec })
             };
             let short = Extent { seconds: extent.seconds.min(WARM_UP_SECONDS), ..extent };
             shape.suits(way).then(|| Planned { cell: cell(extent), short: cell(short) })

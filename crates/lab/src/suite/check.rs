@@ -15,6 +15,7 @@ use super::{Arm, Base, Bytes, Cut, Form, Part, Suite, SuiteError, WorkloadKind};
 use crate::metric;
 use crate::nearest;
 use crate::plan::{MOST_ROUNDS, WRITER_STEP_BYTES};
+use crate::shape::MOST_DEPTH;
 
 /// Most characters of a name: what a column of a table holds.
 const NAME_AT_MOST: usize = 24;
@@ -23,7 +24,7 @@ const NAME_AT_MOST: usize = 24;
 const WORKLOAD_AT_MOST: usize = 40;
 
 /// Bios in flight.
-const DEPTHS: RangeInclusive<u32> = 1..=4096;
+const DEPTHS: RangeInclusive<u32> = 1..=MOST_DEPTH;
 
 /// Seconds of one cell.
 const SECONDS: RangeInclusive<f64> = 0.01..=3600.0;

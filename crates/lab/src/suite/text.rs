@@ -8,12 +8,11 @@ use toml::Spanned;
 
 use super::{Bytes, FileBytes, Pair, TableKind};
 use crate::echo::EchoLoad;
-use crate::job::Order;
 use crate::programs::spec::ProgramLoad;
 use crate::request::{Operation, Pattern, RequestDevice, Submitter, Switch};
-use crate::shape::{Ground, ReadWrite, ShapeEngine};
+use crate::shape::JobShape;
 use crate::through::Poll;
-use crate::writers::Layout;
+use crate::writers::{Layout, Writers};
 
 /// A word and where it stands.
 pub(super) type Word = Spanned<String>;
@@ -42,68 +41,11 @@ pub(super) struct WorkloadText {
     pub(super) new_files: Option<Spanned<u32>>,
     pub(super) pattern: Option<Pattern>,
     pub(super) operation: Option<Operation>,
-    pub(super) job: Option<Spanned<JobText>>,
+    pub(super) job: Option<Spanned<JobShape>>,
     pub(super) copy: Option<Spanned<Bytes>>,
-    pub(super) writers: Option<Spanned<WritersText>>,
+    pub(super) writers: Option<Spanned<Writers>>,
     pub(super) echo: Option<Spanned<EchoLoad>>,
     pub(super) program: Option<Spanned<ProgramLoad>>,
-}
-
-/// Threads that write files of their own once, in the words of a fio job file where it has them.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct WritersText {
-    pub(super) rw: WritersOrder,
-    pub(super) numjobs: Spanned<u32>,
-    pub(super) nrfiles: Spanned<u32>,
-    /// That the jobs have between them; one each if it says nothing.
-    pub(super) directories: Option<Spanned<u32>>,
-    /// Of the direct arms, in each job.
-    pub(super) iodepth: Spanned<u32>,
-}
-
-/// fio's `rw`, as far as it writes alone.
-#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum WritersOrder {
-    Write,
-    RandWrite,
-}
-
-impl From<WritersOrder> for Order {
-    fn from(order: WritersOrder) -> Self {
-        match order {
-            WritersOrder::Write => Order::Sequential,
-            WritersOrder::RandWrite => Order::Random,
-        }
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct JobText {
-    pub(super) rw: ReadWrite,
-    pub(super) iodepth: Spanned<u32>,
-    pub(super) ioengine: ShapeEngine,
-    pub(super) numjobs: Spanned<u32>,
-    pub(super) uncached: bool,
-    pub(super) cache: Spanned<Bytes>,
-    pub(super) dirty: Option<Spanned<Bytes>>,
-    pub(super) background: Option<Spanned<Bytes>>,
-    #[serde(default)]
-    pub(super) on: Ground,
-    /// Whether another writes a little and syncs it, again and again.
-    #[serde(default)]
-    pub(super) beside: Beside,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Beside {
-    #[default]
-    Nothing,
-    /// Small writes, each synced, one after the other.
-    Sync,
 }
 
 #[derive(Deserialize)]

@@ -1,13 +1,11 @@
 //! Names that a part uses and the file defines elsewhere: arms and workloads.
 
 use forebay_block::Knobs;
-use toml::Spanned;
 
 use super::{Checked, Checker, DEPTHS};
-use crate::cell::SyncProbe;
 use crate::echo::{EchoWay, WorkOrder};
-use crate::shape::{Ground, JobShape, ShapeEngine};
-use crate::suite::text::{ArmText, Beside, JobText, Word, WorkloadText, WritersText};
+use crate::shape::JobShape;
+use crate::suite::text::{ArmText, Word, WorkloadText};
 use crate::suite::{Arm, Bytes, Workload, WorkloadKind};
 use crate::through::{Through, Way};
 use crate::tuning::{NoKnob, Tuning};
@@ -165,7 +163,11 @@ impl Checker<'_> {
             (_, Some((pattern, operation)), ..) => {
                 Some(WorkloadKind::Requests { pattern, operation })
             }
-            (_, _, Some(job), ..) => Some(WorkloadKind::Jobs(self.shape(job, block_bytes)?)),
+            (_, _, Some(job), ..) => {
+                let shape = JobShape { block_bytes, ..*job.get_ref() };
+                shape.check().map_err(|refused| self.at(job, refused))?;
+                Some(WorkloadKind::Jobs(shape))
+            }
             (.., Some(length), _) => {
                 let Bytes(length_bytes) = *length.get_ref();
                 if length_bytes == 0 || length_bytes % bytes != 0 || length_bytes > 1 << 30 {
@@ -173,7 +175,11 @@ impl Checker<'_> {
                 }
                 Some(WorkloadKind::Copies(length_bytes))
             }
-            (.., Some(writers)) => Some(WorkloadKind::Writers(self.writers(writers, block_bytes)?)),
+            (.., Some(text)) => {
+                let writers = Writers { block_bytes, ..*text.get_ref() };
+                writers.check().map_err(|refused| self.at(text, refused))?;
+                Some(WorkloadKind::Writers(writers))
+            }
             _ => None,
         };
         let kind = kind.ok_or_else(|| {
@@ -182,67 +188,5 @@ impl Checker<'_> {
             self.at(&written.name, what)
         })?;
         Ok((kind, block_bytes))
-    }
-
-    fn writers(&self, writers: &Spanned<WritersText>, block_bytes: u32) -> Checked<Writers> {
-        let WritersText { rw, numjobs, nrfiles, directories, iodepth } = writers.get_ref();
-        let threads = self.bounded(numjobs, 1..=256)?;
-        Ok(Writers {
-            order: (*rw).into(),
-            block_bytes,
-            threads,
-            files_each: self.bounded(nrfiles, 1..=256)?,
-            directories: directories
-                .as_ref()
-                .map_or(Ok(threads), |own| self.bounded(own, 1..=threads))?,
-            direct_depth: self.bounded(iodepth, DEPTHS)?,
-        })
-    }
-
-    fn shape(&self, job: &Spanned<JobText>, block_bytes: u32) -> Checked<JobShape> {
-        let JobText {
-            rw,
-            iodepth,
-            ioengine,
-            numjobs,
-            uncached,
-            cache,
-            dirty,
-            background,
-            on,
-            beside,
-        } = job.get_ref();
-        let shape = JobShape {
-            rw: *rw,
-            block_bytes,
-            depth: self.bounded(iodepth, DEPTHS)?,
-            engine: *ioengine,
-            threads: self.bounded(numjobs, 1..=1024)?,
-            uncached: *uncached,
-            on: *on,
-            cache_bytes: cache.get_ref().0,
-            dirty_bytes: dirty.as_ref().map(|bytes| bytes.get_ref().0),
-            background_bytes: background.as_ref().map(|bytes| bytes.get_ref().0),
-            beside: if *beside == Beside::Sync { SyncProbe::Always } else { SyncProbe::Off },
-        };
-        if shape.with_memory(1.0) != shape {
-            let what =
-                "memory out of range (in steps of 1m, cache 8m or more, dirty 4m to 7/8 of it)";
-            return Err(self.at(cache, what));
-        }
-        if shape.on == Ground::Device && shape.threads > 1 {
-            return Err(self.at(numjobs, "on a device there is one job"));
-        }
-        if shape.on == Ground::Device && shape.beside != SyncProbe::Off {
-            return Err(
-                self.at(job, "on a device there is no file to sync beside it (leave out beside)")
-            );
-        }
-        if shape.engine == ShapeEngine::Pvsync2 && shape.depth > 1 {
-            return Err(
-                self.at(iodepth, "single calls have a depth of 1 (take ioengine = \"io_uring\")")
-            );
-        }
-        Ok(shape)
     }
 }

@@ -25,10 +25,10 @@ use rustix::io::{ReadWriteFlags, preadv2};
 use super::CellError;
 use super::futures::FuturesLane;
 use super::guard;
-use super::kernel::{CallsLane, KernelFiles, Opening, Space};
-use super::lane::{Buffers, Lane, NullLane};
+use super::kernel::{Calls, KernelFiles, Opening, Space};
+use super::lane::{Buffers, Lane, Nothing, SerialLane};
 use super::layout::{FileKind, JobPlan};
-use super::library::LibraryLane;
+use super::library::Blocking;
 use super::ring::{self, RingLane};
 use crate::arm::Arm;
 use crate::job::{Caching, IoEngine, Job, YesNo};
@@ -336,18 +336,21 @@ impl Prepared {
         let engine = || engine.expect("a cell through the library has an engine");
         Ok(match self {
             Self::Calls { buffers, opening, window_bytes } => {
-                Box::new(CallsLane::new(buffers, KernelFiles::open(plan, opening)?, window_bytes))
+                let files = Calls::new(KernelFiles::open(plan, opening)?, window_bytes);
+                Box::new(SerialLane::new(buffers, files))
             }
             Self::Ring { buffers, opening, window_bytes, ring } => {
                 let files = KernelFiles::open(plan, opening)?;
                 Box::new(RingLane::new(*ring, buffers, files, window_bytes, &plan.job))
             }
-            Self::Library { buffers } => Box::new(LibraryLane::open(buffers, engine(), plan)?),
+            Self::Library { buffers } => {
+                Box::new(SerialLane::new(buffers, Blocking::open(engine(), plan)?))
+            }
             Self::Futures { buffers } => Box::new(FuturesLane::open(buffers, engine(), plan)?),
             Self::Direct { slots, bytes } => {
                 Box::new(FuturesLane::open_direct(slots, bytes, engine(), plan)?)
             }
-            Self::Null { buffers } => Box::new(NullLane::new(buffers)),
+            Self::Null { buffers } => Box::new(SerialLane::new(buffers, Nothing)),
         })
     }
 }

@@ -231,12 +231,3 @@ impl<F: Handle> Lane for FuturesLane<F> {
         })
     }
 }
-
-impl<F: Handle> std::fmt::Debug for FuturesLane<F> {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("FuturesLane")
-            .field("in_flight", &self.in_flight)
-            .finish_non_exhaustive()
-    }
-}

@@ -10,7 +10,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::{ReadWriteFlags, preadv2, pwritev2};
 
 use super::CellError;
-use super::lane::{Buffers, Lane};
+use super::lane::Serial;
 use super::layout::{FileKind, JobPlan};
 use super::sequence::{Kind, Operation};
 use super::window::Window;
@@ -133,54 +133,34 @@ impl KernelFiles {
     }
 }
 
-/// A call at a time.
-#[derive(Debug)]
-pub(crate) struct CallsLane {
-    buffers: Buffers,
+/// Files for single calls, which may keep near a budget.
+pub(crate) struct Calls {
     files: KernelFiles,
     window: Option<Window>,
-    ended: bool,
 }
 
-impl CallsLane {
+impl Calls {
     /// With at most two windows of these bytes in memory, if any.
-    pub(crate) fn new(buffers: Buffers, files: KernelFiles, window_bytes: Option<u64>) -> Self {
-        Self { buffers, files, window: window_bytes.map(Window::new), ended: false }
+    pub(crate) fn new(files: KernelFiles, window_bytes: Option<u64>) -> Self {
+        Self { files, window: window_bytes.map(Window::new) }
     }
 }
 
-impl Lane for CallsLane {
-    fn slots(&self) -> usize {
-        1
-    }
-
-    fn buffer(&mut self, slot: usize) -> &mut [u8] {
-        self.buffers.slot(slot)
-    }
-
-    fn start(&mut self, slot: usize, operation: Operation) -> Result<(), CellError> {
-        let buffer = &mut self.buffers.slot(slot)[..operation.bytes as usize];
+impl Serial for Calls {
+    fn transfer(&mut self, operation: Operation, buffer: &mut [u8]) -> Result<(), CellError> {
         let moved = self.files.transfer(&operation, buffer);
         moved.map_err(|error| self.files.failed(&operation, &error))?;
-        self.ended = true;
         match &mut self.window {
             Some(window) => window.moved(operation.bytes, &self.files),
             None => Ok(()),
         }
     }
 
-    fn reap(&mut self, _least: usize, ended: &mut Vec<usize>) -> Result<(), CellError> {
-        if std::mem::take(&mut self.ended) {
-            ended.push(0);
-        }
-        Ok(())
-    }
-
     fn sync(&mut self, file: usize, how: FinalSync) -> Result<(), CellError> {
         self.files.sync(file, how)
     }
 
-    fn close(self: Box<Self>) -> Result<(), CellError> {
+    fn close(self) -> Result<(), CellError> {
         Ok(())
     }
 }

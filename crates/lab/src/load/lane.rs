@@ -185,35 +185,66 @@ impl Drop for Buffers {
     }
 }
 
-/// A lane that goes nowhere: what driving the load costs by itself.
-#[derive(Debug)]
-pub(crate) struct NullLane {
-    buffers: Buffers,
-    ended: Vec<usize>,
+/// Files that do one operation after the other.
+pub(crate) trait Serial: Send {
+    /// Moves all bytes of an operation.
+    fn transfer(&mut self, operation: Operation, buffer: &mut [u8]) -> Result<(), CellError>;
+
+    fn sync(&mut self, file: usize, how: FinalSync) -> Result<(), CellError>;
+
+    fn close(self) -> Result<(), CellError>;
 }
 
-impl NullLane {
-    pub(crate) fn new(buffers: Buffers) -> Self {
-        Self { ended: Vec::with_capacity(buffers.count()), buffers }
+/// A lane of one slot: a call at a time.
+pub(crate) struct SerialLane<F> {
+    buffers: Buffers,
+    files: F,
+    ended: bool,
+}
+
+impl<F: Serial> SerialLane<F> {
+    pub(crate) fn new(buffers: Buffers, files: F) -> Self {
+        Self { buffers, files, ended: false }
     }
 }
 
-impl Lane for NullLane {
+impl<F: Serial> Lane for SerialLane<F> {
     fn slots(&self) -> usize {
-        self.buffers.count()
+        1
     }
 
     fn buffer(&mut self, slot: usize) -> &mut [u8] {
         self.buffers.slot(slot)
     }
 
-    fn start(&mut self, slot: usize, _operation: Operation) -> Result<(), CellError> {
-        self.ended.push(slot);
+    fn start(&mut self, slot: usize, operation: Operation) -> Result<(), CellError> {
+        let buffer = &mut self.buffers.slot(slot)[..operation.bytes as usize];
+        self.files.transfer(operation, buffer)?;
+        self.ended = true;
         Ok(())
     }
 
     fn reap(&mut self, _least: usize, ended: &mut Vec<usize>) -> Result<(), CellError> {
-        ended.append(&mut self.ended);
+        if std::mem::take(&mut self.ended) {
+            ended.push(0);
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self, file: usize, how: FinalSync) -> Result<(), CellError> {
+        self.files.sync(file, how)
+    }
+
+    fn close(self: Box<Self>) -> Result<(), CellError> {
+        self.files.close()
+    }
+}
+
+/// No files: what driving the load costs by itself.
+pub(crate) struct Nothing;
+
+impl Serial for Nothing {
+    fn transfer(&mut self, _operation: Operation, _buffer: &mut [u8]) -> Result<(), CellError> {
         Ok(())
     }
 
@@ -221,7 +252,7 @@ impl Lane for NullLane {
         Ok(())
     }
 
-    fn close(self: Box<Self>) -> Result<(), CellError> {
+    fn close(self) -> Result<(), CellError> {
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use forebay::{Buffer, DirectFile, Engine, ErrorKind, File, Keeper, Open};
 
 use super::CellError;
-use super::lane::{Buffers, Lane};
+use super::lane::Serial;
 use super::layout::{FileKind, JobPlan};
 use super::sequence::{Kind, Operation};
 use crate::arm::Arm;
@@ -201,61 +201,35 @@ pub(crate) fn close(file: impl Handle) -> Result<(), CellError> {
     file.close_it().map_err(|error| CellError::library("could not close it", &error))
 }
 
-/// A job's files in the engine of its cell.
-pub(crate) struct LibraryLane {
-    buffers: Buffers,
+/// A job's files in the engine of its cell, for blocking calls.
+pub(crate) struct Blocking {
     files: Vec<File>,
     /// Keeps the engine while its files are open.
     _engine: Arc<Engine>,
-    ended: bool,
 }
 
-impl LibraryLane {
-    pub(crate) fn open(
-        buffers: Buffers,
-        engine: Arc<Engine>,
-        plan: &JobPlan,
-    ) -> Result<Self, CellError> {
-        Ok(Self { buffers, files: open_files(&engine, plan)?, _engine: engine, ended: false })
+impl Blocking {
+    pub(crate) fn open(engine: Arc<Engine>, plan: &JobPlan) -> Result<Self, CellError> {
+        Ok(Self { files: open_files(&engine, plan)?, _engine: engine })
     }
 }
 
-impl Lane for LibraryLane {
-    fn slots(&self) -> usize {
-        1
-    }
-
-    fn buffer(&mut self, slot: usize) -> &mut [u8] {
-        self.buffers.slot(slot)
-    }
-
-    fn start(&mut self, slot: usize, operation: Operation) -> Result<(), CellError> {
-        let buffer = &mut self.buffers.slot(slot)[..operation.bytes as usize];
-        let file = &self.files[operation.file];
-        match operation.kind {
-            Kind::Write => check_write(file.write_at(buffer, operation.offset))?,
-            Kind::Read => {
-                let read = file.read_at(buffer, operation.offset);
-                check_read(read, operation.bytes, operation.offset)?;
-            }
+impl Serial for Blocking {
+    fn transfer(&mut self, operation: Operation, buffer: &mut [u8]) -> Result<(), CellError> {
+        let Operation { file, offset, bytes, kind } = operation;
+        let file = &self.files[file];
+        match kind {
+            Kind::Write => check_write(file.write_at(buffer, offset)),
+            Kind::Read => check_read(file.read_at(buffer, offset), bytes, offset),
         }
-        self.ended = true;
-        Ok(())
-    }
-
-    fn reap(&mut self, _least: usize, ended: &mut Vec<usize>) -> Result<(), CellError> {
-        if std::mem::take(&mut self.ended) {
-            ended.push(0);
-        }
-        Ok(())
     }
 
     fn sync(&mut self, file: usize, how: FinalSync) -> Result<(), CellError> {
         sync(&self.files[file], how)
     }
 
-    fn close(self: Box<Self>) -> Result<(), CellError> {
-        let Self { files, _engine, .. } = *self;
+    fn close(self) -> Result<(), CellError> {
+        let Self { files, _engine } = self;
         files.into_iter().try_for_each(close)
     }
 }

@@ -374,12 +374,3 @@ impl Lane for RingLane {
         self.counters
     }
 }
-
-impl std::fmt::Debug for RingLane {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("RingLane")
-            .field("in_flight", &self.memory.in_flight)
-            .finish_non_exhaustive()
-    }
-}

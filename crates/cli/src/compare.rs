@@ -210,7 +210,7 @@ fn plan<'a>(
         planned.extend(plan.map(|plan| Planned { suite, part, plan, form, scale }));
     }
     if planned.is_empty() {
-        let form = request.form;
+        let form = request.form.name();
         return Err(Failure::usage(format!(
             "no part of the suite has a {form} form with arms that can run it; add [part.{form}] \
              to the suite's file, or other arms"

@@ -1,79 +1,53 @@
 //! An arm: one of the things compared.
 
-use serde::{Deserialize, Serialize};
+use crate::words::words;
 
-/// Through what a cell does its I/O.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Arm {
-    /// The kernel's page cache, as it comes.
-    KernelBuffered,
-    /// The same after one `fallocate` of the whole file.
-    KernelBufferedPrealloc,
-    /// The page cache within a control group whose memory is limited to the budget.
-    KernelCgroup,
-    /// The page cache with `sync_file_range` behind the writer at the budget, and written pages
-    /// dropped.
-    KernelBounded,
-    /// The same after one `fallocate` of the whole file.
-    KernelBoundedPrealloc,
-    /// `RWF_DONTCACHE`.
-    KernelUncached,
-    /// The same after one `fallocate` of the whole file.
-    KernelUncachedPrealloc,
-    /// `O_DIRECT` at the job's depth, 32 at least, after one `fallocate` of the whole file.
-    KernelDirectPrealloc,
-    /// `O_DIRECT`, as the job asks for it.
-    KernelDirect,
-    /// `O_DIRECT` in pieces of 1 MiB, front to back, at a depth of 4, after one `fallocate`: what
-    /// the same bytes cost the system at the least. Another job than that of the other arms, so no
-    /// base of theirs.
-    #[serde(rename = "kernel-direct-1m")]
-    KernelDirect1m,
-    /// `O_DIRECT` to a block device, as the job asks for it: what its writes cost without a file
-    /// system.
-    RawDevice,
-    /// The same bytes in pieces of 1 MiB, front to back, at a depth of 4.
-    #[serde(rename = "raw-device-1m")]
-    RawDevice1m,
-    /// What the job file itself says: its `ioengine`, `direct`, `uncached`.
-    Kernel,
-    /// Forebay.
-    Forebay,
-    /// Forebay, with the final length of each file told by `set_len` when it is opened: nothing
-    /// then moves the end.
-    ForebayDeclared,
-    /// Forebay, with a keeper that stands by: what is written survives the process's death.
-    ForebaySurvive,
-    /// No I/O at all: what the load generator itself costs.
-    Null,
+words! {
+    /// Through what a cell does its I/O.
+    #[derive(Hash)]
+    pub enum Arm {
+        /// The kernel's page cache, as it comes.
+        KernelBuffered = "kernel-buffered",
+        /// The same after one `fallocate` of the whole file.
+        KernelBufferedPrealloc = "kernel-buffered-prealloc",
+        /// The page cache within a control group whose memory is limited to the budget.
+        KernelCgroup = "kernel-cgroup",
+        /// The page cache with `sync_file_range` behind the writer at the budget, and written pages
+        /// dropped.
+        KernelBounded = "kernel-bounded",
+        /// The same after one `fallocate` of the whole file.
+        KernelBoundedPrealloc = "kernel-bounded-prealloc",
+        /// `RWF_DONTCACHE`.
+        KernelUncached = "kernel-uncached",
+        /// The same after one `fallocate` of the whole file.
+        KernelUncachedPrealloc = "kernel-uncached-prealloc",
+        /// `O_DIRECT` at the job's depth, 32 at least, after one `fallocate` of the whole file.
+        KernelDirectPrealloc = "kernel-direct-prealloc",
+        /// `O_DIRECT`, as the job asks for it.
+        KernelDirect = "kernel-direct",
+        /// `O_DIRECT` in pieces of 1 MiB, front to back, at a depth of 4, after one `fallocate`:
+        /// what the same bytes cost the system at the least. Another job than that of the other
+        /// arms, so no base of theirs.
+        KernelDirect1m = "kernel-direct-1m",
+        /// `O_DIRECT` to a block device, as the job asks for it: what its writes cost without a
+        /// file system.
+        RawDevice = "raw-device",
+        /// The same bytes in pieces of 1 MiB, front to back, at a depth of 4.
+        RawDevice1m = "raw-device-1m",
+        /// What the job file itself says: its `ioengine`, `direct`, `uncached`.
+        Kernel = "kernel",
+        Forebay = "forebay",
+        /// Forebay, with the final length of each file told by `set_len` when it is opened: nothing
+        /// then moves the end.
+        ForebayDeclared = "forebay-declared",
+        /// Forebay, with a keeper that stands by: what is written survives the process's death.
+        ForebaySurvive = "forebay-survive",
+        /// No I/O at all: what the load generator itself costs.
+        Null = "null",
+    }
 }
 
 impl Arm {
-    /// The name in tables and files.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Arm::KernelBuffered => "kernel-buffered",
-            Arm::KernelBufferedPrealloc => "kernel-buffered-prealloc",
-            Arm::KernelCgroup => "kernel-cgroup",
-            Arm::KernelBounded => "kernel-bounded",
-            Arm::KernelBoundedPrealloc => "kernel-bounded-prealloc",
-            Arm::KernelUncached => "kernel-uncached",
-            Arm::KernelUncachedPrealloc => "kernel-uncached-prealloc",
-            Arm::KernelDirectPrealloc => "kernel-direct-prealloc",
-            Arm::KernelDirect => "kernel-direct",
-            Arm::KernelDirect1m => "kernel-direct-1m",
-            Arm::RawDevice => "raw-device",
-            Arm::RawDevice1m => "raw-device-1m",
-            Arm::Kernel => "kernel",
-            Arm::Forebay => "forebay",
-            Arm::ForebayDeclared => "forebay-declared",
-            Arm::ForebaySurvive => "forebay-survive",
-            Arm::Null => "null",
-        }
-    }
-
     /// Whether it goes through the library.
     #[must_use]
     pub fn is_forebay(self) -> bool {

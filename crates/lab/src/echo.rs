@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::words::words;
+
 /// Most connections of one cell: each takes two descriptors.
 pub const MOST_CONNECTIONS: u32 = 10_000;
 
@@ -56,56 +58,40 @@ pub struct EchoLoad {
     pub transport: Transport,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum EchoWay {
-    Ring,
-    /// A server on epoll, in one thread.
-    Epoll,
-    /// A task for each connection on tokio, in one thread.
-    Tokio,
-    /// A task for each connection on compio, in one thread.
-    Compio,
+words! {
+    pub enum EchoWay {
+        Ring = "echo-ring",
+        /// A server on epoll, in one thread.
+        Epoll = "echo-epoll",
+        /// A task for each connection on tokio, in one thread.
+        Tokio = "echo-tokio",
+        /// A task for each connection on compio, in one thread.
+        Compio = "echo-compio",
+    }
 }
 
 impl EchoWay {
-    pub fn name(self) -> &'static str {
-        match self {
-            EchoWay::Ring => "echo-ring",
-            EchoWay::Epoll => "echo-epoll",
-            EchoWay::Tokio => "echo-tokio",
-            EchoWay::Compio => "echo-compio",
-        }
-    }
-
     /// Whether the order of a pass can be chosen.
     pub fn has_order(self) -> bool {
         matches!(self, EchoWay::Ring | EchoWay::Epoll)
     }
 }
 
-/// In which order a pass works off what came.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WorkOrder {
-    /// Oldest first.
-    #[default]
-    Fifo,
-    /// Newest first.
-    Lifo,
+words! {
+    /// In which order a pass works off what came.
+    #[derive(Default)]
+    pub enum WorkOrder {
+        /// Oldest first.
+        #[default]
+        Fifo = "fifo",
+        /// Newest first.
+        Lifo = "lifo",
+    }
 }
 
 impl WorkOrder {
     /// Those there are, for a message.
     pub const CHOICES: &'static str = "fifo, lifo";
-
-    pub fn by_name(name: &str) -> Option<Self> {
-        match name {
-            "fifo" => Some(Self::Fifo),
-            "lifo" => Some(Self::Lifo),
-            _ => None,
-        }
-    }
 }
 
 /// When a connection sends again.

@@ -45,4 +45,5 @@ pub mod terminal;
 pub mod through;
 pub mod tuning;
 pub mod whole_file;
+mod words;
 pub mod writers;

@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::words::words;
+
 /// The name of the laid-out file in the directory a cell is given.
 pub const DATA_FILE: &str = "requests.data";
 
@@ -129,42 +131,28 @@ impl fmt::Display for RequestDevice {
     }
 }
 
-macro_rules! choices {
-    ($($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident),* $(,)? })*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-        #[serde(rename_all = "kebab-case")]
-        pub enum $name { $($(#[$variant_doc])* $variant),* }
-    )*};
-}
-
-choices! {
+words! {
     /// In which order blocks are asked for.
-    Pattern {
-        Random,
+    pub enum Pattern {
+        Random = "random",
         /// Front to back, and from the front again.
-        Sequential,
-    }
-
-    Operation {
-        Read,
-        /// Writes, over what is there.
-        Write,
-    }
-
-    Switch {
-        On,
-        Off,
+        Sequential = "sequential",
     }
 }
 
-impl Operation {
-    /// How metrics of it begin.
-    pub fn name(self) -> &'static str {
-        match self {
-            Operation::Read => "read",
-            Operation::Write => "write",
-        }
+words! {
+    /// Its words are how metrics of it begin.
+    pub enum Operation {
+        Read = "read",
+        /// Writes, over what is there.
+        Write = "write",
+    }
+}
+
+words! {
+    pub enum Switch {
+        On = "on",
+        Off = "off",
     }
 }
 

@@ -25,10 +25,10 @@
 pub mod difference;
 pub mod unpaired;
 
-use serde::{Deserialize, Serialize};
 use statrs::statistics::{Data, Median, Statistics};
 
 use crate::metric::Better;
+use crate::words::words;
 use forebay_block::random::Random;
 
 /// Below this no verdict is given: three rounds agree by chance one time in four.
@@ -70,23 +70,11 @@ pub struct Ratio {
     pub p: f64,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Verdict {
-    #[serde(rename = "better")]
-    Better,
-    #[serde(rename = "worse")]
-    Worse,
-    #[serde(rename = "not shown")]
-    NotShown,
-}
-
-impl Verdict {
-    pub fn name(self) -> &'static str {
-        match self {
-            Verdict::Better => "better",
-            Verdict::Worse => "worse",
-            Verdict::NotShown => "not shown",
-        }
+words! {
+    pub enum Verdict {
+        Better = "better",
+        Worse = "worse",
+        NotShown = "not shown",
     }
 }
 

@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::arm::Arm;
 use crate::cell::Verify;
 use crate::echo::EchoWay;
-use crate::programs::spec::{PROGRAMS, ProgramWay};
+use crate::programs::spec::ProgramWay;
 use crate::request::RequestSpec;
+use crate::words::words;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Through {
@@ -22,54 +23,31 @@ pub enum Through {
     Program(ProgramWay),
 }
 
-/// Through what requests go.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Way {
-    /// Forebay's queue.
-    Queue,
-    /// One call at a time: `preadv2`, `pwritev2`.
-    Pread,
-    /// The kernel's ring, with nothing of ours between.
-    Uring,
-    /// fio, as a child.
-    Fio,
-}
-
-impl Way {
-    pub fn name(self) -> &'static str {
-        match self {
-            Way::Queue => "queue",
-            Way::Pread => "pread",
-            Way::Uring => "uring",
-            Way::Fio => "fio",
-        }
+words! {
+    /// Through what requests go.
+    pub enum Way {
+        /// Forebay's queue.
+        Queue = "queue",
+        /// One call at a time: `preadv2`, `pwritev2`.
+        Pread = "pread",
+        /// The kernel's ring, with nothing of ours between.
+        Uring = "uring",
+        /// fio, as a child.
+        Fio = "fio",
     }
 }
 
-/// Where a copy goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CopyWay {
-    /// Into a shared mapping of a memory file, with nothing between.
-    Memcpy,
-    /// Into the page cache, by `pwrite`.
-    Pwrite,
-    /// Into Forebay's cache, by its blocking write.
-    Forebay,
-}
-
-impl CopyWay {
-    pub fn name(self) -> &'static str {
-        match self {
-            CopyWay::Memcpy => "copy-memcpy",
-            CopyWay::Pwrite => "copy-pwrite",
-            CopyWay::Forebay => "copy-forebay",
-        }
+words! {
+    /// Where a copy goes.
+    pub enum CopyWay {
+        /// Into a shared mapping of a memory file, with nothing between.
+        Memcpy = "copy-memcpy",
+        /// Into the page cache, by `pwrite`.
+        Pwrite = "copy-pwrite",
+        /// Into Forebay's cache, by its blocking write.
+        Forebay = "copy-forebay",
     }
 }
-
-pub const COPIES: [CopyWay; 3] = [CopyWay::Memcpy, CopyWay::Pwrite, CopyWay::Forebay];
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CopyCell {
@@ -89,28 +67,10 @@ pub struct CopyCell {
     pub directory: PathBuf,
 }
 
-pub const WAYS: [Way; 4] = [Way::Queue, Way::Pread, Way::Uring, Way::Fio];
-
-pub const ECHOES: [EchoWay; 4] = [EchoWay::Ring, EchoWay::Epoll, EchoWay::Tokio, EchoWay::Compio];
-
-pub const FILES: [Arm; 16] = [
-    Arm::KernelBuffered,
-    Arm::KernelBufferedPrealloc,
-    Arm::KernelCgroup,
-    Arm::KernelBounded,
-    Arm::KernelBoundedPrealloc,
-    Arm::KernelUncached,
-    Arm::KernelUncachedPrealloc,
-    Arm::KernelDirect,
-    Arm::KernelDirectPrealloc,
-    Arm::KernelDirect1m,
-    Arm::RawDevice,
-    Arm::RawDevice1m,
-    Arm::Forebay,
-    Arm::ForebayDeclared,
-    Arm::ForebaySurvive,
-    Arm::Null,
-];
+/// The arms of jobs that a suite can name.
+pub(crate) fn files() -> impl Iterator<Item = Arm> {
+    Arm::ALL.into_iter().filter(|arm| *arm != Arm::Kernel)
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Family {
@@ -149,9 +109,9 @@ pub struct NoSuchWay(String, String);
 impl Through {
     /// Every way of I/O that a suite can name.
     pub fn all() -> impl Iterator<Item = Self> {
-        let all = WAYS.map(Self::Requests).into_iter().chain(FILES.map(Self::Files));
-        let all = all.chain(COPIES.map(Self::Copies)).chain(ECHOES.map(Self::Echo));
-        all.chain(PROGRAMS.map(Self::Program))
+        let all = Way::ALL.map(Self::Requests).into_iter().chain(files().map(Self::Files));
+        let all = all.chain(CopyWay::ALL.map(Self::Copies)).chain(EchoWay::ALL.map(Self::Echo));
+        all.chain(ProgramWay::all().map(Self::Program))
     }
 
     pub fn name(self) -> &'static str {

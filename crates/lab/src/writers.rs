@@ -7,7 +7,7 @@
 
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::arm::Arm;
 use crate::cell::DEVICE_TO_COME;
@@ -16,6 +16,7 @@ use crate::job::{
     Workload,
 };
 use crate::shape::{MOST_DEPTH, ReadWrite, bounded};
+use crate::words::words;
 
 /// Bytes of a write of the arms that write in large pieces; less where a thread writes no multiple
 /// of it.
@@ -45,31 +46,19 @@ pub struct Writers {
     pub direct_depth: u32,
 }
 
-/// State of a file before the clock starts.
-#[derive(
-    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Layout {
-    /// Nothing: it is made inside the clock, and grows.
-    #[default]
-    New,
-    /// Its length, and no space.
-    Holes,
-    /// Its length and space that was never written, by `fallocate`.
-    Unwritten,
-    /// Other data.
-    Written,
-}
-
-impl Layout {
-    pub fn name(self) -> &'static str {
-        match self {
-            Layout::New => "new",
-            Layout::Holes => "holes",
-            Layout::Unwritten => "unwritten",
-            Layout::Written => "written",
-        }
+words! {
+    /// State of a file before the clock starts.
+    #[derive(PartialOrd, Ord, Hash, Default)]
+    pub enum Layout {
+        /// Nothing: it is made inside the clock, and grows.
+        #[default]
+        New = "new",
+        /// Its length, and no space.
+        Holes = "holes",
+        /// Its length and space that was never written, by `fallocate`.
+        Unwritten = "unwritten",
+        /// Other data.
+        Written = "written",
     }
 }
 
@@ -90,8 +79,8 @@ impl Writers {
         self.threads * self.files_each
     }
 
-    /// The jobs of one cell. An arm of the raw device writes to one that is named when the cell gets
-    /// its place.
+    /// The jobs of one cell. An arm of the raw device writes to one that is named when the cell
+    /// gets its place.
     pub fn workload(&self, arm: Arm, layout: Layout, file_bytes: u64) -> Workload {
         let each = file_bytes * u64::from(self.files_each);
         let large = matches!(arm, Arm::RawDevice1m | Arm::KernelDirect1m);

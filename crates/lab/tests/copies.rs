@@ -2,7 +2,7 @@
 
 use forebay_lab::cell::{Cell, CellResult, Verify};
 use forebay_lab::load::{CellError, report};
-use forebay_lab::through::{COPIES, CopyCell, CopyWay};
+use forebay_lab::through::{CopyCell, CopyWay};
 
 fn cell(way: CopyWay, block_bytes: u32, directory: &std::path::Path) -> CopyCell {
     CopyCell {
@@ -23,7 +23,7 @@ fn run(cell: CopyCell) -> Result<CellResult, CellError> {
 
 #[test]
 fn every_way_copies_and_what_it_copied_is_there() {
-    for way in COPIES {
+    for way in CopyWay::ALL {
         for block_bytes in [4096, 128 << 10] {
             let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
             let result = run(cell(way, block_bytes, directory.path())).unwrap();

@@ -8,7 +8,7 @@ use forebay_lab::cell::{Cell, CellResult};
 use forebay_lab::load::CellError;
 use forebay_lab::programs::run;
 use forebay_lab::programs::spec::{
-    Beside, CountCalls, PROGRAMS, Probe, ProgramCell, ProgramLoad, ProgramWay,
+    Beside, CountCalls, Probe, ProgramCell, ProgramLoad, ProgramWay,
 };
 
 const METRICS: [&str; 6] = [
@@ -48,7 +48,7 @@ fn cell(way: ProgramWay, load: ProgramLoad, directory: &Path) -> ProgramCell {
 
 /// Runs it through the ways of this process; a keeper needs the program `forebay`.
 fn both(load: ProgramLoad, check: impl Fn(&Path, &CellResult)) {
-    let ways = PROGRAMS.into_iter().filter(|way| *way != ProgramWay::ForebaySurvive);
+    let ways = ProgramWay::all().filter(|way| *way != ProgramWay::ForebaySurvive);
     for way in ways.filter(|way| way.suits(load.probe)) {
         let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let result = match run(&cell(way, load, directory.path())) {
@@ -135,7 +135,7 @@ fn files_become_durable_together_alone_and_beside_dd() {
         let file_mib = if beside == Beside::Nothing { 0 } else { 16 };
         let (operations, sizes) = (Some(100), (4096, 65_536));
         let load = ProgramLoad { operations, sizes, beside, file_mib, ..load("files") };
-        for way in PROGRAMS.into_iter().filter(|way| way.suits(load.probe)) {
+        for way in ProgramWay::all().filter(|way| way.suits(load.probe)) {
             let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
             let source = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
             let source = source.path().to_owned();

@@ -79,10 +79,7 @@ impl Shape {
 
     /// The word that its metrics begin with.
     pub(super) fn direction(&self) -> &'static str {
-        match self.operation {
-            Operation::Read => "read",
-            Operation::Write => "write",
-        }
+        self.operation.name()
     }
 
     /// Whether operations go over a ring, and not by single calls.

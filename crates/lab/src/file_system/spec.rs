@@ -8,6 +8,7 @@ use std::str::FromStr;
 use crate::bytes::Bytes;
 use crate::load::{check_target, device_length};
 use crate::nearest;
+use crate::words::words;
 
 /// Of an image, where nothing else is asked for.
 const DEFAULT_BYTES: u64 = 8 << 30;
@@ -37,22 +38,11 @@ pub struct Spec {
     pub device: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    Xfs,
-    Ext4,
-    Btrfs,
-}
-
-const KINDS: [Kind; 3] = [Kind::Xfs, Kind::Ext4, Kind::Btrfs];
-
-impl Kind {
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Xfs => "xfs",
-            Kind::Ext4 => "ext4",
-            Kind::Btrfs => "btrfs",
-        }
+words! {
+    pub enum Kind {
+        Xfs = "xfs",
+        Ext4 = "ext4",
+        Btrfs = "btrfs",
     }
 }
 
@@ -167,8 +157,8 @@ impl FromStr for Spec {
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let mut words = text.split(',').map(str::trim);
         let kind = words.next().unwrap_or_default();
-        let kind = KINDS.into_iter().find(|known| known.name() == kind).ok_or_else(|| {
-            let known = KINDS.map(Kind::name);
+        let kind = Kind::by_name(kind).ok_or_else(|| {
+            let known = Kind::ALL.map(Kind::name);
             let meant = nearest::meant(kind, known.into_iter());
             SpecError(format!(
                 "{kind}: no file system that can be made{meant} (there are: {})",

@@ -135,7 +135,7 @@ pub(super) fn of_files(
             "smaller files ({} MiB, not {}): the {} form writes at most {} GiB",
             file_bytes / MIB,
             wanted / MIB,
-            wish.form,
+            wish.form.name(),
             cut.writes_at_most.unwrap_or_default() / GIB,
         ));
     }

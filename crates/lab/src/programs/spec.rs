@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 pub use super::probe::Probe;
 pub(crate) use super::probe::{CPU, Pairs, Shown};
 use super::probe::{Writes, by_name};
+use crate::words::words;
 
 /// Description of one program cell.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -90,54 +91,40 @@ pub enum ProgramWay {
     Files(FilesWay),
 }
 
-/// How new files become durable together. The directories are synced once, at the end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum FilesWay {
-    /// One after the other: create, write, fdatasync, rename.
-    FsyncEach,
-    /// The same by eight threads.
-    FsyncThreads,
-    /// Writes all and starts the writeback of each with `sync_file_range`, then fdatasync of each,
-    /// then the renames.
-    RangeThenFsync,
-    /// Writes all, then fdatasync of all through one io_uring, then the renames.
-    RingOfFsyncs,
-    /// Writes all, then one `syncfs`, then the renames.
-    Syncfs,
-    /// One batch of Forebay's engine.
-    ForebayBatch,
-    /// Writes and renames, and syncs nothing: a reference.
-    NoSync,
+words! {
+    /// How new files become durable together. The directories are synced once, at the end.
+    pub enum FilesWay {
+        /// One after the other: create, write, fdatasync, rename.
+        FsyncEach = "files-fsync-each",
+        /// The same by eight threads.
+        FsyncThreads = "files-fsync-8-threads",
+        /// Writes all and starts the writeback of each with `sync_file_range`, then fdatasync of
+        /// each, then the renames.
+        RangeThenFsync = "files-range-then-fsync",
+        /// Writes all, then fdatasync of all through one io_uring, then the renames.
+        RingOfFsyncs = "files-ring-of-fsyncs",
+        /// Writes all, then one `syncfs`, then the renames.
+        Syncfs = "files-syncfs",
+        /// One batch of Forebay's engine.
+        ForebayBatch = "files-forebay-batch",
+        /// Writes and renames, and syncs nothing: a reference.
+        NoSync = "files-no-sync",
+    }
 }
 
-pub const PROGRAMS: [ProgramWay; 11] = [
-    ProgramWay::Std,
-    ProgramWay::Forebay,
-    ProgramWay::ForebaySurvive,
-    ProgramWay::ForebayIoCopy,
-    ProgramWay::Files(FilesWay::FsyncEach),
-    ProgramWay::Files(FilesWay::FsyncThreads),
-    ProgramWay::Files(FilesWay::RangeThenFsync),
-    ProgramWay::Files(FilesWay::RingOfFsyncs),
-    ProgramWay::Files(FilesWay::Syncfs),
-    ProgramWay::Files(FilesWay::ForebayBatch),
-    ProgramWay::Files(FilesWay::NoSync),
-];
-
 impl ProgramWay {
+    pub fn all() -> impl Iterator<Item = Self> {
+        let programs = [Self::Std, Self::Forebay, Self::ForebaySurvive, Self::ForebayIoCopy];
+        programs.into_iter().chain(FilesWay::ALL.map(Self::Files))
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             ProgramWay::Std => "program-std",
             ProgramWay::Forebay => "program-forebay",
             ProgramWay::ForebaySurvive => "program-forebay-survive",
             ProgramWay::ForebayIoCopy => "program-forebay-io-copy",
-            ProgramWay::Files(FilesWay::FsyncEach) => "files-fsync-each",
-            ProgramWay::Files(FilesWay::FsyncThreads) => "files-fsync-8-threads",
-            ProgramWay::Files(FilesWay::RangeThenFsync) => "files-range-then-fsync",
-            ProgramWay::Files(FilesWay::RingOfFsyncs) => "files-ring-of-fsyncs",
-            ProgramWay::Files(FilesWay::Syncfs) => "files-syncfs",
-            ProgramWay::Files(FilesWay::ForebayBatch) => "files-forebay-batch",
-            ProgramWay::Files(FilesWay::NoSync) => "files-no-sync",
+            ProgramWay::Files(way) => way.name(),
         }
     }
 

@@ -143,7 +143,8 @@ fn unlike((first, part): Side<'_>, (second, other): Side<'_>) -> Option<String> 
         bytes.map_or("none".to_owned(), |bytes| format!("{} MiB", bytes >> 20))
     };
     let scale = |scale: Option<f64>| scale.map_or("unknown".to_owned(), |scale| scale.to_string());
-    let form = |form: Option<Form>| form.map_or("unknown".to_owned(), |form| form.to_string());
+    let form =
+        |form: Option<Form>| form.map_or("unknown".to_owned(), |form| form.name().to_owned());
     let pairs = [
         ("cells wrote", mib(part.cell_bytes), mib(other.cell_bytes)),
         ("the file had", mib(part.data_bytes), mib(other.data_bytes)),

@@ -340,13 +340,3 @@ fn words(of: &Option<Vec<Word>>) -> &[Word] {
 fn one_line(message: &str) -> String {
     message.split_whitespace().collect::<Vec<_>>().join(" ")
 }
-
-impl std::fmt::Display for Form {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(match self {
-            Form::Full => "full",
-            Form::Quick => "quick",
-            Form::Bare => "bare",
-        })
-    }
-}

@@ -12,6 +12,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Arm;
+use crate::words::words;
 use crate::writers::Layout;
 
 /// Base of the numbers of contexts.
@@ -45,28 +46,18 @@ pub struct Crossed {
     pub layout: Option<Layout>,
 }
 
-/// The difference of a pair of arms.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Factor {
-    /// More contexts, files spread over them by hash.
-    Concurrency,
-    /// As many contexts, files bound to them by something that knows where they lie.
-    Affinity,
-    /// More contexts, and one has all files.
-    Idle,
-    /// State of the files before.
-    Layout,
-}
-
-impl Factor {
-    pub fn name(self) -> &'static str {
-        match self {
-            Factor::Concurrency => "concurrency",
-            Factor::Affinity => "affinity",
-            Factor::Idle => "idle",
-            Factor::Layout => "layout",
-        }
+words! {
+    /// The difference of a pair of arms.
+    #[derive(PartialOrd, Ord)]
+    pub enum Factor {
+        /// More contexts, files spread over them by hash.
+        Concurrency = "concurrency",
+        /// As many contexts, files bound to them by something that knows where they lie.
+        Affinity = "affinity",
+        /// More contexts, and one has all files.
+        Idle = "idle",
+        /// State of the files before.
+        Layout = "layout",
     }
 }
 

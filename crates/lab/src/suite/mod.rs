@@ -33,6 +33,7 @@ use crate::programs::spec::ProgramLoad;
 use crate::request::{Operation, Pattern};
 use crate::shape::JobShape;
 use crate::tuning::Tuning;
+use crate::words::words;
 use crate::writers::Writers;
 pub use arm::Arm;
 use cross::{Contrast, Crossed};
@@ -53,16 +54,16 @@ pub const SHIPPED: [(&str, &str); 7] = [
 /// Suites that `forebay compare` runs by default.
 pub const BARE: [&str; 3] = ["layout", "plug", "completion"];
 
-/// How much of a suite is run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Form {
-    /// For figures that are shown around.
-    Full,
-    /// A first look.
-    Quick,
-    /// Run when no suite is named.
-    Bare,
+words! {
+    /// How much of a suite is run.
+    pub enum Form {
+        /// For figures that are shown around.
+        Full = "full",
+        /// A first look.
+        Quick = "quick",
+        /// Run when no suite is named.
+        Bare = "bare",
+    }
 }
 
 /// A suite, every name in it looked up.
@@ -314,10 +315,8 @@ pub fn list() -> String {
         let suite = find(Path::new(name)).expect("a shipped suite is sound");
         lines.push(format!("{:<12} {}", suite.name, suite.title));
         for part in &suite.parts {
-            let forms = [(Form::Full, "full"), (Form::Quick, "quick"), (Form::Bare, "bare")];
-            let forms =
-                forms.iter().filter(|(form, _)| part.cut(*form).is_some()).map(|(_, word)| *word);
-            let forms = forms.collect::<Vec<_>>().join(", ");
+            let forms = Form::ALL.into_iter().filter(|form| part.cut(*form).is_some());
+            let forms = forms.map(Form::name).collect::<Vec<_>>().join(", ");
             lines.push(format!("  {:<11} {} ({forms})", part.name, part.title));
         }
     }

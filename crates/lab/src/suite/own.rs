@@ -15,7 +15,7 @@ use crate::arm::Arm as FilesArm;
 use crate::echo::WorkOrder;
 use crate::nearest::{meant_or_all, nearest};
 use crate::plan::{again, queue_knobs};
-use crate::through::{CopyWay, FILES, Through, Way};
+use crate::through::{self, CopyWay, Through, Way};
 use crate::tuning::{Knob, QUEUE, SYSCTL, Tuning};
 
 /// Most characters of a name: what a column of a table holds, with the twin's ending.
@@ -258,7 +258,7 @@ const ALIASES: [Engine; 4] = [
 
 /// The engines of a job file: ways of files, the job as it stands, or fio.
 pub(super) fn job_file_engines() -> impl Iterator<Item = Engine> {
-    let on_files = FILES.into_iter().filter(|arm| !arm.is_raw());
+    let on_files = through::files().filter(|arm| !arm.is_raw());
     let own = [("kernel", Through::Files(FilesArm::Kernel)), ("fio", Through::Requests(Way::Fio))];
     on_files.map(|arm| (arm.name(), Through::Files(arm))).chain(own)
 }

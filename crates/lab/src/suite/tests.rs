@@ -21,7 +21,7 @@ fn all_shipped_suites_are_sound() {
         for form in [Form::Full, Form::Quick, Form::Bare] {
             let cuts: Vec<&Cut> = suite.parts.iter().filter_map(|part| part.cut(form)).collect();
             let asked = form != Form::Bare || BARE.contains(&name);
-            assert_eq!(!cuts.is_empty(), asked, "{name} in form {form}");
+            assert_eq!(!cuts.is_empty(), asked, "{name} in form {form:?}");
             assert!(cuts.iter().all(|cut| !cut.names().is_empty()));
         }
         assert!(list().contains(&suite.title));

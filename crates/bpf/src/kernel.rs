@@ -44,6 +44,7 @@ struct LookupRequest {
 
 /// Request for a new program.
 #[repr(C)]
+#[derive(Default)]
 struct ProgramRequest {
     program_type: u32,
     instructions: u32,
@@ -147,24 +148,10 @@ fn load(instructions: &[u64], to: u32) -> Result<OwnedFd, String> {
         instructions: u32::try_from(instructions.len()).expect("programs are short"),
         first_instruction: instructions.as_ptr().expose_provenance() as u64,
         license: LICENSE.as_ptr().expose_provenance() as u64,
-        log_level: 0,
-        log_bytes: 0,
-        log: 0,
-        kernel_version: 0,
-        flags: 0,
         name: *b"forebay_batching",
-        interface: 0,
         expected_attach_type: TRACE_RAW_TRACEPOINT,
-        types: 0,
-        function_info_bytes: 0,
-        function_info: 0,
-        function_infos: 0,
-        line_info_bytes: 0,
-        line_info: 0,
-        line_infos: 0,
         attach_to: to,
-        attach_in: 0,
-        padding: 0,
+        ..ProgramRequest::default()
     };
     // The last byte of a name is zero.
     request.name[15] = 0;

@@ -40,10 +40,13 @@ impl Writer<'_> {
         made.place(counted);
         made.store(KEPT[2], offset(Counter::Plugged), plugged);
 
-        let mut inserts = begun();
-        self.request(&mut inserts, disk)?;
-        self.find_counters(&mut inserts);
-        count(&mut inserts, Counter::Inserts);
+        let of_request = |counter| {
+            let mut code = begun();
+            self.request(&mut code, disk)?;
+            self.find_counters(&mut code);
+            count(&mut code, counter);
+            Some(code)
+        };
 
         let mut issues = begun();
         self.request(&mut issues, disk)?;
@@ -53,17 +56,13 @@ impl Writer<'_> {
         count(&mut issues, Counter::Issues);
         add(&mut issues, Counter::IssuedBytes, bytes);
 
-        let mut requeues = begun();
-        self.request(&mut requeues, disk)?;
-        self.find_counters(&mut requeues);
-        count(&mut requeues, Counter::Requeues);
         Some(vec![
             self.at("block_bio_queue", Some("bio"), of_bio(Counter::Bios)?)?,
             self.at("block_getrq", Some("bio"), made)?,
             self.unplug(disk)?,
-            self.at("block_rq_insert", Some("request"), inserts)?,
+            self.at("block_rq_insert", Some("request"), of_request(Counter::Inserts)?)?,
             self.at("block_rq_issue", Some("request"), issues)?,
-            self.at("block_rq_requeue", Some("request"), requeues)?,
+            self.at("block_rq_requeue", Some("request"), of_request(Counter::Requeues)?)?,
         ])
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use forebay_uring::probe;
 use procfs::{Current, Meminfo};
 use serde::{Deserialize, Serialize};
 
@@ -109,27 +110,10 @@ fn memory_bytes() -> Option<u64> {
     Meminfo::current().ok().map(|memory| memory.mem_total)
 }
 
-/// The least limit from our control group up to the root. `max`, and more than there is, are left
-/// out.
+/// The least limit of our control groups; none if that is not below the machine's memory.
 fn memory_limit_bytes() -> Option<u64> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let limits = groups.lines().filter_map(|line| {
-        let mut parts = line.splitn(3, ':');
-        let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
-        let (root, file) = match controllers {
-            "" => ("/sys/fs/cgroup", "memory.max"),
-            "memory" => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-            _ => return None,
-        };
-        std::path::Path::new(path.trim_start_matches('/'))
-            .ancestors()
-            .filter_map(|group| {
-                word(&format!("{root}/{}/{file}", group.display()))?.parse::<u64>().ok()
-            })
-            .min()
-    });
-    let least = limits.min()?;
-    (least < memory_bytes().unwrap_or(u64::MAX)).then_some(least)
+    let limit = probe::memory_limit();
+    (limit < memory_bytes()?).then_some(limit)
 }
 
 /// Of the one hierarchy that newer kernels have. The groups' own names are nobody's business.

@@ -212,16 +212,20 @@ fn log_ratios(pair: Paired<'_>) -> Option<Vec<f64>> {
 /// The middle 95 % of the means of resamples.
 fn bootstrap_of_mean(values: &[f64], seed: u64) -> (f64, f64) {
     let mut random = Random::stream(seed, 1);
-    let mut means: Vec<f64> = (0..RESAMPLES)
-        .map(|_| {
-            let sum: f64 =
-                (0..values.len()).map(|_| values[random.below(values.len() as u64) as usize]).sum();
-            sum / values.len() as f64
-        })
-        .collect();
-    means.sort_unstable_by(f64::total_cmp);
+    middle_of(|| mean_of_resample(values, &mut random))
+}
+
+fn mean_of_resample(values: &[f64], random: &mut Random) -> f64 {
+    let drawn = (0..values.len()).map(|_| values[random.below(values.len() as u64) as usize]);
+    drawn.sum::<f64>() / values.len() as f64
+}
+
+/// The ends of the middle 95 % of `RESAMPLES` draws.
+fn middle_of(mut draw: impl FnMut() -> f64) -> (f64, f64) {
+    let mut drawn: Vec<f64> = (0..RESAMPLES).map(|_| draw()).collect();
+    drawn.sort_unstable_by(f64::total_cmp);
     let cut = RESAMPLES / 40;
-    (means[cut], means[RESAMPLES - 1 - cut])
+    (drawn[cut], drawn[RESAMPLES - 1 - cut])
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 //! *ranks* of the per-round differences (Wilcoxon's): as exact, and a stall is one round among
 //! others.
 
-use super::{Paired, RESAMPLES, ROUNDS_FOR_A_VERDICT, level, median, sample_stddev, sign_flip};
+use super::{Paired, ROUNDS_FOR_A_VERDICT, level, median, middle_of, sample_stddev, sign_flip};
 use forebay_block::random::Random;
 
 /// How much an arm's metric is above its base's.
@@ -37,23 +37,19 @@ pub fn difference(pair: Paired<'_>, seed: u64) -> Option<Apart> {
     let value = median(arm)? - median(base)?;
     let mut random = Random::stream(seed, 3);
     let mut drawn = (Vec::with_capacity(arm.len()), Vec::with_capacity(arm.len()));
-    let mut values: Vec<f64> = (0..RESAMPLES)
-        .map(|_| {
-            drawn.0.clear();
-            drawn.1.clear();
-            for _ in 0..arm.len() {
-                let round = random.below(arm.len() as u64) as usize;
-                drawn.0.push(arm[round]);
-                drawn.1.push(base[round]);
-            }
-            middle(&mut drawn.0) - middle(&mut drawn.1)
-        })
-        .collect();
-    values.sort_unstable_by(f64::total_cmp);
-    let cut = RESAMPLES / 40;
+    let (low, high) = middle_of(|| {
+        drawn.0.clear();
+        drawn.1.clear();
+        for _ in 0..arm.len() {
+            let round = random.below(arm.len() as u64) as usize;
+            drawn.0.push(arm[round]);
+            drawn.1.push(base[round]);
+        }
+        middle(&mut drawn.0) - middle(&mut drawn.1)
+    });
     let each: Vec<f64> = arm.iter().zip(base).map(|(arm, base)| arm - base).collect();
     let p = sign_flip(&signed_ranks(&each), seed);
-    Some(Apart { value, low: values[cut], high: values[RESAMPLES - 1 - cut], rounds: arm.len(), p })
+    Some(Apart { value, low, high, rounds: arm.len(), p })
 }
 
 /// The place of each among all by its size, the least being 1, with its sign; equals share the mean

@@ -4,7 +4,7 @@
 
 use statrs::statistics::Statistics;
 
-use super::{RESAMPLES, ROUNDS_FOR_A_VERDICT, distance};
+use super::{ROUNDS_FOR_A_VERDICT, distance, mean_of_resample, middle_of};
 use forebay_block::random::Random;
 
 /// A ratio of two means over logarithms.
@@ -41,17 +41,9 @@ pub fn apart(first: &[f64], second: &[f64], seed: u64) -> Option<Apart> {
     let (first, second) = (logs(first)?, logs(second)?);
     let ratio = (Statistics::mean(second.iter()) - Statistics::mean(first.iter())).exp();
     let mut random = Random::stream(seed, 3);
-    let mut resampled = |values: &[f64]| {
-        let sum: f64 =
-            (0..values.len()).map(|_| values[random.below(values.len() as u64) as usize]).sum();
-        sum / values.len() as f64
-    };
-    let mut ratios: Vec<f64> =
-        (0..RESAMPLES).map(|_| resampled(&second) - resampled(&first)).collect();
-    ratios.sort_unstable_by(f64::total_cmp);
-    let cut = RESAMPLES / 40;
-    let (low, high) = (ratios[cut].exp(), ratios[RESAMPLES - 1 - cut].exp());
-    Some(Apart { ratio, low, high, rounds: first.len().min(second.len()) })
+    let mut mean_of = |values: &[f64]| mean_of_resample(values, &mut random);
+    let (low, high) = middle_of(|| mean_of(&second) - mean_of(&first));
+    Some(Apart { ratio, low: low.exp(), high: high.exp(), rounds: first.len().min(second.len()) })
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Metrics: names, units, and which direction is better. Names stay; later work adds.
 
+use std::collections::BTreeMap;
+
 use crate::programs::spec::Probe;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,6 +103,14 @@ metrics! {
     "kernel_allocations_per_s", "1/s", Lower;
     "kernel_group_waits_per_s", "1/s", Lower;
     "kernel_busiest_group_share", "1", Lower;
+}
+
+/// Adds a value unless it is not finite: nothing divided by nothing is left out.
+pub(crate) fn put(metrics: &mut BTreeMap<String, f64>, name: &str, value: f64) {
+    debug_assert!(find(name).is_some(), "{name}");
+    if value.is_finite() {
+        metrics.insert(name.to_owned(), value);
+    }
 }
 
 pub fn all() -> impl Iterator<Item = &'static Metric> {

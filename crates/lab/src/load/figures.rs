@@ -24,8 +24,9 @@ use super::{CellReport, JobRow};
 use crate::arm::Arm;
 use crate::batching;
 use crate::cell::{CellResult, CellSpec};
-use crate::detail::{Detail, Flow, Latency, ProcessUse};
+use crate::detail::{Detail, Flow, Latency};
 use crate::job::{Caching, IoEngine, YesNo};
+use crate::metric::put;
 
 type Metrics = BTreeMap<String, f64>;
 
@@ -50,7 +51,6 @@ pub(crate) fn report(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) 
             metrics.remove("written_per_asked");
         }
     }
-    debug_assert!(metrics.keys().all(|name| crate::metric::find(name).is_some()));
     let rows = plans.iter().zip(jobs).map(|(plan, outcome)| JobRow {
         name: plan.job.name.clone(),
         metrics: throughput(std::iter::once(outcome)),
@@ -67,7 +67,7 @@ fn detail(conducted: &Conducted) -> Detail {
     Detail {
         read: flow(&conducted.jobs, |job| &job.reads),
         write: flow(&conducted.jobs, |job| &job.writes),
-        usage: ProcessUse::from(conducted.usage),
+        usage: conducted.usage.process,
         batches: counters.batches.told(),
         holds: conducted.engine.as_ref().map(|engine| engine.holds.clone()).unwrap_or_default(),
     }
@@ -96,12 +96,6 @@ fn sum_of<'a>(
     let mut sum = Tally::new();
     jobs.for_each(|job| sum.add(of(job), job.began.saturating_duration_since(began)));
     sum
-}
-
-fn put(metrics: &mut Metrics, name: &str, value: f64) {
-    if value.is_finite() {
-        metrics.insert(name.into(), value);
-    }
 }
 
 /// Left out where there is nothing to divide by.
@@ -169,7 +163,7 @@ fn direction<'a>(
 
 fn usage(metrics: &mut Metrics, conducted: &Conducted, operations: u64, bytes: u64) {
     let usage = conducted.usage;
-    let own = usage.context_switches;
+    let own = usage.process.context_switches;
     put(metrics, "context_switches", own as f64);
     put_ratio(metrics, "context_switches_per_io", own, operations);
     per_gib(metrics, "context_switches_per_gib", own, bytes);
@@ -178,7 +172,7 @@ fn usage(metrics: &mut Metrics, conducted: &Conducted, operations: u64, bytes: u
         put_ratio(metrics, "system_context_switches_per_io", switches, operations);
         per_gib(metrics, "system_context_switches_per_gib", switches, bytes);
     }
-    put_ratio(metrics, "cpu_us_per_io", usage.cpu_us, operations);
+    put_ratio(metrics, "cpu_us_per_io", usage.process.cpu_us(), operations);
     if let Some(batched) = usage.batched {
         batching::add(batched, metrics);
     }

@@ -13,17 +13,9 @@ use crate::detail::ProcessUse;
 /// Counters at one moment.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Usage {
-    /// Of this process, voluntary and not.
-    pub(crate) context_switches: u64,
-    /// Of the whole system, where `/proc/stat` tells.
+    pub(crate) process: ProcessUse,
+    /// Context switches of the whole system, where `/proc/stat` tells.
     pub(crate) system_context_switches: Option<u64>,
-    /// Of this process, user and system.
-    pub(crate) cpu_us: u64,
-    pub(crate) user_us: u64,
-    /// Page faults of this process that waited for a device.
-    pub(crate) major_faults: u64,
-    /// Page faults of this process that did not.
-    pub(crate) minor_faults: u64,
     /// Bytes this process caused to be written, as the kernel accounts them: direct writes when
     /// issued, buffered ones when a page becomes dirty, less those dropped before writeback.
     pub(crate) written_bytes: Option<u64>,
@@ -36,12 +28,14 @@ impl Usage {
         let usage = resource_usage();
         let io = Process::myself().and_then(|process| process.io()).ok();
         Self {
-            context_switches: (usage.ru_nvcsw + usage.ru_nivcsw) as u64,
+            process: ProcessUse {
+                user_us: micros(usage.ru_utime),
+                system_us: micros(usage.ru_stime),
+                context_switches: (usage.ru_nvcsw + usage.ru_nivcsw) as u64,
+                major_faults: usage.ru_majflt as u64,
+                minor_faults: usage.ru_minflt as u64,
+            },
             system_context_switches: KernelStats::current().ok().map(|stat| stat.ctxt),
-            cpu_us: micros(usage.ru_utime) + micros(usage.ru_stime),
-            user_us: micros(usage.ru_utime),
-            major_faults: usage.ru_majflt as u64,
-            minor_faults: usage.ru_minflt as u64,
             written_bytes: io.map(|io| io.write_bytes.saturating_sub(io.cancelled_write_bytes)),
             batched: batching::now(),
         }
@@ -50,29 +44,29 @@ impl Usage {
     pub(crate) fn since(self, before: Self) -> Self {
         let difference = |now: Option<u64>, before: Option<u64>| Some(now?.saturating_sub(before?));
         Self {
-            context_switches: self.context_switches.saturating_sub(before.context_switches),
+            process: self.process.since(before.process),
             system_context_switches: difference(
                 self.system_context_switches,
                 before.system_context_switches,
             ),
-            cpu_us: self.cpu_us.saturating_sub(before.cpu_us),
-            user_us: self.user_us.saturating_sub(before.user_us),
-            major_faults: self.major_faults.saturating_sub(before.major_faults),
-            minor_faults: self.minor_faults.saturating_sub(before.minor_faults),
             written_bytes: difference(self.written_bytes, before.written_bytes),
             batched: self.batched.zip(before.batched).map(|(now, before)| now.since(before)),
         }
     }
 }
 
-impl From<Usage> for ProcessUse {
-    fn from(usage: Usage) -> Self {
+impl ProcessUse {
+    pub(crate) fn cpu_us(self) -> u64 {
+        self.user_us + self.system_us
+    }
+
+    fn since(self, before: Self) -> Self {
         Self {
-            user_us: usage.user_us,
-            system_us: usage.cpu_us.saturating_sub(usage.user_us),
-            context_switches: usage.context_switches,
-            major_faults: usage.major_faults,
-            minor_faults: usage.minor_faults,
+            user_us: self.user_us.saturating_sub(before.user_us),
+            system_us: self.system_us.saturating_sub(before.system_us),
+            context_switches: self.context_switches.saturating_sub(before.context_switches),
+            major_faults: self.major_faults.saturating_sub(before.major_faults),
+            minor_faults: self.minor_faults.saturating_sub(before.minor_faults),
         }
     }
 }
@@ -98,12 +92,12 @@ mod tests {
     fn counts_what_a_busy_moment_costs() {
         let before = Usage::now();
         let mut sum = 0_u64;
-        while Usage::now().since(before).cpu_us < 2000 {
+        while Usage::now().since(before).process.cpu_us() < 2000 {
             sum = (0..1000).fold(sum, |sum: u64, value| sum.wrapping_add(value));
             std::thread::sleep(std::time::Duration::from_micros(10));
         }
         let used = Usage::now().since(before);
-        assert!(used.context_switches > 0);
+        assert!(used.process.context_switches > 0);
         assert!(used.system_context_switches.is_none_or(|switches| switches >= 1));
         assert_ne!(sum, 1);
     }

@@ -30,6 +30,7 @@ use crate::load::CellError;
 use crate::load::data;
 use crate::load::memory::resident_bytes;
 use crate::memory_group::MemoryGroup;
+use crate::metric;
 use crate::request::DATA_FILE;
 use crate::scratch::Stop;
 use clock::Measured;
@@ -100,12 +101,7 @@ fn drop_from_cache(path: &Path) -> Result<(), CellError> {
 
 fn figures(cell: &ProgramCell, measured: &Measured) -> BTreeMap<String, f64> {
     let mut metrics = BTreeMap::new();
-    let mut put = |name: &str, value: f64| {
-        debug_assert!(crate::metric::find(name).is_some(), "{name}");
-        if value.is_finite() {
-            metrics.insert(name.to_owned(), value);
-        }
-    };
+    let mut put = |name: &str, value: f64| metric::put(&mut metrics, name, value);
     let (seconds, operations) = (measured.elapsed.as_secs_f64(), measured.operations as f64);
     let [calls, ..] = measured.counted;
     put("elapsed_s", seconds);
@@ -119,7 +115,7 @@ fn figures(cell: &ProgramCell, measured: &Measured) -> BTreeMap<String, f64> {
     put("resident_bytes", measured.resident_bytes as f64);
     // A bulk writer in the same process costs far more than the small syncs.
     if cell.load.beside != Beside::Bulk {
-        put("cpu_us_per_operation", measured.usage.cpu_us as f64 / operations);
+        put("cpu_us_per_operation", measured.usage.process.cpu_us() as f64 / operations);
         if let Some(calls) = calls {
             put("system_calls_per_operation", calls as f64 / operations);
         }

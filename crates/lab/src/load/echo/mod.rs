@@ -31,6 +31,7 @@ use forebay_net::Address;
 use super::CellError;
 use crate::cell::CellResult;
 use crate::echo::{EchoCell, MOST_CONNECTIONS, Transport};
+use crate::metric;
 use crate::processors;
 pub(crate) use client::{Outcome, Spans, Watch};
 pub(crate) use server::{Server, ServerPlan};
@@ -130,12 +131,7 @@ fn inversions([before, after]: [(u64, u64); 2]) -> Option<(String, f64)> {
 fn figures(outcome: &Outcome, used: Option<Used>) -> std::collections::BTreeMap<String, f64> {
     let seconds = outcome.elapsed.as_secs_f64();
     let mut metrics = std::collections::BTreeMap::new();
-    let mut put = |name: &str, value: f64| {
-        debug_assert!(crate::metric::find(name).is_some(), "{name}");
-        if value.is_finite() {
-            metrics.insert(name.to_owned(), value);
-        }
-    };
+    let mut put = |name: &str, value: f64| metric::put(&mut metrics, name, value);
     put("elapsed_s", seconds);
     put("requests_per_s", outcome.answered as f64 / seconds);
     if !outcome.latencies.is_empty() {

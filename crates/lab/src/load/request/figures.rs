@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use super::drive::Outcome;
 use crate::batching;
-use crate::detail::{Course, Detail, Flow, Latency, ProcessUse};
+use crate::detail::{Course, Detail, Flow, Latency};
+use crate::metric;
 use crate::request::{Operation, RequestSpec};
 
 type Metrics = BTreeMap<String, f64>;
@@ -25,19 +26,14 @@ pub(crate) fn detail(spec: &RequestSpec, outcome: &Outcome) -> Detail {
         Operation::Read => (flow, None),
         Operation::Write => (None, flow),
     };
-    let (usage, holds) = (ProcessUse::from(outcome.usage), outcome.holds.clone());
+    let (usage, holds) = (outcome.usage.process, outcome.holds.clone());
     Detail { read, write, usage, holds, ..Detail::default() }
 }
 
 /// Everything that is defined for this cell.
 pub(crate) fn of(spec: &RequestSpec, outcome: &Outcome, driver_ns: f64) -> Metrics {
     let mut metrics = Metrics::new();
-    let mut put = |name: &str, value: f64| {
-        debug_assert!(crate::metric::find(name).is_some(), "{name}");
-        if value.is_finite() {
-            metrics.insert(name.to_owned(), value);
-        }
-    };
+    let mut put = |name: &str, value: f64| metric::put(&mut metrics, name, value);
     let (bios, seconds) = (outcome.bios as f64, outcome.elapsed.as_secs_f64());
     let direction = spec.operation.name();
     put("elapsed_s", seconds);
@@ -68,12 +64,12 @@ pub(crate) fn of(spec: &RequestSpec, outcome: &Outcome, driver_ns: f64) -> Metri
     let runs = (after.completion_runs - before.completion_runs) as f64;
     put("bios_per_run", (after.completed_bios - before.completed_bios) as f64 / runs);
     let usage = &outcome.usage;
-    put("context_switches", usage.context_switches as f64);
-    put("context_switches_per_io", usage.context_switches as f64 / bios);
+    put("context_switches", usage.process.context_switches as f64);
+    put("context_switches_per_io", usage.process.context_switches as f64 / bios);
     if let Some(switches) = usage.system_context_switches {
         put("system_context_switches_per_io", switches as f64 / bios);
     }
-    put("cpu_us_per_io", usage.cpu_us as f64 / bios);
+    put("cpu_us_per_io", usage.process.cpu_us() as f64 / bios);
     if let Some(batched) = usage.batched {
         batching::add(batched, &mut metrics);
     }

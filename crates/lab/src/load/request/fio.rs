@@ -10,6 +10,7 @@ use std::path::Path;
 use crate::cell::CellResult;
 use crate::fio_program::{self, Report, filename};
 use crate::load::CellError;
+use crate::metric;
 use crate::request::{Operation, Pattern, RequestSpec, Switch};
 
 pub(super) fn run(spec: &RequestSpec, path: &Path) -> Result<CellResult, CellError> {
@@ -78,11 +79,7 @@ fn figures(spec: &RequestSpec, report: &Report) -> CellResult {
         return result;
     }
     let direction = spec.operation.name();
-    let mut put = |name: &str, value: f64| {
-        if value.is_finite() {
-            result.metrics.insert(name.to_owned(), value);
-        }
-    };
+    let mut put = |name: &str, value: f64| metric::put(&mut result.metrics, name, value);
     put("iops", found.iops);
     put(&format!("{direction}_iops"), found.iops);
     put(&format!("{direction}_bytes_per_s"), found.iops * f64::from(spec.block_bytes));

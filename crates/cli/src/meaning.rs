@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay::keeper::image::Run;
+use forebay_lab::arm::Arm;
 use forebay_lab::batching::Batching;
 use forebay_lab::check::ROUNDS;
 use forebay_lab::echo::{EchoLoad, EchoWay, Pace, Transport, WorkOrder};
@@ -21,7 +22,7 @@ use forebay_lab::processors;
 use forebay_lab::profile;
 use forebay_lab::progress::Verbosity;
 use forebay_lab::report::Format;
-use forebay_lab::run::{Engine, RunOptions};
+use forebay_lab::run::RunOptions;
 use forebay_lab::suite::own::{self, Choice, OwnArm};
 use forebay_lab::suite::{self, BARE, Form, SHIPPED, Suite, SuiteError, job_file};
 use forebay_lab::target::Target;
@@ -352,18 +353,18 @@ fn run(typed: RunArgs) -> Result<RunRequest, Failure> {
             "--survive: only forebay has a keeper; leave it out, or use --engine forebay",
         ));
     }
-    let engine = match typed.engine {
-        args::Engine::Forebay if typed.survive => Engine::ForebaySurvive,
-        args::Engine::Forebay => Engine::Forebay,
-        args::Engine::Kernel => Engine::Kernel,
-        args::Engine::Null => Engine::Null,
+    let arm = match typed.engine {
+        args::Engine::Forebay if typed.survive => Arm::ForebaySurvive,
+        args::Engine::Forebay => Arm::Forebay,
+        args::Engine::Kernel => Arm::Kernel,
+        args::Engine::Null => Arm::Null,
     };
-    if !engine.is_forebay() && !typed.settings.is_empty() {
+    if !arm.is_forebay() && !typed.settings.is_empty() {
         return Err(Failure::usage(
             "--set: only forebay has knobs; leave it out, or use --engine forebay",
         ));
     }
-    if !engine.is_forebay() && typed.control.is_some() {
+    if !arm.is_forebay() && typed.control.is_some() {
         return Err(Failure::usage(
             "--control: only forebay has knobs; leave it out, or use --engine forebay",
         ));
@@ -372,7 +373,7 @@ fn run(typed: RunArgs) -> Result<RunRequest, Failure> {
     Ok(RunRequest {
         options: RunOptions {
             job_file: typed.job,
-            engine,
+            arm,
             settings: settings(&typed.settings)?,
             control: typed.control,
             leniency: if typed.lenient { Leniency::Lenient } else { Leniency::Strict },
@@ -586,7 +587,7 @@ mod tests {
             panic!("not understood");
         };
         let options = request.options;
-        assert_eq!((options.engine, options.leniency), (Engine::Null, Leniency::Lenient));
+        assert_eq!((options.arm, options.leniency), (Arm::Null, Leniency::Lenient));
         assert_eq!((options.devices, options.seed), (Devices::Refuse, 0x7f));
         let refused =
             meant(&["run", "Cargo.toml", "--engine", "kernel", "--set", "flight=8"]).unwrap_err();

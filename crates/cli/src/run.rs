@@ -21,7 +21,7 @@ pub(crate) fn run(request: &RunRequest) -> Result<(), Failure> {
     let stop = Stop::on_signals().map_err(|error| Failure::failed(format!("signals: {error}")))?;
     let mut manifest = Manifest::gather(&request.directory);
     build::tell(&mut manifest);
-    if options.engine.is_forebay() {
+    if options.arm.is_forebay() {
         manifest.engine =
             wiring::describe_engine(None, &options.settings, options.control.as_deref())?
                 .map_err(Failure::failed)?;
@@ -45,7 +45,7 @@ pub(crate) fn run(request: &RunRequest) -> Result<(), Failure> {
 
 /// Everything that came out, as it goes to the file and to the table.
 fn document(mut manifest: Manifest, options: &RunOptions, report: &RunReport) -> Document {
-    let arm = options.engine.arm();
+    let arm = options.arm;
     let name = options.job_file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     manifest.title = format!("{name} on {}", arm.name());
     // It was read a moment ago; what has become of it since is its owner's business.

@@ -24,7 +24,7 @@ pub struct RunOptions {
     /// The job file.
     pub job_file: PathBuf,
     /// Through what.
-    pub engine: Engine,
+    pub arm: Arm,
     /// Knobs of the library, by name.
     pub settings: Vec<(String, String)>,
     /// Where the library's engine serves its control socket, while a group runs.
@@ -37,36 +37,6 @@ pub struct RunOptions {
     pub directory: Option<PathBuf>,
     /// For offsets and data.
     pub seed: u64,
-}
-
-/// Through what a job file is run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Engine {
-    /// The library.
-    Forebay,
-    /// The library, with a keeper.
-    ForebaySurvive,
-    /// The kernel, as the job file says.
-    Kernel,
-    /// Nothing: what the load generator itself costs.
-    Null,
-}
-
-impl Engine {
-    /// The same as an arm.
-    pub fn arm(self) -> Arm {
-        match self {
-            Engine::Forebay => Arm::Forebay,
-            Engine::ForebaySurvive => Arm::ForebaySurvive,
-            Engine::Kernel => Arm::Kernel,
-            Engine::Null => Arm::Null,
-        }
-    }
-
-    /// Whether it is the library.
-    pub fn is_forebay(self) -> bool {
-        self.arm().is_forebay()
-    }
 }
 
 /// One report for each group, in the order they ran.
@@ -117,11 +87,11 @@ pub fn run(
     let directory = options.directory.clone().unwrap_or_else(|| PathBuf::from("."));
     for group in &mut parsed.groups {
         group.devices = options.devices;
-        load::check_workload(options.engine.arm(), group, &directory)?;
+        load::check_workload(options.arm, group, &directory)?;
     }
     let cells = parsed.groups.into_iter().map(|workload| CellSpec {
         workload,
-        arm: options.engine.arm(),
+        arm: options.arm,
         directory: directory.clone(),
         // The library's own default.
         budget_bytes: 0,

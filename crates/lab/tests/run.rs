@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
+use forebay_lab::arm::Arm;
 use forebay_lab::cell::CellSpec;
 use forebay_lab::fio::Leniency;
 use forebay_lab::job::Devices;
 use forebay_lab::load::{CellError, report_cell};
-use forebay_lab::run::{Engine, RunError, RunOptions, RunReport, run};
+use forebay_lab::run::{RunError, RunOptions, RunReport, run};
 use forebay_lab::scratch::Stop;
 
 struct Bench {
@@ -22,12 +23,12 @@ impl Bench {
         self.directory.path()
     }
 
-    fn run(&self, text: &str, engine: Engine) -> (Result<RunReport, RunError>, String) {
+    fn run(&self, text: &str, arm: Arm) -> (Result<RunReport, RunError>, String) {
         let job_file = self.path().join("job.fio");
         std::fs::write(&job_file, text).unwrap();
         let options = RunOptions {
             job_file,
-            engine,
+            arm,
             settings: Vec::new(),
             control: None,
             leniency: Leniency::Strict,
@@ -41,7 +42,7 @@ impl Bench {
     }
 
     fn refused(&self, text: &str) -> String {
-        self.run(text, Engine::Kernel).0.unwrap_err().to_string()
+        self.run(text, Arm::Kernel).0.unwrap_err().to_string()
     }
 }
 
@@ -50,9 +51,9 @@ const JOB: &str = "[global]\nsize=1m\nbs=4k\ngroup_reporting\nverify=crc32c\n\
 
 #[test]
 fn groups_run_one_after_the_other_and_files_stay() {
-    for engine in [Engine::Kernel, Engine::Forebay] {
+    for arm in [Arm::Kernel, Arm::Forebay] {
         let bench = Bench::new();
-        let (report, told) = bench.run(JOB, engine);
+        let (report, told) = bench.run(JOB, arm);
         let report = report.unwrap();
         assert_eq!(report.groups.len(), 2);
         let names: Vec<_> = report.groups[0].jobs.iter().map(|row| row.name.as_str()).collect();
@@ -68,7 +69,7 @@ fn groups_run_one_after_the_other_and_files_stay() {
 #[test]
 fn nothing_is_made_without_io() {
     let bench = Bench::new();
-    let (report, _) = bench.run("[w]\nsize=1m\nrw=write\n", Engine::Null);
+    let (report, _) = bench.run("[w]\nsize=1m\nrw=write\n", Arm::Null);
     assert!(report.unwrap().groups[0].total.metrics["write_iops"] > 0.0);
     assert!(!bench.path().join("w.0.0").exists());
 }
@@ -77,7 +78,7 @@ fn nothing_is_made_without_io() {
 fn unlink_removes_what_the_job_named() {
     let bench = Bench::new();
     std::fs::write(bench.path().join("other"), "x").unwrap();
-    bench.run("[w]\nsize=64k\nrw=write\nunlink=1\n", Engine::Kernel).0.unwrap();
+    bench.run("[w]\nsize=64k\nrw=write\nunlink=1\n", Arm::Kernel).0.unwrap();
     assert!(!bench.path().join("w.0.0").exists());
     assert!(bench.path().join("other").exists());
 }
@@ -128,7 +129,7 @@ const DIRECT: &str = "[global]\nsize=4m\ndirect=1\nioengine=io_uring\niodepth=16
 fn a_direct_job_goes_past_the_cache_in_batches_of_any_size() {
     let run = |batch: &str| {
         let bench = Bench::new();
-        let report = bench.run(&DIRECT.replace("BATCH", batch), Engine::Forebay).0;
+        let report = bench.run(&DIRECT.replace("BATCH", batch), Arm::Forebay).0;
         match report {
             Ok(report) => {
                 assert_eq!(std::fs::metadata(bench.path().join("c.0.0")).unwrap().len(), 50_000);
@@ -163,9 +164,9 @@ fn a_direct_job_goes_past_the_cache_in_batches_of_any_size() {
 fn registered_buffers_move_the_same_data() {
     let job = "[w]\nsize=4m\ndirect=1\nioengine=io_uring\niodepth=8\nfixedbufs=1\nbs=16k\n\
         rw=randrw\nverify=crc32c\n";
-    for engine in [Engine::Kernel, Engine::Forebay] {
+    for arm in [Arm::Kernel, Arm::Forebay] {
         let bench = Bench::new();
-        let (report, told) = bench.run(job, engine);
+        let (report, told) = bench.run(job, arm);
         assert!(!told.contains("fixedbufs"), "{told}");
         match report {
             Ok(report) => {
@@ -185,13 +186,13 @@ fn registered_buffers_move_the_same_data() {
 fn polling_is_refused_where_nothing_polls() {
     let job = |more: &str| format!("[w]\nsize=64k\nrw=write\nhipri=1\n{more}");
     let direct = job("direct=1\nioengine=io_uring\n");
-    for (text, engine, expected) in [
-        (&job(""), Engine::Kernel, "only direct I/O over a ring"),
-        (&direct, Engine::Forebay, "--engine kernel"),
-        (&direct, Engine::Kernel, "the device has no queue for polling"),
+    for (text, arm, expected) in [
+        (&job(""), Arm::Kernel, "only direct I/O over a ring"),
+        (&direct, Arm::Forebay, "--engine kernel"),
+        (&direct, Arm::Kernel, "the device has no queue for polling"),
     ] {
         let bench = Bench::new();
-        match bench.run(text, engine).0 {
+        match bench.run(text, arm).0 {
             Err(error) => {
                 let error = error.to_string();
                 assert!(error.contains("job w: hipri=1, but"), "{error}");
@@ -212,7 +213,7 @@ fn a_file_system_without_direct_io_refuses_a_direct_job() {
         return;
     }
     let bench = Bench { directory: tempfile::tempdir_in(memory).unwrap() };
-    match bench.run("[a]\nsize=4k\ndirect=1\nrw=write\n", Engine::Forebay).0 {
+    match bench.run("[a]\nsize=4k\ndirect=1\nrw=write\n", Arm::Forebay).0 {
         // Since Linux 6.6 there is direct I/O to memory.
         Ok(_) => {}
         Err(error) => {
@@ -230,7 +231,7 @@ fn a_stop_ends_it_after_the_group_and_removes_what_was_to_go() {
         .unwrap();
     let options = RunOptions {
         job_file,
-        engine: Engine::Kernel,
+        arm: Arm::Kernel,
         settings: Vec::new(),
         control: None,
         leniency: Leniency::Strict,

@@ -49,19 +49,16 @@ words! {
 
 impl Arm {
     /// Whether it goes through the library.
-    #[must_use]
     pub fn is_forebay(self) -> bool {
         matches!(self, Arm::Forebay | Arm::ForebayDeclared | Arm::ForebaySurvive)
     }
 
     /// Whether it goes to a block device and to no file.
-    #[must_use]
     pub fn is_raw(self) -> bool {
         matches!(self, Arm::RawDevice | Arm::RawDevice1m)
     }
 
     /// Whether it goes past the page cache, and not through the library.
-    #[must_use]
     pub fn is_direct_kernel(self) -> bool {
         self.is_raw()
             || matches!(self, Arm::KernelDirect | Arm::KernelDirectPrealloc | Arm::KernelDirect1m)
@@ -69,7 +66,6 @@ impl Arm {
 
     /// Whether its memory is bounded by the budget (or needs none): the base of a claim is the best
     /// of these.
-    #[must_use]
     pub fn is_bounded_kernel(self) -> bool {
         matches!(
             self,

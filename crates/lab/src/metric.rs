@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use hdrhistogram::Histogram;
+
 use crate::programs::spec::Probe;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,6 +112,18 @@ pub(crate) fn put(metrics: &mut BTreeMap<String, f64>, name: &str, value: f64) {
     debug_assert!(find(name).is_some(), "{name}");
     if value.is_finite() {
         metrics.insert(name.to_owned(), value);
+    }
+}
+
+/// Adds the percentiles of latencies in nanoseconds; `direction` is empty, `read_` or `write_`.
+pub(crate) fn put_latencies(
+    metrics: &mut BTreeMap<String, f64>,
+    direction: &str,
+    latencies: &Histogram<u64>,
+) {
+    for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
+        let micros = latencies.value_at_quantile(quantile) as f64 / 1000.0;
+        put(metrics, &format!("{direction}latency_{name}_us"), micros);
     }
 }
 

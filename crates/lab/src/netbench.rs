@@ -23,14 +23,12 @@ use forebay_net::Address;
 
 use crate::echo::{EchoLoad, EchoWay, WorkOrder};
 use crate::load::CellError;
-use crate::load::echo::{Outcome, Server, ServerPlan, Spans, ThreadUse, Watch, ask};
+use crate::load::Spans;
+use crate::load::echo::{Outcome, Server, ServerPlan, ThreadUse, Watch, ask};
 use crate::statistics::{mean, sample_stddev};
 
 pub use address::parse as parse_address;
 use line::Line;
-
-/// Before the first line, uncounted.
-const RAMP: Duration = Duration::from_millis(100);
 
 /// From line to line.
 const EACH: Duration = Duration::from_secs(1);
@@ -146,7 +144,7 @@ fn both(
     tell: &mut dyn FnMut(&str),
 ) -> Result<Ended, CellError> {
     let time = bench.time.unwrap_or(NO_END);
-    let spans = Spans { ramp: RAMP.min(time / 10), counted: time };
+    let spans = Spans::of(time);
     let progress = AtomicU64::new(0);
     thread::scope(|scope| {
         let (tell_begun, begun) = mpsc::channel();

@@ -60,12 +60,6 @@ impl RequestSpec {
     pub(crate) fn counted(&self) -> Duration {
         Duration::from_secs_f64(self.seconds)
     }
-
-    /// Uncounted time before: a tenth, 100 ms at most. The ring fills and the device wakes up.
-    pub(crate) fn ramp(&self) -> Duration {
-        const LONGEST: Duration = Duration::from_millis(100);
-        (self.counted() / 10).min(LONGEST)
-    }
 }
 
 /// Where requests go: nowhere (`null`), to a device of a cost (`free:200`: nanoseconds), to a

@@ -26,7 +26,7 @@ use crate::batching;
 use crate::cell::{CellResult, CellSpec};
 use crate::detail::{Detail, Flow, Latency};
 use crate::job::{Caching, IoEngine, YesNo};
-use crate::metric::put;
+use crate::metric::{put, put_latencies};
 
 type Metrics = BTreeMap<String, f64>;
 
@@ -155,10 +155,7 @@ fn direction<'a>(
     }
     put(metrics, &format!("{name}_iops"), sum.operations as f64 / elapsed);
     put(metrics, &format!("{name}_bytes_per_s"), sum.bytes as f64 / elapsed);
-    for (label, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
-        let nanoseconds = sum.latencies.value_at_quantile(quantile);
-        put(metrics, &format!("{name}_latency_{label}_us"), nanoseconds as f64 / 1000.0);
-    }
+    put_latencies(metrics, &format!("{name}_"), &sum.latencies);
 }
 
 fn usage(metrics: &mut Metrics, conducted: &Conducted, operations: u64, bytes: u64) {

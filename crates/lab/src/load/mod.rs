@@ -38,6 +38,7 @@ pub(crate) mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::Duration;
 
 pub use error::CellError;
 pub(crate) use guard::{device_length, is_block_device, is_held};
@@ -51,6 +52,22 @@ use crate::memory_group::MemoryGroup;
 use conduct::Conducted;
 use layout::{Filling, JobPlan};
 use verify::Issued;
+
+/// How long a closed loop runs. Counting begins in the middle of it: nothing is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spans {
+    /// Uncounted, at the start: the ring fills and the device wakes up.
+    pub(crate) ramp: Duration,
+    pub(crate) counted: Duration,
+}
+
+impl Spans {
+    /// A ramp of a tenth, 100 ms at most.
+    pub(crate) fn of(counted: Duration) -> Self {
+        const LONGEST: Duration = Duration::from_millis(100);
+        Self { ramp: (counted / 10).min(LONGEST), counted }
+    }
+}
 
 /// Result of a cell, with a row for each job.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

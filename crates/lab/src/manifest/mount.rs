@@ -135,7 +135,6 @@ impl Storage {
 
     /// Returns whether files have large folios in the page cache, or `None` if that is not known.
     /// The kernel does not report it; it follows from its release and the file system.
-    #[must_use]
     pub fn has_large_folios(&self, release: &str) -> Option<bool> {
         let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
         let version = (numbers.next()?, numbers.next()?);

@@ -36,7 +36,6 @@ pub struct Arm {
 
 impl Arm {
     /// An arm that says nothing but through what.
-    #[must_use]
     pub fn plain(name: &str, through: Through) -> Self {
         Self {
             name: name.to_owned(),

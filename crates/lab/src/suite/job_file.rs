@@ -81,17 +81,10 @@ pub fn suite_called(called: &str, path: &Path, tell: &mut dyn Write) -> Result<S
     let cut = |form| Cut {
         workloads: workloads.clone(),
         arms: ARMS.into_iter().filter_map(arm).collect(),
-        devices: Vec::new(),
-        depths: Vec::new(),
-        batches: Vec::new(),
         seconds: 1.0,
         scale: 1.0,
         rounds: super::rounds_of(form),
-        file_bytes: None,
-        cell_bytes: None,
-        crossed: Vec::new(),
-        contrasts: Vec::new(),
-        writes_at_most: None,
+        ..Cut::default()
     };
     let title = format!("The jobs of {called}");
     let part = Part {

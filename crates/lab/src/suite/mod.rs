@@ -201,7 +201,7 @@ pub struct Pair {
     pub base: String,
 }
 
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Cut {
     pub workloads: Vec<Workload>,
     pub arms: Vec<Arm>,

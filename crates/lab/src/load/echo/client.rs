@@ -21,7 +21,7 @@ use super::link::{Flushed, Link, Sent};
 use super::overtaken::Overtaken;
 use super::stream;
 use crate::echo::{EchoLoad, Pace};
-use crate::load::CellError;
+use crate::load::{CellError, Spans};
 
 /// Latencies are kept up to this.
 const LONGEST_LATENCY_NS: u64 = 60_000_000_000;
@@ -34,13 +34,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Bytes read at once.
 const READ_BYTES: usize = 64 << 10;
-
-/// How long is counted, and how long goes before that uncounted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Spans {
-    pub(crate) ramp: Duration,
-    pub(crate) counted: Duration,
-}
 
 /// Observer of the client: it learns when counting begins and ends, and may stop the client.
 pub(crate) trait Watch {

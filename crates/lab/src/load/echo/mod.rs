@@ -28,12 +28,12 @@ use std::time::Duration;
 
 use forebay_net::Address;
 
-use super::CellError;
+use super::{CellError, Spans};
 use crate::cell::CellResult;
 use crate::echo::{EchoCell, MOST_CONNECTIONS, Transport};
 use crate::metric;
 use crate::processors;
-pub(crate) use client::{Outcome, Spans, Watch};
+pub(crate) use client::{Outcome, Watch};
 pub(crate) use server::{Server, ServerPlan};
 pub(crate) use thread_use::{ThreadUse, Used};
 
@@ -45,9 +45,6 @@ const READ_BYTES: usize = 16 << 10;
 
 /// Metric of the order inside a server.
 const INVERSIONS: &str = "inversions_per_1000_items";
-
-/// Uncounted at the start: a tenth of the time, but not longer than this.
-const LONGEST_RAMP: Duration = Duration::from_millis(100);
 
 /// Asks a server for so long: see [`client::run`].
 pub(crate) use client::run as ask;
@@ -78,7 +75,7 @@ pub(super) fn run(cell: &EchoCell) -> Result<CellResult, CellError> {
     pin(of_server)?;
     let server = Server::start(plan)?;
     pin(of_client)?;
-    let spans = Spans { ramp: (counted / 10).min(LONGEST_RAMP), counted };
+    let spans = Spans::of(counted);
     let mut span = Span { server: &server, before: None, after: None, served: [(0, 0); 2] };
     let asked = ask(server.address(), &cell.load, spans, &AtomicU64::new(0), &mut span);
     let (before, after, served) = (span.before, span.after, span.served);
@@ -131,16 +128,14 @@ fn inversions([before, after]: [(u64, u64); 2]) -> Option<(String, f64)> {
 fn figures(outcome: &Outcome, used: Option<Used>) -> std::collections::BTreeMap<String, f64> {
     let seconds = outcome.elapsed.as_secs_f64();
     let mut metrics = std::collections::BTreeMap::new();
+    if !outcome.latencies.is_empty() {
+        metric::put_latencies(&mut metrics, "", &outcome.latencies);
+        let distance = outcome.distances.value_at_quantile(0.99);
+        metric::put(&mut metrics, "reorder_distance_p99", distance as f64);
+    }
     let mut put = |name: &str, value: f64| metric::put(&mut metrics, name, value);
     put("elapsed_s", seconds);
     put("requests_per_s", outcome.answered as f64 / seconds);
-    if !outcome.latencies.is_empty() {
-        for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
-            let micros = outcome.latencies.value_at_quantile(quantile) as f64 / 1000.0;
-            put(&format!("latency_{name}_us"), micros);
-        }
-        put("reorder_distance_p99", outcome.distances.value_at_quantile(0.99) as f64);
-    }
     if let Some(used) = used {
         put("idle_share", used.idle.as_secs_f64() / seconds);
         put("user_share", used.user.as_secs_f64() / seconds);

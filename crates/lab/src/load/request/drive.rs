@@ -24,8 +24,8 @@ use hdrhistogram::Histogram;
 use super::offsets::Offsets;
 use super::way::Way;
 use crate::detail::Holds;
-use crate::load::CellError;
 use crate::load::usage::Usage;
+use crate::load::{CellError, Spans};
 use crate::request::{self, RequestSpec};
 
 /// The file's number at the device.
@@ -36,23 +36,6 @@ const LONGEST_NS: u64 = 60_000_000_000;
 
 /// A place without a bio: no moment of a clock that runs is its start.
 const NOT_THERE: Moment = Moment::from_nanoseconds(0);
-
-/// How long the loop runs. Nothing is waited for between the two: counting begins in the middle of
-/// it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Spans {
-    /// Uncounted, at the start.
-    pub(crate) ramp: Duration,
-    /// Counted.
-    pub(crate) counted: Duration,
-}
-
-impl Spans {
-    /// Of a cell.
-    pub(crate) fn of(spec: &RequestSpec) -> Self {
-        Self { ramp: spec.ramp(), counted: spec.counted() }
-    }
-}
 
 /// Counts while the clock ran.
 #[derive(Clone, Debug)]

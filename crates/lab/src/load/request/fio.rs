@@ -9,7 +9,7 @@ use std::path::Path;
 
 use crate::cell::CellResult;
 use crate::fio_program::{self, Report, filename};
-use crate::load::CellError;
+use crate::load::{CellError, Spans};
 use crate::metric;
 use crate::request::{Operation, Pattern, RequestSpec, Switch};
 
@@ -43,7 +43,7 @@ fn arguments(spec: &RequestSpec, path: &Path) -> Vec<String> {
         format!("--fixedbufs={}", on(spec.fixed_buffers)),
         format!("--registerfiles={}", on(spec.fixed_files)),
         format!("--runtime={}", millis(spec.seconds)),
-        format!("--ramp_time={}", millis(spec.ramp().as_secs_f64())),
+        format!("--ramp_time={}", millis(Spans::of(spec.counted()).ramp.as_secs_f64())),
         format!("--randseed={}", spec.seed >> 1),
     ];
     let fixed = [

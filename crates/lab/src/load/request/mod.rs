@@ -27,7 +27,7 @@ use std::time::Duration;
 use forebay_block::limits::TAGS;
 use forebay_block::{Device, Knobs, Queue};
 
-use super::{CellError, data, ring};
+use super::{CellError, Spans, data, ring};
 use crate::cell::CellResult;
 use crate::job::YesNo;
 use crate::request::{DATA_FILE, Operation, RequestSpec, Submitter};
@@ -35,7 +35,7 @@ use crate::scratch::Stop;
 use crate::through::{self, Poll, RequestCell};
 use calls::Calls;
 use device::Opened;
-use drive::{Drive, Outcome, Spans};
+use drive::{Drive, Outcome};
 use uring::Kernel;
 use way::{Echo, Queued, Way};
 
@@ -127,7 +127,7 @@ fn queued<D: Device>(
         Submitter::Local => measured(spec, way, notes),
         Submitter::Thread => {
             let driver_ns = driver_ns_per_io(spec)?;
-            let outcome = thread::count(spec, &mut way, Spans::of(spec))?;
+            let outcome = thread::count(spec, &mut way, Spans::of(spec.counted()))?;
             Ok(result(spec, &outcome, driver_ns, notes))
         }
     }
@@ -140,7 +140,7 @@ fn measured<W: Way>(
     notes: Vec<String>,
 ) -> Result<CellResult, CellError> {
     let driver_ns = driver_ns_per_io(spec)?;
-    let outcome = Drive::new(spec).count(&mut way, Spans::of(spec))?;
+    let outcome = Drive::new(spec).count(&mut way, Spans::of(spec.counted()))?;
     Ok(result(spec, &outcome, driver_ns, notes))
 }
 

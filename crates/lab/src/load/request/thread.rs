@@ -27,10 +27,10 @@ use forebay_lists::fifo::{Receiver, Sender};
 use forebay_lists::{Pop, WasEmpty, fifo};
 use hdrhistogram::Histogram;
 
-use super::drive::{Batch, Blocks, Outcome, Spans, broken};
+use super::drive::{Batch, Blocks, Outcome, broken};
 use super::way::{Queued, Way};
-use crate::load::CellError;
 use crate::load::usage::Usage;
+use crate::load::{CellError, Spans};
 use crate::request::RequestSpec;
 
 /// Looks in vain before the processor is given away.

@@ -48,12 +48,9 @@ pub struct Flow {
 /// seen.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Latency {
-    /// The shortest.
     pub least_ns: u64,
-    /// The longest.
     pub most_ns: u64,
     pub mean_ns: f64,
-    /// The standard deviation.
     pub stddev_ns: f64,
     pub bins: Bins,
 }

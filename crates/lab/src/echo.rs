@@ -115,9 +115,6 @@ pub enum Transport {
 
 impl EchoLoad {
     /// Refuses invalid values, with a remedy.
-    ///
-    /// # Errors
-    /// The first bound that does not hold.
     pub fn check(&self) -> Result<(), String> {
         let Self { connections, in_flight, message_bytes, work_micros, .. } = *self;
         let bounds = [

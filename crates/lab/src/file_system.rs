@@ -126,10 +126,6 @@ impl FileSystem {
     }
 
     /// Mounts it, made anew if each cell has its own, and returns the mount point.
-    ///
-    /// # Errors
-    ///
-    /// The message of mkfs or the system.
     pub fn renew(&mut self) -> io::Result<&Path> {
         if self.spec.per == Per::Cell {
             self.unmount()?;
@@ -143,10 +139,6 @@ impl FileSystem {
     }
 
     /// Ends a cell: unmounts it, or, if it is kept, removes the content of `cells` and syncs.
-    ///
-    /// # Errors
-    ///
-    /// The system's message.
     pub fn rest(&mut self, cells: &Path) -> io::Result<()> {
         if self.spec.per == Per::Cell {
             return self.unmount();

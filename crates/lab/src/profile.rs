@@ -44,9 +44,6 @@ pub(crate) struct Recording {
 }
 
 /// Whether there is a perf here; what to do if not.
-///
-/// # Errors
-/// It is missing, or does not run.
 pub fn check() -> Result<(), String> {
     let tried =
         Command::new(PROGRAM).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();

@@ -21,7 +21,6 @@ use crate::scratch::Stop;
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct RunOptions {
-    /// The job file.
     pub job_file: PathBuf,
     /// Through what.
     pub arm: Arm,
@@ -52,7 +51,6 @@ pub enum RunError {
     /// The job file could not be read.
     #[error("{path}: {source}", path = path.display())]
     Read {
-        /// The file.
         path: PathBuf,
         /// Why.
         source: io::Error,

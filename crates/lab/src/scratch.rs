@@ -141,10 +141,6 @@ impl Scratch {
     }
 
     /// Makes a file system for the cells and returns its storage. Blocks until it is ready.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`FileSystem::new_in`].
     pub fn make_file_system(
         &self,
         spec: &Spec,

@@ -188,7 +188,6 @@ pub enum TuningError {
     /// The journal could not be written, so nothing was set.
     #[error("cannot write the journal {path}: {source}; nothing was set", path = path.display())]
     Journal {
-        /// The journal.
         path: PathBuf,
         source: io::Error,
     },

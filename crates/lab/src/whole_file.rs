@@ -9,9 +9,6 @@ use rustix::fs::Access;
 
 /// Has `write` fill it. A pipe or a device is written to, not replaced; a link stays one, and a
 /// file as readable as it was. Blocks until it is on the disk.
-///
-/// # Errors
-/// Of the file system, and those of `write`.
 pub fn write(path: &Path, write: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
     let before = fs::metadata(path).ok();
     if before.as_ref().is_some_and(|data| !data.is_file()) {

@@ -7,10 +7,6 @@ use std::path::PathBuf;
 use forebay_net::Address;
 
 /// Parses an address.
-///
-/// # Errors
-///
-/// The missing part, or why the name is not known.
 pub fn parse(text: &str) -> Result<Address, String> {
     if let Some(path) = text.strip_prefix("unix:").or_else(|| text.contains('/').then_some(text)) {
         return match path {

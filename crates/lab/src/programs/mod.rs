@@ -45,9 +45,6 @@ struct Stage<'a> {
 }
 
 /// Runs one cell in this process.
-///
-/// # Errors
-/// A load that cannot run, and a call that fails.
 pub fn run(cell: &ProgramCell) -> Result<CellResult, CellError> {
     let load = &cell.load;
     load.check().map_err(CellError::invalid)?;

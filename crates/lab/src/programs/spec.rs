@@ -150,9 +150,6 @@ const FILE_IN_MEMORIES: u64 = 4;
 
 impl ProgramLoad {
     /// Refuses a load that cannot run, with a remedy.
-    ///
-    /// # Errors
-    /// The first bound that does not hold.
     pub fn check(&self) -> Result<(), String> {
         let Probe { name, most_threads, sized, reads_file, beside, .. } = self.probe;
         if !(1..=*most_threads).contains(&self.threads) {

@@ -56,7 +56,6 @@ const LEGEND: &str = "Counted in the kernel on the disk of the files, other work
 /// A group of a job file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group<'a> {
-    /// Its name.
     pub(super) name: &'a str,
     /// By which name its rows go.
     pub(super) rows: &'a str,

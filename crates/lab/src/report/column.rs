@@ -32,7 +32,6 @@ pub(super) enum When {
 /// The content of a column.
 #[derive(Clone, Copy)]
 pub(crate) enum Cell {
-    /// The arm.
     Arm,
     /// The arm, with spaces.
     Label,

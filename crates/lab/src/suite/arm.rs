@@ -8,7 +8,6 @@ use crate::writers::Layout;
 /// One of the things compared.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Arm {
-    /// Its name.
     pub name: String,
     /// Through what.
     pub through: Through,

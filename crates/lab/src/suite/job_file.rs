@@ -44,9 +44,6 @@ pub fn suite(path: &Path, tell: &mut dyn Write) -> Result<Suite, SuiteError> {
 }
 
 /// The same of a file that is called something else than it was.
-///
-/// # Errors
-/// As [`suite`].
 pub fn suite_called(called: &str, path: &Path, tell: &mut dyn Write) -> Result<Suite, SuiteError> {
     let parsed = run::read(path, Leniency::Strict, tell)
         .map_err(|error| SuiteError::JobFile(error.to_string()))?;

@@ -49,9 +49,6 @@ const DRIVER_RUNS: usize = 7;
 
 /// Runs requests through Forebay's queue in this process. Files that they need are made in
 /// `directory`, and stay there.
-///
-/// # Errors
-/// As [`run`].
 pub fn run_request(spec: &RequestSpec, directory: &Path) -> Result<CellResult, CellError> {
     check(spec, through::Way::Queue)?;
     in_queue(spec, directory, None)
@@ -59,9 +56,6 @@ pub fn run_request(spec: &RequestSpec, directory: &Path) -> Result<CellResult, C
 
 /// Runs one request cell in this process. Files that it needs are made in its directory, and stay
 /// there.
-///
-/// # Errors
-/// An invalid cell, one that this machine cannot run, and a failure.
 pub fn run(cell: &RequestCell) -> Result<CellResult, CellError> {
     let RequestCell { way, spec, directory, target, .. } = cell;
     check(spec, *way)?;

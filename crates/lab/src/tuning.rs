@@ -187,10 +187,7 @@ pub enum TuningError {
     Other { knob: String, value: String, found: String },
     /// The journal could not be written, so nothing was set.
     #[error("cannot write the journal {path}: {source}; nothing was set", path = path.display())]
-    Journal {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Journal { path: PathBuf, source: io::Error },
     /// It was set, and could not be restored.
     #[error("{0}")]
     NotRestored(String),

@@ -7,7 +7,12 @@ pub const NAMES: [&str; Knobs::NAMES.len()] = Knobs::NAMES;
 
 /// Whether a knob takes a value; else what would do.
 pub fn check(name: &str, value: &str) -> Result<(), String> {
-    match Knobs::default().set(name, value) {
+    set(&mut Knobs::default(), name, value)
+}
+
+/// Sets a knob; else what would do.
+pub(crate) fn set(knobs: &mut Knobs, name: &str, value: &str) -> Result<(), String> {
+    match knobs.set(name, value) {
         Some(Ok(())) => Ok(()),
         Some(Err(unknown)) => Err(format!("allowed: {}", unknown.choices)),
         None => Err(format!("no knob `{name}` (there are: {})", NAMES.join(", "))),

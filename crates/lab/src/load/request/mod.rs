@@ -30,6 +30,7 @@ use forebay_block::{Device, Knobs, Queue};
 use super::{CellError, Spans, data, ring};
 use crate::cell::CellResult;
 use crate::job::YesNo;
+use crate::plan::queue_knobs;
 use crate::request::{DATA_FILE, Operation, RequestSpec, Submitter};
 use crate::scratch::Stop;
 use crate::through::{self, Poll, RequestCell};
@@ -225,21 +226,8 @@ fn check(spec: &RequestSpec, way: through::Way) -> Result<(), CellError> {
 fn knobs(spec: &RequestSpec) -> Result<Knobs, CellError> {
     let mut knobs = Knobs::default();
     for (name, value) in &spec.knobs {
-        match knobs.set(name, value) {
-            Some(Ok(())) => {}
-            Some(Err(unknown)) => {
-                return Err(CellError::invalid(format!(
-                    "{name}={value}: there are {}",
-                    unknown.choices
-                )));
-            }
-            None => {
-                let names = Knobs::NAMES.join(", ");
-                return Err(CellError::invalid(format!(
-                    "{name}: a queue has no such knob (it has {names})"
-                )));
-            }
-        }
+        let set = queue_knobs::set(&mut knobs, name, value);
+        set.map_err(|why| CellError::invalid(format!("{name}={value}: {why}")))?;
     }
     Ok(knobs)
 }

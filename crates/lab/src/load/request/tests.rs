@@ -34,7 +34,7 @@ fn what_cannot_be_meant_is_refused_with_the_remedy() {
         (RequestSpec { seconds: f64::NAN, ..spec("null") }, "not a time"),
         (RequestSpec { from: Submitter::Thread, ..spec("gen4") }, "take null"),
         (RequestSpec { knobs: knob("plug", "often"), ..spec("null") }, "never, always, adaptive"),
-        (RequestSpec { knobs: knob("plugs", "never"), ..spec("null") }, "it has plug, merge"),
+        (RequestSpec { knobs: knob("plugs", "never"), ..spec("null") }, "there are: plug, merge"),
         (RequestSpec { fixed_files: Switch::On, ..spec("null") }, "device=file"),
     ] {
         let cell = cell(Way::Queue, spec, Path::new("/nowhere"));

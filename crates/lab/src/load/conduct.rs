@@ -14,6 +14,7 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use forebay::{Engine, Stats};
+use rustix::thread::CpuSet;
 
 use super::CellError;
 use super::arms::{self, Prepared, Way};
@@ -28,6 +29,7 @@ use super::usage::Usage;
 use crate::cell::{CellSpec, SyncProbe};
 use crate::detail::Holds;
 use crate::job::YesNo;
+use crate::processors;
 
 pub(crate) struct Stage<'a> {
     pub(crate) spec: &'a CellSpec,
@@ -188,20 +190,11 @@ fn set_up(
 }
 
 fn pin(cpus: &[u32]) -> Result<(), CellError> {
-    use rustix::thread::{CpuSet, sched_setaffinity};
-    if cpus.is_empty() {
-        return Ok(());
+    if let Some(cpu) = cpus.iter().find(|cpu| **cpu as usize >= CpuSet::MAX_CPU) {
+        return Err(CellError::invalid(format!("cpus_allowed: there is no processor {cpu}")));
     }
-    let mut set = CpuSet::new();
-    for &cpu in cpus {
-        if cpu as usize >= CpuSet::MAX_CPU {
-            return Err(CellError::invalid(format!("cpus_allowed: there is no processor {cpu}")));
-        }
-        set.set(cpu as usize);
-    }
-    sched_setaffinity(None, &set).map_err(|error| {
-        CellError::system(format!("could not run on processors {cpus:?}"), &error.into())
-    })
+    processors::pin(cpus)
+        .map_err(|error| CellError::system(format!("could not run on processors {cpus:?}"), &error))
 }
 
 /// The way of the first job, without what concerns bulk data alone.

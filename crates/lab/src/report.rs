@@ -234,18 +234,24 @@ fn folded(paragraph: &str) -> Vec<String> {
 /// Breaks a paragraph at its spaces into lines of at most `width` characters, unless one word is
 /// longer. Double spaces stay.
 pub fn folded_to(width: usize, paragraph: &str) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut line = String::new();
-    for word in paragraph.replace(['\n', '\r'], " ").split(' ') {
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
-            lines.push(line.trim_end().to_owned());
-            line = String::new();
-        } else if !line.is_empty() {
+    let lines = broken(paragraph.split([' ', '\n', '\r']), width);
+    lines.iter().map(|line| line.trim_end().to_owned()).collect()
+}
+
+/// Breaks words into lines of at most `width` letters, unless one word is longer.
+pub(crate) fn broken<'a>(words: impl Iterator<Item = &'a str>, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in words {
+        let line = lines.last_mut().expect("there is one from the start");
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.chars().count() + 1 + word.chars().count() <= width {
             line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
         }
-        line.push_str(word);
     }
-    lines.push(line.trim_end().to_owned());
     lines
 }
 

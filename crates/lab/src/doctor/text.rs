@@ -11,6 +11,7 @@
 use super::finding::{By, Command, Finding, Level, Part};
 use super::{Report, Strength};
 use crate::progress::Verbosity;
+use crate::report::broken;
 
 const WIDTH: usize = 72;
 
@@ -108,23 +109,6 @@ fn words(line: &str) -> impl Iterator<Item = &str> {
         is_escaped = letter == '\\' && !is_quoted && !is_escaped;
         ends
     })
-}
-
-/// Breaks words into lines of at most `width` letters, unless one word is longer.
-fn broken<'a>(words: impl Iterator<Item = &'a str>, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in words {
-        let line = lines.last_mut().expect("there is one from the start");
-        if line.is_empty() {
-            line.push_str(word);
-        } else if line.chars().count() + 1 + word.chars().count() <= width {
-            line.push(' ');
-            line.push_str(word);
-        } else {
-            lines.push(word.to_owned());
-        }
-    }
-    lines
 }
 
 #[cfg(test)]

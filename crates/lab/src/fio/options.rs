@@ -366,21 +366,15 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
 
     // Reporting.
     "kb_base" => Honoured(|_draft, _value| WHOLE);
-    "description" => WithoutEffect(REPORTING);
     "name" => WithoutEffect("a job's name is that of its section");
     "group_reporting" => WithoutEffect("there is a row for each job and one for all");
     "new_group" => WithoutEffect("groups are what stonewall makes");
-    "unit_base" => WithoutEffect(REPORTING);
-    "stats" => WithoutEffect(REPORTING);
-    "clat_percentiles" | "slat_percentiles" => WithoutEffect(REPORTING);
-    "lat_percentiles" => WithoutEffect(REPORTING);
-    "percentile_list" => WithoutEffect(REPORTING);
-    "significant_figures" => WithoutEffect(REPORTING);
     "unified_rw_reporting" => WithoutEffect("reads and writes are reported apart");
-    "disk_util" => WithoutEffect(REPORTING);
     "gtod_reduce" | "gtod_cpu" | "clocksource" => WithoutEffect("the clock is read twice an operation");
-    "disable_lat" | "disable_clat" | "disable_slat" | "disable_bw_measurement" | "disable_bw" =>
-        WithoutEffect(REPORTING);
+    "description" | "unit_base" | "stats" | "clat_percentiles" | "slat_percentiles"
+        | "lat_percentiles" | "percentile_list" | "significant_figures" | "disk_util"
+        | "disable_lat" | "disable_clat" | "disable_slat" | "disable_bw_measurement"
+        | "disable_bw" => WithoutEffect(REPORTING);
     "block_error_percentiles" => WithoutEffect(TRIM);
     "write_bw_log" => WithoutEffect(LOGS);
     "write_lat_log" => WithoutEffect(LOGS);

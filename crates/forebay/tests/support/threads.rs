@@ -5,7 +5,7 @@ use std::ops::RangeBounds;
 use std::path::PathBuf;
 
 /// Counts how often the threads of these contexts went to sleep, in all engines of the process.
-pub fn sleeps(contexts: impl RangeBounds<u32>) -> u64 {
+pub(crate) fn sleeps(contexts: impl RangeBounds<u32>) -> u64 {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
     let of_task = |path: PathBuf| {
         let name = fs::read_to_string(path.join("comm")).ok()?;

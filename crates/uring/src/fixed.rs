@@ -88,7 +88,7 @@ pub(crate) struct Name {
 }
 
 impl Name {
-    fn descriptor(file: &OpenFile) -> Self {
+    pub(crate) fn descriptor(file: &OpenFile) -> Self {
         Self { number: file.as_fd().as_raw_fd(), flags: squeue::Flags::empty() }
     }
 
@@ -153,6 +153,11 @@ impl Tables {
     pub(crate) fn set_alive(&mut self, uring: &IoUring, alive: OwnedFd) -> io::Result<()> {
         self.alive = Some(alive);
         self.enter_alive(uring)
+    }
+
+    /// Returns a duplicate of what the ring holds for as long as it has requests.
+    pub(crate) fn alive(&self) -> Option<io::Result<OwnedFd>> {
+        self.alive.as_ref().map(OwnedFd::try_clone)
     }
 
     /// Puts what tells that the ring is gone back into the table.

@@ -49,7 +49,7 @@ pub enum Feature {
     MinimalWaitEnds,
     /// Wait that is not accounted as waiting for I/O.
     UnbookedWait,
-    /// Polling for completions. Not used here.
+    /// Polling for completions, which files ask for ([`OpenFile::poll`](crate::OpenFile::poll)).
     Polled,
     /// Polling that sleeps first. Not used here.
     HybridPolled,

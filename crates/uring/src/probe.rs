@@ -10,6 +10,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use forebay_block::limits::PAGE;
 use rustix::time::{ClockId, clock_getres};
 
 /// Version of the kernel, for comparisons.
@@ -45,6 +46,16 @@ impl BlockDevice {
     #[must_use]
     pub fn logical_block(&self) -> Option<u32> {
         self.setting("logical_block_size").and_then(|value| u32::try_from(value).ok())
+    }
+
+    /// Returns the most bytes that the device takes in one request, whatever pages they are in, or
+    /// `None` if unknown.
+    #[must_use]
+    pub fn most_bytes(&self) -> Option<u64> {
+        let kibibytes = self.setting("max_sectors_kb")?;
+        // Bytes that do not begin with a page have one page more.
+        let pages = self.setting("max_segments")?.saturating_sub(1);
+        Some((kibibytes << 10).min(pages * PAGE as u64))
     }
 
     fn setting(&self, name: &str) -> Option<u64> {

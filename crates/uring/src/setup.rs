@@ -82,6 +82,10 @@ impl Level {
     }
 
     pub(crate) fn build(self, entries: u32) -> io::Result<IoUring> {
+        self.builder().build(entries)
+    }
+
+    fn builder(self) -> io_uring::Builder {
         let mut builder = IoUring::builder();
         // Disabled until the thread that uses it says so: with a single issuer that thread becomes
         // the one.
@@ -101,7 +105,7 @@ impl Level {
         if self <= Level::NoArray {
             builder.setup_no_sqarray();
         }
-        builder.build(entries)
+        builder
     }
 }
 
@@ -141,9 +145,18 @@ impl Setup {
 
     /// The best ring from `best` down that the kernel grants.
     pub(crate) fn new(entries: u32, best: Level) -> Result<Self, SetupError> {
+        Self::by(best, |level| level.build(entries))
+    }
+
+    /// The best ring that is polled for completions.
+    pub(crate) fn polled(entries: u32) -> Result<Self, SetupError> {
+        Self::by(Level::NoArray, |level| level.builder().setup_iopoll().build(entries))
+    }
+
+    fn by(best: Level, build: impl Fn(Level) -> io::Result<IoUring>) -> Result<Self, SetupError> {
         let mut refused = io::Error::from_raw_os_error(libc::EINVAL);
         for level in Level::ALL.into_iter().filter(|&level| level >= best) {
-            match level.build(entries) {
+            match build(level) {
                 Ok(uring) => return Self::probe(uring, level),
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => refused = error,
                 Err(error) => return Err(explain(error)),

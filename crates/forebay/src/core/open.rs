@@ -30,6 +30,7 @@ pub struct Open {
     pub(crate) temporary: bool,
     pub(crate) truncate: bool,
     pub(crate) uncached: Option<bool>,
+    pub(crate) polled: bool,
     pub(crate) mode: u32,
 }
 
@@ -47,6 +48,7 @@ impl Open {
             temporary: false,
             truncate: false,
             uncached: None,
+            polled: false,
             mode: 0o666,
         }
     }
@@ -122,6 +124,24 @@ impl Open {
     #[must_use]
     pub fn uncached(mut self, uncached: bool) -> Self {
         self.uncached = Some(uncached);
+        self
+    }
+
+    /// Sets whether the engine polls the device for completions of direct reads and writes, in place
+    /// of interrupts (default: `false`). Only for
+    /// [`Engine::open_direct`](crate::Engine::open_direct).
+    ///
+    /// It needs a device with queues for polling, such as NVMe with the kernel parameter
+    /// `nvme.poll_queues`; others are refused. Polling saves the interrupt and the wakeup of each
+    /// batch. In return, one thread of the engine uses a whole processor while such an operation is
+    /// in flight. Syncs wait for interrupts as always.
+    ///
+    /// If a file has several handles, all are polled once one asks for it, until the last handle
+    /// closes. If the kernel refuses polling later, operations continue without it, and
+    /// [`DirectFile::describe`](crate::DirectFile::describe) no longer says `polled`.
+    #[must_use]
+    pub fn polled(mut self, polled: bool) -> Self {
+        self.polled = polled;
         self
     }
 

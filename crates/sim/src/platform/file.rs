@@ -124,6 +124,20 @@ impl OpenFile {
         wait_for(ticket).map(|_| ())
     }
 
+    /// As `forebay_uring::OpenFile::poll`.
+    ///
+    /// # Errors
+    /// Always: the simulated device does not poll.
+    pub fn poll(&self) -> Result<(), String> {
+        Err("the simulated device has no queue for polling".into())
+    }
+
+    /// As `forebay_uring::OpenFile::is_polled`.
+    #[must_use]
+    pub fn is_polled(&self) -> bool {
+        false
+    }
+
     /// Returns the identity of the file.
     #[must_use]
     pub fn identity(&self) -> Identity {

@@ -205,7 +205,8 @@ pub(crate) fn probe(arm: Arm, ways: &[(Way, &JobPlan)]) -> Result<(), CellError>
 /// Why completions cannot be polled for, and what to do about it.
 fn check_polls(way: Way, plan: &JobPlan) -> Result<(), String> {
     match way {
-        Way::Ring { opening, .. } if opening.caching == Caching::Direct => {
+        Way::Ring { opening: Opening { caching: Caching::Direct, .. }, .. }
+        | Way::LibraryDirect { .. } => {
             let place = &plan.files[0].path;
             let place =
                 if place.exists() { place.as_path() } else { guard::nearest_directory(place) };
@@ -216,12 +217,9 @@ fn check_polls(way: Way, plan: &JobPlan) -> Result<(), String> {
                 )
             })
         }
-        Way::Ring { .. } | Way::Calls { .. } => Err("only direct I/O over a ring is polled for \
+        Way::Ring { .. } | Way::Calls { .. } | Way::Library { .. } => {
+            Err("only direct I/O over a ring is polled for \
             (set hipri=0, or direct=1 and ioengine=io_uring)"
-            .into()),
-        Way::Library { .. } | Way::LibraryDirect { .. } => {
-            Err("the library's ring is not polled, \
-            because it also flushes and waits for messages (set hipri=0, or use --engine kernel)"
                 .into())
         }
         Way::Null => Ok(()),

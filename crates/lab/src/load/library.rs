@@ -122,7 +122,7 @@ impl Handle for DirectFile {
     same_calls!(open_direct);
 
     fn refused(&self) -> Option<String> {
-        Some(self.describe()).filter(|how| how != "direct")
+        Some(self.describe()).filter(|how| !how.starts_with("direct"))
     }
 
     fn submit(self: &Arc<Self>, mut memory: Buffer, operation: Operation) -> Flight<Buffer> {
@@ -155,6 +155,7 @@ pub(crate) fn open_files<F: Handle>(engine: &Engine, plan: &JobPlan) -> Result<V
             (false, _) => Open::read(),
         };
         let how = if job.caching == Caching::Uncached { how.uncached(true) } else { how };
+        let how = how.polled(job.polled == YesNo::Yes);
         let open = F::open(engine, &file.path, how);
         let open = open.map_err(|error| match error.kind() {
             // It serves no such file, or not here.

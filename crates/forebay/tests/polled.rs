@@ -1,5 +1,5 @@
-//! Direct handles whose completions are polled for. What needs a device that polls runs in a guest:
-//! `tools/kernel-tests --module "nvme poll_queues=2" -- -p forebay --test polled`.
+//! Direct handles whose completions are polled for. The test of a device that polls runs in a
+//! guest: `tools/kernel-tests --module "nvme poll_queues=2" -- -p forebay --test polled`.
 
 mod support;
 
@@ -190,7 +190,7 @@ fn contract_13_a_device_that_polls_serves_a_mixed_load() {
     file.close().unwrap();
     assert_on_disk(&path, &data, "closed");
 
-    // No polling any more once all handles are closed.
+    // The last close ends polling.
     let file = engine.open_direct(&path, Open::write()).unwrap();
     assert_eq!(file.describe(), "direct");
     file.close().unwrap();

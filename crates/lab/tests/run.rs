@@ -188,7 +188,8 @@ fn polling_is_refused_where_nothing_polls() {
     let direct = job("direct=1\nioengine=io_uring\n");
     for (text, arm, expected) in [
         (&job(""), Arm::Kernel, "only direct I/O over a ring"),
-        (&direct, Arm::Forebay, "--engine kernel"),
+        (&job(""), Arm::Forebay, "only direct I/O over a ring"),
+        (&direct, Arm::Forebay, "the device has no queue for polling"),
         (&direct, Arm::Kernel, "the device has no queue for polling"),
     ] {
         let bench = Bench::new();

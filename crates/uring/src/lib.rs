@@ -13,7 +13,8 @@
 // holds, `masks` its written bytes, `records` its file; `lent`, `aligned` and `buffers` the
 // memory of callers. Files: `open`, `file`, `private` past the cache, `directory` names, `direct`
 // alignment, `lease`, `lock`, `extents`, `geometry` allocation groups, `status` attributes,
-// `free_space`, `hint` extent sizes, `polling` of completions. I/O: `ring`, `setup`, `fixed` registered resources, `waker`,
+// `free_space`, `hint` extent sizes, `polling` of completions. I/O: `ring`, `setup`, `fixed`
+// registered resources, `waker`,
 // `offer` features, `threads`, `backend` either of the two. Devices without files: `null`, `memory`,
 // `modelled`. Other processes: `fork`, `local` and `passing` sockets, `alive` whether the rings of a
 // process are gone, `detached` a process that outlives its parent, `frames` writing without a ring,

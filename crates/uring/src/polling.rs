@@ -23,11 +23,11 @@ use crate::ring::polled::Polled;
 /// How long the device may take for the first polled read.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Attempts of the first polled read. It is refused while another handle writes the end of the file,
-/// because the descriptor is buffered then.
+/// Attempts of the first polled read. It is refused while another handle writes the end of the
+/// file, because the descriptor is buffered then.
 const TRIES: u32 = 4;
 
-/// Most bytes of a polled request if the device's bound is unknown.
+/// Bytes of a request that each device takes.
 const FEW_BYTES: u64 = 4096;
 
 impl OpenFile {
@@ -64,7 +64,7 @@ impl OpenFile {
             tried = self.read_polled();
         }
         tried.map_err(|error| format!("the kernel refuses a polled read of it: {error}"))?;
-        self.polled.store(device.most_bytes().unwrap_or(FEW_BYTES), Ordering::Relaxed);
+        self.polled.store(device.most_bytes().unwrap_or(0).max(FEW_BYTES), Ordering::Relaxed);
         Ok(())
     }
 

@@ -48,7 +48,7 @@ impl BlockDevice {
         self.setting("logical_block_size").and_then(|value| u32::try_from(value).ok())
     }
 
-    /// Returns the most bytes that the device takes in one request, whatever pages they are in, or
+    /// Returns the most bytes that the device takes in one request if their pages are scattered, or
     /// `None` if unknown.
     #[must_use]
     pub fn most_bytes(&self) -> Option<u64> {

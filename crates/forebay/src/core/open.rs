@@ -127,14 +127,15 @@ impl Open {
         self
     }
 
-    /// Sets whether the engine polls the device for completions of direct reads and writes, in place
-    /// of interrupts (default: `false`). Only for
+    /// Sets whether the engine polls the device for completions of direct reads and writes, in
+    /// place of interrupts (default: `false`). Only for
     /// [`Engine::open_direct`](crate::Engine::open_direct).
     ///
     /// It needs a device with queues for polling, such as NVMe with the kernel parameter
     /// `nvme.poll_queues`; others are refused. Polling saves the interrupt and the wakeup of each
     /// batch. In return, one thread of the engine uses a whole processor while such an operation is
-    /// in flight. Syncs wait for interrupts as always.
+    /// in flight. Syncs, and operations larger than one request of the device, wait for interrupts
+    /// as always.
     ///
     /// If a file has several handles, all are polled once one asks for it, until the last handle
     /// closes. If the kernel refuses polling later, operations continue without it, and

@@ -21,6 +21,7 @@ use crate::world::{self, memory};
 
 mod leases;
 mod open;
+mod polling;
 mod space;
 
 /// An open file or block device of the simulated machine.
@@ -122,20 +123,6 @@ impl OpenFile {
     pub fn sync_directory(&self) -> io::Result<()> {
         let ticket = call(|machine| machine.begin_directory_flush(self.descriptor))?;
         wait_for(ticket).map(|_| ())
-    }
-
-    /// As `forebay_uring::OpenFile::poll`.
-    ///
-    /// # Errors
-    /// Always: the simulated device does not poll.
-    pub fn poll(&self) -> Result<(), String> {
-        Err("the simulated device has no queue for polling".into())
-    }
-
-    /// As `forebay_uring::OpenFile::is_polled`.
-    #[must_use]
-    pub fn is_polled(&self) -> bool {
-        false
     }
 
     /// Returns the identity of the file.

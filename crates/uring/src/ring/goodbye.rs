@@ -80,9 +80,8 @@ impl Drop for Ring {
             self.setup.door.unregister();
         }
         // SAFETY: nothing uses the ring after its drop.
-        unsafe {
-            ManuallyDrop::drop(&mut self.setup);
-            ManuallyDrop::drop(&mut self.polled);
-        }
+        unsafe { ManuallyDrop::drop(&mut self.setup) };
+        // SAFETY: as above.
+        unsafe { ManuallyDrop::drop(&mut self.polled) };
     }
 }

@@ -27,7 +27,7 @@ use crate::fixed::{Register, Tables};
 use crate::lent::Lent;
 use crate::setup::{Setup, SetupError};
 
-/// Looks of one doorbell. The bound returns the thread to its owner, who has timers.
+/// Looks of one doorbell. The bound is for the timers of the ring's owner.
 const LOOKS: u32 = 64;
 
 /// A ring that is polled.
@@ -44,7 +44,7 @@ pub(crate) struct Polled {
 
 impl Polled {
     /// # Errors
-    /// Why there is none.
+    /// As [`Setup::best`].
     pub(crate) fn new() -> Result<Self, SetupError> {
         let setup = Setup::polled(TAGS as u32)?;
         let tables = Tables::default();

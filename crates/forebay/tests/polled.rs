@@ -57,7 +57,7 @@ fn contract_17_a_refusal_says_why_and_what_to_do() {
     }
     // The handle that was refused holds nothing.
     let file = engine.open_direct(&path, Open::create()).unwrap();
-    assert_eq!(file.is_empty(), file.len() == 0);
+    assert!(file.is_empty());
     file.close().unwrap();
     let cached = engine.open(&path, Open::create().polled(true));
     assert_eq!(kind_of(cached), ErrorKind::InvalidInput);

@@ -176,10 +176,18 @@ impl Pace {
 
     /// Returns whether one more request of a class may be sent, if `free_slots` slots are free on
     /// all devices together. Background requests leave room for waited ones, except for the
-    /// minimum.
+    /// minimum. Notes that there is more to send than room.
     pub fn has_room(&mut self, class: Class, free_slots: usize) -> bool {
+        let has_room = self.would_have_room(class, free_slots);
+        self.is_full |= !has_room;
+        has_room
+    }
+
+    /// As [`Pace::has_room`], if nothing may be there to send.
+    #[must_use]
+    pub fn would_have_room(&self, class: Class, free_slots: usize) -> bool {
         let own = self.load[class as usize];
-        let has_room = own.requests < free_slots.saturating_mul(TIMES_FREE)
+        own.requests < free_slots.saturating_mul(TIMES_FREE)
             && match self.bound {
                 Bound::Depth(depth) => own.requests < depth,
                 Bound::Time(time) => {
@@ -191,9 +199,7 @@ impl Pace {
                     // room on average.
                     own.requests < LEAST_REQUESTS || cost + self.last / 2 < self.room(time)
                 }
-            };
-        self.is_full |= !has_room;
-        has_room
+            }
     }
 
     /// Records that a request was sent. The clock is read only if nothing was in flight.

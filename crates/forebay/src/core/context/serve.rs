@@ -246,10 +246,11 @@ impl Writeback {
 
     /// Returns whether a writer that waits for room could let this context write more now: it has
     /// dirty files, and room in a flight to them, or no request in flight that would wake it.
-    pub(super) fn could_write(&mut self) -> bool {
-        (0..self.flights.len()).any(|volume| {
-            let Flight { dirty, pace, .. } = &self.flights[volume];
-            !dirty.is_empty() && (pace.requests() == 0 || self.has_room(volume, Class::Background))
+    pub(super) fn could_write(&self) -> bool {
+        let free = free_slots(&self.flights, Class::Background);
+        self.flights.iter().any(|Flight { dirty, pace, .. }| {
+            !dirty.is_empty()
+                && (pace.requests() == 0 || pace.would_have_room(Class::Background, free))
         })
     }
 

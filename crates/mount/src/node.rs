@@ -34,6 +34,9 @@ pub(crate) struct Node {
     /// How often the kernel looked it up and has not forgotten it.
     lookups: AtomicU64,
     state: Mutex<OpenState>,
+    /// Held while the file that it kept is closed: then its pages may not be written yet, although
+    /// no open file has them.
+    closing: Mutex<()>,
 }
 
 impl Node {
@@ -62,6 +65,11 @@ impl Node {
 
     pub(crate) fn state(&self) -> MutexGuard<'_, OpenState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps others from its content until the kept file is closed. Waits for a close in progress.
+    pub(crate) fn closing(&self) -> MutexGuard<'_, ()> {
+        self.closing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes whether a write has to remove something before the content changes: capabilities, or
@@ -159,6 +167,7 @@ impl Inner {
             descriptor,
             lookups: AtomicU64::new(lookups),
             state: Mutex::default(),
+            closing: Mutex::default(),
         });
         if node.kind == FileType::Directory && status.st_dev != self.device {
             self.foreign.entry(status.st_dev).or_insert_with(|| node.name());

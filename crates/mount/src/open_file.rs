@@ -165,6 +165,8 @@ impl OpenFile {
 
     /// Opens the file of a node, which the caller cuts to nothing next. Blocks.
     pub(crate) fn open_to_cut(way: &Way, node: &Arc<Node>) -> io::Result<Arc<Self>> {
+        // Pages of the old content would be written over the new one.
+        drop(node.closing());
         match way {
             Way::Engine(stack) if node.state().is_unused() => {
                 let access = Access::ReadWrite;

@@ -243,6 +243,7 @@ pub(crate) fn close(mount: &Mount, node: &Arc<Node>) -> bool {
     if !is_removed && !write_small(mount, node) {
         return false;
     }
+    let _closing = node.closing();
     let (kept, written, is_told) = {
         let mut state = node.state();
         if state.is_open() {
@@ -315,6 +316,7 @@ fn shows(node: &Arc<Node>, written: SystemTime) {
 
 /// Has the source show the data of a file. Blocks.
 pub(crate) fn write_out(node: &Node) -> io::Result<()> {
+    drop(node.closing());
     let file = {
         let state = node.state();
         let file = state.any().cloned();

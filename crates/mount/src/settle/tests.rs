@@ -104,3 +104,20 @@ fn the_end_of_a_mount_returns_the_error_of_an_earlier_close() {
     let lost = close_all(&mount).expect("no call has returned the error");
     assert!(lost.contains("file: could not write the file out"), "{lost}");
 }
+
+/// The node has no open file by then, and the pages may not be written.
+#[test]
+fn a_cut_and_a_write_out_wait_for_a_close_in_progress() {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let (path, mount) = (directory.path().join("file"), mount(directory.path()));
+    fs::write(&path, b"hello").unwrap();
+    let node = node(&mount, &path);
+    let closing = node.closing();
+    std::thread::scope(|scope| {
+        let cut = scope.spawn(|| OpenFile::open_to_cut(&mount.way, &node).unwrap().end());
+        let written = scope.spawn(|| write_out(&node).unwrap());
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!cut.is_finished() && !written.is_finished(), "the close is in progress");
+        drop(closing);
+    });
+}

@@ -1,43 +1,81 @@
 //! Cost of a write of 4 KiB into a cached page, beside the `pwrite` of the kernel and a bare copy:
-//! at random over the same 2 MiB, all in memory and dirty. Rounds of all three in turn, so that a
-//! change of the machine's speed hits all.
+//! at random over the same bytes, all in memory and dirty. Rounds of all three in turn, so that a
+//! change of the machine's speed hits all. The cost is processor time of the writing threads.
 //!
 //! ```text
-//! cargo run --release -p forebay --example write_cost -- DIRECTORY
+//! cargo run --release -p forebay --example write_cost -- DIRECTORY [CACHE_MIB [THREADS [FILES]]]
 //! ```
+//!
+//! By default one thread writes to one file over 2 MiB. With `CACHE_MIB` the bytes are an eighth of
+//! the cache. Each thread writes to its own part of the files.
 
 use std::fs::File as Plain;
 use std::hint::black_box;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use forebay::{Engine, Open};
+use forebay::{Engine, File, Open};
+use rustix::time::{ClockId, clock_gettime};
 
 const PAGE: u64 = 4096;
-const PAGES: u64 = (2 << 20) / PAGE;
+const MIB: u64 = 1 << 20;
+/// Of all threads together.
 const WRITES: u64 = 200_000;
 const ROUNDS: usize = 15;
 
 fn main() -> forebay::Result<()> {
-    let directory = std::env::args().nth(1).expect("write_cost DIRECTORY");
-    let directory = Path::new(&directory);
-    let (ours, plain) = (directory.join("write_cost"), directory.join("write_cost.plain"));
-    let engine = Engine::builder().dirty_age(Duration::from_secs(3600)).build()?;
-    let file = engine.open(&ours, Open::create())?;
-    let kernel = Plain::create(&plain).expect("a directory to write to");
-    let mut memory = vec![0; (PAGES * PAGE) as usize];
+    let usage = "write_cost DIRECTORY [CACHE_MIB [THREADS [FILES]]]";
+    let mut arguments = std::env::args().skip(1);
+    let directory = arguments.next().expect(usage);
+    let mut number = || arguments.next().map(|text| text.parse::<u64>().expect(usage));
+    let (cache, threads, files) = (number(), number().unwrap_or(1), number().unwrap_or(1));
+    let pages = cache.map_or(2 * MIB, |mib| mib * MIB / 8) / PAGE;
+    // Each thread has its own files if there are enough, and its own pages in any case.
+    assert!(threads > 0 && files > 0 && pages >= files.max(threads), "{usage}");
+
+    let directory = Path::new(&directory).join("write_cost");
+    std::fs::create_dir(&directory).expect("a directory of its own");
+    let mut engine = Engine::builder().dirty_age(Duration::from_secs(3600));
+    if let Some(mib) = cache {
+        engine = engine.cache_bytes(mib * MIB);
+    }
+    let engine = engine.build()?;
+    let path = |kind: &str, file| directory.join(format!("{kind}{file}"));
+    let open = |file| engine.open(path("forebay", file), Open::create());
+    let ours: Vec<File> = (0..files).map(open).collect::<forebay::Result<_>>()?;
+    let create = |file| Plain::create(path("plain", file)).expect("a directory to write to");
+    let plain: Vec<Plain> = (0..files).map(create).collect();
+    let mut memory = vec![0_u8; (pages * PAGE) as usize];
     let data = [7; PAGE as usize];
+
+    // Page `n` of all is page `n / files` of file `n % files`.
+    let place = |page: u64| ((page % files) as usize, page / files * PAGE);
     let mut costs = [Vec::new(), Vec::new(), Vec::new()];
     println!("{:>6} {:>10} {:>10} {:>10}", "round", "memcpy", "pwrite", "forebay");
     for round in 0..=ROUNDS {
-        let copied = each(|offset| {
-            let at = offset as usize;
-            memory[at..at + data.len()].copy_from_slice(black_box(&data));
-        });
-        let written = each(|offset| kernel.write_all_at(&data, offset).expect("a disk"));
-        let accepted = each(|offset| file.write_at(&data, offset).expect("a disk"));
         // The first round brings all memory in.
+        let order = if round == 0 { Order::Once } else { Order::AtRandom };
+        let part = memory.len() / threads as usize;
+        let parts = memory.chunks_exact_mut(part).map(|part| {
+            |page: u64| {
+                let at = (page * PAGE) as usize % part.len();
+                part[at..at + data.len()].copy_from_slice(black_box(&data));
+            }
+        });
+        let copied = each(parts, pages / threads, order, |_, page| page);
+        let write = |page| {
+            let (file, offset) = place(page);
+            plain[file].write_all_at(&data, offset).expect("a disk");
+        };
+        let shared = (0..threads).map(|_| write);
+        let written = each(shared, pages / threads, order, |thread, page| page * threads + thread);
+        let write = |page| {
+            let (file, offset) = place(page);
+            ours[file].write_at(&data, offset).expect("a disk");
+        };
+        let shared = (0..threads).map(|_| write);
+        let accepted = each(shared, pages / threads, order, |thread, page| page * threads + thread);
         if round > 0 {
             println!("{round:>6} {copied:>7.0} ns {written:>7.0} ns {accepted:>7.0} ns");
             costs.iter_mut().zip([copied, written, accepted]).for_each(|(of, one)| of.push(one));
@@ -48,21 +86,58 @@ fn main() -> forebay::Result<()> {
         of[ROUNDS / 2]
     });
     println!("median {copied:>7.0} ns {written:>7.0} ns {accepted:>7.0} ns");
-    black_box(&memory);
-    file.close()?;
-    [ours, plain].iter().for_each(|path| std::fs::remove_file(path).expect("its own files go"));
+    ours.iter().try_for_each(|file| file.discard_dirty().map(drop))?;
+    std::fs::remove_dir_all(&directory).expect("its own files go");
     Ok(())
 }
 
-/// Cost of one of many, in nanoseconds.
-fn each(mut write: impl FnMut(u64)) -> f64 {
-    let mut random = 1_u64;
-    let start = Instant::now();
-    for _ in 0..WRITES {
-        // Knuth's generator (The Art of Computer Programming 2, 3.3.4).
-        random =
-            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        write((random >> 32) % PAGES * PAGE);
-    }
-    start.elapsed().as_nanos() as f64 / WRITES as f64
+#[derive(Clone, Copy)]
+enum Order {
+    /// Each page once.
+    Once,
+    AtRandom,
+}
+
+/// Returns the processor time of one of many writes, in nanoseconds. Each thread has a way to write
+/// a page, and a part of the pages.
+fn each<W: FnMut(u64) + Send>(
+    writers: impl Iterator<Item = W>,
+    pages: u64,
+    order: Order,
+    number: impl Fn(u64, u64) -> u64 + Sync,
+) -> f64 {
+    let writers: Vec<W> = writers.collect();
+    let writes = match order {
+        Order::Once => pages,
+        Order::AtRandom => WRITES / writers.len() as u64,
+    };
+    let all = writes * writers.len() as u64;
+    let write = |(thread, mut write): (usize, W)| {
+        let mut random = thread as u64 + 1;
+        let before = processor_time();
+        for n in 0..writes {
+            // Knuth's generator (The Art of Computer Programming 2, 3.3.4).
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let page = match order {
+                Order::Once => n,
+                Order::AtRandom => (random >> 32) % pages,
+            };
+            write(number(thread as u64, page));
+        }
+        processor_time() - before
+    };
+    let spent: u64 = std::thread::scope(|scope| {
+        let begin = |writer| scope.spawn(|| write(writer));
+        let running: Vec<_> = writers.into_iter().enumerate().map(begin).collect();
+        running.into_iter().map(|thread| thread.join().expect("a writer")).sum()
+    });
+    spent as f64 / all as f64
+}
+
+/// Returns the processor time of this thread, in nanoseconds.
+fn processor_time() -> u64 {
+    let spent = clock_gettime(ClockId::ThreadCPUTime);
+    spent.tv_sec as u64 * 1_000_000_000 + spent.tv_nsec as u64
 }

@@ -36,7 +36,6 @@ pub const LEAST_REQUESTS: usize = 2;
 
 /// Bytes in flight while the rate is unknown: a dozen small requests.
 const FIRST_ROOM: u64 = 256 << 10;
-
 /// Most requests in this room.
 const FIRST_REQUESTS: u64 = FIRST_ROOM / (PAGE as u64 + REQUEST_COST_BYTES) + 1;
 
@@ -54,7 +53,6 @@ const SETTLING_FLIGHTS: u64 = 2;
 
 /// The same while a far device is new: a wrong step is taken back by a later trial.
 const FIRST_COMPARED_FLIGHTS: u64 = 4;
-const FIRST_SETTLING_FLIGHTS: u64 = 2;
 
 /// One step then, and how much more the device must do to have it.
 const FIRST_STEP: f64 = 2.0;
@@ -115,8 +113,7 @@ pub struct Pace {
     /// Requests that have ended since then.
     ended: Window,
     window: Window,
-    /// Cost per nanosecond, as a moving average over about two windows; zero while nothing is
-    /// known.
+    /// Cost per nanosecond, a moving average over about two windows; zero while it is unknown.
     rate: f64,
     /// Bytes written per nanosecond, in the same way.
     write_rate: f64,
@@ -187,14 +184,11 @@ impl Pace {
     #[must_use]
     pub fn would_have_room(&self, class: Class, free_slots: usize) -> bool {
         let own = self.load[class as usize];
+        let cost = if class == Class::Waited { own.cost } else { self.cost() };
         own.requests < free_slots.saturating_mul(TIMES_FREE)
             && match self.bound {
                 Bound::Depth(depth) => own.requests < depth,
                 Bound::Time(time) => {
-                    let cost = match class {
-                        Class::Waited => own.cost,
-                        Class::Background => self.cost(),
-                    };
                     // Half of the next one, so that the flight is neither more nor less than its
                     // room on average.
                     own.requests < LEAST_REQUESTS || cost + self.last / 2 < self.room(time)
@@ -329,7 +323,7 @@ impl Pace {
         let (settling, compared) = match self.phase {
             // The requests of the first flight end first.
             Phase::First { before: 0.0 } => (FIRST_REQUESTS, FIRST_COMPARED_FLIGHTS),
-            Phase::First { .. } => (FIRST_SETTLING_FLIGHTS * depth, FIRST_COMPARED_FLIGHTS),
+            Phase::First { .. } => (SETTLING_FLIGHTS * depth, FIRST_COMPARED_FLIGHTS),
             _ => (SETTLING_FLIGHTS * depth, COMPARED_FLIGHTS),
         };
         self.phase_requests += ended.requests;

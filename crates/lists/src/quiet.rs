@@ -65,24 +65,14 @@ impl Quiet {
     /// has to take its messages once more before it sleeps.
     #[must_use = "the receiver takes its messages once more"]
     pub fn set_ticking(&self, is_ticking: bool) -> bool {
-        if self.is_ticking.load(Ordering::Relaxed) == is_ticking {
-            return false;
-        }
-        self.is_ticking.store(is_ticking, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        !is_ticking
+        says(&self.is_ticking, is_ticking) && !is_ticking
     }
 
     /// Notes whether the receiver wants hints. Returns true if it did not before: then it has to
     /// look once more before it sleeps at what the hints are about.
     #[must_use = "the receiver looks once more"]
     pub fn set_wanting(&self, is_wanting: bool) -> bool {
-        if self.is_wanting.load(Ordering::Relaxed) == is_wanting {
-            return false;
-        }
-        self.is_wanting.store(is_wanting, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        is_wanting
+        says(&self.is_wanting, is_wanting) && is_wanting
     }
 
     /// Returns whether a hint is of use: the receiver wants it, or has quiet messages that it would
@@ -113,4 +103,15 @@ impl Quiet {
         }
         wakes
     }
+}
+
+/// Publishes a new state of the receiver, with a fence before it looks again. Returns whether the
+/// state was another one. The receiver alone calls this.
+fn says(state: &AtomicBool, now: bool) -> bool {
+    let is_new = state.load(Ordering::Relaxed) != now;
+    if is_new {
+        state.store(now, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+    is_new
 }

@@ -80,6 +80,21 @@ impl Mount {
     }
 }
 
+#[cfg(test)]
+impl Mount {
+    /// The mount of a directory that is not mounted.
+    pub(crate) fn unmounted(directory: &std::path::Path, engine: forebay::Engine) -> Self {
+        use rustix::fs::{CWD, Mode, OFlags, openat};
+
+        use crate::small::{Room, Stack};
+
+        let root = openat(CWD, directory, OFlags::PATH, Mode::empty()).unwrap();
+        let way = Way::Engine(Arc::new(Stack { engine, room: Room::beside(16 << 20) }));
+        let source = File::open(directory).unwrap();
+        Self::new(source, way, Nodes::new(root).unwrap(), Log(Arc::new(|_: &str| {})))
+    }
+}
+
 /// Returns the limit of open files of this process.
 fn descriptor_limit() -> u64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);

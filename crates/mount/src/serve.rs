@@ -288,6 +288,7 @@ mod tests {
             assert_eq!(cache_bytes(memory), expected, "{memory}");
         }
     }
+
     /// The mount of a directory that is not mounted. It has a file as it comes from a keeper, with
     /// pages that are not written.
     fn adopted(directory: &Path) -> (Engine, Mount) {
@@ -295,12 +296,7 @@ mod tests {
         let engine = engine.build().unwrap();
         let file = engine.open(directory.join("file"), forebay::Open::create()).unwrap();
         file.write_at(b"hello", 0).unwrap();
-        let source = std::fs::File::open(directory).unwrap();
-        let root = openat(&source, c".", OFlags::PATH, Mode::empty()).unwrap();
-        let stack = Stack { engine: engine.clone(), room: Room::beside(16 << 20) };
-        let log = Log(Arc::new(|_: &str| {}));
-        let way = Way::Engine(Arc::new(stack));
-        let mount = Mount::new(source, way, Nodes::new(root).unwrap(), log);
+        let mount = Mount::unmounted(directory, engine.clone());
         adopt(&mount, file).unwrap();
         (engine, mount)
     }

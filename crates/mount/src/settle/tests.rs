@@ -7,29 +7,18 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::*;
 use crate::data::Way;
-use crate::mounted::Log;
-use crate::node::Nodes;
 use crate::open_file::OpenFile;
-use crate::small::{Room, Stack};
 
 fn engine() -> Engine {
     Engine::builder().cache_bytes(16 << 20).build().unwrap()
 }
 
-/// The mount of a directory that is not mounted.
 fn mount(directory: &Path) -> Mount {
-    let stack = Stack { engine: engine(), room: Room::beside(16 << 20) };
-    let nodes = Nodes::new(path_only(directory)).unwrap();
-    let source = fs::File::open(directory).unwrap();
-    Mount::new(source, Way::Engine(Arc::new(stack)), nodes, Log(Arc::new(|_: &str| {})))
-}
-
-fn path_only(path: &Path) -> std::os::fd::OwnedFd {
-    openat(CWD, path, OFlags::PATH, Mode::empty()).unwrap()
+    Mount::unmounted(directory, engine())
 }
 
 fn node(mount: &Mount, path: &Path) -> Arc<Node> {
-    let descriptor = path_only(path);
+    let descriptor = openat(CWD, path, OFlags::PATH, Mode::empty()).unwrap();
     let status = rustix::fs::fstat(&descriptor).unwrap();
     mount.nodes.enter(descriptor, &status, 1)
 }

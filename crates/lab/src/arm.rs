@@ -34,13 +34,13 @@ words! {
         RawDevice = "raw-device",
         /// The same bytes in pieces of 1 MiB, front to back, at a depth of 4.
         RawDevice1m = "raw-device-1m",
-        /// What the job file itself says: its `ioengine`, `direct`, `uncached`.
+        /// As the job file says: its `ioengine`, `direct`, `uncached`.
         Kernel = "kernel",
         Forebay = "forebay",
         /// Forebay, with the final length of each file told by `set_len` when it is opened: nothing
         /// then moves the end.
         ForebayDeclared = "forebay-declared",
-        /// Forebay, with a keeper that stands by: what is written survives the process's death.
+        /// Forebay, with a keeper: written data survives the death of the process.
         ForebaySurvive = "forebay-survive",
         /// No I/O at all: what the load generator itself costs.
         Null = "null",

@@ -26,38 +26,20 @@
 //!
 //! A page is entered while its file's lock is held and its frame leaves before it is free for
 //! others: so a frame in the queues always is the page it was entered for, clean or touched since.
-//! Memory is fixed: 24 bytes per frame for the queues, 8 to 16 for the ghosts.
+//! Memory has a bound: 24 bytes per frame for the queues, taken for 1024 frames when one of
+//! them is first entered, and 8 to 16 for the ghosts.
 
 mod ghost;
+mod slots;
 
 use forebay_block::random::fold;
 use forebay_block::{Frame, Target};
 
 use ghost::Ghost;
+use slots::{NONE, Place, Slot, Slots};
 
 /// The small queue has one in this many of all clean pages.
 const SMALL_ONE_IN: usize = 10;
-
-const NONE: u32 = u32::MAX;
-
-/// Where a frame is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
-    Out,
-    Small,
-    Main,
-    /// Taken as a candidate; `before` has the number of the batch.
-    Asked,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    page: u64,
-    target: Target,
-    before: u32,
-    after: u32,
-    place: Place,
-}
 
 /// A queue, linked through the slots.
 #[derive(Clone, Copy, Debug)]
@@ -74,8 +56,7 @@ impl Queue {
 /// Queues of the clean pages of all files of an engine, ordered for eviction.
 #[derive(Debug)]
 pub struct Evictor {
-    /// By frame.
-    slots: Vec<Slot>,
+    slots: Slots,
     small: Queue,
     main: Queue,
     ghost: Ghost,
@@ -132,10 +113,8 @@ impl Evictor {
     /// Creates the queues for an arena of this many frames.
     #[must_use]
     pub fn new(frames: u32) -> Self {
-        let slot =
-            Slot { page: 0, target: Target(0), before: NONE, after: NONE, place: Place::Out };
         Self {
-            slots: vec![slot; frames as usize],
+            slots: Slots::new(frames),
             small: Queue::EMPTY,
             main: Queue::EMPTY,
             ghost: Ghost::new((frames - frames / SMALL_ONE_IN as u32).max(1)),
@@ -159,7 +138,7 @@ impl Evictor {
     /// Enters a page that has become clean, unless it is in a queue already. The caller holds the
     /// lock of the file, so that the frame cannot be reused meanwhile.
     pub fn enter(&mut self, target: Target, page: u64, frame: Frame) {
-        let slot = &mut self.slots[frame.0 as usize];
+        let slot = self.slots.get_mut(frame.0);
         if matches!(slot.place, Place::Small | Place::Main) {
             debug_assert!(
                 (slot.target, slot.page) == (target, page),
@@ -176,9 +155,9 @@ impl Evictor {
 
     /// Removes the page of a frame that becomes free.
     pub fn leave(&mut self, frame: Frame) {
-        match self.slots[frame.0 as usize].place {
+        match self.slots.get(frame.0).place {
             Place::Out => {}
-            Place::Asked => self.slots[frame.0 as usize].place = Place::Out,
+            Place::Asked => self.slots.get_mut(frame.0).place = Place::Out,
             Place::Small | Place::Main => self.unlink(frame.0),
         }
     }
@@ -205,7 +184,7 @@ impl Evictor {
                 break;
             }
             self.unlink(number);
-            let slot = &mut self.slots[number as usize];
+            let slot = self.slots.get_mut(number);
             (slot.place, slot.before) = (Place::Asked, self.batches);
             into.push(Candidate {
                 target: slot.target,
@@ -227,7 +206,7 @@ impl Evictor {
                 let hash = self.hash(candidate.target, candidate.page);
                 self.ghost.remember(hash);
             }
-            let slot = &mut self.slots[candidate.frame.0 as usize];
+            let slot = self.slots.get_mut(candidate.frame.0);
             // Skip it if the frame has left, or was entered again, meanwhile.
             if slot.place != Place::Asked || slot.before != candidate.batch {
                 continue;
@@ -260,14 +239,14 @@ impl Evictor {
         if last == NONE {
             queue.first = number;
         } else {
-            self.slots[last as usize].after = number;
+            self.slots.get_mut(last).after = number;
         }
-        let slot = &mut self.slots[number as usize];
+        let slot = self.slots.get_mut(number);
         (slot.place, slot.before, slot.after) = (place, last, NONE);
     }
 
     fn unlink(&mut self, number: u32) {
-        let Slot { before, after, place, .. } = self.slots[number as usize];
+        let Slot { before, after, place, .. } = self.slots.get(number);
         let queue = self.queue(place);
         queue.length -= 1;
         if before == NONE {
@@ -277,12 +256,12 @@ impl Evictor {
             queue.last = before;
         }
         if before != NONE {
-            self.slots[before as usize].after = after;
+            self.slots.get_mut(before).after = after;
         }
         if after != NONE {
-            self.slots[after as usize].before = before;
+            self.slots.get_mut(after).before = before;
         }
-        self.slots[number as usize].place = Place::Out;
+        self.slots.get_mut(number).place = Place::Out;
     }
 }
 

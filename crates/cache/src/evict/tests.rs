@@ -384,7 +384,7 @@ fn walk(evictor: &Evictor) -> BTreeMap<Frame, u64> {
     for (queue, place) in [(evictor.small, Place::Small), (evictor.main, Place::Main)] {
         let (mut at, mut before, mut length) = (queue.first, NONE, 0);
         while at != NONE {
-            let slot = evictor.slots[at as usize];
+            let slot = evictor.slots.get(at);
             assert_eq!((slot.place, slot.before), (place, before));
             assert!(found.insert(Frame(at), slot.page).is_none());
             (before, at, length) = (at, slot.after, length + 1);
@@ -392,6 +392,16 @@ fn walk(evictor: &Evictor) -> BTreeMap<Frame, u64> {
         assert_eq!((length, before), (queue.length, queue.last));
     }
     found
+}
+
+#[test]
+fn memory_is_taken_for_what_was_entered() {
+    let mut evictor = Evictor::new(1 << 20);
+    assert_eq!(evictor.slots.bytes(), 0);
+    evictor.leave(Frame(5));
+    assert_eq!(evictor.slots.bytes(), 0);
+    (0..1000).for_each(|page| evictor.enter(Target(0), page, Frame(page as u32)));
+    assert!(evictor.slots.bytes() <= 24 << 10, "{}", evictor.slots.bytes());
 }
 
 #[test]

@@ -319,16 +319,24 @@ impl Index {
     pub(crate) fn change<R>(&mut self, page: u64, change: impl FnOnce(&mut Chunk) -> R) -> R {
         let (number, _) = place(page);
         let chunk = self.chunks.get_mut(&number).expect("a page in use has a chunk");
-        let before = chunk.dirty.count_ones();
+        let before = chunk.dirty;
         let result = change(chunk);
-        let after = chunk.dirty.count_ones();
-        self.dirty_pages = self.dirty_pages + u64::from(after) - u64::from(before);
+        let after = chunk.dirty;
+        if before != after {
+            self.count(number, before, after);
+        }
+        result
+    }
+
+    /// Counts the dirty pages of a chunk after a change.
+    fn count(&mut self, number: u64, before: u64, after: u64) {
+        self.dirty_pages += u64::from(after.count_ones());
+        self.dirty_pages -= u64::from(before.count_ones());
         match (before != 0, after != 0) {
             (false, true) => self.dirty.insert(number),
             (true, false) => self.dirty.remove(&number),
             _ => true,
         };
-        result
     }
 
     pub(crate) fn mark_dirty(&mut self, page: u64) {

@@ -67,7 +67,7 @@ pub use frames::{FrameRun, FrameRuns, Frames};
 pub use partial::Patch;
 pub use read::{ReadStep, ReadStop, Reader};
 pub use readahead::ReadaheadRoom;
-pub use settled::{CleanRun, Settled};
+pub use settled::{CleanRun, Lists, Settled};
 pub use space::ReservedFor;
 pub use state::PageState;
 pub use throttle::{Admission, DevicePart, Dirty, Throttle};

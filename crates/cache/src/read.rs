@@ -96,7 +96,7 @@ impl CachedFile {
         length: usize,
         reader: Reader,
         stash: &mut FrameRuns,
-        steps: &mut Vec<ReadStep>,
+        steps: &mut impl Extend<ReadStep>,
     ) -> (usize, ReadStop) {
         let end = offset + length as u64;
         let (mut planned, mut pages) = (0, 0);
@@ -111,7 +111,7 @@ impl CachedFile {
                 Ok(step) => {
                     planned += step.length;
                     pages += step.pages().end - step.page;
-                    steps.push(step);
+                    steps.extend([step]);
                 }
                 Err(stop) => return (planned, stop),
             }
@@ -189,12 +189,12 @@ impl CachedFile {
     /// their end.
     pub fn end_read(&mut self, steps: &[ReadStep], caching: Caching, settled: &mut Settled) {
         for step in steps.iter().filter(|step| step.frame.is_some()) {
-            let end = step.page * PAGE + (step.at + step.length) as u64;
-            let read_out = if end >= self.sizes.size() { u64::MAX } else { end / PAGE };
             for (page, slot, count) in parts(step.pages()) {
                 let (chunk, _) = self.index.get_mut(page).expect("a pinned page has a chunk");
                 chunk.unpin(slot, count);
                 if caching == Caching::Uncached {
+                    let end = step.page * PAGE + (step.at + step.length) as u64;
+                    let read_out = if end >= self.sizes.size() { u64::MAX } else { end / PAGE };
                     let count = read_out.saturating_sub(page).min(u64::from(count)) as u32;
                     let mask = chunk.uses.passing(bits(slot, count)) & chunk.idle_clean();
                     self.drop_clean(page - slot as u64, mask, settled);

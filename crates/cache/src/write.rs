@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use forebay_block::Frame;
 
-use crate::bits::{bits, parts, runs, slots};
+use crate::bits::{bits, ones, parts, runs, slots};
 use crate::file::{CachedFile, Liberties};
 use crate::frames::FrameRuns;
 use crate::index::WHOLE;
@@ -134,20 +134,22 @@ impl CachedFile {
         let usable = !(chunk.busy | chunk.pinned);
         let most = most.min(64 - slot as u64) as u32;
         let alike = |mask: u64| (mask >> slot).trailing_ones().min(most);
-        let absent = alike(usable & !(chunk.present | chunk.partial | chunk.filling));
-        let here = alike(usable & chunk.present & !chunk.sending);
-        let sending = alike(usable & chunk.present & chunk.sending);
-        let (frame, count) = if absent > 0 {
-            let Some(run) = stash.take_run(absent) else { return Err(WriteStop::NoFrames) };
+        let is = |mask: u64| mask >> slot & 1 != 0;
+        let here = usable & chunk.present & !chunk.sending;
+        let absent = usable & !(chunk.present | chunk.partial | chunk.filling);
+        let sending = usable & chunk.present & chunk.sending;
+        let (frame, count) = if is(here) {
+            let count = chunk.frames_in_a_row(slot, alike(here));
+            self.counts.charge(ones(bits(slot, count) & !(chunk.dirty | chunk.held())));
+            (chunk.frame(slot).expect("a present page has a frame"), count)
+        } else if is(absent) {
+            let Some(run) = stash.take_run(alike(absent)) else { return Err(WriteStop::NoFrames) };
             chunk.set_frames(slot, run);
             self.counts.charge(run.count);
             self.errors.forget_unreadable(&(page..page + u64::from(run.count)));
             (run.first, run.count)
-        } else if here > 0 {
-            let count = chunk.frames_in_a_row(slot, here);
-            self.counts.charge((bits(slot, count) & !(chunk.dirty | chunk.held())).count_ones());
-            (chunk.frame(slot).expect("a present page has a frame"), count)
-        } else if sending > 0 {
+        } else if is(sending) {
+            let sending = alike(sending);
             let Some(run) = stash.take_run(sending) else { return Err(WriteStop::NoFrames) };
             for at in slot..slot + run.count as usize {
                 let old = chunk.take_frame(at).expect("a page in flight has a frame");
@@ -157,7 +159,7 @@ impl CachedFile {
             chunk.set_frames(slot, run);
             self.counts.charge(run.count);
             (run.first, run.count)
-        } else if usable & (1 << slot) == 0 {
+        } else if !is(usable) {
             return Err(WriteStop::Busy);
         } else {
             let frame = self.begin_over_incomplete(page, stash)?;
@@ -339,15 +341,18 @@ impl CachedFile {
             Some(bytes) => {
                 self.publish_exact(page, bytes, newly != 0, self.odd.is_owed(page));
             }
-            None => {
+            None if exact != 0 => {
                 slots(exact).for_each(|at| self.disown(page - slot as u64 + at as u64));
             }
+            None => {}
         }
-        let mut counted = newly.count_ones() as usize;
+        let mut counted = ones(newly) as usize;
         if self.odd.has_left() {
             for page in page..page + u64::from(count) {
                 let (parked, owed) = self.odd.end_copy(page);
-                settled.freed.extend(parked);
+                if let Some(parked) = parked {
+                    settled.freed.push(parked);
+                }
                 if let Some(owed) = owed {
                     let (chunk, slot) = self.index.chunk_mut(page);
                     chunk.set_epoch(slot, owed);
@@ -373,7 +378,9 @@ impl CachedFile {
             if let Rest::OnDevice(spare) = partial.rest() {
                 settled.freed.push(spare);
             }
-            settled.zero.extend((used < PAGE as usize).then_some((copy.frame, used)));
+            if used < PAGE as usize {
+                settled.zero.push((copy.frame, used));
+            }
             self.end_partial(copy.page);
         }
     }

@@ -36,7 +36,7 @@ use forebay_block::Target;
 use forebay_cache::file::Entry;
 use forebay_cache::limits::{MAX_OFFSET, PAGE};
 use forebay_cache::samples::Samples;
-use forebay_cache::{CachedFile, FrameRuns, Patch};
+use forebay_cache::{CachedFile, FrameRuns, Lists};
 
 use crate::core::base::Base;
 use crate::core::home::Home;
@@ -354,17 +354,11 @@ impl State {
     }
 
     /// Zeroes and copies memory as the cache asks for, under its lock.
-    #[inline]
-    fn finish_memory(
-        &mut self,
-        base: &Base,
-        zero: &mut Vec<(forebay_block::Frame, usize)>,
-        patches: &mut Vec<Patch>,
-    ) {
-        for (frame, from) in zero.drain(..) {
+    fn finish_memory(&mut self, base: &Base, lists: &mut Lists) {
+        for (frame, from) in lists.zero.drain(..) {
             base.pool.zero(frame, from..PAGE as usize);
         }
-        for patch in patches.drain(..) {
+        for patch in lists.patches.drain(..) {
             base.pool.patch(&patch);
             self.tell_filled(base, patch.page, patch.to);
         }

@@ -267,7 +267,7 @@ impl Drop for Finishing<'_> {
     #[inline]
     fn drop(&mut self) {
         // Changes that ended before a panic count. They may belong to other files.
-        if thread::panicking() && !self.was_panicking {
+        if self.after.has_frames() && thread::panicking() && !self.was_panicking {
             self.after.forget_frames();
         }
         self.shared.finish(&mut self.after);

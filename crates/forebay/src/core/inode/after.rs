@@ -40,6 +40,12 @@ pub(crate) struct After {
     pub(super) settled: Settled,
     /// Number of pages to subtract from the level, for completed changes.
     pub(super) uncharged: u64,
+    more: Option<Box<More>>,
+}
+
+/// Rare effects.
+#[derive(Debug, Default)]
+pub(super) struct More {
     /// Freed frames whose headers are already removed from the arena.
     pub(super) retired: FrameRuns,
     pub(super) told: Told,
@@ -50,14 +56,34 @@ impl After {
     /// No file may be locked.
     #[inline]
     pub(crate) fn settle(&mut self, base: &Base) {
-        self.settled.freed.append(&mut self.retired);
-        if !self.settled.freed.is_empty() {
-            base.pool.give(&mut self.settled.freed, &mut self.wakers);
+        if self.has_frames() {
+            self.settle_frames(base);
         }
         base.level.remove(std::mem::take(&mut self.uncharged), &mut self.wakers);
-        if !self.told.is_empty() {
-            base.counters.add_latencies(&mut self.told);
+    }
+
+    #[inline(never)]
+    fn settle_frames(&mut self, base: &Base) {
+        let mut more = self.more.take().unwrap_or_default();
+        let mut freed = std::mem::take(&mut self.settled).freed();
+        freed.append(&mut more.retired);
+        if !freed.is_empty() {
+            base.pool.give(&mut freed, &mut self.wakers);
         }
+        if !more.told.is_empty() {
+            base.counters.add_latencies(&mut more.told);
+        }
+    }
+
+    /// Returns the rare effects, to add to them.
+    pub(super) fn more(&mut self) -> &mut More {
+        self.more.get_or_insert_default()
+    }
+
+    /// Returns whether changes have reported frames, or something rare.
+    #[inline]
+    pub(crate) fn has_frames(&self) -> bool {
+        !self.settled.is_empty() || self.more.is_some()
     }
 
     /// Appends the effects of another step.
@@ -66,9 +92,12 @@ impl After {
         self.effects.append(&mut other.effects);
         self.settled.append(&mut other.settled);
         self.uncharged += std::mem::take(&mut other.uncharged);
-        self.retired.append(&mut other.retired);
-        self.told.written.append(&mut other.told.written);
-        self.told.durable.append(&mut other.told.durable);
+        if let Some(mut other) = other.more.take() {
+            let More { retired, told } = self.more();
+            retired.append(&mut other.retired);
+            told.written.append(&mut other.told.written);
+            told.durable.append(&mut other.told.durable);
+        }
     }
 
     /// Drops the part of a step that a panic ended. Its frames are leaked: they may be in use, and
@@ -76,8 +105,7 @@ impl After {
     /// pages of completed changes stay.
     pub(crate) fn forget_frames(&mut self) {
         self.settled = Settled::default();
-        self.retired = FrameRuns::default();
-        self.told = Told::default();
+        self.more = None;
     }
 
     /// Returns whether no context and no task has to hear of it.
@@ -96,7 +124,7 @@ impl After {
 impl Drop for After {
     #[inline]
     fn drop(&mut self) {
-        if thread::panicking() {
+        if !self.wakers.is_empty() && thread::panicking() {
             user_code::wake_all(self.wakers.drain(..));
         }
     }

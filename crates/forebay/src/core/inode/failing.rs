@@ -52,6 +52,10 @@ impl Inode {
             return Some(error);
         }
         let (failing, level) = (&self.volume.failing, &base.level);
+        // Both limits are at least a page.
+        if state.unwritable == 0 && failing.pages() == 0 {
+            return None;
+        }
         let own = state.cache.write_error().filter(|_| state.unwritable >= file_cap(level));
         let (whose, errno) = match own {
             Some((_, errno)) => ("of this file", errno),

@@ -37,10 +37,12 @@ pub(crate) fn slots(mask: u64) -> impl Iterator<Item = usize> {
 pub(crate) fn parts(pages: Range<u64>) -> impl Iterator<Item = (u64, usize, u32)> {
     let mut at = pages.start;
     std::iter::from_fn(move || {
-        let slot = at % 64;
-        let count = (64 - slot).min(pages.end.saturating_sub(at));
-        let first = at;
+        if at >= pages.end {
+            return None;
+        }
+        let (first, slot) = (at, at % 64);
+        let count = (64 - slot).min(pages.end - at);
         at += count;
-        (count > 0).then_some((first, slot as usize, count as u32))
+        Some((first, slot as usize, count as u32))
     })
 }

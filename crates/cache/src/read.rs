@@ -65,7 +65,7 @@ pub enum ReadStop {
     /// The next page is in use. Wait for a change of the file.
     Busy,
     /// The next pages must be read from the device: submit this bio, then wait.
-    Fill(Bio),
+    Fill(Box<Bio>),
     /// The next page could not be read.
     Failed(Errno),
 }
@@ -120,6 +120,7 @@ impl CachedFile {
 
     /// Plans a step from the first wanted page on: pages in the same state whose frames are
     /// contiguous, at most `most`.
+    #[inline]
     fn begin_step(
         &mut self,
         wanted: Range<u64>,
@@ -225,7 +226,7 @@ impl CachedFile {
             return ReadStop::Busy;
         }
         match self.send_fill(wanted.clone(), Class::Waited, reader.caching, stash) {
-            Some(bio) => ReadStop::Fill(bio),
+            Some(bio) => ReadStop::Fill(Box::new(bio)),
             None => {
                 self.index.tidy(wanted.start);
                 ReadStop::NoFrames
@@ -344,7 +345,8 @@ impl CachedFile {
         if !self.may_fill() {
             return ReadStop::Busy;
         }
-        self.send_fill_of_partial(page, Class::Waited).map_or(ReadStop::Busy, ReadStop::Fill)
+        let bio = self.send_fill_of_partial(page, Class::Waited);
+        bio.map_or(ReadStop::Busy, |bio| ReadStop::Fill(Box::new(bio)))
     }
 
     /// Sends a fill of the missing bytes of a partial page and its neighbours, or returns `None` if

@@ -141,14 +141,16 @@ impl Streams {
             self.streams.push(stream);
             return self.streams.len() - 1;
         }
-        let idle = |(_, stream): &(usize, &Stream)| {
+        let (mut idlest, mut longest) = (0, 0);
+        for (at, stream) in self.streams.iter().enumerate() {
             let reads = self.reads - stream.used;
-            if stream.is_shown { reads / SHOWN_LIVES } else { reads }
-        };
-        let idlest = self.streams.iter().enumerate().max_by_key(idle);
-        let (at, _) = idlest.expect("there are streams");
-        self.streams[at] = stream;
-        at
+            let idle = if stream.is_shown { reads / SHOWN_LIVES } else { reads };
+            if idle >= longest {
+                (idlest, longest) = (at, idle);
+            }
+        }
+        self.streams[idlest] = stream;
+        idlest
     }
 }
 
@@ -157,7 +159,10 @@ impl Stream {
     /// than it asked for), or in the same page again, or a little further on, within what was read
     /// ahead.
     fn goes_on_with(&self, bytes: &Range<u64>) -> bool {
-        if bytes.end <= self.next {
+        // Most reads are far away.
+        let is_near = bytes.end > self.next
+            && (bytes.start / PAGE <= self.next / PAGE + 1 || bytes.start / PAGE < self.ahead);
+        if !is_near {
             return false;
         }
         let least = (self.next / PAGE * PAGE).min(self.from + 1);

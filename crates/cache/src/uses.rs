@@ -38,6 +38,7 @@ impl Uses {
 
     /// Pages are read; those of `again` were just before, by the same reader. Returns how many were
     /// waiting for it.
+    #[inline]
     pub(crate) fn read(&mut self, mask: u64, again: u64, caching: Caching) -> u32 {
         let waiting = self.unread & mask;
         self.unread &= !mask;

@@ -121,6 +121,7 @@ impl CachedFile {
 
     /// Plans a write of whole pages from `page` on: at most `most`, in the same state, with frames
     /// that are contiguous.
+    #[inline]
     fn begin_run(
         &mut self,
         page: u64,
@@ -331,8 +332,10 @@ impl CachedFile {
             for (slot, count) in runs(newly) {
                 chunk.set_epochs(slot, count, epoch);
             }
-            if is_whole {
-                chunk.spans[slot..slot + count as usize].fill(WHOLE);
+            match count {
+                _ if !is_whole => {}
+                1 => chunk.spans[slot] = WHOLE,
+                _ => chunk.spans[slot..slot + count as usize].fill(WHOLE),
             }
             (newly, chunk.uses.write(mask, caching), chunk.exact & mask)
         });

@@ -225,10 +225,10 @@ impl Step<'_> {
         }
         let stop = match stop {
             ReadStop::Fill(bio) if planned == 0 && self.leads() == Leads::May => {
-                return Err(Stop::Fills(Box::new(bio)));
+                return Err(Stop::Fills(bio));
             }
             ReadStop::Fill(bio) => {
-                file.submit([bio]);
+                file.submit([*bio]);
                 ReadStop::Busy
             }
             stop => stop,
@@ -266,13 +266,15 @@ impl Step<'_> {
             Err(Stop::Failed(_) | Stop::Starved) => {}
             Ok(_) | Err(Stop::NoWaker | Stop::Waits | Stop::Fills(_)) => {
                 let rest = rest_of(next, self.offset + self.length as u64);
-                bring_in(file, base, rest, Class::Waited, caching);
+                if !rest.is_empty() {
+                    bring_in(file, base, rest, Class::Waited, caching);
+                }
             }
         }
         // The pages of the call come first and may use up the memory. The last step takes the rest.
         let ahead = &mut self.reading.ahead;
         let is_last = next >= self.reading.bytes.end.min(file.cache.size());
-        if is_last || base.room_ahead() >= ahead.end - ahead.start {
+        if !ahead.is_empty() && (is_last || base.room_ahead() >= ahead.end - ahead.start) {
             bring_in(file, base, std::mem::take(ahead), Class::Background, caching);
         }
     }
@@ -295,9 +297,6 @@ fn bring_in(
     class: Class,
     caching: Caching,
 ) {
-    if pages.is_empty() {
-        return;
-    }
     let missing = file.cache.missing(pages.clone());
     if missing == 0 {
         return;
@@ -317,7 +316,9 @@ fn bring_in(
 fn release(file: &mut Changing<'_>, base: &Base, steps: &[ReadStep], caching: Caching) {
     file.apply(|cache, settled| cache.end_read(steps, caching, settled));
     file.wake();
-    base.pool.take_waiting(file.wakers());
+    if base.pool.has_waiting() {
+        base.pool.take_waiting(file.wakers());
+    }
     if file.cache.has_tickets() {
         file.look();
     }

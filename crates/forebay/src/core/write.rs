@@ -54,6 +54,7 @@ struct Step<'a> {
 impl Inode {
     /// Makes one step of a write if it need not wait. Returns the number of bytes accepted, or 0 if
     /// it has to wait.
+    #[inline]
     pub(crate) fn write_now(
         self: &Arc<Self>,
         shared: &Shared,

@@ -156,13 +156,14 @@ impl Changing<'_> {
 
     /// Has the context write out pages that are dropped after their write.
     pub(crate) fn write_uncached(&mut self) {
-        self.after.effects.push(Effect::Uncached(Arc::clone(self.inode)));
+        self.after.push(Effect::Uncached(Arc::clone(self.inode)));
     }
 
     /// Has the context submit bios of a caller.
     pub(crate) fn submit(&mut self, bios: impl IntoIterator<Item = Bio>) {
-        let submits = bios.into_iter().map(|bio| Effect::Submit(Arc::clone(self.inode), bio));
-        self.after.effects.extend(submits);
+        for bio in bios {
+            self.after.push(Effect::Submit(Arc::clone(self.inode), bio));
+        }
     }
 
     /// Wakes callers that wait for a change of a page, or of the size.
@@ -172,12 +173,12 @@ impl Changing<'_> {
 
     /// Returns the wakers to wake once the lock is released.
     pub(crate) fn wakers(&mut self) -> &mut Vec<Waker> {
-        &mut self.after.wakers
+        &mut self.after.effects().wakers
     }
 
     /// Returns the latencies of completed writes.
     pub(crate) fn latencies(&mut self) -> (&mut State, &mut Told) {
-        (self.state, &mut self.after.more().told)
+        (self.state, &mut self.after.effects().told)
     }
 
     /// Counts the file's share of the level now, before something that may panic: the level has
@@ -209,21 +210,22 @@ impl Changing<'_> {
         self.count();
         let Self { inode, base, state, after, .. } = self;
         if let Some(lists) = after.settled.lists() {
-            after.uncharged += std::mem::take(&mut lists.uncharged);
+            let uncharged = std::mem::take(&mut lists.uncharged);
+            after.effects().uncharged += uncharged;
         }
         if self.looks_at_level {
-            after.effects.push(Effect::Look);
+            after.push(Effect::Look);
         }
         state.tell_unread(base);
-        inode.count_failing(base, state, &mut after.wakers);
-        state.tell_tickets(&mut after.wakers);
+        inode.count_failing(base, state, after);
+        state.tell_tickets(after);
         if self.wakes && !state.page_wakers.is_empty() {
-            state.page_wakers.drain_into(&mut after.wakers);
+            state.page_wakers.drain_into(&mut after.effects().wakers);
         }
         if self.looks_at_file > state.kicked {
             state.kicked = self.looks_at_file;
             let inode = Arc::clone(inode);
-            after.effects.push(match self.looks_at_file {
+            after.push(match self.looks_at_file {
                 Some(Look::Soon) => Effect::LookSoon(inode),
                 _ => Effect::LookAt(inode),
             });

@@ -164,7 +164,7 @@ impl State {
             lists.dirty_again.clear();
         } else if !lists.freed.is_empty() {
             let mut freed = std::mem::take(&mut lists.freed);
-            after.more().retired.append(&mut freed);
+            after.effects().retired.append(&mut freed);
         }
     }
 

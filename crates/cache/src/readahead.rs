@@ -22,8 +22,8 @@ use std::ops::Range;
 
 use crate::limits::{PAGE, READAHEAD_FIRST_PAGES, READAHEAD_PAGES, STREAMS};
 
-/// A proven stream outlives this many times as many reads elsewhere as an unproven one.
-const SHOWN_LIVES: u64 = 16;
+/// A proven stream outlives two to this power as many reads elsewhere as an unproven one.
+const SHOWN_LIVES: u32 = 4;
 
 /// Smallest window for want of memory: below it, requests cost more than they bring.
 const LEAST_PAGES: u64 = 4;
@@ -143,8 +143,7 @@ impl Streams {
         }
         let (mut idlest, mut longest) = (0, 0);
         for (at, stream) in self.streams.iter().enumerate() {
-            let reads = self.reads - stream.used;
-            let idle = if stream.is_shown { reads / SHOWN_LIVES } else { reads };
+            let idle = (self.reads - stream.used) >> (u32::from(stream.is_shown) * SHOWN_LIVES);
             if idle >= longest {
                 (idlest, longest) = (at, idle);
             }
@@ -161,7 +160,7 @@ impl Stream {
     fn goes_on_with(&self, bytes: &Range<u64>) -> bool {
         // Most reads are far away.
         let is_near = bytes.end > self.next
-            && (bytes.start / PAGE <= self.next / PAGE + 1 || bytes.start / PAGE < self.ahead);
+            && (bytes.start.saturating_sub(PAGE) <= self.next || bytes.start / PAGE < self.ahead);
         if !is_near {
             return false;
         }

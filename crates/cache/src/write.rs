@@ -88,6 +88,12 @@ impl CachedFile {
         stash: &mut FrameRuns,
         copies: &mut impl Extend<Copy>,
     ) -> (usize, u64, WriteStop) {
+        if self.in_place
+            && let Some(copy) = self.begin_in_place(offset, length)
+        {
+            copies.extend([copy]);
+            return (length, 0, WriteStop::Done);
+        }
         let charged_before = self.counts.charged();
         let (mut planned, mut pages) = (0, 0);
         let stop = loop {
@@ -116,7 +122,31 @@ impl CachedFile {
                 Err(stop) => break stop,
             }
         };
-        (planned, self.counts.charged() - charged_before, stop)
+        let charged = self.counts.charged() - charged_before;
+        self.in_place = (planned, charged) == (PAGE as usize, 0);
+        (planned, charged, stop)
+    }
+
+    /// Plans a write of one whole page that is dirty, as [`CachedFile::begin_run`] would. It is
+    /// tried first if the last write was such a one.
+    #[inline]
+    fn begin_in_place(&mut self, offset: u64, length: usize) -> Option<Copy> {
+        let page = offset / PAGE;
+        let is_page = offset.is_multiple_of(PAGE) && length == PAGE as usize;
+        if !is_page
+            || self.is_frozen()
+            || self.fences.unfenced_from(page).min(self.flights.unsent_from(page)) == 0
+        {
+            return None;
+        }
+        let (chunk, slot) = self.index.get_mut(page)?;
+        let usable = chunk.present & !(chunk.busy | chunk.pinned | chunk.sending);
+        if usable & (chunk.dirty | chunk.held()) & 1 << slot == 0 {
+            return None;
+        }
+        chunk.begin_copy(slot, 1);
+        let frame = chunk.frame(slot).expect("a present page has a frame");
+        Some(Copy { page, frame, at: 0, length, prepare: Prepare::Nothing })
     }
 
     /// Plans a write of whole pages from `page` on: at most `most`, in the same state, with frames
@@ -298,6 +328,13 @@ impl CachedFile {
         settled: &mut Settled,
     ) -> Published {
         let first = self.epochs.is_empty();
+        if self.in_place
+            && let [copy] = copies
+            && self.publish_in_place(copy, caching)
+        {
+            self.verify_change();
+            return Published { first, awaited: self.has_tickets() };
+        }
         for copy in copies {
             let end = copy.page * PAGE + (copy.at + copy.length) as u64;
             self.sizes.accept(end);
@@ -311,6 +348,27 @@ impl CachedFile {
         }
         self.verify_change();
         Published { first, awaited: self.has_tickets() }
+    }
+
+    /// Publishes a write of one whole page that was dirty before, and has no other record. Returns
+    /// false if the copy is of another kind.
+    #[inline]
+    fn publish_in_place(&mut self, copy: &Copy, caching: Caching) -> bool {
+        if copy.length != PAGE as usize || self.odd.has_left() {
+            return false;
+        }
+        let (chunk, slot) = self.index.get_mut(copy.page).expect("a page in use has a chunk");
+        let bit = 1 << slot;
+        if chunk.dirty & !(chunk.partial | chunk.exact) & bit == 0 {
+            return false;
+        }
+        assert!(chunk.busy & bit != 0, "a copy is published once");
+        chunk.busy &= !bit;
+        chunk.present |= bit;
+        chunk.spans[slot] = WHOLE;
+        self.counts.end_unread(chunk.uses.write(bit, caching));
+        self.sizes.accept((copy.page + 1) * PAGE);
+        true
     }
 
     fn publish_pages(
@@ -363,7 +421,9 @@ impl CachedFile {
                 }
             }
         }
-        self.epochs.add(epoch, counted);
+        if counted > 0 {
+            self.epochs.add(epoch, counted);
+        }
     }
 
     /// Adds a published write to a partial page, and completes the page if all of it is here.

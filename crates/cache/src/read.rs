@@ -215,7 +215,14 @@ impl CachedFile {
     /// Ends copies that were made: unpins the pages, and drops uncached pages that were read to
     /// their end.
     pub fn end_read(&mut self, steps: &[ReadStep], caching: Caching, settled: &mut Settled) {
+        let stays = caching == Caching::Cached && self.lease.is_exclusive();
         for step in steps.iter().filter(|step| step.frame.is_some()) {
+            if stays && step.at + step.length <= PAGE as usize {
+                let page = self.index.get_mut(step.page);
+                let (chunk, slot) = page.expect("a pinned page has a chunk");
+                chunk.unpin(slot, 1);
+                continue;
+            }
             for (page, slot, count) in parts(step.pages()) {
                 let (chunk, _) = self.index.get_mut(page).expect("a pinned page has a chunk");
                 chunk.unpin(slot, count);

@@ -141,13 +141,12 @@ impl Streams {
             self.streams.push(stream);
             return self.streams.len() - 1;
         }
-        let (mut idlest, mut longest) = (0, 0);
-        for (at, stream) in self.streams.iter().enumerate() {
-            let idle = (self.reads - stream.used) >> (u32::from(stream.is_shown) * SHOWN_LIVES);
-            if idle >= longest {
-                (idlest, longest) = (at, idle);
-            }
-        }
+        let idle = |stream: &Stream| {
+            (self.reads - stream.used) >> (u32::from(stream.is_shown) * SHOWN_LIVES)
+        };
+        // One number for the comparison and the place.
+        let numbers = (0..).zip(&self.streams).map(|(at, of)| idle(of) * STREAMS as u64 + at);
+        let idlest = numbers.max().expect("there are streams") as usize % STREAMS;
         self.streams[idlest] = stream;
         idlest
     }

@@ -154,11 +154,7 @@ impl File {
         Err(Error::new(ErrorKind::EndOfFile, what).at_path(&self.inode.path).at_offset(offset))
     }
 
-    pub(crate) async fn read_into(
-        &self,
-        buffer: SlicesMut<'_, '_>,
-        offset: u64,
-    ) -> Result<usize> {
+    pub(crate) async fn read_into(&self, buffer: SlicesMut<'_, '_>, offset: u64) -> Result<usize> {
         self.shared.check()?;
         let reading = self.start_read(buffer.len(), offset);
         self.read_on(reading, buffer, offset, 0).await

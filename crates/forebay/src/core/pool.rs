@@ -65,7 +65,7 @@ impl<T> Deref for Plan<T> {
     }
 }
 
-/// Steps come one at a time, for which the method of the list itself is slow.
+/// Copies come one at a time. The list's own method is slow for one.
 impl<T> Extend<T> for Plan<T> {
     #[inline]
     fn extend<I: IntoIterator<Item = T>>(&mut self, copies: I) {

@@ -127,10 +127,16 @@ impl CachedFile {
         (planned, charged, stop)
     }
 
-    /// Plans a write of one whole page that is dirty, as [`CachedFile::begin_run`] would. It is
-    /// tried first if the last write was such a one.
+    /// Returns whether the last write planned was of one whole page that was dirty before.
+    #[must_use]
+    pub fn writes_in_place(&self) -> bool {
+        self.in_place
+    }
+
+    /// Plans a write of one whole page that is dirty, as [`CachedFile::begin_write`] would: it needs
+    /// no frame and no new space. Returns `None` if the write is of another kind.
     #[inline]
-    fn begin_in_place(&mut self, offset: u64, length: usize) -> Option<Copy> {
+    pub fn begin_in_place(&mut self, offset: u64, length: usize) -> Option<Copy> {
         let page = offset / PAGE;
         let is_page = offset.is_multiple_of(PAGE) && length == PAGE as usize;
         if !is_page
@@ -141,7 +147,7 @@ impl CachedFile {
         }
         let (chunk, slot) = self.index.get_mut(page)?;
         let usable = chunk.present & !(chunk.busy | chunk.pinned | chunk.sending);
-        if usable & (chunk.dirty | chunk.held()) & 1 << slot == 0 {
+        if usable & chunk.dirty & 1 << slot == 0 {
             return None;
         }
         chunk.begin_copy(slot, 1);

@@ -228,10 +228,16 @@ impl File {
         if length == 0 {
             return Ok(0);
         }
-        let Some(_pledge) = self.pledge(length) else { return Ok(0) };
+        let pledge = if self.inode.may_rewrite(&self.shared) {
+            None
+        } else {
+            let Some(pledge) = self.pledge(length) else { return Ok(0) };
+            Some(pledge)
+        };
         let slices = [IoSlice::new(data)];
         let front = (&Slices::new(&slices), offset, self.caching());
-        let accepted = self.inode.write_now(&self.shared, front)?;
+        let accepted = self.inode.write_now(&self.shared, front, pledge.is_some())?;
+        drop(pledge);
         Counters::add(&self.shared.counters.accepted_bytes, accepted as u64);
         Ok(accepted)
     }

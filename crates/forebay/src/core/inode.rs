@@ -28,7 +28,7 @@ pub(crate) mod tickets;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -68,6 +68,8 @@ pub(crate) struct Inode {
     pub(crate) is_private: bool,
     /// Largest file end that its file system is known to accept.
     reach: AtomicU64,
+    /// Whether the last write was of one whole page that was dirty before.
+    pub(crate) rewrites: AtomicBool,
     /// Time when the lease was last seen to be held, in nanoseconds of the clock.
     pub(crate) lease_looked: AtomicU64,
     /// Whether the file has the reservation mark. Locked while the file system changes it, which
@@ -200,6 +202,7 @@ impl Inode {
             fixed_size,
             is_private: is_temporary || fixed_size.is_some(),
             reach,
+            rewrites: AtomicBool::new(false),
             lease_looked: AtomicU64::new(clock::now().nanoseconds()),
             marked: Mutex::new(false),
             state: Mutex::new(state),

@@ -7,6 +7,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use forebay_cache::limits::{GATHER_PAGES, PAGE, STEP_PAGES, UNCACHED_PAGES};
@@ -28,6 +29,8 @@ use crate::platform::clock;
 enum Stop {
     /// The write fails.
     Refused(Error),
+    /// The write needs a pledge of space.
+    Unpledged,
     /// The dirty limit is reached.
     Full,
     /// The write has to wait for a page, and has no waker yet.
@@ -44,6 +47,8 @@ struct Step<'a> {
     data: &'a Slices<'a>,
     offset: u64,
     caching: Caching,
+    /// Whether it has space. Without, it may only replace a dirty page.
+    is_pledged: bool,
     /// Pages that the level has granted to the writer.
     granted: u64,
     /// Waker of the caller. It is cloned with no lock held once the write has to wait, and then the
@@ -59,16 +64,18 @@ impl Inode {
         self: &Arc<Self>,
         shared: &Shared,
         (data, offset, caching): (&Slices<'_>, u64, Caching),
+        is_pledged: bool,
     ) -> Result<usize> {
         self.check_lease(shared);
-        let step = Step { shared, data, offset, caching, granted: 0, waker: &mut None };
+        let waker = &mut None;
+        let step = Step { shared, data, offset, caching, is_pledged, granted: 0, waker };
         match self.write_step(step) {
             Ok(accepted) => {
                 shared.work_ahead();
                 Ok(accepted)
             }
             Err(Stop::Refused(error)) => Err(error),
-            Err(Stop::Full | Stop::NoWaker | Stop::Waits | Stop::Starved(_)) => Ok(0),
+            Err(_) => Ok(0),
         }
     }
 
@@ -89,7 +96,9 @@ impl Inode {
                 None => 0,
             };
             *queued = None;
-            let step = Step { shared, data, offset, caching, granted, waker: &mut waker };
+            let is_pledged = true;
+            let step =
+                Step { shared, data, offset, caching, is_pledged, granted, waker: &mut waker };
             match self.write_step(step) {
                 Ok(accepted) => {
                     shared.work_ahead();
@@ -102,6 +111,7 @@ impl Inode {
                     shared.contexts.look_for_writer(&self.home, is_first);
                 }
                 Err(Stop::NoWaker) => waker = Some(context.waker().clone()),
+                Err(Stop::Unpledged) => unreachable!("the step has a pledge"),
                 Err(Stop::Waits) => return Poll::Pending,
                 Err(Stop::Starved(needed)) => {
                     if !shared.reclaim_or_wait(context.waker(), needed) {
@@ -176,6 +186,12 @@ impl Step<'_> {
         file: &mut Changing<'_>,
         copies: &mut Plan<Copy>,
     ) -> std::result::Result<usize, Stop> {
+        if !self.is_pledged {
+            let copy = file.cache.begin_in_place(self.offset, self.data.len());
+            copies.extend([copy.ok_or(Stop::Unpledged)?]);
+            file.touch(copies);
+            return Ok(self.data.len());
+        }
         // A partly written page takes two frames.
         let wanted = self.data.len().div_ceil(PAGE as usize).clamp(2, STEP_PAGES);
         if file.stash.len() < wanted {
@@ -195,6 +211,7 @@ impl Step<'_> {
             file.count();
         }
         file.touch(copies);
+        file.inode().rewrites.store(file.cache.writes_in_place(), Ordering::Relaxed);
         match stop {
             _ if planned > 0 => Ok(planned),
             WriteStop::Busy => Err(self.wait(file)),

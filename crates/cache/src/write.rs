@@ -133,8 +133,8 @@ impl CachedFile {
         self.in_place
     }
 
-    /// Plans a write of one whole page that is dirty, as [`CachedFile::begin_write`] would: it needs
-    /// no frame and no new space. Returns `None` if the write is of another kind.
+    /// Plans a write of one whole page that is dirty, as [`CachedFile::begin_write`] would. Such a
+    /// write needs no frame and no new space. Returns `None` if the write is of another kind.
     #[inline]
     pub fn begin_in_place(&mut self, offset: u64, length: usize) -> Option<Copy> {
         let page = offset / PAGE;

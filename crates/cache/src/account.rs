@@ -93,21 +93,23 @@ impl CachedFile {
     /// Records the changes of frames and the size, under the same lock. Removes from `settled` the
     /// entries that are needed for nothing else.
     pub fn tell_settled(&self, settled: &mut Settled, account: &mut impl Account) {
-        for (page, frame) in settled.dirty_again.drain(..) {
-            match self.odd.exact(page) {
-                Some(exact) => publish_parts(page, frame, exact.dirty(), account),
-                None => publish_whole(page, frame, account),
-            }
-        }
-        settled.written.drain(..).for_each(|frame| account.retire(frame));
-        if self.lease.is_exclusive() {
-            for run in &settled.clean {
-                for (page, frame) in (run.page..).zip(run.frames.frames()) {
-                    account.publish(page, frame, Said::Clean);
+        if let Some(settled) = settled.lists() {
+            for (page, frame) in settled.dirty_again.drain(..) {
+                match self.odd.exact(page) {
+                    Some(exact) => publish_parts(page, frame, exact.dirty(), account),
+                    None => publish_whole(page, frame, account),
                 }
             }
+            settled.written.drain(..).for_each(|frame| account.retire(frame));
+            if self.lease.is_exclusive() {
+                for run in &settled.clean {
+                    for (page, frame) in (run.page..).zip(run.frames.frames()) {
+                        account.publish(page, frame, Said::Clean);
+                    }
+                }
+            }
+            settled.freed.frames().for_each(|frame| account.retire(frame));
         }
-        settled.freed.frames().for_each(|frame| account.retire(frame));
         account.set_size(self.sizes.size());
     }
 

@@ -7,6 +7,17 @@ pub(crate) fn bits(slot: usize, count: u32) -> u64 {
     if count == 0 { 0 } else { (u64::MAX >> (64 - count)) << slot }
 }
 
+/// The number of ones of a mask. Most masks are empty, and without an instruction for it a count
+/// takes twenty others.
+#[inline]
+pub(crate) fn ones(mask: u64) -> u32 {
+    #[inline(never)]
+    fn count(mask: u64) -> u32 {
+        mask.count_ones()
+    }
+    if mask == 0 { 0 } else { count(mask) }
+}
+
 /// The runs of ones of a mask, lowest first: slot and length.
 pub(crate) fn runs(mut mask: u64) -> impl Iterator<Item = (usize, u32)> {
     std::iter::from_fn(move || {
@@ -26,10 +37,12 @@ pub(crate) fn slots(mask: u64) -> impl Iterator<Item = usize> {
 pub(crate) fn parts(pages: Range<u64>) -> impl Iterator<Item = (u64, usize, u32)> {
     let mut at = pages.start;
     std::iter::from_fn(move || {
-        let slot = at % 64;
-        let count = (64 - slot).min(pages.end.saturating_sub(at));
-        let first = at;
+        if at >= pages.end {
+            return None;
+        }
+        let (first, slot) = (at, at % 64);
+        let count = (64 - slot).min(pages.end - at);
         at += count;
-        (count > 0).then_some((first, slot as usize, count as u32))
+        Some((first, slot as usize, count as u32))
     })
 }

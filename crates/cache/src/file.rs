@@ -89,6 +89,8 @@ pub struct CachedFile {
     pub(crate) reserved: Reserved,
     pub(crate) ahead: Ahead,
     pub(crate) streams: Streams,
+    /// Whether the last write planned was of one whole dirty page.
+    pub(crate) in_place: bool,
     /// Changes since the file was verified.
     #[cfg(debug_assertions)]
     unverified: usize,
@@ -128,6 +130,7 @@ impl CachedFile {
             reserved: Reserved::default(),
             ahead: Ahead::default(),
             streams: Streams::default(),
+            in_place: false,
             #[cfg(debug_assertions)]
             unverified: 0,
         }

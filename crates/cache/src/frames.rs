@@ -48,6 +48,12 @@ pub struct FrameRuns {
 }
 
 impl FrameRuns {
+    /// Creates an empty list.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { runs: Vec::new(), count: 0 }
+    }
+
     /// Returns the number of frames.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -135,6 +135,7 @@ impl Chunk {
 
     /// How many of `most` pages from `slot` on lie one after the other in memory, from that of
     /// `slot` on.
+    #[inline]
     pub(crate) fn frames_in_a_row(&self, slot: usize, most: u32) -> u32 {
         let frames = &self.frames[slot..slot + most as usize];
         1 + frames.windows(2).take_while(|pair| pair[0] + 1 == pair[1]).count() as u32
@@ -174,6 +175,7 @@ impl Chunk {
 
     /// Pins up to `most` pages from `slot` on for a reader; returns how many: a page may have too
     /// many readers already.
+    #[inline]
     pub(crate) fn pin(&mut self, slot: usize, most: u32) -> u32 {
         let mut count = 0;
         for pins in &mut self.pins[slot..slot + most as usize] {
@@ -185,6 +187,7 @@ impl Chunk {
         count
     }
 
+    #[inline]
     pub(crate) fn unpin(&mut self, slot: usize, count: u32) {
         for slot in slot..slot + count as usize {
             assert!(self.pins[slot] > 0, "a page is unpinned once per pin");
@@ -316,19 +319,29 @@ impl Index {
     ///
     /// # Panics
     /// When the page has no chunk.
+    #[inline]
     pub(crate) fn change<R>(&mut self, page: u64, change: impl FnOnce(&mut Chunk) -> R) -> R {
         let (number, _) = place(page);
         let chunk = self.chunks.get_mut(&number).expect("a page in use has a chunk");
-        let before = chunk.dirty.count_ones();
+        let before = chunk.dirty;
         let result = change(chunk);
-        let after = chunk.dirty.count_ones();
-        self.dirty_pages = self.dirty_pages + u64::from(after) - u64::from(before);
+        let after = chunk.dirty;
+        if before != after {
+            self.count(number, before, after);
+        }
+        result
+    }
+
+    /// Counts the dirty pages of a chunk after a change.
+    #[inline(never)]
+    fn count(&mut self, number: u64, before: u64, after: u64) {
+        self.dirty_pages += u64::from(after.count_ones());
+        self.dirty_pages -= u64::from(before.count_ones());
         match (before != 0, after != 0) {
             (false, true) => self.dirty.insert(number),
             (true, false) => self.dirty.remove(&number),
             _ => true,
         };
-        result
     }
 
     pub(crate) fn mark_dirty(&mut self, page: u64) {

@@ -18,15 +18,15 @@
 
 // Modules in order of a page's life: `frames` memory, `throttle` the dirty limit, `index` which
 // page has which frame and state, `partial` pages with only some bytes in memory, `file` the
-// operations of a file and their invariants, `write` and `read` the caller's side, `bypass` writes
-// past the cache, `holes` ranges known to be zero, `space` reserved space, `reserve` reserving it
-// and `growth` how much, `lease` whether another program has the file open, `writeback` which page
-// is written next, why, and the result, `kept` pages kept for a flush, `ticket` requests of
-// callers, `ask` taking one, `epochs` which writes a sync covers, `discard` dropping dirty pages,
-// discarding ranges, `exact` the bytes of a page that are ours on a shared file, `readahead`,
-// `clean` and `uses` which clean pages may be dropped, `evict` their order, `samples` latencies,
-// `account` records for a keeper, `adopt` taking them over, `settled` the results that the caller
-// applies, `state` the state of a page, `bits` sets of pages.
+// operations of a file and their invariants, `write` and `read` the caller's side, `fill` requests
+// that read pages, `bypass` writes past the cache, `holes` ranges known to be zero, `space`
+// reserved space, `reserve` reserving it and `growth` how much, `lease` whether another program has
+// the file open, `writeback` which page is written next, why, and the result, `kept` pages kept for
+// a flush, `ticket` requests of callers, `ask` taking one, `epochs` which writes a sync covers,
+// `discard` dropping dirty pages, discarding ranges, `exact` the bytes of a page that are ours on a
+// shared file, `readahead`, `clean` and `uses` which clean pages may be dropped, `evict` their
+// order, `samples` latencies, `account` records for a keeper, `adopt` taking them over, `settled`
+// the results that the caller applies, `state` the state of a page, `bits` sets of pages.
 
 pub mod account;
 pub mod adopt;
@@ -39,6 +39,7 @@ pub mod epochs;
 pub mod evict;
 mod exact;
 pub mod file;
+mod fill;
 pub mod frames;
 pub mod growth;
 pub mod holes;
@@ -67,7 +68,7 @@ pub use frames::{FrameRun, FrameRuns, Frames};
 pub use partial::Patch;
 pub use read::{ReadStep, ReadStop, Reader};
 pub use readahead::ReadaheadRoom;
-pub use settled::{CleanRun, Settled};
+pub use settled::{CleanRun, Lists, Settled};
 pub use space::ReservedFor;
 pub use state::PageState;
 pub use throttle::{Admission, DevicePart, Dirty, Throttle};

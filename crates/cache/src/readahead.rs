@@ -22,8 +22,8 @@ use std::ops::Range;
 
 use crate::limits::{PAGE, READAHEAD_FIRST_PAGES, READAHEAD_PAGES, STREAMS};
 
-/// A proven stream outlives this many times as many reads elsewhere as an unproven one.
-const SHOWN_LIVES: u64 = 16;
+/// A proven stream outlives two to this power as many reads elsewhere as an unproven one.
+const SHOWN_LIVES: u32 = 4;
 
 /// Smallest window for want of memory: below it, requests cost more than they bring.
 const LEAST_PAGES: u64 = 4;
@@ -32,6 +32,8 @@ const LEAST_PAGES: u64 = 4;
 #[derive(Debug, Default)]
 pub struct Streams {
     streams: Vec<Stream>,
+    /// Place of the stream that was used last.
+    last: usize,
     reads: u64,
 }
 
@@ -81,13 +83,16 @@ impl Streams {
     pub fn read(&mut self, bytes: Range<u64>, room: ReadaheadRoom) -> Advice {
         self.reads += 1;
         let first = bytes.start / PAGE;
-        let last_used = self.streams.iter().max_by_key(|stream| stream.used);
+        let last_used = self.streams.get(self.last);
+        debug_assert!(
+            self.streams.iter().all(|stream| Some(stream.used) <= last_used.map(|last| last.used)),
+            "another stream was used later"
+        );
         let is_same_page = last_used.is_some_and(|stream| stream.is_in_last_page(first));
-        let found = self.streams.iter_mut().find(|stream| stream.goes_on_with(&bytes));
-        let Some(stream) = found else {
-            self.start(bytes);
-            return Advice { ahead: 0..0, is_same_page };
-        };
+        let found = self.streams.iter().position(|stream| stream.goes_on_with(&bytes));
+        self.last = found.unwrap_or_else(|| self.start(&bytes));
+        let Some(at) = found else { return Advice { ahead: 0..0, is_same_page } };
+        let stream = &mut self.streams[at];
         let is_same_page = is_same_page || stream.is_in_last_page(first);
         (stream.from, stream.next, stream.asked) = (bytes.start, bytes.end, stream.ahead);
         (stream.used, stream.gone_on) = (self.reads, stream.gone_on.saturating_add(1));
@@ -118,8 +123,8 @@ impl Streams {
         }
     }
 
-    /// A stream may begin here.
-    fn start(&mut self, bytes: Range<u64>) {
+    /// A stream may begin here. Returns its place.
+    fn start(&mut self, bytes: &Range<u64>) -> usize {
         let (from, next) = (bytes.start, bytes.end);
         let stream = Stream {
             from,
@@ -134,15 +139,16 @@ impl Streams {
         };
         if self.streams.len() < STREAMS {
             self.streams.push(stream);
-            return;
+            return self.streams.len() - 1;
         }
-        let reads = self.reads;
-        let idle = |stream: &&mut Stream| {
-            (reads - stream.used) / if stream.is_shown { SHOWN_LIVES } else { 1 }
+        let idle = |stream: &Stream| {
+            (self.reads - stream.used) >> (u32::from(stream.is_shown) * SHOWN_LIVES)
         };
-        if let Some(idlest) = self.streams.iter_mut().max_by_key(idle) {
-            *idlest = stream;
-        }
+        // One number for the comparison and the place.
+        let numbers = (0..).zip(&self.streams).map(|(at, of)| idle(of) * STREAMS as u64 + at);
+        let idlest = numbers.max().expect("there are streams") as usize % STREAMS;
+        self.streams[idlest] = stream;
+        idlest
     }
 }
 
@@ -151,9 +157,15 @@ impl Stream {
     /// than it asked for), or in the same page again, or a little further on, within what was read
     /// ahead.
     fn goes_on_with(&self, bytes: &Range<u64>) -> bool {
+        // Most reads are far away.
+        let is_near = bytes.end > self.next
+            && (bytes.start.saturating_sub(PAGE) <= self.next || bytes.start / PAGE < self.ahead);
+        if !is_near {
+            return false;
+        }
         let least = (self.next / PAGE * PAGE).min(self.from + 1);
         let most = self.next.next_multiple_of(PAGE).max((self.ahead * PAGE).saturating_sub(1));
-        (least..=most).contains(&bytes.start) && bytes.end > self.next
+        (least..=most).contains(&bytes.start)
     }
 
     fn is_in_last_page(&self, page: u64) -> bool {

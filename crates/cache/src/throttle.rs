@@ -122,11 +122,12 @@ impl Throttle {
     /// Returns whether a writer may dirty pages now, given the share of its device.
     #[must_use]
     pub fn admit(&self, dirty: Dirty, part: DevicePart) -> Admission {
-        let spare = self.limit / SPARE_ONE_IN + self.small;
+        let is_small = || {
+            let spare = self.limit / SPARE_ONE_IN + self.small;
+            dirty.of_file < self.small && dirty.of_device < part.limit.saturating_add(spare)
+        };
         let has_room = self.fits(dirty, part, self.largest_grant());
-        let is_small =
-            dirty.of_file < self.small && dirty.of_device < part.limit.saturating_add(spare);
-        if has_room || is_small { Admission::Granted } else { Admission::Wait }
+        if has_room || is_small() { Admission::Granted } else { Admission::Wait }
     }
 
     /// Returns the pages per grant, from the pages that the device writes per second and the number

@@ -5,6 +5,8 @@
 //! in is what the page is here for, not a use of it; so is the first read of one that was read
 //! ahead.
 
+use crate::bits::ones;
+
 /// Whether pages stay in memory after they were written or read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Caching {
@@ -36,6 +38,7 @@ impl Uses {
 
     /// Pages are read; those of `again` were just before, by the same reader. Returns how many were
     /// waiting for it.
+    #[inline]
     pub(crate) fn read(&mut self, mask: u64, again: u64, caching: Caching) -> u32 {
         let waiting = self.unread & mask;
         self.unread &= !mask;
@@ -43,7 +46,7 @@ impl Uses {
             self.passing &= !mask;
             self.count(mask & !waiting & !again);
         }
-        waiting.count_ones()
+        ones(waiting)
     }
 
     /// Pages are written. Returns how many were waiting for a reader.
@@ -64,7 +67,7 @@ impl Uses {
     pub(crate) fn give_up(&mut self, mask: u64) -> u32 {
         let waiting = self.unread & mask;
         self.unread &= !mask;
-        waiting.count_ones()
+        ones(waiting)
     }
 
     /// Returns the number of pages that wait for a reader.

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use forebay_block::Frame;
 
-use crate::bits::{bits, parts, runs, slots};
+use crate::bits::{bits, ones, parts, runs, slots};
 use crate::file::{CachedFile, Liberties};
 use crate::frames::FrameRuns;
 use crate::index::WHOLE;
@@ -88,6 +88,12 @@ impl CachedFile {
         stash: &mut FrameRuns,
         copies: &mut impl Extend<Copy>,
     ) -> (usize, u64, WriteStop) {
+        if self.in_place
+            && let Some(copy) = self.begin_in_place(offset, length)
+        {
+            copies.extend([copy]);
+            return (length, 0, WriteStop::Done);
+        }
         let charged_before = self.counts.charged();
         let (mut planned, mut pages) = (0, 0);
         let stop = loop {
@@ -116,11 +122,42 @@ impl CachedFile {
                 Err(stop) => break stop,
             }
         };
-        (planned, self.counts.charged() - charged_before, stop)
+        let charged = self.counts.charged() - charged_before;
+        self.in_place = (planned, charged) == (PAGE as usize, 0);
+        (planned, charged, stop)
+    }
+
+    /// Returns whether the last write planned was of one whole page that was dirty before.
+    #[must_use]
+    pub fn writes_in_place(&self) -> bool {
+        self.in_place
+    }
+
+    /// Plans a write of one whole page that is dirty, as [`CachedFile::begin_write`] would. Such a
+    /// write needs no frame and no new space. Returns `None` if the write is of another kind.
+    #[inline]
+    pub fn begin_in_place(&mut self, offset: u64, length: usize) -> Option<Copy> {
+        let page = offset / PAGE;
+        let is_page = offset.is_multiple_of(PAGE) && length == PAGE as usize;
+        if !is_page
+            || self.is_frozen()
+            || self.fences.unfenced_from(page).min(self.flights.unsent_from(page)) == 0
+        {
+            return None;
+        }
+        let (chunk, slot) = self.index.get_mut(page)?;
+        let usable = chunk.present & !(chunk.busy | chunk.pinned | chunk.sending);
+        if usable & chunk.dirty & 1 << slot == 0 {
+            return None;
+        }
+        chunk.begin_copy(slot, 1);
+        let frame = chunk.frame(slot).expect("a present page has a frame");
+        Some(Copy { page, frame, at: 0, length, prepare: Prepare::Nothing })
     }
 
     /// Plans a write of whole pages from `page` on: at most `most`, in the same state, with frames
     /// that are contiguous.
+    #[inline]
     fn begin_run(
         &mut self,
         page: u64,
@@ -134,20 +171,22 @@ impl CachedFile {
         let usable = !(chunk.busy | chunk.pinned);
         let most = most.min(64 - slot as u64) as u32;
         let alike = |mask: u64| (mask >> slot).trailing_ones().min(most);
-        let absent = alike(usable & !(chunk.present | chunk.partial | chunk.filling));
-        let here = alike(usable & chunk.present & !chunk.sending);
-        let sending = alike(usable & chunk.present & chunk.sending);
-        let (frame, count) = if absent > 0 {
-            let Some(run) = stash.take_run(absent) else { return Err(WriteStop::NoFrames) };
+        let is = |mask: u64| mask >> slot & 1 != 0;
+        let here = usable & chunk.present & !chunk.sending;
+        let absent = usable & !(chunk.present | chunk.partial | chunk.filling);
+        let sending = usable & chunk.present & chunk.sending;
+        let (frame, count) = if is(here) {
+            let count = chunk.frames_in_a_row(slot, alike(here));
+            self.counts.charge(ones(bits(slot, count) & !(chunk.dirty | chunk.held())));
+            (chunk.frame(slot).expect("a present page has a frame"), count)
+        } else if is(absent) {
+            let Some(run) = stash.take_run(alike(absent)) else { return Err(WriteStop::NoFrames) };
             chunk.set_frames(slot, run);
             self.counts.charge(run.count);
             self.errors.forget_unreadable(&(page..page + u64::from(run.count)));
             (run.first, run.count)
-        } else if here > 0 {
-            let count = chunk.frames_in_a_row(slot, here);
-            self.counts.charge((bits(slot, count) & !(chunk.dirty | chunk.held())).count_ones());
-            (chunk.frame(slot).expect("a present page has a frame"), count)
-        } else if sending > 0 {
+        } else if is(sending) {
+            let sending = alike(sending);
             let Some(run) = stash.take_run(sending) else { return Err(WriteStop::NoFrames) };
             for at in slot..slot + run.count as usize {
                 let old = chunk.take_frame(at).expect("a page in flight has a frame");
@@ -157,7 +196,7 @@ impl CachedFile {
             chunk.set_frames(slot, run);
             self.counts.charge(run.count);
             (run.first, run.count)
-        } else if usable & (1 << slot) == 0 {
+        } else if !is(usable) {
             return Err(WriteStop::Busy);
         } else {
             let frame = self.begin_over_incomplete(page, stash)?;
@@ -295,6 +334,13 @@ impl CachedFile {
         settled: &mut Settled,
     ) -> Published {
         let first = self.epochs.is_empty();
+        if self.in_place
+            && let [copy] = copies
+            && self.publish_in_place(copy, caching)
+        {
+            self.verify_change();
+            return Published { first, awaited: self.has_tickets() };
+        }
         for copy in copies {
             let end = copy.page * PAGE + (copy.at + copy.length) as u64;
             self.sizes.accept(end);
@@ -308,6 +354,27 @@ impl CachedFile {
         }
         self.verify_change();
         Published { first, awaited: self.has_tickets() }
+    }
+
+    /// Publishes a write of one whole page that was dirty before, and has no other record. Returns
+    /// false if the copy is of another kind.
+    #[inline]
+    fn publish_in_place(&mut self, copy: &Copy, caching: Caching) -> bool {
+        if copy.length != PAGE as usize || self.odd.has_left() {
+            return false;
+        }
+        let (chunk, slot) = self.index.get_mut(copy.page).expect("a page in use has a chunk");
+        let bit = 1 << slot;
+        if chunk.dirty & !(chunk.partial | chunk.exact) & bit == 0 {
+            return false;
+        }
+        assert!(chunk.busy & bit != 0, "a copy is published once");
+        chunk.busy &= !bit;
+        chunk.present |= bit;
+        chunk.spans[slot] = WHOLE;
+        self.counts.end_unread(chunk.uses.write(bit, caching));
+        self.sizes.accept((copy.page + 1) * PAGE);
+        true
     }
 
     fn publish_pages(
@@ -329,8 +396,10 @@ impl CachedFile {
             for (slot, count) in runs(newly) {
                 chunk.set_epochs(slot, count, epoch);
             }
-            if is_whole {
-                chunk.spans[slot..slot + count as usize].fill(WHOLE);
+            match count {
+                _ if !is_whole => {}
+                1 => chunk.spans[slot] = WHOLE,
+                _ => chunk.spans[slot..slot + count as usize].fill(WHOLE),
             }
             (newly, chunk.uses.write(mask, caching), chunk.exact & mask)
         });
@@ -339,15 +408,18 @@ impl CachedFile {
             Some(bytes) => {
                 self.publish_exact(page, bytes, newly != 0, self.odd.is_owed(page));
             }
-            None => {
+            None if exact != 0 => {
                 slots(exact).for_each(|at| self.disown(page - slot as u64 + at as u64));
             }
+            None => {}
         }
-        let mut counted = newly.count_ones() as usize;
+        let mut counted = ones(newly) as usize;
         if self.odd.has_left() {
             for page in page..page + u64::from(count) {
                 let (parked, owed) = self.odd.end_copy(page);
-                settled.freed.extend(parked);
+                if let Some(parked) = parked {
+                    settled.freed.push(parked);
+                }
                 if let Some(owed) = owed {
                     let (chunk, slot) = self.index.chunk_mut(page);
                     chunk.set_epoch(slot, owed);
@@ -355,7 +427,9 @@ impl CachedFile {
                 }
             }
         }
-        self.epochs.add(epoch, counted);
+        if counted > 0 {
+            self.epochs.add(epoch, counted);
+        }
     }
 
     /// Adds a published write to a partial page, and completes the page if all of it is here.
@@ -373,7 +447,9 @@ impl CachedFile {
             if let Rest::OnDevice(spare) = partial.rest() {
                 settled.freed.push(spare);
             }
-            settled.zero.extend((used < PAGE as usize).then_some((copy.frame, used)));
+            if used < PAGE as usize {
+                settled.zero.push((copy.frame, used));
+            }
             self.end_partial(copy.page);
         }
     }

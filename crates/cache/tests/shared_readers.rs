@@ -100,7 +100,7 @@ impl Model {
             if let ReadStop::Fill(bio) = stop {
                 let pages = (bio.offset / PAGE) as usize..bio.end().div_ceil(PAGE) as usize;
                 let brings = self.disk[pages].to_vec();
-                self.fills.push((bio, brings));
+                self.fills.push((*bio, brings));
             }
         } else {
             let steps = std::mem::take(&mut active.copying);

@@ -85,7 +85,8 @@ impl Started {
             let into = &mut [IoSliceMut::new(into)];
             let (into, position) = (&mut SlicesMut::new(into), self.position + self.done as u64);
             let (shared, reading) = (&file.shared, &mut self.reading);
-            let step = file.inode.poll_read(shared, context, reading, (into, position));
+            let caller = Some(context.waker());
+            let step = file.inode.poll_read(shared, caller, reading, (into, position));
             let read = ready!(plugged_no_more(step))?;
             self.done += read;
             if !self.is_ahead || read == 0 {

@@ -111,7 +111,10 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
 /// # Ok(())
 /// # }
 /// ```
-pub struct Error {
+pub struct Error(Box<Parts>);
+
+/// Parts of an error. They are boxed, so that the result of a call is as large as its value.
+struct Parts {
     kind: ErrorKind,
     what: String,
     path: Option<PathBuf>,
@@ -133,7 +136,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// Creates an error of a kind; `what` names the failure.
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
-        Self { kind, what: what.into(), path: None, offset: None, remedy: None, source: None }
+        let what = what.into();
+        Self(Box::new(Parts { kind, what, path: None, offset: None, remedy: None, source: None }))
     }
 
     /// Creates the error of a call that opens, examines or names a file.
@@ -185,69 +189,69 @@ impl Error {
     /// Adds the path of the file concerned.
     #[must_use]
     pub fn at_path(mut self, path: &Path) -> Self {
-        self.path = Some(path.to_owned());
+        self.0.path = Some(path.to_owned());
         self
     }
 
     /// Adds the offset in the file of the first byte concerned.
     #[must_use]
     pub fn at_offset(mut self, offset: u64) -> Self {
-        self.offset = Some(offset);
+        self.0.offset = Some(offset);
         self
     }
 
     /// Adds what the reader of the message can do about it.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
-        self.remedy = Some(remedy.into());
+        self.0.remedy = Some(remedy.into());
         self
     }
 
     /// Adds the error of the operating system that caused it.
     #[must_use]
     pub fn because(mut self, source: io::Error) -> Self {
-        self.source = Some(source);
+        self.0.source = Some(source);
         self
     }
 
     /// Returns the category.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
-        self.kind
+        self.0.kind
     }
 
     /// Returns the path of the file concerned, if there is one.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
+        self.0.path.as_deref()
     }
 
     /// Returns the offset in the file of the first byte concerned, if there is one.
     #[must_use]
     pub fn offset(&self) -> Option<u64> {
-        self.offset
+        self.0.offset
     }
 
     /// Returns the error number of the operating system (`errno`), if there is one.
     #[must_use]
     pub fn os_error(&self) -> Option<i32> {
-        self.source.as_ref().and_then(io::Error::raw_os_error)
+        self.0.source.as_ref().and_then(io::Error::raw_os_error)
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(path) = &self.path {
+        if let Some(path) = &self.0.path {
             write!(formatter, "{}: ", path.display())?;
         }
-        formatter.write_str(&self.what)?;
-        if let Some(offset) = self.offset {
+        formatter.write_str(&self.0.what)?;
+        if let Some(offset) = self.0.offset {
             write!(formatter, " at byte {offset}")?;
         }
-        if let Some(source) = &self.source {
+        if let Some(source) = &self.0.source {
             write!(formatter, ": {source}")?;
         }
-        if let Some(remedy) = &self.remedy {
+        if let Some(remedy) = &self.0.remedy {
             write!(formatter, " ({remedy})")?;
         }
         Ok(())
@@ -256,13 +260,13 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{self} [{:?}]", self.kind)
+        write!(formatter, "{self} [{:?}]", self.0.kind)
     }
 }
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_ref().map(|source| source as _)
+        self.0.source.as_ref().map(|source| source as _)
     }
 }
 
@@ -270,7 +274,7 @@ impl std::error::Error for Error {
 /// ([`io::Error::get_ref`]).
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
-        let kind = match error.kind {
+        let kind = match error.0.kind {
             ErrorKind::InvalidInput => io::ErrorKind::InvalidInput,
             ErrorKind::NotPermitted => io::ErrorKind::PermissionDenied,
             ErrorKind::NoSpace => io::ErrorKind::StorageFull,
@@ -284,7 +288,7 @@ impl From<Error> for io::Error {
             ErrorKind::AlreadyExists => io::ErrorKind::AlreadyExists,
             ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
             ErrorKind::Open | ErrorKind::Io => {
-                error.source.as_ref().map_or(io::ErrorKind::Other, io::Error::kind)
+                error.0.source.as_ref().map_or(io::ErrorKind::Other, io::Error::kind)
             }
             _ => io::ErrorKind::Other,
         };

@@ -13,6 +13,13 @@ use crate::core::message::Message;
 use crate::core::shared::Shared;
 
 impl Shared {
+    /// Makes room, and takes memory from the kernel, for later calls.
+    #[inline]
+    pub(crate) fn work_ahead(&self) {
+        self.make_room_ahead();
+        self.touch_ahead();
+    }
+
     /// Evicts pages in batches if few frames are free. Each caller evicts a part of the pages
     /// needed. While one caller evicts, others do not.
     pub(crate) fn make_room_ahead(&self) {

@@ -32,6 +32,7 @@ use crate::core::layout::Layout;
 use crate::core::leader::Syncing;
 use crate::core::limits::{BYPASS_BYTES, BYPASS_BYTES_AT_ONCE};
 use crate::core::open::Open;
+use crate::core::read::Reading;
 use crate::core::room::make_room;
 use crate::core::shared::Shared;
 use crate::core::slices::{Slices, SlicesMut};
@@ -106,7 +107,20 @@ impl File {
     /// `Io` if the device could not be read; `Poisoned` after a panic has interrupted a change of
     /// the file's state, until all handles of the file are closed.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        wait::block_on(self.read_at_async(buffer, offset))
+        self.shared.check()?;
+        let mut reading = self.start_read(buffer.len(), offset);
+        let mut slices = [IoSliceMut::new(buffer)];
+        let mut buffer = SlicesMut::new(&mut slices);
+        let mut done = 0;
+        if buffer.len() > 0 {
+            let to = (&mut buffer, offset);
+            match self.inode.poll_read(&self.shared, None, &mut reading, to) {
+                Poll::Ready(Ok(read)) if read == 0 || buffer.len() == 0 => return Ok(read),
+                Poll::Ready(read) => done = read?,
+                Poll::Pending => {}
+            }
+        }
+        wait::block_on(self.read_on(reading, buffer, offset, done))
     }
 
     /// Asynchronous form of [`File::read_at`].
@@ -140,21 +154,31 @@ impl File {
         Err(Error::new(ErrorKind::EndOfFile, what).at_path(&self.inode.path).at_offset(offset))
     }
 
-    pub(crate) async fn read_into(
+    pub(crate) async fn read_into(&self, buffer: SlicesMut<'_, '_>, offset: u64) -> Result<usize> {
+        self.shared.check()?;
+        let reading = self.start_read(buffer.len(), offset);
+        self.read_on(reading, buffer, offset, 0).await
+    }
+
+    fn start_read(&self, length: usize, offset: u64) -> Reading {
+        let bytes = offset..offset.saturating_add(length as u64);
+        self.inode.start_read(&self.shared, bytes, self.caching())
+    }
+
+    /// Continues a read after `done` bytes.
+    async fn read_on(
         &self,
+        mut reading: Reading,
         mut buffer: SlicesMut<'_, '_>,
         offset: u64,
+        mut done: usize,
     ) -> Result<usize> {
-        self.shared.check()?;
-        let bytes = offset..offset.saturating_add(buffer.len() as u64);
-        let mut reading = self.inode.start_read(&self.shared, bytes, self.caching());
-        let mut done = 0;
         while buffer.len() > 0 {
             let Some(position) = offset.checked_add(done as u64) else { break };
             let step = poll_fn(|context| {
                 plugged_no_more(self.inode.poll_read(
                     &self.shared,
-                    context,
+                    Some(context.waker()),
                     &mut reading,
                     (&mut buffer, position),
                 ))
@@ -185,11 +209,37 @@ impl File {
     ///
     /// After an error a prefix may have been accepted.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
-        let past = self.write_past(data, offset)?;
-        if past > 0 && past == data.len() {
+        let done = self.write_front(data, offset)?;
+        if done > 0 && done == data.len() {
             return Ok(());
         }
-        wait::block_on(self.write_at_async(&data[past..], offset + past as u64))
+        wait::block_on(self.write_at_async(&data[done..], offset + done as u64))
+    }
+
+    /// Writes the front of `data` as far as that needs no wait for the cache, and no future.
+    /// Returns its length.
+    pub(crate) fn write_front(&self, data: &[u8], offset: u64) -> Result<usize> {
+        if data.len() >= BYPASS_BYTES {
+            return self.write_past(data, offset);
+        }
+        self.may_write_at()?;
+        let length = data.len() as u64;
+        self.check_end(offset.checked_add(length), offset)?;
+        if length == 0 {
+            return Ok(0);
+        }
+        let pledge = if self.inode.may_rewrite(&self.shared) {
+            None
+        } else {
+            let Some(pledge) = self.pledge(length) else { return Ok(0) };
+            Some(pledge)
+        };
+        let slices = [IoSlice::new(data)];
+        let front = (&Slices::new(&slices), offset, self.caching());
+        let accepted = self.inode.write_now(&self.shared, front, pledge.is_some())?;
+        drop(pledge);
+        Counters::add(&self.shared.counters.accepted_bytes, accepted as u64);
+        Ok(accepted)
     }
 
     /// Writes the front of a large aligned write from the caller's buffer straight to the device,

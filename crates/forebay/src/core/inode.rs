@@ -28,7 +28,7 @@ pub(crate) mod tickets;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -36,7 +36,7 @@ use forebay_block::Target;
 use forebay_cache::file::Entry;
 use forebay_cache::limits::{MAX_OFFSET, PAGE};
 use forebay_cache::samples::Samples;
-use forebay_cache::{CachedFile, FrameRuns, Patch};
+use forebay_cache::{CachedFile, FrameRuns, Lists};
 
 use crate::core::base::Base;
 use crate::core::home::Home;
@@ -68,6 +68,8 @@ pub(crate) struct Inode {
     pub(crate) is_private: bool,
     /// Largest file end that its file system is known to accept.
     reach: AtomicU64,
+    /// Whether the last write was of one whole page that was dirty before.
+    pub(crate) rewrites: AtomicBool,
     /// Time when the lease was last seen to be held, in nanoseconds of the clock.
     pub(crate) lease_looked: AtomicU64,
     /// Whether the file has the reservation mark. Locked while the file system changes it, which
@@ -200,6 +202,7 @@ impl Inode {
             fixed_size,
             is_private: is_temporary || fixed_size.is_some(),
             reach,
+            rewrites: AtomicBool::new(false),
             lease_looked: AtomicU64::new(clock::now().nanoseconds()),
             marked: Mutex::new(false),
             state: Mutex::new(state),
@@ -354,17 +357,11 @@ impl State {
     }
 
     /// Zeroes and copies memory as the cache asks for, under its lock.
-    #[inline]
-    fn finish_memory(
-        &mut self,
-        base: &Base,
-        zero: &mut Vec<(forebay_block::Frame, usize)>,
-        patches: &mut Vec<Patch>,
-    ) {
-        for (frame, from) in zero.drain(..) {
+    fn finish_memory(&mut self, base: &Base, lists: &mut Lists) {
+        for (frame, from) in lists.zero.drain(..) {
             base.pool.zero(frame, from..PAGE as usize);
         }
-        for patch in patches.drain(..) {
+        for patch in lists.patches.drain(..) {
             base.pool.patch(&patch);
             self.tell_filled(base, patch.page, patch.to);
         }

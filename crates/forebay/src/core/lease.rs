@@ -33,6 +33,7 @@ impl Inode {
 
     /// Checks at intervals whether the lease is still held, before a call uses clean pages or known
     /// holes. In a process that was stopped, the thread of the watch may not have run yet.
+    #[inline]
     pub(crate) fn check_lease(self: &Arc<Self>, shared: &Shared) {
         // Some milliseconds late at most, and much cheaper than the exact time.
         let now = clock::coarse().nanoseconds();
@@ -40,6 +41,11 @@ impl Inode {
         if now.saturating_sub(looked) < LEASE_LOOK.as_nanos() as u64 || self.is_private {
             return;
         }
+        self.check_lease_at(shared, now);
+    }
+
+    #[inline(never)]
+    fn check_lease_at(self: &Arc<Self>, shared: &Shared, now: u64) {
         let is_ours = self.lock().cache.liberties() == Liberties::Exclusive;
         if is_ours && !self.file.has_lease() {
             self.break_lease(shared);

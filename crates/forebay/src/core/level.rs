@@ -234,14 +234,20 @@ impl Level {
     }
 
     /// Counts pages that are no longer dirty. Adds the tasks to wake to `wakers`.
+    #[inline]
     pub(crate) fn remove(&self, pages: u64, wakers: &mut Vec<Waker>) {
         if pages > 0 {
             let before = self.dirty.fetch_sub(pages, Ordering::AcqRel);
             assert!(before >= pages, "more pages cleaned than were dirty");
         }
-        if self.queued.load(Ordering::Acquire) == 0 {
-            return;
+        if self.has_waiters() {
+            self.grant(wakers);
         }
+    }
+
+    /// Gives free room to waiters.
+    #[inline(never)]
+    fn grant(&self, wakers: &mut Vec<Waker>) {
         let mut waiting = self.lock();
         while let Some((at, grant)) = self.next_grant(&waiting) {
             let Some(waiter) = waiting.lines[at].waiters.pop_front() else { break };

@@ -3,7 +3,7 @@
 //! Frame numbers become memory here. The rule of the cache makes this sound: until a plan of copies
 //! is published or ended, no other code reads or writes its frames in a conflicting way.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::task::Waker;
@@ -11,6 +11,7 @@ use std::task::Waker;
 use forebay_block::limits::PAGE;
 use forebay_block::{Frame, Target};
 use forebay_cache::{CleanRun, Copy, Evictor, FrameRuns, Frames, Patch, Prepare, ReadStep};
+use smallvec::SmallVec;
 
 use crate::core::limits::{TOUCHED_AHEAD, TOUCHES_FROM};
 use crate::core::slices::{Slices, SlicesMut};
@@ -44,6 +45,32 @@ struct Waiting {
     waker: Waker,
     /// Number of frames without which it cannot continue.
     needed: u32,
+}
+
+/// Copies of one step of a write or read. Those of a small one need no memory of their own.
+#[derive(Debug)]
+pub(crate) struct Plan<T>(SmallVec<[T; 2]>);
+
+impl<T> Plan<T> {
+    pub(crate) fn new() -> Self {
+        Self(SmallVec::new())
+    }
+}
+
+impl<T> Deref for Plan<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+/// Copies come one at a time. The list's own method is slow for one.
+impl<T> Extend<T> for Plan<T> {
+    #[inline]
+    fn extend<I: IntoIterator<Item = T>>(&mut self, copies: I) {
+        copies.into_iter().for_each(|copy| self.0.push(copy));
+    }
 }
 
 impl Pool {

@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 
 use forebay_block::{Bio, Class, Errno};
 use forebay_cache::limits::{FILL_PAGES, PAGE};
@@ -22,6 +22,7 @@ use crate::core::inode::change::Changing;
 use crate::core::inode::lead::Leads;
 use crate::core::inode::{Inode, State};
 use crate::core::limits::READ_REQUESTS;
+use crate::core::pool::Plan;
 use crate::core::shared::Shared;
 use crate::core::slices::SlicesMut;
 
@@ -30,6 +31,8 @@ use crate::core::slices::SlicesMut;
 pub(crate) struct Reading {
     bytes: Range<u64>,
     reader: Reader,
+    /// Whether the lease was found to be held at the beginning, or the size was looked up then.
+    is_begun: bool,
     /// Whether the cache was asked if the call continues an earlier one.
     advised: bool,
     /// Pages to read ahead of the call, until there is memory for them.
@@ -39,9 +42,10 @@ pub(crate) struct Reading {
 /// Reason why a step of a read ended before it copied anything.
 #[derive(Debug)]
 enum Stop {
-    /// The engine stops, or a panic has interrupted a change of the file. (Boxed, so that the usual
-    /// result is small.)
-    Refused(Box<Error>),
+    /// Other programs may have the file open, and the read has just begun.
+    Looks,
+    /// The engine stops, or a panic has interrupted a change of the file.
+    Refused(Error),
     /// The file ends here.
     End,
     /// The device could not be read.
@@ -63,8 +67,8 @@ struct Step<'a> {
     offset: u64,
     /// Maximum of bytes in the step.
     length: usize,
-    /// Waker of the poll.
-    caller: &'a Waker,
+    /// Waker of the poll, or `None` in a blocking call.
+    caller: Option<&'a Waker>,
     /// Waker of the caller. It is cloned with no lock held once the read has to wait, and then the
     /// page is checked again.
     waker: &'a mut Option<Waker>,
@@ -72,7 +76,7 @@ struct Step<'a> {
 
 impl Inode {
     /// Starts a read of a range. On a shared file it sees the bytes that other programs have
-    /// written before.
+    /// written before its first step.
     pub(crate) fn start_read(
         self: &Arc<Self>,
         shared: &Shared,
@@ -80,39 +84,44 @@ impl Inode {
         caching: Caching,
     ) -> Reading {
         self.check_lease(shared);
-        self.length(shared);
-        let first_fill = self.lock().cache.start_read();
-        let reader = Reader { caching, again: None, first_fill };
-        Reading { bytes, reader, advised: false, ahead: 0..0 }
+        let reader = Reader { caching, again: None, first_fill: 0 };
+        Reading { bytes, reader, is_begun: false, advised: false, ahead: 0..0 }
     }
 
     /// Makes one step of a read. Returns the number of bytes copied; 0 only at the end of the file.
+    /// Without a waker, which is for blocking calls only, nothing is woken after `Pending`.
     pub(crate) fn poll_read(
         self: &Arc<Self>,
         shared: &Shared,
-        context: &Context<'_>,
+        caller: Option<&Waker>,
         reading: &mut Reading,
         (buffer, offset): (&mut SlicesMut<'_, '_>, u64),
     ) -> Poll<Result<usize>> {
         let mut waker = None;
         loop {
             let length = buffer.len();
-            let reading = &mut *reading;
-            let caller = context.waker();
-            let step = Step { shared, reading, offset, length, caller, waker: &mut waker };
+            let step =
+                Step { shared, reading: &mut *reading, offset, length, caller, waker: &mut waker };
             let read = self.read_step(step, buffer);
-            if !matches!(read, Err(Stop::End | Stop::Refused(_))) {
-                shared.make_room_ahead();
-                shared.touch_ahead();
+            if !matches!(read, Err(Stop::End | Stop::Looks | Stop::Refused(_))) {
+                shared.work_ahead();
             }
             match read {
                 Ok(read) => return Poll::Ready(Ok(read)),
-                Err(Stop::Refused(error)) => return Poll::Ready(Err(*error)),
+                Err(Stop::Looks) => {
+                    self.length(shared);
+                    reading.reader.first_fill = self.lock().cache.start_read();
+                    reading.is_begun = true;
+                }
+                Err(Stop::Refused(error)) => return Poll::Ready(Err(error)),
                 Err(Stop::End) => return Poll::Ready(Ok(0)),
                 Err(Stop::Failed(errno)) => {
                     return Poll::Ready(Err(self.io_error("could not read", offset, errno)));
                 }
-                Err(Stop::NoWaker) => waker = Some(context.waker().clone()),
+                Err(Stop::NoWaker) => match caller {
+                    Some(caller) => waker = Some(caller.clone()),
+                    None => return Poll::Pending,
+                },
                 Err(Stop::Waits) => return Poll::Pending,
                 // A keeper that has taken over may give the frames away.
                 Err(Stop::Fills(bio)) => match shared.hold_off_keeper() {
@@ -121,7 +130,7 @@ impl Inode {
                 },
                 Err(Stop::Starved) => {
                     // A read of any length begins with one frame.
-                    if !shared.reclaim_or_wait(context.waker(), 1) {
+                    if caller.is_none_or(|caller| !shared.reclaim_or_wait(caller, 1)) {
                         return Poll::Pending;
                     }
                 }
@@ -134,18 +143,18 @@ impl Inode {
         mut step: Step<'_>,
         buffer: &mut SlicesMut<'_, '_>,
     ) -> std::result::Result<usize, Stop> {
-        let (mut steps, shared, caching) = (Vec::new(), step.shared, step.reading.reader.caching);
+        let (mut steps, shared, caching) = (Plan::new(), step.shared, step.reading.reader.caching);
         shared.finishing(|after| {
             let planned = self.change(shared, after, |file| {
-                shared.check().map_err(|error| Stop::Refused(Box::new(error)))?;
-                self.check_whole(file).map_err(|error| Stop::Refused(Box::new(error)))?;
+                shared.check().map_err(Stop::Refused)?;
+                self.check_whole(file).map_err(Stop::Refused)?;
                 let planned = step.plan(file, &mut steps);
                 step.fill(file, &planned);
                 planned
             })?;
             self.copying(|| shared.pool.copy_out(&steps, buffer));
             self.change(shared, after, |file| {
-                self.check_whole(file).map_err(|error| Stop::Refused(Box::new(error)))?;
+                self.check_whole(file).map_err(Stop::Refused)?;
                 release(file, shared, &steps, caching);
                 Ok::<(), Stop>(())
             })?;
@@ -180,14 +189,19 @@ impl Step<'_> {
     fn plan(
         &mut self,
         file: &mut Changing<'_>,
-        steps: &mut Vec<ReadStep>,
+        steps: &mut Plan<ReadStep>,
     ) -> std::result::Result<usize, Stop> {
+        let is_shared = file.cache.liberties() == Liberties::Shared;
+        if is_shared && !self.reading.is_begun {
+            return Err(Stop::Looks);
+        }
+        self.reading.is_begun = true;
         let left = file.cache.size().saturating_sub(self.offset);
         self.length = left.min(self.length as u64) as usize;
         if self.length == 0 {
             return Err(Stop::End);
         }
-        if file.cache.liberties() == Liberties::Shared {
+        if is_shared {
             let rest = self.offset..self.offset + self.length as u64;
             let reader = self.reading.reader;
             file.apply(|cache, settled| cache.drop_stale(&rest, reader, settled));
@@ -199,6 +213,9 @@ impl Step<'_> {
         let (reader, none) = (self.reading.reader, &mut FrameRuns::default());
         let (mut planned, mut stop) =
             cache.begin_read(self.offset, self.length, reader, none, steps);
+        if planned > 0 && matches!(stop, ReadStop::Done) {
+            return Ok(planned);
+        }
         if planned == 0 && stop == ReadStop::NoFrames {
             let wanted = self.length.div_ceil(PAGE as usize).min(FILL_PAGES as usize);
             if stash.len() < wanted {
@@ -207,11 +224,11 @@ impl Step<'_> {
             (planned, stop) = cache.begin_read(self.offset, self.length, reader, stash, steps);
         }
         let stop = match stop {
-            ReadStop::Fill(bio) if planned == 0 && Leads::of(self.caller) == Leads::May => {
-                return Err(Stop::Fills(Box::new(bio)));
+            ReadStop::Fill(bio) if planned == 0 && self.leads() == Leads::May => {
+                return Err(Stop::Fills(bio));
             }
             ReadStop::Fill(bio) => {
-                file.submit([bio]);
+                file.submit([*bio]);
                 ReadStop::Busy
             }
             stop => stop,
@@ -223,6 +240,10 @@ impl Step<'_> {
             ReadStop::Busy | ReadStop::Fill(_) => Err(self.wait(file)),
             ReadStop::Done => Err(Stop::Waits),
         }
+    }
+
+    fn leads(&self) -> Leads {
+        self.caller.map_or_else(Leads::of_blocking_call, Leads::of)
     }
 
     /// Waits for a change of a page. The waker is cloned without the lock, before the next look.
@@ -241,17 +262,19 @@ impl Step<'_> {
         let (caching, base): (_, &Base) = (self.reading.reader.caching, self.shared);
         let next = self.offset + *planned.as_ref().unwrap_or(&0) as u64;
         match planned {
-            Err(Stop::End | Stop::Refused(_)) => return,
+            Err(Stop::End | Stop::Looks | Stop::Refused(_)) => return,
             Err(Stop::Failed(_) | Stop::Starved) => {}
             Ok(_) | Err(Stop::NoWaker | Stop::Waits | Stop::Fills(_)) => {
                 let rest = rest_of(next, self.offset + self.length as u64);
-                bring_in(file, base, rest, Class::Waited, caching);
+                if !rest.is_empty() {
+                    bring_in(file, base, rest, Class::Waited, caching);
+                }
             }
         }
         // The pages of the call come first and may use up the memory. The last step takes the rest.
         let ahead = &mut self.reading.ahead;
         let is_last = next >= self.reading.bytes.end.min(file.cache.size());
-        if is_last || base.room_ahead() >= ahead.end - ahead.start {
+        if !ahead.is_empty() && (is_last || base.room_ahead() >= ahead.end - ahead.start) {
             bring_in(file, base, std::mem::take(ahead), Class::Background, caching);
         }
     }
@@ -293,7 +316,9 @@ fn bring_in(
 fn release(file: &mut Changing<'_>, base: &Base, steps: &[ReadStep], caching: Caching) {
     file.apply(|cache, settled| cache.end_read(steps, caching, settled));
     file.wake();
-    base.pool.take_waiting(file.wakers());
+    if base.pool.has_waiting() {
+        base.pool.take_waiting(file.wakers());
+    }
     if file.cache.has_tickets() {
         file.look();
     }

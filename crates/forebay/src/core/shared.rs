@@ -115,15 +115,16 @@ impl Shared {
     /// Carries out effects of changes. No lock may be held.
     #[inline]
     pub(crate) fn finish(&self, after: &mut After) {
-        after.settle(self);
-        if !after.is_quiet() {
-            self.tell(after);
+        if !after.is_empty() || self.level.has_waiters() {
+            self.carry_out(after);
         }
     }
 
-    /// Sends the messages, and wakes the tasks, of effects that are settled.
-    fn tell(&self, after: &mut After) {
-        for effect in after.effects() {
+    #[inline(never)]
+    fn carry_out(&self, after: &mut After) {
+        after.settle(self);
+        let effects = after.effects();
+        for effect in effects.of_contexts() {
             match effect {
                 Effect::LookSoon(inode) => {
                     let message = Message::Soon(Arc::clone(&inode));
@@ -132,7 +133,7 @@ impl Shared {
                 effect => self.send(effect.into()),
             }
         }
-        user_code::wake_all(after.wakers.drain(..));
+        user_code::wake_all(effects.wakers.drain(..));
     }
 
     /// Starts another context; see [`Start::start`].
@@ -267,7 +268,7 @@ impl Drop for Finishing<'_> {
     #[inline]
     fn drop(&mut self) {
         // Changes that ended before a panic count. They may belong to other files.
-        if thread::panicking() && !self.was_panicking {
+        if !self.after.is_empty() && thread::panicking() && !self.was_panicking {
             self.after.forget_frames();
         }
         self.shared.finish(&mut self.after);

@@ -192,6 +192,12 @@ impl Volume {
         Some(Pledge { volume: self, bytes: length })
     }
 
+    /// Returns whether a page that is dirty may be written again without an allocation. The page
+    /// is among the `unwritten` bytes and has its pledge, so it needs no other.
+    pub(crate) fn has_plenty(&self, unwritten: u64) -> bool {
+        self.room_beside(SLACK / TIMES, unwritten) == Room::Plenty
+    }
+
     /// Counts bytes accepted since the last query. Their pages are dirty from now on, and were not
     /// before: a page that is dirty already needs no other space.
     pub(crate) fn accept(&self, bytes: u64) {

@@ -13,6 +13,11 @@ impl Wakers {
         self.0.push(waker);
     }
 
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Moves all wakers to `wakers`, for the caller to wake.
     pub(crate) fn drain_into(&mut self, wakers: &mut Vec<Waker>) {
         wakers.append(&mut self.0);

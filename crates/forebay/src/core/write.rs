@@ -7,17 +7,18 @@
 //! ```
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use forebay_cache::limits::{GATHER_PAGES, PAGE, STEP_PAGES, UNCACHED_PAGES};
 use forebay_cache::{Admission, Caching, Copy, Failure, Liberties, WriteStop};
-use smallvec::SmallVec;
 
 use crate::core::error::{Error, Result};
 use crate::core::inode::change::Changing;
 use crate::core::inode::{Inode, State};
 use crate::core::level::Queued;
 use crate::core::limits::UNCACHED_DIRTY_PAGES;
+use crate::core::pool::Plan;
 use crate::core::share::Crossed;
 use crate::core::shared::Shared;
 use crate::core::slices::Slices;
@@ -26,8 +27,10 @@ use crate::platform::clock;
 /// Reason why a step of a write ended before it copied anything.
 #[derive(Debug)]
 enum Stop {
-    /// The write fails. (Boxed, so that the usual result is small.)
-    Refused(Box<Error>),
+    /// The write fails.
+    Refused(Error),
+    /// The write needs a pledge of space.
+    Unpledged,
     /// The dirty limit is reached.
     Full,
     /// The write has to wait for a page, and has no waker yet.
@@ -38,15 +41,14 @@ enum Stop {
     Starved(u32),
 }
 
-/// Copies of one step. Those of a small write need no memory of their own.
-type Copies = SmallVec<[Copy; 2]>;
-
 /// One step of a write.
 struct Step<'a> {
     shared: &'a Shared,
     data: &'a Slices<'a>,
     offset: u64,
     caching: Caching,
+    /// Whether it has space. Without, it may only replace a dirty page.
+    is_pledged: bool,
     /// Pages that the level has granted to the writer.
     granted: u64,
     /// Waker of the caller. It is cloned with no lock held once the write has to wait, and then the
@@ -55,6 +57,28 @@ struct Step<'a> {
 }
 
 impl Inode {
+    /// Makes one step of a write if it need not wait. Returns the number of bytes accepted, or 0 if
+    /// it has to wait.
+    #[inline]
+    pub(crate) fn write_now(
+        self: &Arc<Self>,
+        shared: &Shared,
+        (data, offset, caching): (&Slices<'_>, u64, Caching),
+        is_pledged: bool,
+    ) -> Result<usize> {
+        self.check_lease(shared);
+        let waker = &mut None;
+        let step = Step { shared, data, offset, caching, is_pledged, granted: 0, waker };
+        match self.write_step(step) {
+            Ok(accepted) => {
+                shared.work_ahead();
+                Ok(accepted)
+            }
+            Err(Stop::Refused(error)) => Err(error),
+            Err(_) => Ok(0),
+        }
+    }
+
     /// Makes one step of a write. Returns the number of bytes accepted, at least one.
     pub(crate) fn poll_write(
         self: &Arc<Self>,
@@ -72,20 +96,22 @@ impl Inode {
                 None => 0,
             };
             *queued = None;
-            let step = Step { shared, data, offset, caching, granted, waker: &mut waker };
+            let is_pledged = true;
+            let step =
+                Step { shared, data, offset, caching, is_pledged, granted, waker: &mut waker };
             match self.write_step(step) {
                 Ok(accepted) => {
-                    shared.make_room_ahead();
-                    shared.touch_ahead();
+                    shared.work_ahead();
                     return Poll::Ready(Ok(accepted));
                 }
-                Err(Stop::Refused(error)) => return Poll::Ready(Err(*error)),
+                Err(Stop::Refused(error)) => return Poll::Ready(Err(error)),
                 Err(Stop::Full) => {
                     let is_first = !shared.level.has_waiters();
                     *queued = Some(shared.level.queue(self.target, &self.volume));
                     shared.contexts.look_for_writer(&self.home, is_first);
                 }
                 Err(Stop::NoWaker) => waker = Some(context.waker().clone()),
+                Err(Stop::Unpledged) => unreachable!("the step has a pledge"),
                 Err(Stop::Waits) => return Poll::Pending,
                 Err(Stop::Starved(needed)) => {
                     if !shared.reclaim_or_wait(context.waker(), needed) {
@@ -97,7 +123,7 @@ impl Inode {
     }
 
     fn write_step(self: &Arc<Self>, mut step: Step<'_>) -> std::result::Result<usize, Stop> {
-        let (mut copies, shared) = (Copies::new(), step.shared);
+        let (mut copies, shared) = (Plan::new(), step.shared);
         shared.finishing(|after| {
             let planned = self.change(shared, after, |file| {
                 step.admit(file)?;
@@ -105,7 +131,7 @@ impl Inode {
             })?;
             self.copying(|| shared.pool.copy_in(&copies, *step.data));
             self.change(shared, after, |file| {
-                self.check_whole(file).map_err(|error| Stop::Refused(Box::new(error)))?;
+                self.check_whole(file).map_err(Stop::Refused)?;
                 publish(file, &copies, step.caching);
                 Ok(planned)
             })
@@ -130,14 +156,16 @@ impl Step<'_> {
     /// Decides whether the write may continue now.
     fn admit(&mut self, file: &mut Changing<'_>) -> std::result::Result<(), Stop> {
         let Self { shared, granted, caching, .. } = *self;
-        file.credit += granted;
-        file.count();
+        if granted > 0 {
+            file.credit += granted;
+            file.count();
+        }
         // Under the lock: a shutdown looks at the file later, and writes out all bytes accepted
         // before.
         let refused = shared.check().err().or_else(|| file.inode().refusal(shared, &*file));
         if let Some(error) = refused {
             file.give_back_unused();
-            return Err(Stop::Refused(Box::new(error)));
+            return Err(Stop::Refused(error));
         }
         let admission = || shared.level.admit(&file.inode().volume, file.cache.dirty_pages());
         if file.credit == 0 && admission() == Admission::Wait {
@@ -156,8 +184,14 @@ impl Step<'_> {
     fn plan(
         &mut self,
         file: &mut Changing<'_>,
-        copies: &mut Copies,
+        copies: &mut Plan<Copy>,
     ) -> std::result::Result<usize, Stop> {
+        if !self.is_pledged {
+            let copy = file.cache.begin_in_place(self.offset, self.data.len());
+            copies.extend([copy.ok_or(Stop::Unpledged)?]);
+            file.touch(copies);
+            return Ok(self.data.len());
+        }
         // A partly written page takes two frames.
         let wanted = self.data.len().div_ceil(PAGE as usize).clamp(2, STEP_PAGES);
         if file.stash.len() < wanted {
@@ -167,14 +201,17 @@ impl Step<'_> {
         let State { cache, stash, .. } = &mut **file;
         let (planned, charged, stop) =
             cache.begin_write(self.offset, self.data.len(), stash, copies);
-        file.inode().volume.accept(charged * PAGE);
-        let from_credit = charged.min(file.credit);
-        file.credit -= from_credit;
-        if self.shared.level.add(charged - from_credit) == Crossed::Background {
-            file.look_at_level();
+        if charged > 0 {
+            file.inode().volume.accept(charged * PAGE);
+            let from_credit = charged.min(file.credit);
+            file.credit -= from_credit;
+            if self.shared.level.add(charged - from_credit) == Crossed::Background {
+                file.look_at_level();
+            }
+            file.count();
         }
-        file.count();
         file.touch(copies);
+        file.inode().rewrites.store(file.cache.writes_in_place(), Ordering::Relaxed);
         match stop {
             _ if planned > 0 => Ok(planned),
             WriteStop::Busy => Err(self.wait(file)),

@@ -126,7 +126,7 @@ impl Caller {
         let data: Rc<[u8]> = operation::data(&mut self.random, length).into();
         let begun = stage.model.borrow_mut().files[number].begin(Some(offset), &data);
         let past = match self.random.below(3) {
-            0 => handle.file.write_past(&data, offset),
+            0 => handle.file.write_front(&data, offset),
             _ => Ok(0),
         };
         let slices = self.slices(&data);
@@ -225,6 +225,8 @@ impl Caller {
             let (one, other) = buffer.split_at_mut(at);
             let mut slices = [one, &mut [], other].map(IoSliceMut::new);
             self.drive(handle.file.read_into(SlicesMut::new(&mut slices), offset))
+        } else if self.random.below(2) == 0 {
+            Some(handle.file.read_at(&mut buffer, offset))
         } else {
             self.drive(handle.file.read_at_async(&mut buffer, offset))
         };

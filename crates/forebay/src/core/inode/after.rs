@@ -30,14 +30,21 @@ pub(crate) enum Effect {
     Submit(Arc<Inode>, Bio),
 }
 
-/// Effects to carry out once the lock is released.
+/// Effects to carry out once the lock is released. Most changes have none, so memory for them is
+/// allocated by the first one.
 #[derive(Debug, Default)]
 pub(crate) struct After {
-    pub(crate) wakers: Vec<Waker>,
-    pub(super) effects: Vec<Effect>,
     /// [`Changing`](super::change::Changing) alone fills this, and empties the parts that need the
     /// lock.
     pub(super) settled: Settled,
+    effects: Option<Box<Effects>>,
+}
+
+/// Effects of some changes.
+#[derive(Debug, Default)]
+pub(crate) struct Effects {
+    pub(crate) wakers: Vec<Waker>,
+    pub(super) of_contexts: Vec<Effect>,
     /// Number of pages to subtract from the level, for completed changes.
     pub(super) uncharged: u64,
     /// Freed frames whose headers are already removed from the arena.
@@ -46,29 +53,48 @@ pub(crate) struct After {
 }
 
 impl After {
+    /// Returns whether there is nothing to carry out.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.settled.is_empty() && self.effects.is_none()
+    }
+
+    /// Returns the effects so far, to add to them.
+    pub(crate) fn effects(&mut self) -> &mut Effects {
+        self.effects.get_or_insert_default()
+    }
+
+    /// Has a context do something.
+    pub(super) fn push(&mut self, effect: Effect) {
+        self.effects().of_contexts.push(effect);
+    }
+
     /// Frees frames, lowers the level and counts latencies. Adds the tasks to wake to the wakers.
     /// No file may be locked.
-    #[inline]
     pub(crate) fn settle(&mut self, base: &Base) {
-        self.settled.freed.append(&mut self.retired);
-        if !self.settled.freed.is_empty() {
-            base.pool.give(&mut self.settled.freed, &mut self.wakers);
+        let mut freed = std::mem::take(&mut self.settled).freed();
+        let Effects { wakers, uncharged, retired, told, .. } = self.effects();
+        freed.append(retired);
+        if !freed.is_empty() {
+            base.pool.give(&mut freed, wakers);
         }
-        base.level.remove(std::mem::take(&mut self.uncharged), &mut self.wakers);
-        if !self.told.is_empty() {
-            base.counters.add_latencies(&mut self.told);
+        base.level.remove(std::mem::take(uncharged), wakers);
+        if !told.is_empty() {
+            base.counters.add_latencies(told);
         }
     }
 
     /// Appends the effects of another step.
     pub(crate) fn append(&mut self, other: &mut Self) {
-        self.wakers.append(&mut other.wakers);
-        self.effects.append(&mut other.effects);
         self.settled.append(&mut other.settled);
-        self.uncharged += std::mem::take(&mut other.uncharged);
-        self.retired.append(&mut other.retired);
-        self.told.written.append(&mut other.told.written);
-        self.told.durable.append(&mut other.told.durable);
+        let Some(mut other) = other.effects.take() else { return };
+        let effects = self.effects();
+        effects.wakers.append(&mut other.wakers);
+        effects.of_contexts.append(&mut other.of_contexts);
+        effects.uncharged += std::mem::take(&mut other.uncharged);
+        effects.retired.append(&mut other.retired);
+        effects.told.written.append(&mut other.told.written);
+        effects.told.durable.append(&mut other.told.durable);
     }
 
     /// Drops the part of a step that a panic ended. Its frames are leaked: they may be in use, and
@@ -76,25 +102,22 @@ impl After {
     /// pages of completed changes stay.
     pub(crate) fn forget_frames(&mut self) {
         self.settled = Settled::default();
-        self.retired = FrameRuns::default();
-        self.told = Told::default();
+        if let Some(effects) = &mut self.effects {
+            effects.retired = FrameRuns::default();
+            effects.told = Told::default();
+        }
     }
+}
 
-    /// Returns whether no context and no task has to hear of it.
-    #[inline]
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.effects.is_empty() && self.wakers.is_empty()
-    }
-
+impl Effects {
     /// Removes and returns the effects for contexts, in the order of their recording.
-    pub(crate) fn effects(&mut self) -> impl Iterator<Item = Effect> {
-        self.effects.drain(..)
+    pub(crate) fn of_contexts(&mut self) -> impl Iterator<Item = Effect> {
+        self.of_contexts.drain(..)
     }
 }
 
 /// A panic between a change and [`After::settle`] must not keep callers waiting.
-impl Drop for After {
-    #[inline]
+impl Drop for Effects {
     fn drop(&mut self) {
         if thread::panicking() {
             user_code::wake_all(self.wakers.drain(..));

@@ -107,25 +107,26 @@ impl Changing<'_> {
         change: impl FnOnce(&mut CachedFile, &mut Settled) -> T,
     ) -> T {
         let done = change(&mut self.state.cache, &mut self.after.settled);
-        let Settled { zero, patches, .. } = &mut self.after.settled;
-        self.state.finish_memory(self.base, zero, patches);
+        if let Some(lists) = self.after.settled.lists() {
+            self.state.finish_memory(self.base, lists);
+        }
         done
     }
 
     /// Updates the arena and the evictor now, before something that must come after both.
     #[inline]
     pub(crate) fn publish(&mut self) {
-        let Settled { written, dirty_again, clean, .. } = &self.after.settled;
-        let is_quiet = written.is_empty() && dirty_again.is_empty() && clean.is_empty();
-        if !is_quiet || self.state.record.is_some() {
+        if !self.after.settled.is_empty() || self.state.record.is_some() {
             self.publish_changes();
         }
     }
 
+    #[inline(never)]
     fn publish_changes(&mut self) {
-        let After { settled, retired, .. } = &mut *self.after;
-        self.state.tell_arena(self.base, settled, retired);
-        self.base.pool.enter_clean(self.inode.target, &mut settled.clean);
+        self.state.tell_arena(self.base, self.after);
+        if let Some(lists) = self.after.settled.lists() {
+            self.base.pool.enter_clean(self.inode.target, &mut lists.clean);
+        }
     }
 
     /// Removes clean frames from the arena before a write is copied into them.
@@ -155,13 +156,14 @@ impl Changing<'_> {
 
     /// Has the context write out pages that are dropped after their write.
     pub(crate) fn write_uncached(&mut self) {
-        self.after.effects.push(Effect::Uncached(Arc::clone(self.inode)));
+        self.after.push(Effect::Uncached(Arc::clone(self.inode)));
     }
 
     /// Has the context submit bios of a caller.
     pub(crate) fn submit(&mut self, bios: impl IntoIterator<Item = Bio>) {
-        let submits = bios.into_iter().map(|bio| Effect::Submit(Arc::clone(self.inode), bio));
-        self.after.effects.extend(submits);
+        for bio in bios {
+            self.after.push(Effect::Submit(Arc::clone(self.inode), bio));
+        }
     }
 
     /// Wakes callers that wait for a change of a page, or of the size.
@@ -171,12 +173,12 @@ impl Changing<'_> {
 
     /// Returns the wakers to wake once the lock is released.
     pub(crate) fn wakers(&mut self) -> &mut Vec<Waker> {
-        &mut self.after.wakers
+        &mut self.after.effects().wakers
     }
 
     /// Returns the latencies of completed writes.
     pub(crate) fn latencies(&mut self) -> (&mut State, &mut Told) {
-        (self.state, &mut self.after.told)
+        (self.state, &mut self.after.effects().told)
     }
 
     /// Counts the file's share of the level now, before something that may panic: the level has
@@ -188,13 +190,17 @@ impl Changing<'_> {
 
     /// Frees frames that were taken from the pool and not used.
     pub(crate) fn free(&mut self, frames: &mut FrameRuns) {
-        self.after.settled.freed.append(frames);
+        if !frames.is_empty() {
+            self.after.settled.freed.append(frames);
+        }
     }
 
     /// Gives back the frames and credit kept for the next write of the file.
     pub(crate) fn give_back_unused(&mut self) {
-        self.after.settled.freed.append(&mut self.state.stash);
-        self.after.settled.uncharged += std::mem::take(&mut self.state.credit);
+        if !self.state.stash.is_empty() || self.state.credit > 0 {
+            self.after.settled.freed.append(&mut self.state.stash);
+            self.after.settled.uncharged += std::mem::take(&mut self.state.credit);
+        }
     }
 
     /// The steps that follow every change. Each cached write and read comes here twice.
@@ -203,20 +209,23 @@ impl Changing<'_> {
         self.publish();
         self.count();
         let Self { inode, base, state, after, .. } = self;
-        after.uncharged += std::mem::take(&mut after.settled.uncharged);
+        if let Some(lists) = after.settled.lists() {
+            let uncharged = std::mem::take(&mut lists.uncharged);
+            after.effects().uncharged += uncharged;
+        }
         if self.looks_at_level {
-            after.effects.push(Effect::Look);
+            after.push(Effect::Look);
         }
         state.tell_unread(base);
-        inode.count_failing(base, state, &mut after.wakers);
-        state.tell_tickets(&mut after.wakers);
-        if self.wakes {
-            state.page_wakers.drain_into(&mut after.wakers);
+        inode.count_failing(base, state, after);
+        state.tell_tickets(after);
+        if self.wakes && !state.page_wakers.is_empty() {
+            state.page_wakers.drain_into(&mut after.effects().wakers);
         }
         if self.looks_at_file > state.kicked {
             state.kicked = self.looks_at_file;
             let inode = Arc::clone(inode);
-            after.effects.push(match self.looks_at_file {
+            after.push(match self.looks_at_file {
                 Some(Look::Soon) => Effect::LookSoon(inode),
                 _ => Effect::LookAt(inode),
             });

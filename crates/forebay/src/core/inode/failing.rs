@@ -4,6 +4,7 @@ use std::task::Waker;
 
 use forebay_block::Errno;
 
+use super::after::After;
 use super::{Inode, State};
 use crate::core::base::Base;
 use crate::core::error::{Error, ErrorKind};
@@ -30,7 +31,7 @@ fn file_cap(level: &Level) -> u64 {
 impl Inode {
     /// Updates the count of the file's failing pages, after each step that may have changed it.
     #[inline]
-    pub(super) fn count_failing(&self, base: &Base, state: &mut State, wakers: &mut Vec<Waker>) {
+    pub(super) fn count_failing(&self, base: &Base, state: &mut State, after: &mut After) {
         let now = state.cache.unwritable_pages();
         let before = std::mem::replace(&mut state.unwritable, now);
         if before == now {
@@ -41,7 +42,7 @@ impl Inode {
             failing.note(errno);
         }
         failing.change(before, now);
-        look_again(failing, &base.level, wakers);
+        look_again(failing, &base.level, &mut after.effects().wakers);
     }
 
     /// Returns the error for a write that cannot be accepted. Either a panic has interrupted a
@@ -52,6 +53,10 @@ impl Inode {
             return Some(error);
         }
         let (failing, level) = (&self.volume.failing, &base.level);
+        // Both limits are at least a page.
+        if state.unwritable == 0 && failing.pages() == 0 {
+            return None;
+        }
         let own = state.cache.write_error().filter(|_| state.unwritable >= file_cap(level));
         let (whose, errno) = match own {
             Some((_, errno)) => ("of this file", errno),

@@ -234,9 +234,10 @@ impl Inode {
             return None;
         }
         let heard = if state.ticket_wakers.is_empty() { Heard::No } else { Heard::Yes };
-        after.uncharged += std::mem::take(&mut state.owed);
-        after.wakers.append(&mut state.append_wakers);
-        after.wakers.extend(state.ticket_wakers.drain(..).map(|waiter| waiter.waker));
+        let effects = after.effects();
+        effects.uncharged += std::mem::take(&mut state.owed);
+        effects.wakers.append(&mut state.append_wakers);
+        effects.wakers.extend(state.ticket_wakers.drain(..).map(|waiter| waiter.waker));
         // Counts the empty cache.
         #[expect(
             clippy::redundant_closure_for_method_calls,
@@ -244,8 +245,9 @@ impl Inode {
         )]
         self.change_locked(base, &mut state, after, |file| file.wake());
         drop(state);
-        base.level.look_again(self.target, &mut after.wakers);
-        base.pool.take_waiting(&mut after.wakers);
+        let wakers = &mut after.effects().wakers;
+        base.level.look_again(self.target, wakers);
+        base.pool.take_waiting(wakers);
         Some(heard)
     }
 }

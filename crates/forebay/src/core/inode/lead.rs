@@ -30,6 +30,11 @@ impl Leads {
     /// Returns whether the caller of a poll is a blocking call of this library, and not on a thread
     /// of an engine, in a callback: a context must not wait for a device.
     pub(crate) fn of(waker: &Waker) -> Self {
-        if thread::is_own_waker(waker) && !thread::is_ours() { Self::May } else { Self::Never }
+        if thread::is_own_waker(waker) { Self::of_blocking_call() } else { Self::Never }
+    }
+
+    /// As [`Leads::of`] for the caller of a blocking call.
+    pub(crate) fn of_blocking_call() -> Self {
+        if thread::is_ours() { Self::Never } else { Self::May }
     }
 }

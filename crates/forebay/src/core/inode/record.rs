@@ -11,8 +11,9 @@ use forebay_block::{Bio, Frame, Operation};
 use forebay_cache::account::{Account, Said};
 use forebay_cache::file::Entry;
 use forebay_cache::limits::PAGE;
-use forebay_cache::{CachedFile, Copy, FrameRuns, Liberties, Settled};
+use forebay_cache::{CachedFile, Copy, Liberties};
 
+use super::after::After;
 use super::{Inode, State};
 use crate::core::base::Base;
 use crate::core::error::{Error, ErrorKind, Result};
@@ -152,22 +153,18 @@ impl State {
 
     /// Records the states of frames that the cache reports, and the size. Runs under the same lock
     /// as the change; zeroing and patching is done.
-    #[inline]
-    pub(super) fn tell_arena(
-        &mut self,
-        base: &Base,
-        settled: &mut Settled,
-        retired: &mut FrameRuns,
-    ) {
-        match &mut self.record {
-            Some(record) => {
-                self.cache.tell_settled(settled, &mut record.account(base));
-                retired.append(&mut settled.freed);
-            }
-            None => {
-                settled.written.clear();
-                settled.dirty_again.clear();
-            }
+    pub(super) fn tell_arena(&mut self, base: &Base, after: &mut After) {
+        let settled = &mut after.settled;
+        if let Some(record) = &mut self.record {
+            self.cache.tell_settled(settled, &mut record.account(base));
+        }
+        let Some(lists) = settled.lists() else { return };
+        if self.record.is_none() {
+            lists.written.clear();
+            lists.dirty_again.clear();
+        } else if !lists.freed.is_empty() {
+            let mut freed = std::mem::take(&mut lists.freed);
+            after.effects().retired.append(&mut freed);
         }
     }
 

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use forebay_block::{Bio, Ended, Errno, Operation};
@@ -81,6 +82,13 @@ impl Inode {
     /// later.
     pub(crate) fn admission(&self, base: &Base, length: usize) -> Admission {
         base.level.admit_all(&self.volume, length as u64 / PAGE)
+    }
+
+    /// Returns whether the next write may do without a pledge, provided that its page is dirty: the
+    /// last one was so, and there is plenty of space.
+    pub(crate) fn may_rewrite(&self, base: &Base) -> bool {
+        let unwritten = (base.level.dirty() + 1) * PAGE;
+        self.rewrites.load(Ordering::Relaxed) && self.volume.has_plenty(unwritten)
     }
 
     /// Accepts a write without an allocation, if there is plenty of space.

@@ -250,9 +250,10 @@ impl State {
 
     /// Wakes callers whose tickets have ended.
     #[inline]
-    pub(super) fn tell_tickets(&mut self, wakers: &mut Vec<Waker>) {
+    pub(super) fn tell_tickets(&mut self, after: &mut After) {
         if self.told_tickets != self.cache.finished_tickets() {
             self.told_tickets = self.cache.finished_tickets();
+            let wakers = &mut after.effects().wakers;
             let Self { ticket_wakers, cache, .. } = self;
             let ended = ticket_wakers.extract_if(.., |waiter| !cache.is_waiting(waiter.id));
             wakers.extend(ended.map(|waiter| waiter.waker));

@@ -109,18 +109,22 @@ pub fn examine(path: &Path) -> Result<Report, DoctorError> {
     let trial = place.is_on_file_system().then(|| Trial::of(&place, &tree));
     let device = device::Device::of(&tree, &place, storage.as_ref());
 
-    let mut findings = ring.findings();
-    findings.extend(machine.findings());
+    let mut findings = Vec::new();
+    let mut add = |part, found: Vec<Finding>| {
+        findings.extend(found.into_iter().map(|finding| Finding { part, ..finding }));
+    };
+    add(Part::Ring, ring.findings());
+    add(Part::Machine, machine.findings());
     if let (Some(storage), Some(trial)) = (&storage, &trial) {
-        findings.extend(mount::findings(storage, trial.groups()));
-        findings.extend(groups::findings(storage, trial.groups(), machine.processors()));
-        findings.extend(free_space::findings(storage, trial));
-        findings.extend(files::findings(&place, trial, &process));
+        add(Part::FileSystem, mount::findings(storage, trial.groups()));
+        add(Part::FileSystem, groups::findings(storage, trial.groups(), machine.processors()));
+        add(Part::FileSystem, free_space::findings(storage, trial));
+        add(Part::Files, files::findings(&place, trial, &process));
     }
     let mode = trial.as_ref().map_or(Mode::Direct, Trial::mode);
-    findings.extend(
-        device.map(|device| device.findings(mode, machine.huge_pages())).unwrap_or_default(),
-    );
+    if let Some(device) = device {
+        add(Part::Device, device.findings(mode, machine.huge.answer()));
+    }
     Ok(Report {
         schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -110,7 +110,7 @@ fn said(command: &mut Command) -> Result<Output, CellError> {
     }
     let output = command.stdin(Stdio::null()).output().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => CellError::unavailable(NOT_INSTALLED),
-        _ => CellError::system("could not start fio", &error),
+        _ => CellError::failed("could not start fio", &error),
     })?;
     if output.status.success() {
         return Ok(output);

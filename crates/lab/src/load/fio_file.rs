@@ -6,7 +6,7 @@
 
 use std::fs;
 
-use super::CellError;
+use super::{CellError, Context};
 use crate::cell::{CellResult, FioCell};
 use crate::fio_program::{self, Direction, Job, Report};
 use crate::job::{Caching, Devices};
@@ -25,7 +25,7 @@ pub(super) fn run(cell: &FioCell) -> Result<CellResult, CellError> {
     let writes = cell.workload.jobs.iter().any(|job| job.access.direction.writes());
     let sync = if writes { "end_fsync=1\n" } else { "" };
     let text = format!("[global]\nrandseed={}\n{sync}{text}", cell.seed >> 1);
-    fs::write(&path, text).map_err(|error| CellError::io("could not write it", &path, &error))?;
+    fs::write(&path, text).context_at("could not write it", &path)?;
     let mut arguments = vec!["--output-format=json".to_owned(), "--eta=never".to_owned()];
     if !writes && cell.workload.devices == Devices::ReadOnly {
         arguments.push("--readonly".to_owned());

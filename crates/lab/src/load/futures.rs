@@ -17,13 +17,13 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-use forebay::{Buffer, DirectFile, Engine, File};
+use forebay::{DirectFile, Engine, File};
 
-use super::CellError;
 use super::lane::Lane;
 use super::layout::JobPlan;
 use super::library::{self, Flight, Handle, open_files};
 use super::sequence::Operation;
+use super::{CellError, Context as _};
 use crate::job::FinalSync;
 
 /// A job's files in the engine of its cell, and its operations in flight.
@@ -92,10 +92,10 @@ impl FuturesLane<DirectFile> {
         engine: Arc<Engine>,
         plan: &JobPlan,
     ) -> Result<Self, CellError> {
-        let buffers: forebay::Result<Vec<Buffer>> =
-            (0..slots).map(|_| engine.buffer(bytes)).collect();
-        let buffers =
-            buffers.map_err(|error| CellError::library("could not take its buffers", &error))?;
+        let buffers = (0..slots)
+            .map(|_| engine.buffer(bytes))
+            .collect::<forebay::Result<_>>()
+            .context("could not take its buffers")?;
         let batch = plan.job.submit_batch.map_or(slots, |batch| slots.min(batch as usize));
         Self::new(buffers, engine, plan, batch)
     }

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use forebay_net::Address;
 
-use super::{CellError, Spans};
+use super::{CellError, Context, Spans};
 use crate::cell::CellResult;
 use crate::echo::{EchoCell, MOST_CONNECTIONS, Transport};
 use crate::metric;
@@ -68,10 +68,8 @@ pub(super) fn run(cell: &EchoCell) -> Result<CellResult, CellError> {
     };
     // A server's threads are where they are started from.
     let (of_server, of_client) = cell.processors.split_at(usize::from(cell.processors.len() > 1));
-    let pin = |processors: &[u32]| {
-        processors::pin(processors)
-            .map_err(|error| CellError::system("could not run on its processors", &error))
-    };
+    let pin =
+        |processors: &[u32]| processors::pin(processors).context("could not run on its processors");
     pin(of_server)?;
     let server = Server::start(plan)?;
     pin(of_client)?;

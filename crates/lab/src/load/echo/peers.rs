@@ -18,7 +18,7 @@ use super::READ_BYTES;
 use super::server::Served;
 use super::work::Work;
 use crate::echo::EchoWay;
-use crate::load::CellError;
+use crate::load::{CellError, Context};
 
 pub(super) fn describe(way: EchoWay) -> String {
     match way {
@@ -40,7 +40,7 @@ pub(super) fn serve(
         EchoWay::Compio => on_compio(listener, work, served, stopped),
         _ => on_tokio(listener, work, served, stopped),
     };
-    ended.map_err(|error| CellError::system("the server failed", &error))
+    ended.context("the server failed")
 }
 
 fn on_tokio(

@@ -14,7 +14,7 @@ use super::sockets::{EchoSockets, Stop};
 use super::thread_use::ThreadUse;
 use super::work::Work;
 use crate::echo::{EchoLoad, EchoWay, WorkOrder};
-use crate::load::CellError;
+use crate::load::{CellError, Context};
 
 /// Counts of a server, for other threads.
 #[derive(Debug, Default)]
@@ -140,8 +140,7 @@ impl Server {
             // The starter waits for this message, or for the thread's end.
             serve(for_the_thread, &|begun| drop(tell.send((begun, thread))))
         });
-        let ended =
-            started.map_err(|error| CellError::system("no thread for the server", &error))?;
+        let ended = started.context("no thread for the server")?;
         match told.recv() {
             Ok((Begun { address, describe, stop }, thread)) => {
                 Ok(Self { address, describe, served, thread, stop, ended })

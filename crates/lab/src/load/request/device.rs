@@ -13,7 +13,7 @@ use forebay_uring::{
 
 use super::drive::{TARGET, frames_per_place};
 use super::path_of;
-use crate::load::CellError;
+use crate::load::{CellError, Context};
 use crate::request::{RequestDevice, RequestSpec, Switch};
 
 /// A device, ready for use.
@@ -62,14 +62,16 @@ fn open_file(
 ) -> Result<Opened, CellError> {
     let path = path_of(spec, directory, target)?;
     let file = if target.is_some() { open_shared(&path) } else { open_own(&path) };
-    let file = file.map_err(|error| CellError::io("could not open it", &path, &error))?;
+    let file = file.context_at("could not open it", &path)?;
     let mut notes = Vec::new();
     if let Direct::Refused(reason) = file.direct() {
         notes.push(format!("the file is not direct: {reason}"));
     }
     let frames = u64::from(spec.depth) * u64::from(frames_per_place(spec.block_bytes));
-    let arena = u32::try_from(frames).map_err(io::Error::other).and_then(Arena::new);
-    let arena = arena.map_err(|error| CellError::system("no memory for the blocks", &error))?;
+    let arena = u32::try_from(frames)
+        .map_err(io::Error::other)
+        .and_then(Arena::new)
+        .context("no memory for the blocks")?;
     let mut ring = Ring::new(Arc::new(arena), TAGS as u32).map_err(refused)?;
     let register = |switch| if switch == Switch::On { Register::Yes } else { Register::No };
     ring.set_fixed(Fixed {

@@ -27,7 +27,7 @@ use std::time::Duration;
 use forebay_block::limits::TAGS;
 use forebay_block::{Device, Knobs, Queue};
 
-use super::{CellError, Spans, data, ring};
+use super::{CellError, Context, Spans, data, ring};
 use crate::cell::CellResult;
 use crate::job::YesNo;
 use crate::plan::queue_knobs;
@@ -159,7 +159,7 @@ fn path_of(
     }
     let path = directory.join(DATA_FILE);
     data::lay_out(directory, spec.file_bytes, spec.seed, &Stop::default())
-        .map_err(|error| CellError::io("could not lay it out", &path, &error))?;
+        .context_at("could not lay it out", &path)?;
     Ok(path)
 }
 
@@ -172,7 +172,7 @@ fn open_direct(spec: &RequestSpec, path: &Path) -> Result<File, CellError> {
             "{}: no direct I/O on this file system (use --dir with another)",
             path.display()
         )),
-        _ => CellError::io("could not open it", path, &error),
+        _ => CellError::failed_at("could not open it", path, &error),
     })
 }
 

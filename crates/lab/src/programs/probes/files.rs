@@ -20,7 +20,7 @@ use rustix::process::{Resource, getrlimit};
 use super::content;
 use crate::batching::Counter;
 use crate::load::window::start_writeback;
-use crate::load::{CellError, ring};
+use crate::load::{CellError, Context, ring};
 use crate::metric::{Better, Metric};
 use crate::programs::Stage;
 use crate::programs::beside::Dd;
@@ -241,8 +241,7 @@ impl Files {
         let batch = engine.batch();
         let written =
             (0..self.sizes.len()).try_for_each(|at| batch.write(self.path(at), self.data(at)));
-        let committed = written.and_then(|()| Ok(batch.commit()?));
-        committed.map_err(|error| CellError::library("cannot publish the files", &error))
+        written.and_then(|()| Ok(batch.commit()?)).context("cannot publish the files")
     }
 
     /// Writes all files and syncs them, as many at a time as may be open.
@@ -254,7 +253,7 @@ impl Files {
         for first in (0..self.sizes.len()).step_by(self.most_open) {
             let window = first..self.sizes.len().min(first.saturating_add(self.most_open));
             let open = window.map(&write).collect::<Result<Vec<_>, _>>()?;
-            sync(&open).map_err(|error| CellError::system("cannot sync the files", &error))?;
+            sync(&open).context("cannot sync the files")?;
         }
         Ok(())
     }
@@ -321,7 +320,7 @@ fn sync_directory(path: &Path) -> Result<(), CellError> {
 }
 
 fn failed(what: &'static str, path: &Path) -> impl Fn(io::Error) -> CellError {
-    move |error| CellError::io(what, path, &error)
+    move |error| CellError::failed_at(what, path, &error)
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ pub(super) fn content(bytes: usize, seed: u64) -> Vec<u8> {
 
 /// Makes a file that is on the disk and not in the page cache.
 fn fill(path: &PathBuf, bytes: u64, seed: u64) -> Result<(), CellError> {
-    let failed = |error| CellError::io("cannot fill it", path, &error);
+    let failed = |error| CellError::failed_at("cannot fill it", path, &error);
     let piece = content(PIECE_BYTES, seed);
     let mut file = File::create_new(path).map_err(failed)?;
     for _ in 0..bytes / PIECE_BYTES as u64 {

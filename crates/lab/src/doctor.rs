@@ -37,7 +37,6 @@ mod text;
 mod tree;
 mod trial;
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -55,6 +54,7 @@ use trial::Trial;
 
 use crate::manifest::{self, Machine, Storage};
 use crate::progress::Verbosity;
+use crate::refusal::Refusal;
 
 /// The version of the document.
 pub const SCHEMA: u32 = 1;
@@ -84,22 +84,12 @@ pub enum Strength {
     None,
 }
 
-/// Why a place is not looked at.
-#[derive(Debug, thiserror::Error)]
-pub enum DoctorError {
-    /// There is no such path, or nobody may look at it.
-    #[error("cannot look at {}: {source}; give an existing file, directory or block device", path.display())]
-    Path { path: PathBuf, source: io::Error },
-    #[error("{}: not a file, directory or block device; give one of these", .0.display())]
-    Kind(PathBuf),
-}
-
 /// Looks at a place, and at the machine it is on. Blocks for as long as that takes: some tens of
 /// milliseconds, up to two seconds more on a file system with much free space in pieces.
 ///
 /// # Errors
 /// Where there is nothing that could be looked at.
-pub fn examine(path: &Path) -> Result<Report, DoctorError> {
+pub fn examine(path: &Path) -> Result<Report, Refusal> {
     let tree = Tree::real();
     let place = Place::of(path)?;
     let process = Process::of(&tree);

@@ -11,6 +11,7 @@ use crate::arm::Arm;
 use crate::cell::Verify;
 use crate::echo::EchoWay;
 use crate::programs::spec::ProgramWay;
+use crate::refusal::Refusal;
 use crate::request::RequestSpec;
 use crate::words::words;
 
@@ -101,11 +102,6 @@ impl Family {
     }
 }
 
-/// A word that names no way; says what would do.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0}: no such way of I/O ({1})")]
-pub struct NoSuchWay(String, String);
-
 impl Through {
     /// Every way of I/O that a suite can name.
     pub fn all() -> impl Iterator<Item = Self> {
@@ -147,15 +143,15 @@ impl Through {
 }
 
 impl std::str::FromStr for Through {
-    type Err = NoSuchWay;
+    type Err = Refusal;
 
-    fn from_str(word: &str) -> Result<Self, NoSuchWay> {
+    fn from_str(word: &str) -> Result<Self, Refusal> {
         Self::all().find(|through| through.name() == word).ok_or_else(|| {
             let known = Family::ALL.map(|(family, name)| {
                 let ways = family.ways().map(Through::name).collect::<Vec<_>>().join(", ");
                 format!("for {name}: {ways}")
             });
-            NoSuchWay(word.to_owned(), known.join("; "))
+            Refusal(format!("{word}: no such way of I/O ({})", known.join("; ")))
         })
     }
 }

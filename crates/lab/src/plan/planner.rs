@@ -269,12 +269,16 @@ impl<'a> Planner<'a> {
     /// A group of a job file, through fio or an arm for files.
     fn job_file(&mut self, workload: &suite::Workload, file: &JobFile) -> Result<Job, PlanError> {
         let file = match self.wish.target {
-            Some(target) => file.on(target).map_err(PlanError::Target)?,
+            Some(target) => file.on(target).map_err(PlanError::target)?,
             None => file.clone(),
         };
         let engine = self.cut.arms.iter().any(|arm| arm.through.is_engine());
         if engine && let Some(held) = file.workload.absolute_paths().find(|path| is_held(path)) {
-            return Err(PlanError::Held { path: held.display().to_string() });
+            return Err(PlanError::Refused(format!(
+                "{}: in use, and Forebay opens devices exclusively; unmount it, or leave Forebay out (--arms none \
+                 with an --arm for each other engine)",
+                held.display()
+            )));
         }
         self.has_room(file.workload.file_bytes())?;
         self.target = self.wish.target.cloned();

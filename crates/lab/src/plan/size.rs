@@ -276,12 +276,12 @@ fn fitting_form(
     match counted / (u64::from(cells.rounds) * cells.in_a_round) / smallest_cell {
         0 => {
             let fit = counted / (cells.in_a_round * smallest_cell);
-            Err(PlanError::TooManyRounds {
-                rounds: cells.rounds,
-                most: u32::try_from(fit).unwrap_or(MOST_ROUNDS),
-                gib: most / GIB,
-                suite: suite.to_owned(),
-            })
+            let (rounds, gib) = (cells.rounds, most / GIB);
+            let fit = u32::try_from(fit).unwrap_or(MOST_ROUNDS);
+            Err(PlanError::Refused(format!(
+                "{rounds} rounds write more than the {gib} GiB of this form; use `forebay compare {suite}`, or \
+                 --rounds {fit} or less"
+            )))
         }
         steps => Ok(steps),
     }

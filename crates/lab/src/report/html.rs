@@ -24,7 +24,8 @@ mod svg;
 
 use std::fmt::Write;
 
-use crate::schema::{Direction, Document, Part};
+use crate::metric::Better;
+use crate::schema::{Document, Part};
 
 use super::reader::Reader;
 use super::{Block, Table, blocks_of, figures, parts_of, place, table};
@@ -296,10 +297,10 @@ fn told(metric: &str) -> fn(f64) -> String {
     }
 }
 
-fn better(direction: Direction) -> &'static str {
+fn better(direction: Better) -> &'static str {
     match direction {
-        Direction::Higher => "more is better",
-        Direction::Lower => "less is better",
+        Better::Higher => "more is better",
+        Better::Lower => "less is better",
     }
 }
 

@@ -2,8 +2,9 @@
 //! each saving is worth alone; and the policy that decides as it goes against the best of the fixed
 //! ones.
 
+use crate::metric::Better;
 use crate::plan::again;
-use crate::schema::{Against, Comparison, Difference, Direction, Document, Part, PartJob};
+use crate::schema::{Against, Comparison, Difference, Document, Part, PartJob};
 use crate::statistics::{Verdict, distance};
 
 use super::Block;
@@ -180,8 +181,8 @@ fn lost_in(reader: Reader<'_>, metric: &str) -> Option<bool> {
     let row = reader.row(&reader.part.again, metric)?;
     let floor = reader.floor(metric)?;
     let lost = match row.better {
-        Direction::Higher => found.ratio < 1.0 - MAY_LOSE,
-        Direction::Lower => found.ratio > 1.0 + MAY_LOSE,
+        Better::Higher => found.ratio < 1.0 - MAY_LOSE,
+        Better::Lower => found.ratio > 1.0 + MAY_LOSE,
     };
     Some(lost && distance(found.ratio) > floor)
 }

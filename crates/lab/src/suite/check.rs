@@ -11,10 +11,11 @@ use toml::Spanned;
 
 use super::cross::{self, Levels};
 use super::text::{CutText, PartText, SuiteText, Word};
-use super::{Arm, Base, Bytes, Cut, Form, Part, Suite, SuiteError, WorkloadKind};
+use super::{Arm, Base, Bytes, Cut, Form, Part, Suite, WorkloadKind};
 use crate::metric;
 use crate::nearest;
 use crate::plan::{MOST_ROUNDS, WRITER_STEP_BYTES};
+use crate::refusal::Refusal;
 use crate::shape::MOST_DEPTH;
 
 /// Most characters of a name: what a column of a table holds.
@@ -30,7 +31,7 @@ const DEPTHS: RangeInclusive<u32> = 1..=MOST_DEPTH;
 const SECONDS: RangeInclusive<f64> = 0.01..=3600.0;
 
 /// A suite from its text; `file` is what it is called in a complaint.
-pub(super) fn parse(text: &str, file: &str) -> Result<Suite, SuiteError> {
+pub(super) fn parse(text: &str, file: &str) -> Result<Suite, Refusal> {
     let places = Places { text, file };
     let written: SuiteText = toml::from_str(text).map_err(|error| {
         let span = error.span().unwrap_or(0..0);
@@ -47,11 +48,11 @@ struct Places<'a> {
 }
 
 impl Places<'_> {
-    fn wrong(&self, span: Range<usize>, what: impl Into<String>) -> SuiteError {
+    fn wrong(&self, span: Range<usize>, what: impl Into<String>) -> Refusal {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|letter| *letter != '\n').count() + 1;
-        SuiteError::Text { file: self.file.to_owned(), line, column, what: what.into() }
+        Refusal(format!("{}:{line}:{column}: {}", self.file, what.into()))
     }
 }
 
@@ -60,7 +61,7 @@ struct Checker<'a> {
     written: &'a SuiteText,
 }
 
-type Checked<T> = Result<T, SuiteError>;
+type Checked<T> = Result<T, Refusal>;
 
 impl Checker<'_> {
     fn suite(&self) -> Checked<Suite> {
@@ -279,13 +280,13 @@ impl Checker<'_> {
         word: &Word,
         what: &str,
         known: impl Iterator<Item = &'a str>,
-    ) -> SuiteError {
+    ) -> Refusal {
         let known: Vec<&str> = known.collect();
         let name = word.get_ref();
         self.at(word, format!("{name}: no such {what}{}", nearest::meant_or_all(name, &known)))
     }
 
-    fn at<T>(&self, place: &Spanned<T>, what: impl Into<String>) -> SuiteError {
+    fn at<T>(&self, place: &Spanned<T>, what: impl Into<String>) -> Refusal {
         self.places.wrong(place.span(), what)
     }
 }

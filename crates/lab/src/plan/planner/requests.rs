@@ -21,13 +21,13 @@ impl Planner<'_> {
         }
         if let Some(target) = self.wish.target {
             let blocks = self.cut.workloads.iter().map(|workload| workload.block_bytes);
-            target.holds(blocks.max().unwrap_or(0)).map_err(PlanError::Target)?;
+            target.holds(blocks.max().unwrap_or(0)).map_err(PlanError::target)?;
             let writes = |workload: &suite::Workload| {
                 matches!(workload.kind, WorkloadKind::Requests { operation: Operation::Write, .. })
             };
             if let Some(workload) = self.cut.workloads.iter().find(|workload| writes(workload)) {
                 let what = format!("{} writes, and {target} is only read", workload.name);
-                return Err(PlanError::Target(what));
+                return Err(PlanError::target(what));
             }
             self.target = Some(target.clone());
         } else if let Some(file) = suite.file {

@@ -4,11 +4,12 @@ use forebay_block::Knobs;
 
 use super::{Checked, Checker, DEPTHS};
 use crate::echo::{EchoWay, WorkOrder};
+use crate::refusal::Refusal;
 use crate::shape::JobShape;
 use crate::suite::text::{ArmText, Word, WorkloadText};
 use crate::suite::{Arm, Bytes, Workload, WorkloadKind};
 use crate::through::{Through, Way};
-use crate::tuning::{NoKnob, Tuning};
+use crate::tuning::Tuning;
 use crate::writers::Writers;
 
 /// Bytes at a time of programs, which have no block of their own.
@@ -57,7 +58,7 @@ impl Checker<'_> {
 
     fn tuning(&self, knob: &Word, value: &Word) -> Checked<Tuning> {
         let parsed = knob.get_ref().parse();
-        let knob = parsed.map_err(|error: NoKnob| self.at(knob, error.to_string()))?;
+        let knob = parsed.map_err(|error: Refusal| self.at(knob, error.0))?;
         Ok(Tuning { knob, value: value.get_ref().clone() })
     }
 

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use crate::metric::{self, Better, Metric};
 use crate::plan::again;
-use crate::schema::{self, Against, Comparison, Difference, Row};
+use crate::schema::{self, Against, Comparison, Difference, Document, Row};
 use crate::statistics::difference::{difference, difference_floor, is_shown};
 use crate::statistics::{Paired, Ratio, noise_floor, ratio};
 use crate::suite::{Base, Pair};
@@ -137,10 +137,10 @@ fn rows_and_arms<'a>(measured: &'a [Measured], job: &str) -> (Vec<Row>, Vec<&'a 
 
 /// The A/A pair that gives the noise.
 #[derive(Clone, Copy, Debug)]
-pub struct Floor<'a> {
-    pub job: &'a str,
+struct Floor<'a> {
+    job: &'a str,
     /// The arm that runs twice.
-    pub again: &'a str,
+    again: &'a str,
 }
 
 impl Floor<'_> {
@@ -160,9 +160,16 @@ fn variations(rows: &[Row]) -> Vec<Row> {
 }
 
 /// The noise floor of a metric, from the rows of the A/A pair.
-pub fn floor_of(rows: &[Row], floor: Floor<'_>, metric: &str) -> Option<f64> {
+fn floor_of(rows: &[Row], floor: Floor<'_>, metric: &str) -> Option<f64> {
     let (arm, base) = paired(rows, floor.job, &floor.pair(), metric)?;
     noise_floor(Paired { arm: &arm, base: &base })
+}
+
+impl Document {
+    /// The noise floor of a metric in a job; `again` is the arm that ran twice.
+    pub fn floor(&self, job: &str, again: &str, metric: &str) -> Option<f64> {
+        floor_of(&self.rows, Floor { job, again }, metric)
+    }
 }
 
 /// Every other arm with one.

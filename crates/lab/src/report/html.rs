@@ -238,7 +238,6 @@ fn rounds(reader: Reader<'_>, numbers: &mut Numbers) -> Option<String> {
             told: if arm == base { "1 (base)".to_owned() } else { table::marked(compared) },
         })
     };
-    let strips: Vec<Strip> = reader.arms().into_iter().enumerate().filter_map(strip).collect();
     let better = better(of_base.better);
     let floor = reader.floor(metric);
     let band = floor.map_or_else(String::new, |_| "; band: the noise floor".to_owned());
@@ -247,7 +246,7 @@ fn rounds(reader: Reader<'_>, numbers: &mut Numbers) -> Option<String> {
         below: format!(
             "ratio ({better}); a dot for each round, a line for the 95 % interval{band}"
         ),
-        strips,
+        strips: reader.arms().into_iter().enumerate().filter_map(strip).collect(),
         one: true,
         band: floor,
         shown: figures::short,
@@ -273,12 +272,10 @@ fn besides(
             told: shown(row.mean),
         })
     };
-    let strips: Vec<Strip> = reader.arms().into_iter().enumerate().filter_map(strip).collect();
-    let (title, below) = (heading.to_owned(), below.to_owned());
     Strips {
-        title,
+        title: heading.to_owned(),
         below: format!("{below}; a dot for each round"),
-        strips,
+        strips: reader.arms().into_iter().enumerate().filter_map(strip).collect(),
         one: false,
         band: None,
         shown,

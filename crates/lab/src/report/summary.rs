@@ -98,15 +98,13 @@ fn files(reader: Reader<'_>, width: usize) -> Vec<String> {
         others.filter_map(|arm| Some((arm, reader.mean(arm, THROUGHPUT)?))).collect();
     arms.sort_by(|left, right| right.1.total_cmp(&left.1));
     let is_wide = width >= WIDE;
-    let head = match is_wide {
-        true => format!(
-            "  {:<NAME$} {:>9}  {:<18} {:>8}   {}",
-            "", "speed", "vs best bounded", "memory", "small sync beside"
-        ),
-        false => {
-            format!("  {:<NAME$} {:>9}  {:<6} {:>8} {:>8}", "", "speed", "vs", "memory", "sync")
-        }
+    let (ratio_width, against, sync) = if is_wide {
+        (18, "vs best bounded", "  small sync beside")
+    } else {
+        (6, "vs", "    sync")
     };
+    let head =
+        format!("  {:<NAME$} {:>9}  {against:<ratio_width$} {:>8} {sync}", "", "speed", "memory");
     let mut lines = vec![String::new(), head];
     let mut unshown = false;
     for (arm, speed) in &arms {
@@ -119,7 +117,6 @@ fn files(reader: Reader<'_>, width: usize) -> Vec<String> {
         let sync = reader.mean(arm, "sync_probe_p99_us").map_or_else(absent, microseconds);
         let is_unbounded = *arm == Arm::KernelBuffered.name() && is_wide;
         let remark = if is_unbounded { "  unbounded" } else { "" };
-        let ratio_width = if is_wide { 18 } else { 6 };
         let line = format!(
             "  {:<NAME$} {:>9}  {against:<ratio_width$} {memory:>8} {sync:>8}{remark}",
             name(arm),

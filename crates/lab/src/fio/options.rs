@@ -99,15 +99,15 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
     }));
     "bs" | "blocksize" => Honoured(|draft, value| {
         let blocks = &mut draft.job.blocks;
-        Draft::each_direction(value, Value::block, |size| blocks.read = size, |size| blocks.write = size)
+        Draft::each_direction(value, Value::block, [&mut blocks.read, &mut blocks.write])
     });
     "bsrange" | "blocksize_range" => Honoured(|draft, value| {
         let blocks = &mut draft.job.blocks;
-        Draft::each_direction(value, Value::block_range, |size| blocks.read = size, |size| blocks.write = size)
+        Draft::each_direction(value, Value::block_range, [&mut blocks.read, &mut blocks.write])
     });
     "bssplit" => Honoured(|draft, value| {
         let blocks = &mut draft.job.blocks;
-        Draft::each_direction(value, Value::block_split, |size| blocks.read = size, |size| blocks.write = size)
+        Draft::each_direction(value, Value::block_split, [&mut blocks.read, &mut blocks.write])
     });
     "size" => Honoured(set!(|draft, value| draft.job.size = Some(value.amount()?)));
     "io_size" | "io_limit" => Honoured(set!(|draft, value| {
@@ -276,15 +276,14 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
     });
     "rate" => Honoured(|draft, value| {
         let pace = &mut draft.job.pace;
-        let (read, write) = (&mut pace.read, &mut pace.write);
-        Draft::each_direction(value, Value::bytes, |rate| read.bytes_per_s = rate, |rate| write.bytes_per_s = rate)?;
+        Draft::each_direction(value, Value::bytes, [&mut pace.read.bytes_per_s, &mut pace.write.bytes_per_s])?;
         Ok(Effect::Reduced(FROM_DUE))
     });
     "rate_iops" => Honoured(|draft, value| {
         let pace = &mut draft.job.pace;
         let number = |value: Value<'_>| value.number(0, MOST_OPERATIONS);
-        let (read, write) = (&mut pace.read, &mut pace.write);
-        Draft::each_direction(value, number, |rate| read.operations_per_s = rate, |rate| write.operations_per_s = rate)?;
+        let rates = [&mut pace.read.operations_per_s, &mut pace.write.operations_per_s];
+        Draft::each_direction(value, number, rates)?;
         Ok(Effect::Reduced(FROM_DUE))
     });
     "thinktime" => Honoured(set!(|draft, value| {

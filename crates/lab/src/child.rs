@@ -199,8 +199,8 @@ fn converse(child: &mut Child, text: &[u8], stop: &AtomicBool) -> Result<Said, C
     })
 }
 
-/// However the conversation ends, it is over.
-struct SetOnDrop<'a>(&'a AtomicBool);
+/// However something ends, others hear of it.
+pub(crate) struct SetOnDrop<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {

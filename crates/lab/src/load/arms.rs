@@ -17,7 +17,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use forebay::Engine;
+use forebay::{Engine, File};
 use forebay_block::limits::PAGE;
 use io_uring::IoUring;
 use rustix::io::{ReadWriteFlags, preadv2};
@@ -343,7 +343,9 @@ impl Prepared {
             Self::Library { buffers } => {
                 Box::new(SerialLane::new(buffers, Blocking::open(engine(), plan)?))
             }
-            Self::Futures { buffers } => Box::new(FuturesLane::open(buffers, engine(), plan)?),
+            Self::Futures { buffers } => {
+                Box::new(FuturesLane::<File>::new(buffers, engine(), plan, 1)?)
+            }
             Self::Direct { slots, bytes } => {
                 Box::new(FuturesLane::open_direct(slots, bytes, engine(), plan)?)
             }

@@ -10,6 +10,7 @@ use super::{CellError, Context};
 use crate::cell::{CellResult, FioCell};
 use crate::fio_program::{self, Direction, Job, Report};
 use crate::job::{Caching, Devices};
+use crate::metric;
 
 /// The job file, below the cell's directory.
 const FILE: &str = "cell.fio";
@@ -53,11 +54,7 @@ fn refuse_uncached(cell: &FioCell) -> Result<(), CellError> {
 
 fn figures(report: &Report) -> CellResult {
     let mut result = CellResult { notes: vec![report.version.clone()], ..CellResult::default() };
-    let mut put = |name: &str, value: f64| {
-        if value.is_finite() {
-            result.metrics.insert(name.to_owned(), value);
-        }
-    };
+    let mut put = |name: &str, value: f64| metric::put(&mut result.metrics, name, value);
     let jobs = &report.jobs;
     let all = |of: fn(&Job) -> &Direction| {
         let of_all = jobs.iter().map(of);
@@ -76,9 +73,7 @@ fn figures(report: &Report) -> CellResult {
     }
     put("iops", operations / seconds);
     put("elapsed_s", seconds);
-    let cpu: f64 =
-        jobs.iter().map(|job| (job.usr_cpu + job.sys_cpu) / 100.0 * job.job_runtime * 1e3).sum();
-    put("cpu_us_per_io", cpu / operations);
+    put("cpu_us_per_io", jobs.iter().map(Job::cpu_us).sum::<f64>() / operations);
     let switches: f64 = jobs.iter().map(|job| job.ctx).sum();
     put("context_switches", switches);
     put("context_switches_per_io", switches / operations);

@@ -17,7 +17,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-use forebay::{DirectFile, Engine, File};
+use forebay::{DirectFile, Engine};
 
 use super::lane::Lane;
 use super::layout::JobPlan;
@@ -72,17 +72,6 @@ impl Wake for SlotWaker {
     }
 }
 
-impl FuturesLane<File> {
-    /// Through the cache, on the thread that will poll them; a slot for each buffer.
-    pub(crate) fn open(
-        buffers: Vec<Box<[u8]>>,
-        engine: Arc<Engine>,
-        plan: &JobPlan,
-    ) -> Result<Self, CellError> {
-        Self::new(buffers, engine, plan, 1)
-    }
-}
-
 impl FuturesLane<DirectFile> {
     /// Past the cache, on the thread that will poll them; each slot with a buffer of the engine's
     /// pool.
@@ -102,7 +91,8 @@ impl FuturesLane<DirectFile> {
 }
 
 impl<F: Handle> FuturesLane<F> {
-    fn new(
+    /// On the thread that will poll them; a slot for each buffer.
+    pub(crate) fn new(
         buffers: Vec<F::Memory>,
         engine: Arc<Engine>,
         plan: &JobPlan,

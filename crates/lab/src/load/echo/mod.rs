@@ -75,9 +75,9 @@ pub(super) fn run(cell: &EchoCell) -> Result<CellResult, CellError> {
     pin(of_client)?;
     let spans = Spans::of(counted);
     let mut span = Span { server: &server, before: None, after: None, served: [(0, 0); 2] };
-    let asked = ask(server.address(), &cell.load, spans, &AtomicU64::new(0), &mut span);
+    let asked = ask(&server.address, &cell.load, spans, &AtomicU64::new(0), &mut span);
     let (before, after, served) = (span.before, span.after, span.served);
-    let notes = vec![server.describe().to_owned()];
+    let notes = vec![server.describe.clone()];
     // Why the server failed says more than that the client was left alone.
     if server.has_ended() {
         server.stop()?;
@@ -103,12 +103,12 @@ struct Span<'a> {
 impl Watch for Span<'_> {
     fn begins(&mut self) {
         self.before = self.server.thread_use().ok();
-        self.served[0] = self.server.served().order();
+        self.served[0] = self.server.served.order();
     }
 
     fn ends(&mut self) {
         self.after = self.server.thread_use().ok();
-        self.served[1] = self.server.served().order();
+        self.served[1] = self.server.served.order();
     }
 
     fn stops(&mut self) -> bool {

@@ -67,9 +67,11 @@ pub(crate) struct ServerPlan<'a> {
 /// A server that runs.
 #[derive(Debug)]
 pub(crate) struct Server {
-    address: Address,
-    describe: String,
-    served: Arc<Served>,
+    /// Where it listens.
+    pub(crate) address: Address,
+    /// Its runtime, in one line.
+    pub(crate) describe: String,
+    pub(crate) served: Arc<Served>,
     thread: i32,
     stop: Stopping,
     ended: JoinHandle<Result<(), CellError>>,
@@ -150,20 +152,6 @@ impl Server {
                 Err(panic) => std::panic::resume_unwind(panic),
             },
         }
-    }
-
-    /// Where it listens.
-    pub(crate) fn address(&self) -> &Address {
-        &self.address
-    }
-
-    /// Returns the runtime of the server in one line.
-    pub(crate) fn describe(&self) -> &str {
-        &self.describe
-    }
-
-    pub(crate) fn served(&self) -> &Served {
-        &self.served
     }
 
     pub(crate) fn thread_use(&self) -> io::Result<ThreadUse> {

@@ -17,7 +17,7 @@ use std::path::Path;
 use super::shape::{Load, Shape, shapes};
 use super::{CheckError, Ground};
 use crate::arm::Arm;
-use crate::cell::{Cell, CellResult, CellSpec, SyncProbe, Verify};
+use crate::cell::{Cell, CellResult, CellSpec};
 use crate::compare::Measured;
 use crate::compare::runner::CellRunner;
 use crate::fio_program;
@@ -128,17 +128,9 @@ impl Check<'_, '_> {
 
     /// By our generator, in a process of its own.
     fn lab(&mut self, shape: &Shape, seed: u64) -> Result<CellResult, CheckError> {
-        let cell = Cell::Jobs(CellSpec {
-            workload: shape.workload(&self.load),
-            arm: if shape.is_direct() { Arm::KernelDirect } else { Arm::KernelBuffered },
-            directory: self.directory.to_owned(),
-            budget_bytes: 0,
-            settings: Vec::new(),
-            control: None,
-            seed,
-            verify: Verify::Off,
-            sync_probe: SyncProbe::Off,
-        });
+        let arm = if shape.is_direct() { Arm::KernelDirect } else { Arm::KernelBuffered };
+        let spec = CellSpec::of(arm, shape.workload(&self.load));
+        let cell = Cell::Jobs(CellSpec { directory: self.directory.to_owned(), seed, ..spec });
         let found = self.ground.run(self.runner, &cell, &shape.name())?;
         let of_direction = |name: &str| format!("{}_{name}", shape.direction());
         let mut result = CellResult::default();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::{Planned, Planner, planned_arm};
 use crate::cell::Cell;
-use crate::plan::size::{self, GIB};
+use crate::plan::size::GIB;
 use crate::plan::{Job, PlanError, PlannedArm};
 use crate::request::{Operation, RequestDevice, RequestSpec, Switch};
 use crate::suite::{self, Suite, WorkloadKind};
@@ -32,7 +32,7 @@ impl Planner<'_> {
             self.target = Some(target.clone());
         } else if let Some(file) = suite.file {
             let bytes = file.of(self.wish.form);
-            self.data_bytes = Some(size::of_data(bytes, self.cut, self.wish, &mut self.notes)?);
+            self.data_bytes = Some(self.data(bytes)?);
         }
         Ok(())
     }

@@ -215,7 +215,7 @@ fn is_cost(metric: &str) -> bool {
     metric::find(metric).is_some_and(|metric| metric.better == Better::Lower)
 }
 
-/// What the comparisons of a job are made of.
+/// The rows of a job, and all that its comparisons need.
 #[derive(Clone, Copy)]
 struct OfJob<'a> {
     rows: &'a [Row],

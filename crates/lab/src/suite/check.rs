@@ -5,6 +5,7 @@ mod kinds;
 mod named;
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};
 
 use toml::Spanned;
@@ -153,7 +154,10 @@ impl Checker<'_> {
             devices: devices.map(|device| device.get_ref().clone()).collect(),
             depths: numbers(&form.depths)?,
             batches: numbers(&form.batches)?,
-            seconds: form.seconds.as_ref().map_or(Ok(1.0), |seconds| self.seconds(seconds))?,
+            seconds: form
+                .seconds
+                .as_ref()
+                .map_or(Ok(1.0), |seconds| self.bounded(seconds, SECONDS))?,
             scale: form.scale.as_ref().map_or(Ok(1.0), |scale| self.share(scale))?,
             rounds: form
                 .rounds
@@ -223,22 +227,29 @@ impl Checker<'_> {
         numbers.iter().map(|number| self.bounded(number, DEPTHS)).collect()
     }
 
-    fn bounded(&self, number: &Spanned<u32>, range: RangeInclusive<u32>) -> Checked<u32> {
+    fn bounded<N: Copy + Display + PartialOrd>(
+        &self,
+        number: &Spanned<N>,
+        range: RangeInclusive<N>,
+    ) -> Checked<N> {
         if range.contains(number.get_ref()) {
             return Ok(*number.get_ref());
         }
-        Err(self.at(
-            number,
-            format!("{}: out of range ({} to {})", number.get_ref(), range.start(), range.end()),
-        ))
+        let (least, most) = (range.start(), range.end());
+        Err(self.at(number, format!("{}: out of range ({least} to {most})", number.get_ref())))
     }
 
-    fn seconds(&self, seconds: &Spanned<f64>) -> Checked<f64> {
-        if SECONDS.contains(seconds.get_ref()) {
-            return Ok(*seconds.get_ref());
-        }
-        let (least, most) = (SECONDS.start(), SECONDS.end());
-        Err(self.at(seconds, format!("{}: out of range ({least} to {most})", seconds.get_ref())))
+    /// The one of a name among those that the file defines.
+    fn named<'t, T>(
+        &self,
+        name: &Word,
+        what: &str,
+        all: &'t [T],
+        name_of: fn(&T) -> &Word,
+    ) -> Checked<&'t T> {
+        let found = all.iter().find(|one| name_of(one).get_ref() == name.get_ref());
+        let known = all.iter().map(|one| name_of(one).get_ref().as_str());
+        found.ok_or_else(|| self.unknown(name, what, known))
     }
 
     fn share(&self, share: &Spanned<f64>) -> Checked<f64> {

@@ -17,14 +17,7 @@ const PROGRAM_BLOCK_BYTES: u32 = 4096;
 
 impl Checker<'_> {
     pub(super) fn arm_text(&self, name: &Word) -> Checked<&ArmText> {
-        let mut arms = self.written.arm.iter();
-        arms.find(|arm| arm.name.get_ref() == name.get_ref()).ok_or_else(|| {
-            self.unknown(
-                name,
-                "arm",
-                self.written.arm.iter().map(|arm| arm.name.get_ref().as_str()),
-            )
-        })
+        self.named(name, "arm", &self.written.arm, |arm| &arm.name)
     }
 
     pub(super) fn arm(&self, name: &Word) -> Checked<Arm> {
@@ -106,15 +99,7 @@ impl Checker<'_> {
     }
 
     pub(super) fn workload(&self, name: &Word) -> Checked<Workload> {
-        let all = &self.written.workload;
-        let found = all.iter().find(|workload| workload.name.get_ref() == name.get_ref());
-        let written = found.ok_or_else(|| {
-            self.unknown(
-                name,
-                "workload",
-                all.iter().map(|workload| workload.name.get_ref().as_str()),
-            )
-        })?;
+        let written = self.named(name, "workload", &self.written.workload, |one| &one.name)?;
         let (kind, block_bytes) = self.work(written)?;
         let title = written.title.clone();
         Ok(Workload { name: name.get_ref().clone(), title, block_bytes, kind })

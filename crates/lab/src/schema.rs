@@ -218,7 +218,8 @@ impl Document {
         let Version { schema } = serde_json::from_str(&text).map_err(other)?;
         if schema != SCHEMA {
             return Err(Refusal(format!(
-                "{path} has schema {schema}, this program reads {SCHEMA}; use the forebay that wrote it"
+                "{path} has schema {schema}, this program reads {SCHEMA}; use the forebay that \
+                 wrote it"
             )));
         }
         serde_json::from_str(&text).map_err(other)

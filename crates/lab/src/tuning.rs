@@ -133,7 +133,8 @@ impl Places {
     fn look(&self, knob: &Knob) -> Result<PathBuf, TuningError> {
         let file = self.file(knob).ok_or_else(|| {
             TuningError::NotSet(format!(
-                "{knob}: the files are not on a block device of their own; use --dir, --scratch or --target on one"
+                "{knob}: the files are not on a block device of their own; use --dir, --scratch or \
+                 --target on one"
             ))
         })?;
         if !file.is_file() {

@@ -65,7 +65,8 @@ impl Writes {
         let [most, done] =
             [self.most.unwrap_or_default(), self.done.get()].map(|bytes| bytes >> 20);
         CompareError::NoRound(format!(
-            "the {most} MiB of --max-writes ({done} MiB were written); raise --max-writes or use a smaller --scale"
+            "the {most} MiB of --max-writes ({done} MiB were written); raise --max-writes or use a \
+             smaller --scale"
         ))
     }
 }

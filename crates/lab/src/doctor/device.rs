@@ -292,9 +292,12 @@ impl Queue {
                 .means("its file system and device matter as well")
                 .user("check it as well", format!("forebay doctor {}", quoted(file)))
         } else {
+            let means = "the backing file goes through the kernel's page cache, and a flush \
+                         writes that out";
+            let line = format!("losetup --direct-io=on /dev/{}", self.name);
             degraded("below it", found)
-                .means("the backing file goes through the kernel's page cache, and a flush writes that out")
-                .root("use direct I/O for the backing file", format!("losetup --direct-io=on /dev/{}", self.name))
+                .means(means)
+                .root("use direct I/O for the backing file", line)
         })
     }
 

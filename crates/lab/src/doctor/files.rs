@@ -8,7 +8,7 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use super::finding::{Finding, degraded, full, missing, quoted, unknown};
 use super::place::{Kind, Place};
-use super::process::Process;
+use super::process::{Capability, Process};
 use super::trial::{Own, Trial, Tried};
 use crate::report::bytes;
 
@@ -118,7 +118,7 @@ fn lease(place: &Place, tried: &Tried, process: &Process) -> Finding {
         )
     };
     let foreign =
-        place.kind == Kind::File && place.owner != process.user && !process.may_lease_all();
+        place.kind == Kind::File && place.owner != process.user && !process.may(Capability::Lease);
     match &tried.lease {
         Err(_) if tried.leases_enabled == Some(0) => lost("switched off: fs.leases-enable is 0")
             .root("switch it on until the next boot", "sysctl -w fs.leases-enable=1"),

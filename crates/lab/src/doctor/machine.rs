@@ -6,7 +6,7 @@ use forebay_uring::probe;
 use rustix::process::{Resource, getrlimit};
 
 use super::finding::{Finding, degraded, full, missing, quoted};
-use super::process::{Process, counted};
+use super::process::{Capability, Process, counted};
 use super::tree::Tree;
 use crate::chosen::chosen;
 use crate::report::bytes;
@@ -91,7 +91,7 @@ impl Limits {
             memory: probe::memory_limit(),
             memory_limit: memory_limit(tree),
             locked: limit(Resource::Memlock),
-            may_lock: process.may_lock_memory(),
+            may_lock: process.may(Capability::IpcLock),
             descriptors: limit(Resource::Nofile),
             huge: Huge {
                 anonymous: setting("enabled"),

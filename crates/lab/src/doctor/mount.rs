@@ -89,8 +89,8 @@ fn in_the_way(storage: &Storage, option: &str, groups: Option<Groups>) -> Option
         }
         ("inode32", "xfs") => remount(
             lost(
-                "inodes are only in the first groups, and their data anywhere: the context of a file is known only \
-                 when its data is allocated",
+                "inodes are only in the first groups, and their data anywhere: the context of a \
+                 file is known only when its data is allocated",
             ),
             "inode64",
         ),

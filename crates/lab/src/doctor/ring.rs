@@ -8,7 +8,7 @@ use forebay_uring::probe::{KernelVersion, kernel_version};
 use forebay_uring::{Feature, Offers, SetupError, offer::State};
 
 use super::finding::{Finding, degraded, full, missing};
-use super::process::Process;
+use super::process::{Capability, Process};
 use super::tree::Tree;
 
 /// The oldest kernel Forebay is for.
@@ -52,7 +52,7 @@ impl Ring {
             disabled: tree.number("/proc/sys/kernel/io_uring_disabled"),
             group: tree.number("/proc/sys/kernel/io_uring_group"),
             is_filtered: process.is_filtered,
-            may_administer: process.may_administer(),
+            may_administer: process.may(Capability::SysAdmin),
             own_group: process.group,
             engine: engine(),
         }

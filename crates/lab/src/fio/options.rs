@@ -265,7 +265,8 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
     });
     "rate" => Honoured(|draft, value| {
         let pace = &mut draft.job.pace;
-        Draft::each_direction(value, Value::bytes, [&mut pace.read.bytes_per_s, &mut pace.write.bytes_per_s])?;
+        let rates = [&mut pace.read.bytes_per_s, &mut pace.write.bytes_per_s];
+        Draft::each_direction(value, Value::bytes, rates)?;
         Ok(Effect::Reduced(FROM_DUE))
     });
     "rate_iops" => Honoured(|draft, value| {

@@ -273,8 +273,8 @@ impl<'a> Planner<'a> {
         let engine = self.cut.arms.iter().any(|arm| arm.through.is_engine());
         if engine && let Some(held) = file.workload.absolute_paths().find(|path| is_held(path)) {
             return Err(PlanError::Refused(format!(
-                "{}: in use, and Forebay opens devices exclusively; unmount it, or leave Forebay out (--arms none \
-                 with an --arm for each other engine)",
+                "{}: in use, and Forebay opens devices exclusively; unmount it, or leave Forebay \
+                 out (--arms none with an --arm for each other engine)",
                 held.display()
             )));
         }

@@ -227,8 +227,8 @@ impl Planner<'_> {
                 let fit = counted / (in_a_round * smallest);
                 let fit = u32::try_from(fit).unwrap_or(MOST_ROUNDS);
                 Err(PlanError::Refused(format!(
-                    "{rounds} rounds write more than the {gib} GiB of this form; use `forebay compare {suite}`, or \
-                     --rounds {fit} or less"
+                    "{rounds} rounds write more than the {gib} GiB of this form; use `forebay \
+                     compare {suite}`, or --rounds {fit} or less"
                 )))
             }
             steps => Ok(steps),
@@ -240,7 +240,8 @@ impl Planner<'_> {
         let [fits, wanted] = lengths.map(|bytes| bytes / MIB);
         let free = self.wish.free_bytes / MIB;
         self.notes.push(format!(
-            "{what} ({fits} MiB, not {wanted}): the disk has {free} MiB free, and {taker} takes a quarter at most"
+            "{what} ({fits} MiB, not {wanted}): the disk has {free} MiB free, and {taker} takes a \
+             quarter at most"
         ));
     }
 }

@@ -219,24 +219,18 @@ fn batching(reader: Reader<'_>) -> Option<String> {
     let kernel = job.base.as_deref().filter(|base| base.starts_with("kernel-"));
     let kernel =
         kernel.and_then(|base| Some((format!("the best kernel path ({base})"), rate(base)?)));
-    let said = match (own, kernel) {
-        (Some(own), None) => format!("batching gives {own} the IOPS of single submission"),
-        (Some(own), Some((path, Some(other)))) => {
-            format!(
-                "batching gives {own} the IOPS of single submission and {other} those of {path}"
-            )
-        }
-        (Some(own), Some((path, None))) => format!(
-            "batching gives {own} the IOPS of single submission and shows no difference from {path}"
-        ),
-        (None, None) => "batching shows no difference from single submission".to_owned(),
-        (None, Some((path, Some(other)))) => format!(
-            "batching shows no difference from single submission and gives {other} the IOPS of {path}"
-        ),
-        (None, Some((path, None))) => {
-            format!("batching shows no difference from single submission or from {path}")
-        }
+    let mut said = match &own {
+        Some(own) => format!("batching gives {own} the IOPS of single submission"),
+        None => "batching shows no difference from single submission".to_owned(),
     };
+    if let Some((path, other)) = kernel {
+        said += &match (own, other) {
+            (Some(_), Some(other)) => format!(" and {other} those of {path}"),
+            (Some(_), None) => format!(" and shows no difference from {path}"),
+            (None, Some(other)) => format!(" and gives {other} the IOPS of {path}"),
+            (None, None) => format!(" or from {path}"),
+        };
+    }
     let saved = match (calls(adaptive), calls(single)) {
         (Some(batched), Some(single)) if (single - batched).abs() >= 0.005 => {
             let [batched, single] = [batched, single].map(ratio);

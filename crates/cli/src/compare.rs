@@ -200,10 +200,7 @@ fn plan<'a>(
         };
         let plan = Plan::new(suite, part, &wish).map_err(|error| match error {
             PlanError::NoSpace { .. } => Failure::usage(format!("{directory}: {error}")),
-            PlanError::TooManyRounds { .. }
-            | PlanError::Rounds { .. }
-            | PlanError::Target(_)
-            | PlanError::Held { .. } => Failure::usage(error),
+            PlanError::Refused(_) => Failure::usage(error),
         })?;
         let form = request.form;
         let scale = request.scale.or(part.cut(form).map(|cut| cut.scale));
@@ -248,7 +245,7 @@ fn measure(
         let (storage, made) =
             scratch.make_file_system(spec, stop).map_err(|error| match error {
                 FileSystemError::Refused(_) => Failure::usage(error),
-                FileSystemError::Failed { .. } => Failure::failed(error),
+                FileSystemError::Failed(_) => Failure::failed(error),
                 FileSystemError::Interrupted => Failure::Interrupted(left_behind),
             })?;
         made_on = Some(PathBuf::from(&storage.device));

@@ -21,10 +21,11 @@ use forebay_lab::plan::fresh_seed;
 use forebay_lab::processors;
 use forebay_lab::profile;
 use forebay_lab::progress::Verbosity;
+use forebay_lab::refusal::Refusal;
 use forebay_lab::report::Format;
 use forebay_lab::run::RunOptions;
 use forebay_lab::suite::own::{self, Choice, OwnArm};
-use forebay_lab::suite::{self, BARE, Form, SHIPPED, Suite, SuiteError, job_file};
+use forebay_lab::suite::{self, BARE, Form, SHIPPED, Suite, job_file};
 use forebay_lab::target::Target;
 use forebay_mount::{Data, Options};
 use forebay_net::Address;
@@ -221,7 +222,7 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
         }
         None => (typed, None),
     };
-    let refused = |error: SuiteError| Failure::usage(error);
+    let refused = |error: Refusal| Failure::usage(error);
     let shipped = |names: &[&str]| -> Result<Vec<Suite>, Failure> {
         names.iter().map(|name| suite::find(Path::new(name)).map_err(refused)).collect()
     };

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::doctor::quoted;
 use crate::manifest::{JobFile, Manifest};
+use crate::refusal::Refusal;
 use crate::report::{self, Format};
 use crate::schema::Document;
 use crate::whole_file;
@@ -26,34 +27,24 @@ pub struct Bundle {
     directory: PathBuf,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum BundleError {
-    #[error("{0}: not empty; give a new or an empty directory")]
-    NotEmpty(String),
-    #[error("{0}: not a directory; give a new or an empty directory")]
-    NotADirectory(String),
-    #[error("{path}: {source}; give a directory inside an existing one")]
-    Parent { path: String, source: io::Error },
-}
-
 impl Bundle {
     /// A new directory, or an empty one. It is not made before there is something to put in it.
-    pub fn new_in(directory: &Path) -> Result<Self, BundleError> {
-        let told = || directory.display().to_string();
-        match fs::read_dir(directory) {
-            Ok(mut entries) => {
-                if entries.next().is_some() {
-                    return Err(BundleError::NotEmpty(told()));
-                }
-            }
+    pub fn new_in(directory: &Path) -> Result<Self, Refusal> {
+        let refused = |why| {
+            let path = directory.display();
+            Err(Refusal(format!("{path}: {why}; give a new or an empty directory")))
+        };
+        match fs::read_dir(directory).map(|mut entries| entries.next().is_none()) {
+            Ok(true) => {}
+            Ok(false) => return refused("not empty"),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let parent = whole_file::directory_of(directory);
-                fs::metadata(parent).map_err(|source| BundleError::Parent {
-                    path: parent.display().to_string(),
-                    source,
+                fs::metadata(parent).map_err(|error| {
+                    let path = parent.display();
+                    Refusal(format!("{path}: {error}; give a directory inside an existing one"))
                 })?;
             }
-            Err(_) => return Err(BundleError::NotADirectory(told())),
+            Err(_) => return refused("not a directory"),
         }
         Ok(Self { directory: directory.to_owned() })
     }
@@ -245,14 +236,9 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         assert!(Bundle::new_in(parent.path()).is_ok(), "an empty one will do");
         fs::write(parent.path().join("file"), "").unwrap();
-        assert!(matches!(Bundle::new_in(parent.path()), Err(BundleError::NotEmpty(_))));
-        assert!(matches!(
-            Bundle::new_in(&parent.path().join("file")),
-            Err(BundleError::NotADirectory(_))
-        ));
-        assert!(matches!(
-            Bundle::new_in(&parent.path().join("a/b")),
-            Err(BundleError::Parent { .. })
-        ));
+        let refused = |path: &Path| Bundle::new_in(path).unwrap_err().to_string();
+        assert!(refused(parent.path()).contains(": not empty; "));
+        assert!(refused(&parent.path().join("file")).contains(": not a directory; "));
+        assert!(refused(&parent.path().join("a/b")).contains("inside an existing one"));
     }
 }

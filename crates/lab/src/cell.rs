@@ -105,6 +105,23 @@ pub struct CellSpec {
     pub sync_probe: SyncProbe,
 }
 
+impl CellSpec {
+    /// Without a place, settings, and all that can be left out.
+    pub fn of(arm: Arm, workload: Workload) -> Self {
+        Self {
+            workload,
+            arm,
+            directory: PathBuf::new(),
+            budget_bytes: 0,
+            settings: Vec::new(),
+            control: None,
+            seed: 0,
+            verify: Verify::Off,
+            sync_probe: SyncProbe::Off,
+        }
+    }
+}
+
 /// Whether the data is read back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Verify {

@@ -42,10 +42,8 @@ pub struct Ground<'a> {
 pub enum CheckError {
     #[error("interrupted")]
     Interrupted,
-    #[error("{what}: {reason}")]
-    Cell { what: String, reason: String },
-    #[error("{path}: {source} (is the disk full, or read-only?)")]
-    Scratch { path: String, source: io::Error },
+    #[error("{0}")]
+    Failed(String),
 }
 
 impl Ground<'_> {
@@ -78,12 +76,13 @@ impl Ground<'_> {
             // Ctrl-C reaches the cell's process too.
             _ if self.stop.is_set() => CheckError::Interrupted,
             RunError::Refused(reason) | RunError::Failed(reason) => {
-                CheckError::Cell { what: what.to_owned(), reason }
+                CheckError::Failed(format!("{what}: {reason}"))
             }
         })
     }
 
-    fn lost(&self, source: io::Error) -> CheckError {
-        CheckError::Scratch { path: self.scratch.path().display().to_string(), source }
+    fn lost(&self, error: io::Error) -> CheckError {
+        let path = self.scratch.path().display();
+        CheckError::Failed(format!("{path}: {error} (is the disk full, or read-only?)"))
     }
 }

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::arm::Arm;
 use crate::batching::{self, Batching, Ring};
 use crate::cell::{Cell, CellSpec};
-use crate::load::{CellError, CellReport, report};
+use crate::load::{CellError, CellReport, Context, report};
 use crate::memory_group;
 use crate::processors;
 use crate::profile::Profile;
@@ -72,8 +72,7 @@ pub fn run_cell_watched(
 ) -> Result<CellReport, CellError> {
     let program = match std::env::var_os(PROGRAM_VARIABLE) {
         Some(program) => PathBuf::from(program),
-        None => std::env::current_exe()
-            .map_err(|error| CellError::system("could not find this program's own file", &error))?,
+        None => std::env::current_exe().context("could not find this program's own file")?,
     };
     run_watched_in_child_of(&program, (cell, processors), watch, stop)
 }
@@ -98,8 +97,7 @@ pub fn run_watched_in_child_of(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
-    let mut child =
-        started.map_err(|error| CellError::io("could not start it", program, &error))?;
+    let mut child = started.context_at("could not start it", program)?;
     // It waits for its specification.
     let recording = watch.profile.as_ref().map(|profile| profile.attach(Pid::from_child(&child)));
     let outcome = converse(&mut child, &text, stop);
@@ -107,8 +105,7 @@ pub fn run_watched_in_child_of(
         // It may be waiting for the rest of a specification that never comes.
         let _ = child.kill();
     }
-    let status =
-        child.wait().map_err(|error| CellError::system("could not wait for the cell", &error))?;
+    let status = child.wait().context("could not wait for the cell")?;
     let profiled = recording.map_or(Ok(()), |recording| recording?.end());
     let Said { output, errors } = outcome?;
     match serde_json::from_slice(&output) {
@@ -170,7 +167,7 @@ struct Said {
 
 /// Both pipes at once: a child that fills one while nobody reads it would never end.
 fn converse(child: &mut Child, text: &[u8], stop: &AtomicBool) -> Result<Said, CellError> {
-    let failed = |error: std::io::Error| CellError::system("could not talk to the cell", &error);
+    const TALK: &str = "could not talk to the cell";
     let mut input = child.stdin.take().expect("standard input is a pipe");
     let mut output_pipe = child.stdout.take().expect("standard output is a pipe");
     let mut errors_pipe = child.stderr.take().expect("standard error is a pipe");
@@ -196,14 +193,14 @@ fn converse(child: &mut Child, text: &[u8], stop: &AtomicBool) -> Result<Said, C
         let _ = input.write_all(text);
         drop(input);
         let mut output = Vec::new();
-        output_pipe.read_to_end(&mut output).map_err(failed)?;
-        let errors = errors.join().expect("reading a pipe does not panic").map_err(failed)?;
+        output_pipe.read_to_end(&mut output).context(TALK)?;
+        let errors = errors.join().expect("reading a pipe does not panic").context(TALK)?;
         Ok(Said { output, errors })
     })
 }
 
-/// However the conversation ends, it is over.
-struct SetOnDrop<'a>(&'a AtomicBool);
+/// However something ends, others hear of it.
+pub(crate) struct SetOnDrop<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
@@ -214,8 +211,7 @@ impl Drop for SetOnDrop<'_> {
 /// Runs the cell and counts the kernel's batching if asked to.
 fn perform(told: &Told<Cell>) -> Result<CellReport, CellError> {
     // Before anything else of the cell is made, so that all its threads are there.
-    processors::pin(&told.processors)
-        .map_err(|error| CellError::system("could not run on its processors", &error))?;
+    processors::pin(&told.processors).context("could not run on its processors")?;
     let counted_on = match told.batching {
         Batching::Counted => told.cell.works_on(),
         Batching::Off => None,
@@ -232,9 +228,9 @@ fn perform(told: &Told<Cell>) -> Result<CellReport, CellError> {
 
 fn read_told() -> Result<Told<Cell>, CellError> {
     let mut text = Vec::new();
-    std::io::stdin().read_to_end(&mut text).map_err(|error| {
-        CellError::system("could not read the cell from standard input", &error)
-    })?;
+    std::io::stdin()
+        .read_to_end(&mut text)
+        .context("could not read the cell from standard input")?;
     serde_json::from_slice(&text)
         .map_err(|error| CellError::invalid(format!("standard input is no cell: {error}")))
 }

@@ -116,18 +116,9 @@ pub enum CompareError {
     Interrupted,
     #[error("no arm could run: {reason}")]
     NoArm { reason: String, left_out: Vec<LeftOut> },
-    #[error("no round was complete within {limit}; use --seconds {needed} or more, or no limit")]
-    NoRound {
-        limit: String,
-        /// Seconds that would do for a verdict.
-        needed: u64,
-    },
-    /// More would be written than may be, before one round was whole.
-    #[error(
-        "no round was complete within the {most} MiB of --max-writes ({done} MiB were written); raise \
-         --max-writes or use a smaller --scale"
-    )]
-    NoWrites { most: u64, done: u64 },
+    /// A limit was reached before one round was whole; which, and what would do.
+    #[error("no round was complete within {0}")]
+    NoRound(String),
     #[error(transparent)]
     Record(#[from] RecordError),
     #[error(
@@ -574,20 +565,11 @@ impl Comparison<'_, '_> {
 
     fn leave_out(&mut self, left_out: LeftOut) -> Result<(), CompareError> {
         let word = if left_out.failed { "failed" } else { "left out" };
-        if self
-            .outcome
-            .left_out
-            .iter()
-            .any(|one| one.arm == left_out.arm && one.job == left_out.job)
-        {
+        let mut of_arm = self.outcome.left_out.iter().filter(|one| one.arm == left_out.arm);
+        if of_arm.clone().any(|one| one.job == left_out.job) {
             return Ok(());
         }
-        let known = self
-            .outcome
-            .left_out
-            .iter()
-            .any(|one| one.arm == left_out.arm && one.reason == left_out.reason);
-        if !known {
+        if !of_arm.any(|one| one.reason == left_out.reason) {
             self.progress.say(&format!("{} {word}: {}", left_out.arm, left_out.reason));
         }
         self.outcome.measured.retain(|one| one.arm != left_out.arm || one.job != left_out.job);
@@ -650,10 +632,9 @@ impl Comparison<'_, '_> {
         let cell = self.started.elapsed() / u32::try_from(cells_done).unwrap_or(1).max(1);
         let cells = u32::try_from(plan.cells_in_a_round() as usize * ROUNDS_FOR_A_VERDICT)
             .unwrap_or(u32::MAX);
-        CompareError::NoRound {
-            limit: spoken(plan.time_limit.unwrap_or_default()),
-            needed: seconds_with_slack(cell.saturating_mul(cells)),
-        }
+        let limit = spoken(plan.time_limit.unwrap_or_default());
+        let needed = seconds_with_slack(cell.saturating_mul(cells));
+        CompareError::NoRound(format!("{limit}; use --seconds {needed} or more, or no limit"))
     }
 
     fn lost(&self, source: std::io::Error) -> CompareError {

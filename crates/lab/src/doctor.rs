@@ -37,7 +37,6 @@ mod text;
 mod tree;
 mod trial;
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -55,6 +54,7 @@ use trial::Trial;
 
 use crate::manifest::{self, Machine, Storage};
 use crate::progress::Verbosity;
+use crate::refusal::Refusal;
 
 /// The version of the document.
 pub const SCHEMA: u32 = 1;
@@ -84,22 +84,12 @@ pub enum Strength {
     None,
 }
 
-/// Why a place is not looked at.
-#[derive(Debug, thiserror::Error)]
-pub enum DoctorError {
-    /// There is no such path, or nobody may look at it.
-    #[error("cannot look at {}: {source}; give an existing file, directory or block device", path.display())]
-    Path { path: PathBuf, source: io::Error },
-    #[error("{}: not a file, directory or block device; give one of these", .0.display())]
-    Kind(PathBuf),
-}
-
 /// Looks at a place, and at the machine it is on. Blocks for as long as that takes: some tens of
 /// milliseconds, up to two seconds more on a file system with much free space in pieces.
 ///
 /// # Errors
 /// Where there is nothing that could be looked at.
-pub fn examine(path: &Path) -> Result<Report, DoctorError> {
+pub fn examine(path: &Path) -> Result<Report, Refusal> {
     let tree = Tree::real();
     let place = Place::of(path)?;
     let process = Process::of(&tree);
@@ -109,18 +99,22 @@ pub fn examine(path: &Path) -> Result<Report, DoctorError> {
     let trial = place.is_on_file_system().then(|| Trial::of(&place, &tree));
     let device = device::Device::of(&tree, &place, storage.as_ref());
 
-    let mut findings = ring.findings();
-    findings.extend(machine.findings());
+    let mut findings = Vec::new();
+    let mut add = |part, found: Vec<Finding>| {
+        findings.extend(found.into_iter().map(|finding| Finding { part, ..finding }));
+    };
+    add(Part::Ring, ring.findings());
+    add(Part::Machine, machine.findings());
     if let (Some(storage), Some(trial)) = (&storage, &trial) {
-        findings.extend(mount::findings(storage, trial.groups()));
-        findings.extend(groups::findings(storage, trial.groups(), machine.processors()));
-        findings.extend(free_space::findings(storage, trial));
-        findings.extend(files::findings(&place, trial, &process));
+        add(Part::FileSystem, mount::findings(storage, trial.groups()));
+        add(Part::FileSystem, groups::findings(storage, trial.groups(), machine.processors()));
+        add(Part::FileSystem, free_space::findings(storage, trial));
+        add(Part::Files, files::findings(&place, trial, &process));
     }
     let mode = trial.as_ref().map_or(Mode::Direct, Trial::mode);
-    findings.extend(
-        device.map(|device| device.findings(mode, machine.huge_pages())).unwrap_or_default(),
-    );
+    if let Some(device) = device {
+        add(Part::Device, device.findings(mode, machine.huge.answer()));
+    }
     Ok(Report {
         schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -19,6 +19,7 @@ mod ground;
 mod spec;
 
 use std::ffi::CString;
+use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -35,7 +36,7 @@ use crate::manifest::Storage;
 use crate::scratch::Stop;
 
 use ground::Ground;
-pub use spec::{Image, Inodes, Kind, Per, Spec, SpecError, State};
+pub use spec::{Image, Inodes, Kind, Per, Spec, State};
 
 /// Where it is mounted, below the directory it was given.
 const MOUNT_POINT: &str = "mounted";
@@ -61,10 +62,17 @@ pub enum FileSystemError {
     /// Not here, or not so; with a remedy.
     #[error("{0}")]
     Refused(String),
-    #[error("{what}: {source}")]
-    Failed { what: String, source: io::Error },
+    #[error("{0}")]
+    Failed(String),
     #[error("interrupted")]
     Interrupted,
+}
+
+impl FileSystemError {
+    /// With what the system said.
+    pub(crate) fn failed(what: impl fmt::Display, error: &io::Error) -> Self {
+        Self::Failed(format!("{what}: {error}"))
+    }
 }
 
 /// A file system of our own. Unmounted when dropped.
@@ -89,7 +97,7 @@ impl FileSystem {
     /// do.
     pub fn new_in(directory: &Path, spec: &Spec, stop: &Stop) -> Result<Self, FileSystemError> {
         let failed = |what: &'static str| {
-            move |source| FileSystemError::Failed { what: format!("--scratch: {what}"), source }
+            move |error| FileSystemError::failed(format!("--scratch: {what}"), &error)
         };
         own_namespace().map_err(failed("a mount namespace of its own"))?;
         let ground = Ground::new_in(directory, spec, stop)?;
@@ -115,11 +123,9 @@ impl FileSystem {
         if spec.per == Per::Cell {
             file_system.unmount().map_err(failed("it could not be unmounted"))?;
         } else {
-            file_system.grow_old().map_err(|source| match file_system.stop.is_set() {
+            file_system.grow_old().map_err(|error| match file_system.stop.is_set() {
                 true => FileSystemError::Interrupted,
-                false => {
-                    FileSystemError::Failed { what: "--scratch: ageing it".to_owned(), source }
-                }
+                false => failed("ageing it")(error),
             })?;
         }
         Ok(file_system)

@@ -32,10 +32,10 @@ pub(crate) struct Job {
     #[serde(default)]
     jobname: String,
     error: i32,
-    pub(crate) usr_cpu: f64,
-    pub(crate) sys_cpu: f64,
+    usr_cpu: f64,
+    sys_cpu: f64,
     pub(crate) ctx: f64,
-    pub(crate) job_runtime: f64,
+    job_runtime: f64,
     pub(crate) read: Direction,
     pub(crate) write: Direction,
 }
@@ -62,6 +62,13 @@ pub(crate) struct Latency {
     /// Absent where nothing ended; keys are such as `99.000000`.
     #[serde(default)]
     percentile: serde_json::Map<String, Value>,
+}
+
+impl Job {
+    /// Microseconds of processor time.
+    pub(crate) fn cpu_us(&self) -> f64 {
+        (self.usr_cpu + self.sys_cpu) / 100.0 * self.job_runtime * 1e3
+    }
 }
 
 impl Latency {
@@ -110,7 +117,7 @@ fn said(command: &mut Command) -> Result<Output, CellError> {
     }
     let output = command.stdin(Stdio::null()).output().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => CellError::unavailable(NOT_INSTALLED),
-        _ => CellError::system("could not start fio", &error),
+        _ => CellError::failed("could not start fio", &error),
     })?;
     if output.status.success() {
         return Ok(output);

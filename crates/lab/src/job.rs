@@ -11,6 +11,8 @@ use std::path::{Component, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::words::with_defaults;
+
 /// Jobs that start together.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Workload {
@@ -79,128 +81,83 @@ impl Workload {
     }
 }
 
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Job {
-    /// Its name, unique within the workload.
-    pub name: String,
-    /// Number of the clone within its section, from zero. Clones have different random numbers.
-    pub number: u32,
-    pub access: Access,
-    pub blocks: Blocks,
-    /// Its files, relative to the directory of the cell unless absolute.
-    pub files: Vec<PathBuf>,
-    /// A directory that has to be there already, if the job names one; others are made.
-    pub directory: Option<PathBuf>,
-    pub next_file: NextFile,
-    /// Range over all files; the existing length if none.
-    pub size: Option<Amount>,
-    /// The length of each file, if told apart from `size`.
-    pub file_size: Option<FileSize>,
-    /// Where in each file the range begins.
-    pub offset: Amount,
-    /// How far the range of each clone lies behind that of the one before.
-    pub offset_increment: u64,
-    /// How many bytes it reads and writes, if not once the range.
-    pub io_bytes: Option<Amount>,
-    /// Number of operations after which it ends.
-    pub operations: Option<u64>,
-    /// How often it goes through all of that.
-    pub loops: u32,
-    /// Whether random offsets repeat before each block had its turn.
-    pub random_map: RandomMap,
-    pub create: Create,
-    /// How a file made before the clock gets its space.
-    pub fallocate: Fallocate,
-    /// Whether a file to be written holds data beforehand.
-    pub overwrite: YesNo,
-    /// Whether `set_len` sets the final length at the opening.
-    pub declared: YesNo,
-    /// Whether cached pages of its files are dropped before the start.
-    pub invalidate: YesNo,
-    /// Whether its files are removed at the end.
-    pub unlink: YesNo,
-    /// How many operations it keeps in flight, where its way of I/O can.
-    pub depth: u32,
-    /// How many operations are handed over together, if not as many as there are.
-    pub submit_batch: Option<u32>,
-    /// How many completions are waited for, once it has to wait.
-    pub complete_batch: u32,
-    /// Whether the memory of its operations is registered with the ring.
-    pub fixed_buffers: YesNo,
-    /// Whether its ring polls for completions.
-    pub polled: YesNo,
-    /// Its way of I/O, where the arm leaves that to the job.
-    pub io_engine: IoEngine,
-    /// Through the page cache or not, where the arm leaves that to the job.
-    pub caching: Caching,
-    /// Writes between two `fsync`; zero is never.
-    pub fsync_every: u32,
-    /// Writes between two `fdatasync`; zero is never.
-    pub fdatasync_every: u32,
-    /// The sync the write clock ends with.
-    pub final_sync: FinalSync,
-    /// Waits so long before it starts.
-    pub start_delay_us: u64,
-    /// Does not count what happens in this time.
-    pub ramp_us: u64,
-    /// Ends after this time, if its work has not.
-    pub runtime_us: Option<u64>,
-    /// Whether it begins anew when its work is done before its time is.
-    pub time_based: YesNo,
-    pub pace: Pace,
-    /// The seed of its offsets, if not that of the cell.
-    pub seed: Option<u64>,
-    /// Whether what it wrote is read back at the end.
-    pub verify: YesNo,
-    /// The processors it runs on; all if none.
-    pub cpus: Vec<u32>,
-}
-
-impl Default for Job {
-    /// The defaults of fio.
-    fn default() -> Self {
-        let block = BlockSize::Fixed(4096);
-        Self {
-            name: String::new(),
-            number: 0,
-            access: Access { direction: Direction::Read, order: Order::Sequential },
-            blocks: Blocks { read: block.clone(), write: block },
-            files: Vec::new(),
-            directory: None,
-            next_file: NextFile::RoundRobin,
-            size: None,
-            file_size: None,
-            offset: Amount::Bytes(0),
-            offset_increment: 0,
-            io_bytes: None,
-            operations: None,
-            loops: 1,
-            random_map: RandomMap::EachOnce,
-            create: Create::Before,
-            fallocate: Fallocate::Native,
-            overwrite: YesNo::No,
-            declared: YesNo::No,
-            invalidate: YesNo::Yes,
-            unlink: YesNo::No,
-            depth: 1,
-            submit_batch: None,
-            complete_batch: 1,
-            fixed_buffers: YesNo::No,
-            polled: YesNo::No,
-            io_engine: IoEngine::Calls,
-            caching: Caching::Buffered,
-            fsync_every: 0,
-            fdatasync_every: 0,
-            final_sync: FinalSync::Data,
-            start_delay_us: 0,
-            ramp_us: 0,
-            runtime_us: None,
-            time_based: YesNo::No,
-            pace: Pace::default(),
-            seed: None,
-            verify: YesNo::No,
-            cpus: Vec::new(),
-        }
+with_defaults! {
+    /// Defaults are those of fio.
+    #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+    pub struct Job {
+        /// Its name, unique within the workload.
+        pub name: String = String::new(),
+        /// Number of the clone within its section, from zero. Clones have different random numbers.
+        pub number: u32 = 0,
+        pub access: Access = Access { direction: Direction::Read, order: Order::Sequential },
+        pub blocks: Blocks = Blocks { read: BlockSize::Fixed(4096), write: BlockSize::Fixed(4096) },
+        /// Its files, relative to the directory of the cell unless absolute.
+        pub files: Vec<PathBuf> = Vec::new(),
+        /// A directory that has to be there already, if the job names one; others are made.
+        pub directory: Option<PathBuf> = None,
+        pub next_file: NextFile = NextFile::RoundRobin,
+        /// Range over all files; the existing length if none.
+        pub size: Option<Amount> = None,
+        /// The length of each file, if told apart from `size`.
+        pub file_size: Option<FileSize> = None,
+        /// Where in each file the range begins.
+        pub offset: Amount = Amount::Bytes(0),
+        /// How far the range of each clone lies behind that of the one before.
+        pub offset_increment: u64 = 0,
+        /// How many bytes it reads and writes, if not once the range.
+        pub io_bytes: Option<Amount> = None,
+        /// Number of operations after which it ends.
+        pub operations: Option<u64> = None,
+        /// How often it goes through all of that.
+        pub loops: u32 = 1,
+        /// Whether random offsets repeat before each block had its turn.
+        pub random_map: RandomMap = RandomMap::EachOnce,
+        pub create: Create = Create::Before,
+        /// How a file made before the clock gets its space.
+        pub fallocate: Fallocate = Fallocate::Native,
+        /// Whether a file to be written holds data beforehand.
+        pub overwrite: YesNo = YesNo::No,
+        /// Whether `set_len` sets the final length at the opening.
+        pub declared: YesNo = YesNo::No,
+        /// Whether cached pages of its files are dropped before the start.
+        pub invalidate: YesNo = YesNo::Yes,
+        /// Whether its files are removed at the end.
+        pub unlink: YesNo = YesNo::No,
+        /// How many operations it keeps in flight, where its way of I/O can.
+        pub depth: u32 = 1,
+        /// How many operations are handed over together, if not as many as there are.
+        pub submit_batch: Option<u32> = None,
+        /// How many completions are waited for, once it has to wait.
+        pub complete_batch: u32 = 1,
+        /// Whether the memory of its operations is registered with the ring.
+        pub fixed_buffers: YesNo = YesNo::No,
+        /// Whether its ring polls for completions.
+        pub polled: YesNo = YesNo::No,
+        /// Its way of I/O, where the arm leaves that to the job.
+        pub io_engine: IoEngine = IoEngine::Calls,
+        /// Through the page cache or not, where the arm leaves that to the job.
+        pub caching: Caching = Caching::Buffered,
+        /// Writes between two `fsync`; zero is never.
+        pub fsync_every: u32 = 0,
+        /// Writes between two `fdatasync`; zero is never.
+        pub fdatasync_every: u32 = 0,
+        /// The sync the write clock ends with.
+        pub final_sync: FinalSync = FinalSync::Data,
+        /// Waits so long before it starts.
+        pub start_delay_us: u64 = 0,
+        /// Does not count what happens in this time.
+        pub ramp_us: u64 = 0,
+        /// Ends after this time, if its work has not.
+        pub runtime_us: Option<u64> = None,
+        /// Whether it begins anew when its work is done before its time is.
+        pub time_based: YesNo = YesNo::No,
+        pub pace: Pace = Pace::default(),
+        /// The seed of its offsets, if not that of the cell.
+        pub seed: Option<u64> = None,
+        /// Whether what it wrote is read back at the end.
+        pub verify: YesNo = YesNo::No,
+        /// The processors it runs on; all if none.
+        pub cpus: Vec<u32> = Vec::new(),
     }
 }
 

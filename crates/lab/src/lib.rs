@@ -32,6 +32,7 @@ pub mod processors;
 pub mod profile;
 pub mod programs;
 pub mod progress;
+pub mod refusal;
 pub mod report;
 pub mod request;
 pub mod run;

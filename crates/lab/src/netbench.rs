@@ -90,11 +90,12 @@ pub fn run(
         Ends::Both(end) | Ends::Server(end) => Some(start(bench, end)?),
         Ends::Client(_) => None,
     };
-    let _socket_file = SocketFile(server.as_ref().map(|server| server.address().clone()));
+    let _socket_file = SocketFile(server.as_ref().map(|server| server.address.clone()));
+    let mut course = Course { bench, server: server.as_ref(), stop, tell };
     let ran = match (&bench.ends, &server) {
-        (Ends::Server(_), Some(server)) => serve(bench, server, stop, tell),
-        (Ends::Client(address), _) => both(bench, address, None, stop, tell),
-        (_, Some(server)) => both(bench, server.address(), Some(server), stop, tell),
+        (Ends::Server(_), Some(server)) => course.serve(server),
+        (Ends::Client(address), _) => course.ask(address),
+        (_, Some(server)) => course.ask(&server.address),
         (_, None) => unreachable!("started above"),
     };
     match server {
@@ -109,91 +110,82 @@ fn start(bench: &Netbench, end: &ServerEnd) -> Result<Server, CellError> {
     Server::start(ServerPlan { way, order, load: &bench.load, address, seed: bench.seed })
 }
 
-/// A server alone: a line for each second with messages.
-fn serve(
-    bench: &Netbench,
-    server: &Server,
-    stop: &AtomicBool,
-    tell: &mut dyn FnMut(&str),
-) -> Result<Ended, CellError> {
-    tell(&format!("{} listening on {}", server.describe(), line::place(server.address())));
-    let began = Instant::now();
-    let mut clock = Clock::new(bench, Some(server), began);
-    while !stop.load(Ordering::Relaxed) && !server.has_ended() {
-        if bench.time.is_some_and(|time| began.elapsed() >= time) {
-            return Ok(Ended::Done(None));
-        }
-        if let Some(error) = server.served().take_accept_error() {
-            tell(&format!("a connection was not accepted: {error}; it is tried again"));
-        }
-        if let Some(line) = clock.line(0).filter(Line::moved) {
-            tell(&line.to_string());
-        }
-        thread::sleep(LOOK_FOR_STOP);
-    }
-    // A server ends by being told to: this is how.
-    Ok(Ended::Done(None))
+struct Course<'a> {
+    bench: &'a Netbench,
+    /// If it is in this program.
+    server: Option<&'a Server>,
+    stop: &'a Arc<AtomicBool>,
+    tell: &'a mut dyn FnMut(&str),
 }
 
-/// A client, and the server if that is here too.
-fn both(
-    bench: &Netbench,
-    address: &Address,
-    server: Option<&Server>,
-    stop: &Arc<AtomicBool>,
-    tell: &mut dyn FnMut(&str),
-) -> Result<Ended, CellError> {
-    let time = bench.time.unwrap_or(NO_END);
-    let spans = Spans::of(time);
-    let progress = AtomicU64::new(0);
-    thread::scope(|scope| {
-        let (tell_begun, begun) = mpsc::channel();
-        let mut watch = Watcher { stop: Arc::clone(stop), begun: tell_begun };
-        let (load, progress) = (&bench.load, &progress);
-        // The watch goes when it has ended, however that was.
-        let asked = scope.spawn(move || ask(address, load, spans, progress, &mut watch));
-        let rates = lines(bench, address, server, &begun, progress, tell);
-        let outcome = match asked.join() {
-            Ok(outcome) => outcome?,
-            Err(panic) => std::panic::resume_unwind(panic),
-        };
-        if stop.load(Ordering::Relaxed) {
-            return Ok(Ended::Interrupted);
+impl Course<'_> {
+    /// A server alone: a line for each second with messages.
+    fn serve(&mut self, server: &Server) -> Result<Ended, CellError> {
+        (self.tell)(&format!("{} listening on {}", server.describe, line::place(&server.address)));
+        let began = Instant::now();
+        let mut clock = Clock::new(self.bench, Some(server), began);
+        while !self.stop.load(Ordering::Relaxed) && !server.has_ended() {
+            if self.bench.time.is_some_and(|time| began.elapsed() >= time) {
+                return Ok(Ended::Done(None));
+            }
+            if let Some(error) = server.served.take_accept_error() {
+                (self.tell)(&format!("a connection was not accepted: {error}; it is tried again"));
+            }
+            if let Some(line) = clock.line(0).filter(Line::moved) {
+                (self.tell)(&line.to_string());
+            }
+            thread::sleep(LOOK_FOR_STOP);
         }
-        Ok(Ended::Done(Some(summary(&bench.load, &outcome, &rates))))
-    })
-}
-
-/// A line each second from when the client begins to count until it has ended. The rates.
-fn lines(
-    bench: &Netbench,
-    address: &Address,
-    server: Option<&Server>,
-    begun: &Receiver<()>,
-    progress: &AtomicU64,
-    tell: &mut dyn FnMut(&str),
-) -> Vec<f64> {
-    let mut rates = Vec::new();
-    if begun.recv().is_err() {
-        // It never came to that.
-        return rates;
+        // A server ends by being told to: this is how.
+        Ok(Ended::Done(None))
     }
-    let mut clock = Clock::new(bench, server, Instant::now());
-    clock.answered = progress.load(Ordering::Relaxed);
-    clock.place = line::place(address);
-    // Told when counting ends, too.
-    while begun.recv_timeout(LOOK_FOR_STOP) == Err(RecvTimeoutError::Timeout) {
-        if let Some(line) = clock.line(progress.load(Ordering::Relaxed)) {
+
+    /// A client, and the server if that is here too.
+    fn ask(&mut self, address: &Address) -> Result<Ended, CellError> {
+        let (load, stop) = (&self.bench.load, self.stop);
+        let spans = Spans::of(self.bench.time.unwrap_or(NO_END));
+        let progress = AtomicU64::new(0);
+        thread::scope(|scope| {
+            let (tell_begun, begun) = mpsc::channel();
+            let mut watch = Watcher { stop: Arc::clone(stop), begun: tell_begun };
+            let progress = &progress;
+            // The watch goes when it has ended, however that was.
+            let asked = scope.spawn(move || ask(address, load, spans, progress, &mut watch));
+            let rates = self.lines(address, &begun, progress);
+            let outcome = match asked.join() {
+                Ok(outcome) => outcome?,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+            if stop.load(Ordering::Relaxed) {
+                return Ok(Ended::Interrupted);
+            }
+            Ok(Ended::Done(Some(summary(load, &outcome, &rates))))
+        })
+    }
+
+    /// A line each second from when the client begins to count until it has ended. The rates.
+    fn lines(&mut self, address: &Address, begun: &Receiver<()>, progress: &AtomicU64) -> Vec<f64> {
+        let mut rates = Vec::new();
+        if begun.recv().is_err() {
+            // It never came to that.
+            return rates;
+        }
+        let mut clock = Clock::new(self.bench, self.server, Instant::now());
+        clock.answered = progress.load(Ordering::Relaxed);
+        clock.place = line::place(address);
+        let mut say = |line: Option<Line>| {
+            let Some(line) = line else { return };
             rates.push(line.requests_per_s);
-            tell(&line.to_string());
+            (self.tell)(&line.to_string());
+        };
+        // Told when counting ends, too.
+        while begun.recv_timeout(LOOK_FOR_STOP) == Err(RecvTimeoutError::Timeout) {
+            say(clock.line(progress.load(Ordering::Relaxed)));
         }
+        // Of a last second that is nearly whole.
+        say(clock.last_line(progress.load(Ordering::Relaxed)));
+        rates
     }
-    // Of a last second that is nearly whole.
-    if let Some(line) = clock.last_line(progress.load(Ordering::Relaxed)) {
-        rates.push(line.requests_per_s);
-        tell(&line.to_string());
-    }
-    rates
 }
 
 /// The client's side of it.
@@ -229,10 +221,10 @@ struct Clock<'a> {
 
 impl<'a> Clock<'a> {
     fn new(bench: &Netbench, server: Option<&'a Server>, since: Instant) -> Self {
-        let described = server.map_or("client", Server::describe);
+        let described = server.map_or("client", |server| server.describe.as_str());
         let name = described.split([':', ',', ' ']).next().unwrap_or_default().to_owned();
-        let place = server.map(|server| line::place(server.address())).unwrap_or_default();
-        let bytes = server.map_or(0, |server| server.served().bytes());
+        let place = server.map(|server| line::place(&server.address)).unwrap_or_default();
+        let bytes = server.map_or(0, |server| server.served.bytes());
         let used = server.and_then(|server| server.thread_use().ok());
         let message_bytes = bench.load.message_bytes.into();
         Self { server, name, place, message_bytes, since, bytes, answered: 0, used }
@@ -252,7 +244,7 @@ impl<'a> Clock<'a> {
         let (now, before) = (Instant::now(), self.since);
         let elapsed = now - before;
         let bytes = match self.server {
-            Some(server) => server.served().bytes(),
+            Some(server) => server.served.bytes(),
             None => answered * self.message_bytes,
         };
         let moved = match self.server {

@@ -154,23 +154,14 @@ pub enum PlanError {
     /// Not even the smallest files fit in a quarter of the free space.
     #[error("only {free} MiB free; use --dir with at least {needed} MiB free")]
     NoSpace { free: u64, needed: u64 },
-    /// So many rounds cannot be written within the form's bound.
-    #[error(
-        "{rounds} rounds write more than the {gib} GiB of this form; use `forebay compare {suite}`, or \
-         --rounds {most} or less"
-    )]
-    TooManyRounds { rounds: u32, most: u32, gib: u64, suite: String },
-    #[error("--target: {0}")]
-    Target(String),
-    /// Forebay could not open what was to be read.
-    #[error(
-        "{path}: in use, and Forebay opens devices exclusively; unmount it, or leave Forebay out \
-         (--arms none with an --arm for each other engine)"
-    )]
-    Held { path: String },
-    /// Nothing is measured in no rounds.
-    #[error("--rounds {rounds}: out of range; give 1 to {MOST_ROUNDS}")]
-    Rounds { rounds: u32 },
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl PlanError {
+    fn target(what: String) -> Self {
+        Self::Refused(format!("--target: {what}"))
+    }
 }
 
 /// The name of the arm that is the other one once more: what differs between them is noise.
@@ -185,7 +176,8 @@ impl Plan {
         let Some(cut) = part.cut(wish.form) else { return Ok(None) };
         let rounds = wish.rounds.unwrap_or(cut.rounds);
         if !(1..=MOST_ROUNDS).contains(&rounds) {
-            return Err(PlanError::Rounds { rounds });
+            let what = format!("--rounds {rounds}: out of range; give 1 to {MOST_ROUNDS}");
+            return Err(PlanError::Refused(what));
         }
         let mut planner = Planner::new(part, cut, wish, rounds);
         let mut jobs = planner.jobs(suite)?;

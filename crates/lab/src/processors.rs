@@ -1,32 +1,17 @@
 //! Processors of a cell. The calling thread is pinned; threads it starts later inherit that.
 
+use crate::refusal::Refusal;
 use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-
-/// Why processors cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ProcessorsError {
-    #[error("{0}: not a list of processors; use a form like 0-3,6")]
-    List(String),
-    /// This process may not run there.
-    #[error("no processor {number} for this process; use some of {there}")]
-    Missing {
-        number: u32,
-        /// Those it may run on.
-        there: String,
-    },
-    #[error("processors: {0}")]
-    System(#[from] io::Error),
-}
 
 /// Parses a list such as `0-3,6` of processors that this process may run on.
 ///
 /// # Errors
 ///
 /// A text that is no list, and a number that is no processor here.
-pub fn parse(text: &str) -> Result<Vec<u32>, ProcessorsError> {
-    let wrong = || ProcessorsError::List(text.to_owned());
+pub fn parse(text: &str) -> Result<Vec<u32>, Refusal> {
+    let wrong = || Refusal(format!("{text}: not a list of processors; use a form like 0-3,6"));
     let number =
         |word: &str| word.parse::<u32>().ok().filter(|number| (*number as usize) < CpuSet::MAX_CPU);
     let mut numbers = Vec::new();
@@ -39,10 +24,11 @@ pub fn parse(text: &str) -> Result<Vec<u32>, ProcessorsError> {
         numbers
             .extend((first..=last).filter(|number| !numbers.contains(number)).collect::<Vec<_>>());
     }
-    let allowed = allowed()?;
+    let allowed = allowed().map_err(|error| Refusal(format!("processors: {error}")))?;
     if let Some(number) = numbers.iter().find(|number| !allowed.contains(number)) {
         let there = allowed.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-        return Err(ProcessorsError::Missing { number: *number, there });
+        let what = format!("no processor {number} for this process; use some of {there}");
+        return Err(Refusal(what));
     }
     Ok(numbers)
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::refusal::Refusal;
 use crate::words::words;
 
 /// The name of the laid-out file in the directory a cell is given.
@@ -68,11 +69,6 @@ impl RequestSpec {
 #[serde(try_from = "String", into = "String")]
 pub struct RequestDevice(String);
 
-/// A word that names no device.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0}: no such device (there are: null, free:NANOSECONDS, gen4, gen5, optane, disk, file)")]
-pub struct NoSuchDevice(String);
-
 impl RequestDevice {
     /// The laid-out file.
     pub fn file() -> Self {
@@ -96,19 +92,22 @@ impl RequestDevice {
 }
 
 impl FromStr for RequestDevice {
-    type Err = NoSuchDevice;
+    type Err = Refusal;
 
-    fn from_str(word: &str) -> Result<Self, NoSuchDevice> {
+    fn from_str(word: &str) -> Result<Self, Refusal> {
         let device = Self(word.to_owned());
         let known = NAMED.contains(&word) || device.free_nanos().is_some();
-        if known { Ok(device) } else { Err(NoSuchDevice(word.to_owned())) }
+        known.then_some(device).ok_or_else(|| {
+            let all = "null, free:NANOSECONDS, gen4, gen5, optane, disk, file";
+            Refusal(format!("{word}: no such device (there are: {all})"))
+        })
     }
 }
 
 impl TryFrom<String> for RequestDevice {
-    type Error = NoSuchDevice;
+    type Error = Refusal;
 
-    fn try_from(word: String) -> Result<Self, NoSuchDevice> {
+    fn try_from(word: String) -> Result<Self, Refusal> {
         word.parse()
     }
 }

@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::arm::Arm;
-use crate::cell::{CellResult, CellSpec, SyncProbe, Verify};
+use crate::cell::{CellResult, CellSpec};
 use crate::fio::{self, Leniency, ParseError, ParsedJobs};
 use crate::job::Devices;
 use crate::load::{self, CellError, CellReport};
@@ -88,16 +88,12 @@ pub fn run(
         load::check_workload(options.arm, group, &directory)?;
     }
     let cells = parsed.groups.into_iter().map(|workload| CellSpec {
-        workload,
-        arm: options.arm,
         directory: directory.clone(),
-        // The library's own default.
-        budget_bytes: 0,
         settings: options.settings.clone(),
         control: options.control.clone(),
         seed: options.seed,
-        verify: Verify::Off,
-        sync_probe: SyncProbe::Off,
+        // The budget is the library's own default.
+        ..CellSpec::of(options.arm, workload)
     });
     let mut groups = Vec::new();
     for spec in cells {

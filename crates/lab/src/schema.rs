@@ -21,14 +21,15 @@ mod part;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use crate::cell::CellResult;
 use crate::manifest::Manifest;
-use crate::metric::{self, Better};
-use crate::statistics::{Verdict, mean, sample_stddev};
+use crate::metric::{self, Better, Metric};
+use crate::refusal::Refusal;
+use crate::statistics::{Ratio, Verdict, mean, sample_stddev, verdict};
 use crate::whole_file;
 
 pub use cell::{CellRecord, cells};
@@ -94,7 +95,7 @@ pub struct Row {
     pub arm: String,
     pub metric: String,
     pub unit: String,
-    pub better: Direction,
+    pub better: Better,
     pub mean: f64,
     /// Sample standard deviation over the rounds; none below two.
     pub stddev: Option<f64>,
@@ -119,33 +120,43 @@ pub struct Comparison {
     pub verdict: Verdict,
 }
 
-/// [`Better`], as it stands in files.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    Higher,
-    Lower,
-}
-
-impl From<Better> for Direction {
-    fn from(better: Better) -> Self {
-        match better {
-            Better::Higher => Direction::Higher,
-            Better::Lower => Direction::Lower,
+impl Row {
+    /// A mean without rounds.
+    pub fn of(job: &str, arm: &str, metric: &Metric, mean: f64) -> Self {
+        Self {
+            job: job.to_owned(),
+            arm: arm.to_owned(),
+            metric: metric.name.to_owned(),
+            unit: metric.unit.to_owned(),
+            better: metric.better,
+            mean,
+            stddev: None,
+            rounds: Vec::new(),
         }
     }
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    #[error("cannot read {path}: {source}; give a file of --json or a directory of --bundle")]
-    File { path: PathBuf, source: io::Error },
-    #[error("{path} is not a result of forebay: {source}; give a file of --json")]
-    Content { path: PathBuf, source: serde_json::Error },
-    #[error(
-        "{path} has schema {schema}, this program reads {SCHEMA}; use the forebay that wrote it"
-    )]
-    Version { path: PathBuf, schema: u32 },
+impl Comparison {
+    /// `floor`: the noise floor of the metric.
+    pub fn of(
+        job: &str,
+        metric: &Metric,
+        pair: Against<'_>,
+        found: &Ratio,
+        floor: Option<f64>,
+    ) -> Self {
+        Self {
+            job: job.to_owned(),
+            metric: metric.name.to_owned(),
+            base: pair.base.to_owned(),
+            arm: pair.arm.to_owned(),
+            ratio: found.ratio,
+            ci_low: found.low,
+            ci_high: found.high,
+            p: found.p,
+            verdict: verdict(found, floor, metric.better),
+        }
+    }
 }
 
 impl Document {
@@ -194,21 +205,24 @@ impl Document {
     }
 
     /// Reads what [`Document::write`] has written.
-    pub fn read(path: &Path) -> Result<Self, ReadError> {
-        let path = path.to_owned();
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(source) => return Err(ReadError::File { path, source }),
+    pub fn read(path: &Path) -> Result<Self, Refusal> {
+        let (file, path) = (path, path.display());
+        let text = fs::read_to_string(file).map_err(|error| {
+            let remedy = "give a file of --json or a directory of --bundle";
+            Refusal(format!("cannot read {path}: {error}; {remedy}"))
+        })?;
+        let other = |error: serde_json::Error| {
+            Refusal(format!("{path} is not a result of forebay: {error}; give a file of --json"))
         };
         // The version before the rest: what another version calls its fields is not known.
-        match serde_json::from_str::<Version>(&text) {
-            Ok(Version { schema }) if schema != SCHEMA => {
-                return Err(ReadError::Version { path, schema });
-            }
-            Ok(_) => {}
-            Err(source) => return Err(ReadError::Content { path, source }),
+        let Version { schema } = serde_json::from_str(&text).map_err(other)?;
+        if schema != SCHEMA {
+            return Err(Refusal(format!(
+                "{path} has schema {schema}, this program reads {SCHEMA}; use the forebay that \
+                 wrote it"
+            )));
         }
-        serde_json::from_str(&text).map_err(|source| ReadError::Content { path, source })
+        serde_json::from_str(&text).map_err(other)
     }
 
     /// How the cells of an arm in a job went, in the order of the rounds.
@@ -242,16 +256,8 @@ pub fn rows(job: &str, arm: &str, rounds: &[CellResult]) -> Vec<Row> {
                 .collect();
             let measured: Vec<f64> = values.iter().flatten().copied().collect();
             let mean = mean(&measured)?;
-            Some(Row {
-                job: job.to_owned(),
-                arm: arm.to_owned(),
-                metric: metric.name.to_owned(),
-                unit: metric.unit.to_owned(),
-                better: metric.better.into(),
-                mean,
-                stddev: sample_stddev(&measured),
-                rounds: values,
-            })
+            let stddev = sample_stddev(&measured);
+            Some(Row { stddev, rounds: values, ..Row::of(job, arm, metric, mean) })
         })
         .collect()
 }
@@ -343,8 +349,9 @@ mod tests {
                 .contains("has schema 9, this program reads 1")
         );
         fs::write(&path, r#"{"schema": 2, "measured": {}}"#).unwrap();
-        assert!(matches!(Document::read(&path), Err(ReadError::Version { schema: 2, .. })));
+        let refused = || Document::read(&path).unwrap_err().to_string();
+        assert!(refused().contains("has schema 2, this program reads 1"));
         fs::write(&path, r#"{"schema": 0, "rows": []}"#).unwrap();
-        assert!(matches!(Document::read(&path), Err(ReadError::Version { schema: 0, .. })));
+        assert!(refused().contains("has schema 0, this program reads 1"));
     }
 }

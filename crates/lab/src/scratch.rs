@@ -147,9 +147,8 @@ impl Scratch {
         stop: &Stop,
     ) -> Result<(Storage, Made), FileSystemError> {
         let directory = self.path.join(FILE_SYSTEM);
-        let made =
-            |source| FileSystemError::Failed { what: directory.display().to_string(), source };
-        fs::create_dir(&directory).map_err(made)?;
+        fs::create_dir(&directory)
+            .map_err(|error| FileSystemError::failed(directory.display(), &error))?;
         let file_system = FileSystem::new_in(&directory, spec, stop)?;
         let told = (file_system.storage().clone(), file_system.made().clone());
         *self.file_system.borrow_mut() = Some(file_system);

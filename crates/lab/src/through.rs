@@ -11,6 +11,7 @@ use crate::arm::Arm;
 use crate::cell::Verify;
 use crate::echo::EchoWay;
 use crate::programs::spec::ProgramWay;
+use crate::refusal::Refusal;
 use crate::request::RequestSpec;
 use crate::words::words;
 
@@ -72,39 +73,22 @@ pub(crate) fn files() -> impl Iterator<Item = Arm> {
     Arm::ALL.into_iter().filter(|arm| *arm != Arm::Kernel)
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Family {
-    Requests,
-    Files,
-    Copies,
-    Echoes,
-    Programs,
+words! {
+    pub enum Family {
+        Requests = "requests",
+        Files = "files",
+        Copies = "copies",
+        Echoes = "echoes",
+        Programs = "programs",
+    }
 }
 
 impl Family {
-    /// Every kind, with its word in messages.
-    const ALL: [(Self, &'static str); 5] = [
-        (Family::Requests, "requests"),
-        (Family::Files, "files"),
-        (Family::Copies, "copies"),
-        (Family::Echoes, "echoes"),
-        (Family::Programs, "programs"),
-    ];
-
-    pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(family, _)| *family == self).map_or("", |(_, name)| name)
-    }
-
     /// The ways of its arms.
     pub fn ways(self) -> impl Iterator<Item = Through> {
         Through::all().filter(move |through| through.family() == self)
     }
 }
-
-/// A word that names no way; says what would do.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0}: no such way of I/O ({1})")]
-pub struct NoSuchWay(String, String);
 
 impl Through {
     /// Every way of I/O that a suite can name.
@@ -147,15 +131,15 @@ impl Through {
 }
 
 impl std::str::FromStr for Through {
-    type Err = NoSuchWay;
+    type Err = Refusal;
 
-    fn from_str(word: &str) -> Result<Self, NoSuchWay> {
+    fn from_str(word: &str) -> Result<Self, Refusal> {
         Self::all().find(|through| through.name() == word).ok_or_else(|| {
-            let known = Family::ALL.map(|(family, name)| {
+            let known = Family::ALL.map(|family| {
                 let ways = family.ways().map(Through::name).collect::<Vec<_>>().join(", ");
-                format!("for {name}: {ways}")
+                format!("for {}: {ways}", family.name())
             });
-            NoSuchWay(word.to_owned(), known.join("; "))
+            Refusal(format!("{word}: no such way of I/O ({})", known.join("; ")))
         })
     }
 }

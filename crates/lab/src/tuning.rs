@@ -28,6 +28,7 @@ use rustix::fs::{Access, access};
 use crate::chosen::chosen;
 use crate::manifest::mount;
 use crate::nearest;
+use crate::refusal::Refusal;
 
 pub use claim::Claim;
 pub use held::Held;
@@ -71,29 +72,30 @@ impl fmt::Display for Knob {
     }
 }
 
-/// A name that leads nowhere below the directory it belongs to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("not the name of a setting; use a form like sysctl.vm.dirty_bytes or queue.nomerges")]
-pub struct NoKnob;
-
 impl FromStr for Knob {
-    type Err = NoKnob;
+    type Err = Refusal;
 
-    fn from_str(text: &str) -> Result<Self, NoKnob> {
+    /// Refuses a name that leads nowhere below the directory it belongs to.
+    fn from_str(text: &str) -> Result<Self, Refusal> {
+        let knob = Self::named(text).ok_or(
+            "not the name of a setting; use a form like sysctl.vm.dirty_bytes or queue.nomerges",
+        );
+        knob.map_err(|what| Refusal(what.to_owned()))
+    }
+}
+
+impl Knob {
+    fn named(text: &str) -> Option<Self> {
         let sound = |name: &str, separator: char| {
             let letter = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
             name.split(separator).all(|part| !part.is_empty() && part.chars().all(letter))
         };
         if let Some(name) = text.strip_prefix(SYSCTL) {
-            return if sound(name, '.') { Ok(Knob::Sysctl(name.to_owned())) } else { Err(NoKnob) };
+            return sound(name, '.').then(|| Knob::Sysctl(name.to_owned()));
         }
-        let name = text.strip_prefix(QUEUE).ok_or(NoKnob)?;
+        let name = text.strip_prefix(QUEUE)?;
         // One name: a queue has files, and what lies below is not of the queue.
-        if sound(name, '/') && !name.contains('/') {
-            Ok(Knob::Queue(name.to_owned()))
-        } else {
-            Err(NoKnob)
-        }
+        (sound(name, '/') && !name.contains('/')).then(|| Knob::Queue(name.to_owned()))
     }
 }
 
@@ -129,14 +131,20 @@ impl Places {
     }
 
     fn look(&self, knob: &Knob) -> Result<PathBuf, TuningError> {
-        let file =
-            self.file(knob).ok_or_else(|| TuningError::NoQueue { knob: knob.to_string() })?;
+        let file = self.file(knob).ok_or_else(|| {
+            TuningError::NotSet(format!(
+                "{knob}: the files are not on a block device of their own; use --dir, --scratch or \
+                 --target on one"
+            ))
+        })?;
         if !file.is_file() {
-            return Err(TuningError::Missing { knob: knob.to_string(), meant: meant(knob, &file) });
+            let meant = meant(knob, &file);
+            return Err(TuningError::NotSet(format!(
+                "{knob}: no such setting on this machine{meant}"
+            )));
         }
-        access(&file, Access::WRITE_OK).map_err(|error| TuningError::Forbidden {
-            knob: knob.to_string(),
-            why: error.to_string(),
+        access(&file, Access::WRITE_OK).map_err(|error| {
+            TuningError::NotSet(format!("{knob}: {error}; machine settings need root: use sudo"))
         })?;
         Ok(file)
     }
@@ -158,39 +166,23 @@ fn meant(knob: &Knob, file: &Path) -> String {
     format!("; did you mean {before}{near}?")
 }
 
-/// Why something is not set. Nothing is left changed.
+/// Why something is not set.
 #[derive(Debug, thiserror::Error)]
 pub enum TuningError {
-    /// The files are on no device of their own.
-    #[error(
-        "{knob}: the files are not on a block device of their own; use --dir, --scratch or --target on one"
-    )]
-    NoQueue { knob: String },
-    /// There is no such setting here.
-    #[error("{knob}: no such setting on this machine{meant}")]
-    Missing {
-        knob: String,
-        /// The nearest part.
-        meant: String,
-    },
-    /// It may not be written.
-    #[error("{knob}: {why}; machine settings need root: use sudo")]
-    Forbidden { knob: String, why: String },
-    /// Another comparison holds it.
-    #[error("{knob}: another comparison uses this setting; wait until it ends")]
-    Busy { knob: String },
-    /// The kernel did not take the value.
-    #[error("{knob}={value}: the kernel refuses this value: {source}; give another one")]
-    Refused { knob: String, value: String, source: io::Error },
-    /// The kernel made another value of it.
-    #[error("{knob}={value}: the kernel changes this to {found}; give that, or another value")]
-    Other { knob: String, value: String, found: String },
-    /// The journal could not be written, so nothing was set.
-    #[error("cannot write the journal {path}: {source}; nothing was set", path = path.display())]
-    Journal { path: PathBuf, source: io::Error },
+    /// Nothing is left changed.
+    #[error("{0}")]
+    NotSet(String),
     /// It was set, and could not be restored.
     #[error("{0}")]
     NotRestored(String),
+}
+
+impl Tuning {
+    /// The kernel did not take the value.
+    fn refused(&self, error: &io::Error) -> TuningError {
+        let what = format!("{self}: the kernel refuses this value: {error}; give another one");
+        TuningError::NotSet(what)
+    }
 }
 
 /// Reads a setting as it would be written: of `none [mq-deadline]` the word in brackets.

@@ -27,4 +27,23 @@ macro_rules! words {
     };
 }
 
+/// Declares a struct with the default of each field beside it.
+macro_rules! with_defaults {
+    ($(#[$attribute:meta])* $visible:vis struct $name:ident {
+        $($(#[$of_field:meta])* $seen:vis $field:ident: $type:ty = $default:expr,)*
+    }) => {
+        $(#[$attribute])*
+        $visible struct $name {
+            $($(#[$of_field])* $seen $field: $type,)*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($field: $default,)* }
+            }
+        }
+    };
+}
+
+pub(crate) use with_defaults;
 pub(crate) use words;

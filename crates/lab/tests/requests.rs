@@ -6,8 +6,9 @@
 use std::path::Path;
 
 use forebay_lab::cell::CellResult;
-use forebay_lab::load::request::run_request;
+use forebay_lab::load::request;
 use forebay_lab::request::{Operation, Pattern, RequestSpec, Submitter, Switch};
+use forebay_lab::through::{Poll, RequestCell, Way};
 
 const BLOCK: u32 = 4096;
 
@@ -35,7 +36,14 @@ fn run(spec: &RequestSpec) -> CellResult {
 }
 
 fn run_in(directory: &Path, spec: &RequestSpec) -> CellResult {
-    let result = run_request(spec, directory).unwrap();
+    let cell = RequestCell {
+        way: Way::Queue,
+        spec: spec.clone(),
+        poll: Poll::Never,
+        directory: directory.to_owned(),
+        target: None,
+    };
+    let result = request::run(&cell).unwrap();
     let metric = |name: &str| {
         *result.metrics.get(name).unwrap_or_else(|| panic!("{name} is missing: {spec:?}"))
     };

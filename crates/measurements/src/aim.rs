@@ -4,7 +4,6 @@
 //! on the other side, and not shown otherwise. It is also not shown if it is no further from the
 //! target than an arm is from itself (the noise floor). Of other figures, the mean counts.
 
-use forebay_lab::compare::judge::{Floor, floor_of};
 use forebay_lab::schema::{Against, Document, Row};
 use forebay_lab::statistics::{Paired, distance, ratio};
 
@@ -64,9 +63,7 @@ fn found<'a>(aim: &Aim, document: &'a Document) -> Option<(Found, &'a Row)> {
     let recorded = recorded.map(|one| (one.ratio, one.ci_low, one.ci_high));
     let (value, low, high) = recorded.or_else(|| computed(document, row, base))?;
     let part = document.parts.iter().find(|part| part.jobs.iter().any(|job| job.name == row.job));
-    let floor = part.and_then(|part| {
-        floor_of(&document.rows, Floor { job: &row.job, again: &part.again }, &row.metric)
-    });
+    let floor = part.and_then(|part| document.floor(&row.job, &part.again, &row.metric));
     Some((Found { value, interval: Some((low, high)), floor }, row))
 }
 
@@ -116,7 +113,8 @@ fn told(found: &Found, row: &Row) -> String {
 #[cfg(test)]
 mod tests {
     use forebay_lab::manifest::Manifest;
-    use forebay_lab::schema::{Comparison, Direction, Part, PartJob};
+    use forebay_lab::metric::Better;
+    use forebay_lab::schema::{Comparison, Part, PartJob};
     use forebay_lab::statistics::Verdict;
 
     use super::*;
@@ -127,7 +125,7 @@ mod tests {
             arm: arm.into(),
             metric: "iops".into(),
             unit: "1/s".into(),
-            better: Direction::Higher,
+            better: Better::Higher,
             mean: (rounds[0] + rounds[1]) / 2.0,
             stddev: None,
             rounds: rounds.map(Some).into(),

@@ -60,30 +60,26 @@ impl Options {
     /// # Errors
     /// The first option that is out of range.
     pub fn check(&self) -> Result<(), OptionsError> {
-        let wrong =
-            |option, value: usize, range| OptionsError { option, value: value as u64, range };
-        let Self { connections, buffers, buffer_bytes, .. } = *self;
-        if !(1..=CONNECTIONS).contains(&connections) {
-            return Err(wrong("connections", connections as usize, "1 to 16777216"));
-        }
-        if !buffers.is_power_of_two() || buffers > BUFFERS {
-            return Err(wrong("buffers", buffers.into(), "a power of two, 1 to 32768"));
-        }
-        if !(64..=1 << 24).contains(&buffer_bytes) {
-            return Err(wrong("buffer_bytes", buffer_bytes as usize, "64 to 16777216"));
-        }
-        if self.connection_bytes == 0 {
-            return Err(wrong("connection_bytes", 0, "1 or more"));
-        }
-        if self.pass_bytes < self.connection_bytes {
-            return Err(wrong("pass_bytes", self.pass_bytes, "connection_bytes or more"));
-        }
-        if self.outgoing_bytes < self.connection_bytes + buffer_bytes as usize {
-            let range = "connection_bytes and buffer_bytes or more, so that an answer to all of a \
-                         pass has room";
-            return Err(wrong("outgoing_bytes", self.outgoing_bytes, range));
-        }
-        Ok(())
+        const ROOM: &str = "connection_bytes and buffer_bytes or more, so that an answer to all \
+                            of a pass has room";
+        let Self { connections, buffers, buffer_bytes, pass_bytes, .. } = *self;
+        let Self { connection_bytes, outgoing_bytes, .. } = *self;
+        let (each, count) = (buffer_bytes as usize, usize::from(buffers));
+        let is_count = buffers.is_power_of_two() && buffers <= BUFFERS;
+        let has_room = outgoing_bytes >= connection_bytes.saturating_add(each);
+        let most = connections as usize;
+        let rules = [
+            ((1..=CONNECTIONS).contains(&connections), "connections", most, "1 to 16777216"),
+            (is_count, "buffers", count, "a power of two, 1 to 32768"),
+            ((64..=1 << 24).contains(&each), "buffer_bytes", each, "64 to 16777216"),
+            (connection_bytes > 0, "connection_bytes", connection_bytes, "1 or more"),
+            (pass_bytes >= connection_bytes, "pass_bytes", pass_bytes, "connection_bytes or more"),
+            (has_room, "outgoing_bytes", outgoing_bytes, ROOM),
+        ];
+        rules.into_iter().try_for_each(|(holds, option, value, range)| match holds {
+            true => Ok(()),
+            false => Err(OptionsError { option, value: value as u64, range }),
+        })
     }
 }
 

@@ -18,8 +18,9 @@ use forebay_uring::mapping::Mapping;
 #[derive(Debug)]
 pub(crate) struct Pool {
     memory: Mapping,
-    count: u16,
-    each: u32,
+    pub(crate) count: u16,
+    /// Bytes of a buffer.
+    pub(crate) each: u32,
     out: AtomicU32,
     back: Mutex<Vec<u16>>,
     /// Whether the polling thread sleeps and needs a buffer.
@@ -39,14 +40,6 @@ impl Pool {
             awaited: AtomicBool::new(false),
             waker: OnceLock::new(),
         }))
-    }
-
-    pub(crate) fn count(&self) -> u16 {
-        self.count
-    }
-
-    pub(crate) fn each(&self) -> u32 {
-        self.each
     }
 
     /// Address of a buffer of `each` bytes.

@@ -30,15 +30,15 @@ pub(crate) struct Provided {
 impl Provided {
     /// Registers a ring that contains all buffers of a pool.
     pub(crate) fn register(uring: &IoUring, pool: Arc<Pool>) -> io::Result<Self> {
-        let bytes = usize::from(pool.count()) * size_of::<BufRingEntry>();
+        let bytes = usize::from(pool.count) * size_of::<BufRingEntry>();
         let entries = Mapping::private(bytes)?;
         let mut provided =
-            Self { entries, tail: 0, there: 0, back: (0..pool.count()).collect(), pool };
+            Self { entries, tail: 0, there: 0, back: (0..pool.count).collect(), pool };
         provided.put();
         let address = provided.entries.start().expose_provenance() as u64;
         // SAFETY: the entries stay mapped until all receives have ended, or for ever: see `leak`.
         unsafe {
-            uring.submitter().register_buf_ring_with_flags(address, provided.pool.count(), GROUP, 0)
+            uring.submitter().register_buf_ring_with_flags(address, provided.pool.count, GROUP, 0)
         }?;
         Ok(provided)
     }
@@ -68,7 +68,7 @@ impl Provided {
     fn put(&mut self) {
         let entries: *mut BufRingEntry = self.entries.start().cast();
         for buffer in self.back.drain(..) {
-            let at = usize::from(self.tail & (self.pool.count() - 1));
+            let at = usize::from(self.tail & (self.pool.count - 1));
             let address = self.pool.start(buffer).as_ptr().expose_provenance() as u64;
             // SAFETY: the place is inside the mapping, which has `count` entries.
             let entry = unsafe { entries.add(at) };
@@ -76,7 +76,7 @@ impl Provided {
             // behind the tail. In the first entry it reads the tail, which these setters leave.
             let entry = unsafe { &mut *entry };
             entry.set_addr(address);
-            entry.set_len(self.pool.each());
+            entry.set_len(self.pool.each);
             entry.set_bid(buffer);
             self.tail = self.tail.wrapping_add(1);
             self.there += 1;

@@ -73,14 +73,12 @@ enum Going {
 
 #[derive(Debug)]
 struct Listening {
-    key: Key,
     socket: OwnedFd,
     accept: Going,
 }
 
 #[derive(Debug)]
 struct Connected {
-    key: Key,
     socket: OwnedFd,
     receive: Going,
     send: Option<Departed>,
@@ -101,8 +99,9 @@ pub(crate) struct SocketRing {
     thread: Option<ThreadId>,
     /// `None` only during the drop.
     provided: Option<Provided>,
-    listeners: Vec<Option<Listening>>,
-    connections: Vec<Option<Connected>>,
+    /// By the place of their keys.
+    listeners: Vec<Option<(Key, Listening)>>,
+    connections: Vec<Option<(Key, Connected)>>,
     /// Requests in flight or staged, except cancels and the wake.
     under_way: u32,
     completions: VecDeque<cqueue::Entry>,
@@ -169,8 +168,7 @@ impl SocketRing {
 
     /// Takes a listening socket. The place of its key is free.
     pub(crate) fn listen(&mut self, listener: Key, socket: OwnedFd) {
-        let listening = Listening { key: listener, socket, accept: Going::No };
-        put(&mut self.listeners, listener, listening);
+        put(&mut self.listeners, listener, Listening { socket, accept: Going::No });
     }
 
     /// Accepts connections until stopped.
@@ -193,8 +191,7 @@ impl SocketRing {
 
     /// Takes the socket of a connection. The place of its key is free.
     pub(crate) fn add(&mut self, connection: Key, socket: OwnedFd) {
-        let connected =
-            Connected { key: connection, socket, receive: Going::No, send: None, closing: false };
+        let connected = Connected { socket, receive: Going::No, send: None, closing: false };
         put(&mut self.connections, connection, connected);
     }
 
@@ -247,8 +244,8 @@ impl SocketRing {
     }
 
     pub(crate) fn listener_socket(&self, listener: Key) -> Option<BorrowedFd<'_>> {
-        let listening = self.listeners.get(listener.index())?.as_ref()?;
-        (listening.key == listener).then(|| listening.socket.as_fd())
+        let (key, listening) = self.listeners.get(listener.index())?.as_ref()?;
+        (*key == listener).then(|| listening.socket.as_fd())
     }
 
     fn start(&mut self, entry: squeue::Entry, kind: Kind, key: Key) {
@@ -262,31 +259,16 @@ impl SocketRing {
     }
 }
 
-fn put<T>(table: &mut Vec<Option<T>>, key: Key, value: T) {
+fn put<T>(table: &mut Vec<Option<(Key, T)>>, key: Key, value: T) {
     if table.len() <= key.index() {
         table.resize_with(key.index() + 1, || None);
     }
     let place = &mut table[key.index()];
     assert!(place.is_none(), "the place of {key:?} is taken");
-    *place = Some(value);
+    *place = Some((key, value));
 }
 
-trait Keyed {
-    fn key(&self) -> Key;
-}
-
-impl Keyed for Listening {
-    fn key(&self) -> Key {
-        self.key
-    }
-}
-
-impl Keyed for Connected {
-    fn key(&self) -> Key {
-        self.key
-    }
-}
-
-fn find<T: Keyed>(table: &mut [Option<T>], key: Key) -> Option<&mut T> {
-    table.get_mut(key.index())?.as_mut().filter(|found| found.key() == key)
+fn find<T>(table: &mut [Option<(Key, T)>], key: Key) -> Option<&mut T> {
+    let (own, found) = table.get_mut(key.index())?.as_mut()?;
+    (*own == key).then_some(found)
 }

@@ -4,7 +4,7 @@ use crate::code::{ARGUMENTS, END, KEPT, Width};
 use crate::counter::Counter;
 use crate::place::Kind;
 
-use super::writer::{Program, Writer, add, begun, count};
+use super::writer::{Program, Writer, add, begun};
 
 /// Flag of a buffer of the XFS log with a commit record (`XLOG_ICL_NEED_FUA`).
 const HOLDS_COMMIT: i32 = 2;
@@ -23,8 +23,7 @@ impl Writer<'_> {
         }
         code.jump(END);
         code.place(found);
-        self.find_counters(&mut code);
-        count(&mut code, Counter::WorkerRuns);
+        self.count(&mut code, Counter::WorkerRuns);
         self.at("workqueue_execute_start", Some("work_struct"), code)
     }
 
@@ -54,8 +53,7 @@ impl Writer<'_> {
             }
         };
         code.jump_if_not_above_zero(pages, END);
-        self.find_counters(&mut code);
-        count(&mut code, Counter::WritebackRuns);
+        self.count(&mut code, Counter::WritebackRuns);
         add(&mut code, Counter::WritebackPages, pages);
         self.at(tracepoint, Some("inode"), code)
     }
@@ -85,8 +83,7 @@ impl Writer<'_> {
             Kind::Other => return None,
         };
         self.only_on_file_system(&mut code, number);
-        self.find_counters(&mut code);
-        count(&mut code, Counter::Commits);
+        self.count(&mut code, Counter::Commits);
         self.at(tracepoint, Some(first), code)
     }
 }

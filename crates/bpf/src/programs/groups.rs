@@ -3,7 +3,7 @@
 use crate::code::{ARGUMENTS, Code, END, Helper, KEPT, RESULT, Register, Width};
 use crate::counter::{Counter, GROUPS};
 
-use super::writer::{Program, Writer, begun, count, count_at};
+use super::writer::{Program, Writer, begun, count_at};
 
 /// XFS's name for the header of a group. It is locked for each allocation in the group.
 const HEADER: [u8; 8] = *b"xfs_agf\0";
@@ -18,8 +18,7 @@ impl Writer<'_> {
         code.load(mount, Width::Eight, context, 0);
         self.follow(&mut code, mount, "xfs_alloc_arg", "mp")?;
         self.only_of_mount(&mut code, mount)?;
-        self.find_counters(&mut code);
-        count(&mut code, Counter::Allocations);
+        self.count(&mut code, Counter::Allocations);
         self.at("xfs_alloc_vextent_finish", Some("xfs_alloc_arg"), code)
     }
 

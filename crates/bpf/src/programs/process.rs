@@ -3,14 +3,13 @@
 use crate::code::{ARGUMENTS, END, KEPT, Width};
 use crate::counter::Counter;
 
-use super::writer::{Program, Writer, add, begun, count};
+use super::writer::{Program, Writer, add, begun};
 
 impl Writer<'_> {
     pub(super) fn system_calls(self) -> Option<Program> {
         let mut code = begun();
         self.only_this_process(&mut code);
-        self.find_counters(&mut code);
-        count(&mut code, Counter::SystemCalls);
+        self.count(&mut code, Counter::SystemCalls);
         self.at("sys_enter", None, code)
     }
 
@@ -23,8 +22,7 @@ impl Writer<'_> {
             code.load(items, Width::Eight, context, 8);
             code.copy_lower(items, items);
             code.jump_if_equal(items, 0, END);
-            self.find_counters(&mut code);
-            count(&mut code, Counter::TaskWorkRuns);
+            self.count(&mut code, Counter::TaskWorkRuns);
             add(&mut code, Counter::TaskWorkItems, items);
             self.at(name, None, code)
         };
@@ -37,14 +35,12 @@ impl Writer<'_> {
         let [call, ..] = ARGUMENTS;
         let mut ended = begun();
         self.only_this_process(&mut ended);
-        self.find_counters(&mut ended);
-        count(&mut ended, Counter::RingCompletions);
+        self.count(&mut ended, Counter::RingCompletions);
         let mut enters = begun();
         enters.load(call, Width::Eight, context, 8);
         enters.jump_if_other(call, i32::try_from(libc::SYS_io_uring_enter).ok()?, END);
         self.only_this_process(&mut enters);
-        self.find_counters(&mut enters);
-        count(&mut enters, Counter::Enters);
+        self.count(&mut enters, Counter::Enters);
         Some(vec![self.at("io_uring_complete", None, ended)?, self.at("sys_enter", None, enters)?])
     }
 }

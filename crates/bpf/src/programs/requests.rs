@@ -23,8 +23,7 @@ impl Writer<'_> {
             self.follow(&mut code, disk_of_it, "bio", "bi_bdev")?;
             self.follow(&mut code, disk_of_it, "block_device", "bd_disk")?;
             self.only_of(&mut code, disk_of_it, disk)?;
-            self.find_counters(&mut code);
-            count(&mut code, counter);
+            self.count(&mut code, counter);
             Some(code)
         };
 
@@ -43,8 +42,7 @@ impl Writer<'_> {
         let of_request = |counter| {
             let mut code = begun();
             self.request(&mut code, disk)?;
-            self.find_counters(&mut code);
-            count(&mut code, counter);
+            self.count(&mut code, counter);
             Some(code)
         };
 
@@ -52,8 +50,7 @@ impl Writer<'_> {
         self.request(&mut issues, disk)?;
         issues.load(what, Width::Eight, context, 0);
         issues.load(bytes, Width::Four, what, self.btf.member("request", "__data_len")?);
-        self.find_counters(&mut issues);
-        count(&mut issues, Counter::Issues);
+        self.count(&mut issues, Counter::Issues);
         add(&mut issues, Counter::IssuedBytes, bytes);
 
         Some(vec![
@@ -104,8 +101,7 @@ impl Writer<'_> {
         code.load(operation, Width::Four, operation, self.btf.member("request", "cmd_flags")?);
         code.and_number(operation, OPERATION_BITS);
         code.jump_if_other(operation, OPERATION_FLUSH, END);
-        self.find_counters(&mut code);
-        count(&mut code, Counter::Flushes);
+        self.count(&mut code, Counter::Flushes);
         self.at("block_rq_issue", Some("request"), code)
     }
 
@@ -114,8 +110,7 @@ impl Writer<'_> {
         let [value, last, ..] = ARGUMENTS;
         let mut code = begun();
         self.request(&mut code, disk)?;
-        self.find_counters(&mut code);
-        count(&mut code, Counter::Completions);
+        self.count(&mut code, Counter::Completions);
         let (soft, polled) = (code.label(), code.label());
         let interrupts = [
             (Counter::InInterrupt, Counter::Interrupts, Counter::LastInterrupt, soft),

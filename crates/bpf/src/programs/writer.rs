@@ -122,9 +122,14 @@ impl Writer<'_> {
         code.copy(KEPT[2], RESULT);
     }
 
-    pub(super) fn enter(self, code: &mut Code, number: Counter, inside: Counter) {
+    /// Finds the counters and counts in one of them.
+    pub(super) fn count(self, code: &mut Code, counter: Counter) {
         self.find_counters(code);
-        count(code, number);
+        count(code, counter);
+    }
+
+    pub(super) fn enter(self, code: &mut Code, number: Counter, inside: Counter) {
+        self.count(code, number);
         code.set(ARGUMENTS[0], 1);
         code.store(KEPT[2], offset(inside), ARGUMENTS[0]);
     }

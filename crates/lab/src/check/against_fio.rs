@@ -17,14 +17,14 @@ use std::path::Path;
 use super::shape::{Load, Shape, shapes};
 use super::{CheckError, Ground};
 use crate::arm::Arm;
-use crate::cell::{Cell, CellResult, CellSpec, SyncProbe, Verify};
+use crate::cell::{Cell, CellResult, CellSpec};
 use crate::compare::Measured;
 use crate::compare::runner::CellRunner;
 use crate::fio_program;
 use crate::metric;
 use crate::request::{DATA_FILE, Operation};
-use crate::schema::{self, Comparison, Row};
-use crate::statistics::{Paired, distance, mean, noise_floor, ratio, verdict};
+use crate::schema::{self, Against, Comparison, Row};
+use crate::statistics::{Paired, distance, mean, noise_floor, ratio};
 use forebay_block::random::Random;
 
 /// The arms, in the order of an even round.
@@ -128,17 +128,9 @@ impl Check<'_, '_> {
 
     /// By our generator, in a process of its own.
     fn lab(&mut self, shape: &Shape, seed: u64) -> Result<CellResult, CheckError> {
-        let cell = Cell::Jobs(CellSpec {
-            workload: shape.workload(&self.load),
-            arm: if shape.is_direct() { Arm::KernelDirect } else { Arm::KernelBuffered },
-            directory: self.directory.to_owned(),
-            budget_bytes: 0,
-            settings: Vec::new(),
-            control: None,
-            seed,
-            verify: Verify::Off,
-            sync_probe: SyncProbe::Off,
-        });
+        let arm = if shape.is_direct() { Arm::KernelDirect } else { Arm::KernelBuffered };
+        let spec = CellSpec::of(arm, shape.workload(&self.load));
+        let cell = Cell::Jobs(CellSpec { directory: self.directory.to_owned(), seed, ..spec });
         let found = self.ground.run(self.runner, &cell, &shape.name())?;
         let of_direction = |name: &str| format!("{}_{name}", shape.direction());
         let mut result = CellResult::default();
@@ -157,7 +149,7 @@ impl Check<'_, '_> {
             if self.ground.stop.is_set() {
                 return CheckError::Interrupted;
             }
-            CheckError::Cell { what: shape.name(), reason: error.to_string() }
+            CheckError::Failed(format!("{}: {error}", shape.name()))
         })?;
         let found = match shape.operation {
             Operation::Read => &report.jobs[0].read,
@@ -182,10 +174,10 @@ fn whole(result: CellResult, shape: &Shape, whose: &str) -> Result<CellResult, C
         .find(|metric| !result.metrics.get(**metric).is_some_and(|value| *value > 0.0));
     match missing {
         None => Ok(result),
-        Some(metric) => Err(CheckError::Cell {
-            what: shape.name(),
-            reason: format!("{whose} has no {metric} (give a larger --scale)"),
-        }),
+        Some(metric) => Err(CheckError::Failed(format!(
+            "{}: {whose} has no {metric} (give a larger --scale)",
+            shape.name()
+        ))),
     }
 }
 
@@ -216,17 +208,8 @@ fn agreement(arms: &[Measured], metric: &str, seed: u64) -> Option<Agreement> {
         ratio if distance(ratio) <= floor => Mark::WithinNoise,
         _ => Mark::Apart,
     };
-    let comparison = Comparison {
-        job: arms[0].job.clone(),
-        metric: metric.to_owned(),
-        base: "fio".into(),
-        arm: "lab".into(),
-        ratio: found.ratio,
-        ci_low: found.low,
-        ci_high: found.high,
-        p: found.p,
-        verdict: verdict(&found, Some(floor), metric::find(metric)?.better),
-    };
+    let (metric, pair) = (metric::find(metric)?, Against { arm: "lab", base: "fio" });
+    let comparison = Comparison::of(&arms[0].job, metric, pair, &found, Some(floor));
     Some(Agreement { comparison, lab: mean(&lab)?, fio: mean(&fio)?, floor, mark })
 }
 

@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 
 use crate::metric::{self, Better, Metric};
 use crate::plan::again;
-use crate::schema::{self, Comparison, Difference, Row};
+use crate::schema::{self, Against, Comparison, Difference, Document, Row};
 use crate::statistics::difference::{difference, difference_floor, is_shown};
-use crate::statistics::{Paired, noise_floor, ratio, verdict};
+use crate::statistics::{Paired, Ratio, noise_floor, ratio};
 use crate::suite::{Base, Pair};
 
 use super::Measured;
@@ -79,14 +79,10 @@ pub fn judge(measured: &[Measured], judging: Judging<'_>, seed: u64) -> Judged {
     }
     let mut judged = Judged::default();
     for job in jobs {
-        let of_job = || measured.iter().filter(|measured| measured.job == job);
-        let mut rows: Vec<Row> = of_job()
-            .flat_map(|measured| schema::rows(job, &measured.arm, &measured.rounds))
-            .collect();
+        let (mut rows, arms) = rows_and_arms(measured, job);
         rows.extend(variations(&rows));
-        let arms: Vec<&str> = of_job().map(|measured| measured.arm.as_str()).collect();
         let base = base_of(&rows, &arms, judging);
-        let floor = Floor { job, again: judging.again };
+        let of_job = OfJob { rows: &rows, floor: Floor { job, again: judging.again }, seed };
         let pairs = pairs(base, &arms, judging);
         if let Base::BestOf(_) = judging.base {
             let best = BEST_BESIDES.iter().filter_map(|&metric| {
@@ -97,17 +93,15 @@ pub fn judge(measured: &[Measured], judging: Judging<'_>, seed: u64) -> Judged {
                 let others =
                     against(&best.arm, &arms).into_iter().filter(|pair| !pairs.contains(pair));
                 let found = metric::find(best.metric).expect("it is one of those there are");
-                let found = others.filter_map(|pair| compare(&rows, floor, &pair, found, seed));
-                judged.comparisons.extend(found);
+                judged.comparisons.extend(others.filter_map(|pair| of_job.compare(&pair, found)));
                 judged.best.push(best);
             }
         }
         for pair in pairs {
-            let found =
-                metric::all().filter_map(|metric| compare(&rows, floor, &pair, metric, seed));
+            let found = metric::all().filter_map(|metric| of_job.compare(&pair, metric));
             judged.comparisons.extend(found);
             if Some(pair.base.as_str()) == base && is_cost(judging.metric) {
-                judged.differences.extend(differ(&rows, floor, &pair, judging.metric, seed));
+                judged.differences.extend(of_job.differ(&pair, judging.metric));
             }
         }
         judged.bases.extend(base.map(|base| (job.to_owned(), base.to_owned())));
@@ -122,15 +116,11 @@ pub fn widest_interval(measured: &[Measured], judging: Judging<'_>, seed: u64) -
     let mut jobs: Vec<&str> = measured.iter().map(|one| one.job.as_str()).collect();
     jobs.dedup();
     let of_job = |job: &str| {
-        let of_job = || measured.iter().filter(|measured| measured.job == job);
-        let rows: Vec<Row> = of_job()
-            .flat_map(|measured| schema::rows(job, &measured.arm, &measured.rounds))
-            .collect();
-        let arms: Vec<&str> = of_job().map(|measured| measured.arm.as_str()).collect();
+        let (rows, arms) = rows_and_arms(measured, job);
+        let of_job = OfJob { rows: &rows, floor: Floor { job, again: judging.again }, seed };
         let base = base_of(&rows, &arms, judging)?;
         let widths = against(base, &arms).into_iter().filter_map(|pair| {
-            let (arm, base) = paired(&rows, job, &pair, judging.metric)?;
-            let found = ratio(Paired { arm: &arm, base: &base }, seed)?;
+            let found = of_job.ratio(&pair, judging.metric)?;
             Some(found.high / found.low - 1.0)
         });
         widths.reduce(f64::max)
@@ -138,12 +128,19 @@ pub fn widest_interval(measured: &[Measured], judging: Judging<'_>, seed: u64) -
     jobs.into_iter().filter_map(of_job).reduce(f64::max)
 }
 
+/// Of a job, and its arms in their order.
+fn rows_and_arms<'a>(measured: &'a [Measured], job: &str) -> (Vec<Row>, Vec<&'a str>) {
+    let of_job = || measured.iter().filter(|measured| measured.job == job);
+    let rows = of_job().flat_map(|one| schema::rows(job, &one.arm, &one.rounds)).collect();
+    (rows, of_job().map(|measured| measured.arm.as_str()).collect())
+}
+
 /// The A/A pair that gives the noise.
 #[derive(Clone, Copy, Debug)]
-pub struct Floor<'a> {
-    pub job: &'a str,
+struct Floor<'a> {
+    job: &'a str,
     /// The arm that runs twice.
-    pub again: &'a str,
+    again: &'a str,
 }
 
 impl Floor<'_> {
@@ -158,26 +155,21 @@ impl Floor<'_> {
 fn variations(rows: &[Row]) -> Vec<Row> {
     let metric = metric::find("coefficient_of_variation").expect("it is one of those there are");
     let rates = rows.iter().filter(|row| row.metric == "requests_per_s" && row.mean > 0.0);
-    rates
-        .filter_map(|rate| {
-            Some(Row {
-                job: rate.job.clone(),
-                arm: rate.arm.clone(),
-                metric: metric.name.to_owned(),
-                unit: metric.unit.to_owned(),
-                better: metric.better.into(),
-                mean: rate.stddev? / rate.mean,
-                stddev: None,
-                rounds: Vec::new(),
-            })
-        })
-        .collect()
+    let share = |rate: &Row| Some(rate.stddev? / rate.mean);
+    rates.filter_map(|rate| Some(Row::of(&rate.job, &rate.arm, metric, share(rate)?))).collect()
 }
 
 /// The noise floor of a metric, from the rows of the A/A pair.
-pub fn floor_of(rows: &[Row], floor: Floor<'_>, metric: &str) -> Option<f64> {
+fn floor_of(rows: &[Row], floor: Floor<'_>, metric: &str) -> Option<f64> {
     let (arm, base) = paired(rows, floor.job, &floor.pair(), metric)?;
     noise_floor(Paired { arm: &arm, base: &base })
+}
+
+impl Document {
+    /// The noise floor of a metric in a job; `again` is the arm that ran twice.
+    pub fn floor(&self, job: &str, again: &str, metric: &str) -> Option<f64> {
+        floor_of(&self.rows, Floor { job, again }, metric)
+    }
 }
 
 /// Every other arm with one.
@@ -223,52 +215,47 @@ fn is_cost(metric: &str) -> bool {
     metric::find(metric).is_some_and(|metric| metric.better == Better::Lower)
 }
 
-fn compare(
-    rows: &[Row],
-    floor: Floor<'_>,
-    pair: &Pair,
-    metric: &Metric,
+/// The rows of a job, and all that its comparisons need.
+#[derive(Clone, Copy)]
+struct OfJob<'a> {
+    rows: &'a [Row],
+    floor: Floor<'a>,
     seed: u64,
-) -> Option<Comparison> {
-    let (arm, base) = paired(rows, floor.job, pair, metric.name)?;
-    let found = ratio(Paired { arm: &arm, base: &base }, seed)?;
-    Some(Comparison {
-        job: floor.job.to_owned(),
-        metric: metric.name.to_owned(),
-        base: pair.base.clone(),
-        arm: pair.arm.clone(),
-        ratio: found.ratio,
-        ci_low: found.low,
-        ci_high: found.high,
-        p: found.p,
-        verdict: verdict(&found, floor_of(rows, floor, metric.name), metric.better),
-    })
 }
 
-fn differ(
-    rows: &[Row],
-    floor: Floor<'_>,
-    pair: &Pair,
-    metric: &str,
-    seed: u64,
-) -> Option<Difference> {
-    let (arm, base) = in_both(rows, floor.job, pair, metric)?;
-    let found = difference(Paired { arm: &arm, base: &base }, seed)?;
-    let noise = in_both(rows, floor.job, &floor.pair(), metric)
-        .and_then(|(arm, base)| difference_floor(Paired { arm: &arm, base: &base }));
-    Some(Difference {
-        job: floor.job.to_owned(),
-        metric: metric.to_owned(),
-        unit: metric::find(metric)?.unit.to_owned(),
-        base: pair.base.clone(),
-        arm: pair.arm.clone(),
-        value: found.value,
-        ci_low: found.low,
-        ci_high: found.high,
-        p: Some(found.p),
-        floor: noise,
-        shown: is_shown(&found, noise),
-    })
+impl OfJob<'_> {
+    fn compare(self, pair: &Pair, metric: &Metric) -> Option<Comparison> {
+        let found = self.ratio(pair, metric.name)?;
+        let floor = floor_of(self.rows, self.floor, metric.name);
+        let pair = Against { arm: &pair.arm, base: &pair.base };
+        Some(Comparison::of(self.floor.job, metric, pair, &found, floor))
+    }
+
+    fn ratio(self, pair: &Pair, metric: &str) -> Option<Ratio> {
+        let (arm, base) = paired(self.rows, self.floor.job, pair, metric)?;
+        ratio(Paired { arm: &arm, base: &base }, self.seed)
+    }
+
+    fn differ(self, pair: &Pair, metric: &str) -> Option<Difference> {
+        let job = self.floor.job;
+        let (arm, base) = in_both(self.rows, job, pair, metric)?;
+        let found = difference(Paired { arm: &arm, base: &base }, self.seed)?;
+        let noise = in_both(self.rows, job, &self.floor.pair(), metric)
+            .and_then(|(arm, base)| difference_floor(Paired { arm: &arm, base: &base }));
+        Some(Difference {
+            job: job.to_owned(),
+            metric: metric.to_owned(),
+            unit: metric::find(metric)?.unit.to_owned(),
+            base: pair.base.clone(),
+            arm: pair.arm.clone(),
+            value: found.value,
+            ci_low: found.low,
+            ci_high: found.high,
+            p: Some(found.p),
+            floor: noise,
+            shown: is_shown(&found, noise),
+        })
+    }
 }
 
 /// Values of both arms, without rounds that have no ratio.

@@ -87,12 +87,9 @@ pub enum RecordError {
     /// The file cannot be read or written.
     #[error("{path}: {source}", path = path.display())]
     File { path: PathBuf, source: io::Error },
-    #[error("{path}: not a file of --resume; name a new file, or one that --resume wrote", path = path.display())]
-    Other { path: PathBuf },
-    #[error("{path}: from another comparison: {what}; repeat the same command, or name a new file", path = path.display())]
-    Differs { path: PathBuf, what: String },
-    #[error("{path}: another comparison is writing this file; wait until it ends", path = path.display())]
-    Busy { path: PathBuf },
+    /// It is not this comparison's, or not now.
+    #[error("{0}")]
+    Refused(String),
 }
 
 impl Record {
@@ -107,7 +104,7 @@ impl Record {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(RecordError::File { path: path.to_owned(), source }),
         };
-        let other = || RecordError::Other { path: path.to_owned() };
+        let other = || not_ours(path);
         let header = header(&text).ok_or_else(other)?;
         u64::from_str_radix(&header.seed, 16).map(Some).map_err(|_| other())
     }
@@ -134,7 +131,10 @@ impl Record {
             flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
         });
         if !is_ours {
-            return Err(RecordError::Busy { path: path.to_owned() });
+            return Err(RecordError::Refused(format!(
+                "{}: another comparison is writing this file; wait until it ends",
+                path.display()
+            )));
         }
         let ours = Header {
             format: FORMAT,
@@ -149,9 +149,12 @@ impl Record {
             record.line(&ours)?;
             return Ok(record);
         }
-        let theirs = header(&text).ok_or_else(|| RecordError::Other { path: path.to_owned() })?;
+        let theirs = header(&text).ok_or_else(|| not_ours(path))?;
         if let Some(what) = difference(&ours, &theirs) {
-            return Err(RecordError::Differs { path: path.to_owned(), what });
+            return Err(RecordError::Refused(format!(
+                "{}: from another comparison: {what}; repeat the same command, or name a new file",
+                path.display()
+            )));
         }
         let mut sound = text.find('\n').map_or(0, |end| end + 1);
         // A line that was cut short is of a round that did not end.
@@ -209,6 +212,11 @@ impl RoundRecord {
     pub(super) fn result(&self, job: &str, arm: &str) -> Option<&CellResult> {
         self.cells.iter().find(|cell| cell.job == job && cell.arm == arm).map(|cell| &cell.result)
     }
+}
+
+fn not_ours(path: &Path) -> RecordError {
+    let what = "not a file of --resume; name a new file, or one that --resume wrote";
+    RecordError::Refused(format!("{}: {what}", path.display()))
 }
 
 fn header(text: &str) -> Option<Header> {

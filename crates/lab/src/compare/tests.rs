@@ -550,7 +550,7 @@ fn what_was_interrupted_goes_on_as_if_it_had_not_been() {
             std::cell::RefCell::new(Record::open(&path, &[&plan], &linux("6.18")).unwrap());
         assert!(matches!(
             Record::open(&path, &[&plan], &linux("6.18")),
-            Err(RecordError::Busy { .. })
+            Err(RecordError::Refused(why)) if why.contains("another comparison is writing")
         ));
         let options = Options {
             record: Some(PartOfRecord { record: &record, part: 0 }),

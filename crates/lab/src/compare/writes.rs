@@ -62,9 +62,11 @@ impl Writes {
     }
 
     pub(super) fn no_round(&self) -> CompareError {
-        CompareError::NoWrites {
-            most: self.most.unwrap_or_default() >> 20,
-            done: self.done.get() >> 20,
-        }
+        let [most, done] =
+            [self.most.unwrap_or_default(), self.done.get()].map(|bytes| bytes >> 20);
+        CompareError::NoRound(format!(
+            "the {most} MiB of --max-writes ({done} MiB were written); raise --max-writes or use a \
+             smaller --scale"
+        ))
     }
 }

@@ -10,7 +10,7 @@ use forebay_uring::{Access, Create, How, Mode, OpenFile, Truncate, probe};
 use rustix::fs::{major, minor};
 
 use super::files::uncached_one;
-use super::finding::{By, Finding, Level, Part, quoted};
+use super::finding::{Finding, degraded, full, missing, quoted, unknown};
 use super::machine::HugePages;
 use super::place::{Kind, Place};
 use super::tags::Tags;
@@ -97,8 +97,7 @@ impl Device {
         match &self.queue {
             Some(queue) => findings.extend(queue.findings(mode, huge_pages)),
             None => findings.push(
-                finding("queue", Level::NotKnown, "it has none in /sys")
-                    .means("its queue settings are unknown"),
+                unknown("queue", "it has none in /sys").means("its queue settings are unknown"),
             ),
         }
         findings.extend(self.tags.iter().flat_map(Tags::findings));
@@ -129,15 +128,13 @@ impl Own {
         let mut findings = vec![self.access()];
         findings.extend(self.zones());
         findings.push(match &self.exclusive {
-            Ok(alignment) => finding("direct I/O", Level::Full, alignment.as_str())
+            Ok(alignment) => full("direct I/O", alignment.as_str())
                 .means("requests bypass the kernel's page cache"),
             Err(error) => {
-                finding("direct I/O", Level::NotKnown, format!("cannot open it: {error}"))
-                    .means("see access")
+                unknown("direct I/O", format!("cannot open it: {error}")).means("see access")
             }
         });
-        findings
-            .push(Finding { part: Part::Device, ..uncached_one("read", &self.uncached_read, "") });
+        findings.push(uncached_one("read", &self.uncached_read, ""));
         let written = match &self.uncached_read {
             Ok(()) => "not tried, for that would write; the kernel takes it both ways or neither",
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
@@ -146,7 +143,7 @@ impl Own {
             Err(_) => "not tried, for that would write",
         };
         findings.push(
-            finding("uncached write", Level::NotKnown, written)
+            unknown("uncached write", written)
                 .means("Forebay does not need it; the arm `kernel uncached` of a comparison does"),
         );
         findings
@@ -155,35 +152,29 @@ impl Own {
     fn access(&self) -> Finding {
         let path = quoted(&self.path);
         match &self.exclusive {
-            Ok(_) if self.is_read_only => finding("access", Level::Degraded, "read only")
+            Ok(_) if self.is_read_only => degraded("access", "read only")
                 .means("Forebay can read it, but not write to it")
-                .command(
+                .root(
                     "make it writable, if the device itself allows it",
-                    By::Root,
                     format!("blockdev --setrw {path}"),
                 ),
-            Ok(_) => finding("access", Level::Full, "nobody else has it")
-                .means("Forebay can open it exclusively"),
+            Ok(_) => full("access", "nobody else has it").means("Forebay can open it exclusively"),
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                let lost = finding("access", Level::Missing, self.why_busy())
+                let lost = missing("access", self.why_busy())
                     .means("Forebay opens a device exclusively or not at all");
                 match &self.mounted_at {
-                    Some(point) => {
-                        lost.command("unmount it", By::Root, format!("umount {}", quoted(point)))
-                    }
-                    None => lost.command("who has it", By::Root, format!("lsblk {path}")),
+                    Some(point) => lost.root("unmount it", format!("umount {}", quoted(point))),
+                    None => lost.root("who has it", format!("lsblk {path}")),
                 }
             }
             Err(error) => {
-                let lost = finding("access", Level::Missing, error.to_string())
-                    .means("this user cannot use it");
+                let lost = missing("access", error.to_string()).means("this user cannot use it");
                 match self.user {
                     0 => lost.remedy(
                         "allow the device in the container, for example with docker's --device",
                     ),
-                    user => lost.command(
+                    user => lost.root(
                         "give it to this user, until it is plugged in again",
-                        By::Root,
                         format!("chown {user} {path}"),
                     ),
                 }
@@ -202,10 +193,10 @@ impl Own {
     fn zones(&self) -> Option<Finding> {
         let zoned = self.zoned.as_deref()?;
         Some(match zoned {
-            "host-managed" => finding("zones", Level::Missing, zoned)
+            "host-managed" => missing("zones", zoned)
                 .means("its zones accept only sequential writes; Forebay writes in any order")
                 .remedy("use a file system for zoned devices on it (btrfs, f2fs, XFS)"),
-            _ => finding("zones", Level::Degraded, zoned)
+            _ => degraded("zones", zoned)
                 .means("it writes zone by zone: scattered data is written twice")
                 .remedy("write to it sequentially"),
         })
@@ -258,19 +249,20 @@ impl Queue {
     }
 
     fn findings(&self, mode: Mode, huge_pages: HugePages) -> Vec<Finding> {
-        let mut findings = Vec::new();
-        findings.extend(self.below());
-        findings.extend(self.scheduler());
-        findings.extend(self.nomerges());
-        findings.extend(self.nr_requests());
-        findings.extend(self.request_size(huge_pages));
-        findings.extend(self.blocks());
-        findings.extend(self.io_poll());
-        findings.extend(self.wbt(mode));
-        findings.extend(self.iostats());
-        findings.extend(self.write_cache());
-        findings.extend(self.rotational());
-        findings
+        let findings = [
+            self.below(),
+            self.scheduler(),
+            self.nomerges(),
+            self.nr_requests(),
+            self.request_size(huge_pages),
+            self.blocks(),
+            self.io_poll(),
+            self.wbt(mode),
+            self.iostats(),
+            self.write_cache(),
+            self.rotational(),
+        ];
+        findings.into_iter().flatten().collect()
     }
 
     /// How something of the queue is set.
@@ -288,83 +280,73 @@ impl Queue {
     }
 
     fn below(&self) -> Option<Finding> {
-        if let Some((file, is_direct)) = &self.backing {
-            let found = format!("{} is the file {file}", self.name);
-            if !is_direct {
-                return Some(
-                    finding("below it", Level::Degraded, found)
-                        .means("the backing file goes through the kernel's page cache, and a flush writes that out")
-                        .command("use direct I/O for the backing file", By::Root, format!("losetup --direct-io=on /dev/{}", self.name)),
-                );
-            }
-            let look = format!("forebay doctor {}", quoted(file));
-            let told = finding("below it", Level::Full, found)
-                .means("its file system and device matter as well");
-            return Some(told.command("check it as well", By::User, look));
-        }
-        let first = self.slaves.first()?;
-        let found = format!("{} is made of {}", self.name, self.slaves.join(", "));
-        let told = finding("below it", Level::Full, found).means("their queues matter as well");
-        Some(told.command("check them as well", By::Root, format!("forebay doctor /dev/{first}")))
+        let Some((file, is_direct)) = &self.backing else {
+            let first = self.slaves.first()?;
+            let found = format!("{} is made of {}", self.name, self.slaves.join(", "));
+            let told = full("below it", found).means("their queues matter as well");
+            return Some(told.root("check them as well", format!("forebay doctor /dev/{first}")));
+        };
+        let found = format!("{} is the file {file}", self.name);
+        Some(if *is_direct {
+            full("below it", found)
+                .means("its file system and device matter as well")
+                .user("check it as well", format!("forebay doctor {}", quoted(file)))
+        } else {
+            let means = "the backing file goes through the kernel's page cache, and a flush \
+                         writes that out";
+            let line = format!("losetup --direct-io=on /dev/{}", self.name);
+            degraded("below it", found)
+                .means(means)
+                .root("use direct I/O for the backing file", line)
+        })
     }
 
     fn scheduler(&self) -> Option<Finding> {
         let list = self.scheduler.as_deref()?;
         let has = |name: &str| list.split([' ', '[', ']']).any(|one| one == name);
         let chosen = chosen(list);
-        let finding = |level| finding("scheduler", level, chosen);
         let wanted = if self.turns() { "mq-deadline" } else { "none" };
         if chosen == wanted || !has(wanted) {
-            let means = match chosen {
+            return Some(full("scheduler", chosen).means(match chosen {
                 "none" => "requests go to the device as Forebay has ordered them",
                 _ => "requests of several programs are put in the disk's order",
-            };
-            return Some(finding(Level::Full).means(means));
+            }));
         }
-        let means = match chosen {
+        let lost = degraded("scheduler", chosen).means(match chosen {
             "none" => "a rotating disk gets the requests of several programs unordered",
             "bfq" => {
                 "every request takes its lock, and it lets the device idle for who may ask next"
             }
             _ => "every request takes its lock, and is ordered a second time",
-        };
-        Some(finding(Level::Degraded).means(means).command(
-            "change it until the next boot (permanently: a udev rule)",
-            By::Root,
-            self.set(wanted, "scheduler"),
-        ))
+        });
+        let what = "change it until the next boot (permanently: a udev rule)";
+        Some(lost.root(what, self.set(wanted, "scheduler")))
     }
 
     fn nomerges(&self) -> Option<Finding> {
         let value = self.nomerges?;
-        let finding = |level| finding("nomerges", level, value.to_string());
-        if value == 0 {
-            return Some(
-                finding(Level::Full).means(
-                    "the kernel merges adjacent requests; Forebay has already merged its own",
-                ),
-            );
-        }
-        Some(
-            finding(Level::Degraded)
+        Some(if value == 0 {
+            full("nomerges", "0")
+                .means("the kernel merges adjacent requests; Forebay has already merged its own")
+        } else {
+            degraded("nomerges", value.to_string())
                 .means("writes of other programs, the journal and the page cache are merged little or not at all")
-                .command("enable merging", By::Root, self.set("0", "nomerges")),
-        )
+                .root("enable merging", self.set("0", "nomerges"))
+        })
     }
 
     fn nr_requests(&self) -> Option<Finding> {
         let value = self.nr_requests?;
-        let finding = |level| finding("nr_requests", level, value.to_string());
         if value >= FLIGHT {
-            return Some(finding(Level::Full).means(format!(
+            return Some(full("nr_requests", value.to_string()).means(format!(
                 "enough for the {FLIGHT} requests that Forebay keeps in flight at most"
             )));
         }
-        let lost = finding(Level::Degraded).means(format!(
+        let lost = degraded("nr_requests", value.to_string()).means(format!(
             "fewer than the {FLIGHT} requests that Forebay may keep in flight; the rest wait in kernel threads"
         ));
         Some(if self.scheduler.as_deref().is_some_and(|list| chosen(list) != "none") {
-            lost.command("more", By::Root, self.set("256", "nr_requests"))
+            lost.root("more", self.set("256", "nr_requests"))
         } else {
             lost.remedy(
                 "without a scheduler the device's own depth is the limit; set `flight` no higher",
@@ -378,43 +360,35 @@ impl Queue {
             Some(pieces) => format!("up to {kib} KiB in {pieces} pieces"),
             None => format!("up to {kib} KiB"),
         };
-        let finding = |level| finding("request size", level, found.as_str());
-        if kib < REQUEST_KIB {
-            let lost = finding(Level::Degraded).means("a request of 1 MiB is split into several");
-            let can = self.max_hardware_kib.unwrap_or(0).min(REQUEST_KIB);
-            return Some(if can > kib {
-                lost.command(
-                    "raise it to the device's maximum",
-                    By::Root,
-                    self.set(&can.to_string(), "max_sectors_kb"),
-                )
+        let can = self.max_hardware_kib.unwrap_or(0).min(REQUEST_KIB);
+        Some(if kib < REQUEST_KIB {
+            let lost =
+                degraded("request size", found).means("a request of 1 MiB is split into several");
+            if can > kib {
+                let larger = self.set(&can.to_string(), "max_sectors_kb");
+                lost.root("raise it to the device's maximum", larger)
             } else {
                 lost.remedy("none: this is the device's limit")
-            });
-        }
-        if pieces < REQUEST_PIECES && huge_pages == HugePages::No {
-            return Some(
-                finding(Level::Degraded)
-                    .means("with small pages a request of 1 MiB has 256 segments and is split")
-                    .remedy("allow huge pages (see huge pages)"),
-            );
-        }
-        Some(finding(Level::Full).means("a request of 1 MiB stays whole"))
+            }
+        } else if pieces < REQUEST_PIECES && huge_pages == HugePages::No {
+            degraded("request size", found)
+                .means("with small pages a request of 1 MiB has 256 segments and is split")
+                .remedy("allow huge pages (see huge pages)")
+        } else {
+            full("request size", found).means("a request of 1 MiB stays whole")
+        })
     }
 
     fn blocks(&self) -> Option<Finding> {
         let (logical, physical) = (self.logical_block?, self.physical_block?);
         let found = format!("{logical} bytes, {physical} written without reading");
-        if physical > PAGE {
-            return Some(
-                finding("blocks", Level::Degraded, found)
-                    .means("the device reads before it writes a page of 4096 bytes")
-                    .remedy("write in multiples of that size; Forebay gathers adjacent pages"),
-            );
-        }
-        Some(
-            finding("blocks", Level::Full, found).means("a cache page is a whole number of blocks"),
-        )
+        Some(if physical > PAGE {
+            degraded("blocks", found)
+                .means("the device reads before it writes a page of 4096 bytes")
+                .remedy("write in multiples of that size; Forebay gathers adjacent pages")
+        } else {
+            full("blocks", found).means("a cache page is a whole number of blocks")
+        })
     }
 
     fn io_poll(&self) -> Option<Finding> {
@@ -422,96 +396,80 @@ impl Queue {
             0 => "no queues that are polled",
             _ => "queues that can be polled",
         };
-        Some(
-            finding("poll queues", Level::Full, found)
-                .means("Forebay waits for interrupts and does not poll"),
-        )
+        Some(full("poll queues", found).means("Forebay waits for interrupts and does not poll"))
     }
 
     fn wbt(&self, mode: Mode) -> Option<Finding> {
         let Some(latency) = self.wbt_latency.filter(|latency| *latency > 0) else {
             self.scheduler.as_ref()?;
-            return Some(
-                finding("wbt", Level::Full, "off").means("writes are not held back for reads"),
-            );
+            return Some(full("wbt", "off").means("writes are not held back for reads"));
         };
         let found = format!("{latency} us (wbt_lat_usec)");
-        if mode == Mode::Direct {
-            return Some(finding("wbt", Level::Full, found).means(
+        Some(if mode == Mode::Direct {
+            full("wbt", found).means(
                 "the kernel's writeback slows down when reads are slow; Forebay's direct writes do not",
-            ));
-        }
-        Some(
-            finding("wbt", Level::Degraded, found)
+            )
+        } else {
+            degraded("wbt", found)
                 .means(
                     "without direct I/O Forebay's writes are held back as well when reads are slow",
                 )
-                .command("switch it off", By::Root, self.set("0", "wbt_lat_usec")),
-        )
+                .root("switch it off", self.set("0", "wbt_lat_usec"))
+        })
     }
 
     fn iostats(&self) -> Option<Finding> {
-        let value = self.iostats?;
-        let finding = |level, found| finding("iostats", level, found);
-        Some(if value == 0 {
-            finding(Level::Degraded, "off")
+        Some(if self.iostats? == 0 {
+            degraded("iostats", "off")
                 .means("iostat and the device figures of a comparison stay at zero")
-                .command(
+                .root(
                     "count requests (costs two clock reads per request)",
-                    By::Root,
                     self.set("1", "iostats"),
                 )
         } else {
-            finding(Level::Full, "on").means("the device's requests are counted and timed")
+            full("iostats", "on").means("the device's requests are counted and timed")
         })
     }
 
     fn write_cache(&self) -> Option<Finding> {
         let cache = self.write_cache.as_deref()?;
-        let fua = match self.fua {
-            Some(0) => ", no FUA",
-            Some(_) => ", FUA",
-            None => "",
+        let found = match self.fua {
+            Some(0) => format!("{cache}, no FUA"),
+            Some(_) => format!("{cache}, FUA"),
+            None => cache.to_owned(),
         };
-        let finding = |level| finding("write cache", level, format!("{cache}{fua}"));
+        let full = full("write cache", found.as_str());
         Some(match (cache, self.fua) {
-            ("write through", _) if self.is_virtual() => finding(Level::Full).means(
+            ("write through", _) if self.is_virtual() => full.means(
                 "a sync flushes nothing: data is durable only if the host's file or cache is",
             ),
-            ("write through", _) => finding(Level::Full)
-                .means("the device reports no volatile cache: a sync flushes nothing"),
+            ("write through", _) => {
+                full.means("the device reports no volatile cache: a sync flushes nothing")
+            }
             (_, Some(0)) => {
-                let lost = finding(Level::Degraded).means(
+                let lost = degraded("write cache", found).means(
                     "each journal commit flushes the device twice, before and after its last block",
                 );
-                match self.name.starts_with("sd") {
-                    true => lost.remedy("if the SATA disk supports it: boot with libata.fua=1"),
-                    false => lost.remedy(
-                        "none on this device; sync several files together to share a flush",
-                    ),
-                }
+                lost.remedy(match self.name.starts_with("sd") {
+                    true => "if the SATA disk supports it: boot with libata.fua=1",
+                    false => "none on this device; sync several files together to share a flush",
+                })
             }
-            _ => finding(Level::Full)
+            _ => full
                 .means("a sync flushes the cache; the last block of a journal commit bypasses it"),
         })
     }
 
     fn rotational(&self) -> Option<Finding> {
-        let value = self.rotational?;
-        let finding = |level, found| finding("rotational", level, found);
-        Some(match (value, self.is_virtual()) {
-            (0, _) => finding(Level::Full, "no").means("the order of requests does not matter"),
-            (_, true) => finding(Level::Degraded, "yes, reported by a virtual device")
+        Some(match (self.rotational?, self.is_virtual()) {
+            (0, _) => full("rotational", "no").means("the order of requests does not matter"),
+            (_, true) => degraded("rotational", "yes, reported by a virtual device")
                 .means("file systems and schedulers optimize for a moving head")
-                .command("declare it as not rotating", By::Root, self.set("0", "rotational")),
-            _ => finding(Level::Full, "yes")
+                .root("declare it as not rotating", self.set("0", "rotational")),
+            _ => full("rotational", "yes")
                 .means("a rotating disk: each scattered request costs milliseconds"),
         })
     }
-}
-
-fn finding(name: &str, level: Level, found: impl Into<String>) -> Finding {
-    Finding::new(Part::Device, name, level, found)
 }
 
 #[cfg(test)]

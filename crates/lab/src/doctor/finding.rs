@@ -92,8 +92,9 @@ impl Level {
 }
 
 impl Finding {
-    pub(super) fn new(part: Part, name: &str, level: Level, found: impl Into<String>) -> Self {
-        let (name, found) = (name.to_owned(), found.into());
+    /// Its part is set where the parts come together.
+    pub(super) fn new(name: &str, level: Level, found: impl Into<String>) -> Self {
+        let (part, name, found) = (Part::Ring, name.to_owned(), found.into());
         Self { part, name, level, found, means: String::new(), remedy: None }
     }
 
@@ -102,26 +103,44 @@ impl Finding {
         self
     }
 
-    pub(super) fn remedy(mut self, what: impl Into<String>) -> Self {
-        self.remedy = Some(Remedy { what: what.into(), command: None });
-        self
+    pub(super) fn remedy(self, what: impl Into<String>) -> Self {
+        Self { remedy: Some(Remedy { what: what.into(), command: None }), ..self }
     }
 
-    pub(super) fn command(
-        mut self,
-        what: impl Into<String>,
-        by: By,
-        line: impl Into<String>,
-    ) -> Self {
-        self.remedy =
-            Some(Remedy { what: what.into(), command: Some(Command { line: line.into(), by }) });
-        self
+    /// A remedy with a command for root.
+    pub(super) fn root(self, what: impl Into<String>, line: impl Into<String>) -> Self {
+        self.command(what.into(), By::Root, line.into())
+    }
+
+    /// A remedy with a command for the user.
+    pub(super) fn user(self, what: impl Into<String>, line: impl Into<String>) -> Self {
+        self.command(what.into(), By::User, line.into())
+    }
+
+    fn command(self, what: String, by: By, line: String) -> Self {
+        Self { remedy: Some(Remedy { what, command: Some(Command { line, by }) }), ..self }
     }
 
     /// Whether nothing works for it.
     pub(super) fn stops_everything(&self) -> bool {
         self.level == Level::Missing && ESSENTIAL.contains(&self.name.as_str())
     }
+}
+
+pub(super) fn full(name: &str, found: impl Into<String>) -> Finding {
+    Finding::new(name, Level::Full, found)
+}
+
+pub(super) fn degraded(name: &str, found: impl Into<String>) -> Finding {
+    Finding::new(name, Level::Degraded, found)
+}
+
+pub(super) fn missing(name: &str, found: impl Into<String>) -> Finding {
+    Finding::new(name, Level::Missing, found)
+}
+
+pub(super) fn unknown(name: &str, found: impl Into<String>) -> Finding {
+    Finding::new(name, Level::NotKnown, found)
 }
 
 /// A word of a shell's line.
@@ -148,7 +167,7 @@ mod tests {
 
     #[test]
     fn only_what_is_essential_stops_everything() {
-        let finding = |name, level| Finding::new(Part::Ring, name, level, "");
+        let finding = |name, level| Finding::new(name, level, "");
         assert!(finding("engine", Level::Missing).stops_everything());
         assert!(!finding("engine", Level::Degraded).stops_everything());
         assert!(!finding("minimal wait", Level::Missing).stops_everything());

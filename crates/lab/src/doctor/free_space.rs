@@ -4,7 +4,7 @@ use std::io;
 
 use forebay_uring::{Extents, FreeSpace};
 
-use super::finding::{By, Finding, Level, Part, quoted};
+use super::finding::{Finding, Level, degraded, full, quoted, unknown};
 use super::trial::Trial;
 use crate::manifest::Storage;
 use crate::report::bytes;
@@ -22,10 +22,8 @@ const IN_LARGE: f64 = 0.9;
 pub(super) fn findings(storage: &Storage, trial: &Trial) -> Vec<Finding> {
     let pieces = match trial {
         Trial::Made(tried) => pieces(storage, &tried.free_space, &tried.sample),
-        Trial::Refused { error, .. } => {
-            finding("free space in pieces", Level::NotKnown, error.as_str())
-                .means("no file could be created to find out")
-        }
+        Trial::Refused { error, .. } => unknown("free space in pieces", error.as_str())
+            .means("no file could be created to find out"),
     };
     vec![room(storage), pieces]
 }
@@ -34,14 +32,13 @@ fn room(storage: &Storage) -> Finding {
     let free = storage.free_bytes;
     let found = bytes(free as f64);
     if free >= PLENTY_BYTES || storage.total_bytes == 0 {
-        return finding("free space", Level::Full, found)
+        return full("free space", found)
             .means("writes are accepted before their space is allocated; up to a hundredth is reserved ahead");
     }
-    finding("free space", Level::Degraded, found)
+    degraded("free space", found)
         .means("less than four times a full cache: space is allocated before a write is accepted")
-        .command(
+        .root(
             "free some space; the largest directories:",
-            By::Root,
             format!("du -xh {} | sort -h | tail", quoted(&storage.mount_point)),
         )
 }
@@ -57,12 +54,10 @@ fn pieces(storage: &Storage, space: &io::Result<FreeSpace>, sample: &Option<Exte
                 bytes(*length as f64)
             );
             let is_large = *count == 1 || length / count >= REQUEST_BYTES;
-            judged(storage, finding(NAME, Level::Full, found), is_large)
+            judged(storage, full(NAME, found), is_large)
         }
-        (Err(error), _) => {
-            finding(NAME, Level::NotKnown, format!("the file system does not report it: {error}"))
-                .means("fragmentation is visible only on existing files: filefrag FILE")
-        }
+        (Err(error), _) => unknown(NAME, format!("the file system does not report it: {error}"))
+            .means("fragmentation is visible only on existing files: filefrag FILE"),
     }
 }
 
@@ -70,8 +65,7 @@ fn of_all(storage: &Storage, space: &FreeSpace) -> Finding {
     const NAME: &str = "free space in pieces";
     let FreeSpace { pieces, bytes: free, largest, in_large, looked_until } = *space;
     if free == 0 {
-        return finding(NAME, Level::Degraded, "no free space")
-            .means("no more data can be written");
+        return degraded(NAME, "no free space").means("no more data can be written");
     }
     let share = in_large as f64 / free as f64;
     let of =
@@ -81,7 +75,7 @@ fn of_all(storage: &Storage, space: &FreeSpace) -> Finding {
         bytes(largest as f64),
         (share * 100.0).floor()
     );
-    judged(storage, finding(NAME, Level::Full, found), share >= IN_LARGE)
+    judged(storage, full(NAME, found), share >= IN_LARGE)
 }
 
 fn judged(storage: &Storage, finding: Finding, is_large: bool) -> Finding {
@@ -95,19 +89,12 @@ fn judged(storage: &Storage, finding: Finding, is_large: bool) -> Finding {
         "remove fragmented files, or copy all data to a new file system; to see the free space:";
     let (device, point) = (quoted(&storage.device), quoted(&storage.mount_point));
     match storage.file_system.as_str() {
-        "xfs" => finding.command(what, By::Root, format!("xfs_spaceman -c 'freesp -s' {point}")),
-        "ext4" | "ext3" | "ext2" => finding.command(what, By::Root, format!("e2freefrag {device}")),
-        "btrfs" => finding.command(
-            "defragment the free space",
-            By::Root,
-            format!("btrfs balance start -dusage=50 {point}"),
-        ),
+        "xfs" => finding.root(what, format!("xfs_spaceman -c 'freesp -s' {point}")),
+        "ext4" | "ext3" | "ext2" => finding.root(what, format!("e2freefrag {device}")),
+        "btrfs" => finding
+            .root("defragment the free space", format!("btrfs balance start -dusage=50 {point}")),
         _ => finding.remedy("remove fragmented files, or copy all data to a new file system"),
     }
-}
-
-fn finding(name: &str, level: Level, found: impl Into<String>) -> Finding {
-    Finding::new(Part::FileSystem, name, level, found)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use forebay_uring::Geometry;
 
-use super::finding::{By, Finding, Level, Part, quoted};
+use super::finding::{Finding, degraded, full, quoted, unknown};
 use crate::manifest::Storage;
 use crate::report::bytes;
 
@@ -35,7 +35,7 @@ pub(super) fn findings(storage: &Storage, groups: Option<Groups>, processors: u3
 fn blocks(storage: &Storage) -> Finding {
     let Storage { block_bytes, total_bytes, free_bytes, .. } = *storage;
     if total_bytes == 0 {
-        return finding("geometry", Level::NotKnown, "the file system reports no size")
+        return unknown("geometry", "the file system reports no size")
             .means("no conclusion is possible");
     }
     let share = free_bytes as f64 / total_bytes as f64 * 100.0;
@@ -46,34 +46,33 @@ fn blocks(storage: &Storage) -> Finding {
         bytes(free_bytes as f64)
     );
     if block_bytes > PAGE {
-        return finding("geometry", Level::Degraded, found)
+        return degraded("geometry", found)
             .means("a cache page is smaller than a block: a single page is read and written as a block")
             .remedy("make the file system with blocks of 4 KiB");
     }
-    finding("geometry", Level::Full, found).means("a cache page is a whole number of blocks")
+    full("geometry", found).means("a cache page is a whole number of blocks")
 }
 
 fn judged(storage: &Storage, groups: Option<Groups>, processors: u32) -> Finding {
     let Some(Groups { many: groups, bytes: group_bytes, .. }) = groups else {
         let found = format!("{} reports none", if_named(&storage.file_system));
-        return finding("allocation groups", Level::Degraded, found)
+        return degraded("allocation groups", found)
             .means("several contexts share files by directory, not by allocation group")
             .remedy("with several contexts, spread files over directories, or use XFS");
     };
     let found = format!("{groups} of {}", bytes(group_bytes as f64));
     if groups < processors {
         let many = processors.next_power_of_two().max(4);
-        return finding("allocation groups", Level::Degraded, found)
+        return degraded("allocation groups", found)
             .means(format!(
                 "at most {groups} files allocate at the same time, on {processors} processors"
             ))
-            .command(
+            .root(
                 "make a new file system with more groups (this erases all data)",
-                By::Root,
                 format!("mkfs.xfs -f -d agcount={many} {}", quoted(&storage.device)),
             );
     }
-    finding("allocation groups", Level::Full, found)
+    full("allocation groups", found)
         .means("each processor can allocate in a group of its own; contexts share files by group")
 }
 
@@ -81,12 +80,9 @@ fn if_named(name: &str) -> &str {
     if name.is_empty() { "the file system" } else { name }
 }
 
-fn finding(name: &str, level: Level, found: impl Into<String>) -> Finding {
-    Finding::new(Part::FileSystem, name, level, found)
-}
-
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::finding::Level;
     use super::*;
 
     pub(crate) fn groups(many: u32, has_long_numbers: bool) -> Groups {

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use forebay_uring::probe;
 use rustix::process::{Resource, getrlimit};
 
-use super::finding::{By, Finding, Level, Part, quoted};
-use super::process::{Process, counted};
+use super::finding::{Finding, degraded, full, missing, quoted};
+use super::process::{Capability, Process, counted};
 use super::tree::Tree;
 use crate::chosen::chosen;
 use crate::report::bytes;
@@ -54,11 +54,11 @@ pub(super) struct Limits {
     locked: Limit,
     may_lock: bool,
     descriptors: Limit,
-    huge: Huge,
+    pub(super) huge: Huge,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Huge {
+pub(super) struct Huge {
     /// For anonymous memory; none where they are compiled out.
     anonymous: Option<String>,
     /// For shared memory.
@@ -79,6 +79,8 @@ impl Limits {
             let limit = getrlimit(resource);
             Limit { soft: limit.current, hard: limit.maximum }
         };
+        let setting =
+            |name| tree.word(format!("{HUGE_PAGES}/{name}")).map(|list| chosen(&list).to_owned());
         let list = process.processors.clone().unwrap_or_default();
         let parallel = || std::thread::available_parallelism().map_or(1, |many| many.get() as u32);
         Self {
@@ -89,15 +91,11 @@ impl Limits {
             memory: probe::memory_limit(),
             memory_limit: memory_limit(tree),
             locked: limit(Resource::Memlock),
-            may_lock: process.may_lock_memory(),
+            may_lock: process.may(Capability::IpcLock),
             descriptors: limit(Resource::Nofile),
             huge: Huge {
-                anonymous: tree
-                    .word(format!("{HUGE_PAGES}/enabled"))
-                    .map(|list| chosen(&list).to_owned()),
-                shared: tree
-                    .word(format!("{HUGE_PAGES}/shmem_enabled"))
-                    .map(|list| chosen(&list).to_owned()),
+                anonymous: setting("enabled"),
+                shared: setting("shmem_enabled"),
                 is_forbidden: process.is_without_huge_pages,
             },
         }
@@ -108,10 +106,6 @@ impl Limits {
         let quota =
             self.quota.as_ref().map_or(f64::INFINITY, |quota| quota.processors.ceil().max(1.0));
         self.allowed.min(quota as u32).max(1)
-    }
-
-    pub(super) fn huge_pages(&self) -> HugePages {
-        self.huge.answer()
     }
 
     pub(super) fn findings(&self) -> Vec<Finding> {
@@ -130,20 +124,19 @@ impl Limits {
             _ => String::new(),
         };
         let found = format!("{}{of}", self.allowed);
-        let finding = |level| finding("processors", level, found.as_str());
-        match (self.allowed, self.online) {
-            (1, Some(online)) if online > 1 => finding(Level::Degraded)
-                .means("callers and the writeback context share one processor")
-                .command(
-                    "allow more processors (in a container: its cpuset)",
-                    By::Root,
-                    unbind(online),
-                ),
-            (1, _) => finding(Level::Degraded)
-                .means("callers and the writeback context share one processor")
-                .remedy("use a machine with two processors"),
-            _ => finding(Level::Full)
-                .means("callers and writeback contexts have processors of their own"),
+        if self.allowed != 1 {
+            return full("processors", found)
+                .means("callers and writeback contexts have processors of their own");
+        }
+        let lost = degraded("processors", found)
+            .means("callers and the writeback context share one processor");
+        match self.online {
+            Some(online) if online > 1 => lost.root(
+                "allow more processors (in a container: its cpuset)",
+                // Lets the shell that starts the program run everywhere.
+                format!("taskset -p -c 0-{} $$", online - 1),
+            ),
+            _ => lost.remedy("use a machine with two processors"),
         }
     }
 
@@ -157,81 +150,56 @@ impl Limits {
         let default = CACHE_BYTES.min(self.memory / CACHE_OF_MEMORY);
         let means = format!("the default cache is {} (cache_bytes)", bytes(default as f64));
         if default == CACHE_BYTES {
-            return finding("memory", Level::Full, found).means(means);
+            return full("memory", found).means(means);
         }
-        let finding = finding("memory", Level::Degraded, found).means(means);
-        match &self.memory_limit {
-            Some((group, _)) if group.starts_with("/sys/fs/cgroup/memory") => finding.command(
-                "raise the limit of the control group",
-                By::Root,
-                format!("echo 4G > {}", quoted(group.join("memory.limit_in_bytes"))),
-            ),
-            Some((group, _)) => finding.command(
-                "raise the limit of the control group",
-                By::Root,
-                format!("echo 4G > {}", quoted(group.join("memory.max"))),
-            ),
-            None => finding.remedy("set cache_bytes, if there is enough memory"),
-        }
+        let finding = degraded("memory", found).means(means);
+        let Some((group, _)) = &self.memory_limit else {
+            return finding.remedy("set cache_bytes, if there is enough memory");
+        };
+        let is_old = group.starts_with("/sys/fs/cgroup/memory");
+        let file = group.join(if is_old { "memory.limit_in_bytes" } else { "memory.max" });
+        finding.root("raise the limit of the control group", format!("echo 4G > {}", quoted(file)))
     }
 
     fn locked(&self) -> Finding {
-        let finding = |level, found| finding("locked memory", level, found);
         if self.may_lock {
-            return finding(Level::Full, "no limit (CAP_IPC_LOCK)".to_owned())
+            return full("locked memory", "no limit (CAP_IPC_LOCK)")
                 .means("memory can be registered with a ring");
         }
         let found = self.locked.told(|limit| bytes(limit as f64));
         if self.locked.soft.is_none_or(|limit| limit >= LOCKED_BYTES) {
-            return finding(Level::Full, found)
+            return full("locked memory", found)
                 .means("memory can be registered with a ring, up to this limit");
         }
-        finding(Level::Degraded, found)
+        degraded("locked memory", found)
             .means("memory cannot be registered with a ring; Forebay does not need it, but an arm of `compare plug` does")
-            .with_limit(&self.locked, LOCKED_BYTES, LimitName { shell: "-l", unit: 1024, program: "memlock" })
+            .with_limit(&self.locked, LOCKED_BYTES, ("-l", 1024), "memlock")
     }
 
     fn descriptors(&self) -> Finding {
         let found = self.descriptors.told(|limit| limit.to_string());
-        let finding = |level| finding("descriptors", level, found.as_str());
         if self.descriptors.soft.is_none_or(|limit| limit >= DESCRIPTORS) {
-            return finding(Level::Full).means("each open file uses one");
+            return full("descriptors", found).means("each open file uses one");
         }
-        finding(Level::Degraded)
+        degraded("descriptors", found)
             .means("each open file uses one: with a thousand files open, the next open fails")
-            .with_limit(
-                &self.descriptors,
-                65_536,
-                LimitName { shell: "-n", unit: 1, program: "nofile" },
-            )
+            .with_limit(&self.descriptors, 65_536, ("-n", 1), "nofile")
     }
-}
-
-/// Names of a limit.
-#[derive(Clone, Copy)]
-struct LimitName {
-    /// By the shell's `ulimit`.
-    shell: &'static str,
-    unit: u64,
-    /// By `prlimit`.
-    program: &'static str,
 }
 
 impl Finding {
     /// Adds the command that raises a limit: anyone may up to the hard limit, root beyond.
-    fn with_limit(self, limit: &Limit, wanted: u64, name: LimitName) -> Self {
-        let LimitName { shell, unit, program } = name;
+    /// `ulimit`: its option and unit; `name`: of the limit for `prlimit`.
+    fn with_limit(self, limit: &Limit, wanted: u64, ulimit: (&str, u64), name: &str) -> Self {
         if limit.hard.is_none_or(|hard| hard >= wanted) {
-            return self.command(
+            return self.user(
                 "raise it in the shell that starts the program",
-                By::User,
-                format!("ulimit {shell} {}", wanted / unit),
+                format!("ulimit {} {}", ulimit.0, wanted / ulimit.1),
             );
         }
-        self.command(
+        self.root(
             "raise it for the running shell that starts the program ($$ is its process)",
-            By::Root,
-            format!("prlimit --{program}={wanted} --pid $$"),
+            format!("prlimit --{name}={wanted} --pid $$"),
         )
     }
 }
@@ -249,23 +217,17 @@ impl Limit {
 impl Quota {
     fn finding(&self) -> Finding {
         let Self { group, processors } = self;
-        let line = if group.starts_with("/sys/fs/cgroup/cpu") {
-            format!("echo -1 > {}", quoted(group.join("cpu.cfs_quota_us")))
-        } else {
-            format!("echo max > {}", quoted(group.join("cpu.max")))
-        };
-        finding(
-            "processor quota",
-            Level::Degraded,
-            format!("{processors:.2} processors ({})", group.display()),
-        )
-        .means("when it is used up, all threads stop until the next period, also during a sync")
-        .command("remove or raise the quota", By::Root, line)
+        let is_old = group.starts_with("/sys/fs/cgroup/cpu");
+        let (none, file) = if is_old { ("-1", "cpu.cfs_quota_us") } else { ("max", "cpu.max") };
+        let line = format!("echo {none} > {}", quoted(group.join(file)));
+        degraded("processor quota", format!("{processors:.2} processors ({})", group.display()))
+            .means("when it is used up, all threads stop until the next period, also during a sync")
+            .root("remove or raise the quota", line)
     }
 }
 
 impl Huge {
-    fn answer(&self) -> HugePages {
+    pub(super) fn answer(&self) -> HugePages {
         let is_one = |setting: &Option<String>, words: &[&str]| {
             setting.as_deref().is_some_and(|setting| words.contains(&setting))
         };
@@ -275,39 +237,30 @@ impl Huge {
     }
 
     fn finding(&self) -> Finding {
-        let Some(anonymous) = &self.anonymous else {
-            return finding("huge pages", Level::Missing, "not in this kernel")
+        let lost = |found: &str| {
+            missing("huge pages", found)
                 .means("a request of 1 MiB has 256 segments, each pinned and mapped alone")
+        };
+        let Some(anonymous) = &self.anonymous else {
+            return lost("not in this kernel")
                 .remedy("run a kernel with CONFIG_TRANSPARENT_HUGEPAGE");
         };
         let shared = self.shared.as_deref().unwrap_or("never");
         let found = format!("{anonymous}; for shared memory: {shared}");
         if self.answer() == HugePages::Yes {
-            return finding("huge pages", Level::Full, found)
+            return full("huge pages", found)
                 .means("the arena uses them, so that a request of 1 MiB is one segment");
         }
-        let lost = finding("huge pages", Level::Missing, found)
-            .means("a request of 1 MiB has 256 segments, each pinned and mapped alone");
         if self.is_forbidden {
-            return lost.remedy(
+            return lost(&found).remedy(
                 "this process may not use them (PR_SET_THP_DISABLE); change how it is started",
             );
         }
-        lost.command(
+        lost(&found).root(
             "allow them for programs that ask (madvise)",
-            By::Root,
             format!("echo madvise > {HUGE_PAGES}/enabled"),
         )
     }
-}
-
-fn finding(name: &str, level: Level, found: impl Into<String>) -> Finding {
-    Finding::new(Part::Machine, name, level, found)
-}
-
-/// Lets the shell that starts the program run everywhere.
-fn unbind(online: u32) -> String {
-    format!("taskset -p -c 0-{} $$", online.saturating_sub(1))
 }
 
 /// The least time for processors of our control groups.
@@ -343,6 +296,7 @@ fn memory_limit(tree: &Tree) -> Option<(PathBuf, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::finding::Level;
     use super::super::tree::fake::Fake;
     use super::*;
 

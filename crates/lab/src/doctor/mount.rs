@@ -1,6 +1,6 @@
 //! The file system: its type, and mount options that are in the way.
 
-use super::finding::{By, Finding, Level, Part, quoted};
+use super::finding::{Finding, degraded, full, missing, quoted, unknown};
 use super::groups::Groups;
 use crate::manifest::Storage;
 
@@ -11,9 +11,8 @@ pub(super) fn findings(storage: &Storage, groups: Option<Groups>) -> Vec<Finding
         storage.options.split(',').filter_map(|option| in_the_way(storage, option, groups)),
     );
     if findings.len() == before {
-        let none =
-            finding("mount options", Level::Full, if_any(&storage.options.replace(',', ", ")))
-                .means("none of them costs reserved space, affinity or durability");
+        let none = full("mount options", if_any(&storage.options.replace(',', ", ")))
+            .means("none of them costs reserved space, affinity or durability");
         findings.push(none);
     }
     findings
@@ -21,22 +20,20 @@ pub(super) fn findings(storage: &Storage, groups: Option<Groups>) -> Vec<Finding
 
 fn kind(storage: &Storage) -> Finding {
     let name = storage.file_system.as_str();
-    let degraded = |means: &str| finding("type", Level::Degraded, name).means(means);
+    let degraded = |means: &str| degraded("type", name).means(means);
     match name {
-        "xfs" => finding("type", Level::Full, name)
+        "xfs" => full("type", name)
             .means("overwrites in place, keeps reserved space, and reports its allocation groups"),
         "ext4" | "ext3" | "ext2" => {
-            finding("type", Level::Full, name).means("overwrites in place, and keeps reserved space")
+            full("type", name).means("overwrites in place, and keeps reserved space")
         }
         "btrfs" | "bcachefs" | "f2fs" | "nilfs2" | "zfs" => {
             let finding =
                 degraded("it does not overwrite in place: files that are rewritten are fragmented");
             match name {
-                "btrfs" => finding.command(
+                "btrfs" => finding.user(
                     "let new files in this directory be overwritten in place (without checksums)",
-                    By::User,
-                    format!("chattr +C {}", quoted(&storage.mount_point)),
-                ),
+                    format!("chattr +C {}", quoted(&storage.mount_point))),
                 _ => finding.remedy("put such files on XFS or ext4"),
             }
         }
@@ -52,8 +49,8 @@ fn kind(storage: &Storage) -> Finding {
             "the files are on a server: other machines can change them, and a lease covers only this machine",
         )
         .remedy("run Forebay on the machine that has the disk"),
-        "" => finding("type", Level::NotKnown, "not in /proc/self/mountinfo").means("no conclusion is possible"),
-        _ => finding("type", Level::NotKnown, format!("{name}: not known to this program"))
+        "" => unknown("type", "not in /proc/self/mountinfo").means("no conclusion is possible"),
+        _ => unknown("type", format!("{name}: not known to this program"))
             .means("the trials below still apply"),
     }
 }
@@ -69,37 +66,34 @@ fn in_the_way(storage: &Storage, option: &str, groups: Option<Groups>) -> Option
     let (name, value) = option.split_once('=').unwrap_or((option, ""));
     let kind = storage.file_system.as_str();
     let with = || format!("mounted with {option}");
-    let lost = |means: &str| finding(name, Level::Degraded, with()).means(means);
+    let lost = |means: &str| degraded(name, with()).means(means);
     let remount = |finding: Finding, what: &str| {
         let point = quoted(&storage.mount_point);
-        finding.command(
+        finding.root(
             "remount (permanently: in /etc/fstab)",
-            By::Root,
             format!("mount -o remount,{what} {point}"),
         )
     };
     Some(match (name, kind) {
-        ("ro", _) => remount(
-            finding(name, Level::Missing, with()).means("files can be read, but not written"),
-            "rw",
-        ),
+        ("ro", _) => {
+            remount(missing(name, with()).means("files can be read, but not written"), "rw")
+        }
         ("sync", _) => remount(lost("each write is a sync and waits for the device"), "async"),
         ("dirsync", _) => again(lost("creating and removing a file waits for the device"), storage),
         ("wsync", "xfs") => {
             again(lost("creating and removing a file waits for the journal"), storage)
         }
-        ("inode32", "xfs") => {
-            let beyond = groups.is_none_or(|groups| groups.has_long_numbers);
-            let level = if beyond { Level::Degraded } else { Level::Full };
-            let means = if beyond {
-                "inodes are only in the first groups, and their data anywhere: the context of a file is known only \
-                 when its data is allocated"
-            } else {
-                "no effect: inode numbers have 32 bits on a file system of this size"
-            };
-            let told = finding(name, level, with()).means(means);
-            if beyond { remount(told, "inode64") } else { told }
+        ("inode32", "xfs") if groups.is_some_and(|groups| !groups.has_long_numbers) => {
+            full(name, with())
+                .means("no effect: inode numbers have 32 bits on a file system of this size")
         }
+        ("inode32", "xfs") => remount(
+            lost(
+                "inodes are only in the first groups, and their data anywhere: the context of a \
+                 file is known only when its data is allocated",
+            ),
+            "inode64",
+        ),
         ("allocsize", "xfs") => again(
             lost(
                 "data appended through the page cache, such as the last block of a file, reserves this much space \
@@ -129,19 +123,18 @@ fn in_the_way(storage: &Storage, option: &str, groups: Option<Groups>) -> Option
 }
 
 fn no_flush(storage: &Storage, option: &str) -> Finding {
-    let lost = finding("barrier", Level::Degraded, format!("mounted with {option}")).means(
+    let lost = degraded("barrier", format!("mounted with {option}")).means(
         "the device is never flushed: a sync makes nothing durable unless the device's cache survives a power cut",
     );
     let point = quoted(&storage.mount_point);
-    lost.command("enable flushes", By::Root, format!("mount -o remount,barrier {point}"))
+    lost.root("enable flushes", format!("mount -o remount,barrier {point}"))
 }
 
 /// Of what a remount does not change.
 fn again(finding: Finding, storage: &Storage) -> Finding {
     let (device, point) = (quoted(&storage.device), quoted(&storage.mount_point));
-    finding.command(
+    finding.root(
         "mount it again without this option, also in /etc/fstab (a remount does not change it)",
-        By::Root,
         format!("umount {point} && mount {device} {point}"),
     )
 }
@@ -150,12 +143,9 @@ fn if_any(options: &str) -> &str {
     if options.is_empty() { "none are reported" } else { options }
 }
 
-fn finding(name: &str, level: Level, found: impl Into<String>) -> Finding {
-    Finding::new(Part::FileSystem, name, level, found)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::finding::Level;
     use super::super::groups::tests::groups;
     use super::*;
 

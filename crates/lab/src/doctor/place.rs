@@ -1,13 +1,14 @@
 //! The place that is asked about: a file, a directory or a block device.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::DoctorError;
 use crate::manifest::mount;
+use crate::refusal::Refusal;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -34,15 +35,21 @@ pub(super) struct Place {
 }
 
 impl Place {
-    pub(super) fn of(path: &Path) -> Result<Self, DoctorError> {
-        let refused = |source| DoctorError::Path { path: path.to_owned(), source };
+    pub(super) fn of(path: &Path) -> Result<Self, Refusal> {
+        let refused = |error: io::Error| {
+            let remedy = "give an existing file, directory or block device";
+            Refusal(format!("cannot look at {}: {error}; {remedy}", path.display()))
+        };
         let real = fs::canonicalize(path).map_err(refused)?;
         let data = fs::metadata(&real).map_err(refused)?;
         let kind = match data.file_type() {
             kind if kind.is_file() => Kind::File,
             kind if kind.is_dir() => Kind::Directory,
             kind if kind.is_block_device() => Kind::Device,
-            _ => return Err(DoctorError::Kind(path.to_owned())),
+            _ => {
+                let what = "not a file, directory or block device; give one of these";
+                return Err(Refusal(format!("{}: {what}", path.display())));
+            }
         };
         let directory = match kind {
             Kind::Directory => real.clone(),

@@ -2,10 +2,13 @@
 
 use super::tree::Tree;
 
-/// Capabilities, by the kernel's numbers.
-const CAP_IPC_LOCK: u32 = 14;
-const CAP_SYS_ADMIN: u32 = 21;
-const CAP_LEASE: u32 = 28;
+/// A right of a process, by the kernel's number.
+#[derive(Clone, Copy)]
+pub(super) enum Capability {
+    IpcLock = 14,
+    SysAdmin = 21,
+    Lease = 28,
+}
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Process {
@@ -44,20 +47,8 @@ impl Process {
         }
     }
 
-    pub(super) fn may_lock_memory(&self) -> bool {
-        self.may(CAP_IPC_LOCK)
-    }
-
-    pub(super) fn may_lease_all(&self) -> bool {
-        self.may(CAP_LEASE)
-    }
-
-    pub(super) fn may_administer(&self) -> bool {
-        self.may(CAP_SYS_ADMIN)
-    }
-
-    fn may(&self, capability: u32) -> bool {
-        self.capabilities >> capability & 1 == 1
+    pub(super) fn may(&self, capability: Capability) -> bool {
+        self.capabilities >> capability as u32 & 1 == 1
     }
 }
 
@@ -81,11 +72,12 @@ mod tests {
                       THP_enabled:\t0\nCpus_allowed:\tff\nCpus_allowed_list:\t0-3,8\n";
         let process = Process::read(status, 7, 8);
         assert!(process.is_filtered && process.is_without_huge_pages);
-        assert!(process.may_lock_memory() && process.may_lease_all() && process.may_administer());
+        let all = [Capability::IpcLock, Capability::SysAdmin, Capability::Lease];
+        assert!(all.into_iter().all(|capability| process.may(capability)));
         assert_eq!(process.processors.as_deref(), Some("0-3,8"));
         let nobody = Process::read("Seccomp:\t0\nTHP_enabled:\t1\n", 7, 8);
         assert!(!nobody.is_filtered && !nobody.is_without_huge_pages);
-        assert!(!nobody.may_lock_memory() && !nobody.may_lease_all() && !nobody.may_administer());
+        assert!(!all.into_iter().any(|capability| nobody.may(capability)));
         assert_eq!((nobody.user, nobody.group, nobody.processors), (7, 8, None));
     }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use forebay_uring::probe::{KernelVersion, kernel_version};
 use forebay_uring::{Feature, Offers, SetupError, offer::State};
 
-use super::finding::{By, Finding, Level, Part};
-use super::process::Process;
+use super::finding::{Finding, degraded, full, missing};
+use super::process::{Capability, Process};
 use super::tree::Tree;
 
 /// The oldest kernel Forebay is for.
@@ -52,7 +52,7 @@ impl Ring {
             disabled: tree.number("/proc/sys/kernel/io_uring_disabled"),
             group: tree.number("/proc/sys/kernel/io_uring_group"),
             is_filtered: process.is_filtered,
-            may_administer: process.may_administer(),
+            may_administer: process.may(Capability::SysAdmin),
             own_group: process.group,
             engine: engine(),
         }
@@ -69,22 +69,22 @@ impl Ring {
     fn kernel(&self) -> Finding {
         let found = format!("Linux {}", self.version);
         if self.version < OLDEST {
-            return finding("kernel", Level::Missing, found)
+            return missing("kernel", found)
                 .means("older than 5.15, the oldest supported kernel")
                 .remedy("run a newer kernel");
         }
-        finding("kernel", Level::Full, found).means("5.15 or newer is required")
+        full("kernel", found).means("5.15 or newer is required")
     }
 
     fn engine(&self) -> Finding {
         match &self.engine {
             Ok(described) if self.offers.is_ok() => {
-                finding("engine", Level::Full, described.as_str()).means("requests go through io_uring")
+                full("engine", described.as_str()).means("requests go through io_uring")
             }
-            Ok(described) => finding("engine", Level::Degraded, described.as_str())
+            Ok(described) => degraded("engine", described.as_str())
                 .means("a thread pool makes the system calls; a small request costs several times as much")
                 .remedy("see io_uring"),
-            Err(why) => finding("engine", Level::Missing, why.as_str())
+            Err(why) => missing("engine", why.as_str())
                 .means("Forebay does not work here")
                 .remedy("see the message, and the findings on memory and limits"),
         }
@@ -97,64 +97,50 @@ impl Ring {
             Err(SetupError::Missing) => self.absent(),
             Err(SetupError::Other(error)) if self.is_filtered && is_refusal(error) => by_filter(),
             Err(SetupError::TooOld(what)) => {
-                missing(format!("this kernel's io_uring lacks {what}"))
+                refused(format!("this kernel's io_uring lacks {what}"))
                     .remedy("run Linux 5.15 or newer")
             }
-            Err(SetupError::Memory(error)) => missing(format!("no memory for a ring: {error}"))
-                .command(
+            Err(SetupError::Memory(error)) => refused(format!("no memory for a ring: {error}"))
+                .root(
                     "raise the limit of locked memory, or the limit of the control group",
-                    By::Root,
                     "prlimit --memlock=unlimited --pid $$",
                 ),
-            Err(error) => missing(error.to_string()).remedy("run Linux 5.15 or newer"),
+            Err(error) => refused(error.to_string()).remedy("run Linux 5.15 or newer"),
         }
     }
 
     fn allowed(&self) -> Finding {
-        let finding = |found: String| finding("io_uring", Level::Full, found);
         match self.disabled {
-            Some(1) => finding(format!("allowed for root{}", and_group(self.group)))
+            Some(1) => full("io_uring", format!("allowed for root{}", and_group(self.group)))
                 .means("kernel.io_uring_disabled is 1: programs of other users get a thread pool")
-                .command(
+                .root(
                     "allow it for all users, if they need it",
-                    By::Root,
                     "sysctl -w kernel.io_uring_disabled=0",
                 ),
-            Some(_) => finding("allowed (kernel.io_uring_disabled is 0)".to_owned())
+            Some(_) => full("io_uring", "allowed (kernel.io_uring_disabled is 0)")
                 .means("no setting forbids it"),
-            None => {
-                finding("allowed".to_owned()).means("this kernel has no setting that forbids it")
-            }
+            None => full("io_uring", "allowed").means("this kernel has no setting that forbids it"),
         }
     }
 
     fn forbidden(&self) -> Finding {
         match self.disabled {
-            Some(2) => missing("forbidden for all users: kernel.io_uring_disabled is 2".to_owned())
-                .command(
-                    "allow it until the next boot",
-                    By::Root,
-                    "sysctl -w kernel.io_uring_disabled=0",
-                ),
+            Some(2) => refused("forbidden for all users: kernel.io_uring_disabled is 2")
+                .root("allow it until the next boot", "sysctl -w kernel.io_uring_disabled=0"),
             Some(1) if !self.may_administer => {
                 let own = self.own_group;
-                missing(format!(
+                refused(format!(
                     "forbidden: kernel.io_uring_disabled is 1, allowed for root{}",
                     and_group(self.group)
                 ))
-                .command(
+                .root(
                     format!("allow it for the group of this process ({own}), or for all users"),
-                    By::Root,
                     format!("sysctl -w kernel.io_uring_group={own}"),
                 )
             }
             _ if self.is_filtered => by_filter(),
-            _ => missing(
-                "refused, but not by kernel.io_uring_disabled or a seccomp filter".to_owned(),
-            )
-            .command(
+            _ => refused("refused, but not by kernel.io_uring_disabled or a seccomp filter").root(
                 "look for a denial by a security module (SELinux, AppArmor) in the kernel log",
-                By::Root,
                 "dmesg | grep -i denied",
             ),
         }
@@ -166,14 +152,12 @@ impl Ring {
         let is_built_in = self.disabled.is_some();
         match (self.is_filtered, self.version >= FIRST_RING) {
             (true, true) if is_built_in => by_filter(),
-            (true, true) => missing(
-                "missing: the kernel was built without it, or a seccomp filter hides it".into(),
-            )
-            .remedy(ALLOW),
-            (_, false) => {
-                missing("not in this kernel (5.1)".to_owned()).remedy("run Linux 5.15 or newer")
+            (true, true) => {
+                refused("missing: the kernel was built without it, or a seccomp filter hides it")
+                    .remedy(ALLOW)
             }
-            (false, true) => missing("missing: this kernel was built without it".to_owned())
+            (_, false) => refused("not in this kernel (5.1)").remedy("run Linux 5.15 or newer"),
+            (false, true) => refused("missing: this kernel was built without it")
                 .remedy("run a kernel with CONFIG_IO_URING"),
         }
     }
@@ -198,16 +182,14 @@ fn features(offers: &Offers) -> Finding {
     let all: Vec<_> = offers.0.iter().filter(|offer| !is_apart(&offer.feature)).collect();
     let missing: Vec<_> = all.iter().filter(|offer| offer.state != State::Had).collect();
     if missing.is_empty() {
-        return finding("ring features", Level::Full, format!("all {}", all.len()))
+        return full("ring features", format!("all {}", all.len()))
             .means("a request has no extra cost");
     }
     let names: Vec<_> = missing.iter().map(ToString::to_string).collect();
-    let lacking = finding(
-        "ring features",
-        Level::Degraded,
-        format!("{} of {}", all.len() - missing.len(), all.len()),
-    )
-    .means(format!("without {}, requests cost more system calls or copies", names.join(", ")));
+    let lacking =
+        degraded("ring features", format!("{} of {}", all.len() - missing.len(), all.len())).means(
+            format!("without {}, requests cost more system calls or copies", names.join(", ")),
+        );
     let lost = missing.iter().filter(|offer| offer.state == State::Lost);
     match lost.map(|offer| offer.feature.since()).max() {
         Some(newest) => lacking.remedy(format!("run Linux {newest} or newer")),
@@ -218,35 +200,28 @@ fn features(offers: &Offers) -> Finding {
 /// Whether a batch can be waited for by one call.
 fn minimal_wait(offers: &Offers) -> Finding {
     const MEANS: &str = "waiting for a batch of completions takes one more system call";
-    let finding = |level, found: &str| finding("minimal wait", level, found);
+    let since = Feature::MinimalWaitEnds.since();
     match (offers.had(Feature::MinimalWait), offers.had(Feature::MinimalWaitEnds)) {
-        (true, true) => finding(Level::Full, "works, and a late completion ends it")
+        (true, true) => full("minimal wait", "works, and a late completion ends it")
             .means("one system call waits for a batch of completions"),
-        (true, false) => finding(
-            Level::Degraded,
+        (true, false) => degraded(
+            "minimal wait",
             "present, but a late completion does not end it, so it is not used",
         )
         .means(MEANS)
-        .remedy(format!(
-            "run Linux {} or newer, or a stable kernel with the fix",
-            Feature::MinimalWaitEnds.since()
-        )),
-        (false, _) => finding(Level::Missing, "not in this kernel")
+        .remedy(format!("run Linux {since} or newer, or a stable kernel with the fix")),
+        (false, _) => missing("minimal wait", "not in this kernel")
             .means(MEANS)
-            .remedy(format!("run Linux {} or newer", Feature::MinimalWaitEnds.since())),
+            .remedy(format!("run Linux {since} or newer")),
     }
 }
 
-fn finding(name: &str, level: Level, found: impl Into<String>) -> Finding {
-    Finding::new(Part::Ring, name, level, found)
-}
-
-fn missing(found: String) -> Finding {
-    finding("io_uring", Level::Missing, found).means("a thread pool replaces it (see engine)")
+fn refused(found: impl Into<String>) -> Finding {
+    missing("io_uring", found).means("a thread pool replaces it (see engine)")
 }
 
 fn by_filter() -> Finding {
-    missing("forbidden by a seccomp filter of this process".to_owned()).remedy(ALLOW)
+    refused("forbidden by a seccomp filter of this process").remedy(ALLOW)
 }
 
 fn and_group(group: Option<i64>) -> String {
@@ -264,6 +239,7 @@ fn is_refusal(error: &io::Error) -> bool {
 mod tests {
     use forebay_uring::Offer;
 
+    use super::super::finding::Level;
     use super::*;
 
     fn ring(offers: Result<Offers, SetupError>) -> Ring {

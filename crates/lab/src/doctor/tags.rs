@@ -7,7 +7,7 @@ use std::path::Path;
 
 use forebay_uring::probe::KernelVersion;
 
-use super::finding::{Finding, Level, Part};
+use super::finding::{Finding, degraded, full};
 use super::tree::Tree;
 use crate::chosen::chosen;
 
@@ -57,36 +57,23 @@ impl Tags {
             return None;
         }
         let version = self.version;
-        if !self.others.is_empty() {
-            return Some(
-                finding(Level::Degraded, format!("shared with {}", self.others.join(", ")))
-                    .means("each request takes its tag alone; a busy disk leaves this one fewer")
-                    .remedy("put the files on a disk with a controller of its own"),
-            );
-        }
-        if version < BATCHES {
-            return Some(
-                finding(Level::Degraded, format!("one at a time in Linux {version}"))
-                    .means("a batch of requests saves the kernel less than it could")
-                    .remedy("run Linux 5.16 or newer"),
-            );
-        }
-        if self.has_scheduler {
-            return Some(
-                finding(Level::Full, "one at a time, because of the scheduler")
-                    .means("the scheduler decides anyway which request gets a tag"),
-            );
-        }
-        Some(if version < WHOLE_BATCHES {
-            finding(
-                Level::Degraded,
-                format!("a batch may get only a part of them in Linux {version}"),
-            )
-            .means("the other requests take their tags alone, which costs processor time")
-            .remedy("run Linux 6.19, or a kernel with commit ddc32b7f2921")
+        Some(if !self.others.is_empty() {
+            degraded("tags", format!("shared with {}", self.others.join(", ")))
+                .means("each request takes its tag alone; a busy disk leaves this one fewer")
+                .remedy("put the files on a disk with a controller of its own")
+        } else if version < BATCHES {
+            degraded("tags", format!("one at a time in Linux {version}"))
+                .means("a batch of requests saves the kernel less than it could")
+                .remedy("run Linux 5.16 or newer")
+        } else if self.has_scheduler {
+            full("tags", "one at a time, because of the scheduler")
+                .means("the scheduler decides anyway which request gets a tag")
+        } else if version < WHOLE_BATCHES {
+            degraded("tags", format!("a batch may get only a part of them in Linux {version}"))
+                .means("the other requests take their tags alone, which costs processor time")
+                .remedy("run Linux 6.19, or a kernel with commit ddc32b7f2921")
         } else {
-            finding(Level::Full, "together for a batch")
-                .means("a batch takes its tags in one sweep")
+            full("tags", "together for a batch").means("a batch takes its tags in one sweep")
         })
     }
 
@@ -95,7 +82,7 @@ impl Tags {
         let is_lost = self.has_tags && self.merges && LOST_MERGES <= version && version < MERGES;
         is_lost.then(|| {
             let found = format!("not at the tail of a plug in Linux {version}");
-            Finding::new(Part::Device, "merges", Level::Degraded, found)
+            degraded("merges", found)
                 .means("requests of other programs stay unmerged; Forebay merges its own")
                 .remedy("run Linux 6.16, or a kernel with commit 961296e89dc3")
         })
@@ -157,12 +144,9 @@ fn is_numbered(name: &str, kinds: &[&str]) -> bool {
     kinds.iter().any(|kind| number(kind).is_some())
 }
 
-fn finding(level: Level, found: impl Into<String>) -> Finding {
-    Finding::new(Part::Device, "tags", level, found)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::finding::Level;
     use super::super::tree::fake::Fake;
     use super::*;
 

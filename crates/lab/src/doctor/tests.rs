@@ -1,7 +1,7 @@
 use super::*;
 
 fn finding(name: &str, level: Level) -> Finding {
-    Finding::new(Part::Ring, name, level, "what was found").means("what it means")
+    Finding::new(name, level, "what was found").means("what it means")
 }
 
 fn report(findings: Vec<Finding>) -> Report {
@@ -46,7 +46,7 @@ fn the_text_is_72_columns_wide_and_its_commands_can_be_copied() {
             .remedy("wait, and see what comes of it in the course of some more words"),
         Finding {
             part: Part::Device,
-            ..finding("scheduler", Level::Degraded).command("until the next boot", By::Root, long)
+            ..finding("scheduler", Level::Degraded).root("until the next boot", long)
         },
     ];
     let report = report(findings);
@@ -78,10 +78,8 @@ not known  min wait: what was found
 
 #[test]
 fn the_document_is_read_as_it_was_written() {
-    let findings = vec![
-        finding("a", Level::NotKnown),
-        finding("b", Level::Degraded).command("do", By::User, "x"),
-    ];
+    let findings =
+        vec![finding("a", Level::NotKnown), finding("b", Level::Degraded).user("do", "x")];
     let report = report(findings);
     let json = report.json();
     assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);
@@ -109,6 +107,18 @@ fn a_real_place_is_examined_and_left_as_it_is() {
             assert!(finding.remedy.is_some(), "{finding:?}");
         }
     }
+    let part = |name: &str| report.findings.iter().find(|finding| finding.name == name);
+    for (name, expected) in [
+        ("kernel", Part::Ring),
+        ("processors", Part::Machine),
+        ("type", Part::FileSystem),
+        ("free space", Part::FileSystem),
+        ("access", Part::Files),
+    ] {
+        assert_eq!(part(name).map(|finding| finding.part), Some(expected), "{name}");
+    }
+    let devices = ["below it", "scheduler", "tags", "rotational"];
+    assert!(devices.iter().filter_map(|name| part(name)).all(|found| found.part == Part::Device));
     let names: Vec<_> = report.findings.iter().map(|finding| &finding.name).collect();
     let unique: std::collections::BTreeSet<_> = names.iter().collect();
     assert_eq!(unique.len(), names.len(), "{names:?}");

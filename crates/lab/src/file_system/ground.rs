@@ -1,7 +1,6 @@
 //! The device below: an image on a loop device, or an unused block device.
 
 use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::load::check_target;
@@ -34,8 +33,7 @@ impl Ground {
             return Ok(Ground::Given(device.clone()));
         }
         refuse_without_space(directory, spec)?;
-        let failed =
-            |source| FileSystemError::Failed { what: "--scratch: its image".to_owned(), source };
+        let failed = |error| FileSystemError::failed("--scratch: its image", &error);
         let image = directory.join(DATA_FILE);
         match spec.image {
             Image::Written => {
@@ -74,11 +72,8 @@ impl Ground {
 }
 
 fn refuse_without_space(directory: &Path, spec: &Spec) -> Result<(), FileSystemError> {
-    let failed = |source: io::Error| FileSystemError::Failed {
-        what: directory.display().to_string(),
-        source,
-    };
-    let space = rustix::fs::statvfs(directory).map_err(|error| failed(error.into()))?;
+    let space = rustix::fs::statvfs(directory)
+        .map_err(|error| FileSystemError::failed(directory.display(), &error.into()))?;
     let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
     if spec.size_bytes.saturating_add(BESIDE_BYTES) <= free_bytes {
         return Ok(());

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use crate::bytes::Bytes;
 use crate::load::{check_target, device_length};
 use crate::nearest;
+use crate::refusal::Refusal;
 use crate::words::words;
 
 /// Of an image, where nothing else is asked for.
@@ -84,10 +85,6 @@ pub enum Image {
     Sparse,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct SpecError(String);
-
 impl Spec {
     /// About how much a cell finds free; a file system keeps some for itself.
     pub fn free_bytes(&self) -> u64 {
@@ -136,14 +133,14 @@ impl Spec {
 impl Spec {
     /// The same, once it is seen that this user can mount something, and that a device it names is
     /// there and in nobody's use; with that device's size.
-    pub fn looked_at(mut self) -> Result<Self, SpecError> {
+    pub fn looked_at(mut self) -> Result<Self, Refusal> {
         if !rustix::process::geteuid().is_root() {
-            return Err(SpecError(
+            return Err(Refusal(
                 "only root can make and mount one (or use --dir on one that is there)".to_owned(),
             ));
         }
         if let Some(device) = &self.device {
-            let told = |error: crate::load::CellError| SpecError(error.to_string());
+            let told = |error: crate::load::CellError| Refusal(error.to_string());
             check_target(device).map_err(told)?;
             self.size_bytes = device_length(device).map_err(told)?;
         }
@@ -152,15 +149,15 @@ impl Spec {
 }
 
 impl FromStr for Spec {
-    type Err = SpecError;
+    type Err = Refusal;
 
-    fn from_str(text: &str) -> Result<Self, SpecError> {
+    fn from_str(text: &str) -> Result<Self, Refusal> {
         let mut words = text.split(',').map(str::trim);
         let kind = words.next().unwrap_or_default();
         let kind = Kind::by_name(kind).ok_or_else(|| {
             let known = Kind::ALL.map(Kind::name);
             let meant = nearest::meant(kind, known.into_iter());
-            SpecError(format!(
+            Refusal(format!(
                 "{kind}: no file system that can be made{meant} (there are: {})",
                 known.join(", ")
             ))
@@ -176,6 +173,7 @@ impl FromStr for Spec {
             image: Image::Written,
             device: None,
         };
+        let refuse = |what: String| Err(Refusal(what));
         let mut sized = false;
         for word in words {
             let (key, value) =
@@ -183,44 +181,36 @@ impl FromStr for Spec {
             match (key, value) {
                 ("size", Some(value)) => {
                     sized = true;
-                    let Bytes(bytes) = Bytes::try_from(value.to_owned()).map_err(SpecError)?;
+                    let Bytes(bytes) = Bytes::try_from(value.to_owned()).map_err(Refusal)?;
                     if bytes < LEAST_BYTES || bytes % 4096 != 0 {
-                        return Err(SpecError(format!("{word}: 16m or more, in steps of 4k")));
+                        return refuse(format!("{word}: 16m or more, in steps of 4k"));
                     }
                     spec.size_bytes = bytes;
                 }
                 ("agcount", Some(value)) => {
-                    let groups = value.parse().ok().filter(|groups| *groups > 0);
-                    spec.groups = Some(
-                        groups
-                            .ok_or_else(|| SpecError(format!("{word}: not a number of groups")))?,
-                    );
+                    spec.groups = value.parse().ok().filter(|groups| *groups > 0);
+                    if spec.groups.is_none() {
+                        return refuse(format!("{word}: not a number of groups"));
+                    }
                 }
                 ("device", Some(value)) if !value.is_empty() => spec.device = Some(value.into()),
                 ("inode32", None) => spec.inodes = Inodes::Low,
                 ("data", Some("journal")) => spec.journal = Journal::Data,
                 ("data", _) => {
-                    return Err(SpecError(format!("{word}: say data=journal, or leave it out")));
+                    return refuse(format!("{word}: say data=journal, or leave it out"));
                 }
                 ("aged", None) => spec.state = State::Aged,
                 ("keep", None) => spec.per = Per::Comparison,
                 ("sparse", None) => spec.image = Image::Sparse,
                 ("size" | "agcount" | "device", _) => {
-                    return Err(SpecError(format!(
-                        "{key} wants a value (such as size=16g, agcount=16)"
-                    )));
+                    return refuse(format!("{key} wants a value (such as size=16g, agcount=16)"));
                 }
                 ("inode32" | "aged" | "keep" | "sparse", Some(_)) => {
-                    return Err(SpecError(format!(
-                        "{word}: {key} takes no value (say {key} alone)"
-                    )));
+                    return refuse(format!("{word}: {key} takes no value (say {key} alone)"));
                 }
                 _ => {
-                    let meant = nearest::meant(key, KEYS.into_iter());
-                    return Err(SpecError(format!(
-                        "{key}: no such key{meant} (there are: {})",
-                        KEYS.join(", ")
-                    )));
+                    let (meant, known) = (nearest::meant(key, KEYS.into_iter()), KEYS.join(", "));
+                    return refuse(format!("{key}: no such key{meant} (there are: {known})"));
                 }
             }
         }
@@ -230,8 +220,8 @@ impl FromStr for Spec {
 }
 
 impl Spec {
-    fn refuse_what_does_not_go_together(&self, sized: bool) -> Result<(), SpecError> {
-        let refuse = |what: &str| Err(SpecError(what.to_owned()));
+    fn refuse_what_does_not_go_together(&self, sized: bool) -> Result<(), Refusal> {
+        let refuse = |what: &str| Err(Refusal(what.to_owned()));
         if self.kind != Kind::Xfs && (self.groups.is_some() || self.inodes == Inodes::Low) {
             return refuse("agcount and inode32 are XFS's (leave them out, or say xfs)");
         }

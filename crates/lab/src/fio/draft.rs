@@ -6,24 +6,27 @@ use std::path::{Path, PathBuf};
 
 use super::value::{Value, ValueError};
 use crate::job::{Amount, Caching, Direction, Job, YesNo};
+use crate::words::with_defaults;
 
-/// A section's options so far.
-#[derive(Clone, Debug)]
-pub(crate) struct Draft {
-    /// Options that depend on no other option.
-    pub(crate) job: Job,
-    pub(crate) read_percent: u8,
-    pub(crate) directories: Vec<PathBuf>,
-    pub(crate) file_names: Vec<String>,
-    pub(crate) file_name_format: String,
-    pub(crate) files: u32,
-    pub(crate) clones: u32,
-    pub(crate) direct: bool,
-    pub(crate) uncached: bool,
-    pub(crate) verify: bool,
-    pub(crate) do_verify: bool,
-    /// Waits for all sections before it.
-    pub(crate) stonewall: bool,
+with_defaults! {
+    /// A section's options so far.
+    #[derive(Clone, Debug)]
+    pub(crate) struct Draft {
+        /// Options that depend on no other option.
+        pub(crate) job: Job = Job::default(),
+        pub(crate) read_percent: u8 = 50,
+        pub(crate) directories: Vec<PathBuf> = Vec::new(),
+        pub(crate) file_names: Vec<String> = Vec::new(),
+        pub(crate) file_name_format: String = "$jobname.$jobnum.$filenum".into(),
+        pub(crate) files: u32 = 1,
+        pub(crate) clones: u32 = 1,
+        pub(crate) direct: bool = false,
+        pub(crate) uncached: bool = false,
+        pub(crate) verify: bool = false,
+        pub(crate) do_verify: bool = true,
+        /// Waits for all sections before it.
+        pub(crate) stonewall: bool = false,
+    }
 }
 
 /// How far an option was obeyed.
@@ -38,39 +41,17 @@ pub(crate) enum Effect {
 /// Of a section. Each is open while its job runs.
 const MOST_FILES: u64 = 1 << 17;
 
-impl Default for Draft {
-    fn default() -> Self {
-        Self {
-            job: Job::default(),
-            read_percent: 50,
-            directories: Vec::new(),
-            file_names: Vec::new(),
-            file_name_format: "$jobname.$jobnum.$filenum".into(),
-            files: 1,
-            clones: 1,
-            direct: false,
-            uncached: false,
-            verify: false,
-            do_verify: true,
-            stonewall: false,
-        }
-    }
-}
-
 impl Draft {
     /// One value for reads, one for writes.
     pub(crate) fn each_direction<'a, T>(
         value: Value<'a>,
         parse: impl Fn(Value<'a>) -> Result<T, ValueError>,
-        mut read: impl FnMut(T),
-        mut write: impl FnMut(T),
+        to: [&mut T; 2],
     ) -> Result<Effect, ValueError> {
-        let [for_reads, for_writes] = value.directions()?;
-        if let Some(value) = for_reads {
-            read(parse(value)?);
-        }
-        if let Some(value) = for_writes {
-            write(parse(value)?);
+        for (value, to) in value.directions()?.into_iter().zip(to) {
+            if let Some(value) = value {
+                *to = parse(value)?;
+            }
         }
         Ok(Effect::Whole)
     }

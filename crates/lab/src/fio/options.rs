@@ -47,11 +47,11 @@ macro_rules! options {
     };
 }
 
-/// An option that is obeyed to the letter: it sets one thing.
+/// An option that is obeyed to the letter: it sets one field.
 macro_rules! set {
-    (|$draft:ident, $value:ident| $set:expr) => {
-        |$draft: &mut Draft, $value: Value<'_>| {
-            $set;
+    ($($field:ident).+ = |$value:ident| $parsed:expr) => {
+        |draft: &mut Draft, $value: Value<'_>| {
+            draft.$($field).+ = $parsed;
             WHOLE
         }
     };
@@ -93,45 +93,37 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
         draft.job.access = Access { direction, order };
         WHOLE
     });
-    "rwmixread" => Honoured(set!(|draft, value| draft.read_percent = value.number(0, 100)? as u8));
-    "rwmixwrite" => Honoured(set!(|draft, value| {
-        draft.read_percent = 100 - value.number(0, 100)? as u8;
-    }));
+    "rwmixread" => Honoured(set!(read_percent = |value| value.number(0, 100)? as u8));
+    "rwmixwrite" => Honoured(set!(read_percent = |value| 100 - value.number(0, 100)? as u8));
     "bs" | "blocksize" => Honoured(|draft, value| {
         let blocks = &mut draft.job.blocks;
-        Draft::each_direction(value, Value::block, |size| blocks.read = size, |size| blocks.write = size)
+        Draft::each_direction(value, Value::block, [&mut blocks.read, &mut blocks.write])
     });
     "bsrange" | "blocksize_range" => Honoured(|draft, value| {
         let blocks = &mut draft.job.blocks;
-        Draft::each_direction(value, Value::block_range, |size| blocks.read = size, |size| blocks.write = size)
+        Draft::each_direction(value, Value::block_range, [&mut blocks.read, &mut blocks.write])
     });
     "bssplit" => Honoured(|draft, value| {
         let blocks = &mut draft.job.blocks;
-        Draft::each_direction(value, Value::block_split, |size| blocks.read = size, |size| blocks.write = size)
+        Draft::each_direction(value, Value::block_split, [&mut blocks.read, &mut blocks.write])
     });
-    "size" => Honoured(set!(|draft, value| draft.job.size = Some(value.amount()?)));
-    "io_size" | "io_limit" => Honoured(set!(|draft, value| {
-        draft.job.io_bytes = Some(value.amount()?);
+    "size" => Honoured(set!(job.size = |value| Some(value.amount()?)));
+    "io_size" | "io_limit" => Honoured(set!(job.io_bytes = |value| Some(value.amount()?)));
+    "number_ios" => Honoured(set!(job.operations = |value| {
+        Some(value.number(1, MOST_OPERATIONS)?)
     }));
-    "number_ios" => Honoured(set!(|draft, value| {
-        draft.job.operations = Some(value.number(1, MOST_OPERATIONS)?);
-    }));
-    "loops" => Honoured(set!(|draft, value| draft.job.loops = value.number(1, 1_000_000)? as u32));
-    "numjobs" => Honoured(set!(|draft, value| draft.clones = value.number(1, 4096)? as u32));
-    "stonewall" | "wait_for_previous" => Honoured(set!(|draft, value| {
-        draft.stonewall = value.boolean()?;
-    }));
+    "loops" => Honoured(set!(job.loops = |value| value.number(1, 1_000_000)? as u32));
+    "numjobs" => Honoured(set!(clones = |value| value.number(1, 4096)? as u32));
+    "stonewall" | "wait_for_previous" => Honoured(set!(stonewall = |value| value.boolean()?));
 
     // On what.
-    "filename" => Honoured(set!(|draft, value| draft.file_names = split_paths(value.text()?)?));
-    "directory" => Honoured(set!(|draft, value| {
-        draft.directories = split_paths(value.text()?)?.into_iter().map(Into::into).collect();
+    "filename" => Honoured(set!(file_names = |value| split_paths(value.text()?)?));
+    "directory" => Honoured(set!(directories = |value| {
+        split_paths(value.text()?)?.into_iter().map(Into::into).collect()
     }));
-    "filename_format" => Honoured(set!(|draft, value| {
-        draft.file_name_format = value.text()?.replace('\0', "");
-    }));
-    "nrfiles" => Honoured(set!(|draft, value| draft.files = value.number(1, 65_536)? as u32));
-    "filesize" => Honoured(set!(|draft, value| draft.job.file_size = Some(value.file_size()?)));
+    "filename_format" => Honoured(set!(file_name_format = |value| value.text()?.replace('\0', "")));
+    "nrfiles" => Honoured(set!(files = |value| value.number(1, 65_536)? as u32));
+    "filesize" => Honoured(set!(job.file_size = |value| Some(value.file_size()?)));
     "file_service_type" => Honoured(|draft, value| {
         let name = value.text()?;
         let name = name.split_once(':').map_or(name, |(name, _)| name);
@@ -147,12 +139,10 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
         ])?;
         WHOLE
     });
-    "offset" => Honoured(set!(|draft, value| draft.job.offset = value.amount()?));
-    "offset_increment" => Honoured(set!(|draft, value| {
-        draft.job.offset_increment = value.bytes()?;
-    }));
-    "create_on_open" => Honoured(set!(|draft, value| {
-        draft.job.create = if value.boolean()? { Create::OnOpen } else { Create::Before };
+    "offset" => Honoured(set!(job.offset = |value| value.amount()?));
+    "offset_increment" => Honoured(set!(job.offset_increment = |value| value.bytes()?));
+    "create_on_open" => Honoured(set!(job.create = |value| {
+        if value.boolean()? { Create::OnOpen } else { Create::Before }
     }));
     "fallocate" => Honoured(|draft, value| {
         draft.job.fallocate = value.choice(&[
@@ -166,9 +156,9 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
         ])?;
         WHOLE
     });
-    "overwrite" => Honoured(set!(|draft, value| draft.job.overwrite = value.boolean()?.into()));
-    "unlink" => Honoured(set!(|draft, value| draft.job.unlink = value.boolean()?.into()));
-    "invalidate" => Honoured(set!(|draft, value| draft.job.invalidate = value.boolean()?.into()));
+    "overwrite" => Honoured(set!(job.overwrite = |value| value.boolean()?.into()));
+    "unlink" => Honoured(set!(job.unlink = |value| value.boolean()?.into()));
+    "invalidate" => Honoured(set!(job.invalidate = |value| value.boolean()?.into()));
     "openfiles" => WithoutEffect("all files of a job are open at once");
     "unique_filename" => WithoutEffect("there are no network clients");
     "lockfile" => WithoutEffect("jobs do not lock their files against each other");
@@ -204,28 +194,27 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
             _ => Effect::Whole,
         })
     });
-    "iodepth" => Honoured(set!(|draft, value| draft.job.depth = value.number(1, 32_768)? as u32));
+    "iodepth" => Honoured(set!(job.depth = |value| value.number(1, 32_768)? as u32));
     "iodepth_batch" | "iodepth_batch_submit" => Honoured(|draft, value| {
         let batch = value.number(0, 32_768)? as u32;
         draft.job.submit_batch = (batch > 0).then_some(batch);
         WHOLE
     });
-    "iodepth_batch_complete" | "iodepth_batch_complete_min" => Honoured(set!(|draft, value| {
-        draft.job.complete_batch = value.number(0, 32_768)?.max(1) as u32;
-    }));
-    "direct" => Honoured(set!(|draft, value| draft.direct = value.boolean()?));
-    "buffered" => Honoured(set!(|draft, value| draft.direct = !value.boolean()?));
-    "uncached" => Honoured(set!(|draft, value| draft.uncached = value.boolean()?));
+    "iodepth_batch_complete" | "iodepth_batch_complete_min" =>
+        Honoured(set!(job.complete_batch = |value| {
+            value.number(0, 32_768)?.max(1) as u32
+        }));
+    "direct" => Honoured(set!(direct = |value| value.boolean()?));
+    "buffered" => Honoured(set!(direct = |value| !value.boolean()?));
+    "uncached" => Honoured(set!(uncached = |value| value.boolean()?));
     "iodepth_batch_complete_max" => WithoutEffect(BATCHES);
     "iodepth_low" => WithoutEffect(BATCHES);
     "serialize_overlap" => WithoutEffect("a job's blocks in flight do not overlap unless norandommap is set");
     "io_submit_mode" => WithoutEffect("a job's own thread submits");
     "atomic" => Unsupported("atomic writes are not supported");
-    "hipri" => Honoured(set!(|draft, value| draft.job.polled = value.boolean()?.into()));
+    "hipri" => Honoured(set!(job.polled = |value| value.boolean()?.into()));
     "hipri_percentage" => WithoutEffect("all completions are polled for, or none");
-    "fixedbufs" => Honoured(set!(|draft, value| {
-        draft.job.fixed_buffers = value.boolean()?.into();
-    }));
+    "fixedbufs" => Honoured(set!(job.fixed_buffers = |value| value.boolean()?.into()));
     "registerfiles" => WithoutEffect(RING);
     "nonvectored" => WithoutEffect("buffers are single, never vectors");
     "sqthread_poll" | "sqthread_poll_cpu" => WithoutEffect(RING);
@@ -240,11 +229,11 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
     "lockmem" => WithoutEffect("no memory is taken from the system");
 
     // Durably.
-    "fsync" => Honoured(set!(|draft, value| {
-        draft.job.fsync_every = value.number(0, u64::from(u32::MAX))? as u32;
+    "fsync" => Honoured(set!(job.fsync_every = |value| {
+        value.number(0, u64::from(u32::MAX))? as u32
     }));
-    "fdatasync" => Honoured(set!(|draft, value| {
-        draft.job.fdatasync_every = value.number(0, u64::from(u32::MAX))? as u32;
+    "fdatasync" => Honoured(set!(job.fdatasync_every = |value| {
+        value.number(0, u64::from(u32::MAX))? as u32
     }));
     "end_fsync" => Honoured(final_sync);
     "fsync_on_close" => Honoured(final_sync);
@@ -266,8 +255,8 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
         draft.job.runtime_us = (us > 0).then_some(us);
         WHOLE
     });
-    "time_based" => Honoured(set!(|draft, value| draft.job.time_based = value.boolean()?.into()));
-    "ramp_time" => Honoured(set!(|draft, value| draft.job.ramp_us = value.time_us(Unit::Seconds)?));
+    "time_based" => Honoured(set!(job.time_based = |value| value.boolean()?.into()));
+    "ramp_time" => Honoured(set!(job.ramp_us = |value| value.time_us(Unit::Seconds)?));
     "startdelay" => Honoured(|draft, value| {
         let text = value.text()?;
         let (first, range) = text.split_once('-').map_or((text, false), |(first, _)| (first, true));
@@ -276,22 +265,20 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
     });
     "rate" => Honoured(|draft, value| {
         let pace = &mut draft.job.pace;
-        let (read, write) = (&mut pace.read, &mut pace.write);
-        Draft::each_direction(value, Value::bytes, |rate| read.bytes_per_s = rate, |rate| write.bytes_per_s = rate)?;
+        let rates = [&mut pace.read.bytes_per_s, &mut pace.write.bytes_per_s];
+        Draft::each_direction(value, Value::bytes, rates)?;
         Ok(Effect::Reduced(FROM_DUE))
     });
     "rate_iops" => Honoured(|draft, value| {
         let pace = &mut draft.job.pace;
         let number = |value: Value<'_>| value.number(0, MOST_OPERATIONS);
-        let (read, write) = (&mut pace.read, &mut pace.write);
-        Draft::each_direction(value, number, |rate| read.operations_per_s = rate, |rate| write.operations_per_s = rate)?;
+        let rates = [&mut pace.read.operations_per_s, &mut pace.write.operations_per_s];
+        Draft::each_direction(value, number, rates)?;
         Ok(Effect::Reduced(FROM_DUE))
     });
-    "thinktime" => Honoured(set!(|draft, value| {
-        draft.job.pace.think_us = value.time_us(Unit::Microseconds)?;
-    }));
-    "thinktime_blocks" => Honoured(set!(|draft, value| {
-        draft.job.pace.think_operations = value.number(1, u64::from(u32::MAX))? as u32;
+    "thinktime" => Honoured(set!(job.pace.think_us = |value| value.time_us(Unit::Microseconds)?));
+    "thinktime_blocks" => Honoured(set!(job.pace.think_operations = |value| {
+        value.number(1, u64::from(u32::MAX))? as u32
     }));
     "thinktime_spin" => WithoutEffect("a thinking job sleeps");
     "thinktime_blocks_type" | "thinktime_iotime" => WithoutEffect("thinktime counts operations that were started");
@@ -309,9 +296,9 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
     "wait_for" => Unsupported("waiting for one job is not supported; use stonewall");
 
     // At random.
-    "randseed" => Honoured(set!(|draft, value| draft.job.seed = Some(value.number(0, u64::MAX)?)));
-    "norandommap" => Honoured(set!(|draft, value| {
-        draft.job.random_map = if value.boolean()? { RandomMap::WithReplacement } else { RandomMap::EachOnce };
+    "randseed" => Honoured(set!(job.seed = |value| Some(value.number(0, u64::MAX)?)));
+    "norandommap" => Honoured(set!(job.random_map = |value| {
+        if value.boolean()? { RandomMap::WithReplacement } else { RandomMap::EachOnce }
     }));
     "random_distribution" => Honoured(|_draft, value| {
         Ok(if value.text()? == "random" { Effect::Whole } else { Effect::Reduced(UNIFORM) })
@@ -331,7 +318,7 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
         draft.verify = !matches!(value.text()?, "0" | "none" | "null");
         Ok(if draft.verify { Effect::Reduced("ignored: every byte written is compared") } else { Effect::Whole })
     });
-    "do_verify" => Honoured(set!(|draft, value| draft.do_verify = value.boolean()?));
+    "do_verify" => Honoured(set!(do_verify = |value| value.boolean()?));
     "verify_backlog" | "verify_backlog_batch" | "verify_async" | "verify_async_cpus" => WithoutEffect(VERIFYING);
     "verify_interval" | "header_interval" | "verify_offset" | "header_offset" | "verifysort"
         | "verifysort_nr" | "verify_state_save" | "verify_state_load" | "experimental_verify"
@@ -353,7 +340,7 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
         | "zone_reset_frequency" => Unsupported(ZONES);
 
     // Where it runs.
-    "cpus_allowed" => Honoured(set!(|draft, value| draft.job.cpus = value.numbers()?));
+    "cpus_allowed" => Honoured(set!(job.cpus = |value| value.numbers()?));
     "cpumask" => WithoutEffect("give the processors with cpus_allowed=");
     "cpus_allowed_policy" => WithoutEffect("all jobs of a section share its processors");
     "numa_cpu_nodes" | "numa_mem_policy" | "nice" | "prio" | "prioclass" | "uid" | "gid" =>

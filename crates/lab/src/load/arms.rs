@@ -17,12 +17,11 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use forebay::Engine;
+use forebay::{Engine, File};
 use forebay_block::limits::PAGE;
 use io_uring::IoUring;
 use rustix::io::{ReadWriteFlags, preadv2};
 
-use super::CellError;
 use super::futures::FuturesLane;
 use super::guard;
 use super::kernel::{Calls, KernelFiles, Opening, Space};
@@ -30,6 +29,7 @@ use super::lane::{Buffers, Lane, Nothing, SerialLane};
 use super::layout::{FileKind, JobPlan};
 use super::library::Blocking;
 use super::ring::{self, RingLane};
+use super::{CellError, Context};
 use crate::arm::Arm;
 use crate::job::{Caching, IoEngine, Job, YesNo};
 
@@ -303,9 +303,8 @@ impl Prepared {
                 Self::Calls { buffers: Buffers::new(1, bytes), opening, window_bytes }
             }
             Way::Ring { opening, depth, window_bytes } => {
-                let ring = ring::set_up(depth, plan.job.polled);
                 let ring =
-                    ring.map_err(|error| CellError::system("could not set up a ring", &error))?;
+                    ring::set_up(depth, plan.job.polled).context("could not set up a ring")?;
                 let buffers = Buffers::new(depth as usize, bytes);
                 if plan.job.fixed_buffers == YesNo::Yes {
                     // SAFETY: `Prepared` and `RingMemory` free the buffers after the ring.
@@ -344,7 +343,9 @@ impl Prepared {
             Self::Library { buffers } => {
                 Box::new(SerialLane::new(buffers, Blocking::open(engine(), plan)?))
             }
-            Self::Futures { buffers } => Box::new(FuturesLane::open(buffers, engine(), plan)?),
+            Self::Futures { buffers } => {
+                Box::new(FuturesLane::<File>::new(buffers, engine(), plan, 1)?)
+            }
             Self::Direct { slots, bytes } => {
                 Box::new(FuturesLane::open_direct(slots, bytes, engine(), plan)?)
             }

@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 use forebay::{Engine, Stats};
 use rustix::thread::CpuSet;
 
-use super::CellError;
 use super::arms::{self, Prepared, Way};
 use super::driver::{JobOutcome, drive};
 use super::kernel::Opening;
@@ -26,6 +25,7 @@ use super::library;
 use super::memory::{self, Peak};
 use super::probe::{self, ProbeOutcome};
 use super::usage::Usage;
+use super::{CellError, Context};
 use crate::cell::{CellSpec, SyncProbe};
 use crate::detail::Holds;
 use crate::job::YesNo;
@@ -193,8 +193,7 @@ fn pin(cpus: &[u32]) -> Result<(), CellError> {
     if let Some(cpu) = cpus.iter().find(|cpu| **cpu as usize >= CpuSet::MAX_CPU) {
         return Err(CellError::invalid(format!("cpus_allowed: there is no processor {cpu}")));
     }
-    processors::pin(cpus)
-        .map_err(|error| CellError::system(format!("could not run on processors {cpus:?}"), &error))
+    processors::pin(cpus).context(format!("could not run on processors {cpus:?}"))
 }
 
 /// The way of the first job, without what concerns bulk data alone.
@@ -272,9 +271,7 @@ fn close(
         lane.close()?;
     }
     match engine {
-        Some(engine) => engine
-            .shutdown(PATIENCE)
-            .map_err(|error| CellError::library("could not shut the engine down", &error)),
+        Some(engine) => engine.shutdown(PATIENCE).context("could not shut the engine down"),
         None => Ok(()),
     }
 }

@@ -19,11 +19,11 @@ use forebay::{Engine, Open};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-use super::CellError;
 use super::content::Content;
 use super::library::build_engine;
 use super::shuffle::Permutation;
 use super::verify;
+use super::{CellError, Context};
 use crate::cell::{CellResult, Verify};
 use crate::through::{CopyCell, CopyWay};
 
@@ -110,15 +110,14 @@ struct Memory {
 
 impl Memory {
     fn new(bytes: u64) -> Result<Self, CellError> {
-        let failed =
-            |error: rustix::io::Errno| CellError::system("no memory to copy into", &error.into());
-        let file: OwnedFd = memfd_create("forebay-copy", MemfdFlags::CLOEXEC).map_err(failed)?;
-        ftruncate(&file, bytes).map_err(failed)?;
+        const NO_MEMORY: &str = "no memory to copy into";
+        let file: OwnedFd = memfd_create("forebay-copy", MemfdFlags::CLOEXEC).context(NO_MEMORY)?;
+        ftruncate(&file, bytes).context(NO_MEMORY)?;
         let bytes = bytes as usize;
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: a new mapping at an address of the kernel's choice.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, access, flags, &file, 0) }
-            .map_err(failed)?;
+            .context(NO_MEMORY)?;
         // As an engine asks of its arena; refused where there are no huge pages.
         // SAFETY: the range is the mapping just made, and its content does not depend on the
         // advice.
@@ -141,8 +140,7 @@ impl Target for Memory {
     }
 
     fn end(self) -> Result<File, CellError> {
-        let again = self.file.try_clone();
-        again.map_err(|error| CellError::system("could not keep the memory file", &error))
+        self.file.try_clone().context("could not keep the memory file")
     }
 }
 
@@ -162,23 +160,24 @@ struct Cached {
 impl Cached {
     fn new(directory: &Path) -> Result<Self, CellError> {
         let path = directory.join("copy");
-        let file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
-        let file = file.map_err(|error| CellError::io("could not open it", &path, &error))?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path)
+            .context_at("could not open it", &path)?;
         Ok(Self { file, path })
     }
 }
 
 impl Target for Cached {
     fn write(&mut self, from: &[u8], offset: u64) -> Result<(), CellError> {
-        let written = self.file.write_all_at(from, offset);
-        written.map_err(|error| CellError::io("could not write", &self.path, &error))
+        self.file.write_all_at(from, offset).context_at("could not write", &self.path)
     }
 
     fn end(self) -> Result<File, CellError> {
-        self.file
-            .sync_data()
-            .map_err(|error| CellError::io("could not sync it", &self.path, &error))?;
+        self.file.sync_data().context_at("could not sync it", &self.path)?;
         verify::open_again(&self.path)
     }
 }
@@ -194,24 +193,23 @@ impl Library {
     fn new(cell: &CopyCell) -> Result<Self, CellError> {
         let path = cell.directory.join("copy");
         let engine = build_engine(0, &cell.settings, None)?;
-        let file = engine.open(&path, Open::create());
-        let file = file.map_err(|error| CellError::library("could not open it", &error))?;
+        let file = engine.open(&path, Open::create()).context("could not open it")?;
         Ok(Self { engine, file, path })
     }
 }
 
 impl Target for Library {
     fn write(&mut self, from: &[u8], offset: u64) -> Result<(), CellError> {
-        let written = self.file.write_at(from, offset);
-        written.map_err(|error| CellError::library("could not write", &error))
+        self.file.write_at(from, offset).context("could not write")
     }
 
     fn end(self) -> Result<File, CellError> {
         const PATIENCE: Duration = Duration::from_secs(60);
         let Self { engine, file, path } = self;
-        let ended =
-            file.sync_data().and_then(|()| file.close()).and_then(|()| engine.shutdown(PATIENCE));
-        ended.map_err(|error| CellError::library("could not sync and close it", &error))?;
+        file.sync_data()
+            .and_then(|()| file.close())
+            .and_then(|()| engine.shutdown(PATIENCE))
+            .context("could not sync and close it")?;
         verify::open_again(&path)
     }
 }

@@ -1,9 +1,11 @@
 //! Why a cell has no result. It crosses a process boundary, so it is text and numbers, no live
 //! errors.
 
+use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
@@ -66,30 +68,67 @@ impl CellError {
         Self::Invalid { reason: reason.into() }
     }
 
-    pub(crate) fn io(what: impl Into<String>, path: &Path, error: &io::Error) -> Self {
-        Self::Failed {
-            what: what.into(),
-            path: Some(path.to_owned()),
-            cause: error.to_string(),
-            os_error: error.raw_os_error(),
-        }
+    /// Of an error of the system or of the engine.
+    pub(crate) fn failed(what: impl Into<String>, error: &impl Cause) -> Self {
+        let (path, os_error) = (error.path().map(Path::to_owned), error.os_error());
+        Self::Failed { what: what.into(), path, cause: error.to_string(), os_error }
     }
 
-    pub(crate) fn system(what: impl Into<String>, error: &io::Error) -> Self {
-        Self::Failed {
-            what: what.into(),
-            path: None,
-            cause: error.to_string(),
-            os_error: error.raw_os_error(),
-        }
+    pub(crate) fn failed_at(what: impl Into<String>, path: &Path, error: &impl Cause) -> Self {
+        let (path, os_error) = (Some(path.to_owned()), error.os_error());
+        Self::Failed { what: what.into(), path, cause: error.to_string(), os_error }
+    }
+}
+
+/// An error of the system or of the engine.
+pub(crate) trait Cause: Display {
+    fn os_error(&self) -> Option<i32>;
+
+    fn path(&self) -> Option<&Path> {
+        None
+    }
+}
+
+impl Cause for io::Error {
+    fn os_error(&self) -> Option<i32> {
+        self.raw_os_error()
+    }
+}
+
+impl Cause for Errno {
+    fn os_error(&self) -> Option<i32> {
+        Some(self.raw_os_error())
+    }
+}
+
+impl Cause for forebay::Error {
+    fn os_error(&self) -> Option<i32> {
+        self.os_error()
     }
 
-    pub(crate) fn library(what: impl Into<String>, error: &forebay::Error) -> Self {
-        Self::Failed {
-            what: what.into(),
-            path: error.path().map(Path::to_owned),
-            cause: error.to_string(),
-            os_error: error.os_error(),
-        }
+    fn path(&self) -> Option<&Path> {
+        self.path()
+    }
+}
+
+/// The error of a number of the system.
+pub(crate) fn system_error(errno: forebay_block::Errno) -> io::Error {
+    io::Error::from_raw_os_error(errno.0)
+}
+
+/// Adds to an error what failed.
+pub(crate) trait Context<T> {
+    fn context(self, what: impl Into<String>) -> Result<T, CellError>;
+
+    fn context_at(self, what: impl Into<String>, path: &Path) -> Result<T, CellError>;
+}
+
+impl<T, E: Cause> Context<T> for Result<T, E> {
+    fn context(self, what: impl Into<String>) -> Result<T, CellError> {
+        self.map_err(|error| CellError::failed(what, &error))
+    }
+
+    fn context_at(self, what: impl Into<String>, path: &Path) -> Result<T, CellError> {
+        self.map_err(|error| CellError::failed_at(what, path, &error))
     }
 }

@@ -6,10 +6,11 @@
 
 use std::fs;
 
-use super::CellError;
+use super::{CellError, Context};
 use crate::cell::{CellResult, FioCell};
 use crate::fio_program::{self, Direction, Job, Report};
 use crate::job::{Caching, Devices};
+use crate::metric;
 
 /// The job file, below the cell's directory.
 const FILE: &str = "cell.fio";
@@ -25,7 +26,7 @@ pub(super) fn run(cell: &FioCell) -> Result<CellResult, CellError> {
     let writes = cell.workload.jobs.iter().any(|job| job.access.direction.writes());
     let sync = if writes { "end_fsync=1\n" } else { "" };
     let text = format!("[global]\nrandseed={}\n{sync}{text}", cell.seed >> 1);
-    fs::write(&path, text).map_err(|error| CellError::io("could not write it", &path, &error))?;
+    fs::write(&path, text).context_at("could not write it", &path)?;
     let mut arguments = vec!["--output-format=json".to_owned(), "--eta=never".to_owned()];
     if !writes && cell.workload.devices == Devices::ReadOnly {
         arguments.push("--readonly".to_owned());
@@ -53,11 +54,7 @@ fn refuse_uncached(cell: &FioCell) -> Result<(), CellError> {
 
 fn figures(report: &Report) -> CellResult {
     let mut result = CellResult { notes: vec![report.version.clone()], ..CellResult::default() };
-    let mut put = |name: &str, value: f64| {
-        if value.is_finite() {
-            result.metrics.insert(name.to_owned(), value);
-        }
-    };
+    let mut put = |name: &str, value: f64| metric::put(&mut result.metrics, name, value);
     let jobs = &report.jobs;
     let all = |of: fn(&Job) -> &Direction| {
         let of_all = jobs.iter().map(of);
@@ -76,9 +73,7 @@ fn figures(report: &Report) -> CellResult {
     }
     put("iops", operations / seconds);
     put("elapsed_s", seconds);
-    let cpu: f64 =
-        jobs.iter().map(|job| (job.usr_cpu + job.sys_cpu) / 100.0 * job.job_runtime * 1e3).sum();
-    put("cpu_us_per_io", cpu / operations);
+    put("cpu_us_per_io", jobs.iter().map(Job::cpu_us).sum::<f64>() / operations);
     let switches: f64 = jobs.iter().map(|job| job.ctx).sum();
     put("context_switches", switches);
     put("context_switches_per_io", switches / operations);

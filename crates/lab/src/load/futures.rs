@@ -17,13 +17,13 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-use forebay::{Buffer, DirectFile, Engine, File};
+use forebay::{DirectFile, Engine};
 
-use super::CellError;
 use super::lane::Lane;
 use super::layout::JobPlan;
 use super::library::{self, Flight, Handle, open_files};
 use super::sequence::Operation;
+use super::{CellError, Context as _};
 use crate::job::FinalSync;
 
 /// A job's files in the engine of its cell, and its operations in flight.
@@ -72,17 +72,6 @@ impl Wake for SlotWaker {
     }
 }
 
-impl FuturesLane<File> {
-    /// Through the cache, on the thread that will poll them; a slot for each buffer.
-    pub(crate) fn open(
-        buffers: Vec<Box<[u8]>>,
-        engine: Arc<Engine>,
-        plan: &JobPlan,
-    ) -> Result<Self, CellError> {
-        Self::new(buffers, engine, plan, 1)
-    }
-}
-
 impl FuturesLane<DirectFile> {
     /// Past the cache, on the thread that will poll them; each slot with a buffer of the engine's
     /// pool.
@@ -92,17 +81,18 @@ impl FuturesLane<DirectFile> {
         engine: Arc<Engine>,
         plan: &JobPlan,
     ) -> Result<Self, CellError> {
-        let buffers: forebay::Result<Vec<Buffer>> =
-            (0..slots).map(|_| engine.buffer(bytes)).collect();
-        let buffers =
-            buffers.map_err(|error| CellError::library("could not take its buffers", &error))?;
+        let buffers = (0..slots)
+            .map(|_| engine.buffer(bytes))
+            .collect::<forebay::Result<_>>()
+            .context("could not take its buffers")?;
         let batch = plan.job.submit_batch.map_or(slots, |batch| slots.min(batch as usize));
         Self::new(buffers, engine, plan, batch)
     }
 }
 
 impl<F: Handle> FuturesLane<F> {
-    fn new(
+    /// On the thread that will poll them; a slot for each buffer.
+    pub(crate) fn new(
         buffers: Vec<F::Memory>,
         engine: Arc<Engine>,
         plan: &JobPlan,

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use rustix::fs::{Access, access};
 
-use super::CellError;
+use super::{CellError, Context};
 
 /// Refuses a path that is not a directory.
 pub(crate) fn check_directory(directory: &Path) -> Result<(), CellError> {
@@ -23,7 +23,7 @@ pub(crate) fn check_directory(directory: &Path) -> Result<(), CellError> {
             "{}: there is no such directory; make it first",
             directory.display()
         ))),
-        Err(error) => Err(CellError::io("could not look at it", directory, &error)),
+        Err(error) => Err(CellError::failed_at("could not look at it", directory, &error)),
     }
 }
 
@@ -60,9 +60,9 @@ pub(crate) fn is_held(path: &Path) -> bool {
 
 /// How long a block device is.
 pub(crate) fn device_length(path: &Path) -> Result<u64, CellError> {
-    let failed = |error| CellError::io("could not ask its length", path, &error);
-    let mut device = fs::File::open(path).map_err(failed)?;
-    device.seek(SeekFrom::End(0)).map_err(failed)
+    let device = fs::File::open(path);
+    let end = device.and_then(|mut device| device.seek(SeekFrom::End(0)));
+    end.context_at("could not ask its length", path)
 }
 
 /// The answer to a job that would write a device unasked.
@@ -75,7 +75,7 @@ pub(crate) fn refuse_device(path: &Path) -> CellError {
 
 /// Refuses a device that somebody else uses.
 pub(crate) fn refuse_mounted(path: &Path) -> Result<(), CellError> {
-    fs::metadata(path).map_err(|error| CellError::io("could not look at it", path, &error))?;
+    fs::metadata(path).context_at("could not look at it", path)?;
     if let Some(place) = forebay_uring::probe::mounted_at(path) {
         let (path, place) = (path.display(), place.display());
         let reason = format!("{path}: mounted at {place}; unmount it first");
@@ -90,7 +90,7 @@ pub(crate) fn refuse_mounted(path: &Path) -> Result<(), CellError> {
                 path.display()
             )))
         }
-        Err(error) => Err(CellError::io("could not open it for writing", path, &error)),
+        Err(error) => Err(CellError::failed_at("could not open it for writing", path, &error)),
     }
 }
 

@@ -9,11 +9,11 @@ use std::path::PathBuf;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::{ReadWriteFlags, preadv2, pwritev2};
 
-use super::CellError;
 use super::lane::Serial;
 use super::layout::{FileKind, JobPlan};
 use super::sequence::{Kind, Operation};
 use super::window::Window;
+use super::{CellError, Context};
 use crate::job::{Caching, FinalSync, YesNo};
 
 /// How a job's files are opened and given space.
@@ -50,16 +50,14 @@ impl KernelFiles {
             if opening.caching == Caching::Direct {
                 options.custom_flags(libc::O_DIRECT);
             }
-            let open = options
-                .open(path)
-                .map_err(|error| CellError::io("could not open it", path, &error))?;
+            let open = options.open(path).context_at("could not open it", path)?;
             if plan.writes() && file.kind == FileKind::Regular {
-                let failed = |error| CellError::io("could not give it its length", path, &error);
+                const LENGTH: &str = "could not give it its length";
                 if opening.space == Space::Ahead {
                     fallocate(&open, FallocateFlags::empty(), 0, file.length)
-                        .map_err(|error| failed(error.into()))?;
+                        .context_at(LENGTH, path)?;
                 } else if plan.job.declared == YesNo::Yes {
-                    open.set_len(file.length).map_err(failed)?;
+                    open.set_len(file.length).context_at(LENGTH, path)?;
                 }
             }
             files.push(open);
@@ -86,15 +84,10 @@ impl KernelFiles {
     }
 
     pub(crate) fn failed(&self, operation: &Operation, error: &io::Error) -> CellError {
-        let what = match operation.kind {
-            Kind::Read => {
-                format!("could not read {} bytes at {}", operation.bytes, operation.offset)
-            }
-            Kind::Write => {
-                format!("could not write {} bytes at {}", operation.bytes, operation.offset)
-            }
-        };
-        CellError::io(what, &self.paths[operation.file], error)
+        let Operation { kind, bytes, offset, .. } = operation;
+        let verb = if *kind == Kind::Read { "read" } else { "write" };
+        let what = format!("could not {verb} {bytes} bytes at {offset}");
+        CellError::failed_at(what, &self.paths[operation.file], error)
     }
 
     pub(crate) fn sync(&self, file: usize, how: FinalSync) -> Result<(), CellError> {
@@ -102,7 +95,7 @@ impl KernelFiles {
             FinalSync::Data => self.files[file].sync_data(),
             FinalSync::All => self.files[file].sync_all(),
         };
-        result.map_err(|error| CellError::io("could not sync it", &self.paths[file], &error))
+        result.context_at("could not sync it", &self.paths[file])
     }
 
     /// All of it, however many calls that takes.

@@ -103,23 +103,25 @@ impl Batches {
     }
 }
 
+impl LaneCounters {
+    fn each(&mut self, other: Self, combine: fn(&mut u64, u64)) {
+        combine(&mut self.doorbells, other.doorbells);
+        combine(&mut self.requests, other.requests);
+        combine(&mut self.runs, other.runs);
+        combine(&mut self.completions, other.completions);
+        self.batches.0.iter_mut().zip(other.batches.0).for_each(|(own, other)| combine(own, other));
+    }
+}
+
 impl std::ops::AddAssign for LaneCounters {
     fn add_assign(&mut self, other: Self) {
-        self.doorbells += other.doorbells;
-        self.requests += other.requests;
-        self.runs += other.runs;
-        self.completions += other.completions;
-        self.batches.0.iter_mut().zip(other.batches.0).for_each(|(own, other)| *own += other);
+        self.each(other, |own, other| *own += other);
     }
 }
 
 impl std::ops::SubAssign for LaneCounters {
     fn sub_assign(&mut self, other: Self) {
-        self.doorbells -= other.doorbells;
-        self.requests -= other.requests;
-        self.runs -= other.runs;
-        self.completions -= other.completions;
-        self.batches.0.iter_mut().zip(other.batches.0).for_each(|(own, other)| *own -= other);
+        self.each(other, |own, other| *own -= other);
     }
 }
 

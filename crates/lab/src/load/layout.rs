@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
 use rustix::io::Errno;
 
-use super::CellError;
 use super::content::Content;
 use super::guard;
 use super::sequence::{Range, Sequence};
+use super::{CellError, Context};
 use crate::cell::Verify;
 use crate::job::{Amount, Create, Devices, Fallocate, FileSize, Job, Workload, YesNo};
 use forebay_block::random::{Random, fold};
@@ -143,8 +143,7 @@ pub(crate) fn prepare(plans: &[JobPlan], verify: Verify) -> Result<(), CellError
         for file in &plan.files {
             if file.kind == FileKind::BlockDevice && plan.writes() && verify == Verify::After {
                 let open = OpenOptions::new().write(true).open(&file.path);
-                let device =
-                    open.map_err(|error| CellError::io("could not open it", &file.path, &error))?;
+                let device = open.context_at("could not open it", &file.path)?;
                 fill(&device, file, file.range.start)?;
             }
             prepare_file(&plan.job, file)?;
@@ -325,7 +324,7 @@ impl Present {
         let metadata = match fs::metadata(path) {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(CellError::io("could not look at it", path, &error)),
+            Err(error) => return Err(CellError::failed_at("could not look at it", path, &error)),
         };
         let kind = metadata.file_type();
         if kind.is_file() {
@@ -345,8 +344,7 @@ fn prepare_file(job: &Job, file: &FilePlan) -> Result<(), CellError> {
         return drop_cached(job, path);
     }
     if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent)
-            .map_err(|error| CellError::io("could not make its directory", parent, &error))?;
+        fs::create_dir_all(parent).context_at("could not make its directory", parent)?;
     }
     let filled = is_filled(job);
     if job.create == Create::OnOpen && !filled {
@@ -355,7 +353,7 @@ fn prepare_file(job: &Job, file: &FilePlan) -> Result<(), CellError> {
     let there = fs::metadata(path).map_or(0, |metadata| metadata.len());
     if there < file.length {
         let open = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-        let handle = open.map_err(|error| CellError::io("could not make it", path, &error))?;
+        let handle = open.context_at("could not make it", path)?;
         if filled {
             fill(&handle, file, there)?;
         } else {
@@ -370,29 +368,29 @@ fn prepare_file(job: &Job, file: &FilePlan) -> Result<(), CellError> {
 fn fill(handle: &File, file: &FilePlan, from: u64) -> Result<(), CellError> {
     const STEP: u64 = 1 << 20;
     let content = file.content.before();
-    let failed = |error| CellError::io("could not fill it", &file.path, &error);
+    const FILL: &str = "could not fill it";
     let mut buffer = vec![0; STEP as usize];
     let mut offset = from;
     while offset < file.length {
         let part = &mut buffer[..STEP.min(file.length - offset) as usize];
         content.fill(offset, part);
-        handle.write_all_at(part, offset).map_err(failed)?;
+        handle.write_all_at(part, offset).context_at(FILL, &file.path)?;
         offset += part.len() as u64;
     }
-    handle.sync_all().map_err(failed)
+    handle.sync_all().context_at(FILL, &file.path)
 }
 
 fn give_space(handle: &File, fallocate_as: Fallocate, file: &FilePlan) -> Result<(), CellError> {
-    let failed = |error| CellError::io("could not give it space", &file.path, &error);
+    const GIVE: &str = "could not give it space";
     let flags = match fallocate_as {
         Fallocate::None => return Ok(()),
-        Fallocate::Truncate => return handle.set_len(file.length).map_err(failed),
+        Fallocate::Truncate => return handle.set_len(file.length).context_at(GIVE, &file.path),
         Fallocate::Native => FallocateFlags::empty(),
         Fallocate::KeepSize => FallocateFlags::KEEP_SIZE,
     };
     match fallocate(handle, flags, 0, file.length) {
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-        Err(error) => Err(failed(error.into())),
+        failed => failed.context_at(GIVE, &file.path),
     }
 }
 
@@ -400,9 +398,8 @@ fn drop_cached(job: &Job, path: &Path) -> Result<(), CellError> {
     if job.invalidate == YesNo::No {
         return Ok(());
     }
-    let failed = |error| CellError::io("could not drop what is cached of it", path, &error);
-    let handle = File::open(path).map_err(failed)?;
-    fadvise(&handle, 0, None, Advice::DontNeed).map_err(|error| failed(error.into()))
+    let dropped = File::open(path).and_then(|file| Ok(fadvise(file, 0, None, Advice::DontNeed)?));
+    dropped.context_at("could not drop what is cached of it", path)
 }
 
 #[cfg(test)]

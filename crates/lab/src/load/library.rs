@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use forebay::{Buffer, DirectFile, Engine, ErrorKind, File, Keeper, Open};
 
-use super::CellError;
 use super::lane::Serial;
 use super::layout::{FileKind, JobPlan};
 use super::sequence::{Kind, Operation};
+use super::{CellError, Context};
 use crate::arm::Arm;
 use crate::job::{Caching, FinalSync, YesNo};
 
@@ -43,7 +43,7 @@ pub(crate) fn build_engine(
     builder.build().map_err(|error| match error.kind() {
         // A setting that needs a right which this user does not have.
         ErrorKind::NotPermitted => CellError::unavailable(error.to_string()),
-        _ => CellError::library("could not make the engine", &error),
+        _ => CellError::failed("could not make the engine", &error),
     })
 }
 
@@ -160,7 +160,7 @@ pub(crate) fn open_files<F: Handle>(engine: &Engine, plan: &JobPlan) -> Result<V
         let open = open.map_err(|error| match error.kind() {
             // It serves no such file, or not here.
             ErrorKind::Unsupported => CellError::unavailable(error.to_string()),
-            _ => CellError::library("could not open it", &error),
+            _ => CellError::failed("could not open it", &error),
         })?;
         if let Some(how) = open.refused() {
             let (name, path) = (&job.name, file.path.display());
@@ -170,8 +170,7 @@ pub(crate) fn open_files<F: Handle>(engine: &Engine, plan: &JobPlan) -> Result<V
             )));
         }
         if plan.writes() && job.declared == YesNo::Yes && file.kind == FileKind::Regular {
-            open.set_length(file.length)
-                .map_err(|error| CellError::library("could not give it its length", &error))?;
+            open.set_length(file.length).context("could not give it its length")?;
         }
         files.push(open);
     }
@@ -185,21 +184,21 @@ fn check_read(read: forebay::Result<usize>, asked: u32, offset: u64) -> Result<(
         Ok(read) => {
             Err(CellError::Process { what: format!("read {read} of {asked} bytes at {offset}") })
         }
-        Err(error) => Err(CellError::library("could not read", &error)),
+        Err(error) => Err(CellError::failed("could not read", &error)),
     }
 }
 
 fn check_write(written: forebay::Result<()>) -> Result<(), CellError> {
-    written.map_err(|error| CellError::library("could not write", &error))
+    written.context("could not write")
 }
 
 /// The sync a job asks for.
 pub(crate) fn sync(file: &impl Handle, how: FinalSync) -> Result<(), CellError> {
-    file.sync_as(how).map_err(|error| CellError::library("could not sync it", &error))
+    file.sync_as(how).context("could not sync it")
 }
 
 pub(crate) fn close(file: impl Handle) -> Result<(), CellError> {
-    file.close_it().map_err(|error| CellError::library("could not close it", &error))
+    file.close_it().context("could not close it")
 }
 
 /// A job's files in the engine of its cell, for blocking calls.

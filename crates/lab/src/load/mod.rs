@@ -41,6 +41,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use error::CellError;
+pub(crate) use error::{Context, system_error};
 pub(crate) use guard::{device_length, is_block_device, is_held};
 pub(crate) use layout::is_filled;
 use serde::{Deserialize, Serialize};
@@ -108,9 +109,8 @@ pub fn run_cell(spec: &CellSpec) -> Result<CellResult, CellError> {
 /// Runs a cell of jobs in this process, and tells about each job besides.
 pub fn report_cell(spec: &CellSpec) -> Result<CellReport, CellError> {
     guard::check_directory(&spec.directory)?;
-    let directory = spec.directory.canonicalize();
-    let directory = directory
-        .map_err(|error| CellError::io("could not look at it", &spec.directory, &error))?;
+    let directory =
+        spec.directory.canonicalize().context_at("could not look at it", &spec.directory)?;
     let mut plans = layout::resolve(&spec.workload, &directory, spec.seed)?;
     for plan in plans.iter_mut().filter(|plan| !is_verified(spec, plan)) {
         plan.filling = Filling::Marked;
@@ -166,8 +166,7 @@ pub fn remove_unlinked(workload: &Workload, directory: &Path) -> Result<(), Cell
         workload.jobs.iter().filter(|job| job.unlink == YesNo::Yes).flat_map(|job| &job.files);
     let paths: BTreeSet<_> = unlinked.map(|name| directory.join(name)).collect();
     for path in paths.iter().filter(|path| path.is_file()) {
-        std::fs::remove_file(path)
-            .map_err(|error| CellError::io("could not remove it", path, &error))?;
+        std::fs::remove_file(path).context_at("could not remove it", path)?;
     }
     Ok(())
 }

@@ -256,7 +256,7 @@ impl RingLane {
             {
                 Ok(())
             }
-            Err(error) => Err(CellError::system("could not enter the ring", &error)),
+            Err(error) => Err(CellError::failed("could not enter the ring", &error)),
         }
     }
 

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, fadvise};
 
-use super::CellError;
 use super::content::Content;
 use super::layout::JobPlan;
 use super::sequence::Kind;
+use super::{CellError, Context};
 
 /// Marks are kept for pieces of this size: the least that a sector can be.
 const GRAIN: u64 = 512;
@@ -47,8 +47,7 @@ pub(crate) fn verify(jobs: &[Issued<'_>]) -> Result<u64, CellError> {
 
 /// Opened anew, and asked of the device.
 pub(crate) fn open_again(path: &Path) -> Result<File, CellError> {
-    let file =
-        File::open(path).map_err(|error| CellError::io("could not open it again", path, &error))?;
+    let file = File::open(path).context_at("could not open it again", path)?;
     // If this is refused, the page cache is read instead.
     let _ = fadvise(&file, 0, None, Advice::DontNeed);
     Ok(file)
@@ -62,9 +61,8 @@ pub(crate) fn compare(
     offset: u64,
     part: &mut [u8],
 ) -> Result<(), CellError> {
-    file.read_exact_at(part, offset).map_err(|error| {
-        CellError::io(format!("could not read it back at {offset}"), path, &error)
-    })?;
+    file.read_exact_at(part, offset)
+        .context_at(format!("could not read it back at {offset}"), path)?;
     content.check(offset, part).map_err(|mismatch| CellError::Mismatch {
         path: path.to_owned(),
         offset: mismatch.offset,

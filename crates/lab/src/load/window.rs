@@ -11,8 +11,8 @@ use std::os::fd::AsRawFd;
 
 use rustix::fs::{Advice, fadvise};
 
-use super::CellError;
 use super::kernel::KernelFiles;
+use super::{CellError, Context};
 
 /// How far it is filled.
 #[derive(Debug)]
@@ -35,17 +35,16 @@ impl Window {
         }
         self.filled = 0;
         for (file, path) in files.each() {
-            let failed = |error| CellError::io("could not write behind", path, &error);
-            write_behind(file).map_err(failed)?;
-            fadvise(file, 0, None, Advice::DontNeed).map_err(|error| failed(error.into()))?;
+            write_behind(file).context_at("could not write behind", path)?;
         }
         Ok(())
     }
 }
 
-/// Waits for writeback and starts it for dirty pages.
+/// Waits for writeback, starts it for dirty pages, and drops clean ones.
 pub(crate) fn write_behind(file: &File) -> io::Result<()> {
-    sync_range(file, libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE)
+    sync_range(file, libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE)?;
+    Ok(fadvise(file, 0, None, Advice::DontNeed)?)
 }
 
 /// Starts writeback of the file's dirty pages.

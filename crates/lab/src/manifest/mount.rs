@@ -10,7 +10,7 @@ use rustix::fs::{major, makedev, minor, statvfs};
 use serde::{Deserialize, Serialize};
 
 use super::machine::word;
-use super::space::{Of, Space};
+use super::space::Space;
 use crate::chosen::chosen;
 
 /// Where files are.
@@ -105,14 +105,7 @@ impl Storage {
 
     /// Adds the answers of the file system's programs, which takes a moment.
     pub fn looked_into(mut self) -> Self {
-        self.space = Some(Space::of(Of {
-            kind: &self.file_system,
-            device: &self.device,
-            mount_point: &self.mount_point,
-            number: device_number(&self.device, &self.mount_point),
-            block_bytes: self.block_bytes,
-            total_bytes: self.total_bytes,
-        }));
+        self.space = Some(Space::of(&self));
         self
     }
 

@@ -3,11 +3,12 @@
 //! permission, it is unknown.
 
 use std::fs;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::fs::{major, minor};
 use serde::{Deserialize, Serialize};
+
+use super::mount::{Storage, device_number};
 
 /// How it was made, and how its free space lay.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -46,26 +47,15 @@ const MOST_GROUPS: u64 = 8192;
 /// Bytes of an ext4 group, at most.
 const LEAST_GROUP_BYTES: u64 = 128 << 20;
 
-/// A file system: type, mount point, device, and size in bytes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Of<'a> {
-    pub(super) kind: &'a str,
-    pub(super) device: &'a str,
-    pub(super) mount_point: &'a Path,
-    pub(super) number: Option<u64>,
-    pub(super) block_bytes: u64,
-    pub(super) total_bytes: u64,
-}
-
 impl Space {
-    pub(super) fn of(of: Of<'_>) -> Self {
-        let (count, bytes) = match of.kind {
-            "ext4" => free_of_ext4(of).unzip(),
-            "xfs" => free_of_xfs(of).unzip(),
+    pub(super) fn of(storage: &Storage) -> Self {
+        let (count, bytes) = match storage.file_system.as_str() {
+            "ext4" => free_of_ext4(storage).unzip(),
+            "xfs" => free_of_xfs(storage).unzip(),
             _ => (None, None),
         };
         Self {
-            geometry: geometry(of),
+            geometry: geometry(storage),
             free_extents: count,
             mean_free_extent_bytes: bytes
                 .zip(count)
@@ -74,15 +64,15 @@ impl Space {
     }
 }
 
-fn geometry(of: Of<'_>) -> Option<String> {
-    match of.kind {
+fn geometry(storage: &Storage) -> Option<String> {
+    match storage.file_system.as_str() {
         "xfs" => {
-            let said = said("xfs_info", &[of.mount_point.to_str()?])?;
+            let said = said("xfs_info", &[storage.mount_point.to_str()?])?;
             // The device is recorded beside it.
-            Some(said.replace(of.device, "DEVICE"))
+            Some(said.replace(&storage.device, "DEVICE"))
         }
         "ext4" => {
-            let said = said("dumpe2fs", &["-h", of.device])?;
+            let said = said("dumpe2fs", &["-h", &storage.device])?;
             let kept = said.lines().filter(|line| EXT4.iter().any(|known| line.starts_with(known)));
             Some(kept.map(|line| format!("{line}\n")).collect())
                 .filter(|kept: &String| !kept.is_empty())
@@ -92,16 +82,16 @@ fn geometry(of: Of<'_>) -> Option<String> {
 }
 
 /// From the groups' buddy bitmaps, which everybody may read: free pieces and free bytes.
-fn free_of_ext4(of: Of<'_>) -> Option<(u64, u64)> {
-    if of.total_bytes / LEAST_GROUP_BYTES > MOST_GROUPS {
+fn free_of_ext4(storage: &Storage) -> Option<(u64, u64)> {
+    if storage.total_bytes / LEAST_GROUP_BYTES > MOST_GROUPS {
         return None;
     }
-    let number = of.number?;
+    let number = device_number(&storage.device, &storage.mount_point)?;
     let link = format!("/sys/dev/block/{}:{}", major(number), minor(number));
     let name = fs::canonicalize(link).ok()?.file_name()?.to_str()?.to_owned();
     let table = fs::read_to_string(format!("/proc/fs/ext4/{name}/mb_groups")).ok()?;
     let (pieces, blocks) = groups(&table);
-    (pieces > 0).then(|| (pieces, blocks * of.block_bytes))
+    (pieces > 0).then(|| (pieces, blocks * storage.block_bytes))
 }
 
 /// Lines such as `#0    : 54    5     1788  [ ... ]`: free blocks, and in how many pieces.
@@ -117,12 +107,12 @@ fn groups(table: &str) -> (u64, u64) {
 }
 
 /// From `xfs_spaceman`, which is root's.
-fn free_of_xfs(of: Of<'_>) -> Option<(u64, u64)> {
-    let said = said("xfs_spaceman", &["-r", "-c", "freesp -s", of.mount_point.to_str()?])?;
+fn free_of_xfs(storage: &Storage) -> Option<(u64, u64)> {
+    let said = said("xfs_spaceman", &["-r", "-c", "freesp -s", storage.mount_point.to_str()?])?;
     let number = |name: &str| {
         said.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
     };
-    Some((number("total free extents")?, number("total free blocks")? * of.block_bytes))
+    Some((number("total free extents")?, number("total free blocks")? * storage.block_bytes))
 }
 
 /// Returns the output of a program; none if it is missing or fails.

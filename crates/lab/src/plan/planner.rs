@@ -4,7 +4,7 @@ mod requests;
 
 use std::path::PathBuf;
 
-use super::size::{self, Cells, Shape, Size};
+use super::size::{self, Shape, Size};
 use super::{Each, Job, PlanError, PlannedArm, WRITER_STEP_BYTES, Wish, again, joined};
 use crate::arm::Arm;
 use crate::cell::{Cell, CellSpec, FioCell, SyncProbe, Verify};
@@ -31,9 +31,9 @@ const WARM_UP_SHARE: u64 = 8;
 /// Goes through a part's form once.
 pub(super) struct Planner<'a> {
     part: &'a Part,
-    cut: &'a Cut,
-    wish: &'a Wish<'a>,
-    rounds: u32,
+    pub(super) cut: &'a Cut,
+    pub(super) wish: &'a Wish<'a>,
+    pub(super) rounds: u32,
     /// Notes on bounds that changed the request.
     pub(super) notes: Vec<String>,
     /// Bytes of the laid-out file, once it is known that one is needed.
@@ -106,9 +106,8 @@ impl<'a> Planner<'a> {
 
     fn new_files(&mut self, workload: &suite::Workload, files: u32) -> Result<Job, PlanError> {
         let in_a_round = (self.cut.workloads.len() * (self.cut.arms.len() + 1)) as u64;
-        let cells = Cells { rounds: self.rounds, in_a_round };
         let shape = Shape { files, block_bytes: workload.block_bytes };
-        let size = size::of_files(self.cut, shape, self.wish, cells, &mut self.notes)?;
+        let size = self.files(shape, in_a_round)?;
         self.size = Some(size);
         let job = self.job(workload, |arm, settings| {
             let Through::Files(way) = arm.through else { return None };
@@ -142,7 +141,7 @@ impl<'a> Planner<'a> {
         let device = u64::from(shapes.iter().any(|shape| shape.on == Ground::Device));
         let memory_bytes = shapes.iter().map(|shape| shape.cache_bytes).max().unwrap_or(0);
         let most = size::Largest { files: threads + device, memory_bytes };
-        let file_bytes = size::of_jobs(self.cut, most, self.wish, &mut self.notes)?;
+        let file_bytes = self.files_of_jobs(most)?;
         let extent = Extent { file_bytes, seconds: self.seconds() };
         self.each = Some(Each::Timed(extent));
         Ok(Some(extent))
@@ -188,8 +187,7 @@ impl<'a> Planner<'a> {
     }
 
     fn writers(&mut self, workload: &suite::Workload, writers: &Writers) -> Result<Job, PlanError> {
-        let (file_bytes, budget_bytes) =
-            size::of_writers(self.cut, writers, self.wish, &mut self.notes)?;
+        let (file_bytes, budget_bytes) = self.files_of(writers)?;
         self.each = self.each.or(Some(Each::Written(u64::from(writers.files()) * file_bytes)));
         let job = self.job(workload, |arm, settings| {
             let Through::Files(way) = arm.through else { return None };
@@ -269,12 +267,16 @@ impl<'a> Planner<'a> {
     /// A group of a job file, through fio or an arm for files.
     fn job_file(&mut self, workload: &suite::Workload, file: &JobFile) -> Result<Job, PlanError> {
         let file = match self.wish.target {
-            Some(target) => file.on(target).map_err(PlanError::Target)?,
+            Some(target) => file.on(target).map_err(PlanError::target)?,
             None => file.clone(),
         };
         let engine = self.cut.arms.iter().any(|arm| arm.through.is_engine());
         if engine && let Some(held) = file.workload.absolute_paths().find(|path| is_held(path)) {
-            return Err(PlanError::Held { path: held.display().to_string() });
+            return Err(PlanError::Refused(format!(
+                "{}: in use, and Forebay opens devices exclusively; unmount it, or leave Forebay \
+                 out (--arms none with an --arm for each other engine)",
+                held.display()
+            )));
         }
         self.has_room(file.workload.file_bytes())?;
         self.target = self.wish.target.cloned();
@@ -360,15 +362,5 @@ fn planned_arm(arm: &suite::Arm, name: String, planned: Planned) -> PlannedArm {
 
 /// A cell of jobs without a sync probe and without its place.
 fn spec(arm: Arm, workload: Workload, budget_bytes: u64, settings: Settings) -> CellSpec {
-    CellSpec {
-        workload,
-        arm,
-        directory: PathBuf::new(),
-        budget_bytes,
-        settings,
-        control: None,
-        seed: 0,
-        verify: Verify::Off,
-        sync_probe: SyncProbe::Off,
-    }
+    CellSpec { budget_bytes, settings, ..CellSpec::of(arm, workload) }
 }

@@ -6,10 +6,10 @@
 //! get smaller, and the budget with them, so that the share of the data that fits in memory (two
 //! ninths) stays.
 
-use crate::suite::Cut;
 use crate::writers::Writers;
 
-use super::{MOST_ROUNDS, PlanError, Wish};
+use super::planner::Planner;
+use super::{MOST_ROUNDS, PlanError};
 
 pub(super) const MIB: u64 = 1 << 20;
 pub(super) const GIB: u64 = 1 << 30;
@@ -108,61 +108,6 @@ pub(super) struct Shape {
     pub(super) block_bytes: u32,
 }
 
-/// The largest that was asked for and that keeps every bound; what bit goes to `notes`.
-pub(super) fn of_files(
-    cut: &Cut,
-    shape: Shape,
-    wish: &Wish<'_>,
-    cells: Cells,
-    notes: &mut Vec<String>,
-) -> Result<Size, PlanError> {
-    let whole = cut.file_bytes.expect("a form on new files says how long they are");
-    let wanted = scaled(whole, FILE_STEP_BYTES, wish.scale(cut));
-    if wanted < whole {
-        notes.push(format!("smaller files ({} MiB, not {}): --scale", wanted / MIB, whole / MIB));
-    }
-    let smallest_cell = u64::from(shape.files) * FILE_STEP_BYTES;
-    let fits = fitting_on(wish, smallest_cell)? * FILE_STEP_BYTES;
-    let may = match cut.writes_at_most {
-        Some(most) => fitting_form(most, cells, smallest_cell, wish.suite)? * FILE_STEP_BYTES,
-        None => u64::MAX,
-    };
-    let file_bytes = wanted.min(fits).min(may);
-    if fits < wanted.min(may) {
-        notes.push(smaller("smaller files", Lengths { fits, wanted }, wish, "a cell"));
-    } else if may < wanted {
-        notes.push(format!(
-            "smaller files ({} MiB, not {}): the {} form writes at most {} GiB",
-            file_bytes / MIB,
-            wanted / MIB,
-            wish.form.name(),
-            cut.writes_at_most.unwrap_or_default() / GIB,
-        ));
-    }
-    Ok(Size::new(shape, file_bytes))
-}
-
-/// Bytes of the laid-out file of a suite.
-pub(super) fn of_data(
-    bytes: u64,
-    cut: &Cut,
-    wish: &Wish<'_>,
-    notes: &mut Vec<String>,
-) -> Result<u64, PlanError> {
-    let whole = bytes.next_multiple_of(LENGTH_STEP_BYTES);
-    let wanted = scaled(whole, LENGTH_STEP_BYTES, wish.scale(cut));
-    let fits = fitting_on(wish, LENGTH_STEP_BYTES)? * LENGTH_STEP_BYTES;
-    if fits < wanted {
-        notes.push(smaller("a smaller file", Lengths { fits, wanted }, wish, "it"));
-    }
-    Ok(wanted.min(fits))
-}
-
-/// The share of its memory that a job has at a scale.
-pub(super) fn memory_share(scale: f64) -> f64 {
-    (scale / MEMORY_KEPT_TO).min(1.0)
-}
-
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Largest {
     pub(super) files: u64,
@@ -170,119 +115,144 @@ pub(super) struct Largest {
     pub(super) memory_bytes: u64,
 }
 
-/// Bytes of each file of jobs, scaled. At least a multiple of the memory, so that the cache does
-/// not hold it; all together at most a quarter of the free space.
-pub(super) fn of_jobs(
-    cut: &Cut,
-    largest: Largest,
-    wish: &Wish<'_>,
-    notes: &mut Vec<String>,
-) -> Result<u64, PlanError> {
-    let whole = cut.file_bytes.expect("a form of jobs says how long their files are");
-    let scaled = (whole as f64 * wish.scale(cut)) as u64;
-    let least = largest.memory_bytes * FILE_IN_MEMORIES;
-    let wanted = scaled.max(least).min(whole).next_multiple_of(LENGTH_STEP_BYTES);
-    let fits = fitting_on(wish, largest.files * LENGTH_STEP_BYTES)? * LENGTH_STEP_BYTES;
-    if fits < wanted {
-        notes.push(smaller("smaller files", Lengths { fits, wanted }, wish, "a cell"));
-    }
-    Ok(wanted.min(fits))
-}
-
-/// Bytes of each file of writers, scaled, and memory for data of a bounded arm. All together fit in
-/// the free space. Bounds that applied go to `notes`.
-pub(super) fn of_writers(
-    cut: &Cut,
-    writers: &Writers,
-    wish: &Wish<'_>,
-    notes: &mut Vec<String>,
-) -> Result<(u64, u64), PlanError> {
-    let whole = cut.cell_bytes.expect("a form of writers says how much they write");
-    let scale = wish.scale(cut);
-    let step = WRITER_STEP_BYTES.max(u64::from(writers.block_bytes));
-    let smallest_cell = step * u64::from(writers.files());
-    let steps = ((whole / smallest_cell) as f64 * scale).round().max(1.0) as u64;
-    let fits = wish.room.of(wish.free_bytes) / smallest_cell;
-    if fits == 0 {
-        let needed = match wish.room {
-            Room::Shared => smallest_cell * 4,
-            Room::Own => smallest_cell / 3 * 4,
+/// Lengths that keep every bound. Those that applied are noted.
+impl Planner<'_> {
+    /// Of new files, the largest that was asked for; `in_a_round`: cells of a round.
+    pub(super) fn files(&mut self, shape: Shape, in_a_round: u64) -> Result<Size, PlanError> {
+        let (cut, wish) = (self.cut, self.wish);
+        let whole = cut.file_bytes.expect("a form on new files says how long they are");
+        let wanted = scaled(whole, FILE_STEP_BYTES, wish.scale(cut));
+        if wanted < whole {
+            let (wanted, whole) = (wanted / MIB, whole / MIB);
+            self.notes.push(format!("smaller files ({wanted} MiB, not {whole}): --scale"));
+        }
+        let smallest_cell = u64::from(shape.files) * FILE_STEP_BYTES;
+        let fits = self.fitting(smallest_cell)? * FILE_STEP_BYTES;
+        let may = match cut.writes_at_most {
+            Some(most) => self.fitting_form(most, in_a_round, smallest_cell)? * FILE_STEP_BYTES,
+            None => u64::MAX,
         };
-        return Err(PlanError::NoSpace {
-            free: wish.free_bytes / MIB,
-            needed: needed.div_ceil(MIB),
-        });
+        let file_bytes = wanted.min(fits).min(may);
+        if fits < wanted.min(may) {
+            self.note_space("smaller files", [fits, wanted], "a cell");
+        } else if may < wanted {
+            self.notes.push(format!(
+                "smaller files ({} MiB, not {}): the {} form writes at most {} GiB",
+                file_bytes / MIB,
+                wanted / MIB,
+                wish.form.name(),
+                cut.writes_at_most.unwrap_or_default() / GIB,
+            ));
+        }
+        Ok(Size::new(shape, file_bytes))
     }
-    if fits < steps {
-        let note = format!(
-            "smaller files ({} MiB a run, not {}): {} MiB are free, and a run uses at most {}",
-            fits * smallest_cell / MIB,
-            steps * smallest_cell / MIB,
-            wish.free_bytes / MIB,
-            wish.room.words(),
-        );
-        if !notes.contains(&note) {
-            notes.push(note);
+
+    /// Of the laid-out file of a suite, in bytes.
+    pub(super) fn data(&mut self, bytes: u64) -> Result<u64, PlanError> {
+        let whole = bytes.next_multiple_of(LENGTH_STEP_BYTES);
+        let wanted = scaled(whole, LENGTH_STEP_BYTES, self.wish.scale(self.cut));
+        let fits = self.fitting(LENGTH_STEP_BYTES)? * LENGTH_STEP_BYTES;
+        if fits < wanted {
+            self.note_space("a smaller file", [fits, wanted], "it");
+        }
+        Ok(wanted.min(fits))
+    }
+
+    /// Of each file of jobs, in bytes, scaled. At least a multiple of the memory, so that the cache
+    /// does not hold it; all together at most a quarter of the free space.
+    pub(super) fn files_of_jobs(&mut self, largest: Largest) -> Result<u64, PlanError> {
+        let whole = self.cut.file_bytes.expect("a form of jobs says how long their files are");
+        let scaled = (whole as f64 * self.wish.scale(self.cut)) as u64;
+        let least = largest.memory_bytes * FILE_IN_MEMORIES;
+        let wanted = scaled.max(least).min(whole).next_multiple_of(LENGTH_STEP_BYTES);
+        let fits = self.fitting(largest.files * LENGTH_STEP_BYTES)? * LENGTH_STEP_BYTES;
+        if fits < wanted {
+            self.note_space("smaller files", [fits, wanted], "a cell");
+        }
+        Ok(wanted.min(fits))
+    }
+
+    /// Of each file of writers, in bytes, scaled, and memory for data of a bounded arm. All
+    /// together fit in the free space.
+    pub(super) fn files_of(&mut self, writers: &Writers) -> Result<(u64, u64), PlanError> {
+        let (cut, wish) = (self.cut, self.wish);
+        let whole = cut.cell_bytes.expect("a form of writers says how much they write");
+        let step = WRITER_STEP_BYTES.max(u64::from(writers.block_bytes));
+        let smallest_cell = step * u64::from(writers.files());
+        let steps = ((whole / smallest_cell) as f64 * wish.scale(cut)).round().max(1.0) as u64;
+        let fits = wish.room.of(wish.free_bytes) / smallest_cell;
+        if fits == 0 {
+            let needed = match wish.room {
+                Room::Shared => smallest_cell * 4,
+                Room::Own => smallest_cell / 3 * 4,
+            };
+            return Err(PlanError::NoSpace {
+                free: wish.free_bytes / MIB,
+                needed: needed.div_ceil(MIB),
+            });
+        }
+        if fits < steps {
+            let note = format!(
+                "smaller files ({} MiB a run, not {}): {} MiB are free, and a run uses at most {}",
+                fits * smallest_cell / MIB,
+                steps * smallest_cell / MIB,
+                wish.free_bytes / MIB,
+                wish.room.words(),
+            );
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
+        }
+        let file_bytes = steps.min(fits) * step;
+        Ok((file_bytes, budget_of(file_bytes * u64::from(writers.files()))))
+    }
+
+    /// Steps of the largest files of a cell that fit in a quarter of the free space; `smallest` has
+    /// one of each.
+    fn fitting(&self, smallest: u64) -> Result<u64, PlanError> {
+        let free = self.wish.free_bytes;
+        match free / 4 / smallest {
+            0 => Err(PlanError::NoSpace { free: free / MIB, needed: 4 * smallest / MIB }),
+            steps => Ok(steps),
         }
     }
-    let file_bytes = steps.min(fits) * step;
-    Ok((file_bytes, budget_of(file_bytes * u64::from(writers.files()))))
+
+    /// Steps of the largest files that keep a form within its bound.
+    fn fitting_form(&self, most: u64, in_a_round: u64, smallest: u64) -> Result<u64, PlanError> {
+        let (rounds, gib, suite) = (self.rounds, most / GIB, self.wish.suite);
+        // The warm-up of the arms is as small as possible, and less than such a round.
+        let counted = most.saturating_sub(in_a_round * smallest);
+        match counted / (u64::from(rounds) * in_a_round) / smallest {
+            0 => {
+                let fit = counted / (in_a_round * smallest);
+                let fit = u32::try_from(fit).unwrap_or(MOST_ROUNDS);
+                Err(PlanError::Refused(format!(
+                    "{rounds} rounds write more than the {gib} GiB of this form; use `forebay \
+                     compare {suite}`, or --rounds {fit} or less"
+                )))
+            }
+            steps => Ok(steps),
+        }
+    }
+
+    /// That the free space bit.
+    fn note_space(&mut self, what: &str, lengths: [u64; 2], taker: &str) {
+        let [fits, wanted] = lengths.map(|bytes| bytes / MIB);
+        let free = self.wish.free_bytes / MIB;
+        self.notes.push(format!(
+            "{what} ({fits} MiB, not {wanted}): the disk has {free} MiB free, and {taker} takes a \
+             quarter at most"
+        ));
+    }
+}
+
+/// The share of its memory that a job has at a scale.
+pub(super) fn memory_share(scale: f64) -> f64 {
+    (scale / MEMORY_KEPT_TO).min(1.0)
 }
 
 /// In whole steps, and one step at least.
 fn scaled(bytes: u64, step_bytes: u64, scale: f64) -> u64 {
     let all = (bytes / step_bytes).max(1);
     ((all as f64 * scale).round() as u64).clamp(1, all) * step_bytes
-}
-
-/// Steps of the largest files of a cell that fit in a quarter of the free space; `smallest` has one
-/// of each.
-fn fitting_on(wish: &Wish<'_>, smallest: u64) -> Result<u64, PlanError> {
-    match wish.free_bytes / 4 / smallest {
-        0 => Err(PlanError::NoSpace { free: wish.free_bytes / MIB, needed: 4 * smallest / MIB }),
-        steps => Ok(steps),
-    }
-}
-
-struct Lengths {
-    fits: u64,
-    wanted: u64,
-}
-
-/// That the free space bit.
-fn smaller(what: &str, lengths: Lengths, wish: &Wish<'_>, taker: &str) -> String {
-    let [fits, wanted, free] =
-        [lengths.fits, lengths.wanted, wish.free_bytes].map(|bytes| bytes / MIB);
-    format!(
-        "{what} ({fits} MiB, not {wanted}): the disk has {free} MiB free, and {taker} takes a quarter at most"
-    )
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Cells {
-    pub(super) rounds: u32,
-    pub(super) in_a_round: u64,
-}
-
-/// Steps of the largest files that keep a form within its bound.
-fn fitting_form(
-    most: u64,
-    cells: Cells,
-    smallest_cell: u64,
-    suite: &str,
-) -> Result<u64, PlanError> {
-    // The warm-up of the arms is as small as possible, and less than such a round.
-    let counted = most.saturating_sub(cells.in_a_round * smallest_cell);
-    match counted / (u64::from(cells.rounds) * cells.in_a_round) / smallest_cell {
-        0 => {
-            let fit = counted / (cells.in_a_round * smallest_cell);
-            Err(PlanError::TooManyRounds {
-                rounds: cells.rounds,
-                most: u32::try_from(fit).unwrap_or(MOST_ROUNDS),
-                gib: most / GIB,
-                suite: suite.to_owned(),
-            })
-        }
-        steps => Ok(steps),
-    }
 }

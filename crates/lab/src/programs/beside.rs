@@ -1,6 +1,5 @@
 //! Writers beside a program that syncs a little.
 
-use std::fs::File;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,13 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 
 use procfs::process::Process;
-use rustix::fs::{Advice, fadvise};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::probes::content;
 use super::store::{Handle, How, Store};
-use crate::load::CellError;
 use crate::load::window::write_behind;
+use crate::load::{CellError, Context};
 
 const BLOCK_BYTES: u64 = 1 << 20;
 
@@ -52,16 +50,11 @@ impl Writer {
             if let Handle::Std { file, path } = &file
                 && (offset + BLOCK_BYTES).is_multiple_of(WINDOW_BYTES)
             {
-                behind(file).map_err(|error| CellError::io("cannot write behind", path, &error))?;
+                write_behind(file).context_at("cannot write behind", path)?;
             }
         }
         file.close()
     }
-}
-
-fn behind(file: &File) -> std::io::Result<()> {
-    write_behind(file)?;
-    Ok(fadvise(file, 0, None, Advice::DontNeed)?)
 }
 
 /// `dd`, started again whenever it ends. It is killed when this is dropped.

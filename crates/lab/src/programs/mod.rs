@@ -24,11 +24,13 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
+use rustix::fs::{Advice, fadvise};
+
 use crate::batching::{self, Counter};
 use crate::cell::CellResult;
-use crate::load::CellError;
 use crate::load::data;
 use crate::load::memory::resident_bytes;
+use crate::load::{CellError, Context};
 use crate::memory_group::MemoryGroup;
 use crate::metric;
 use crate::request::DATA_FILE;
@@ -84,16 +86,15 @@ pub fn run(cell: &ProgramCell) -> Result<CellResult, CellError> {
 fn lay_out(cell: &ProgramCell) -> Result<(), CellError> {
     let path = cell.source.join(DATA_FILE);
     data::lay_out(&cell.source, cell.load.file_bytes(), cell.seed, &Stop::default())
-        .map_err(|error| CellError::io("cannot write the file to read", &path, &error))?;
+        .context_at("cannot write the file to read", &path)?;
     drop_from_cache(&path)
 }
 
 /// Drops the pages of a synced file from the page cache of the kernel.
 fn drop_from_cache(path: &Path) -> Result<(), CellError> {
-    let failed = |error| CellError::io("cannot drop it from the page cache", path, &error);
-    let file = File::open(path).map_err(failed)?;
-    let dropped = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
-    dropped.map_err(|error| failed(error.into()))
+    let file = File::open(path);
+    let dropped = file.and_then(|file| Ok(fadvise(file, 0, None, Advice::DontNeed)?));
+    dropped.context_at("cannot drop it from the page cache", path)
 }
 
 fn figures(cell: &ProgramCell, measured: &Measured) -> BTreeMap<String, f64> {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use forebay::{Engine, Keeper, Open};
 
 use super::spec::{ProgramCell, ProgramWay};
-use crate::load::CellError;
 use crate::load::library::build_engine;
+use crate::load::{CellError, Context};
 
 /// The longest wait for the engine to write everything out.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -61,8 +61,7 @@ impl Store {
                 How::Append => options.append(true).create(true),
                 How::Read => options.read(true),
             };
-            let file = options.open(path);
-            let file = file.map_err(|error| CellError::io("cannot open it", path, &error))?;
+            let file = options.open(path).context_at("cannot open it", path)?;
             return Ok(Handle::Std { file, path: path.to_owned() });
         };
         let how = match how {
@@ -73,15 +72,14 @@ impl Store {
             How::Read => Open::read(),
         };
         let file = engine.open(path, how);
-        file.map(Handle::Forebay).map_err(|error| CellError::library("cannot open it", &error))
+        file.map(Handle::Forebay).context("cannot open it")
     }
 
     /// Ends the engine. Returns its description where it lacks something.
     pub(super) fn shutdown(self) -> Result<Option<String>, CellError> {
         let Self::Forebay(engine) = self else { return Ok(None) };
         let described = engine.describe().to_string();
-        let ended = engine.shutdown(PATIENCE);
-        ended.map_err(|error| CellError::library("cannot end the engine", &error))?;
+        engine.shutdown(PATIENCE).context("cannot end the engine")?;
         let is_full = described.ends_with(": full");
         Ok((!is_full).then(|| format!("engine: {described}")))
     }
@@ -90,56 +88,41 @@ impl Store {
 impl Handle {
     pub(super) fn write_at(&self, data: &[u8], offset: u64) -> Result<(), CellError> {
         match self {
-            Self::Std { file, path } => file
-                .write_all_at(data, offset)
-                .map_err(|error| CellError::io("cannot write", path, &error)),
-            Self::Forebay(file) => file
-                .write_at(data, offset)
-                .map_err(|error| CellError::library("cannot write", &error)),
+            Self::Std { file, path } => {
+                file.write_all_at(data, offset).context_at("cannot write", path)
+            }
+            Self::Forebay(file) => file.write_at(data, offset).context("cannot write"),
         }
     }
 
     pub(super) fn append(&self, data: &[u8]) -> Result<(), CellError> {
         match self {
-            Self::Std { file, path } => (&*file)
-                .write_all(data)
-                .map_err(|error| CellError::io("cannot append", path, &error)),
-            Self::Forebay(file) => file
-                .append(data)
-                .map(drop)
-                .map_err(|error| CellError::library("cannot append", &error)),
+            Self::Std { file, path } => (&*file).write_all(data).context_at("cannot append", path),
+            Self::Forebay(file) => file.append(data).map(drop).context("cannot append"),
         }
     }
 
     /// Returns the number of bytes read, which is 0 at the end of the file.
     pub(super) fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, CellError> {
         match self {
-            Self::Std { file, path } => file
-                .read_at(buffer, offset)
-                .map_err(|error| CellError::io("cannot read", path, &error)),
-            Self::Forebay(file) => file
-                .read_at(buffer, offset)
-                .map_err(|error| CellError::library("cannot read", &error)),
+            Self::Std { file, path } => {
+                file.read_at(buffer, offset).context_at("cannot read", path)
+            }
+            Self::Forebay(file) => file.read_at(buffer, offset).context("cannot read"),
         }
     }
 
     pub(super) fn sync_data(&self) -> Result<(), CellError> {
         match self {
-            Self::Std { file, path } => {
-                file.sync_data().map_err(|error| CellError::io("cannot sync it", path, &error))
-            }
-            Self::Forebay(file) => {
-                file.sync_data().map_err(|error| CellError::library("cannot sync it", &error))
-            }
+            Self::Std { file, path } => file.sync_data().context_at("cannot sync it", path),
+            Self::Forebay(file) => file.sync_data().context("cannot sync it"),
         }
     }
 
     pub(super) fn close(self) -> Result<(), CellError> {
         match self {
             Self::Std { .. } => Ok(()),
-            Self::Forebay(file) => {
-                file.close().map_err(|error| CellError::library("cannot close it", &error))
-            }
+            Self::Forebay(file) => file.close().context("cannot close it"),
         }
     }
 }

@@ -63,7 +63,7 @@ pub(super) struct Group<'a> {
 
 /// Both tables for each job of a part; nothing where none of it was counted.
 pub(super) fn batching(document: &Document, part: &Part) -> Vec<Block> {
-    let jobs = Reader::all(document, part).filter(|reader| is_counted(*reader));
+    let jobs = Reader::all(document, part).filter(|reader| has(*reader, PREFIX));
     let mut blocks: Vec<Block> = jobs.flat_map(of_job).collect();
     if !blocks.is_empty() {
         blocks.push(Block::Text(LEGEND.to_owned()));
@@ -81,7 +81,7 @@ pub(super) fn of_run(document: &Document, groups: &[Group<'_>]) -> Vec<String> {
     };
     let part = &Part { jobs: groups.iter().map(job).collect(), ..Part::default() };
     let counted: Vec<_> =
-        Reader::all(document, part).filter(|reader| is_counted(*reader)).collect();
+        Reader::all(document, part).filter(|reader| has(*reader, PREFIX)).collect();
     if counted.is_empty() {
         return Vec::new();
     }
@@ -99,15 +99,10 @@ pub(super) fn of_run(document: &Document, groups: &[Group<'_>]) -> Vec<String> {
     printed
 }
 
-fn is_counted(reader: Reader<'_>) -> bool {
-    let rows = &reader.document.rows;
-    rows.iter().any(|row| row.job == reader.job.name && row.metric.starts_with(PREFIX))
-}
-
-/// Whether any arm of the job has the metric.
+/// Whether any arm of the job has a metric that begins so.
 fn has(reader: Reader<'_>, metric: &str) -> bool {
     let rows = &reader.document.rows;
-    rows.iter().any(|row| row.job == reader.job.name && row.metric == metric)
+    rows.iter().any(|row| row.job == reader.job.name && row.metric.starts_with(metric))
 }
 
 fn of_job(reader: Reader<'_>) -> Vec<Block> {

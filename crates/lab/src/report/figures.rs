@@ -36,16 +36,21 @@ pub(super) fn delta(value: f64, first: f64) -> String {
 
 /// `0.09`, `36.2`, `4333`, `26.9k`, `3.68M`: at most 5 characters.
 pub(crate) fn three_digits(value: f64) -> String {
+    match in_unit(value) {
+        (figure, _) if !figure.is_finite() => ABSENT.to_owned(),
+        (figure, unit) if figure < 9.995 => format!("{figure:.2}{unit}"),
+        (figure, unit) if figure < 99.95 => format!("{figure:.1}{unit}"),
+        (figure, unit) => format!("{figure:.0}{unit}"),
+    }
+}
+
+/// As a figure of at most four digits, or of three in a larger unit.
+fn in_unit(value: f64) -> (f64, &'static str) {
     let units = [(1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T")];
     let most = |unit: &str| if unit.is_empty() { 9999.5 } else { 999.5 };
     let found = units.iter().find(|(size, unit)| value / size < most(unit));
     let (size, unit) = found.unwrap_or(&units[units.len() - 1]);
-    match value / size {
-        figure if !figure.is_finite() => ABSENT.to_owned(),
-        figure if figure < 9.995 => format!("{figure:.2}{unit}"),
-        figure if figure < 99.95 => format!("{figure:.1}{unit}"),
-        figure => format!("{figure:.0}{unit}"),
-    }
+    (value / size, unit)
 }
 
 /// Millions of bytes, with three digits.
@@ -68,29 +73,16 @@ pub(super) fn short(value: f64) -> String {
 
 /// A quantity in at most 4 characters.
 pub(super) fn plain(value: f64) -> String {
-    scaled(value, &[(1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T")])
+    match in_unit(value) {
+        (figure, _) if !figure.is_finite() => ABSENT.to_owned(),
+        (figure, unit) if figure < 9.95 && figure != figure.round() => format!("{figure:.1}{unit}"),
+        (figure, unit) => format!("{figure:.0}{unit}"),
+    }
 }
 
 /// A count with all its digits, up to six: `24576`, `1.5`.
 pub(super) fn count(value: f64) -> String {
     if (9999.5..999_999.5).contains(&value) { format!("{value:.0}") } else { plain(value) }
-}
-
-fn scaled(value: f64, units: &[(f64, &str)]) -> String {
-    let (size, unit) = units
-        .iter()
-        .copied()
-        .find(|(size, unit)| value / size < if unit.is_empty() { 9999.5 } else { 999.5 })
-        .unwrap_or(units[units.len() - 1]);
-    let figure = value / size;
-    if !figure.is_finite() {
-        return ABSENT.to_owned();
-    }
-    if figure < 9.95 && figure != figure.round() {
-        format!("{figure:.1}{unit}")
-    } else {
-        format!("{figure:.0}{unit}")
-    }
 }
 
 /// A ratio with three digits: `0.98`, `1.69`, `12.3`, `123`. At most 4 characters.
@@ -102,6 +94,12 @@ pub(super) fn ratio(value: f64) -> String {
         value if value < 999.5 => format!("{value:.0}"),
         _ => ">999".to_owned(),
     }
+}
+
+/// `1.69 [1.60-1.80]`, or without the interval.
+pub(super) fn in_brackets([middle, low, high]: [f64; 3], has_none: bool) -> String {
+    let middle = ratio(middle);
+    if has_none { middle } else { format!("{middle} [{}-{}]", ratio(low), ratio(high)) }
 }
 
 /// A quantity per I/O: `0.04`, `1.25`, `310`; three digits below a tenth.
@@ -149,11 +147,8 @@ pub(super) fn microseconds(value: f64) -> String {
 
 /// `3.1 %`.
 pub(super) fn percent(share: f64) -> String {
-    if share < 0.0995 {
-        format!("{:.1} %", share * 100.0)
-    } else {
-        format!("{:.0} %", share * 100.0)
-    }
+    let digits = usize::from(share < 0.0995);
+    format!("{:.digits$} %", share * 100.0)
 }
 
 #[cfg(test)]

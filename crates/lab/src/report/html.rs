@@ -24,7 +24,8 @@ mod svg;
 
 use std::fmt::Write;
 
-use crate::schema::{Direction, Document, Part};
+use crate::metric::Better;
+use crate::schema::{Document, Part};
 
 use super::reader::Reader;
 use super::{Block, Table, blocks_of, figures, parts_of, place, table};
@@ -237,7 +238,6 @@ fn rounds(reader: Reader<'_>, numbers: &mut Numbers) -> Option<String> {
             told: if arm == base { "1 (base)".to_owned() } else { table::marked(compared) },
         })
     };
-    let strips: Vec<Strip> = reader.arms().into_iter().enumerate().filter_map(strip).collect();
     let better = better(of_base.better);
     let floor = reader.floor(metric);
     let band = floor.map_or_else(String::new, |_| "; band: the noise floor".to_owned());
@@ -246,7 +246,7 @@ fn rounds(reader: Reader<'_>, numbers: &mut Numbers) -> Option<String> {
         below: format!(
             "ratio ({better}); a dot for each round, a line for the 95 % interval{band}"
         ),
-        strips,
+        strips: reader.arms().into_iter().enumerate().filter_map(strip).collect(),
         one: true,
         band: floor,
         shown: figures::short,
@@ -272,12 +272,10 @@ fn besides(
             told: shown(row.mean),
         })
     };
-    let strips: Vec<Strip> = reader.arms().into_iter().enumerate().filter_map(strip).collect();
-    let (title, below) = (heading.to_owned(), below.to_owned());
     Strips {
-        title,
+        title: heading.to_owned(),
         below: format!("{below}; a dot for each round"),
-        strips,
+        strips: reader.arms().into_iter().enumerate().filter_map(strip).collect(),
         one: false,
         band: None,
         shown,
@@ -296,10 +294,10 @@ fn told(metric: &str) -> fn(f64) -> String {
     }
 }
 
-fn better(direction: Direction) -> &'static str {
+fn better(direction: Better) -> &'static str {
     match direction {
-        Direction::Higher => "more is better",
-        Direction::Lower => "less is better",
+        Better::Higher => "more is better",
+        Better::Lower => "less is better",
     }
 }
 

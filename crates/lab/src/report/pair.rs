@@ -4,13 +4,12 @@
 
 use serde_json::Value;
 
-use crate::compare::judge::{Floor, floor_of};
 use crate::metric;
 use crate::schema::{Document, Part, PartJob, Row};
 use crate::statistics::unpaired::{Apart, apart};
 use crate::suite::Form;
 
-use super::figures::ratio;
+use super::figures::in_brackets;
 use super::table::{Head, Table, absent, head, spread_of};
 use super::{Block, Format, folded, parts_of, place, written};
 
@@ -102,9 +101,7 @@ fn table((first, second): (Side<'_>, Side<'_>), job: &str, same: bool) -> Table 
     let unit = told(metric).1;
     let arms = first.0.arms_of(job);
     let more = second.0.arms_of(job).into_iter().filter(|arm| !arms.contains(arm));
-    let floors = [first, second].map(|(document, part)| {
-        floor_of(&document.rows, Floor { job, again: &part.again }, metric)
-    });
+    let floors = [first, second].map(|(document, part)| document.floor(job, &part.again, metric));
     // The larger of both; none where one has none.
     let floor = floors[0].zip(floors[1]).map(|(one, other)| one.max(other));
     let line = |arm: &str| {
@@ -131,10 +128,8 @@ fn of_rows(first: &Row, second: &Row) -> Option<Apart> {
 fn marked(found: &Apart, floor: Option<f64>) -> String {
     let mark = if found.is_shown(floor) { "" } else { "~" };
     // One round has no interval.
-    if found.low == found.high {
-        return format!("{mark}{}", ratio(found.ratio));
-    }
-    format!("{mark}{} [{}-{}]", ratio(found.ratio), ratio(found.low), ratio(found.high))
+    let has_none = found.low == found.high;
+    format!("{mark}{}", in_brackets([found.ratio, found.low, found.high], has_none))
 }
 
 /// Why the sizes of two parts cannot be compared; none if they can.

@@ -1,6 +1,5 @@
 //! A job of a part, and everything that a table or a sentence says of it.
 
-use crate::compare::judge::{Floor, floor_of};
 use crate::detail::Flow;
 use crate::schema::{Against, CellRecord, Comparison, Document, Part, PartJob, Row};
 
@@ -84,8 +83,7 @@ impl<'a> Reader<'a> {
 
     /// The noise floor of a metric.
     pub(super) fn floor(self, metric: &str) -> Option<f64> {
-        let floor = Floor { job: &self.job.name, again: &self.part.again };
-        floor_of(&self.document.rows, floor, metric)
+        self.document.floor(&self.job.name, &self.part.again, metric)
     }
 
     /// The line below a table with ratios.

@@ -2,8 +2,9 @@
 //! each saving is worth alone; and the policy that decides as it goes against the best of the fixed
 //! ones.
 
+use crate::metric::Better;
 use crate::plan::again;
-use crate::schema::{Against, Comparison, Difference, Direction, Document, Part, PartJob};
+use crate::schema::{Against, Comparison, Difference, Document, Part, PartJob};
 use crate::statistics::{Verdict, distance};
 
 use super::Block;
@@ -65,12 +66,10 @@ pub(super) fn ladder(document: &Document, part: &Part) -> Vec<Block> {
             let heads = jobs.iter().map(|reader| named_head(17, &device(reader.job)));
             let line = |arm: &str| {
                 let cells = jobs.iter().map(|reader| reader.to_base(arm));
-                std::iter::once(arm.trim_start_matches("batch-").to_owned()).chain(cells).collect()
+                (arm.trim_start_matches("batch-").to_owned(), cells.collect())
             };
-            blocks.push(Block::Table(Table {
-                heads: std::iter::once(head(6, "", "batch")).chain(heads).collect(),
-                lines: arms_of(jobs).into_iter().map(line).collect(),
-            }));
+            let lines = arms_of(jobs).into_iter().map(line);
+            blocks.push(Block::Table(Table::of_lines(head(6, "", "batch"), heads, lines)));
         }
     }
     blocks.push(Block::Text("~ = not shown".to_owned()));
@@ -85,13 +84,11 @@ pub(super) fn worth(document: &Document, part: &Part) -> Vec<Block> {
         let heads = jobs.iter().map(|reader| named_head(22, &reader.job.place()));
         let line = |arm: &str| {
             let cells = jobs.iter().map(|reader| above_base(*reader, arm));
-            std::iter::once(arm.to_owned()).chain(cells).collect()
+            (arm.to_owned(), cells.collect())
         };
+        let lines = arms_of(jobs).into_iter().map(line);
         blocks.push(Block::Gap);
-        blocks.push(Block::Table(Table {
-            heads: std::iter::once(head(24, "", "arm")).chain(heads).collect(),
-            lines: arms_of(jobs).into_iter().map(line).collect(),
-        }));
+        blocks.push(Block::Table(Table::of_lines(head(24, "", "arm"), heads, lines)));
     }
     let unit = crate::metric::find(&part.metric).map_or("", |metric| metric.unit);
     let legend = "more than the base: medians, paired by round, 95 %.  ~ = not shown";
@@ -131,14 +128,12 @@ pub(super) fn policies(document: &Document, part: &Part) -> Vec<Block> {
                     };
                     jobs.iter().find(here).map_or_else(absent, |reader| policy(*reader, metric))
                 });
-                std::iter::once(device.clone().unwrap_or_default()).chain(cells).collect()
+                (device.clone().unwrap_or_default(), cells.collect())
             };
             let title = format!("{name}, {} against the best fixed policy:", part.again);
             blocks.extend([Block::Gap, Block::Text(title)]);
-            blocks.push(Block::Table(Table {
-                heads: std::iter::once(head(10, "", "depth")).chain(heads).collect(),
-                lines: rows.iter().map(line).collect(),
-            }));
+            let lines = rows.iter().map(line);
+            blocks.push(Block::Table(Table::of_lines(head(10, "", "depth"), heads, lines)));
         }
         let judged: Vec<bool> = jobs.iter().filter_map(|reader| lost_in(*reader, metric)).collect();
         let losing = judged.iter().filter(|lost| **lost).count();
@@ -180,8 +175,8 @@ fn lost_in(reader: Reader<'_>, metric: &str) -> Option<bool> {
     let row = reader.row(&reader.part.again, metric)?;
     let floor = reader.floor(metric)?;
     let lost = match row.better {
-        Direction::Higher => found.ratio < 1.0 - MAY_LOSE,
-        Direction::Lower => found.ratio > 1.0 + MAY_LOSE,
+        Better::Higher => found.ratio < 1.0 - MAY_LOSE,
+        Better::Lower => found.ratio > 1.0 + MAY_LOSE,
     };
     Some(lost && distance(found.ratio) > floor)
 }

@@ -103,7 +103,7 @@ impl<'a> Job<'a> {
             self.value(&format!("{direction}_{metric}")).map_or_else(|| ABSENT.to_owned(), shown)
         };
         vec![
-            shortened(self.name),
+            shortened(self.name, NAME, 10),
             direction.to_owned(),
             show("bytes_per_s", |value| plain(value / 1e6)),
             show("iops", plain),
@@ -140,15 +140,14 @@ impl<'a> Job<'a> {
     }
 }
 
-/// A long name by its two ends, for clones differ at the end.
-fn shortened(name: &str) -> String {
-    const END: usize = 10;
+/// A name of more than `most` letters by its two ends: names differ at the end.
+pub(super) fn shortened(name: &str, most: usize, end: usize) -> String {
     let letters: Vec<char> = name.chars().collect();
-    if letters.len() <= NAME {
+    if letters.len() <= most {
         return name.to_owned();
     }
-    let start = &letters[..NAME - END - 2];
-    start.iter().chain(&['.', '.']).chain(&letters[letters.len() - END..]).collect()
+    let start = &letters[..most - end - 2];
+    start.iter().chain(&['.', '.']).chain(&letters[letters.len() - end..]).collect()
 }
 
 #[cfg(test)]

@@ -98,15 +98,13 @@ fn files(reader: Reader<'_>, width: usize) -> Vec<String> {
         others.filter_map(|arm| Some((arm, reader.mean(arm, THROUGHPUT)?))).collect();
     arms.sort_by(|left, right| right.1.total_cmp(&left.1));
     let is_wide = width >= WIDE;
-    let head = match is_wide {
-        true => format!(
-            "  {:<NAME$} {:>9}  {:<18} {:>8}   {}",
-            "", "speed", "vs best bounded", "memory", "small sync beside"
-        ),
-        false => {
-            format!("  {:<NAME$} {:>9}  {:<6} {:>8} {:>8}", "", "speed", "vs", "memory", "sync")
-        }
+    let (ratio_width, against, sync) = if is_wide {
+        (18, "vs best bounded", "  small sync beside")
+    } else {
+        (6, "vs", "    sync")
     };
+    let head =
+        format!("  {:<NAME$} {:>9}  {against:<ratio_width$} {:>8} {sync}", "", "speed", "memory");
     let mut lines = vec![String::new(), head];
     let mut unshown = false;
     for (arm, speed) in &arms {
@@ -119,7 +117,6 @@ fn files(reader: Reader<'_>, width: usize) -> Vec<String> {
         let sync = reader.mean(arm, "sync_probe_p99_us").map_or_else(absent, microseconds);
         let is_unbounded = *arm == Arm::KernelBuffered.name() && is_wide;
         let remark = if is_unbounded { "  unbounded" } else { "" };
-        let ratio_width = if is_wide { 18 } else { 6 };
         let line = format!(
             "  {:<NAME$} {:>9}  {against:<ratio_width$} {memory:>8} {sync:>8}{remark}",
             name(arm),
@@ -222,24 +219,18 @@ fn batching(reader: Reader<'_>) -> Option<String> {
     let kernel = job.base.as_deref().filter(|base| base.starts_with("kernel-"));
     let kernel =
         kernel.and_then(|base| Some((format!("the best kernel path ({base})"), rate(base)?)));
-    let said = match (own, kernel) {
-        (Some(own), None) => format!("batching gives {own} the IOPS of single submission"),
-        (Some(own), Some((path, Some(other)))) => {
-            format!(
-                "batching gives {own} the IOPS of single submission and {other} those of {path}"
-            )
-        }
-        (Some(own), Some((path, None))) => format!(
-            "batching gives {own} the IOPS of single submission and shows no difference from {path}"
-        ),
-        (None, None) => "batching shows no difference from single submission".to_owned(),
-        (None, Some((path, Some(other)))) => format!(
-            "batching shows no difference from single submission and gives {other} the IOPS of {path}"
-        ),
-        (None, Some((path, None))) => {
-            format!("batching shows no difference from single submission or from {path}")
-        }
+    let mut said = match &own {
+        Some(own) => format!("batching gives {own} the IOPS of single submission"),
+        None => "batching shows no difference from single submission".to_owned(),
     };
+    if let Some((path, other)) = kernel {
+        said += &match (own, other) {
+            (Some(_), Some(other)) => format!(" and {other} those of {path}"),
+            (Some(_), None) => format!(" and shows no difference from {path}"),
+            (None, Some(other)) => format!(" and gives {other} the IOPS of {path}"),
+            (None, None) => format!(" or from {path}"),
+        };
+    }
     let saved = match (calls(adaptive), calls(single)) {
         (Some(batched), Some(single)) if (single - batched).abs() >= 0.005 => {
             let [batched, single] = [batched, single].map(ratio);

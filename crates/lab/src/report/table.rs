@@ -6,7 +6,7 @@ use crate::schema::{Against, Comparison, Row};
 use crate::statistics::Verdict;
 
 use super::column::{Cell, Column, Unit, When};
-use super::figures::{ABSENT, mean_and_deviation, ratio};
+use super::figures::{ABSENT, in_brackets, mean_and_deviation};
 use super::reader::Reader;
 
 /// Text lines are no longer than this: what a mail has room for that is quoted once or twice.
@@ -72,10 +72,7 @@ pub(super) fn label(arm: &str) -> String {
 pub(super) fn with_interval(comparison: &Comparison) -> String {
     let Comparison { ratio: middle, ci_low, ci_high, p, .. } = comparison;
     // The test over one round always gives 1.
-    if ci_low == ci_high && *p >= 1.0 {
-        return ratio(*middle);
-    }
-    format!("{} [{}-{}]", ratio(*middle), ratio(*ci_low), ratio(*ci_high))
+    in_brackets([*middle, *ci_low, *ci_high], ci_low == ci_high && *p >= 1.0)
 }
 
 /// The same with a mark if no difference is shown.
@@ -121,14 +118,24 @@ impl Table {
         reader: Reader<'_>,
         pairs: impl Iterator<Item = (&'a str, Against<'a>)>,
     ) -> Self {
-        let line = |(name, pair): (&str, Against<'_>)| {
+        let line = |(name, pair): (&'a str, Against<'_>)| {
             let ratios = metrics.iter().map(|(metric, _)| marked(reader.compared(metric, pair)));
-            std::iter::once(name.to_owned()).chain(ratios).collect()
+            (name.to_owned(), ratios.collect())
         };
         let others = metrics.iter().map(|(_, name)| head(17, "", name));
+        Self::of_lines(first, others, pairs.map(line))
+    }
+
+    /// Lines by their names, with the cells behind them.
+    pub(super) fn of_lines(
+        first: Head,
+        others: impl Iterator<Item = Head>,
+        lines: impl Iterator<Item = (String, Vec<String>)>,
+    ) -> Self {
+        let line = |(name, cells)| std::iter::once(name).chain(cells).collect();
         Self {
             heads: std::iter::once(first).chain(others).collect(),
-            lines: pairs.map(line).collect(),
+            lines: lines.map(line).collect(),
         }
     }
 

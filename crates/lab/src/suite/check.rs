@@ -5,16 +5,18 @@ mod kinds;
 mod named;
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};
 
 use toml::Spanned;
 
 use super::cross::{self, Levels};
 use super::text::{CutText, PartText, SuiteText, Word};
-use super::{Arm, Base, Bytes, Cut, Form, Part, Suite, SuiteError, WorkloadKind};
+use super::{Arm, Base, Bytes, Cut, Form, Part, Suite, WorkloadKind};
 use crate::metric;
 use crate::nearest;
 use crate::plan::{MOST_ROUNDS, WRITER_STEP_BYTES};
+use crate::refusal::Refusal;
 use crate::shape::MOST_DEPTH;
 
 /// Most characters of a name: what a column of a table holds.
@@ -30,7 +32,7 @@ const DEPTHS: RangeInclusive<u32> = 1..=MOST_DEPTH;
 const SECONDS: RangeInclusive<f64> = 0.01..=3600.0;
 
 /// A suite from its text; `file` is what it is called in a complaint.
-pub(super) fn parse(text: &str, file: &str) -> Result<Suite, SuiteError> {
+pub(super) fn parse(text: &str, file: &str) -> Result<Suite, Refusal> {
     let places = Places { text, file };
     let written: SuiteText = toml::from_str(text).map_err(|error| {
         let span = error.span().unwrap_or(0..0);
@@ -47,11 +49,11 @@ struct Places<'a> {
 }
 
 impl Places<'_> {
-    fn wrong(&self, span: Range<usize>, what: impl Into<String>) -> SuiteError {
+    fn wrong(&self, span: Range<usize>, what: impl Into<String>) -> Refusal {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|letter| *letter != '\n').count() + 1;
-        SuiteError::Text { file: self.file.to_owned(), line, column, what: what.into() }
+        Refusal(format!("{}:{line}:{column}: {}", self.file, what.into()))
     }
 }
 
@@ -60,7 +62,7 @@ struct Checker<'a> {
     written: &'a SuiteText,
 }
 
-type Checked<T> = Result<T, SuiteError>;
+type Checked<T> = Result<T, Refusal>;
 
 impl Checker<'_> {
     fn suite(&self) -> Checked<Suite> {
@@ -152,7 +154,10 @@ impl Checker<'_> {
             devices: devices.map(|device| device.get_ref().clone()).collect(),
             depths: numbers(&form.depths)?,
             batches: numbers(&form.batches)?,
-            seconds: form.seconds.as_ref().map_or(Ok(1.0), |seconds| self.seconds(seconds))?,
+            seconds: form
+                .seconds
+                .as_ref()
+                .map_or(Ok(1.0), |seconds| self.bounded(seconds, SECONDS))?,
             scale: form.scale.as_ref().map_or(Ok(1.0), |scale| self.share(scale))?,
             rounds: form
                 .rounds
@@ -222,22 +227,29 @@ impl Checker<'_> {
         numbers.iter().map(|number| self.bounded(number, DEPTHS)).collect()
     }
 
-    fn bounded(&self, number: &Spanned<u32>, range: RangeInclusive<u32>) -> Checked<u32> {
+    fn bounded<N: Copy + Display + PartialOrd>(
+        &self,
+        number: &Spanned<N>,
+        range: RangeInclusive<N>,
+    ) -> Checked<N> {
         if range.contains(number.get_ref()) {
             return Ok(*number.get_ref());
         }
-        Err(self.at(
-            number,
-            format!("{}: out of range ({} to {})", number.get_ref(), range.start(), range.end()),
-        ))
+        let (least, most) = (range.start(), range.end());
+        Err(self.at(number, format!("{}: out of range ({least} to {most})", number.get_ref())))
     }
 
-    fn seconds(&self, seconds: &Spanned<f64>) -> Checked<f64> {
-        if SECONDS.contains(seconds.get_ref()) {
-            return Ok(*seconds.get_ref());
-        }
-        let (least, most) = (SECONDS.start(), SECONDS.end());
-        Err(self.at(seconds, format!("{}: out of range ({least} to {most})", seconds.get_ref())))
+    /// The one of a name among those that the file defines.
+    fn named<'t, T>(
+        &self,
+        name: &Word,
+        what: &str,
+        all: &'t [T],
+        name_of: fn(&T) -> &Word,
+    ) -> Checked<&'t T> {
+        let found = all.iter().find(|one| name_of(one).get_ref() == name.get_ref());
+        let known = all.iter().map(|one| name_of(one).get_ref().as_str());
+        found.ok_or_else(|| self.unknown(name, what, known))
     }
 
     fn share(&self, share: &Spanned<f64>) -> Checked<f64> {
@@ -279,13 +291,13 @@ impl Checker<'_> {
         word: &Word,
         what: &str,
         known: impl Iterator<Item = &'a str>,
-    ) -> SuiteError {
+    ) -> Refusal {
         let known: Vec<&str> = known.collect();
         let name = word.get_ref();
         self.at(word, format!("{name}: no such {what}{}", nearest::meant_or_all(name, &known)))
     }
 
-    fn at<T>(&self, place: &Spanned<T>, what: impl Into<String>) -> SuiteError {
+    fn at<T>(&self, place: &Spanned<T>, what: impl Into<String>) -> Refusal {
         self.places.wrong(place.span(), what)
     }
 }

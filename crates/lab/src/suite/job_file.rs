@@ -9,9 +9,10 @@ use std::io::Write;
 use std::path::{Component, Path};
 
 use super::own::job_file_engines;
-use super::{Arm, Base, Cut, Form, Part, Suite, SuiteError, TableKind, Workload, WorkloadKind};
+use super::{Arm, Base, Cut, Form, Part, Suite, TableKind, Workload, WorkloadKind};
 use crate::fio::Leniency;
 use crate::job::{self, Amount, Devices, YesNo};
+use crate::refusal::Refusal;
 use crate::run;
 use crate::target::Target;
 
@@ -39,16 +40,15 @@ pub fn is_job_file(path: &Path) -> bool {
 /// # Errors
 ///
 /// A file that cannot be read or is invalid, and jobs that cannot be compared, with a remedy.
-pub fn suite(path: &Path, tell: &mut dyn Write) -> Result<Suite, SuiteError> {
+pub fn suite(path: &Path, tell: &mut dyn Write) -> Result<Suite, Refusal> {
     suite_called(&path.display().to_string(), path, tell)
 }
 
 /// The same of a file that is called something else than it was.
-pub fn suite_called(called: &str, path: &Path, tell: &mut dyn Write) -> Result<Suite, SuiteError> {
-    let parsed = run::read(path, Leniency::Strict, tell)
-        .map_err(|error| SuiteError::JobFile(error.to_string()))?;
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| SuiteError::Read { path: path.to_owned(), source })?;
+pub fn suite_called(called: &str, path: &Path, tell: &mut dyn Write) -> Result<Suite, Refusal> {
+    let parsed =
+        run::read(path, Leniency::Strict, tell).map_err(|error| Refusal(error.to_string()))?;
+    let text = super::text_of(path)?;
     let name = Path::new(called).file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let groups = parsed.groups.len();
     let text = match (groups, parsed.reaching_out.first()) {
@@ -59,13 +59,13 @@ pub fn suite_called(called: &str, path: &Path, tell: &mut dyn Write) -> Result<S
         _ => Err("the file has several groups, which fio runs in one go (give it a file with one)"
             .to_owned()),
     };
-    let workloads: Result<Vec<Workload>, SuiteError> = parsed
+    let workloads: Result<Vec<Workload>, Refusal> = parsed
         .groups
         .into_iter()
         .enumerate()
         .map(|(number, group)| {
             let file = JobFile::of(group, text.clone())
-                .map_err(|what| SuiteError::JobFile(format!("{}: {what}", path.display())))?;
+                .map_err(|what| Refusal(format!("{}: {what}", path.display())))?;
             let name = if groups == 1 { name.clone() } else { format!("{name}-{}", number + 1) };
             let jobs = &file.workload.jobs;
             let block_bytes = jobs.iter().map(|job| job.blocks.write.max()).max().unwrap_or(0);

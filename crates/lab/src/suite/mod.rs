@@ -19,7 +19,7 @@ mod kind;
 pub mod own;
 mod text;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +30,7 @@ pub use crate::bytes::Bytes;
 use crate::echo::EchoLoad;
 use crate::nearest;
 use crate::programs::spec::ProgramLoad;
+use crate::refusal::Refusal;
 use crate::request::{Operation, Pattern};
 use crate::shape::JobShape;
 use crate::tuning::Tuning;
@@ -135,18 +136,17 @@ impl Suite {
     }
 
     /// The same with this part alone.
-    pub fn only(mut self, part: &str) -> Result<Self, SuiteError> {
+    pub fn only(mut self, part: &str) -> Result<Self, Refusal> {
         if self.parts.iter().any(|known| known.name == part) {
             self.parts.retain(|known| known.name == part);
             return Ok(self);
         }
         let known: Vec<&str> = self.parts.iter().map(|known| known.name.as_str()).collect();
-        Err(SuiteError::Part {
-            part: part.to_owned(),
-            suite: self.name.clone(),
-            meant: nearest::meant(part, known.iter().copied()),
-            known: known.join(", "),
-        })
+        let (suite, meant) = (&self.name, nearest::meant(part, known.iter().copied()));
+        Err(Refusal(format!(
+            "--part {part}: {suite} has no such part{meant}; it has {}",
+            known.join(", ")
+        )))
     }
 }
 
@@ -258,54 +258,29 @@ pub enum WorkloadKind {
     JobFile(Box<JobFile>),
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum SuiteError {
-    #[error("{name}: no such suite; use one of {shipped}, or the path of a file", shipped = names())]
-    Unknown { name: String },
-    #[error("{path}: {source}; give the path of a suite's file, or one of {shipped}", path = path.display(), shipped = names())]
-    Read { path: PathBuf, source: std::io::Error },
-    #[error("--part {part}: {suite} has no such part{meant}; it has {known}")]
-    Part {
-        part: String,
-        suite: String,
-        /// The nearest part.
-        meant: String,
-        /// Those it has.
-        known: String,
-    },
-    /// A job file that cannot be compared; why, and what would do.
-    #[error("{0}")]
-    JobFile(String),
-    #[error("{file}:{line}:{column}: {what}")]
-    Text {
-        /// The file, or the name of a shipped suite.
-        file: String,
-        /// From one.
-        line: usize,
-        /// From one, in characters.
-        column: usize,
-        /// The error and the remedy.
-        what: String,
-    },
-}
-
 /// The suite of this name, or in the file of this path: what holds a slash or ends in `.toml` is a
 /// path.
-pub fn find(name: &Path) -> Result<Suite, SuiteError> {
+pub fn find(name: &Path) -> Result<Suite, Refusal> {
     let word = name.to_string_lossy();
     if word.contains('/') || word.ends_with(".toml") {
         return read(name);
     }
     let shipped = SHIPPED.iter().find(|(known, _)| *known == word);
-    let (name, text) =
-        shipped.ok_or_else(|| SuiteError::Unknown { name: word.clone().into_owned() })?;
+    let (name, text) = shipped.ok_or_else(|| {
+        Refusal(format!("{word}: no such suite; use one of {}, or the path of a file", names()))
+    })?;
     check::parse(text, &format!("suites/{name}.toml"))
 }
 
-pub fn read(path: &Path) -> Result<Suite, SuiteError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| SuiteError::Read { path: path.to_owned(), source })?;
-    check::parse(&text, &path.display().to_string())
+pub fn read(path: &Path) -> Result<Suite, Refusal> {
+    check::parse(&text_of(path)?, &path.display().to_string())
+}
+
+fn text_of(path: &Path) -> Result<String, Refusal> {
+    std::fs::read_to_string(path).map_err(|error| {
+        let remedy = format!("give the path of a suite's file, or one of {}", names());
+        Refusal(format!("{}: {error}; {remedy}", path.display()))
+    })
 }
 
 /// Lists all shipped suites: name and title, then the parts with their forms.

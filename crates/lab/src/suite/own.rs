@@ -15,6 +15,7 @@ use crate::arm::Arm as FilesArm;
 use crate::echo::WorkOrder;
 use crate::nearest::{meant_or_all, nearest};
 use crate::plan::{again, queue_knobs};
+use crate::refusal::Refusal;
 use crate::through::{self, CopyWay, Through, Way};
 use crate::tuning::{Knob, QUEUE, SYSCTL, Tuning};
 
@@ -37,15 +38,11 @@ pub struct OwnArm {
     pub keys: Vec<(String, String)>,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct OwnArmError(String);
-
 impl FromStr for OwnArm {
-    type Err = OwnArmError;
+    type Err = Refusal;
 
-    fn from_str(text: &str) -> Result<Self, OwnArmError> {
-        let wrong = |what: &str| OwnArmError(format!("{text}: {what}"));
+    fn from_str(text: &str) -> Result<Self, Refusal> {
+        let wrong = |what: &str| Refusal(format!("{text}: {what}"));
         let (name, rest) = text
             .split_once('=')
             .ok_or_else(|| wrong("not NAME=ENGINE,key=value,... (as mine=forebay,flight=32)"))?;
@@ -87,11 +84,7 @@ pub struct Choice<'a> {
 ///
 /// # Errors
 /// An arm that goes into no part, and a name that is of no arm.
-pub fn choose(
-    suites: Vec<Suite>,
-    form: Form,
-    choice: Choice<'_>,
-) -> Result<Vec<Suite>, OwnArmError> {
+pub fn choose(suites: Vec<Suite>, form: Form, choice: Choice<'_>) -> Result<Vec<Suite>, Refusal> {
     if choice == Choice::default() {
         return Ok(suites);
     }
@@ -100,22 +93,22 @@ pub fn choose(
     let jobs: Vec<String> =
         cuts().flat_map(|cut| &cut.workloads).map(|workload| workload.name.clone()).collect();
     if let Some(name) = choice.jobs.into_iter().flatten().find(|name| !jobs.contains(name)) {
-        return Err(OwnArmError(unknown("--jobs", "job of the suite", name, &jobs)));
+        return Err(Refusal(unknown("--jobs", "job of the suite", name, &jobs)));
     }
     if let Some(bytes) = choice.cell_bytes {
         let Some(least) = cuts().filter_map(Cut::least_cell_bytes).max() else {
             let what = "--cell-bytes: the suite has no cells of a given size (writeback has)";
-            return Err(OwnArmError(what.to_owned()));
+            return Err(Refusal(what.to_owned()));
         };
         if bytes < least {
             let what = format!("--cell-bytes {bytes}: the suite needs {}k or more", least >> 10);
-            return Err(OwnArmError(what));
+            return Err(Refusal(what));
         }
     }
     let known: Vec<String> = all().filter_map(|part| part.cut(form)).flat_map(Cut::names).collect();
     for name in choice.kept.into_iter().flatten().filter(|name| *name != NONE) {
         if !known.contains(name) {
-            return Err(OwnArmError(unknown(
+            return Err(Refusal(unknown(
                 &format!("--arms {name}"),
                 "arm of the suite",
                 name,
@@ -129,7 +122,7 @@ pub fn choose(
         if twice || taken || own.name.ends_with("-again") {
             let what =
                 format!("--arm {}: there is an arm of that name (give it another)", own.name);
-            return Err(OwnArmError(what));
+            return Err(Refusal(what));
         }
         goes_somewhere(
             own,
@@ -156,7 +149,7 @@ fn goes_somewhere<'a>(
     own: &OwnArm,
     form: Form,
     parts: impl Iterator<Item = &'a Part>,
-) -> Result<(), OwnArmError> {
+) -> Result<(), Refusal> {
     let name = &own.name;
     let words = |engines: &[Engine]| -> Vec<String> {
         engines.iter().map(|(word, _)| (*word).to_owned()).collect()
@@ -168,7 +161,7 @@ fn goes_somewhere<'a>(
         .collect();
     let known = words(&all);
     if !known.contains(&own.engine) {
-        return Err(OwnArmError(unknown(&format!("--arm {name}"), "engine", &own.engine, &known)));
+        return Err(Refusal(unknown(&format!("--arm {name}"), "engine", &own.engine, &known)));
     }
     let mut refused = None;
     let mut here = Vec::new();
@@ -187,7 +180,7 @@ fn goes_somewhere<'a>(
     } else {
         format!("no part of this suite has work for {}; it has for {}", own.engine, here.join(", "))
     };
-    Err(OwnArmError(format!("--arm {name}: {}", refused.unwrap_or(nowhere))))
+    Err(Refusal(format!("--arm {name}: {}", refused.unwrap_or(nowhere))))
 }
 
 fn unknown(before: &str, what: &str, word: &str, known: &[String]) -> String {

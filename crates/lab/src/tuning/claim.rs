@@ -4,7 +4,6 @@
 //! before the first run, and not when an arm's turn comes.
 
 use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -74,15 +73,13 @@ impl Claim {
 
 /// Locks a file for a setting; none if this file system has no locks.
 pub(super) fn lock(path: &Path, tuning: &Tuning) -> Result<Option<Lock>, TuningError> {
-    let refused = |source: io::Error| TuningError::Refused {
-        knob: tuning.knob.to_string(),
-        value: tuning.value.clone(),
-        source,
-    };
-    let file = File::open(path).map_err(refused)?;
+    let file = File::open(path).map_err(|error| tuning.refused(&error))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(Lock { path: path.to_owned(), file })),
-        Err(Errno::WOULDBLOCK) => Err(TuningError::Busy { knob: tuning.knob.to_string() }),
+        Err(Errno::WOULDBLOCK) => Err(TuningError::NotSet(format!(
+            "{}: another comparison uses this setting; wait until it ends",
+            tuning.knob
+        ))),
         Err(_) => Ok(None),
     }
 }

@@ -49,11 +49,7 @@ impl Held {
         let mut locks: Vec<Lock> = Vec::new();
         for tuning in &tunings {
             let file = places.look(&tuning.knob)?;
-            let refused = |source: io::Error| TuningError::Refused {
-                knob: tuning.knob.to_string(),
-                value: tuning.value.clone(),
-                source,
-            };
+            let refused = |error| tuning.refused(&error);
             // Settings that the kernel changes too are locked as well: another program would save
             // our value as the old one.
             let along = changed_along(&file);
@@ -71,8 +67,12 @@ impl Held {
             let before = read(&file).map_err(refused)?;
             changes.push(Change { file, before, ours: Some(tuning.value.clone()) });
         }
-        let failed = |source| TuningError::Journal { path: journal.path().to_owned(), source };
-        journal.write(&changes).map_err(failed)?;
+        journal.write(&changes).map_err(|error| {
+            let path = journal.path().display();
+            TuningError::NotSet(format!(
+                "cannot write the journal {path}: {error}; nothing was set"
+            ))
+        })?;
         // From here on dropping it puts back what there is.
         let held = Self { changes, journal: journal.clone(), _locks: locks };
         let files: Vec<&Path> = held
@@ -116,13 +116,13 @@ impl Drop for Held {
 }
 
 fn set(tuning: &Tuning, file: &Path) -> Result<(), TuningError> {
-    let (knob, value) = (tuning.knob.to_string(), tuning.value.clone());
     let set = fs::write(file, &tuning.value).and_then(|()| read(file));
-    match set {
-        Ok(found) if same(&found, &tuning.value) => Ok(()),
-        Ok(found) => Err(TuningError::Other { knob, value, found }),
-        Err(source) => Err(TuningError::Refused { knob, value, source }),
+    let found = set.map_err(|error| tuning.refused(&error))?;
+    if same(&found, &tuning.value) {
+        return Ok(());
     }
+    let what = format!("{tuning}: the kernel changes this to {found}; give that, or another value");
+    Err(TuningError::NotSet(what))
 }
 
 /// All files that the kernel changes along with a file. Those to restore first come last.

@@ -57,7 +57,7 @@ fn names_lead_to_their_own_directory_alone() {
         "vm.x",
         "queue...",
     ] {
-        assert_eq!(wrong.parse::<Knob>(), Err(NoKnob), "{wrong}");
+        assert!(wrong.parse::<Knob>().is_err(), "{wrong}");
     }
 }
 

@@ -18,14 +18,14 @@ impl SocketRing {
     /// Cancels everything, and waits up to the deadline.
     fn wait_out(&mut self) -> Result<(), Errno> {
         let of_listeners = self.listeners.iter().flatten();
-        let accepts = of_listeners.filter(|listening| listening.accept == Going::Yes);
-        let mut words: Vec<u64> =
-            accepts.map(|listening| Kind::Accept.word(listening.key)).collect();
-        for connected in self.connections.iter().flatten().filter(|connected| !connected.closing) {
+        let accepts = of_listeners.filter(|(_, listening)| listening.accept == Going::Yes);
+        let mut words: Vec<u64> = accepts.map(|(key, _)| Kind::Accept.word(*key)).collect();
+        let of_connections = self.connections.iter().flatten();
+        for (key, connected) in of_connections.filter(|(_, connected)| !connected.closing) {
             let receive = (connected.receive == Going::Yes).then_some(Kind::Receive);
             let send = connected.send.as_ref().map(|_| Kind::Send);
             let kinds = receive.into_iter().chain(send);
-            words.extend(kinds.map(|kind| kind.word(connected.key)));
+            words.extend(kinds.map(|kind| kind.word(*key)));
         }
         for word in words {
             let cancel = opcode::AsyncCancel::new(word).build();
@@ -50,10 +50,10 @@ impl SocketRing {
     /// completion anyway.
     fn leak(&mut self) {
         self.provided.take().expect("dropped once").leak();
-        for connected in self.connections.iter().flatten() {
+        for (_, connected) in self.connections.iter().flatten() {
             let _ = shutdown(&connected.socket, Shutdown::Both);
         }
-        for listening in self.listeners.iter().flatten() {
+        for (_, listening) in self.listeners.iter().flatten() {
             let _ = shutdown(&listening.socket, Shutdown::Both);
         }
     }

@@ -19,20 +19,16 @@ impl<W> Sockets<W> {
         let mut arrivals = mem::take(&mut self.arrivals);
         self.ring.reap(&mut arrivals);
         for arrival in arrivals.drain(..) {
-            self.take_arrival(arrival);
+            match arrival {
+                Arrival::Accepted { listener, socket } => self.accepted(listener, socket),
+                Arrival::AcceptEnded { listener, error } => self.accept_ended(listener, error),
+                Arrival::Received { connection, bytes } => self.received(connection, bytes),
+                Arrival::ReceiveEnded { connection, end } => self.receive_ended(connection, end),
+                Arrival::Sent { connection, flight, moved } => self.sent(connection, flight, moved),
+                Arrival::Closed { connection } => self.closed(connection),
+            }
         }
         self.arrivals = arrivals;
-    }
-
-    fn take_arrival(&mut self, arrival: Arrival) {
-        match arrival {
-            Arrival::Accepted { listener, socket } => self.accepted(listener, socket),
-            Arrival::AcceptEnded { listener, error } => self.accept_ended(listener, error),
-            Arrival::Received { connection, bytes } => self.received(connection, bytes),
-            Arrival::ReceiveEnded { connection, end } => self.receive_ended(connection, end),
-            Arrival::Sent { connection, flight, moved } => self.sent(connection, flight, moved),
-            Arrival::Closed { connection } => self.closed(connection),
-        }
     }
 
     fn accepted(&mut self, listener: Key, socket: OwnedFd) {

@@ -21,7 +21,7 @@ use super::link::{Flushed, Link, Sent};
 use super::overtaken::Overtaken;
 use super::stream;
 use crate::echo::{EchoLoad, Pace};
-use crate::load::{CellError, Spans};
+use crate::load::{CellError, Context, Spans};
 
 /// Latencies are kept up to this.
 const LONGEST_LATENCY_NS: u64 = 60_000_000_000;
@@ -32,6 +32,7 @@ const LONGEST_DISTANCE: u64 = 1 << 32;
 /// A server that answers nothing for so long is not waited for any longer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+const WAIT: &str = "could not wait for sockets";
 /// Bytes read at once.
 const READ_BYTES: usize = 64 << 10;
 
@@ -91,14 +92,13 @@ impl<'a> Client<'a> {
         load: &'a EchoLoad,
         progress: &'a AtomicU64,
     ) -> Result<Self, CellError> {
-        let failed = |error: Errno| CellError::system("could not wait for sockets", &error.into());
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context(WAIT)?;
         let mut links = Vec::new();
         for place in 0..load.connections {
             let stream =
                 stream::connect(address).map_err(|error| refused(address, place, &error))?;
             let told = epoll::EventData::new_u64(place.into());
-            epoll::add(&epoll, &stream, told, epoll::EventFlags::IN).map_err(failed)?;
+            epoll::add(&epoll, &stream, told, epoll::EventFlags::IN).context(WAIT)?;
             links.push(Link::new(stream, load.message_bytes as usize));
         }
         Ok(Self {
@@ -173,9 +173,7 @@ impl<'a> Client<'a> {
         let many = match epoll::wait(&self.epoll, &mut events[..], Some(&longest)) {
             Ok(many) => many,
             Err(Errno::INTR) => return Ok(()),
-            Err(error) => {
-                return Err(CellError::system("could not wait for sockets", &error.into()));
-            }
+            Err(error) => return Err(CellError::failed(WAIT, &error)),
         };
         for event in &events[..many] {
             let (place, flags) = (event.data.u64() as usize, event.flags);
@@ -229,7 +227,7 @@ impl<'a> Client<'a> {
             let room = if wants_room { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
             let told = epoll::EventData::new_u64(place as u64);
             epoll::modify(&self.epoll, &link.stream, told, epoll::EventFlags::IN | room)
-                .map_err(|error| CellError::system("could not wait for sockets", &error.into()))?;
+                .context(WAIT)?;
         }
         Ok(())
     }

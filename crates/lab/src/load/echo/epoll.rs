@@ -25,7 +25,7 @@ use super::server::Served;
 use super::stream;
 use super::work::Work;
 use crate::echo::WorkOrder;
-use crate::load::CellError;
+use crate::load::{CellError, Context};
 
 /// Sockets that one call reports at most, and so the size of a pass.
 const PASS: usize = 256;
@@ -87,8 +87,7 @@ impl EpollServer {
             epoll::add(&epoll, &stop, EventData::new_u64(STOP), EventFlags::IN)?;
             Ok((epoll, stop, keep))
         };
-        let (epoll, stop, keep) =
-            watched().map_err(|error| CellError::system("cannot set up epoll", &error))?;
+        let (epoll, stop, keep) = watched().context("cannot set up epoll")?;
         let server = Self {
             epoll,
             listener,
@@ -108,8 +107,8 @@ impl EpollServer {
     pub(super) fn serve(mut self) -> Result<(), CellError> {
         let mut ready = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; PASS];
         loop {
-            let failed = |error: Errno| CellError::system("epoll failed", &error.into());
-            let count = self.wait(&mut ready).map_err(failed)?;
+            const FAILED: &str = "epoll failed";
+            let count = self.wait(&mut ready).context(FAILED)?;
             let mut pass = Pass::default();
             for turn in 0..count {
                 // The kernel reports the socket first that became ready first.
@@ -120,8 +119,8 @@ impl EpollServer {
                 pass.serve(arrival as u64);
                 match ready[arrival].data.u64() {
                     STOP => return Ok(()),
-                    LISTENER => self.accept().map_err(failed)?,
-                    descriptor => self.answer(descriptor as usize).map_err(failed)?,
+                    LISTENER => self.accept().context(FAILED)?,
+                    descriptor => self.answer(descriptor as usize).context(FAILED)?,
                 }
             }
             self.served.add(pass);

@@ -73,7 +73,7 @@ impl Link {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Flushed::InPart),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => {
-                    return Err(CellError::system("could not send to the server", &error));
+                    return Err(CellError::failed("could not send to the server", &error));
                 }
             }
         }
@@ -99,7 +99,7 @@ impl Link {
                     return Err(self.gone("the server reset a connection"));
                 }
                 Err(error) => {
-                    return Err(CellError::system("could not receive from the server", &error));
+                    return Err(CellError::failed("could not receive from the server", &error));
                 }
             };
             self.take(&buffer[..bytes], Instant::now(), &mut answered)?;

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use forebay_net::Address;
 
-use super::{CellError, Spans};
+use super::{CellError, Context, Spans};
 use crate::cell::CellResult;
 use crate::echo::{EchoCell, MOST_CONNECTIONS, Transport};
 use crate::metric;
@@ -68,18 +68,16 @@ pub(super) fn run(cell: &EchoCell) -> Result<CellResult, CellError> {
     };
     // A server's threads are where they are started from.
     let (of_server, of_client) = cell.processors.split_at(usize::from(cell.processors.len() > 1));
-    let pin = |processors: &[u32]| {
-        processors::pin(processors)
-            .map_err(|error| CellError::system("could not run on its processors", &error))
-    };
+    let pin =
+        |processors: &[u32]| processors::pin(processors).context("could not run on its processors");
     pin(of_server)?;
     let server = Server::start(plan)?;
     pin(of_client)?;
     let spans = Spans::of(counted);
     let mut span = Span { server: &server, before: None, after: None, served: [(0, 0); 2] };
-    let asked = ask(server.address(), &cell.load, spans, &AtomicU64::new(0), &mut span);
+    let asked = ask(&server.address, &cell.load, spans, &AtomicU64::new(0), &mut span);
     let (before, after, served) = (span.before, span.after, span.served);
-    let notes = vec![server.describe().to_owned()];
+    let notes = vec![server.describe.clone()];
     // Why the server failed says more than that the client was left alone.
     if server.has_ended() {
         server.stop()?;
@@ -105,12 +103,12 @@ struct Span<'a> {
 impl Watch for Span<'_> {
     fn begins(&mut self) {
         self.before = self.server.thread_use().ok();
-        self.served[0] = self.server.served().order();
+        self.served[0] = self.server.served.order();
     }
 
     fn ends(&mut self) {
         self.after = self.server.thread_use().ok();
-        self.served[1] = self.server.served().order();
+        self.served[1] = self.server.served.order();
     }
 
     fn stops(&mut self) -> bool {

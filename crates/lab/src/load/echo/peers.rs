@@ -18,7 +18,7 @@ use super::READ_BYTES;
 use super::server::Served;
 use super::work::Work;
 use crate::echo::EchoWay;
-use crate::load::CellError;
+use crate::load::{CellError, Context};
 
 pub(super) fn describe(way: EchoWay) -> String {
     match way {
@@ -40,7 +40,7 @@ pub(super) fn serve(
         EchoWay::Compio => on_compio(listener, work, served, stopped),
         _ => on_tokio(listener, work, served, stopped),
     };
-    ended.map_err(|error| CellError::system("the server failed", &error))
+    ended.context("the server failed")
 }
 
 fn on_tokio(
@@ -51,24 +51,20 @@ fn on_tokio(
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async move {
+        macro_rules! accept {
+            ($listener:ident $(, $option:ident)?) => {{
+                let listener = tokio::net::$listener::from_std(listener.into())?;
+                tokio::spawn(async move {
+                    while let Ok((stream, _)) = listener.accept().await {
+                        $(let _ = stream.$option(true);)?
+                        tokio::spawn(tokio_echo(stream, work.clone(), Arc::clone(&served)));
+                    }
+                });
+            }};
+        }
         match address {
-            Address::Tcp(_) => {
-                let listener = tokio::net::TcpListener::from_std(listener.into())?;
-                tokio::spawn(async move {
-                    while let Ok((stream, _)) = listener.accept().await {
-                        let _ = stream.set_nodelay(true);
-                        tokio::spawn(tokio_echo(stream, work.clone(), Arc::clone(&served)));
-                    }
-                });
-            }
-            Address::Unix(_) => {
-                let listener = tokio::net::UnixListener::from_std(listener.into())?;
-                tokio::spawn(async move {
-                    while let Ok((stream, _)) = listener.accept().await {
-                        tokio::spawn(tokio_echo(stream, work.clone(), Arc::clone(&served)));
-                    }
-                });
-            }
+            Address::Tcp(_) => accept!(TcpListener, set_nodelay),
+            Address::Unix(_) => accept!(UnixListener),
         }
         // Dropping the sender stops it too.
         let _ = stopped.await;
@@ -99,28 +95,22 @@ fn on_compio(
 ) -> io::Result<()> {
     let runtime = compio::runtime::Runtime::new()?;
     runtime.block_on(async move {
+        macro_rules! accept {
+            ($listener:ident $(, $option:ident)?) => {{
+                let listener = compio::net::$listener::from_std(listener.into())?;
+                let accepting = async move {
+                    while let Ok((stream, _)) = listener.accept().await {
+                        $(let _ = stream.$option(true);)?
+                        let echo = compio_echo(stream, work.clone(), Arc::clone(&served));
+                        compio::runtime::spawn(echo).detach();
+                    }
+                };
+                compio::runtime::spawn(accepting).detach();
+            }};
+        }
         match address {
-            Address::Tcp(_) => {
-                let listener = compio::net::TcpListener::from_std(listener.into())?;
-                let accepting = async move {
-                    while let Ok((stream, _)) = listener.accept().await {
-                        let _ = stream.set_nodelay(true);
-                        let echo = compio_echo(stream, work.clone(), Arc::clone(&served));
-                        compio::runtime::spawn(echo).detach();
-                    }
-                };
-                compio::runtime::spawn(accepting).detach();
-            }
-            Address::Unix(_) => {
-                let listener = compio::net::UnixListener::from_std(listener.into())?;
-                let accepting = async move {
-                    while let Ok((stream, _)) = listener.accept().await {
-                        let echo = compio_echo(stream, work.clone(), Arc::clone(&served));
-                        compio::runtime::spawn(echo).detach();
-                    }
-                };
-                compio::runtime::spawn(accepting).detach();
-            }
+            Address::Tcp(_) => accept!(TcpListener, set_nodelay),
+            Address::Unix(_) => accept!(UnixListener),
         }
         let _ = stopped.await;
         Ok(())

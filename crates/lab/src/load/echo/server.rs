@@ -14,7 +14,7 @@ use super::sockets::{EchoSockets, Stop};
 use super::thread_use::ThreadUse;
 use super::work::Work;
 use crate::echo::{EchoLoad, EchoWay, WorkOrder};
-use crate::load::CellError;
+use crate::load::{CellError, Context};
 
 /// Counts of a server, for other threads.
 #[derive(Debug, Default)]
@@ -67,9 +67,11 @@ pub(crate) struct ServerPlan<'a> {
 /// A server that runs.
 #[derive(Debug)]
 pub(crate) struct Server {
-    address: Address,
-    describe: String,
-    served: Arc<Served>,
+    /// Where it listens.
+    pub(crate) address: Address,
+    /// Its runtime, in one line.
+    pub(crate) describe: String,
+    pub(crate) served: Arc<Served>,
     thread: i32,
     stop: Stopping,
     ended: JoinHandle<Result<(), CellError>>,
@@ -140,8 +142,7 @@ impl Server {
             // The starter waits for this message, or for the thread's end.
             serve(for_the_thread, &|begun| drop(tell.send((begun, thread))))
         });
-        let ended =
-            started.map_err(|error| CellError::system("no thread for the server", &error))?;
+        let ended = started.context("no thread for the server")?;
         match told.recv() {
             Ok((Begun { address, describe, stop }, thread)) => {
                 Ok(Self { address, describe, served, thread, stop, ended })
@@ -151,20 +152,6 @@ impl Server {
                 Err(panic) => std::panic::resume_unwind(panic),
             },
         }
-    }
-
-    /// Where it listens.
-    pub(crate) fn address(&self) -> &Address {
-        &self.address
-    }
-
-    /// Returns the runtime of the server in one line.
-    pub(crate) fn describe(&self) -> &str {
-        &self.describe
-    }
-
-    pub(crate) fn served(&self) -> &Served {
-        &self.served
     }
 
     pub(crate) fn thread_use(&self) -> io::Result<ThreadUse> {

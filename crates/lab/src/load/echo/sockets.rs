@@ -14,7 +14,7 @@ use super::inversions::Pass;
 use super::server::Served;
 use super::work::Work;
 use crate::echo::{EchoLoad, MOST_CONNECTIONS, WorkOrder};
-use crate::load::CellError;
+use crate::load::{CellError, Context, system_error};
 
 /// Bytes handed out by a pass where messages take long: answers leave between passes, so those who
 /// were served first would wait for the work of all others.
@@ -58,9 +58,7 @@ impl EchoSockets {
         })?;
         let listening = |error: SocketError| CellError::invalid(error.to_string());
         let listener = sockets.listen(address, BACKLOG).map_err(listening)?;
-        let address = sockets.local(listener);
-        let address = address
-            .map_err(|error| CellError::system("cannot read the address of the socket", &error))?;
+        let address = sockets.local(listener).context("cannot read the address of the socket")?;
         Ok(Self { sockets, address, work, served, begun: HashMap::new() })
     }
 
@@ -77,8 +75,8 @@ impl EchoSockets {
     pub(super) fn serve(mut self) -> Result<(), CellError> {
         let mut events = Vec::new();
         loop {
-            let polled = self.sockets.poll(None, &mut events);
-            polled.map_err(|errno| CellError::system("the sockets failed", &errno_error(errno)))?;
+            let polled = self.sockets.poll(None, &mut events).map_err(system_error);
+            polled.context("the sockets failed")?;
             let mut pass = Pass::default();
             for event in events.drain(..) {
                 pass.serve(event.arrival);
@@ -128,8 +126,4 @@ impl EchoSockets {
 enum Goes {
     On,
     Off,
-}
-
-fn errno_error(errno: forebay_block::Errno) -> std::io::Error {
-    std::io::Error::from_raw_os_error(errno.0)
 }

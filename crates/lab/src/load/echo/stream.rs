@@ -11,7 +11,7 @@ use forebay_net::Address;
 use rustix::io::ioctl_fionbio;
 
 use super::BACKLOG;
-use crate::load::CellError;
+use crate::load::{CellError, Context};
 
 /// How long a server may take to accept.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,7 +36,6 @@ pub(super) fn listen(address: &Address) -> Result<(OwnedFd, Address), CellError>
         ioctl_fionbio(&socket, true)?;
         Address::of(&socket)
     };
-    let bound =
-        ready().map_err(|error| CellError::system("cannot set up the listening socket", &error))?;
+    let bound = ready().context("cannot set up the listening socket")?;
     Ok((socket, bound))
 }

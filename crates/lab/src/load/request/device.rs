@@ -8,13 +8,14 @@ use std::time::Duration;
 use forebay_block::limits::TAGS;
 use forebay_uring::{
     Access, Arena, Create, Direct, Fixed, How, Modelled, Null, OpenFile, Profile, Register, Ring,
-    SetupError, Truncate,
+    Truncate,
 };
 
 use super::drive::{TARGET, frames_per_place};
 use super::path_of;
-use crate::load::CellError;
-use crate::request::{RequestDevice, RequestSpec, Switch};
+use crate::load::{CellError, Context};
+use crate::request::{RequestDevice, Switch};
+use crate::through::RequestCell;
 
 /// A device, ready for use.
 pub(crate) enum Opened {
@@ -29,11 +30,8 @@ pub(crate) fn ends_at_doorbell(device: &RequestDevice) -> bool {
 }
 
 /// Opens the device; lays the file out where it is one.
-pub(crate) fn open(
-    spec: &RequestSpec,
-    directory: &Path,
-    target: Option<&Path>,
-) -> Result<Opened, CellError> {
+pub(crate) fn open(cell: &RequestCell) -> Result<Opened, CellError> {
+    let spec = &cell.spec;
     let device = &spec.device;
     if !device.is_file() && (spec.fixed_buffers == Switch::On || spec.fixed_files == Switch::On) {
         return Err(CellError::invalid(format!(
@@ -42,35 +40,32 @@ pub(crate) fn open(
     }
     match (device.name(), device.free_nanos()) {
         ("null", _) => Ok(Opened::Null(Null::new())),
-        ("file", _) => open_file(spec, directory, target),
-        (_, Some(nanos)) => Ok(Opened::Modelled(Box::new(Modelled::new(Profile::free(
-            Duration::from_nanos(nanos),
-        ))))),
-        (name, None) => match Profile::by_name(name) {
-            Some(profile) => Ok(Opened::Modelled(Box::new(Modelled::new(profile)))),
-            None => {
-                Err(CellError::invalid(format!("{name}: no such device (of {})", Profile::CHOICES)))
-            }
-        },
+        ("file", _) => open_file(cell),
+        (name, nanos) => {
+            let free = nanos.map(|nanos| Profile::free(Duration::from_nanos(nanos)));
+            let profile = free.or_else(|| Profile::by_name(name)).ok_or_else(|| {
+                CellError::invalid(format!("{name}: no such device (of {})", Profile::CHOICES))
+            })?;
+            Ok(Opened::Modelled(Box::new(Modelled::new(profile))))
+        }
     }
 }
 
-fn open_file(
-    spec: &RequestSpec,
-    directory: &Path,
-    target: Option<&Path>,
-) -> Result<Opened, CellError> {
-    let path = path_of(spec, directory, target)?;
-    let file = if target.is_some() { open_shared(&path) } else { open_own(&path) };
-    let file = file.map_err(|error| CellError::io("could not open it", &path, &error))?;
+fn open_file(cell: &RequestCell) -> Result<Opened, CellError> {
+    let (spec, path) = (&cell.spec, path_of(cell)?);
+    let file = if cell.target.is_some() { open_shared(&path) } else { open_own(&path) };
+    let file = file.context_at("could not open it", &path)?;
     let mut notes = Vec::new();
     if let Direct::Refused(reason) = file.direct() {
         notes.push(format!("the file is not direct: {reason}"));
     }
     let frames = u64::from(spec.depth) * u64::from(frames_per_place(spec.block_bytes));
-    let arena = u32::try_from(frames).map_err(io::Error::other).and_then(Arena::new);
-    let arena = arena.map_err(|error| CellError::system("no memory for the blocks", &error))?;
-    let mut ring = Ring::new(Arc::new(arena), TAGS as u32).map_err(refused)?;
+    let arena = u32::try_from(frames)
+        .map_err(io::Error::other)
+        .and_then(Arena::new)
+        .context("no memory for the blocks")?;
+    let mut ring = Ring::new(Arc::new(arena), TAGS as u32)
+        .map_err(|error| CellError::unavailable(error.to_string()))?;
     let register = |switch| if switch == Switch::On { Register::Yes } else { Register::No };
     ring.set_fixed(Fixed {
         files: register(spec.fixed_files),
@@ -96,8 +91,4 @@ fn open_shared(path: &Path) -> io::Result<OpenFile> {
     let mut file = OpenFile::of_descriptor(std::fs::File::open(path)?.into())?;
     file.go_direct()?;
     Ok(file)
-}
-
-fn refused(error: SetupError) -> CellError {
-    CellError::unavailable(error.to_string())
 }

@@ -25,7 +25,7 @@ use super::offsets::Offsets;
 use super::way::Way;
 use crate::detail::Holds;
 use crate::load::usage::Usage;
-use crate::load::{CellError, Spans};
+use crate::load::{CellError, Spans, system_error};
 use crate::request::{self, RequestSpec};
 
 /// The file's number at the device.
@@ -153,9 +153,7 @@ impl Blocks {
         let what = format!("{asked} bytes at {offset}");
         match ended.result {
             Ok(moved) => CellError::Process { what: format!("{what}: only {moved} of them moved") },
-            Err(Errno(number)) => {
-                CellError::system(what, &std::io::Error::from_raw_os_error(number))
-            }
+            Err(errno) => CellError::failed(what, &system_error(errno)),
         }
     }
 }
@@ -288,5 +286,5 @@ impl Alike {
 }
 
 pub(crate) fn broken(errno: Errno) -> CellError {
-    CellError::system("the device is broken", &std::io::Error::from_raw_os_error(errno.0))
+    CellError::failed("the device is broken", &system_error(errno))
 }

@@ -85,10 +85,7 @@ fn figures(spec: &RequestSpec, report: &Report) -> CellResult {
     put(&format!("{direction}_bytes_per_s"), found.iops * f64::from(spec.block_bytes));
     put("ns_per_io", 1e9 / found.iops);
     put("elapsed_s", found.runtime / 1e3);
-    put(
-        "cpu_us_per_io",
-        (job.usr_cpu + job.sys_cpu) / 100.0 * job.job_runtime * 1e3 / found.total_ios,
-    );
+    put("cpu_us_per_io", job.cpu_us() / found.total_ios);
     put("context_switches", job.ctx);
     put("context_switches_per_io", job.ctx / found.total_ios);
     for (metric, percent) in [("latency_p50_us", 50.0), ("latency_p99_us", 99.0)] {

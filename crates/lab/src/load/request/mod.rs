@@ -27,7 +27,7 @@ use std::time::Duration;
 use forebay_block::limits::TAGS;
 use forebay_block::{Device, Knobs, Queue};
 
-use super::{CellError, Spans, data, ring};
+use super::{CellError, Context, Spans, data, ring};
 use crate::cell::CellResult;
 use crate::job::YesNo;
 use crate::plan::queue_knobs;
@@ -48,20 +48,18 @@ pub const MOST_DEPTH: u32 = 16 * TAGS as u32;
 const DRIVER_SPAN: Duration = Duration::from_millis(3);
 const DRIVER_RUNS: usize = 7;
 
-/// Runs requests through Forebay's queue in this process. Files that they need are made in
-/// `directory`, and stay there.
-pub fn run_request(spec: &RequestSpec, directory: &Path) -> Result<CellResult, CellError> {
-    check(spec, through::Way::Queue)?;
-    in_queue(spec, directory, None)
-}
-
 /// Runs one request cell in this process. Files that it needs are made in its directory, and stay
 /// there.
 pub fn run(cell: &RequestCell) -> Result<CellResult, CellError> {
-    let RequestCell { way, spec, directory, target, .. } = cell;
+    let RequestCell { way, spec, .. } = cell;
     check(spec, *way)?;
     if *way == through::Way::Queue {
-        return in_queue(spec, directory, target.as_deref());
+        let knobs = knobs(spec)?;
+        return match device::open(cell)? {
+            Opened::Null(device) => queued(spec, knobs, device, Vec::new()),
+            Opened::Modelled(device) => queued(spec, knobs, *device, Vec::new()),
+            Opened::File { ring, notes } => queued(spec, knobs, *ring, notes),
+        };
     }
     if !spec.device.is_file() {
         let way = way.name();
@@ -70,7 +68,7 @@ pub fn run(cell: &RequestCell) -> Result<CellResult, CellError> {
             spec.device
         )));
     }
-    let path = path_of(spec, directory, target.as_deref())?;
+    let path = path_of(cell)?;
     let mut notes = Vec::new();
     match way {
         through::Way::Fio => fio::run(spec, &path),
@@ -93,19 +91,6 @@ pub fn run(cell: &RequestCell) -> Result<CellResult, CellError> {
             measured(spec, Kernel::open(spec, &path, polled)?, notes)
         }
         through::Way::Queue => unreachable!("it went another way"),
-    }
-}
-
-fn in_queue(
-    spec: &RequestSpec,
-    directory: &Path,
-    target: Option<&Path>,
-) -> Result<CellResult, CellError> {
-    let knobs = knobs(spec)?;
-    match device::open(spec, directory, target)? {
-        Opened::Null(device) => queued(spec, knobs, device, Vec::new()),
-        Opened::Modelled(device) => queued(spec, knobs, *device, Vec::new()),
-        Opened::File { ring, notes } => queued(spec, knobs, *ring, notes),
     }
 }
 
@@ -146,20 +131,17 @@ fn result(spec: &RequestSpec, outcome: &Outcome, driver_ns: f64, notes: Vec<Stri
 
 /// Returns the file of a cell: the target, which is only read, or the laid-out file, which this
 /// makes if it does not exist.
-fn path_of(
-    spec: &RequestSpec,
-    directory: &Path,
-    target: Option<&Path>,
-) -> Result<PathBuf, CellError> {
+fn path_of(cell: &RequestCell) -> Result<PathBuf, CellError> {
+    let RequestCell { spec, directory, target, .. } = cell;
     if let Some(target) = target {
         if spec.operation == Operation::Write {
             return Err(CellError::invalid(format!("{}: it is only read", target.display())));
         }
-        return Ok(target.to_owned());
+        return Ok(target.clone());
     }
     let path = directory.join(DATA_FILE);
     data::lay_out(directory, spec.file_bytes, spec.seed, &Stop::default())
-        .map_err(|error| CellError::io("could not lay it out", &path, &error))?;
+        .context_at("could not lay it out", &path)?;
     Ok(path)
 }
 
@@ -172,7 +154,7 @@ fn open_direct(spec: &RequestSpec, path: &Path) -> Result<File, CellError> {
             "{}: no direct I/O on this file system (use --dir with another)",
             path.display()
         )),
-        _ => CellError::io("could not open it", path, &error),
+        _ => CellError::failed_at("could not open it", path, &error),
     })
 }
 

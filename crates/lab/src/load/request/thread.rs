@@ -29,6 +29,7 @@ use hdrhistogram::Histogram;
 
 use super::drive::{Batch, Blocks, Outcome, broken};
 use super::way::{Queued, Way};
+use crate::child::SetOnDrop;
 use crate::load::usage::Usage;
 use crate::load::{CellError, Spans};
 use crate::request::RequestSpec;
@@ -65,6 +66,7 @@ pub(crate) fn count<D: Device>(
             told: 0,
         };
         let counted = {
+            // However the counting ends, the submitter hears of it.
             let _stop = SetOnDrop(&stop);
             context.count(spans)
         };
@@ -73,15 +75,6 @@ pub(crate) fn count<D: Device>(
         context.finish()?;
         Ok(outcome)
     })
-}
-
-/// However the counting ends, the submitter hears of it.
-struct SetOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for SetOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// The other end looks by itself.

@@ -17,9 +17,9 @@ use io_uring::{opcode, squeue, types};
 use super::open_direct;
 use super::way::Way;
 use crate::job::YesNo;
-use crate::load::CellError;
 use crate::load::lane::Buffers;
 use crate::load::ring::{self, RingMemory};
+use crate::load::{CellError, Context};
 use crate::request::{Operation, RequestSpec, Switch};
 
 /// A bio on its way, and how much of it is done.
@@ -52,8 +52,9 @@ impl<'a> Kernel<'a> {
         })?;
         let buffers = Buffers::new(depth, spec.block_bytes as usize);
         if spec.fixed_files == Switch::On {
-            let registered = ring.submitter().register_files(&[file.as_raw_fd()]);
-            registered.map_err(|error| CellError::system("could not register the file", &error))?;
+            ring.submitter()
+                .register_files(&[file.as_raw_fd()])
+                .context("could not register the file")?;
         }
         if spec.fixed_buffers == Switch::On {
             // SAFETY: `RingMemory` frees the buffers after the ring, or neither.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::{Planned, Planner, planned_arm};
 use crate::cell::Cell;
-use crate::plan::size::{self, GIB};
+use crate::plan::size::GIB;
 use crate::plan::{Job, PlanError, PlannedArm};
 use crate::request::{Operation, RequestDevice, RequestSpec, Switch};
 use crate::suite::{self, Suite, WorkloadKind};
@@ -21,18 +21,18 @@ impl Planner<'_> {
         }
         if let Some(target) = self.wish.target {
             let blocks = self.cut.workloads.iter().map(|workload| workload.block_bytes);
-            target.holds(blocks.max().unwrap_or(0)).map_err(PlanError::Target)?;
+            target.holds(blocks.max().unwrap_or(0)).map_err(PlanError::target)?;
             let writes = |workload: &suite::Workload| {
                 matches!(workload.kind, WorkloadKind::Requests { operation: Operation::Write, .. })
             };
             if let Some(workload) = self.cut.workloads.iter().find(|workload| writes(workload)) {
                 let what = format!("{} writes, and {target} is only read", workload.name);
-                return Err(PlanError::Target(what));
+                return Err(PlanError::target(what));
             }
             self.target = Some(target.clone());
         } else if let Some(file) = suite.file {
             let bytes = file.of(self.wish.form);
-            self.data_bytes = Some(size::of_data(bytes, self.cut, self.wish, &mut self.notes)?);
+            self.data_bytes = Some(self.data(bytes)?);
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::time::Instant;
 
 use super::written;
-use crate::load::CellError;
+use crate::load::{CellError, Context};
 use crate::programs::Stage;
 use crate::programs::clock::{Measured, clocked};
 use crate::programs::probe::{Probe, Writes, on_most_arms};
@@ -33,8 +33,7 @@ fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
         let (from, to) = (stage.store.open(&from, How::Read)?, stage.store.open(&to, How::New)?);
         match (&from, &to) {
             (Handle::Forebay(from), Handle::Forebay(to)) if cursors => {
-                io::copy(&mut from.cursor(), &mut to.cursor())
-                    .map_err(|error| CellError::system("cannot copy", &error))?;
+                io::copy(&mut from.cursor(), &mut to.cursor()).context("cannot copy")?;
             }
             _ => copy_by_hand(&from, &to)?,
         }

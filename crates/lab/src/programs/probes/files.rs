@@ -20,7 +20,7 @@ use rustix::process::{Resource, getrlimit};
 use super::content;
 use crate::batching::Counter;
 use crate::load::window::start_writeback;
-use crate::load::{CellError, ring};
+use crate::load::{CellError, Context, ring};
 use crate::metric::{Better, Metric};
 use crate::programs::Stage;
 use crate::programs::beside::Dd;
@@ -156,7 +156,7 @@ impl Files {
         let path = |number| cell.directory.join(format!("{number:02}"));
         let directories: Vec<_> = (0..DIRECTORIES).map(path).collect();
         for path in &directories {
-            fs::create_dir(path).map_err(failed("cannot make it", path))?;
+            fs::create_dir(path).context_at("cannot make it", path)?;
         }
         sync_directory(&cell.directory)?;
         let (least, most) = cell.load.sizes;
@@ -206,7 +206,7 @@ impl Files {
                 let write = |number| {
                     let file = self.write(number)?;
                     let started = start_writeback(&file);
-                    started.map_err(failed("cannot start writeback", &self.temporary(number)))?;
+                    started.context_at("cannot start writeback", &self.temporary(number))?;
                     Ok(file)
                 };
                 self.in_windows(write, |open| open.iter().try_for_each(File::sync_data))?;
@@ -221,7 +221,7 @@ impl Files {
                 write_all()?;
                 let path = &self.directories[0];
                 let synced = File::open(path).and_then(|directory| Ok(syncfs(directory)?));
-                synced.map_err(failed("cannot sync its file system", path))?;
+                synced.context_at("cannot sync its file system", path)?;
                 rename_all()?;
             }
             FilesWay::ForebayBatch => {
@@ -241,8 +241,7 @@ impl Files {
         let batch = engine.batch();
         let written =
             (0..self.sizes.len()).try_for_each(|at| batch.write(self.path(at), self.data(at)));
-        let committed = written.and_then(|()| Ok(batch.commit()?));
-        committed.map_err(|error| CellError::library("cannot publish the files", &error))
+        written.and_then(|()| Ok(batch.commit()?)).context("cannot publish the files")
     }
 
     /// Writes all files and syncs them, as many at a time as may be open.
@@ -254,14 +253,14 @@ impl Files {
         for first in (0..self.sizes.len()).step_by(self.most_open) {
             let window = first..self.sizes.len().min(first.saturating_add(self.most_open));
             let open = window.map(&write).collect::<Result<Vec<_>, _>>()?;
-            sync(&open).map_err(|error| CellError::system("cannot sync the files", &error))?;
+            sync(&open).context("cannot sync the files")?;
         }
         Ok(())
     }
 
     fn put(&self, number: usize) -> Result<(), CellError> {
         let synced = self.write(number)?.sync_data();
-        synced.map_err(failed("cannot sync it", &self.temporary(number)))?;
+        synced.context_at("cannot sync it", &self.temporary(number))?;
         self.rename(number)
     }
 
@@ -271,12 +270,12 @@ impl Files {
             file.write_all(self.data(number))?;
             Ok(file)
         });
-        written.map_err(failed("cannot write it", &path))
+        written.context_at("cannot write it", &path)
     }
 
     fn rename(&self, number: usize) -> Result<(), CellError> {
         let path = self.path(number);
-        fs::rename(self.temporary(number), &path).map_err(failed("cannot rename to it", &path))
+        fs::rename(self.temporary(number), &path).context_at("cannot rename to it", &path)
     }
 
     /// Checks the number of files, all sizes, and the content of a sample.
@@ -287,7 +286,7 @@ impl Files {
             found,
         };
         for (place, path) in self.directories.iter().enumerate() {
-            let found = fs::read_dir(path).map_err(failed("cannot list it", path))?.count();
+            let found = fs::read_dir(path).context_at("cannot list it", path)?.count();
             let expected = (place..self.sizes.len()).step_by(DIRECTORIES).count();
             if found != expected {
                 let found = format!("{found} files, and {expected} were published");
@@ -296,7 +295,7 @@ impl Files {
         }
         for (number, size) in self.sizes.iter().enumerate() {
             let path = self.path(number);
-            let found = fs::metadata(&path).map_err(failed("cannot look at it", &path))?.len();
+            let found = fs::metadata(&path).context_at("cannot look at it", &path)?.len();
             if found != *size as u64 {
                 let found = format!("{found} bytes, and {size} were published");
                 return Err(mismatch(&path, 0, found));
@@ -304,7 +303,7 @@ impl Files {
         }
         for number in (0..self.sizes.len()).step_by(self.sizes.len().div_ceil(SAMPLE)) {
             let path = self.path(number);
-            let found = fs::read(&path).map_err(failed("cannot read it", &path))?;
+            let found = fs::read(&path).context_at("cannot read it", &path)?;
             let mut pairs = found.iter().zip(self.data(number));
             if let Some(offset) = pairs.position(|(found, expected)| found != expected) {
                 return Err(mismatch(&path, offset as u64, format!("{:#04x}", found[offset])));
@@ -315,13 +314,7 @@ impl Files {
 }
 
 fn sync_directory(path: &Path) -> Result<(), CellError> {
-    File::open(path)
-        .and_then(|directory| directory.sync_all())
-        .map_err(failed("cannot sync it", path))
-}
-
-fn failed(what: &'static str, path: &Path) -> impl Fn(io::Error) -> CellError {
-    move |error| CellError::io(what, path, &error)
+    File::open(path).and_then(|directory| directory.sync_all()).context_at("cannot sync it", path)
 }
 
 #[cfg(test)]

@@ -13,12 +13,12 @@ mod tasks;
 
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::clock::Measured;
 use super::drop_from_cache;
 use super::probe::Probe;
-use crate::load::CellError;
+use crate::load::{CellError, Context};
 use forebay_block::random::Random;
 
 /// Every probe.
@@ -53,14 +53,15 @@ pub(super) fn content(bytes: usize, seed: u64) -> Vec<u8> {
 }
 
 /// Makes a file that is on the disk and not in the page cache.
-fn fill(path: &PathBuf, bytes: u64, seed: u64) -> Result<(), CellError> {
-    let failed = |error| CellError::io("cannot fill it", path, &error);
+fn fill(path: &Path, bytes: u64, seed: u64) -> Result<(), CellError> {
     let piece = content(PIECE_BYTES, seed);
-    let mut file = File::create_new(path).map_err(failed)?;
-    for _ in 0..bytes / PIECE_BYTES as u64 {
-        io::Write::write_all(&mut file, &piece).map_err(failed)?;
-    }
-    file.sync_all().map_err(failed)?;
-    drop(file);
-    drop_from_cache(Path::new(path))
+    let fill = || {
+        let mut file = File::create_new(path)?;
+        for _ in 0..bytes / PIECE_BYTES as u64 {
+            io::Write::write_all(&mut file, &piece)?;
+        }
+        file.sync_all()
+    };
+    fill().context_at("cannot fill it", path)?;
+    drop_from_cache(path)
 }

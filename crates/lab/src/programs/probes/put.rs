@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::time::Instant;
 
 use super::{content, written};
-use crate::load::CellError;
+use crate::load::{CellError, Context};
 use crate::programs::Stage;
 use crate::programs::clock::{Measured, clocked};
 use crate::programs::probe::{Probe, Writes};
@@ -20,8 +20,7 @@ pub(super) static PROBE: Probe = Probe {
 
 fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
     let path = &stage.cell.directory;
-    let directory = File::open(path);
-    let directory = directory.map_err(|error| CellError::io("cannot open it", path, &error))?;
+    let directory = File::open(path).context_at("cannot open it", path)?;
     let data = content(PUT_BYTES, stage.cell.seed);
     let operation = |index: u32, turn: u64| {
         let name = path.join(format!("{index:04}-{turn:07}"));
@@ -33,7 +32,7 @@ fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
         file.close()?;
         fs::rename(&temporary, &name)
             .and_then(|()| directory.sync_all())
-            .map_err(|error| CellError::io("cannot put it", &name, &error))?;
+            .context_at("cannot put it", &name)?;
         Ok(began)
     };
     let operation = &operation;

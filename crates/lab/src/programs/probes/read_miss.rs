@@ -5,7 +5,7 @@ use std::time::Instant;
 use rustix::fs::{Advice, fadvise};
 
 use super::BLOCK;
-use crate::load::CellError;
+use crate::load::{CellError, Context};
 use crate::programs::Stage;
 use crate::programs::clock::{Measured, clocked};
 use crate::programs::probe::Probe;
@@ -20,8 +20,7 @@ fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
     let file = stage.store.open(&path, How::Read)?;
     if let Handle::Std { file, .. } = &file {
         // Without readahead, which these reads do not use.
-        fadvise(file, 0, None, Advice::Random)
-            .map_err(|error| CellError::io("cannot advise", &path, &error.into()))?;
+        fadvise(file, 0, None, Advice::Random).context_at("cannot advise", &path)?;
     }
     let blocks = stage.cell.load.file_bytes() / BLOCK as u64;
     let prepare = |index: u32| {

@@ -15,7 +15,7 @@ use forebay::File;
 use hdrhistogram::Histogram;
 
 use super::{content, written};
-use crate::load::CellError;
+use crate::load::{CellError, Context as _};
 use crate::programs::Stage;
 use crate::programs::clock::{Limit, Measured, Meter, clocked, histogram, record};
 use crate::programs::probe::{Probe, Writes};
@@ -91,14 +91,12 @@ async fn bursts(file: File, data: &[u8], limit: Limit) -> Ended {
         for write in 0..WRITES {
             file.write_at_async(data, turn * BURST + write * BLOCK as u64)
                 .await
-                .map_err(|error| CellError::library("cannot write", &error))?;
+                .context("cannot write")?;
         }
-        let synced = file.sync_data_async().await;
-        synced.map_err(|error| CellError::library("cannot sync it", &error))?;
+        file.sync_data_async().await.context("cannot sync it")?;
         record(&mut latencies, began);
     }
-    let closed = file.close_async().await;
-    closed.map_err(|error| CellError::library("cannot close it", &error))?;
+    file.close_async().await.context("cannot close it")?;
     Ok(latencies)
 }
 

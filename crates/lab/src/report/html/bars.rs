@@ -4,7 +4,7 @@
 use super::Numbers;
 use super::axis::Axis;
 use super::key::{class_of, fill};
-use super::svg::{Anchor, LETTER, LINE, Svg, WIDTH, shortened};
+use super::svg::{Anchor, LETTER, LINE, Svg, WIDTH};
 use crate::plan::again;
 use crate::report::reader::Reader;
 use crate::report::summary::name;
@@ -68,15 +68,11 @@ fn picture(reader: Reader<'_>, bars: &[Bar<'_>], numbers: &mut Numbers) -> Strin
         [bar.row.mean, interval]
     });
     let axis = Axis::from_zero(ends.fold(0.0, f64::max), [left, right]);
-    for mark in axis.marks() {
-        let x = axis.place(mark);
-        svg.line("grid", [x, 4.0], [x, bottom]);
-        svg.text("mark", [x, bottom + LINE - 3.0], Anchor::Middle, &told(metric, mark));
-    }
+    svg.marks_across(&axis, axis.marks(), bottom, |mark| told(metric, mark));
     for (place, bar) in bars.iter().enumerate() {
         let y = 8.0 + STRIP * (place as f64 + 0.5);
         let name = name(&bar.row.arm);
-        svg.text("name", [left - LETTER, y + 4.0], Anchor::End, &shortened(&name, NAME));
+        svg.name([left - LETTER, y + 4.0], Anchor::End, &name, NAME);
         let about = format!("{name}: {}", bar.value);
         let size = [axis.place(bar.row.mean) - left, BAR];
         svg.rectangle(&format!("bar {}", fill(bar.arm)), [left, y - BAR / 2.0], size, &about);
@@ -93,7 +89,7 @@ fn picture(reader: Reader<'_>, bars: &[Bar<'_>], numbers: &mut Numbers) -> Strin
     let base = reader.job.base.as_deref().map(name);
     let base = base.map(|base| format!("; line: 95 % interval of the ratio to {base}"));
     let below = format!("{better}{}", base.unwrap_or_default());
-    svg.text("mark", [WIDTH / 2.0, bottom + 2.0 * LINE], Anchor::Middle, &below);
+    svg.below(bottom + 2.0 * LINE, &below);
     let each = bars.iter().map(|bar| format!("{}: {}", name(&bar.row.arm), bar.value));
     let description = format!("{below}. {}", each.collect::<Vec<_>>().join("; "));
     svg.figure(numbers, &super::spoken(metric), &description)

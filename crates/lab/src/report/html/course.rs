@@ -4,13 +4,11 @@
 use super::Numbers;
 use super::axis::Axis;
 use super::key;
-use super::svg::{Anchor, LETTER, LINE, Svg, WIDTH, shortened};
+use super::svg::{self, ACROSS, Anchor, LETTER, LINE, Svg};
 use crate::detail::Course;
 use crate::report::figures;
 use crate::report::reader::Reader;
 
-const ACROSS: usize = 2;
-const PANEL: f64 = WIDTH / ACROSS as f64;
 const PLOT: f64 = 84.0;
 const HEIGHT: f64 = PLOT + 3.0 * LINE;
 
@@ -66,18 +64,12 @@ fn picture(panels: &[Panel<'_>], direction: &str, numbers: &mut Numbers) -> Stri
     let most = points().map(|point| point[1]).fold(0.0, f64::max);
     let longest = points().map(|point| point[0]).fold(0.0, f64::max);
     for (number, panel) in panels.iter().enumerate() {
-        let left = (number % ACROSS) as f64 * PANEL + 7.0 * LETTER;
-        let right = ((number % ACROSS) as f64 + 1.0) * PANEL - 2.0 * LETTER;
-        let top = (number / ACROSS) as f64 * HEIGHT + LINE;
-        let bottom = top + PLOT;
+        let [left, right, top] = svg::panel(number, HEIGHT);
+        let (left, right, bottom) = (left + 7.0 * LETTER, right - 2.0 * LETTER, top + PLOT);
         let up = Axis::from_zero(most / 1e6, [bottom, top]);
         let across = Axis::from_zero(longest, [left, right]);
-        svg.text("name", [left, top - 5.0], Anchor::Start, &shortened(panel.name, NAME));
-        for mark in up.marks() {
-            let y = up.place(mark);
-            svg.line("grid", [left, y], [right, y]);
-            svg.text("mark", [left - LETTER, y + 4.0], Anchor::End, &figures::short(mark));
-        }
+        svg.name([left, top - 5.0], Anchor::Start, panel.name, NAME);
+        svg.marks_up(&up, [left, right], figures::short);
         for mark in across.marks() {
             let told = figures::short(mark);
             svg.text("mark", [across.place(mark), bottom + LINE - 3.0], Anchor::Middle, &told);
@@ -91,7 +83,7 @@ fn picture(panels: &[Panel<'_>], direction: &str, numbers: &mut Numbers) -> Stri
         }
     }
     let below = "MB/s by seconds since the start; a line for each round";
-    svg.text("mark", [WIDTH / 2.0, rows as f64 * HEIGHT + 8.0], Anchor::Middle, below);
+    svg.below(rows as f64 * HEIGHT + 8.0, below);
     let told = panels.iter().map(|panel| {
         let speeds = || panel.rounds.iter().flatten().map(|point| point[1] / 1e6);
         let (least, most) = (speeds().fold(f64::INFINITY, f64::min), speeds().fold(0.0, f64::max));

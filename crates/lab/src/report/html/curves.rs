@@ -56,11 +56,7 @@ fn picture(curves: &[Curve<'_>], direction: &str, numbers: &mut Numbers) -> Stri
         .iter()
         .flat_map(|curve| curve.bins.0.iter().map(|(nanos, _)| (*nanos).max(1) as f64));
     let up = Axis::of_powers(lengths, [bottom, 8.0]);
-    for mark in up.marks() {
-        let y = up.place(mark);
-        svg.line("grid", [LEFT, y], [RIGHT, y]);
-        svg.text("mark", [LEFT - LETTER, y + 4.0], Anchor::End, &figures::microseconds(mark / 1e3));
-    }
+    svg.marks_up(&up, [LEFT, RIGHT], |mark| figures::microseconds(mark / 1e3));
     let mut free_from = 0.0;
     for (share, told) in SHARES.iter().filter(|(share, _)| *share <= furthest) {
         let x = across(*share);
@@ -71,12 +67,7 @@ fn picture(curves: &[Curve<'_>], direction: &str, numbers: &mut Numbers) -> Stri
             free_from = x + half;
         }
     }
-    svg.text(
-        "mark",
-        [WIDTH / 2.0, HEIGHT + LINE],
-        Anchor::Middle,
-        "percentile of all rounds together",
-    );
+    svg.below(HEIGHT + LINE, "percentile of all rounds together");
     for curve in curves {
         svg.path(&format!("curve {}", key::class_of(curve.arm)), &points(&curve.bins, across, &up));
     }

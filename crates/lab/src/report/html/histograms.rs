@@ -2,11 +2,9 @@
 
 use super::Numbers;
 use super::key;
-use super::svg::{Anchor, LETTER, LINE, Svg, WIDTH, shortened};
+use super::svg::{self, ACROSS, Anchor, LETTER, LINE, Svg};
 use crate::report::figures;
 
-const ACROSS: usize = 2;
-const PANEL: f64 = WIDTH / ACROSS as f64;
 const BAR: f64 = 16.0;
 
 /// Letters of a panel's name.
@@ -44,11 +42,10 @@ impl Histograms<'_> {
         let mut svg = Svg::new(rows as f64 * height + LINE);
         let mut told = Vec::new();
         for (number, panel) in self.panels.iter().enumerate() {
-            let start = (number % ACROSS) as f64 * PANEL + LETTER;
+            let [start, right, top] = svg::panel(number, height);
+            let (start, right) = (start + LETTER, right - 8.0 * LETTER);
             let left = start + (letters as f64 + 1.0) * LETTER;
-            let right = ((number % ACROSS) as f64 + 1.0) * PANEL - 8.0 * LETTER;
-            let top = (number / ACROSS) as f64 * height + LINE;
-            svg.text("name", [start, top - 5.0], Anchor::Start, &shortened(panel.name, NAME));
+            svg.name([start, top - 5.0], Anchor::Start, panel.name, NAME);
             let all: u64 = panel.bars.iter().map(|(_, count)| count).sum();
             let mut shares = Vec::new();
             for (place, (range, count)) in panel.bars.iter().enumerate() {
@@ -67,7 +64,7 @@ impl Histograms<'_> {
             }
             told.push(format!("{}: {}", panel.name, shares.join(", ")));
         }
-        svg.text("mark", [WIDTH / 2.0, rows as f64 * height + 8.0], Anchor::Middle, self.below);
+        svg.below(rows as f64 * height + 8.0, self.below);
         let description = format!("{}. {}", self.below, told.join("; "));
         svg.figure(numbers, self.title, &description)
     }

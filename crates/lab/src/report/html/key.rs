@@ -1,7 +1,7 @@
 //! Colour and stroke of each arm: the same in every picture of a job, by its place among the arms.
 //! With more arms than colours the stroke tells those of one colour apart.
 
-use super::svg::{Anchor, LETTER, LINE, Svg, WIDTH, shortened};
+use super::svg::{Anchor, LETTER, LINE, Svg, WIDTH};
 
 /// Colours in the style.
 pub(super) const COLOURS: usize = 8;
@@ -35,6 +35,6 @@ pub(super) fn write<'a>(svg: &mut Svg, top: f64, names: impl Iterator<Item = (us
         let x = (number % columns) as f64 * width + 8.0;
         let y = top + ((number / columns) as f64 + 0.5) * LINE;
         svg.line(&format!("curve {}", class_of(arm)), [x, y], [x + 3.0 * LETTER, y]);
-        svg.text("name", [x + 4.0 * LETTER, y + 4.0], Anchor::Start, &shortened(name, NAME));
+        svg.name([x + 4.0 * LETTER, y + 4.0], Anchor::Start, name, NAME);
     }
 }

@@ -3,7 +3,7 @@
 use super::Numbers;
 use super::axis::Axis;
 use super::key::{class_of, fill};
-use super::svg::{Anchor, LETTER, LINE, Svg, WIDTH, shortened};
+use super::svg::{Anchor, LETTER, LINE, Svg, WIDTH};
 use crate::report::figures;
 
 const NAME: usize = 28;
@@ -64,11 +64,8 @@ impl Strips {
             let told = format!("noise floor {}", figures::percent(band));
             svg.rectangle("band", [from, 4.0], [to - from, bottom - 4.0], &told);
         }
-        for mark in if self.bytes { axis.marks_of_bytes() } else { axis.marks() } {
-            let x = axis.place(mark);
-            svg.line("grid", [x, 4.0], [x, bottom]);
-            svg.text("mark", [x, bottom + LINE - 3.0], Anchor::Middle, &(self.shown)(mark));
-        }
+        let marks = if self.bytes { axis.marks_of_bytes() } else { axis.marks() };
+        svg.marks_across(&axis, marks, bottom, self.shown);
         if self.one {
             svg.line("one", [axis.place(1.0), 4.0], [axis.place(1.0), bottom]);
         }
@@ -76,7 +73,7 @@ impl Strips {
             let y = 8.0 + STRIP * (number as f64 + 0.5);
             draw(&mut svg, strip, (y, left, right), (&axis, self.shown));
         }
-        svg.text("mark", [WIDTH / 2.0, bottom + 2.0 * LINE], Anchor::Middle, &self.below);
+        svg.below(bottom + 2.0 * LINE, &self.below);
         let told = self.strips.iter().map(|strip| format!("{}: {}", strip.name, strip.told));
         let description = format!("{}. {}", self.below, told.collect::<Vec<_>>().join("; "));
         svg.figure(numbers, &self.title, &description)
@@ -89,7 +86,7 @@ fn draw(
     (y, left, right): (f64, f64, f64),
     (axis, shown): (&Axis, fn(f64) -> String),
 ) {
-    svg.text("name", [left - LETTER, y + 4.0], Anchor::End, &shortened(&strip.name, NAME));
+    svg.name([left - LETTER, y + 4.0], Anchor::End, &strip.name, NAME);
     svg.line("strip", [left, y], [right, y]);
     if let Some([low, middle, high]) = strip.interval.filter(|interval| interval[0] > 0.0) {
         let class = class_of(strip.arm);

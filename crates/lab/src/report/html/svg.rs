@@ -5,6 +5,8 @@
 use std::fmt::Write;
 
 use super::Numbers;
+use super::axis::Axis;
+use crate::report::run::shortened;
 
 /// Width of a letter of a text: the style's face is of fixed width.
 pub(super) const LETTER: f64 = 7.25;
@@ -91,6 +93,45 @@ impl Svg {
         );
     }
 
+    /// A name, or its ends if it has more letters.
+    pub(super) fn name(&mut self, at: [f64; 2], anchor: Anchor, name: &str, most: usize) {
+        self.text("name", at, anchor, &shortened(name, most, most / 2));
+    }
+
+    /// A text under the whole picture.
+    pub(super) fn below(&mut self, y: f64, text: &str) {
+        self.text("mark", [WIDTH / 2.0, y], Anchor::Middle, text);
+    }
+
+    /// A line down to `bottom` for each mark of an axis, with its value below.
+    pub(super) fn marks_across(
+        &mut self,
+        axis: &Axis,
+        marks: Vec<f64>,
+        bottom: f64,
+        shown: impl Fn(f64) -> String,
+    ) {
+        for mark in marks {
+            let x = axis.place(mark);
+            self.line("grid", [x, 4.0], [x, bottom]);
+            self.text("mark", [x, bottom + LINE - 3.0], Anchor::Middle, &shown(mark));
+        }
+    }
+
+    /// A line from `left` to `right` for each mark of an axis, with its value to the left.
+    pub(super) fn marks_up(
+        &mut self,
+        axis: &Axis,
+        [left, right]: [f64; 2],
+        shown: impl Fn(f64) -> String,
+    ) {
+        for mark in axis.marks() {
+            let y = axis.place(mark);
+            self.line("grid", [left, y], [right, y]);
+            self.text("mark", [left - LETTER, y + 4.0], Anchor::End, &shown(mark));
+        }
+    }
+
     /// The picture with its caption.
     pub(super) fn figure(self, numbers: &mut Numbers, title: &str, description: &str) -> String {
         let number = numbers.next();
@@ -123,15 +164,14 @@ pub(super) fn escape(text: &str) -> String {
     safe
 }
 
-/// Shortens a name to `most` letters. The end stays: there names differ.
-pub(super) fn shortened(name: &str, most: usize) -> String {
-    let letters: Vec<char> = name.chars().collect();
-    if letters.len() <= most {
-        return name.to_owned();
-    }
-    let end = most / 2;
-    let start = &letters[..most - end - 2];
-    start.iter().chain(&['.', '.']).chain(&letters[letters.len() - end..]).collect()
+/// Panels that are beside each other.
+pub(super) const ACROSS: usize = 2;
+
+/// The left and the right end of a panel, and its top; in rows of this height.
+pub(super) fn panel(number: usize, height: f64) -> [f64; 3] {
+    const PANEL: f64 = WIDTH / ACROSS as f64;
+    let column = (number % ACROSS) as f64;
+    [column * PANEL, (column + 1.0) * PANEL, (number / ACROSS) as f64 * height + LINE]
 }
 
 #[cfg(test)]
@@ -141,7 +181,7 @@ mod tests {
     #[test]
     fn texts_are_harmless_and_short() {
         assert_eq!(escape("a<b & \"c\"\u{1}"), "a&lt;b &amp; &quot;c&quot;?");
-        assert_eq!(shortened("kernel-uncached-prealloc", 12), "kern..ealloc");
-        assert_eq!(shortened("forebay", 12), "forebay");
+        assert_eq!(shortened("kernel-uncached-prealloc", 12, 6), "kern..ealloc");
+        assert_eq!(shortened("forebay", 12, 6), "forebay");
     }
 }

@@ -4,11 +4,12 @@ use forebay_block::Knobs;
 
 use super::{Checked, Checker, DEPTHS};
 use crate::echo::{EchoWay, WorkOrder};
+use crate::refusal::Refusal;
 use crate::shape::JobShape;
 use crate::suite::text::{ArmText, Word, WorkloadText};
 use crate::suite::{Arm, Bytes, Workload, WorkloadKind};
 use crate::through::{Through, Way};
-use crate::tuning::{NoKnob, Tuning};
+use crate::tuning::Tuning;
 use crate::writers::Writers;
 
 /// Bytes at a time of programs, which have no block of their own.
@@ -16,14 +17,7 @@ const PROGRAM_BLOCK_BYTES: u32 = 4096;
 
 impl Checker<'_> {
     pub(super) fn arm_text(&self, name: &Word) -> Checked<&ArmText> {
-        let mut arms = self.written.arm.iter();
-        arms.find(|arm| arm.name.get_ref() == name.get_ref()).ok_or_else(|| {
-            self.unknown(
-                name,
-                "arm",
-                self.written.arm.iter().map(|arm| arm.name.get_ref().as_str()),
-            )
-        })
+        self.named(name, "arm", &self.written.arm, |arm| &arm.name)
     }
 
     pub(super) fn arm(&self, name: &Word) -> Checked<Arm> {
@@ -57,7 +51,7 @@ impl Checker<'_> {
 
     fn tuning(&self, knob: &Word, value: &Word) -> Checked<Tuning> {
         let parsed = knob.get_ref().parse();
-        let knob = parsed.map_err(|error: NoKnob| self.at(knob, error.to_string()))?;
+        let knob = parsed.map_err(|error: Refusal| self.at(knob, error.0))?;
         Ok(Tuning { knob, value: value.get_ref().clone() })
     }
 
@@ -105,15 +99,7 @@ impl Checker<'_> {
     }
 
     pub(super) fn workload(&self, name: &Word) -> Checked<Workload> {
-        let all = &self.written.workload;
-        let found = all.iter().find(|workload| workload.name.get_ref() == name.get_ref());
-        let written = found.ok_or_else(|| {
-            self.unknown(
-                name,
-                "workload",
-                all.iter().map(|workload| workload.name.get_ref().as_str()),
-            )
-        })?;
+        let written = self.named(name, "workload", &self.written.workload, |one| &one.name)?;
         let (kind, block_bytes) = self.work(written)?;
         let title = written.title.clone();
         Ok(Workload { name: name.get_ref().clone(), title, block_bytes, kind })

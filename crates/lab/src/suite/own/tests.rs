@@ -1,10 +1,11 @@
 use std::path::Path;
 
 use super::*;
+use crate::refusal::Refusal;
 
 fn chosen(suite: &str, own: &[&str], kept: Option<&[&str]>) -> Result<Vec<Suite>, String> {
     let own: Result<Vec<OwnArm>, _> = own.iter().map(|text| text.parse()).collect();
-    let own = own.map_err(|error: OwnArmError| error.to_string())?;
+    let own = own.map_err(|error: Refusal| error.to_string())?;
     let kept: Option<Vec<String>> =
         kept.map(|kept| kept.iter().map(|name| (*name).to_owned()).collect());
     let suites = vec![super::super::find(Path::new(suite)).unwrap()];

@@ -195,6 +195,13 @@ impl Stage {
         }
     }
 
+    /// The length was not set, because the file system does not have the call.
+    pub(super) fn withdraw_length(&self, number: usize, announced: u64) {
+        let mut model = self.model.borrow_mut();
+        model.files[number].is_changing -= 1;
+        model.files[number].ledger.withdraw_length(announced);
+    }
+
     pub(super) fn begin_discard(&self, number: usize, bytes: &Range<u64>) {
         self.begin_change(number, bytes.start);
         if !bytes.is_empty() {
@@ -367,6 +374,17 @@ impl Stage {
         self.check_power_loss(Keep::Nothing, "contract 1: after a sync");
         if self.is_as_asked(number, asked) {
             self.check_contents(number, "contract 8: after a sync");
+        }
+    }
+
+    /// A file was written out, without a flush.
+    pub(super) fn check_written_out(&self, number: usize, asked: &Asked, result: &Result<()>) {
+        if let Err(error) = result {
+            return self.check_failure(number, error);
+        }
+        self.hit("written out");
+        if self.is_as_asked(number, asked) {
+            self.check_contents(number, "contract 4: after it was written out");
         }
     }
 

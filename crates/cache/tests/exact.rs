@@ -307,6 +307,16 @@ fn contract_02_a_page_whose_failed_bytes_were_cut_off_has_not_failed() {
 }
 
 #[test]
+fn an_extension_that_was_given_up_reports_no_error_on_a_shared_file() {
+    let mut model = Model::new(Liberties::Shared);
+    let ticket = model.file.ask(TicketKind::Extend(BYTES as u64));
+    model.file.abandon(ticket);
+    assert!(model.file.next_bio(Reason::Sync).is_none());
+    assert!(!model.file.has_tickets());
+    assert_eq!(model.file.take_lost(), []);
+}
+
+#[test]
 fn contract_02_a_flush_that_fails_after_a_hole_was_punched_is_not_repaired() {
     let mut model = Model::new(Liberties::Shared);
     model.write(0, 2 * PAGE as usize);

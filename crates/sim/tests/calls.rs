@@ -1,6 +1,6 @@
 //! Opens and calls in their other forms: handles for reading or appending only, opens that cut the
-//! file, bytes in several slices, appends whose future is dropped, space that is allocated or freed,
-//! and writing out.
+//! file, bytes in several slices, appends whose future is dropped, space that is allocated or
+//! freed, and writing out.
 
 mod common;
 

@@ -119,8 +119,8 @@ impl CachedFile {
         self.holes.forget();
         self.reserved.keep_litter();
         self.reserved.punch(start);
-        if self.lease.is_shared() && self.flushes.kept_pages() > 0 {
-            // Kept pages of the range were dropped.
+        if self.lease.is_shared() {
+            // A flush that fails may lose the hole, and no kept page makes it again.
             self.flushes.note_unkept();
         }
     }

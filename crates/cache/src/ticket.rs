@@ -109,6 +109,14 @@ impl Tickets {
         }
     }
 
+    /// Ends a ticket that its caller has to serve in another way. If the caller is gone, nothing is
+    /// lost.
+    pub(crate) fn refuse(&mut self, id: TicketId, failure: Failure) {
+        let lost = self.lost.len();
+        self.finish(id, Err(failure));
+        self.lost.truncate(lost);
+    }
+
     /// A page could not be written. A flush would prove nothing, so tickets for one end. Tickets
     /// that only write pages have the other pages written first, because they may be the last to
     /// ask.

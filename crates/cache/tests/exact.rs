@@ -306,6 +306,32 @@ fn contract_02_a_page_whose_failed_bytes_were_cut_off_has_not_failed() {
     model.end();
 }
 
+#[test]
+fn an_extension_that_was_given_up_reports_no_error_on_a_shared_file() {
+    let mut model = Model::new(Liberties::Shared);
+    let ticket = model.file.ask(TicketKind::Extend(BYTES as u64));
+    model.file.abandon(ticket);
+    assert!(model.file.next_bio(Reason::Sync).is_none());
+    assert!(!model.file.has_tickets());
+    assert_eq!(model.file.take_lost(), []);
+}
+
+#[test]
+fn contract_02_a_flush_that_fails_after_a_hole_was_punched_is_not_repaired() {
+    let mut model = Model::new(Liberties::Shared);
+    model.write(0, 2 * PAGE as usize);
+    model.ask(TicketKind::FlushData);
+    assert!(!model.file.lacks_frames(), "a write could be repaired");
+    let ticket = model.file.ask(TicketKind::Discard { first: 0, pages: 1 });
+    let bio = model.file.next_bio(Reason::Sync).expect("nothing is in the way of the hole");
+    model.file.settle(&bio, Ok(bio.length), Keep::Clean, &mut model.settled);
+    model.finish();
+    assert_eq!(model.file.fetch(ticket), Some(Ok(())));
+    assert!(model.file.lacks_frames(), "no page in memory makes the hole again");
+    model.ask(TicketKind::FlushData);
+    assert!(!model.file.lacks_frames());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 

@@ -321,6 +321,58 @@ fn contract_02_a_failed_flush_that_no_call_has_returned_is_told_to_the_callback_
     assert_eq!(*told.lock().unwrap(), [ErrorKind::Poisoned]);
 }
 
+/// The sync is given up after its flush has failed, and the handle outlives the engine.
+#[test]
+fn contract_02_the_shutdown_returns_a_failed_flush_that_no_call_has_returned() {
+    let Some(disk) = Disk::new("shutdown", FileSystem::Ext4, 128 * MIB, Fails::Flushes) else {
+        return;
+    };
+    let told_by_shutdown = |number: usize| {
+        let (engine, told) = telling();
+        let path = disk.path().join(format!("{number}"));
+        durable(&path);
+        let file = engine.open(&path, Open::write()).unwrap();
+        file.write_at(&pattern(2, 5000), 0).unwrap();
+        disk.fail();
+        let mut syncing = Box::pin(file.sync_data_async());
+        let polled = syncing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        std::thread::sleep(Duration::from_secs(1));
+        drop(syncing);
+        disk.heal();
+        let ended = engine.shutdown(SOON);
+        drop(file);
+        // A context can be faster than this thread, and then this call has returned the error.
+        if polled.is_pending() {
+            assert_eq!(kind_of(ended), ErrorKind::Poisoned);
+            assert_eq!(told.lock().unwrap().len(), 0);
+        }
+        polled.is_pending()
+    };
+    assert!((0..16).any(told_by_shutdown), "no sync was waited for");
+}
+
+#[test]
+fn contract_05_the_error_of_a_shutdown_that_was_given_up_is_told_to_the_callback() {
+    let Some(disk) = Disk::new("given_up", FileSystem::Ext4, 128 * MIB, Fails::Writes) else {
+        return;
+    };
+    let (engine, told) = telling();
+    let path = disk.path().join("file");
+    durable(&path);
+    let file = engine.open(&path, Open::write()).unwrap();
+    disk.fail();
+    file.write_at(&pattern(2, 5000), 0).unwrap();
+    let mut ending = Box::pin(engine.shutdown_async(SOON));
+    assert!(ending.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    drop(ending);
+    assert!(eventually(SOON, || told.lock().unwrap().iter().any(is_io_kind)), "no error came");
+    disk.heal();
+}
+
+fn is_io_kind(error: &Error) -> bool {
+    error.kind() == ErrorKind::Io
+}
+
 // 2: the way out
 
 fn is_discarded(error: &Error) -> bool {

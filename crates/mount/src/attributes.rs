@@ -60,8 +60,11 @@ pub(crate) fn shown(node: &Node, status: &Stat) -> FileAttr {
     if !node.is_file() {
         return attributes;
     }
-    let open = node.state().any().cloned();
-    if let Some(size) = open.and_then(|file| file.data.size()) {
+    let (open, closing_size) = {
+        let state = node.state();
+        (state.any().cloned(), state.closing_size)
+    };
+    if let Some(size) = open.and_then(|file| file.data.size()).or(closing_size) {
         attributes.size = size;
     }
     let state = node.state();
@@ -198,6 +201,8 @@ impl Mount {
         if unsettled.is_some() || is_adopted {
             settle::write_out(node)?;
         }
+        // A close would set the time of the last write again.
+        let _closing = node.closing();
         node.set_times(&Timestamps {
             last_access: wanted_time(accessed),
             last_modification: wanted_time(modified),

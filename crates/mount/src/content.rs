@@ -37,6 +37,7 @@ impl Mount {
             self.end_open(file);
             return Err(error);
         }
+        file.opened_with(flags);
         Ok(file)
     }
 
@@ -96,8 +97,7 @@ impl Mount {
         (flags, caller): (i32, u32),
     ) -> io::Result<()> {
         self.drop_privileges(&file.node, caller)?;
-        file.data.write(data, offset)?;
-        file.note_write(data.len() as u64);
+        file.write(data, offset)?;
         Sync::of_flags(flags).map_or(Ok(()), |what| file.sync(what))
     }
 
@@ -115,9 +115,14 @@ impl Mount {
         offset: u64,
         length: u64,
     ) -> io::Result<()> {
-        file.data.allocate(flags, offset, length)?;
-        file.note_write(0);
-        Ok(())
+        let done = file.data.allocate(flags, offset, length);
+        let is_supported = !matches!(&done, Err(error) if is_unsupported(error));
+        if is_supported {
+            // After an error a part of the range may be zero.
+            file.note_write(0);
+        }
+        done?;
+        file.sync_as_opened()
     }
 
     pub(crate) fn seek_file(&self, file: &OpenFile, offset: i64, whence: i32) -> io::Result<u64> {
@@ -143,7 +148,7 @@ impl Mount {
             let piece = (bytes - done).min(REQUEST_BYTES.into()) as usize;
             let copied = self.read_file(from, offset_from + done, piece, |read| {
                 let read = read?;
-                to.data.write(read, offset_to + done)?;
+                to.write(read, offset_to + done)?;
                 Ok::<_, io::Error>(read.len() as u64)
             });
             match copied {
@@ -153,7 +158,68 @@ impl Mount {
                 Err(error) => return Err(error),
             }
         }
-        to.note_write(done);
+        if done > 0 {
+            to.sync_as_opened()?;
+        }
         Ok(done)
+    }
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EOPNOTSUPP)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use forebay::Engine;
+    use rustix::fs::{CWD, Mode, openat};
+
+    use super::*;
+
+    fn mount(directory: &Path) -> (Engine, Mount) {
+        let engine = Engine::builder().cache_bytes(16 << 20).dirty_age(Duration::from_secs(60));
+        let engine = engine.build().unwrap();
+        (engine.clone(), Mount::unmounted(directory, engine))
+    }
+
+    fn open(mount: &Mount, path: &Path, flags: OFlags) -> Arc<OpenFile> {
+        std::fs::write(path, b"hello").unwrap();
+        let descriptor = openat(CWD, path, OFlags::PATH, Mode::empty()).unwrap();
+        let status = rustix::fs::fstat(&descriptor).unwrap();
+        mount.open_file(&mount.nodes.enter(descriptor, &status, 1), flags, 0).unwrap()
+    }
+
+    /// The end of the mount writes out files with a time of writing alone.
+    #[test]
+    fn a_write_that_fails_has_a_time_because_a_part_may_have_been_accepted() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let (engine, mount) = mount(directory.path());
+        let file = open(&mount, &directory.path().join("file"), OFlags::RDWR);
+        let to = open(&mount, &directory.path().join("to"), OFlags::RDWR);
+        mount.read_file(&file, 0, 5, |read| assert_eq!(read.unwrap(), b"hello"));
+        engine.shutdown(Duration::from_secs(10)).unwrap();
+        assert!(file.node.state().written.is_none());
+        mount.write_file(&file, 0, b"world", (0, 0)).unwrap_err();
+        assert!(file.node.state().written.is_some());
+        mount.allocate(&to, FallocateFlags::empty(), 0, 10).unwrap_err();
+        assert!(to.node.state().written.is_some());
+    }
+
+    #[test]
+    fn a_copy_to_a_file_for_synchronous_writes_is_durable() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let (engine, mount) = mount(directory.path());
+        let file = open(&mount, &directory.path().join("file"), OFlags::RDWR);
+        let synchronous = OFlags::from_bits_retain(libc::O_DSYNC.cast_unsigned());
+        let to = open(&mount, &directory.path().join("to"), OFlags::RDWR | synchronous);
+        let syncs = engine.stats().syncs;
+        assert_eq!(mount.copy_range((&file, 0), (&to, 3), 5).unwrap(), 5);
+        assert_eq!(std::fs::read(directory.path().join("to")).unwrap(), b"helhello");
+        assert_eq!(engine.stats().syncs, syncs + 1);
+        mount.allocate(&to, FallocateFlags::empty(), 0, 100).unwrap();
+        assert_eq!(engine.stats().syncs, syncs + 2);
     }
 }

@@ -159,10 +159,7 @@ impl OpenData {
     /// Makes everything durable that was written before, and for `All` the attributes, too. Notes
     /// whether all syncs fail until the engine has closed the file.
     pub(crate) fn sync(&self, what: Sync, is_poisoned: &Cell<bool>) -> io::Result<()> {
-        let of_engine = |error: forebay::Error| {
-            is_poisoned.set(error.kind() == forebay::ErrorKind::Poisoned);
-            of_engine(error)
-        };
+        let of_engine = |error| noting(is_poisoned, error);
         let sync = |file: Held<'_>| match (file, what) {
             (Held::Engine(file), Sync::Data) => file.sync_data().map_err(of_engine),
             (Held::Engine(file), Sync::All) => file.sync_all().map_err(of_engine),
@@ -226,14 +223,22 @@ impl OpenData {
         }
     }
 
-    /// Writes everything out, and closes the file.
-    pub(crate) fn close(self) -> io::Result<()> {
+    /// Writes everything out, and closes the file. Notes whether the error is that of a failed
+    /// flush: all data was written then.
+    pub(crate) fn close(self, is_poisoned: &Cell<bool>) -> io::Result<()> {
+        let of_engine = |error| noting(is_poisoned, error);
         match self {
             Self::Engine(file) => file.close().map_err(of_engine),
-            Self::Small(small) => small.close(),
+            Self::Small(small) => small.close(of_engine),
             Self::Plain(_) => Ok(()),
         }
     }
+}
+
+/// The error of the system for an error of the engine. Notes whether that is of a failed flush.
+fn noting(is_poisoned: &Cell<bool>, error: forebay::Error) -> io::Error {
+    is_poisoned.set(error.kind() == forebay::ErrorKind::Poisoned);
+    of_engine(error)
 }
 
 /// Changes the space of a range of a file in the engine.

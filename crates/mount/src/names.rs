@@ -42,7 +42,23 @@ impl Mount {
         make: impl FnOnce() -> rustix::io::Result<()>,
     ) -> io::Result<FileAttr> {
         as_caller(request, umask, make)?;
-        Ok(self.look_up(parent, name)?.1)
+        // Others may have put a directory with entries, or a file with content, in its place.
+        let is_made = |found: &Stat| {
+            FileType::from_raw_mode(found.st_mode) != FileType::RegularFile || found.st_size == 0
+        };
+        self.look_up_made(parent, name, is_made)
+    }
+
+    /// Looks up a name that was just made. Removes it again if that fails, because the caller gets
+    /// the error.
+    fn look_up_made(
+        &self,
+        parent: &Node,
+        name: &OsStr,
+        is_made: impl Fn(&Stat) -> bool,
+    ) -> io::Result<FileAttr> {
+        let found = self.look_up(parent, name).inspect_err(|_| take_back(parent, name, is_made));
+        Ok(found?.1)
     }
 
     /// Creates a file and opens it. Opens one that another program has created meanwhile.
@@ -71,9 +87,17 @@ impl Mount {
             }
             Err(error) => return Err(error),
         };
-        let (node, status) = self.nodes.enter_open(&descriptor, 1)?;
+        let entered = self.forgetting.patiently(|| self.nodes.enter_open(&descriptor, 1));
+        let (node, status) = entered.inspect_err(|_| {
+            let created = rustix::fs::fstat(&descriptor).map(|status| identity(&status));
+            take_back(parent, name, |found| created == Ok(identity(found)));
+        })?;
+        if mode.intersects(Mode::SUID | Mode::SGID) {
+            node.state().has_privileges = true;
+        }
         let taken = OpenFile::take(&self.way, &node, descriptor);
         let file = taken.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;
+        file.opened_with(flags);
         self.forgetting.after_lookup(self.descriptors());
         Ok((attributes::shown(&node, &status), file))
     }
@@ -130,10 +154,25 @@ impl Mount {
 
     pub(crate) fn link_to(&self, node: &Node, parent: &Node, name: &OsStr) -> io::Result<FileAttr> {
         rustix::fs::linkat(CWD, node.path(), parent, name, AtFlags::SYMLINK_FOLLOW)?;
-        Ok(self.look_up(parent, name)?.1)
+        self.look_up_made(parent, name, |found| identity(found) == node.identity)
     }
 
     pub(crate) fn target_of(&self, node: &Node) -> io::Result<Vec<u8>> {
         Ok(rustix::fs::readlinkat(node, Path::new(""), Vec::new())?.into_bytes())
     }
+}
+
+/// Removes a name that was just made and could not be entered, so that the next try finds no file
+/// in its way. Others may have put another object there.
+fn take_back(parent: &Node, name: &OsStr, is_made: impl Fn(&Stat) -> bool) {
+    let Ok(found) = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) else { return };
+    if !is_made(&found) {
+        return;
+    }
+    let flags = match FileType::from_raw_mode(found.st_mode) {
+        FileType::Directory => AtFlags::REMOVEDIR,
+        _ => AtFlags::empty(),
+    };
+    // The caller gets the first error.
+    let _ = rustix::fs::unlinkat(parent, name, flags);
 }

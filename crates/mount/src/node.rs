@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, Timestamps, fstat, openat};
 
 use crate::open_file::OpenState;
+use crate::places::MountNumber;
 
 /// The number of the root. The kernel knows it without a lookup.
 pub(crate) const ROOT: u64 = 1;
@@ -134,9 +135,8 @@ struct Inner {
     by_identity: HashMap<Identity, Arc<Node>>,
     /// Device of the source itself.
     device: u64,
-    /// Other devices, of file systems mounted inside of the source, and the first directory known
-    /// of each.
-    foreign: BTreeMap<u64, PathBuf>,
+    /// File systems mounted inside of the source, and the first directory known of each.
+    foreign: BTreeMap<MountNumber, PathBuf>,
     /// Last number that is not one of the source.
     last: u64,
     /// Numbers and serial numbers of nodes, in the order of their age or last use. Those of
@@ -169,8 +169,11 @@ impl Inner {
             state: Mutex::default(),
             closing: Mutex::default(),
         });
-        if node.kind == FileType::Directory && status.st_dev != self.device {
-            self.foreign.entry(status.st_dev).or_insert_with(|| node.name());
+        if node.kind == FileType::Directory
+            && status.st_dev != self.device
+            && let Ok(mount) = MountNumber::of(&node.descriptor)
+        {
+            self.foreign.entry(mount).or_insert_with(|| node.name());
         }
         if self.order.len() > 2 * self.by_number.len() + ORDER_SLACK {
             let by_number = &self.by_number;
@@ -267,10 +270,10 @@ impl Nodes {
         })
     }
 
-    /// Returns the file systems mounted inside of the source that were used: the device of each,
-    /// and a directory of it.
-    pub(crate) fn foreign(&self) -> Vec<(u64, PathBuf)> {
-        self.read(|inner| inner.foreign.iter().map(|(device, at)| (*device, at.clone())).collect())
+    /// Returns the file systems mounted inside of the source that were used: the number of each,
+    /// and the name that a directory of it had.
+    pub(crate) fn foreign(&self) -> Vec<(MountNumber, PathBuf)> {
+        self.read(|inner| inner.foreign.iter().map(|(mount, at)| (*mount, at.clone())).collect())
     }
 
     pub(crate) fn find(&self, identity: Identity) -> Option<Arc<Node>> {
@@ -300,7 +303,7 @@ impl Nodes {
         &self,
         file: &impl AsFd,
         lookups: u64,
-    ) -> io::Result<(Arc<Node>, Stat)> {
+    ) -> rustix::io::Result<(Arc<Node>, Stat)> {
         // By its descriptor, not by its name, which may be another file's by now.
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let descriptor = openat(CWD, path_of(file), flags, Mode::empty())?;

@@ -4,7 +4,10 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::SystemTime;
+
+use rustix::fs::OFlags;
 
 use crate::data::{Access, OpenData, Sync, Way, plain};
 use crate::node::Node;
@@ -16,6 +19,8 @@ pub(crate) struct OpenFile {
     pub(crate) node: Arc<Node>,
     pub(crate) data: OpenData,
     pub(crate) access: Access,
+    /// Flags of its last open of the kernel.
+    flags: AtomicI32,
 }
 
 /// Open files of a node, under its lock. No call that waits is made under it.
@@ -40,6 +45,8 @@ pub(crate) struct OpenState {
     pub(crate) is_adopted: bool,
     /// Whether it may have capabilities, or bits for the identity of its owner.
     pub(crate) has_privileges: bool,
+    /// Size of the file while it is being closed: the source may not have all of its pages.
+    pub(crate) closing_size: Option<u64>,
     /// Opens in progress.
     opening: u32,
     /// Changes with each use, so that a planned end of use is recognized as outdated.
@@ -152,6 +159,10 @@ impl OpenState {
 }
 
 impl OpenFile {
+    pub(crate) fn new(node: &Arc<Node>, data: OpenData, access: Access) -> Arc<Self> {
+        Arc::new(Self { node: Arc::clone(node), data, access, flags: AtomicI32::new(0) })
+    }
+
     /// Opens the file of a node. Blocks.
     pub(crate) fn open(way: &Way, node: &Arc<Node>, access: Access) -> io::Result<Arc<Self>> {
         Self::opening(node, access, || {
@@ -165,10 +176,13 @@ impl OpenFile {
 
     /// Opens the file of a node, which the caller cuts to nothing next. Blocks.
     pub(crate) fn open_to_cut(way: &Way, node: &Arc<Node>) -> io::Result<Arc<Self>> {
-        // Pages of the old content would be written over the new one.
-        drop(node.closing());
+        let is_unused = {
+            // Pages of the old content would be written over the new one.
+            let _closing = node.closing();
+            node.state().is_unused()
+        };
         match way {
-            Way::Engine(stack) if node.state().is_unused() => {
+            Way::Engine(stack) if is_unused => {
                 let access = Access::ReadWrite;
                 Self::opening(node, access, || {
                     let file = plain(&node.path(), access)?;
@@ -218,9 +232,16 @@ impl OpenFile {
             opened => opened,
         };
         state.opening -= 1;
-        let file = Arc::new(Self { node: Arc::clone(node), data: opened?, access });
+        let file = Self::new(node, opened?, access);
         state.add(&file);
         Ok(file)
+    }
+
+    /// Writes, and notes the time: also after an error, because a part may have been accepted.
+    pub(crate) fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        let written = self.data.write(data, offset);
+        self.note_write(if written.is_ok() { data.len() as u64 } else { 0 });
+        written
     }
 
     /// Notes a write at this moment.
@@ -229,6 +250,17 @@ impl OpenFile {
         if self.data.small().is_none() {
             self.node.state().note_write(bytes);
         }
+    }
+
+    /// Notes the flags of an open of the kernel.
+    pub(crate) fn opened_with(&self, flags: OFlags) {
+        self.flags.store(flags.bits().cast_signed(), Ordering::Relaxed);
+    }
+
+    /// Syncs if it was opened for synchronous writes. For changes by requests without flags.
+    pub(crate) fn sync_as_opened(&self) -> io::Result<()> {
+        let flags = self.flags.load(Ordering::Relaxed);
+        Sync::of_flags(flags).map_or(Ok(()), |what| self.sync(what))
     }
 
     /// Makes everything durable that was written before. Blocks.

@@ -2,10 +2,11 @@
 
 use std::fs::{DirBuilder, File};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{AtFlags, FlockOperation, StatxFlags, statx};
 
 use crate::error::Error;
 
@@ -176,6 +177,32 @@ pub(crate) fn mounted_at(full: &Path) -> io::Result<Option<MountedThere>> {
         name: mount.mount_source.unwrap_or_default(),
         device: mount.majmin,
     }))
+}
+
+/// Number of a mounted file system. The kernel may give it to another one after an unmount.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct MountNumber(u64);
+
+impl MountNumber {
+    /// Returns the number of the mounted file system that a descriptor was opened in.
+    pub(crate) fn of(file: &impl AsFd) -> rustix::io::Result<Self> {
+        let found = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
+        Ok(Self(found.stx_mnt_id))
+    }
+
+    /// Flushes the file system, unless it was unmounted since: that has flushed it. Finds it by its
+    /// number, because a directory above it may have been renamed.
+    pub(crate) fn flush(self) -> io::Result<()> {
+        let process = procfs::process::Process::myself().map_err(io::Error::other)?;
+        let all = process.mountinfo().map_err(io::Error::other)?;
+        let mut found = all.into_iter().filter(|mount| u64::try_from(mount.mnt_id) == Ok(self.0));
+        let Some(found) = found.next() else { return Ok(()) };
+        let opened = File::open(&found.mount_point)?;
+        if Self::of(&opened)? != self {
+            return Err(io::Error::other("another file system is mounted over it"));
+        }
+        Ok(rustix::fs::syncfs(&opened)?)
+    }
 }
 
 /// Removes a mount from the tree, even if programs use it: they get errors from then on.

@@ -255,9 +255,9 @@ fn cache_bytes(memory: u64) -> Option<u64> {
 fn adopt(mount: &Mount, file: forebay::File) -> io::Result<()> {
     let (node, _) = mount.nodes.enter_open(&file, 0)?;
     let data = OpenData::Engine(file);
-    let open = OpenFile { node: Arc::clone(&node), data, access: Access::ReadWrite };
+    let open = OpenFile::new(&node, data, Access::ReadWrite);
     let mut state = node.state();
-    state.keep(Arc::new(open));
+    state.keep(open);
     state.is_adopted = true;
     drop(state);
     mount.settling.plan(mount, &node);

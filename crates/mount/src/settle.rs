@@ -1,14 +1,13 @@
 //! Ends the use of files that nobody has open: data is written and the time of the last write set
 //! after a moment, and the file is closed later.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
-use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Instant, SystemTime};
 
-use rustix::fs::{CWD, Mode, OFlags, Timestamps, openat};
-use rustix::io::Errno;
+use rustix::fs::Timestamps;
 
 use crate::data::Access;
 use crate::limits::{KEEP_OPEN, KEPT_FILES, SETTLE_AFTER};
@@ -249,7 +248,11 @@ pub(crate) fn close(mount: &Mount, node: &Arc<Node>) -> bool {
         if state.is_open() {
             return true;
         }
-        (state.take_kept(), state.written, state.is_poisoned)
+        let kept = state.take_kept();
+        if let Kept::Idle(file) = &kept {
+            state.closing_size = file.data.size();
+        }
+        (kept, state.written, state.is_poisoned)
     };
     let file = match kept {
         Kept::Nothing => return true,
@@ -259,10 +262,15 @@ pub(crate) fn close(mount: &Mount, node: &Arc<Node>) -> bool {
     if node.status().is_ok_and(|status| status.st_nlink == 0) {
         file.data.discard();
     } else {
-        if let Err(error) = file.data.close() {
+        if is_told {
+            // Its errors include those of pages that were written since, which are not lost.
+            let _ = file.data.write_out();
+        }
+        let is_of_flush = Cell::new(false);
+        if let Err(error) = file.data.close(&is_of_flush) {
             let line = format!("{}: could not write the file out: {error}", node.name().display());
             // An `fsync` has returned the error of a failed flush.
-            if is_told { mount.log(&line) } else { mount.lose(line) }
+            if is_told && is_of_flush.get() { mount.log(&line) } else { mount.lose(line) }
         }
         node.state().is_poisoned = false;
         // Space that the engine gives back at the close changes the time again.
@@ -272,6 +280,7 @@ pub(crate) fn close(mount: &Mount, node: &Arc<Node>) -> bool {
             shows(node, written);
         }
     }
+    node.state().closing_size = None;
     mount.nodes.release(node);
     true
 }
@@ -316,8 +325,9 @@ fn shows(node: &Arc<Node>, written: SystemTime) {
 
 /// Has the source show the data of a file. Blocks.
 pub(crate) fn write_out(node: &Node) -> io::Result<()> {
-    drop(node.closing());
     let file = {
+        // No close begins between the wait for one and this look.
+        let _closing = node.closing();
         let state = node.state();
         let file = state.any().cloned();
         let is_unwritten = state.written.is_some() || state.is_adopted;
@@ -353,22 +363,12 @@ pub(crate) fn sync_all(mount: &Mount) -> Option<String> {
     small.iter().for_each(|node| write_out(node));
     let flushed = rustix::fs::syncfs(&mount.source)
         .map_err(|error| format!("could not flush the file system of the source: {error}"));
-    let inside = mount.nodes.foreign().into_iter().map(|(device, directory)| {
-        flush_of(device, &directory).map_err(|error| {
+    let inside = mount.nodes.foreign().into_iter().map(|(mount, directory)| {
+        mount.flush().map_err(|error| {
             format!("{}: could not flush this file system: {error}", directory.display())
         })
     });
     first.or(inside.chain([flushed]).find_map(Result::err))
-}
-
-/// Flushes the file system of a directory, unless it was unmounted since: that has flushed it.
-fn flush_of(device: u64, directory: &Path) -> rustix::io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let opened = match openat(CWD, directory, flags, Mode::empty()) {
-        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
-        opened => opened?,
-    };
-    if rustix::fs::fstat(&opened)?.st_dev == device { rustix::fs::syncfs(&opened) } else { Ok(()) }
 }
 
 /// Makes all files durable and closes them, at the end of a mount. Returns the first error, also

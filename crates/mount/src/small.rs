@@ -207,7 +207,10 @@ impl Small {
     ///
     /// # Errors
     /// The error of the write. Pages that the engine does not take are lost.
-    pub(crate) fn close(self) -> io::Result<()> {
+    pub(crate) fn close(
+        self,
+        of_engine: impl FnOnce(forebay::Error) -> io::Error,
+    ) -> io::Result<()> {
         // The engine has the file after most errors.
         let written = self.write_out();
         match self.stage.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -354,7 +357,7 @@ mod tests {
         small.write_out().unwrap();
         assert!(!small.is_small());
         assert_eq!(stack.engine.stats().accepted_bytes, 5, "the refused pages");
-        small.close().unwrap();
+        small.close(of_engine).unwrap();
         assert_eq!(fs::read(path).unwrap(), b"hello");
     }
 
@@ -379,7 +382,7 @@ mod tests {
         let small = small(&stack, &path);
         let (_other, holder) = holder(&path);
         small.report(refuse).unwrap_err();
-        small.close().unwrap_err();
+        small.close(of_engine).unwrap_err();
         holder.close().unwrap();
     }
 }

@@ -55,7 +55,14 @@ fn contract_19_each_file_of_a_set_is_durable_or_reports_why_not() {
     let marks = each(name, 200, |seed, tracing| together::run(seed, seed % 2 == 1, tracing));
     assert_marks(
         &marks,
-        &["synced", "sync failed", "flush failed", "directory not synced", "power cut"],
+        &[
+            "synced",
+            "sync failed",
+            "flush failed",
+            "directory not synced",
+            "future dropped",
+            "power cut",
+        ],
     );
 }
 

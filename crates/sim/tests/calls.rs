@@ -1,5 +1,6 @@
 //! Opens and calls in their other forms: handles for reading or appending only, opens that cut the
-//! file, bytes in several slices, appends whose future is dropped.
+//! file, bytes in several slices, appends whose future is dropped, space that is allocated or
+//! freed, and writing out.
 
 mod common;
 
@@ -19,6 +20,9 @@ fn contract_08_every_form_of_a_call_agrees_with_a_plain_file() {
         "layout",
         "sync ok",
         "read back",
+        "allocated",
+        "hole punched",
+        "written out",
     ];
     assert_marks(&marks, &places);
 }
@@ -26,7 +30,10 @@ fn contract_08_every_form_of_a_call_agrees_with_a_plain_file() {
 #[test]
 fn contract_02_every_form_of_a_call_survives_a_device_that_fails() {
     let marks = swarm("contract_02_every_form", 150, |seed| Plan::swarm(seed).with_all_calls(seed));
-    assert_marks(&marks, &["cut at open", "sync failed", "discarded", "not permitted"]);
+    assert_marks(
+        &marks,
+        &["cut at open", "sync failed", "discarded", "not permitted", "allocated", "hole punched"],
+    );
 }
 
 #[test]

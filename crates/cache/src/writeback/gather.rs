@@ -50,7 +50,7 @@ impl CachedFile {
                 }
                 TicketKind::Extend(_) if self.lease.is_shared() => {
                     let refused = Failure::SetLength(Errno::WOULD_BLOCK);
-                    self.tickets.finish(ticket, Err(refused));
+                    self.tickets.refuse(ticket, refused);
                 }
                 TicketKind::Extend(length) | TicketKind::SetLength(length) => {
                     return Some(self.send_set_length(ticket, length));

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::os::unix::fs::symlink;
 
 use crate::place::Place;
 
@@ -60,4 +61,40 @@ fn a_tree_of_four_times_as_many_files_as_descriptors_is_walked_and_written() {
         assert_eq!(read.unwrap(), expected);
     }
     assert_eq!(place.log(), "");
+}
+
+#[test]
+fn a_name_that_cannot_be_made_for_want_of_descriptors_is_not_there_afterwards() {
+    // An open file takes two descriptors, an open directory one.
+    for directories in [0, 1] {
+        let Some(place) = Place::new() else { return };
+        place.mount_by(&LIMIT, &[]);
+        let directory: Vec<File> =
+            (0..directories).map(|_| File::open(&place.mount).unwrap()).collect();
+        let mut open = Vec::new();
+        let failed = loop {
+            let name = format!("file-{}", open.len());
+            match File::create_new(place.mount.join(&name)) {
+                Ok(file) => open.push(file),
+                Err(error) => break (name, error),
+            }
+            assert!(open.len() < 1024, "there are not that many descriptors");
+        };
+        let (name, error) = failed;
+        assert_eq!(error.raw_os_error(), Some(libc::EMFILE), "{error}");
+        assert!(!place.source.join(&name).exists(), "{name} cannot be made again");
+        let path = |name: &str| place.mount.join(name);
+        let made = [
+            ("directory", fs::create_dir(path("directory"))),
+            ("symbolic", symlink("target", path("symbolic"))),
+            ("link", fs::hard_link(path("file-0"), path("link"))),
+        ];
+        for (name, made) in made {
+            let is_there = place.source.join(name).symlink_metadata().is_ok();
+            assert_eq!(made.is_ok(), is_there, "{name}: {made:?}");
+        }
+        drop((open, directory));
+        place.unmount();
+        assert!(!place.source.join(name).exists());
+    }
 }

@@ -87,15 +87,18 @@ fn a_full_source_refuses_writes_and_keeps_what_it_accepted() {
 }
 
 #[test]
-fn the_unmount_flushes_file_systems_inside_of_the_source() {
+fn the_unmount_flushes_file_systems_inside_of_the_source_also_below_a_renamed_directory() {
     let Some(place) = Place::new() else { return };
-    let (image, inside) = (place.directory.path().join("image"), place.source.join("inside"));
+    let image = place.directory.path().join("image");
+    let (above, renamed) = (place.source.join("above"), place.source.join("renamed"));
     File::create(&image).unwrap().set_len(24 << 20).unwrap();
-    fs::create_dir(&inside).unwrap();
-    let volume = Volume::new(&image, &inside);
+    fs::create_dir_all(above.join("inside")).unwrap();
+    let mut volume = Volume::new(&image, &above.join("inside"));
     place.mount(&[]);
     let text = "text\n".repeat(1000);
-    fs::write(place.mount.join("inside/file"), &text).unwrap();
+    fs::write(place.mount.join("above/inside/file"), &text).unwrap();
+    fs::rename(&above, &renamed).unwrap();
+    volume.0 = renamed.join("inside");
     place.unmount();
     // Its disk, beside the file system that is mounted.
     let (_, found, err) = run(&["debugfs", "-R", "cat /file", image.to_str().unwrap()]);

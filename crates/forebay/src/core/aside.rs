@@ -16,6 +16,7 @@
 //! job that never returns keeps its thread, and everything it holds, for ever.
 
 use std::collections::VecDeque;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,6 +27,9 @@ use crate::platform::sync::{Condvar, Mutex};
 use crate::platform::thread;
 
 type Job = Box<dyn FnOnce() + Send>;
+
+/// Starts a thread.
+type Start = fn(&str, Job) -> io::Result<()>;
 
 /// Thread of one file system, and its jobs.
 #[derive(Default)]
@@ -38,6 +42,7 @@ pub(crate) struct Aside {
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
+    /// Whether a thread runs the jobs: its own one, or that of a caller.
     has_thread: bool,
     /// Whether the thread runs a job.
     is_busy: bool,
@@ -62,6 +67,10 @@ impl Aside {
     /// Has the thread run a job after the earlier ones. Does not wait for it. The caller holds no
     /// lock: if no thread can be started, the job runs here.
     pub(crate) fn run(self: &Arc<Self>, job: impl FnOnce() + Send + 'static) {
+        self.run_by(thread::spawn, job);
+    }
+
+    fn run_by(self: &Arc<Self>, start: Start, job: impl FnOnce() + Send + 'static) {
         let mut state = self.state.lock();
         state.jobs.push_back(Box::new(job));
         if state.has_thread {
@@ -72,18 +81,18 @@ impl Aside {
         state.has_thread = true;
         drop(state);
         let aside = Arc::clone(self);
-        let started = thread::spawn("forebay-aside", move || {
+        let body = move || {
             thread::mark_as_ours();
             while aside.wait_for_job() {
                 aside.run_next();
             }
-        });
-        if let Err(error) = started {
+        };
+        if let Err(error) = start("forebay-aside", Box::new(body)) {
             tracing::warn!(
                 %error,
                 "could not start a thread for calls that may block; the caller makes them"
             );
-            self.state.lock().has_thread = false;
+            // Until the queue is empty, no other caller runs jobs or starts a thread for them.
             while self.run_next() {}
         }
     }
@@ -138,10 +147,13 @@ impl Aside {
         state.has_thread
     }
 
-    /// Runs the first job. Returns false if the queue is empty.
+    /// Runs the first job. Returns false if the queue is empty; then no thread runs jobs.
     fn run_next(&self) -> bool {
         let mut state = self.state.lock();
-        let Some(job) = state.jobs.pop_front() else { return false };
+        let Some(job) = state.jobs.pop_front() else {
+            state.has_thread = false;
+            return false;
+        };
         debug_assert!(!state.is_busy, "jobs of one file system run one by one");
         state.is_busy = true;
         drop(state);
@@ -179,6 +191,34 @@ mod tests {
         go_on.send(()).unwrap();
         assert!(aside.settle(None));
         assert!(tell.try_iter().eq((0..100).map(|number| (number, true))));
+    }
+
+    #[test]
+    fn contract_15_jobs_run_one_by_one_if_no_thread_can_be_started() {
+        let fails: Start = |_, _| Err(io::Error::from_raw_os_error(libc::EAGAIN));
+        let aside = Arc::new(Aside::default());
+        let (go_on, wait) = mpsc::channel::<()>();
+        let (told, tell) = mpsc::channel();
+        let (first, second) = (told.clone(), told.clone());
+        let of_first = Arc::clone(&aside);
+        let running = std::thread::spawn(move || {
+            of_first.run_by(fails, move || {
+                first.send("begin").unwrap();
+                wait.recv().unwrap();
+                first.send("end").unwrap();
+            });
+        });
+        assert_eq!(tell.recv(), Ok("begin"));
+        aside.run_by(fails, move || second.send("second").unwrap());
+        aside.run(move || told.send("third").unwrap());
+        assert!(!aside.settle(Some(clock::instant() + Duration::from_millis(20))));
+        assert_eq!(tell.try_recv(), Err(mpsc::TryRecvError::Empty));
+        go_on.send(()).unwrap();
+        running.join().unwrap();
+        assert!(aside.settle(None));
+        assert!(tell.try_iter().eq(["end", "second", "third"]));
+        aside.run(|| {});
+        assert!(aside.settle(None));
     }
 
     #[test]

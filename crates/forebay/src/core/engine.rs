@@ -631,6 +631,7 @@ impl Engine {
     /// # Errors
     /// - `Io` or `NoSpace` for the first page that could not be written, and `Io` if the engine
     ///   broke before it had written everything.
+    /// - `Poisoned` after a failed flush that no call has returned, of a file with handles.
     /// - `TimedOut` if the device did not finish in time. Memory in flight is then never freed. A
     ///   second call only waits for the first, and reports `TimedOut` if that takes too long.
     /// - `WouldDeadlock` on a thread of the engine, and `Forked` in a forked child.
@@ -724,6 +725,21 @@ impl Owner {
                     shared.kits.close();
                     keeper.leave_it();
                 }
+            }
+        }
+        self.with_untold(result)
+    }
+
+    /// Adds a failed flush that no call has returned. The handles that are left report nothing: no
+    /// context closes their files. The callback gets all but the first error.
+    fn with_untold(&self, mut result: Result<()>) -> Result<()> {
+        let inodes = self.shared.table().inodes();
+        for inode in inodes {
+            let untold = inode.catch(|| inode.lock().cache.take_untold_flush()).flatten();
+            match untold.map(|failure| inode.failure(failure)) {
+                None => {}
+                Some(error) if result.is_ok() => result = Err(error),
+                Some(error) => self.shared.report(&error),
             }
         }
         result

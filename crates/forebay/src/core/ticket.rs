@@ -96,8 +96,8 @@ impl Drop for Ticket {
     }
 }
 
-/// Result of a close that still waits for the file to be closed. The engine's callback gets a
-/// failure if the future is dropped meanwhile.
+/// Result of a close that still waits for the file to be closed, or of a shutdown on another
+/// thread. The engine's callback gets a failure if the future is dropped meanwhile.
 pub(crate) struct Undelivered {
     shared: Arc<Shared>,
     result: Result<()>,

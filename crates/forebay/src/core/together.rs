@@ -92,7 +92,7 @@ fn ask(shared: &Shared, inodes: &[&Arc<Inode>], request: TicketKind) -> Vec<Tick
 }
 
 /// Syncs each directory that has several new files of the set, once. The kernel reports a failed
-/// flush once, so a failure poisons all of these files.
+/// flush once, so a failure poisons all of these files, also if the future is dropped before.
 async fn sync_directories(shared: &Arc<Shared>, inodes: &[&Arc<Inode>]) {
     let mut new: HashMap<Identity, Vec<&Arc<Inode>>> = HashMap::default();
     for inode in inodes {
@@ -105,20 +105,26 @@ async fn sync_directories(shared: &Arc<Shared>, inodes: &[&Arc<Inode>]) {
     new.retain(|_, inodes| inodes.len() > 1);
     let mut begun = Vec::with_capacity(new.len());
     for inodes in new.into_values() {
-        let first = Arc::clone(inodes[0]);
-        begun.push((inodes, shared.offload.call(move || Ok(first.file.sync_directory()))));
+        let inodes: Vec<_> = inodes.into_iter().cloned().collect();
+        let of_call = Arc::clone(shared);
+        begun.push(shared.offload.call(move || {
+            sync_directory(&of_call, &inodes);
+            Ok(())
+        }));
     }
-    for (inodes, synced) in begun {
-        let errno = |error: &std::io::Error| error.raw_os_error().map_or(Errno::IO, Errno);
-        let result = match wait::called(synced).await {
-            Ok(synced) => synced.map_err(|error| errno(&error)),
-            // The call was not made: each file syncs the directory itself.
-            Err(_) => continue,
-        };
-        for inode in inodes {
-            shared.change(inode, |file| {
-                file.apply(|cache, settled| cache.settle_directory(result, settled));
-            });
-        }
+    for synced in begun {
+        // If the call was not made, each file syncs the directory itself.
+        let _ = wait::called(synced).await;
+    }
+}
+
+/// Syncs the directory of new files. Blocks.
+fn sync_directory(shared: &Shared, inodes: &[Arc<Inode>]) {
+    let errno = |error: &std::io::Error| error.raw_os_error().map_or(Errno::IO, Errno);
+    let result = inodes[0].file.sync_directory().map_err(|error| errno(&error));
+    for inode in inodes {
+        shared.change(inode, |file| {
+            file.apply(|cache, settled| cache.settle_directory(result, settled));
+        });
     }
 }

@@ -6,6 +6,7 @@ use forebay::{Engine, Open};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::*;
+use crate::attributes::Wanted;
 use crate::data::Way;
 use crate::open_file::OpenFile;
 
@@ -94,9 +95,9 @@ fn the_end_of_a_mount_returns_the_error_of_an_earlier_close() {
     assert!(lost.contains("file: could not write the file out"), "{lost}");
 }
 
-/// The node has no open file by then, and the pages may not be written.
+/// The node has no open file by then, the pages may not be written, and the close sets the time.
 #[test]
-fn a_cut_and_a_write_out_wait_for_a_close_in_progress() {
+fn a_cut_a_write_out_and_a_new_time_wait_for_a_close_in_progress() {
     let directory = tempfile::tempdir_in(".").unwrap();
     let (path, mount) = (directory.path().join("file"), mount(directory.path()));
     fs::write(&path, b"hello").unwrap();
@@ -105,8 +106,54 @@ fn a_cut_and_a_write_out_wait_for_a_close_in_progress() {
     std::thread::scope(|scope| {
         let cut = scope.spawn(|| OpenFile::open_to_cut(&mount.way, &node).unwrap().end());
         let written = scope.spawn(|| write_out(&node).unwrap());
+        let timed = scope.spawn(|| {
+            let modified = Some(fuser::TimeOrNow::SpecificTime(SystemTime::UNIX_EPOCH));
+            let wanted = Wanted { modified, ..Wanted::default() };
+            mount.set_attributes(&node, None, &wanted).unwrap();
+        });
         std::thread::sleep(Duration::from_millis(200));
-        assert!(!cut.is_finished() && !written.is_finished(), "the close is in progress");
+        let waiting = [cut.is_finished(), written.is_finished(), timed.is_finished()];
+        assert_eq!(waiting, [false; 3], "the close is in progress");
         drop(closing);
     });
+}
+
+/// A program knows of the failed flush, and of nothing else.
+#[test]
+fn a_close_that_loses_data_after_a_failed_flush_fails_the_end_of_the_mount() {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let (path, mount) = (directory.path().join("file"), mount(directory.path()));
+    fs::write(&path, b"hello").unwrap();
+    let node = node(&mount, &path);
+    OpenFile::open(&mount.way, &node, Access::ReadWrite).unwrap().end();
+    node.state().is_poisoned = true;
+    let Way::Engine(stack) = &mount.way else { panic!("it has one") };
+    stack.engine.shutdown(Duration::from_secs(10)).unwrap();
+    assert!(close(&mount, &node));
+    assert!(mount.lost().is_some(), "it is not the error of the flush");
+}
+
+/// The kernel appends where the size says.
+#[test]
+fn a_file_that_is_being_closed_has_its_size() {
+    const BYTES: usize = 10 << 20;
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let engine = Engine::builder().cache_bytes(32 << 20).dirty_bytes(24 << 20);
+    let engine = engine.background_bytes(24 << 20).dirty_age(Duration::from_secs(60));
+    let mount = Mount::unmounted(directory.path(), engine.build().unwrap());
+    let path = directory.path().join("file");
+    fs::write(&path, b"").unwrap();
+    let node = node(&mount, &path);
+    let file = OpenFile::open(&mount.way, &node, Access::ReadWrite).unwrap();
+    file.write(&vec![1; BYTES], 0).unwrap();
+    file.end();
+    std::thread::scope(|scope| {
+        let closing = scope.spawn(|| close(&mount, &node));
+        while !closing.is_finished() {
+            let size = crate::attributes::of(&node).unwrap().size;
+            assert_eq!(size, BYTES as u64);
+        }
+    });
+    assert!(node.state().is_unused() && node.state().closing_size.is_none());
+    assert_eq!(path.metadata().unwrap().len(), BYTES as u64);
 }

@@ -27,6 +27,7 @@ use crate::world::{self, machine};
 
 mod direct;
 mod opening;
+mod space;
 
 use opening::{Handle, Opened};
 
@@ -95,7 +96,8 @@ impl Caller {
 
     /// Makes one call. Returns the handle unless the call closed it.
     fn step(&mut self, handle: Handle) -> Option<Handle> {
-        let operation = self.draw(handle.number);
+        let drawn = self.draw(handle.number);
+        let operation = self.vary_operation(&handle, drawn);
         if !handle.role.allows(operation) {
             self.check_refusal(&handle, operation);
             return Some(handle);
@@ -109,6 +111,9 @@ impl Caller {
                 self.discard_range(&handle, offset, length);
             }
             Operation::SyncData | Operation::SyncAll => self.sync(&handle, operation),
+            Operation::Allocate { offset, length } => self.allocate(&handle, offset, length),
+            Operation::PunchHole { offset, length } => self.punch_hole(&handle, offset, length),
+            Operation::WriteOut => self.write_out(&handle),
             Operation::DiscardDirty => self.discard_dirty(&handle),
             Operation::Close => {
                 self.close(handle);
@@ -335,9 +340,12 @@ impl Caller {
             Operation::SetLength(length) => file.set_len(length),
             Operation::DiscardRange { offset, length } => file.discard(offset, length),
             Operation::DiscardDirty => file.discard_dirty().map(drop),
+            Operation::Allocate { offset, length } => file.allocate(offset, length),
+            Operation::PunchHole { offset, length } => file.punch_hole(offset, length),
             Operation::Read { .. }
             | Operation::SyncData
             | Operation::SyncAll
+            | Operation::WriteOut
             | Operation::Close => unreachable!("permitted to every handle: {operation:?}"),
         };
         let kind = result.err().map(|error| error.kind());

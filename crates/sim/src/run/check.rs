@@ -9,7 +9,7 @@ use forebay_block::knobs::Merging;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::shared::Shared;
 use crate::run::Stage;
-use crate::run::model::{Claimed, Kind};
+use crate::run::model::{Claimed, FileModel, Kind};
 use crate::stored::{Keep, StoredFile};
 use crate::world::{self, machine};
 
@@ -150,6 +150,11 @@ impl Stage {
             "contract 2: a call on file {number} fails without a cause: {error:?}"
         );
         world::trace(format_args!("file {number}: {error}"));
+        let path = self.plan.path(number);
+        if error.kind() == ErrorKind::Poisoned && machine::identity(&path).is_some() {
+            let failed = machine::failed_flushes(&path);
+            self.model.borrow_mut().files[number].returned_flushes = failed;
+        }
     }
 
     pub(super) fn may_fail(&self) -> bool {
@@ -193,6 +198,13 @@ impl Stage {
             Ok(()) => self.hit("length set"),
             Err(error) => self.check_failure(number, error),
         }
+    }
+
+    /// The length was not set, because the file system does not have the call.
+    pub(super) fn withdraw_length(&self, number: usize, announced: u64) {
+        let mut model = self.model.borrow_mut();
+        model.files[number].is_changing -= 1;
+        model.files[number].ledger.withdraw_length(announced);
     }
 
     pub(super) fn begin_discard(&self, number: usize, bytes: &Range<u64>) {
@@ -370,6 +382,17 @@ impl Stage {
         }
     }
 
+    /// A file was written out, without a flush.
+    pub(super) fn check_written_out(&self, number: usize, asked: &Asked, result: &Result<()>) {
+        if let Err(error) = result {
+            return self.check_failure(number, error);
+        }
+        self.hit("written out");
+        if self.is_as_asked(number, asked) {
+            self.check_contents(number, "contract 4: after it was written out");
+        }
+    }
+
     fn note_failed_sync(&self, number: usize, error: &Error, asked: &Asked) {
         self.check_failure(number, error);
         let mut model = self.model.borrow_mut();
@@ -455,9 +478,33 @@ impl Stage {
             "contract 2: the program did not hear of a write that failed after its handle was \
              dropped"
         );
+        self.check_flushes_heard(shared);
         if self.heard.count() > 0 {
             assert!(self.may_fail(), "contract 2: an error is reported without a cause");
             self.hit("error reported");
+        }
+    }
+
+    /// Each failed flush was returned by a call, or the program heard of it. (Other programs and
+    /// dead processes flush, too. A failure that was repaired does not count. A direct handle
+    /// keeps one error at a time.)
+    fn check_flushes_heard(&self, shared: &Shared) {
+        let plan = &self.plan;
+        if plan.disturbance.programs.0 > 0 || plan.deaths > 0 || plan.direct.0 > 0 {
+            return;
+        }
+        let model = self.model.borrow();
+        let is_owed = |file: &&FileModel| {
+            machine::identity(&file.path).is_some()
+                && machine::failed_flushes(&file.path) > file.returned_flushes
+        };
+        let owed = model.files.iter().filter(is_owed).count();
+        if owed > 0 && shared.stats().rewrites == 0 {
+            assert!(
+                self.heard.flushes() >= owed,
+                "contract 2: the program did not hear of a failed flush"
+            );
+            self.hit("failed flush reported");
         }
     }
 

@@ -15,6 +15,7 @@ use crate::plan::Plan;
 use crate::platform::{Arena, Buffers, ForkGuard};
 use crate::run::Stage;
 use crate::run::keeper::Keeper;
+use crate::world;
 
 /// Bytes of the pool of buffers for direct I/O.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -27,12 +28,18 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(3600);
 pub(super) struct Heard(Arc<Mutex<Vec<ErrorKind>>>);
 
 impl Heard {
-    fn add(&self, kind: ErrorKind) {
+    pub(super) fn add(&self, kind: ErrorKind) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(kind);
     }
 
     pub(super) fn clear(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Returns the number of failed flushes that the program heard of.
+    pub(super) fn flushes(&self) -> usize {
+        let heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.iter().filter(|kind| **kind == ErrorKind::Poisoned).count()
     }
 
     /// Returns the number of errors that the program heard of.
@@ -89,7 +96,10 @@ pub(super) fn assemble(
         is_survived: plan.is_survived,
         buffers: Buffers::new(BUFFER_BYTES).expect("memory"),
         settings,
-        on_error: Box::new(move |error| heard.add(error.kind())),
+        on_error: Box::new(move |error| {
+            world::trace(format_args!("reported: {error}"));
+            heard.add(error.kind());
+        }),
         fork: ForkGuard::new().expect("memory"),
         keeper,
     };

@@ -36,6 +36,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::core::error::ErrorKind;
 use crate::core::shared::Shared;
 use crate::core::stats::Stats;
 use crate::marks::{self, Marks};
@@ -200,10 +201,14 @@ impl Stage {
         self.get_well();
         let has_failed = self.may_fail() && self.has_failed(&shared);
         let ended = engine.shutdown(PATIENCE);
+        let is_of_flush = ended.as_ref().is_err_and(|error| error.kind() == ErrorKind::Poisoned);
         assert!(
-            ended.is_ok() || has_failed,
+            ended.is_ok() || has_failed || is_of_flush && self.may_fail(),
             "contract 5: the engine could not write everything: {ended:?}"
         );
+        if is_of_flush {
+            self.heard.add(ErrorKind::Poisoned);
+        }
         self.check_ended(&shared);
         count(&shared.stats());
         drop(engine);

@@ -51,6 +51,8 @@ pub(super) struct FileModel {
     pub(super) poisoned_until: u64,
     /// Failed flushes that the ledger knows of.
     pub(super) failed_flushes: u64,
+    /// Failed flushes when a call last returned such an error.
+    pub(super) returned_flushes: u64,
     /// The engine of this life creates it, not as a temporary file, and owes the flush of its
     /// directory.
     pub(super) is_created: bool,
@@ -102,6 +104,7 @@ impl Model {
             open: BTreeSet::new(),
             poisoned_until: 0,
             failed_flushes: 0,
+            returned_flushes: 0,
             is_created: !plan.are_devices,
             temporary_opens: 0,
             is_changing: 0,
@@ -163,7 +166,7 @@ impl FileModel {
         self.open.clear();
         (self.handles, self.closing, self.direct_handles, self.is_changing) = (0, 0, 0, 0);
         (self.is_verifying, self.is_poisoned, self.closed_well) = (false, false, true);
-        self.failed_flushes = failed_flushes;
+        (self.failed_flushes, self.returned_flushes) = (failed_flushes, failed_flushes);
         self.generation += 1;
     }
 

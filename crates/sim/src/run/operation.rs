@@ -13,6 +13,9 @@ pub(super) enum Operation {
     DiscardRange { offset: u64, length: u64 },
     SyncData,
     SyncAll,
+    Allocate { offset: u64, length: u64 },
+    PunchHole { offset: u64, length: u64 },
+    WriteOut,
     DiscardDirty,
     Close,
 }

@@ -2,9 +2,12 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::core::error::ErrorKind;
@@ -31,6 +34,8 @@ struct Synced {
     bytes: Vec<u8>,
     is_new: bool,
     is_poisoned: bool,
+    /// A sync whose future was dropped may go on, and may have failed.
+    is_begun: bool,
 }
 
 /// Synced files, which every loss of power must leave.
@@ -69,7 +74,8 @@ fn play(seed: u64, fails: bool) -> Marks {
             .map(|number| {
                 let path = PathBuf::from(*random.pick(&DIRECTORIES)).join(format!("file{number}"));
                 let file = engine.open(&path, Open::create_new()).expect("it is new");
-                Synced { path, file, bytes: Vec::new(), is_new: true, is_poisoned: false }
+                let (is_new, is_poisoned, is_begun) = (true, false, false);
+                Synced { path, file, bytes: Vec::new(), is_new, is_poisoned, is_begun }
             })
             .collect();
         for _ in 0..random.within(1..5) {
@@ -91,17 +97,31 @@ fn play(seed: u64, fails: bool) -> Marks {
                 .map(|it| machine::stored(&it.path, |at| at.read(0, at.size())))
                 .collect();
             let forsaken = (0..files.len()).filter(|at| files[*at].is_forsaken()).collect();
+            let is_dropped = random.below(4) == 0;
             let results = {
                 let set: Vec<&File> = set.iter().map(|at| &files[*at].file).collect();
-                engine.sync_many(&set)
+                match is_dropped {
+                    true => begin(engine.sync_many_async(&set), &mut random),
+                    false => Some(engine.sync_many(&set)),
+                }
             };
             let directories_fail = machine::faults().flush_directory.0 > 0;
             machine::set_faults(faults);
-            for (at, it) in files.iter().enumerate().filter(|(at, _)| !set.contains(at)) {
+            let is_outside = |at: &usize| !set.contains(at) && !files[*at].is_begun;
+            for at in (0..files.len()).filter(is_outside) {
+                let it = &files[at];
                 let now = machine::stored(&it.path, |at| at.read(0, at.size()));
                 assert!(now == others[at], "contract 19: a file outside the set is written");
             }
-            judge(&mut files, &set, &results, (&forsaken, directories_fail), &promised);
+            match results {
+                None => {
+                    set.iter().for_each(|at| files[*at].is_begun = true);
+                    marks::hit("future dropped");
+                }
+                Some(results) => {
+                    judge(&mut files, &set, &results, (&forsaken, directories_fail), &promised);
+                }
+            }
         }
         files.into_iter().for_each(|it| drop(it.file.close()));
         let ended = engine.shutdown(PATIENCE);
@@ -116,6 +136,18 @@ fn play(seed: u64, fails: bool) -> Marks {
 }
 
 const OVER: world::Reason = world::Reason { what: "end of the program", number: 0 };
+
+/// Polls a future some times, and drops it unless it has ended.
+fn begin<T>(future: impl Future<Output = T>, random: &mut Random) -> Option<T> {
+    let mut future = pin!(future);
+    for _ in 0..random.within(1..5) {
+        if let Poll::Ready(done) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return Some(done);
+        }
+        world::sleep(Duration::from_micros(random.below(2_000)));
+    }
+    None
+}
 
 fn drawn(passing: Faults, random: &mut Random) -> Faults {
     let mut rate = |rates: &[u16]| PerMille(*random.pick(rates));
@@ -140,6 +172,7 @@ impl Synced {
     /// Whether the device has failed so that a sync of this file must.
     fn has_cause(&self) -> bool {
         self.is_poisoned
+            || self.is_begun && self.is_new
             || machine::failed_flushes(&self.path) > 0
             || machine::has_failed(&self.path)
             || self.is_forsaken()

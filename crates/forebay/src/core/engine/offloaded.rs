@@ -8,6 +8,7 @@ use super::Engine;
 use crate::core::error::Result;
 use crate::core::file::File;
 use crate::core::open::Open;
+use crate::core::ticket::Undelivered;
 use crate::core::wait;
 
 impl Engine {
@@ -38,13 +39,15 @@ impl Engine {
     }
 
     /// Asynchronous form of [`Engine::shutdown`]. The shutdown starts with the first poll, on a
-    /// thread of the library. Dropping the future after that does not stop it.
+    /// thread of the library. Dropping the future after that does not stop it;
+    /// [`Builder::on_error`](crate::Builder::on_error) gets its error then.
     ///
     /// # Errors
     /// As [`Engine::shutdown`], without `WouldDeadlock`; `Io` if no thread could be started.
     pub async fn shutdown_async(&self, timeout: Duration) -> Result<()> {
         self.owner.check_parent()?;
         let owner = Arc::clone(&self.owner.0);
-        wait::offload(&self.owner.shared, move || owner.shutdown(timeout)).await
+        let end = move || Ok(Undelivered::new(&owner.shared, owner.shutdown(timeout)));
+        wait::offload(&self.owner.shared, end).await?.deliver()
     }
 }

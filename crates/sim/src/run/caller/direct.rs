@@ -86,6 +86,9 @@ impl Caller {
                 self.close_direct(handle);
                 return None;
             }
+            Operation::Allocate { .. } | Operation::PunchHole { .. } | Operation::WriteOut => {
+                unreachable!("calls of cached handles: {operation:?}")
+            }
         }
         Some(handle)
     }

@@ -55,11 +55,14 @@ impl Role {
             Operation::Read { .. }
             | Operation::SyncData
             | Operation::SyncAll
+            | Operation::WriteOut
             | Operation::Close => true,
             Operation::Write { .. } => self == Role::Writes,
             Operation::Append { .. }
             | Operation::SetLength(_)
             | Operation::DiscardRange { .. }
+            | Operation::Allocate { .. }
+            | Operation::PunchHole { .. }
             | Operation::DiscardDirty => self != Role::Reads,
         }
     }

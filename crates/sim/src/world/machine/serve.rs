@@ -69,6 +69,11 @@ impl Machine {
                 if self.random.happens(faults.allocate) {
                     return Err(Errno::IO);
                 }
+                let there = self.inode(node).stored.read(bio.offset, bio.length);
+                assert!(
+                    there.iter().all(|byte| *byte == 0),
+                    "contract 9: data is punched out: {bio:?}"
+                );
                 self.punch(node, bio)
             }
             Operation::SetLength => {
@@ -418,8 +423,6 @@ impl Machine {
         let punches_beyond_end = plan.punches_beyond_end;
         let sequence = self.sequence;
         let stored = &mut self.inode_mut(node).stored;
-        let there = stored.read(bio.offset, bio.length);
-        assert!(there.iter().all(|byte| *byte == 0), "contract 9: data is punched out: {bio:?}");
         let last = stored.size().next_multiple_of(PAGE as u64);
         let end = if punches_beyond_end { bio.end() } else { bio.end().min(last) };
         if bio.offset < end {

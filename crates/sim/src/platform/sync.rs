@@ -83,6 +83,8 @@ impl<T: ?Sized> MutexGuard<'_, T> {
 }
 
 impl<T: ?Sized> Drop for MutexGuard<'_, T> {
+    // So that the counts of `costs` do not depend on which callers it is inlined into.
+    #[inline(never)]
     fn drop(&mut self) {
         if self.data.is_some() {
             self.unlock();

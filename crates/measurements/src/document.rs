@@ -8,7 +8,8 @@
 //! ````
 //!
 //! `<!-- measured: NAME, from = "A", to = "B" -->` shows the lines from the first with A on, up to
-//! the next with B. A table of `docs/kernel-questions.md` has one of the markers of [`Part`].
+//! the next with B, or to the end. A table of `docs/kernel-questions.md` has one of the markers of
+//! [`Part`].
 
 use serde::Deserialize;
 
@@ -109,7 +110,8 @@ impl Excerpt {
             lines.iter().skip(from).position(|line| line.contains(text)).map(|place| from + place)
         };
         let first = self.from.as_ref().map_or(Some(0), |from| next(0, from))?;
-        let mut last = self.to.as_ref().map_or(Some(lines.len()), |to| next(first + 1, to))?;
+        let end = self.to.as_ref().and_then(|to| next(first + 1, to));
+        let mut last = end.unwrap_or(lines.len());
         while last > first && lines[last - 1].trim().is_empty() {
             last -= 1;
         }
@@ -260,7 +262,7 @@ mod tests {
         assert_eq!(of(Some("A"), Some("B")).unwrap(), "A 1\nx\n");
         assert_eq!(of(Some("B"), None).unwrap(), "B\ny\n");
         assert_eq!(of(Some("C"), None), None);
-        assert_eq!(of(Some("A"), Some("A")), None);
+        assert_eq!(of(Some("A"), Some("A")).unwrap(), "A 1\nx\n\nB\ny\n");
         let marked = "<!-- measured: one, from = \"A, a\", to = \"B\" -->\n```\n```\n";
         let excerpt = Excerpt { from: Some("A, a".into()), to: Some("B".into()) };
         assert_eq!(

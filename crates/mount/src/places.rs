@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use procfs::process::{MountInfo, Process};
 use rustix::fs::{AtFlags, FlockOperation, StatxFlags, statx};
 
 use crate::error::Error;
@@ -169,14 +170,18 @@ impl MountedThere {
 }
 
 pub(crate) fn mounted_at(full: &Path) -> io::Result<Option<MountedThere>> {
-    let process = procfs::process::Process::myself().map_err(io::Error::other)?;
-    let all = process.mountinfo().map_err(io::Error::other)?;
-    let mut found = all.into_iter().filter(|mount| mount.mount_point == full);
+    let mut found = mounts()?.filter(|mount| mount.mount_point == full);
     Ok(found.next_back().map(|mount| MountedThere {
         kind: mount.fs_type,
         name: mount.mount_source.unwrap_or_default(),
         device: mount.majmin,
     }))
+}
+
+/// Returns all mounted file systems, in the order of the table of this process.
+fn mounts() -> io::Result<impl DoubleEndedIterator<Item = MountInfo>> {
+    let process = Process::myself().map_err(io::Error::other)?;
+    Ok(process.mountinfo().map_err(io::Error::other)?.into_iter())
 }
 
 /// Number of a mounted file system. The kernel may give it to another one after an unmount.
@@ -193,9 +198,7 @@ impl MountNumber {
     /// Flushes the file system, unless it was unmounted since: that has flushed it. Finds it by its
     /// number, because a directory above it may have been renamed.
     pub(crate) fn flush(self) -> io::Result<()> {
-        let process = procfs::process::Process::myself().map_err(io::Error::other)?;
-        let all = process.mountinfo().map_err(io::Error::other)?;
-        let mut found = all.into_iter().filter(|mount| u64::try_from(mount.mnt_id) == Ok(self.0));
+        let mut found = mounts()?.filter(|mount| u64::try_from(mount.mnt_id) == Ok(self.0));
         let Some(found) = found.next() else { return Ok(()) };
         let opened = File::open(&found.mount_point)?;
         if Self::of(&opened)? != self {

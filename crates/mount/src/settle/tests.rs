@@ -34,6 +34,17 @@ fn small(mount: &Mount, path: &Path) -> Arc<Node> {
     node
 }
 
+/// A file that nobody has open, and whose close fails, because its engine has ended.
+fn of_ended_engine(directory: &Path) -> (Mount, Arc<Node>) {
+    let (path, mount) = (directory.join("file"), mount(directory));
+    fs::write(&path, b"hello").unwrap();
+    let node = node(&mount, &path);
+    OpenFile::open(&mount.way, &node, Access::ReadWrite).unwrap().end();
+    let Way::Engine(stack) = &mount.way else { panic!("it has one") };
+    stack.engine.shutdown(Duration::from_secs(10)).unwrap();
+    (mount, node)
+}
+
 #[test]
 fn a_refused_small_file_stays_until_the_engine_takes_it() {
     let directory = tempfile::tempdir_in(".").unwrap();
@@ -84,12 +95,7 @@ fn the_end_of_the_thread_waits_for_its_last_step() {
 #[test]
 fn the_end_of_a_mount_returns_the_error_of_an_earlier_close() {
     let directory = tempfile::tempdir_in(".").unwrap();
-    let (path, mount) = (directory.path().join("file"), mount(directory.path()));
-    fs::write(&path, b"hello").unwrap();
-    let node = node(&mount, &path);
-    OpenFile::open(&mount.way, &node, Access::ReadWrite).unwrap().end();
-    let Way::Engine(stack) = &mount.way else { panic!("it has one") };
-    stack.engine.shutdown(Duration::from_secs(10)).unwrap();
+    let (mount, node) = of_ended_engine(directory.path());
     assert!(close(&mount, &node), "a file that is lost is not kept");
     let lost = close_all(&mount).expect("no call has returned the error");
     assert!(lost.contains("file: could not write the file out"), "{lost}");
@@ -122,13 +128,8 @@ fn a_cut_a_write_out_and_a_new_time_wait_for_a_close_in_progress() {
 #[test]
 fn a_close_that_loses_data_after_a_failed_flush_fails_the_end_of_the_mount() {
     let directory = tempfile::tempdir_in(".").unwrap();
-    let (path, mount) = (directory.path().join("file"), mount(directory.path()));
-    fs::write(&path, b"hello").unwrap();
-    let node = node(&mount, &path);
-    OpenFile::open(&mount.way, &node, Access::ReadWrite).unwrap().end();
+    let (mount, node) = of_ended_engine(directory.path());
     node.state().is_poisoned = true;
-    let Way::Engine(stack) = &mount.way else { panic!("it has one") };
-    stack.engine.shutdown(Duration::from_secs(10)).unwrap();
     assert!(close(&mount, &node));
     assert!(mount.lost().is_some(), "it is not the error of the flush");
 }

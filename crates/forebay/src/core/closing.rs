@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use forebay_cache::file::Entry;
 
+use crate::core::error::Error;
 use crate::core::inode::after::After;
 use crate::core::inode::{Heard, Inode};
 use crate::core::shared::Shared;
@@ -52,13 +53,18 @@ impl Inode {
         true
     }
 
+    /// Returns the error of a failed flush that no caller has got, once.
+    pub(crate) fn take_untold(&self) -> Option<Error> {
+        let untold = self.catch(|| self.lock().cache.take_untold_flush()).flatten();
+        untold.map(|failure| self.failure(failure))
+    }
+
     /// Drops all pages of a file that is being closed and that no context has any longer. Reports a
     /// failed flush that no caller has got.
     pub(crate) fn detached(self: &Arc<Self>, shared: &Shared, after: &mut After) {
         // No handle is left to report it.
-        let untold = self.catch(|| self.lock().cache.take_untold_flush()).flatten();
-        if let Some(failure) = untold {
-            shared.report(&self.failure(failure));
+        if let Some(error) = self.take_untold() {
+            shared.report(&error);
         }
         let dropped = self.catch(|| {
             self.change(shared, after, |file| file.close(shared));

@@ -10,24 +10,24 @@ pub(crate) mod lease;
 mod life;
 mod offloaded;
 mod opening;
+mod owner;
 
-use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_block::Target;
 use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::limits::PAGE;
-use forebay_cache::{CachedFile, Liberties, Origin, TicketKind};
+use forebay_cache::{CachedFile, Liberties, Origin};
 use forebay_lists::Until;
 
 pub(crate) use self::life::Serving;
 use self::life::{Control, Life};
 use self::opening::{Found, Sought};
+use self::owner::{Last, Owner};
 use crate::core::batch::Batch;
 use crate::core::contexts::Contexts;
-use crate::core::ended::Ended;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
 use crate::core::inode::Inode;
@@ -38,11 +38,10 @@ use crate::core::shared::{Parts, Shared};
 use crate::core::standby::KeeperState;
 use crate::core::stats::Stats;
 use crate::core::table::Table;
-use crate::core::ticket::Ticket;
 use crate::core::together;
 use crate::core::wait;
 use crate::platform::sync::Mutex;
-use crate::platform::{Access, Identity, Kind, LeaseWatch, Register, clock, thread};
+use crate::platform::{Access, Identity, Kind, LeaseWatch, Register, thread};
 
 /// Cache for files, with its memory, threads and rings.
 ///
@@ -82,27 +81,6 @@ impl std::fmt::Debug for Engine {
         let description = &self.owner.description;
         formatter.debug_struct("Engine").field("description", description).finish_non_exhaustive()
     }
-}
-
-/// The state that clones of an engine share. Dropping it ends the engine.
-struct Last(Arc<Owner>);
-
-impl Deref for Last {
-    type Target = Owner;
-
-    fn deref(&self) -> &Owner {
-        &self.0
-    }
-}
-
-struct Owner {
-    shared: Arc<Shared>,
-    leases: LeaseWatch,
-    ended: Arc<Ended>,
-    description: String,
-    patience: Duration,
-    life: Life,
-    control: Mutex<Control>,
 }
 
 impl Engine {
@@ -640,155 +618,6 @@ impl Engine {
     /// locked until it is done.
     pub fn shutdown(&self, timeout: Duration) -> Result<()> {
         self.owner.shutdown(timeout)
-    }
-}
-
-impl Owner {
-    /// Shuts down, and reports an error.
-    fn end(&self) {
-        if let Err(error) = self.shutdown(self.patience) {
-            self.shared.report(&error);
-        }
-    }
-
-    fn check_parent(&self) -> Result<()> {
-        if self.shared.is_parent() {
-            return Ok(());
-        }
-        Err(Error::new(
-            ErrorKind::Forked,
-            "cannot shut down the engine of the parent process in a forked child",
-        ))
-    }
-
-    fn shutdown(&self, timeout: Duration) -> Result<()> {
-        let shared = &self.shared;
-        self.check_parent()?;
-        if thread::is_ours() {
-            return Err(Error::new(
-                ErrorKind::WouldDeadlock,
-                "cannot shut down the engine on one of its own threads",
-            ));
-        }
-        // `None` if the time is out of range: then the wait has no end.
-        let deadline = clock::instant().checked_add(timeout);
-        let Some(_ending) = self.life.begin_to_end(deadline)? else { return Ok(()) };
-        shared.stop();
-        let mut result = self.release_all(deadline).and(self.settle_direct(deadline));
-        // A write may have been copied during the first pass. It is accepted, and comes after.
-        while result.is_ok() && shared.level.dirty() > 0 {
-            if deadline.is_some_and(|deadline| deadline <= clock::instant()) {
-                let late = Error::new(
-                    ErrorKind::TimedOut,
-                    "a write was still being copied at the deadline and is lost",
-                );
-                result = Err(late);
-                break;
-            }
-            thread::sleep(Duration::from_millis(1));
-            result = self.release_all(deadline);
-        }
-        if shared.is_orphaned() {
-            // The contexts had stopped, so the requests could not be served. The result depends on
-            // whether dirty data is left.
-            result = self.owed();
-        }
-        if result.is_err() {
-            // Before anything is released.
-            shared.leave_files();
-        }
-        self.leases.shutdown();
-        shared.stop_contexts();
-        // A thread that has not ended by then waits for the device, and keeps the memory.
-        let least = clock::instant() + Duration::from_millis(100);
-        let has_ended = self.ended.wait(deadline.map(|deadline| deadline.max(least)));
-        Control::end(&self.control);
-        if !has_ended {
-            let late = Error::new(
-                ErrorKind::TimedOut,
-                "requests are still in flight; their memory is not freed",
-            );
-            result = result.and(Err(late));
-        }
-        let asides = shared.table().asides();
-        if !asides.iter().all(|aside| aside.settle(deadline)) {
-            let late = Error::new(ErrorKind::TimedOut, "files are still being closed")
-                .remedy("a file system blocks; the files are closed once it continues");
-            result = result.and(Err(late));
-        }
-        if let Some(keeper) = &shared.keeper {
-            match &result {
-                Ok(()) => keeper.say_goodbye(),
-                // The keeper may be able to write the rest, once the device has finished the
-                // requests in flight. It waits for the end of all rings.
-                Err(_) => {
-                    shared.kits.close();
-                    keeper.leave_it();
-                }
-            }
-        }
-        self.with_untold(result)
-    }
-
-    /// Adds a failed flush that no call has returned. The handles that are left report nothing: no
-    /// context closes their files. The callback gets all but the first error.
-    fn with_untold(&self, mut result: Result<()>) -> Result<()> {
-        let inodes = self.shared.table().inodes();
-        for inode in inodes {
-            let untold = inode.catch(|| inode.lock().cache.take_untold_flush()).flatten();
-            match untold.map(|failure| inode.failure(failure)) {
-                None => {}
-                Some(error) if result.is_ok() => result = Err(error),
-                Some(error) => self.shared.report(&error),
-            }
-        }
-        result
-    }
-
-    /// Returns an error if an engine with a broken context has accepted data that is not written.
-    fn owed(&self) -> Result<()> {
-        let bytes = self.shared.level.dirty() * PAGE;
-        if bytes == 0 {
-            return Ok(());
-        }
-        let then = if self.shared.keeper.is_some() { "left to the keeper" } else { "lost" };
-        let what = format!("a context of the engine failed; {bytes} accepted bytes are {then}");
-        Err(Error::new(ErrorKind::Io, what))
-    }
-}
-
-impl Owner {
-    /// Writes out every file, and gives back its reserved space.
-    fn release_all(&self, deadline: Option<Instant>) -> Result<()> {
-        let mut result = Ok(());
-        for ticket in Ticket::of_all(&self.shared, TicketKind::Release, |_| true) {
-            let inode = Arc::clone(ticket.inode());
-            let one = wait::block_on_until(ticket, deadline)
-                .unwrap_or_else(|| Err(Error::late(&inode.path)));
-            if one.is_ok() {
-                let aside = Arc::clone(&inode.volume.aside);
-                aside.run(move || inode.unmark());
-            }
-            result = result.and(one);
-        }
-        result
-    }
-}
-
-impl Drop for Last {
-    fn drop(&mut self) {
-        if !self.shared.is_parent() {
-            return;
-        }
-        if !thread::is_ours() {
-            return self.0.end();
-        }
-        // A callback or a waker has dropped it, on a thread that the shutdown waits for.
-        let owner = Arc::clone(&self.0);
-        if let Err(error) = thread::spawn("forebay-end", move || owner.end()) {
-            let what = "could not start a thread to end the engine; its contexts continue to write";
-            self.shared.report(&Error::new(ErrorKind::Io, what).because(error));
-        }
     }
 }
 

@@ -83,7 +83,7 @@ impl<T: ?Sized> MutexGuard<'_, T> {
 }
 
 impl<T: ?Sized> Drop for MutexGuard<'_, T> {
-    // So that the counts of `costs` do not depend on which callers it is inlined into.
+    // The counts of `costs` must not depend on whether a caller inlines it.
     #[inline(never)]
     fn drop(&mut self) {
         if self.data.is_some() {

@@ -1,0 +1,185 @@
+//! The part of an engine that its clones share, and the shutdown.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_cache::TicketKind;
+use forebay_cache::limits::PAGE;
+
+use super::life::{Control, Life};
+use crate::core::ended::Ended;
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::shared::Shared;
+use crate::core::ticket::Ticket;
+use crate::core::wait;
+use crate::platform::sync::Mutex;
+use crate::platform::{LeaseWatch, clock, thread};
+
+/// The state that clones of an engine share. Dropping it ends the engine.
+pub(super) struct Last(pub(super) Arc<Owner>);
+
+impl Deref for Last {
+    type Target = Owner;
+
+    fn deref(&self) -> &Owner {
+        &self.0
+    }
+}
+
+/// Parts of an engine, and their end.
+pub(super) struct Owner {
+    pub(super) shared: Arc<Shared>,
+    pub(super) leases: LeaseWatch,
+    pub(super) ended: Arc<Ended>,
+    pub(super) description: String,
+    pub(super) patience: Duration,
+    pub(super) life: Life,
+    pub(super) control: Mutex<Control>,
+}
+
+impl Owner {
+    /// Shuts down, and reports an error.
+    fn end(&self) {
+        if let Err(error) = self.shutdown(self.patience) {
+            self.shared.report(&error);
+        }
+    }
+
+    pub(super) fn check_parent(&self) -> Result<()> {
+        if self.shared.is_parent() {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Forked,
+            "cannot shut down the engine of the parent process in a forked child",
+        ))
+    }
+
+    pub(super) fn shutdown(&self, timeout: Duration) -> Result<()> {
+        let shared = &self.shared;
+        self.check_parent()?;
+        if thread::is_ours() {
+            return Err(Error::new(
+                ErrorKind::WouldDeadlock,
+                "cannot shut down the engine on one of its own threads",
+            ));
+        }
+        // `None` if the time is out of range: then the wait has no end.
+        let deadline = clock::instant().checked_add(timeout);
+        let Some(_ending) = self.life.begin_to_end(deadline)? else { return Ok(()) };
+        shared.stop();
+        let mut result = self.release_all(deadline).and(self.settle_direct(deadline));
+        // A write may have been copied during the first pass. It is accepted, and comes after.
+        while result.is_ok() && shared.level.dirty() > 0 {
+            if deadline.is_some_and(|deadline| deadline <= clock::instant()) {
+                let late = Error::new(
+                    ErrorKind::TimedOut,
+                    "a write was still being copied at the deadline and is lost",
+                );
+                result = Err(late);
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+            result = self.release_all(deadline);
+        }
+        if shared.is_orphaned() {
+            // The contexts had stopped, so the requests could not be served. The result depends on
+            // whether dirty data is left.
+            result = self.owed();
+        }
+        if result.is_err() {
+            // Before anything is released.
+            shared.leave_files();
+        }
+        self.leases.shutdown();
+        shared.stop_contexts();
+        // A thread that has not ended by then waits for the device, and keeps the memory.
+        let least = clock::instant() + Duration::from_millis(100);
+        let has_ended = self.ended.wait(deadline.map(|deadline| deadline.max(least)));
+        Control::end(&self.control);
+        if !has_ended {
+            let late = Error::new(
+                ErrorKind::TimedOut,
+                "requests are still in flight; their memory is not freed",
+            );
+            result = result.and(Err(late));
+        }
+        let asides = shared.table().asides();
+        if !asides.iter().all(|aside| aside.settle(deadline)) {
+            let late = Error::new(ErrorKind::TimedOut, "files are still being closed")
+                .remedy("a file system blocks; the files are closed once it continues");
+            result = result.and(Err(late));
+        }
+        if let Some(keeper) = &shared.keeper {
+            match &result {
+                Ok(()) => keeper.say_goodbye(),
+                // The keeper may be able to write the rest, once the device has finished the
+                // requests in flight. It waits for the end of all rings.
+                Err(_) => {
+                    shared.kits.close();
+                    keeper.leave_it();
+                }
+            }
+        }
+        self.with_untold(result)
+    }
+
+    /// Adds a failed flush that no call has returned. The handles that are left report nothing: no
+    /// context closes their files. The callback gets all but the first error.
+    fn with_untold(&self, mut result: Result<()>) -> Result<()> {
+        let inodes = self.shared.table().inodes();
+        for inode in inodes {
+            match inode.take_untold() {
+                None => {}
+                Some(error) if result.is_ok() => result = Err(error),
+                Some(error) => self.shared.report(&error),
+            }
+        }
+        result
+    }
+
+    /// Returns an error if an engine with a broken context has accepted data that is not written.
+    fn owed(&self) -> Result<()> {
+        let bytes = self.shared.level.dirty() * PAGE;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let then = if self.shared.keeper.is_some() { "left to the keeper" } else { "lost" };
+        let what = format!("a context of the engine failed; {bytes} accepted bytes are {then}");
+        Err(Error::new(ErrorKind::Io, what))
+    }
+
+    /// Writes out every file, and gives back its reserved space.
+    fn release_all(&self, deadline: Option<Instant>) -> Result<()> {
+        let mut result = Ok(());
+        for ticket in Ticket::of_all(&self.shared, TicketKind::Release, |_| true) {
+            let inode = Arc::clone(ticket.inode());
+            let one = wait::block_on_until(ticket, deadline)
+                .unwrap_or_else(|| Err(Error::late(&inode.path)));
+            if one.is_ok() {
+                let aside = Arc::clone(&inode.volume.aside);
+                aside.run(move || inode.unmark());
+            }
+            result = result.and(one);
+        }
+        result
+    }
+}
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        if !self.shared.is_parent() {
+            return;
+        }
+        if !thread::is_ours() {
+            return self.0.end();
+        }
+        // A callback or a waker has dropped it, on a thread that the shutdown waits for.
+        let owner = Arc::clone(&self.0);
+        if let Err(error) = thread::spawn("forebay-end", move || owner.end()) {
+            let what = "could not start a thread to end the engine; its contexts continue to write";
+            self.shared.report(&Error::new(ErrorKind::Io, what).because(error));
+        }
+    }
+}

@@ -62,6 +62,13 @@ pub enum Origin {
     },
     /// An existing file of this many bytes.
     Existing(u64),
+    /// An existing file without data: all of it reads as zeroes.
+    NoData {
+        /// Its bytes.
+        size: u64,
+        /// Whether space is allocated. That is its user's: no more is reserved below `size`.
+        has_space: bool,
+    },
     /// A block device of this many bytes. Its size never changes.
     Device(u64),
 }
@@ -102,11 +109,14 @@ impl CachedFile {
     pub fn new(target: Target, origin: Origin, liberties: Liberties) -> Self {
         let (sizes, entry) = match origin {
             Origin::Empty { entry } => (Sizes::of_a_file(0), entry),
-            Origin::Existing(size) => (Sizes::of_a_file(size), Entry::Old),
+            Origin::NoData { size, has_space: false } => (Sizes::of_a_hole(size), Entry::Old),
+            Origin::Existing(size) | Origin::NoData { size, .. } => {
+                (Sizes::of_a_file(size), Entry::Old)
+            }
             Origin::Device(size) => (Sizes::of_a_device(size), Entry::Old),
         };
         let holes = match (origin, liberties) {
-            (Origin::Empty { .. }, Liberties::Exclusive) => Holes::of_empty_file(),
+            (Origin::Empty { .. } | Origin::NoData { .. }, Liberties::Exclusive) => Holes::all(),
             _ => Holes::unknown(),
         };
         // Nobody knows whether bytes written before were flushed, so a flush that fails now is a

@@ -1,5 +1,5 @@
-//! Pages known to be zero on disk: those of a file that was empty when it became exclusive, and
-//! that no data was sent to since.
+//! Pages known to be zero on disk: those of a file that was empty or without data when it became
+//! exclusive, and that no data was sent to since.
 //!
 //! Such a page need not be read before a part of it is written. It may be filled with zeroes to
 //! keep a request in one piece. Both hold only while nobody else has the file open. A page counts
@@ -24,9 +24,9 @@ pub struct Holes {
 }
 
 impl Holes {
-    /// Creates the record of an empty file.
+    /// Creates the record of a file without data.
     #[must_use]
-    pub fn of_empty_file() -> Self {
+    pub fn all() -> Self {
         Self { known: true, full_below: 0, written: BTreeMap::new() }
     }
 
@@ -131,7 +131,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]
         fn agrees_with_a_plain_set(operations in proptest::collection::vec((0..4u8, 0..400u64), 1..80)) {
-            let mut holes = Holes::of_empty_file();
+            let mut holes = Holes::all();
             let mut written = BTreeSet::new();
             for (what, page) in operations {
                 match what {
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_stream_costs_nothing() {
-        let mut holes = Holes::of_empty_file();
+        let mut holes = Holes::all();
         for page in 0..100_000 {
             holes.mark_written(page..page + 1);
         }

@@ -217,6 +217,52 @@ fn random_pages_of_new_files_lie_in_few_pieces_on_btrfs() {
 }
 
 #[test]
+fn random_pages_of_files_that_are_one_hole_lie_in_few_pieces() {
+    lies_in("random pages, holes", Space::Whole(FileSystem::Xfs), 4, |engine, path| {
+        for number in 0..FILES {
+            let file = std::fs::File::create(path.join(number.to_string())).unwrap();
+            file.set_len(4096 * PAGE).unwrap();
+        }
+        random_pages(engine, path, 4096);
+        let stats = engine.stats();
+        assert!(stats.reserved_bytes > 0 || !knobs().is_empty(), "{stats:?}");
+    });
+}
+
+/// In a file that is one hole, what no data came to is given back. In one with space of its user
+/// nothing is.
+#[test]
+fn contract_09_a_hole_stays_one_and_reserved_space_of_the_user_stays_reserved() {
+    let Some(mount) = Mount::new("holes", FileSystem::Xfs, 2048 * MIB) else { return };
+    let (hole, users) = (mount.path().join("hole"), mount.path().join("users"));
+    for path in [&hole, &users] {
+        std::fs::File::create(path).unwrap().set_len(64 * MIB).unwrap();
+    }
+    support::preallocate(&users, 0, 64 * MIB);
+    let engine = engine();
+    for path in [&hole, &users] {
+        let file = engine.open(path, Open::write()).unwrap();
+        let data = pattern(1, PAGE as usize);
+        for page in (0..1024).rev().step_by(2) {
+            file.write_at(&data, page * PAGE).unwrap();
+        }
+        // What is dense here is an eighth of the file.
+        file.write_at(&data, 32 * MIB).unwrap();
+        file.sync_data().unwrap();
+        let mut read = vec![1; 2 * PAGE as usize];
+        assert_eq!(file.read_at(&mut read, 32 * MIB).unwrap(), read.len());
+        assert!(
+            read[..PAGE as usize] == data && read[PAGE as usize..].iter().all(|byte| *byte == 0)
+        );
+        file.close().unwrap();
+    }
+    assert!(support::allocated(&hole) <= 6 * MIB, "{} bytes", support::allocated(&hole));
+    assert!(support::allocated(&users) >= 64 * MIB, "{} bytes", support::allocated(&users));
+    assert_eq!(std::fs::metadata(&hole).unwrap().len(), 64 * MIB);
+    assert_eq!(support::mark(&hole), None);
+}
+
+#[test]
 fn a_declared_length_is_reserved_in_parts_where_free_space_is_in_pieces() {
     let Some(mount) = Mount::new("declared_in_pieces", FileSystem::Xfs, 2048 * MIB) else { return };
     age(&mount.path());

@@ -223,6 +223,12 @@ impl StoredFile {
         self.allocated.range(self.size().div_ceil(page)..).next().copied()
     }
 
+    /// Returns whether a sector was written, and neither cut off nor punched out since.
+    #[must_use]
+    pub fn has_data(&self) -> bool {
+        self.sectors.iter().any(|sector| sector.current().is_some())
+    }
+
     /// Allocates space for pages.
     pub fn allocate(&mut self, pages: Range<u64>) {
         self.allocated.extend(pages);

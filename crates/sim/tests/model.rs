@@ -45,6 +45,7 @@ fn contract_08_reads_and_sizes_agree_with_a_plain_file() {
             "lease broken",
             "seen by others",
             "visitor refused",
+            "no data at open",
         ],
     );
 }

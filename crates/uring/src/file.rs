@@ -369,6 +369,14 @@ impl OpenFile {
         Ok(u64::try_from(blocks).expect("the kernel keeps counts positive") * 512)
     }
 
+    /// Returns whether a regular file has no data: it may have a length and space. An error, and a
+    /// file system that does not know, count as no.
+    #[must_use]
+    pub fn has_no_data(&self) -> bool {
+        self.kind == Kind::Regular
+            && rustix::fs::seek(&self.descriptor, SeekFrom::Data(0)) == Err(Errno::NXIO)
+    }
+
     /// Returns whether a file of this file system can have `end` bytes, found by a seek.
     #[must_use]
     pub fn can_hold(&self, end: u64) -> bool {

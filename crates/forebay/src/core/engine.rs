@@ -437,7 +437,11 @@ impl Engine {
         let origin = match length {
             _ if is_device => Origin::Device(length),
             0 => Origin::Empty { entry },
-            length => Origin::Existing(length),
+            _ if liberties == Liberties::Exclusive && file.has_no_data() => {
+                let has_space = file.allocated_bytes().map_err(cannot_look).map_err(at_path)? > 0;
+                Origin::NoData { size: length, has_space }
+            }
+            _ => Origin::Existing(length),
         };
         let mut cache = CachedFile::new(target, origin, liberties);
         cache.set_entry(entry);

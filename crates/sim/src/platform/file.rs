@@ -16,6 +16,7 @@ use forebay_uring::{
     Times, Truncate,
 };
 
+use crate::marks;
 use crate::world::machine::{self, Content, Machine, Work, call, call_bio, wait_for};
 use crate::world::{self, memory};
 
@@ -209,6 +210,15 @@ impl OpenFile {
         let pages =
             self.look(|machine, node| Ok(machine.inode(node).stored.allocated().len() as u64))?;
         Ok(pages * page)
+    }
+
+    /// Returns whether a regular file has no data: it may have a length and space.
+    #[must_use]
+    pub fn has_no_data(&self) -> bool {
+        let has_none = self.look(|machine, node| Ok(!machine.inode(node).stored.has_data()));
+        let has_none = self.kind == Kind::Regular && has_none.unwrap_or(false);
+        marks::add("no data at open", u64::from(has_none));
+        has_none
     }
 
     /// Returns the attributes of the file. The machine has one user and keeps no times.

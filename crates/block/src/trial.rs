@@ -34,11 +34,12 @@ const FIRST_PAUSE: u32 = 2;
 const USUAL_PAUSE: u32 = 16;
 const LONGEST_PAUSE: u32 = 1024;
 
-/// Gain above which a trial counts for the other way.
+/// Gains above which a trial counts for the other way, and above which it counts twice.
 const WORTH: f64 = 1.03;
+const CLEARLY_WORTH: f64 = 1.1;
 
-/// Balance of trials that changes the way: a trial for it counts one, a trial without a gain counts
-/// minus two. One interrupted trial proves nothing.
+/// Balance of trials that changes the way: a trial for it counts one or two, a trial without a gain
+/// counts minus two. One interrupted trial proves nothing.
 const WINS: u32 = 4;
 
 /// Gain below which a trial was clearly a loss.
@@ -192,7 +193,11 @@ impl Trial {
             self.pause =
                 if self.pause < USUAL_PAUSE { self.pause + FIRST_PAUSE } else { USUAL_PAUSE };
         }
-        self.wins = if gain > WORTH { self.wins + 1 } else { self.wins.saturating_sub(2) };
+        self.wins = match gain {
+            _ if gain > CLEARLY_WORTH => self.wins + 2,
+            _ if gain > WORTH => self.wins + 1,
+            _ => self.wins.saturating_sub(2),
+        };
         if self.wins >= WINS {
             self.way = self.way.other();
             self.wins = 0;
@@ -229,6 +234,14 @@ mod tests {
         run(&mut trial, 10_000_000, 2000, 4000);
         let in_steps = run(&mut trial, bios, 2000, 4000);
         assert!(in_steps < bios / 50, "{in_steps} of {bios}");
+    }
+
+    #[test]
+    fn a_clear_gain_is_taken_after_two_trials() {
+        let mut trial = Trial::default();
+        let windows = 2 * (FIRST_PAUSE as usize + 2) + FIRST_PAUSE as usize;
+        run(&mut trial, windows * WINDOW as usize, 480_000, 400_000);
+        assert_eq!(trial.way, Way::Steps);
     }
 
     #[test]

@@ -47,6 +47,7 @@ use flush::Flushes;
 use lease::Lease;
 pub use lease::Liberties;
 use odd::OddPages;
+pub use reserved::Below;
 use reserved::Reserved;
 pub use sizes::Look;
 use sizes::Sizes;
@@ -62,13 +63,6 @@ pub enum Origin {
     },
     /// An existing file of this many bytes.
     Existing(u64),
-    /// An existing file without data: all of it reads as zeroes.
-    NoData {
-        /// Its bytes.
-        size: u64,
-        /// Whether space is allocated. That is its user's: no more is reserved below `size`.
-        has_space: bool,
-    },
     /// A block device of this many bytes. Its size never changes.
     Device(u64),
 }
@@ -109,14 +103,11 @@ impl CachedFile {
     pub fn new(target: Target, origin: Origin, liberties: Liberties) -> Self {
         let (sizes, entry) = match origin {
             Origin::Empty { entry } => (Sizes::of_a_file(0), entry),
-            Origin::NoData { size, has_space: false } => (Sizes::of_a_hole(size), Entry::Old),
-            Origin::Existing(size) | Origin::NoData { size, .. } => {
-                (Sizes::of_a_file(size), Entry::Old)
-            }
+            Origin::Existing(size) => (Sizes::of_a_file(size), Entry::Old),
             Origin::Device(size) => (Sizes::of_a_device(size), Entry::Old),
         };
         let holes = match (origin, liberties) {
-            (Origin::Empty { .. } | Origin::NoData { .. }, Liberties::Exclusive) => Holes::all(),
+            (Origin::Empty { .. }, Liberties::Exclusive) => Holes::all(),
             _ => Holes::unknown(),
         };
         // Nobody knows whether bytes written before were flushed, so a flush that fails now is a
@@ -251,6 +242,16 @@ impl CachedFile {
         let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
         self.reserved.ranges().covers(&(pages.start * PAGE..pages.end * PAGE))
             || self.holes.are_known() && pages.clone().all(|page| !self.holes.is_zero(page))
+    }
+
+    /// Records where a file that was just opened has data; elsewhere it reads as zeroes.
+    pub fn set_data(&mut self, data: &[Range<u64>], below: Below) {
+        debug_assert!(self.lease.is_exclusive(), "another program may fill a hole");
+        self.holes = Holes::all();
+        for bytes in data {
+            self.holes.mark_written(bytes.start / PAGE..bytes.end.div_ceil(PAGE));
+        }
+        self.reserved.set_below(below);
     }
 
     /// Sets whether space may be reserved ahead.

@@ -1,5 +1,5 @@
-//! Pages known to be zero on disk: those of a file that was empty or without data when it became
-//! exclusive, and that no data was sent to since.
+//! Pages known to be zero on disk: those that had no data when the file was opened exclusively, and
+//! that no data was sent to since. Not known for a file in which data and holes alternate often.
 //!
 //! Such a page need not be read before a part of it is written. It may be filled with zeroes to
 //! keep a request in one piece. Both hold only while nobody else has the file open. A page counts
@@ -87,7 +87,11 @@ impl Holes {
         if !self.known {
             return;
         }
-        for (first, slot, count) in parts(pages) {
+        if pages.start <= self.full_below * 64 && pages.end / 64 > self.full_below {
+            self.full_below = pages.end / 64;
+            self.written = self.written.split_off(&self.full_below);
+        }
+        for (first, slot, count) in parts(pages.start.max(self.full_below * 64)..pages.end) {
             let group = first / 64;
             if group >= self.full_below {
                 *self.written.entry(group).or_insert(0) |= bits(slot, count);
@@ -137,6 +141,7 @@ mod tests {
                 match what {
                     0 => { holes.cut(page); written.retain(|at| *at < page); }
                     1 => { holes.mark_written(page..page + 70); written.extend(page..page + 70); }
+                    2 => { holes.mark_written(page % 65..page); written.extend(page % 65..page); }
                     _ => { holes.mark_written(page..page + 1); written.insert(page); }
                 }
                 let mut run = 0;

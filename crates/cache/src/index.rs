@@ -405,14 +405,16 @@ impl Index {
         self.dirty_pages
     }
 
-    /// Dirty pages at `from` or above, counted.
-    pub(crate) fn count_dirty(&self, from: u64) -> u64 {
-        let (first, slot) = place(from);
+    /// Dirty pages of a range, counted.
+    pub(crate) fn count_dirty(&self, pages: Range<u64>) -> u64 {
+        let (first, slot) = place(pages.start);
+        let (last, end) = place(pages.end);
         self.dirty
-            .range(first..)
+            .range(first..=last)
             .map(|number| {
-                let bits = self.chunks[number].dirty;
-                let bits = if *number == first { bits & (u64::MAX << slot) } else { bits };
+                let mut bits = self.chunks[number].dirty;
+                bits &= if *number == first { u64::MAX << slot } else { u64::MAX };
+                bits &= if *number == last { (1 << end) - 1 } else { u64::MAX };
                 u64::from(bits.count_ones())
             })
             .sum()

@@ -8,9 +8,11 @@ use std::ops::Range;
 
 use forebay_block::{Bio, Class, Errno, Moment};
 
-use crate::file::CachedFile;
+use crate::file::{Below, CachedFile};
 use crate::index::Chunk;
-use crate::limits::{DENSE_ONE_IN, EXTENDING_PAGES, GATHER_PAGES, PAGE, RESERVE_PAGES};
+use crate::limits::{
+    DENSE_ONE_IN, EXTENDING_PAGES, GAP_PAGES, GATHER_PAGES, PAGE, REGION_PAGES, RESERVE_PAGES,
+};
 use crate::space::{Reservation, ReservedFor};
 use crate::writeback::flight::Flight;
 
@@ -20,17 +22,22 @@ impl CachedFile {
         if !self.ahead.may_reserve(self.reserved.has_hint()) || self.lease.is_shared() {
             return None;
         }
-        if first < self.sizes.origin_pages() || self.is_reserved_for(first) {
+        let origin = self.sizes.origin_pages();
+        let is_hole = || self.reserved.below() != Below::Never && self.holes.is_zero(first);
+        if first < origin && !is_hole() {
             return None;
         }
-        if self.ahead.is_paused() {
+        if self.is_reserved_for(first) || self.ahead.is_paused() {
             return None;
+        }
+        if first < origin {
+            return self.reservation_of_region(first);
         }
         let any = |_: u64, chunk: &Chunk| chunk.dirty;
-        let lowest = self.index.next_dirty(self.sizes.origin_pages(), u64::MAX, any)?;
+        let lowest = self.index.next_dirty(origin, u64::MAX, any)?;
         let end = self.index.last_dirty(first, any)? + 1;
-        let start = (lowest / GATHER_PAGES * GATHER_PAGES).max(self.sizes.origin_pages());
-        let dirty = self.index.count_dirty(start);
+        let start = (lowest / GATHER_PAGES * GATHER_PAGES).max(origin);
+        let dirty = self.index.count_dirty(start..u64::MAX);
         if end - start < RESERVE_PAGES || dirty * DENSE_ONE_IN < end - start {
             // Counting costs a step per 64 pages, so a sparse file is looked at again after as many
             // runs.
@@ -54,6 +61,23 @@ impl CachedFile {
         let purpose = if is_stream { ReservedFor::Stream } else { ReservedFor::Dense };
         let beyond = if growing { self.ahead.beyond(self.sizes.size(), purpose) } else { 0 };
         Some(self.at_once(first, start * PAGE..end * PAGE + beyond, purpose))
+    }
+
+    /// The space of a region of a sparse file, if the region is becoming dense.
+    fn reservation_of_region(&mut self, first: u64) -> Option<Reservation> {
+        let start = first / REGION_PAGES * REGION_PAGES;
+        let end = (start + REGION_PAGES).min(self.sizes.origin_pages());
+        let dirty = self.index.count_dirty(start..end);
+        // What stays reserved is no more than zeroes would take that are written over gaps.
+        let one_in = match self.reserved.below() {
+            Below::GivenBack => DENSE_ONE_IN,
+            Below::Kept | Below::Never => GAP_PAGES,
+        };
+        if dirty * one_in < end - start || end - start < RESERVE_PAGES {
+            self.ahead.pause(dirty / 64);
+            return None;
+        }
+        Some(self.at_once(first, start * PAGE..end * PAGE, ReservedFor::Dense))
     }
 
     /// Returns whether the space of a run that starts at `first` is reserved. A run that moves the
@@ -145,9 +169,13 @@ impl CachedFile {
     /// space is needed.
     pub(crate) fn last_unused(&self) -> Option<Range<u64>> {
         let end = self.sizes.disk_size() / PAGE;
+        let start = match self.reserved.below() {
+            Below::Kept => self.sizes.origin_pages(),
+            Below::GivenBack | Below::Never => 0,
+        };
         let least = if self.reserved.gives_back_all() { 1 } else { GATHER_PAGES };
         self.reserved.ranges().ranges().rev().find_map(|range| {
-            let pages = range.start / PAGE..(range.end / PAGE).min(end);
+            let pages = (range.start / PAGE).max(start)..(range.end / PAGE).min(end);
             let run = self.holes.last_zero_run(pages, least)?;
             Some(run.start * PAGE..run.end * PAGE)
         })

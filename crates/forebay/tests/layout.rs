@@ -229,37 +229,52 @@ fn random_pages_of_files_that_are_one_hole_lie_in_few_pieces() {
     });
 }
 
-/// In a file that is one hole, what no data came to is given back. In one with space of its user
-/// nothing is.
+/// In the holes of a sparse file, reserved space to which no data came is given back, unless some
+/// was there before. Space of the user is not.
 #[test]
-fn contract_09_a_hole_stays_one_and_reserved_space_of_the_user_stays_reserved() {
-    let Some(mount) = Mount::new("holes", FileSystem::Xfs, 2048 * MIB) else { return };
-    let (hole, users) = (mount.path().join("hole"), mount.path().join("users"));
-    for path in [&hole, &users] {
+fn contract_09_a_sparse_file_stays_sparse_and_space_of_the_user_stays() {
+    let Some(mount) = Mount::new("sparse", FileSystem::Xfs, 2048 * MIB) else { return };
+    let (sparse, users) = (mount.path().join("sparse"), mount.path().join("users"));
+    for path in [&sparse, &users] {
         std::fs::File::create(path).unwrap().set_len(64 * MIB).unwrap();
     }
     support::preallocate(&users, 0, 64 * MIB);
     let engine = engine();
-    for path in [&hole, &users] {
+    let data = pattern(1, PAGE as usize);
+    for (path, start) in [(&sparse, 0), (&users, 0), (&sparse, 16 * MIB), (&users, 16 * MIB)] {
+        let reserved = engine.stats().reserved_bytes;
         let file = engine.open(path, Open::write()).unwrap();
-        let data = pattern(1, PAGE as usize);
-        for page in (0..1024).rev().step_by(2) {
-            file.write_at(&data, page * PAGE).unwrap();
+        // Every other page of 4 MiB, which is an eighth of a region.
+        for page in (1..1024).rev().step_by(2) {
+            file.write_at(&data, start + page * PAGE).unwrap();
         }
-        // What is dense here is an eighth of the file.
-        file.write_at(&data, 32 * MIB).unwrap();
+        // Too little for a reservation.
+        file.write_at(&data, 48 * MIB).unwrap();
         file.sync_data().unwrap();
-        let mut read = vec![1; 2 * PAGE as usize];
-        assert_eq!(file.read_at(&mut read, 32 * MIB).unwrap(), read.len());
-        assert!(
-            read[..PAGE as usize] == data && read[PAGE as usize..].iter().all(|byte| *byte == 0)
-        );
+        assert_eq!(engine.stats().reserved_bytes > reserved, path == &sparse, "{start}");
+        for page in 0..1024 {
+            let mut read = vec![1; PAGE as usize];
+            assert_eq!(file.read_at(&mut read, start + page * PAGE).unwrap(), read.len());
+            let is_data = page % 2 == 1;
+            assert!(read.iter().zip(&data).all(|(read, data)| *read == u8::from(is_data) * data));
+        }
         file.close().unwrap();
     }
-    assert!(support::allocated(&hole) <= 6 * MIB, "{} bytes", support::allocated(&hole));
+    assert!(support::allocated(&sparse) <= 21 * MIB, "{} bytes", support::allocated(&sparse));
     assert!(support::allocated(&users) >= 64 * MIB, "{} bytes", support::allocated(&users));
-    assert_eq!(std::fs::metadata(&hole).unwrap().len(), 64 * MIB);
-    assert_eq!(support::mark(&hole), None);
+    for path in [&sparse, &users] {
+        assert_eq!(std::fs::metadata(path).unwrap().len(), 64 * MIB);
+        assert_eq!(support::mark(path), None);
+        let read = std::fs::read(path).unwrap();
+        for page in 0..64 * MIB / PAGE {
+            let is_data = page % 2 == 1 && page % 4096 < 1024 && page < 8192 || page == 12288;
+            let read = &read[(page * PAGE) as usize..][..PAGE as usize];
+            assert!(
+                if is_data { read == data } else { read.iter().all(|byte| *byte == 0) },
+                "{page}"
+            );
+        }
+    }
 }
 
 #[test]

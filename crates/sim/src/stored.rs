@@ -223,10 +223,19 @@ impl StoredFile {
         self.allocated.range(self.size().div_ceil(page)..).next().copied()
     }
 
-    /// Returns whether a sector was written, and neither cut off nor punched out since.
+    /// Returns the ranges of bytes that were written, and neither cut off nor punched out since.
     #[must_use]
-    pub fn has_data(&self) -> bool {
-        self.sectors.iter().any(|sector| sector.current().is_some())
+    pub fn data(&self) -> Vec<Range<u64>> {
+        let mut data: Vec<Range<u64>> = Vec::new();
+        let sectors = self.sectors.iter().enumerate();
+        for (sector, _) in sectors.filter(|(_, versions)| versions.current().is_some()) {
+            let start = (sector * SECTOR) as u64;
+            match data.last_mut() {
+                Some(last) if last.end == start => last.end += SECTOR as u64,
+                _ => data.push(start..start + SECTOR as u64),
+            }
+        }
+        data
     }
 
     /// Allocates space for pages.

@@ -46,6 +46,7 @@ fn contract_08_reads_and_sizes_agree_with_a_plain_file() {
             "seen by others",
             "visitor refused",
             "no data at open",
+            "data in part at open",
         ],
     );
 }

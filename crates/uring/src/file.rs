@@ -369,12 +369,25 @@ impl OpenFile {
         Ok(u64::try_from(blocks).expect("the kernel keeps counts positive") * 512)
     }
 
-    /// Returns whether a regular file has no data: it may have a length and space. An error, and a
-    /// file system that does not know, count as no.
-    #[must_use]
-    pub fn has_no_data(&self) -> bool {
-        self.kind == Kind::Regular
-            && rustix::fs::seek(&self.descriptor, SeekFrom::Data(0)) == Err(Errno::NXIO)
+    /// Returns the ranges of bytes that have data, in order, or `None` if there are more than
+    /// `most`. The rest reads as zeroes; it may have space.
+    ///
+    /// # Errors
+    /// The error of the kernel. A file system that does not know reports one range.
+    pub fn data(&self, most: usize) -> io::Result<Option<Vec<Range<u64>>>> {
+        let (mut data, mut at) = (Vec::new(), 0);
+        loop {
+            let start = match rustix::fs::seek(&self.descriptor, SeekFrom::Data(at)) {
+                Ok(start) => start,
+                Err(Errno::NXIO) => return Ok(Some(data)),
+                Err(errno) => return Err(errno.into()),
+            };
+            if data.len() == most {
+                return Ok(None);
+            }
+            at = rustix::fs::seek(&self.descriptor, SeekFrom::Hole(start))?;
+            data.push(start..at);
+        }
     }
 
     /// Returns whether a file of this file system can have `end` bytes, found by a seek.

@@ -26,6 +26,19 @@ pub(crate) struct Reserved {
     allocated_writes: u64,
     /// Set if the next release gives back short ranges, too.
     gives_back_all: bool,
+    below: Below,
+}
+
+/// Whether space is reserved in holes that the file had when it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Below {
+    /// No, or the holes are not known.
+    #[default]
+    Never,
+    /// Yes, but it is not given back: some of it may be its user's.
+    Kept,
+    /// Yes, and unused space is given back: they had none.
+    GivenBack,
 }
 
 impl Reserved {
@@ -35,6 +48,14 @@ impl Reserved {
 
     pub(crate) fn has_hint(&self) -> bool {
         self.extent_hint > 0
+    }
+
+    pub(crate) fn below(&self) -> Below {
+        self.below
+    }
+
+    pub(crate) fn set_below(&mut self, below: Below) {
+        self.below = below;
     }
 
     pub(crate) fn gives_back_all(&self) -> bool {

@@ -44,8 +44,7 @@ pub(crate) struct Sizes {
     /// Size in bytes in the file system.
     disk_size: u64,
     is_device: bool,
-    /// Whole pages that the file had when it was opened, except in a hole. No space is reserved
-    /// below.
+    /// Whole pages that the file had when it was opened. Below, space is reserved only in holes.
     origin_pages: u64,
     /// The last look that began, with the events since then.
     look: Look,
@@ -58,11 +57,6 @@ impl Sizes {
         let origin_pages = bytes.div_ceil(PAGE);
         let look = Look::default();
         Self { size: bytes, disk_size: bytes, is_device: false, origin_pages, look, answered: 0 }
-    }
-
-    /// Space may be reserved in all of the file.
-    pub(crate) fn of_a_hole(bytes: u64) -> Self {
-        Self { origin_pages: 0, ..Self::of_a_file(bytes) }
     }
 
     pub(crate) fn of_a_device(bytes: u64) -> Self {

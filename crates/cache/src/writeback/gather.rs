@@ -171,7 +171,7 @@ impl CachedFile {
             }
             let first = find(whole, u64::MAX)?;
             let last = self.index.last_dirty(first, which)?;
-            let is_dense = self.index.count_dirty(first) * 2 > last - first;
+            let is_dense = self.index.count_dirty(first..u64::MAX) * 2 > last - first;
             Some(if is_dense { first } else { self.start_of_run(last) })
         };
         find(cursor, whole).or_else(extending).or_else(|| find(0, cursor))

@@ -24,7 +24,7 @@ use forebay_lists::Until;
 
 pub(crate) use self::life::Serving;
 use self::life::{Control, Life};
-use self::opening::{Found, Sought};
+use self::opening::{Found, Sought, find_holes};
 use self::owner::{Last, Owner};
 use crate::core::batch::Batch;
 use crate::core::contexts::Contexts;
@@ -437,14 +437,14 @@ impl Engine {
         let origin = match length {
             _ if is_device => Origin::Device(length),
             0 => Origin::Empty { entry },
-            _ if liberties == Liberties::Exclusive && file.has_no_data() => {
-                let has_space = file.allocated_bytes().map_err(cannot_look).map_err(at_path)? > 0;
-                Origin::NoData { size: length, has_space }
-            }
             _ => Origin::Existing(length),
         };
         let mut cache = CachedFile::new(target, origin, liberties);
         cache.set_entry(entry);
+        if liberties == Liberties::Exclusive && open.write && matches!(origin, Origin::Existing(_))
+        {
+            find_holes(&file, length, &mut cache);
+        }
         let hint = if is_new { self.hint(path, &file, liberties) } else { None };
         cache.set_extent_hint(hint.unwrap_or(0));
         cache.set_reserving(match (is_device, is_new) {

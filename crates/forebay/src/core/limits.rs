@@ -20,6 +20,11 @@ pub(crate) const CONTEXTS: usize = 64;
 /// call, which is negligible against this many bytes.
 pub(crate) const GROUP_LOOK_BYTES: u64 = 64 << 20;
 
+/// Maximum of stretches of data, and of allocated bytes, of a file whose holes are found when it is
+/// opened. It takes two system calls per stretch, and memory per written page.
+pub(crate) const SPARSE_RANGES: usize = 32;
+pub(crate) const SPARSE_BYTES: u64 = 16 << 30;
+
 /// Time that the aside of a file system waits for its next job: long against the pause between two
 /// closings, short against an idle engine.
 pub(crate) const ASIDE_LINGERS: Duration = Duration::from_millis(500);

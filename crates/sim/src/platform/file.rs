@@ -212,13 +212,19 @@ impl OpenFile {
         Ok(pages * page)
     }
 
-    /// Returns whether a regular file has no data: it may have a length and space.
-    #[must_use]
-    pub fn has_no_data(&self) -> bool {
-        let has_none = self.look(|machine, node| Ok(!machine.inode(node).stored.has_data()));
-        let has_none = self.kind == Kind::Regular && has_none.unwrap_or(false);
-        marks::add("no data at open", u64::from(has_none));
-        has_none
+    /// Returns the ranges of bytes that have data, in order, or `None` if there are more than
+    /// `most`.
+    ///
+    /// # Errors
+    /// If the descriptor is closed.
+    pub fn data(&self, most: usize) -> io::Result<Option<Vec<Range<u64>>>> {
+        let data = self.look(|machine, node| Ok(machine.inode(node).stored.data()))?;
+        marks::hit(match data.len() {
+            0 => "no data at open",
+            count if count <= most => "data in part at open",
+            _ => return Ok(None),
+        });
+        Ok(Some(data))
     }
 
     /// Returns the attributes of the file. The machine has one user and keeps no times.

@@ -15,12 +15,17 @@
 //! descriptor and starts again. This happens if the path is renamed between stat and open, and to
 //! an open that created the file if another one found it first.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use forebay_cache::CachedFile;
+use forebay_cache::file::Below;
+use forebay_cache::limits::PAGE;
+
 use super::{Engine, add_open_remedy, copy, device, not_served, only_for_reading};
 use crate::core::error::{Error, ErrorKind, Result};
-use crate::core::limits::OPEN_ROUNDS;
+use crate::core::limits::{OPEN_ROUNDS, SPARSE_BYTES, SPARSE_RANGES};
 use crate::core::open::Open;
 use crate::core::shared::Shared;
 use crate::platform::{Access, Create, How, Identity, Kind, Opened, Truncate, files};
@@ -245,6 +250,22 @@ fn checked(path: &Path, open: &Open, opened: std::io::Result<Opened>) -> Result<
         Kind::Other => return Err(not_served(path)),
     }
     Ok(opened)
+}
+
+/// Finds where a file has no data, unless that takes many calls. If it has as much space as bytes,
+/// one call shows whether it has data at all.
+pub(super) fn find_holes(file: &crate::platform::OpenFile, length: u64, cache: &mut CachedFile) {
+    let Ok(allocated) = file.allocated_bytes() else { return };
+    let is_sparse = allocated < length && allocated <= SPARSE_BYTES;
+    let Ok(Some(data)) = file.data(if is_sparse { SPARSE_RANGES } else { 0 }) else { return };
+    let whole = |bytes: &Range<u64>| bytes.end.next_multiple_of(PAGE) - bytes.start / PAGE * PAGE;
+    let below = match allocated {
+        _ if !is_sparse => Below::Never,
+        _ if allocated <= data.iter().map(whole).sum() => Below::GivenBack,
+        // Other programs may have reserved it, or an earlier open, which keeps short stretches.
+        _ => Below::Kept,
+    };
+    cache.set_data(&data, below);
 }
 
 /// Returns whether an error means that the path changed after it was looked at.

@@ -1,5 +1,5 @@
-//! Pages known to be zero on disk: those that had no data when the file was opened exclusively, and
-//! that no data was sent to since. Not known for a file in which data and holes alternate often.
+//! Pages known to be zero on disk: they had no data when the file was opened exclusively, and got
+//! none since. They are not known if data and holes alternate often.
 //!
 //! Such a page need not be read before a part of it is written. It may be filled with zeroes to
 //! keep a request in one piece. Both hold only while nobody else has the file open. A page counts

@@ -68,7 +68,7 @@ impl CachedFile {
         let start = first / REGION_PAGES * REGION_PAGES;
         let end = (start + REGION_PAGES).min(self.sizes.origin_pages());
         let dirty = self.index.count_dirty(start..end);
-        // What stays reserved is no more than zeroes would take that are written over gaps.
+        // Zeroes that are written over gaps may take as much space as stays reserved.
         let one_in = match self.reserved.below() {
             Below::GivenBack => DENSE_ONE_IN,
             Below::Kept | Below::Never => GAP_PAGES,

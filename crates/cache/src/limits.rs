@@ -45,8 +45,8 @@ pub const DENSE_ONE_IN: u64 = 32;
 /// Minimum of pages of a span to reserve space for. A shorter span is allocated by its one write.
 pub const RESERVE_PAGES: u64 = 64;
 
-/// Length of the regions of a sparse file in which space is reserved at once, in pages. The file
-/// should stay sparse where nothing is written.
+/// Space in a sparse file is reserved by regions of this many pages, so that the file stays sparse
+/// elsewhere.
 pub const REGION_PAGES: u64 = 16 * GATHER_PAGES;
 
 /// Maximum of bytes to reserve beyond the end of a file that grows by itself.

@@ -16,7 +16,6 @@ use forebay_uring::{
     Times, Truncate,
 };
 
-use crate::marks;
 use crate::world::machine::{self, Content, Machine, Work, call, call_bio, wait_for};
 use crate::world::{self, memory};
 
@@ -210,21 +209,6 @@ impl OpenFile {
         let pages =
             self.look(|machine, node| Ok(machine.inode(node).stored.allocated().len() as u64))?;
         Ok(pages * page)
-    }
-
-    /// Returns the ranges of bytes that have data, in order, or `None` if there are more than
-    /// `most`.
-    ///
-    /// # Errors
-    /// If the descriptor is closed.
-    pub fn data(&self, most: usize) -> io::Result<Option<Vec<Range<u64>>>> {
-        let data = self.look(|machine, node| Ok(machine.inode(node).stored.data()))?;
-        marks::hit(match data.len() {
-            0 => "no data at open",
-            count if count <= most => "data in part at open",
-            _ => return Ok(None),
-        });
-        Ok(Some(data))
     }
 
     /// Returns the attributes of the file. The machine has one user and keeps no times.

@@ -8,9 +8,25 @@ use forebay_block::{Errno, Operation};
 use forebay_uring::{Access, Extents, Kind};
 
 use super::OpenFile;
+use crate::marks;
 use crate::world::machine::{self, Machine, error_of};
 
 impl OpenFile {
+    /// Returns the ranges of bytes that have data, in order, or `None` if there are more than
+    /// `most`.
+    ///
+    /// # Errors
+    /// If the descriptor is closed.
+    pub fn data(&self, most: usize) -> io::Result<Option<Vec<Range<u64>>>> {
+        let data = self.look(|machine, node| Ok(machine.inode(node).stored.data()))?;
+        marks::hit(match data.len() {
+            0 => "no data at open",
+            count if count <= most => "data in part at open",
+            _ => return Ok(None),
+        });
+        Ok(Some(data))
+    }
+
     /// Sets the size of the file. Space beyond it is freed.
     ///
     /// # Errors

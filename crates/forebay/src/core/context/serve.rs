@@ -91,16 +91,27 @@ impl Writeback {
         self.serve_overdue();
     }
 
+    /// Sends overdue pages as far as there is room. Looks at no more files than that: it is called
+    /// for each end of a request, and many files may be overdue.
     fn serve_overdue(&mut self) {
-        let mut overdue = self.agenda.take(Why::Overdue);
-        overdue.retain(|inode| {
-            self.step(inode, false, |context| {
-                let mut state = context.lock_to_serve(inode);
-                context.serve(inode, &mut state, Reason::Periodic, usize::MAX);
-                state.cache.is_overdue()
-            })
-        });
-        self.agenda.put_back(Why::Overdue, overdue);
+        let mut left = Vec::new();
+        for _ in 0..self.agenda.count(Why::Overdue) {
+            let Some(inode) = self.agenda.pop(Why::Overdue) else { break };
+            let has_room = self.has_room(inode.volume.number(), Class::Background);
+            let is_overdue = !has_room
+                || self.step(&inode, false, |context| {
+                    let mut state = context.lock_to_serve(&inode);
+                    context.serve(&inode, &mut state, Reason::Periodic, usize::MAX);
+                    state.cache.is_overdue()
+                });
+            if is_overdue {
+                left.push(inode);
+            }
+            if !has_room && !self.has_room_anywhere() {
+                break;
+            }
+        }
+        self.agenda.put_first(Why::Overdue, left);
     }
 
     /// Writes uncached pages at any level, so that they take little memory.
@@ -242,6 +253,13 @@ impl Writeback {
         let flight = &mut self.flights[volume];
         flight.pace.set_yielding(flight.volume.has_small_syncs());
         self.queue.room() > 0 && self.flights[volume].pace.has_room(class, free)
+    }
+
+    /// Returns whether background requests may be sent to some file system.
+    fn has_room_anywhere(&self) -> bool {
+        let free = free_slots(&self.flights, Class::Background);
+        let has_room = |flight: &Flight| flight.pace.would_have_room(Class::Background, free);
+        self.queue.room() > 0 && self.flights.iter().any(has_room)
     }
 
     /// Returns whether a writer that waits for room could let this context write more now: it has

@@ -41,7 +41,7 @@ pub(crate) struct Level {
 /// Waiting writers.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// One line for each file system with waiters.
+    /// One line for each file system with waiters, and one for its small files.
     lines: Vec<Line>,
     /// Number of waiters so far, which is the number of the next one.
     came: u64,
@@ -51,6 +51,8 @@ struct Waiting {
 #[derive(Debug)]
 struct Line {
     volume: Arc<Volume>,
+    /// Whether their files are small: they may use the room beyond the limit.
+    is_small: bool,
     waiters: VecDeque<Arc<Waiter>>,
 }
 
@@ -59,12 +61,14 @@ impl Waiting {
         self.lines.iter().flat_map(|line| &line.waiters)
     }
 
-    fn push(&mut self, target: Target, volume: &Arc<Volume>) -> Arc<Waiter> {
+    fn push(&mut self, target: Target, volume: &Arc<Volume>, is_small: bool) -> Arc<Waiter> {
         let (number, volume) = (self.came, Arc::clone(volume));
         self.came += 1;
-        let at = self.lines.iter().position(|line| Arc::ptr_eq(&line.volume, &volume));
+        let is_its = |line: &Line| Arc::ptr_eq(&line.volume, &volume) && line.is_small == is_small;
+        let at = self.lines.iter().position(is_its);
         let at = at.unwrap_or_else(|| {
-            self.lines.push(Line { volume: Arc::clone(&volume), waiters: VecDeque::new() });
+            let (volume, waiters) = (Arc::clone(&volume), VecDeque::new());
+            self.lines.push(Line { volume, is_small, waiters });
             self.lines.len() - 1
         });
         let waiter = Arc::new(Waiter { number, target, volume, granted: Mutex::new((0, None)) });
@@ -264,15 +268,19 @@ impl Level {
         }
     }
 
-    /// Returns the line with the longest waiting writer that has room, and its grant.
+    /// Returns the line with the longest waiting writer that has room, and its grant. A small file
+    /// gets a page as soon as a grant fits: those behind it use the rest without a wait.
     fn next_grant(&self, waiting: &Waiting) -> Option<(usize, u64)> {
         let lines = waiting.lines.iter().enumerate().filter_map(|(at, line)| {
-            let grant = self.throttle().grant(line.volume.share.rate(), line.waiters.len() as u64);
-            let dirty = self.dirty_of(&line.volume, 0);
+            let throttle = self.throttle();
+            let grant = throttle.grant(line.volume.share.rate(), line.waiters.len() as u64);
+            let (dirty, part) = (self.dirty_of(&line.volume, 0), self.part(&line.volume));
             let number = line.waiters.front()?.number;
-            self.throttle()
-                .fits(dirty, self.part(&line.volume), grant)
-                .then_some((number, at, grant))
+            if line.is_small {
+                throttle.fits_small(dirty, part, grant).then_some((number, at, 1))
+            } else {
+                throttle.fits(dirty, part, grant).then_some((number, at, grant))
+            }
         });
         lines.min().map(|(_, at, grant)| (at, grant))
     }
@@ -295,11 +303,18 @@ impl Level {
         user_code::wake_all(wakers.collect::<Vec<_>>());
     }
 
-    /// Queues a writer of a file for a grant. Dropping the result stops the wait.
-    pub(crate) fn queue(self: &Arc<Self>, target: Target, volume: &Arc<Volume>) -> Queued {
+    /// Queues a writer of a file with `of_file` dirty pages for a grant. Dropping the result stops
+    /// the wait.
+    pub(crate) fn queue(
+        self: &Arc<Self>,
+        target: Target,
+        volume: &Arc<Volume>,
+        of_file: u64,
+    ) -> Queued {
         self.waits.fetch_add(1, Ordering::Relaxed);
+        let is_small = self.throttle().is_small(self.dirty_of(volume, of_file));
         let mut waiting = self.lock();
-        let waiter = waiting.push(target, volume);
+        let waiter = waiting.push(target, volume, is_small);
         self.queued.fetch_add(1, Ordering::Release);
         drop(waiting);
         // The level may have fallen before this waiter was in the queue.
@@ -404,7 +419,7 @@ mod tests {
         assert_eq!(add(&level, &volume, 1024), Crossed::Background);
         assert_eq!(level.admit(&volume, 900), Admission::Wait);
         let (mut first, mut second) =
-            (level.queue(Target(0), &volume), level.queue(Target(0), &volume));
+            (level.queue(Target(0), &volume, 900), level.queue(Target(0), &volume, 900));
         assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
         let mut wakers = Vec::new();
         remove(&level, &volume, 16, &mut wakers);
@@ -417,11 +432,26 @@ mod tests {
     }
 
     #[test]
+    fn contract_15_a_small_file_waits_for_room_beyond_the_limit_alone() {
+        let (level, volume) = (level(), Arc::new(Volume::new(0, Arc::default())));
+        let spare = 64 + 16;
+        add(&level, &volume, 1024 + spare);
+        assert_eq!(level.admit(&volume, 1), Admission::Wait);
+        let mut large = level.queue(Target(0), &volume, 900);
+        let mut small = level.queue(Target(1), &volume, 1);
+        assert!(poll(&mut large).is_pending() && poll(&mut small).is_pending());
+        remove(&level, &volume, 16, &mut Vec::new());
+        assert_eq!(poll(&mut small), Poll::Ready(1));
+        assert_eq!(level.admit(&volume, 1), Admission::Granted, "those behind it need not wait");
+        assert!(poll(&mut large).is_pending(), "the limit is not reached from above");
+    }
+
+    #[test]
     fn contract_02_a_waiter_is_woken_by_a_failure_of_its_file() {
         let (level, volume) = (level(), Arc::new(Volume::new(0, Arc::default())));
         add(&level, &volume, 1024);
         let (mut mine, mut other) =
-            (level.queue(Target(1), &volume), level.queue(Target(2), &volume));
+            (level.queue(Target(1), &volume, 900), level.queue(Target(2), &volume, 900));
         assert!(poll(&mut mine).is_pending() && poll(&mut other).is_pending());
         let mut wakers = Vec::new();
         level.look_again(Target(1), &mut wakers);
@@ -436,7 +466,7 @@ mod tests {
             (level(), Arc::new(Volume::new(0, Arc::default())), Volume::new(1, Arc::default()));
         add(&level, &dead, 960);
         add(&level, &volume, 64);
-        let mut elsewhere = level.queue(Target(1), &volume);
+        let mut elsewhere = level.queue(Target(1), &volume, 900);
         assert!(poll(&mut elsewhere).is_pending());
         let mut wakers = Vec::new();
         level.change_beyond(0, 768, &mut wakers);
@@ -452,11 +482,11 @@ mod tests {
         let (level, volume) = (level(), Arc::new(Volume::new(0, Arc::default())));
         add(&level, &volume, 1024);
         let (first, mut second) =
-            (level.queue(Target(0), &volume), level.queue(Target(0), &volume));
+            (level.queue(Target(0), &volume, 900), level.queue(Target(0), &volume, 900));
         remove(&level, &volume, 16, &mut Vec::new());
         drop(first);
         assert_eq!(poll(&mut second), Poll::Ready(16));
-        drop(level.queue(Target(0), &volume));
+        drop(level.queue(Target(0), &volume, 900));
         assert_eq!(level.queued.load(Ordering::Relaxed), 0);
     }
 
@@ -471,13 +501,13 @@ mod tests {
         level.add(32);
         let _ = slow.share.recount(0, 32);
         assert_eq!(level.admit(&slow, 32), Admission::Wait);
-        let mut first = level.queue(Target(0), &slow);
+        let mut first = level.queue(Target(0), &slow, 900);
         assert!(poll(&mut first).is_pending(), "the free room is not for this file system");
         // The fast one fills the rest. Its writer came later, and continues as soon as some pages
         // are written.
         level.add(992);
         let _ = fast.share.recount(0, 992);
-        let mut second = level.queue(Target(1), &fast);
+        let mut second = level.queue(Target(1), &fast, 900);
         assert!(poll(&mut second).is_pending());
         let mut wakers = Vec::new();
         let _ = fast.share.recount(64, 0);
@@ -489,7 +519,7 @@ mod tests {
         level.remove(1, &mut wakers);
         assert_eq!(poll(&mut first), Poll::Ready(1));
         // A single file system may use all free room.
-        let third = level.queue(Target(0), &slow);
+        let third = level.queue(Target(0), &slow, 900);
         drop(second);
         level.share_out(&[&slow]);
         level.remove(0, &mut wakers);
@@ -501,7 +531,7 @@ mod tests {
         let (level, volume) = (level(), Arc::new(Volume::new(0, Arc::default())));
         volume.share.set_rate(0, 100_000);
         add(&level, &volume, 1024);
-        let queued = level.queue(Target(0), &volume);
+        let queued = level.queue(Target(0), &volume, 900);
         remove(&level, &volume, 100, &mut Vec::new());
         assert_eq!((level.dirty(), volume.share.dirty()), (940, 940));
         drop(queued);

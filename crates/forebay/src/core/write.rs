@@ -31,8 +31,8 @@ enum Stop {
     Refused(Error),
     /// The write needs a pledge of space.
     Unpledged,
-    /// The dirty limit is reached.
-    Full,
+    /// The dirty limit is reached. Dirty pages of the file.
+    Full(u64),
     /// The write has to wait for a page, and has no waker yet.
     NoWaker,
     /// The write waits for a page.
@@ -105,9 +105,9 @@ impl Inode {
                     return Poll::Ready(Ok(accepted));
                 }
                 Err(Stop::Refused(error)) => return Poll::Ready(Err(error)),
-                Err(Stop::Full) => {
+                Err(Stop::Full(dirty)) => {
                     let is_first = !shared.level.has_waiters();
-                    *queued = Some(shared.level.queue(self.target, &self.volume));
+                    *queued = Some(shared.level.queue(self.target, &self.volume, dirty));
                     shared.contexts.look_for_writer(&self.home, is_first);
                 }
                 Err(Stop::NoWaker) => waker = Some(context.waker().clone()),
@@ -169,7 +169,7 @@ impl Step<'_> {
         }
         let admission = || shared.level.admit(&file.inode().volume, file.cache.dirty_pages());
         if file.credit == 0 && admission() == Admission::Wait {
-            return Err(Stop::Full);
+            return Err(Stop::Full(file.cache.dirty_pages()));
         }
         // A shared file keeps pages for its next flush, so this limit does not apply to it.
         let passes_too_fast = caching == Caching::Uncached

@@ -154,8 +154,8 @@ impl Writeback {
                 return End::Stopped;
             }
             more |= self.quiet.set_ticking(self.next_tick.is_some());
-            let could_write = self.could_write();
-            more |= self.quiet.set_wanting(could_write);
+            let could_make_room = self.could_make_room();
+            more |= self.quiet.set_wanting(could_make_room);
             let wait = if more { Wait::Not } else { Wait::Something(self.sleep()) };
             if let Err(errno) = self.queue.dispatch(&mut self.backend, wait) {
                 self.report_broken(errno);

@@ -108,13 +108,13 @@ impl Inode {
                 Err(Stop::Full(dirty)) => {
                     let is_first = !shared.level.has_waiters();
                     *queued = Some(shared.level.queue(self.target, &self.volume, dirty));
-                    shared.contexts.look_for_writer(&self.home, is_first);
+                    shared.contexts.look_for_waiter(&self.home, is_first);
                 }
                 Err(Stop::NoWaker) => waker = Some(context.waker().clone()),
                 Err(Stop::Unpledged) => unreachable!("the step has a pledge"),
                 Err(Stop::Waits) => return Poll::Pending,
                 Err(Stop::Starved(needed)) => {
-                    if !shared.reclaim_or_wait(context.waker(), needed) {
+                    if !shared.reclaim_or_wait(&self.home, context.waker(), needed) {
                         return Poll::Pending;
                     }
                 }

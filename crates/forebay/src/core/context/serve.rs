@@ -262,14 +262,19 @@ impl Writeback {
         self.queue.room() > 0 && self.flights.iter().any(has_room)
     }
 
-    /// Returns whether a writer that waits for room could let this context write more now: it has
-    /// dirty files, and room in a flight to them, or no request in flight that would wake it.
-    pub(super) fn could_write(&self) -> bool {
+    /// Returns whether a caller that waits for room or frames could let this context do more now.
+    /// It has dirty files, and room in a flight to them or no request in flight that would wake
+    /// it; or files that it has not attached; or pages to flush, and nothing in flight.
+    pub(super) fn could_make_room(&self) -> bool {
         let free = free_slots(&self.flights, Class::Background);
-        self.flights.iter().any(|Flight { dirty, pace, .. }| {
-            !dirty.is_empty()
-                && (pace.requests() == 0 || pace.would_have_room(Class::Background, free))
-        })
+        let is_idle = self.queue.in_flight() + self.queue.staged() == 0;
+        let keeps = is_idle && !self.agenda.is_empty(Why::Keeping);
+        keeps
+            || !self.young.is_empty()
+            || self.flights.iter().any(|Flight { dirty, pace, .. }| {
+                !dirty.is_empty()
+                    && (pace.requests() == 0 || pace.would_have_room(Class::Background, free))
+            })
     }
 
     /// Sends a bio that the cache of a file has made.

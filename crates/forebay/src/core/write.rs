@@ -16,8 +16,8 @@ use forebay_cache::{Admission, Caching, Copy, Failure, Liberties, WriteStop};
 use crate::core::error::{Error, Result};
 use crate::core::inode::change::Changing;
 use crate::core::inode::{Inode, State};
-use crate::core::level::Queued;
-use crate::core::limits::UNCACHED_DIRTY_PAGES;
+use crate::core::level::{Queued, Writer};
+use crate::core::limits::{GRANT_PATIENCE, UNCACHED_DIRTY_PAGES};
 use crate::core::pool::Plan;
 use crate::core::share::Crossed;
 use crate::core::shared::Shared;
@@ -88,11 +88,15 @@ impl Inode {
         queued: &mut Option<Queued>,
     ) -> Poll<Result<usize>> {
         self.check_lease(shared);
-        let mut waker = None;
+        let (mut waker, mut patience) = (None, GRANT_PATIENCE);
         loop {
-            let granted = match queued.as_mut().map(|queued| queued.poll(context)) {
-                Some(Poll::Pending) => return self.poll_queued(shared),
-                Some(Poll::Ready(pages)) => pages,
+            let granted = match queued.as_mut().map(|queued| (queued.poll(context), &*queued)) {
+                Some((Poll::Pending, _)) => return self.poll_queued(shared),
+                Some((Poll::Ready(0), queued)) => {
+                    patience = queued.next_patience();
+                    0
+                }
+                Some((Poll::Ready(pages), _)) => pages,
                 None => 0,
             };
             *queued = None;
@@ -105,9 +109,11 @@ impl Inode {
                     return Poll::Ready(Ok(accepted));
                 }
                 Err(Stop::Refused(error)) => return Poll::Ready(Err(error)),
-                Err(Stop::Full(dirty)) => {
-                    let is_first = !shared.level.has_waiters();
-                    *queued = Some(shared.level.queue(self.target, &self.volume, dirty));
+                Err(Stop::Full(of_file)) => {
+                    let (target, volume) = (self.target, &self.volume);
+                    let queue = shared.level.queue(&Writer { target, volume, of_file, patience });
+                    let is_first = queue.is_first();
+                    *queued = Some(queue);
                     shared.contexts.look_for_waiter(&self.home, is_first);
                 }
                 Err(Stop::NoWaker) => waker = Some(context.waker().clone()),

@@ -165,6 +165,11 @@ impl Writeback {
 
     /// Writes pages out while there are more than the background level.
     pub(super) fn serve_background(&mut self) {
+        if self.shared.level.has_waiters() {
+            let wakers = &mut self.after.effects().wakers;
+            self.shared.level.take_back(|| self.backend.now(), wakers);
+            self.shared.finish(&mut self.after);
+        }
         for volume in 0..self.flights.len() {
             self.serve_volume(volume);
         }

@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use forebay_cache::limits::PAGE;
 
-use super::alone::alone;
+use super::alone::{OnError, alone, alone_hearing};
+use super::engine::Heard;
 use crate::core::open::Open;
 use crate::core::settings::Settings;
 use crate::core::wait;
-use crate::faults::Latency;
+use crate::faults::{Faults, Latency};
+use crate::random::PerMille;
 use crate::world;
-use crate::world::machine::MachinePlan;
+use crate::world::machine::{self, MachinePlan};
 
 fn poll<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
     future.poll(&mut Context::from_waker(Waker::noop()))
@@ -58,4 +60,31 @@ pub fn write_beside_kept_ones() -> Option<Duration> {
         wait::drive(kept.swap_remove(0)).expect("a calm machine");
         Some(waited)
     })
+}
+
+/// Begins the commit of two files that cannot be flushed, and drops its future before or after the
+/// end. Returns the number of errors that the program heard of.
+///
+/// # Panics
+/// If another call fails.
+#[must_use]
+pub fn failed_commit(drops_late: bool) -> usize {
+    let heard = Heard::default();
+    let hears = heard.clone();
+    let on_error: OnError = Box::new(move |error| hears.add(error.kind()));
+    alone_hearing(MachinePlan::default(), 256, Settings::default(), on_error, move |engine| {
+        let batch = engine.batch();
+        batch.write("/one", b"1").expect("a calm machine");
+        batch.write("/two", b"2").expect("a calm machine");
+        machine::set_faults(Faults { flush: PerMille(1000), ..Faults::NONE });
+        let mut commit = Box::pin(batch.commit_async(|_| ()));
+        assert!(poll(commit.as_mut()).is_pending(), "it is made on another thread");
+        if drops_late {
+            world::sleep(Duration::from_secs(1));
+        }
+        drop(commit);
+        world::sleep(Duration::from_secs(1));
+        machine::set_faults(Faults::NONE);
+    });
+    heard.count()
 }

@@ -122,12 +122,22 @@ impl Throttle {
     /// Returns whether a writer may dirty pages now, given the share of its device.
     #[must_use]
     pub fn admit(&self, dirty: Dirty, part: DevicePart) -> Admission {
-        let is_small = || {
-            let spare = self.limit / SPARE_ONE_IN + self.small;
-            dirty.of_file < self.small && dirty.of_device < part.limit.saturating_add(spare)
-        };
+        let is_small = || self.is_small(dirty) && self.fits_small(dirty, part, 1);
         let has_room = self.fits(dirty, part, self.largest_grant());
         if has_room || is_small() { Admission::Granted } else { Admission::Wait }
+    }
+
+    /// Returns whether a file has so few dirty pages that it need not wait at the limit.
+    #[must_use]
+    pub fn is_small(&self, dirty: Dirty) -> bool {
+        dirty.of_file < self.small
+    }
+
+    /// Returns whether this many pages of small files fit between the limit and the cache.
+    #[must_use]
+    pub fn fits_small(&self, dirty: Dirty, part: DevicePart, pages: u64) -> bool {
+        let spare = self.limit / SPARE_ONE_IN + self.small;
+        dirty.of_device + pages <= part.limit.saturating_add(spare)
     }
 
     /// Returns the pages per grant, from the pages that the device writes per second and the number

@@ -66,6 +66,14 @@ fn contract_19_each_file_of_a_set_is_durable_or_reports_why_not() {
     );
 }
 
+/// The kernel reports the error of a directory once for each descriptor.
+#[test]
+fn contract_01_a_sync_beside_one_of_a_set_shares_the_sync_of_the_directory() {
+    let name = "contract_01_a_sync_beside";
+    let marks = each(name, 400, together::beside::run);
+    assert_marks(&marks, &["synced alone", "failed alone", "synced", "sync failed"]);
+}
+
 /// A failed sync of one directory lost a rename in another one, which was reported as durable.
 #[test]
 fn contract_20_a_failed_sync_of_a_directory_makes_no_target_new() {

@@ -52,6 +52,8 @@ pub(crate) struct Flushes {
     /// Written or cut since the last flush was sent.
     is_unflushed: bool,
     entry: Entry,
+    /// A caller flushes the directory for several files together.
+    is_entry_awaited: bool,
     /// Pages with a bit in `Chunk::held`.
     kept_pages: u64,
     /// Written since the last flush was sent ...
@@ -77,6 +79,7 @@ impl Flushes {
         Self {
             is_unflushed: true,
             entry,
+            is_entry_awaited: false,
             kept_pages: 0,
             since: Written { kept: false, unkept: had_bytes },
             before: Written::default(),
@@ -94,6 +97,14 @@ impl Flushes {
 
     pub(crate) fn set_entry(&mut self, entry: Entry) {
         self.entry = entry;
+    }
+
+    pub(crate) fn is_entry_awaited(&self) -> bool {
+        self.is_entry_awaited
+    }
+
+    pub(crate) fn await_entry(&mut self, is_awaited: bool) {
+        self.is_entry_awaited = is_awaited;
     }
 
     pub(crate) fn is_unflushed(&self) -> bool {

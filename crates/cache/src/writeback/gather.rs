@@ -399,6 +399,9 @@ impl CachedFile {
         if serves.is_empty() || self.flights.is_flushing() {
             return None;
         }
+        if self.flushes.is_entry_awaited() {
+            return None;
+        }
         if self.flushes.entry() == Entry::New {
             return Some(self.send_flush(
                 Operation::FlushDirectory,

@@ -424,9 +424,24 @@ impl CachedFile {
         }
     }
 
-    /// Records that the directory of the file was flushed for several files together.
-    pub fn settle_directory(&mut self, result: Result<(), Errno>, settled: &mut Settled) {
-        if self.flushes.entry() == Entry::New {
+    /// Begins a flush of the directory for several files together. Until it is settled, the file
+    /// sends none: of two flushes of one descriptor the kernel reports an error to one. Returns
+    /// false if the file needs none, or has begun one.
+    pub fn begin_directory(&mut self) -> bool {
+        let is_flushing = self.flights.is_flushing() || self.flushes.is_entry_awaited();
+        let begins = self.flushes.entry() == Entry::New && !is_flushing;
+        if begins {
+            self.flushes.await_entry(true);
+        }
+        begins
+    }
+
+    /// Settles that flush; `None` if it was not made.
+    pub fn settle_directory(&mut self, result: Option<Result<(), Errno>>, settled: &mut Settled) {
+        self.flushes.await_entry(false);
+        if let Some(result) = result
+            && self.flushes.entry() == Entry::New
+        {
             self.settle_flush(&[], FlushStep::Directory, result.map(|()| 0), settled);
         }
     }

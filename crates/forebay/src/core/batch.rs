@@ -34,6 +34,7 @@ use self::inner::Inner;
 use self::place::Place;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::shared::Shared;
+use crate::core::ticket::Undelivered;
 use crate::core::wait;
 use crate::platform::{Named, OpenDirectory, Replace, files};
 
@@ -280,7 +281,8 @@ impl Batch {
     }
 
     /// Asynchronous form of [`Batch::commit_with`], made on a thread of the library from the first
-    /// poll on. Dropping the future after that does not stop it.
+    /// poll on. Dropping the future after that does not stop it;
+    /// [`Builder::on_error`](crate::Builder::on_error) gets each of its errors then.
     ///
     /// # Errors
     /// As [`Batch::commit`]; `Io` if no thread could be started, and then nothing is published.
@@ -289,8 +291,10 @@ impl Batch {
         progress: impl FnMut(Progress) + Send + 'static,
     ) -> std::result::Result<(), CommitError> {
         let shared = Arc::clone(&self.inner.shared);
-        let committed = wait::offload(&shared, move || Ok(self.commit_with(progress))).await;
-        committed.unwrap_or_else(|error| Err(CommitError::nothing(error)))
+        let of_call = Arc::clone(&shared);
+        let commit = move || Ok(Undelivered::new(&of_call, self.commit_with(progress)));
+        let committed = wait::offload(&shared, commit).await;
+        committed.map_err(CommitError::nothing)?.deliver()
     }
 
     /// Removes the temporary files, and publishes nothing, as dropping the batch does. Blocks.

@@ -36,7 +36,7 @@ use crate::core::error::{Error, ErrorKind};
 use crate::core::flight::Flight;
 use crate::core::inode::Inode;
 use crate::core::inode::after::After;
-use crate::core::limits::MESSAGES_PER_PASS;
+use crate::core::limits::{GRANT_PATIENCE, MESSAGES_PER_PASS};
 use crate::core::message::Message;
 use crate::core::priority::Priority;
 use crate::core::settings::OfContext;
@@ -154,8 +154,8 @@ impl Writeback {
                 return End::Stopped;
             }
             more |= self.quiet.set_ticking(self.next_tick.is_some());
-            let could_write = self.could_write();
-            more |= self.quiet.set_wanting(could_write);
+            let could_make_room = self.could_make_room();
+            more |= self.quiet.set_wanting(could_make_room);
             let wait = if more { Wait::Not } else { Wait::Something(self.sleep()) };
             if let Err(errno) = self.queue.dispatch(&mut self.backend, wait) {
                 self.report_broken(errno);
@@ -294,7 +294,11 @@ impl Writeback {
             return Some(Duration::ZERO);
         }
         let due = self.next_tick.into_iter().chain(self.next_break).chain(self.direct.due()).min();
-        due.map(|due| due.saturating_duration_since(clock::instant()))
+        let due = due.map(|due| due.saturating_duration_since(clock::instant()));
+        // Another writer may leave its grant unused. The context of the first one that waits is
+        // awake now, and stays so.
+        let unused = self.shared.level.has_waiters().then_some(GRANT_PATIENCE);
+        due.into_iter().chain(unused).min()
     }
 
     fn report_broken(&self, errno: Errno) {

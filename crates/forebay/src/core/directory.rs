@@ -105,10 +105,11 @@ impl Directory {
         sender.expect("files belong to started contexts").send_quietly(message, until);
     }
 
-    /// Has the contexts look at the level for a new writer in the queue. Contexts that have nothing
-    /// to write, or whose flights are full, are not woken for it. The first in the queue wakes the
-    /// context of its file, which collects unused credit if nothing else makes room.
-    pub(crate) fn look_for_writer(&self, home: &Home, is_first: bool) {
+    /// Has the contexts look at the level and the free frames for a caller that waits for them from
+    /// now on. Contexts that have nothing to write, or whose flights are full, are not woken for
+    /// it. The first that waits wakes the context of its file, which collects unused credit and
+    /// frames if nothing else makes room.
+    pub(crate) fn look_for_waiter(&self, home: &Home, is_first: bool) {
         let started = self.senders[..self.active()].iter().map_while(OnceLock::get);
         for (number, sender) in started.enumerate() {
             if is_first && number == home.context() || sender.wants_look() {

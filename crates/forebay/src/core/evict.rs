@@ -7,9 +7,9 @@ use std::task::Waker;
 use forebay_cache::{Candidate, Verdict};
 
 use crate::core::counters::Counters;
+use crate::core::home::Home;
 use crate::core::inode::after::After;
 use crate::core::limits::{EVICT_BATCH, HIGH_ONE_IN, LOW_ONE_IN, RECLAIM_FRAMES};
-use crate::core::message::Message;
 use crate::core::shared::Shared;
 
 impl Shared {
@@ -43,9 +43,10 @@ impl Shared {
         }));
     }
 
-    /// Evicts clean pages for a caller that needs this many frames. If that is not enough, has
-    /// `waker` woken when they are free. Returns true if there are enough to take now.
-    pub(crate) fn reclaim_or_wait(&self, waker: &Waker, needed: u32) -> bool {
+    /// Evicts clean pages for a caller that needs this many frames for a file with this home. If
+    /// that is not enough, has `waker` woken when they are free. Returns true if there are enough
+    /// to take now.
+    pub(crate) fn reclaim_or_wait(&self, home: &Home, waker: &Waker, needed: u32) -> bool {
         // A page that was used three times stays for as many rounds; a page without a reader yet
         // stays for one.
         let all = self.pool.evictor().len();
@@ -55,8 +56,8 @@ impl Shared {
         if self.pool.free() >= needed {
             return true;
         }
-        self.pool.wait(waker, needed);
-        self.send(Message::Look);
+        let is_first = self.pool.wait(waker, needed);
+        self.contexts.look_for_waiter(home, is_first);
         // Frames may have come back between the look and the registering.
         self.pool.free() >= needed
     }

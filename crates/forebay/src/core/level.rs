@@ -4,6 +4,10 @@
 //! more. A waiter is granted several pages at once, already charged, and uses them without asking
 //! again. So waiters of one file system stay in order, and a slow file system delays no other. A
 //! wait costs two context switches per grant, not per page.
+//!
+//! A task that does not take its grant, because it is not polled again, must not hold the room for
+//! ever. While others wait, a context takes it back after a while. The task asks again when it is
+//! polled, and its next grant lasts twice as long: so tasks that are always polled late get on.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -41,16 +45,20 @@ pub(crate) struct Level {
 /// Waiting writers.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// One line for each file system with waiters.
+    /// One line for each file system with waiters, and one for its small files.
     lines: Vec<Line>,
     /// Number of waiters so far, which is the number of the next one.
     came: u64,
+    /// Waiters whose grant may not have been taken, and when they got it.
+    granted: Vec<(Moment, Arc<Waiter>)>,
 }
 
 /// Writers that wait for one file system, in order of arrival.
 #[derive(Debug)]
 struct Line {
     volume: Arc<Volume>,
+    /// Whether their files are small: they may use the room beyond the limit.
+    is_small: bool,
     waiters: VecDeque<Arc<Waiter>>,
 }
 
@@ -59,15 +67,18 @@ impl Waiting {
         self.lines.iter().flat_map(|line| &line.waiters)
     }
 
-    fn push(&mut self, target: Target, volume: &Arc<Volume>) -> Arc<Waiter> {
-        let (number, volume) = (self.came, Arc::clone(volume));
+    fn push(&mut self, writer: &Writer<'_>, is_small: bool) -> Arc<Waiter> {
+        let (number, volume) = (self.came, Arc::clone(writer.volume));
         self.came += 1;
-        let at = self.lines.iter().position(|line| Arc::ptr_eq(&line.volume, &volume));
+        let is_its = |line: &Line| Arc::ptr_eq(&line.volume, &volume) && line.is_small == is_small;
+        let at = self.lines.iter().position(is_its);
         let at = at.unwrap_or_else(|| {
-            self.lines.push(Line { volume: Arc::clone(&volume), waiters: VecDeque::new() });
+            let (volume, waiters) = (Arc::clone(&volume), VecDeque::new());
+            self.lines.push(Line { volume, is_small, waiters });
             self.lines.len() - 1
         });
-        let waiter = Arc::new(Waiter { number, target, volume, granted: Mutex::new((0, None)) });
+        let (target, patience, granted) = (writer.target, writer.patience, Mutex::default());
+        let waiter = Arc::new(Waiter { number, target, volume, patience, granted });
         self.lines[at].waiters.push_back(Arc::clone(&waiter));
         waiter
     }
@@ -97,8 +108,30 @@ struct Waiter {
     volume: Arc<Volume>,
     /// File to write.
     target: Target,
-    /// Granted pages, and the waker.
-    granted: Mutex<(u64, Option<Waker>)>,
+    /// How long a grant lasts while others wait.
+    patience: Duration,
+    granted: Mutex<Granted>,
+}
+
+/// Grant of a waiter.
+#[derive(Debug, Default)]
+struct Granted {
+    /// Pages that are charged and not taken.
+    pages: u64,
+    /// Whether they were taken back.
+    is_over: bool,
+    waker: Option<Waker>,
+}
+
+/// A writer that has to wait.
+#[derive(Debug)]
+pub(crate) struct Writer<'a> {
+    pub(crate) target: Target,
+    pub(crate) volume: &'a Arc<Volume>,
+    /// Dirty pages of the file.
+    pub(crate) of_file: u64,
+    /// How long a grant lasts while others wait.
+    pub(crate) patience: Duration,
 }
 
 impl Level {
@@ -154,7 +187,7 @@ impl Level {
         if before < now {
             self.beyond.fetch_add(now - before, Ordering::AcqRel);
             let waiting = self.lock();
-            wakers.extend(waiting.iter().filter_map(|waiter| waiter.granted.lock().1.take()));
+            wakers.extend(waiting.iter().filter_map(|waiter| waiter.granted.lock().waker.take()));
             drop(waiting);
             self.remove(0, wakers);
         } else {
@@ -249,6 +282,7 @@ impl Level {
     #[inline(never)]
     fn grant(&self, wakers: &mut Vec<Waker>) {
         let mut waiting = self.lock();
+        let mut now = None;
         while let Some((at, grant)) = self.next_grant(&waiting) {
             let Some(waiter) = waiting.lines[at].waiters.pop_front() else { break };
             waiting.tidy();
@@ -259,20 +293,51 @@ impl Level {
             // Counted here until it is taken and counted for the file.
             let _ = waiter.volume.share.recount(0, grant);
             let mut granted = waiter.granted.lock();
-            granted.0 = grant;
-            wakers.extend(granted.1.take());
+            granted.pages = grant;
+            wakers.extend(granted.waker.take());
+            drop(granted);
+            if now.is_none() {
+                waiting.granted.retain(|(_, waiter)| waiter.granted.lock().pages > 0);
+            }
+            waiting.granted.push((*now.get_or_insert_with(clock::now), waiter));
         }
     }
 
-    /// Returns the line with the longest waiting writer that has room, and its grant.
+    /// Takes back grants that were not taken in time, if others wait for room. Adds the tasks to
+    /// wake to `wakers`.
+    pub(crate) fn take_back(&self, now: impl FnOnce() -> Moment, wakers: &mut Vec<Waker>) {
+        if !self.has_waiters() {
+            return;
+        }
+        let mut waiting = self.lock();
+        if waiting.granted.is_empty() {
+            return;
+        }
+        let (now, mut pages) = (now(), 0);
+        waiting.granted.retain(|(since, waiter)| {
+            let is_late = u128::from(now.nanoseconds_since(*since)) >= waiter.patience.as_nanos();
+            if is_late {
+                pages += waiter.take_back();
+            }
+            !is_late
+        });
+        drop(waiting);
+        self.remove(pages, wakers);
+    }
+
+    /// Returns the line with the longest waiting writer that has room, and its grant. A small file
+    /// gets a page as soon as a grant fits: those behind it use the rest without a wait.
     fn next_grant(&self, waiting: &Waiting) -> Option<(usize, u64)> {
         let lines = waiting.lines.iter().enumerate().filter_map(|(at, line)| {
-            let grant = self.throttle().grant(line.volume.share.rate(), line.waiters.len() as u64);
-            let dirty = self.dirty_of(&line.volume, 0);
+            let throttle = self.throttle();
+            let grant = throttle.grant(line.volume.share.rate(), line.waiters.len() as u64);
+            let (dirty, part) = (self.dirty_of(&line.volume, 0), self.part(&line.volume));
             let number = line.waiters.front()?.number;
-            self.throttle()
-                .fits(dirty, self.part(&line.volume), grant)
-                .then_some((number, at, grant))
+            if line.is_small {
+                throttle.fits_small(dirty, part, grant).then_some((number, at, 1))
+            } else {
+                throttle.fits(dirty, part, grant).then_some((number, at, grant))
+            }
         });
         lines.min().map(|(_, at, grant)| (at, grant))
     }
@@ -284,29 +349,31 @@ impl Level {
             return;
         }
         for waiter in self.lock().iter().filter(|waiter| waiter.target == target) {
-            wakers.extend(waiter.granted.lock().1.take());
+            wakers.extend(waiter.granted.lock().waker.take());
         }
     }
 
     /// Wakes all waiting writers, with or without room.
     pub(crate) fn wake_all(&self) {
         let waiting: Vec<_> = self.lock().iter().map(Arc::clone).collect();
-        let wakers = waiting.iter().filter_map(|waiter| waiter.granted.lock().1.take());
+        let wakers = waiting.iter().filter_map(|waiter| waiter.granted.lock().waker.take());
         user_code::wake_all(wakers.collect::<Vec<_>>());
     }
 
-    /// Queues a writer of a file for a grant. Dropping the result stops the wait.
-    pub(crate) fn queue(self: &Arc<Self>, target: Target, volume: &Arc<Volume>) -> Queued {
+    /// Queues a writer for a grant. Dropping the result stops the wait.
+    pub(crate) fn queue(self: &Arc<Self>, writer: &Writer<'_>) -> Queued {
         self.waits.fetch_add(1, Ordering::Relaxed);
+        let is_small = self.throttle().is_small(self.dirty_of(writer.volume, writer.of_file));
         let mut waiting = self.lock();
-        let waiter = waiting.push(target, volume);
-        self.queued.fetch_add(1, Ordering::Release);
+        let waiter = waiting.push(writer, is_small);
+        let is_first = self.queued.fetch_add(1, Ordering::Release) == 0;
         drop(waiting);
         // The level may have fallen before this waiter was in the queue.
         let mut wakers = Vec::new();
         self.remove(0, &mut wakers);
         user_code::wake_all(wakers);
-        Queued { level: Arc::clone(self), waiter, since: clock::now(), taken: Taken::No }
+        let (level, since) = (Arc::clone(self), clock::now());
+        Queued { level, waiter, since, is_first, taken: Taken::No }
     }
 
     fn lock(&self) -> crate::platform::sync::MutexGuard<'_, Waiting> {
@@ -328,7 +395,19 @@ pub(crate) struct Queued {
     level: Arc<Level>,
     waiter: Arc<Waiter>,
     since: Moment,
+    is_first: bool,
     taken: Taken,
+}
+
+impl Waiter {
+    /// Takes the grant back if it was not taken. Returns its pages, which the level still counts.
+    fn take_back(&self) -> u64 {
+        let mut granted = self.granted.lock();
+        let pages = std::mem::take(&mut granted.pages);
+        granted.is_over |= pages > 0;
+        let _ = self.volume.share.recount(pages, 0);
+        pages
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -338,19 +417,31 @@ enum Taken {
 }
 
 impl Queued {
-    /// Waits for the granted pages, which are already charged.
+    /// Returns whether no other writer waited when this one was queued.
+    pub(crate) fn is_first(&self) -> bool {
+        self.is_first
+    }
+
+    /// How long the next grant of this writer lasts, if this one was taken back.
+    pub(crate) fn next_patience(&self) -> Duration {
+        self.waiter.patience.saturating_mul(2)
+    }
+
+    /// Waits for the granted pages, which are already charged. Returns no pages if they were taken
+    /// back: the writer has to ask again.
     pub(crate) fn poll(&mut self, context: &Context<'_>) -> Poll<u64> {
         let waker = context.waker().clone();
         let mut granted = self.waiter.granted.lock();
-        if granted.0 > 0 {
+        if granted.pages > 0 || granted.is_over {
             debug_assert!(self.taken != Taken::Yes, "a grant is taken once");
             self.taken = Taken::Yes;
-            let _ = self.waiter.volume.share.recount(granted.0, 0);
+            let pages = std::mem::take(&mut granted.pages);
+            let _ = self.waiter.volume.share.recount(pages, 0);
             let waited = clock::now().nanoseconds_since(self.since);
             self.level.longest_wait.fetch_max(waited, Ordering::Relaxed);
-            return Poll::Ready(granted.0);
+            return Poll::Ready(pages);
         }
-        let replaced = granted.1.replace(waker);
+        let replaced = granted.waker.replace(waker);
         drop(granted);
         drop(replaced);
         Poll::Pending
@@ -368,10 +459,8 @@ impl Drop for Queued {
             return;
         }
         drop(waiting);
-        let granted = self.waiter.granted.lock().0;
-        let _ = self.waiter.volume.share.recount(granted, 0);
         let mut wakers = Vec::new();
-        self.level.remove(granted, &mut wakers);
+        self.level.remove(self.waiter.take_back(), &mut wakers);
         user_code::wake_all(wakers);
     }
 }
@@ -379,6 +468,7 @@ impl Drop for Queued {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::limits::GRANT_PATIENCE;
 
     fn level() -> Arc<Level> {
         Arc::new(Level::new(Throttle::new(1024, 512)))
@@ -386,6 +476,10 @@ mod tests {
 
     fn poll(queued: &mut Queued) -> Poll<u64> {
         queued.poll(&Context::from_waker(Waker::noop()))
+    }
+
+    fn queue(level: &Arc<Level>, target: Target, volume: &Arc<Volume>, of_file: u64) -> Queued {
+        level.queue(&Writer { target, volume, of_file, patience: GRANT_PATIENCE })
     }
 
     fn add(level: &Level, volume: &Volume, pages: u64) -> Crossed {
@@ -404,7 +498,7 @@ mod tests {
         assert_eq!(add(&level, &volume, 1024), Crossed::Background);
         assert_eq!(level.admit(&volume, 900), Admission::Wait);
         let (mut first, mut second) =
-            (level.queue(Target(0), &volume), level.queue(Target(0), &volume));
+            (queue(&level, Target(0), &volume, 900), queue(&level, Target(0), &volume, 900));
         assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
         let mut wakers = Vec::new();
         remove(&level, &volume, 16, &mut wakers);
@@ -417,11 +511,26 @@ mod tests {
     }
 
     #[test]
+    fn contract_15_a_small_file_waits_for_room_beyond_the_limit_alone() {
+        let (level, volume) = (level(), Arc::new(Volume::new(0, Arc::default())));
+        let spare = 64 + 16;
+        add(&level, &volume, 1024 + spare);
+        assert_eq!(level.admit(&volume, 1), Admission::Wait);
+        let mut large = queue(&level, Target(0), &volume, 900);
+        let mut small = queue(&level, Target(1), &volume, 1);
+        assert!(poll(&mut large).is_pending() && poll(&mut small).is_pending());
+        remove(&level, &volume, 16, &mut Vec::new());
+        assert_eq!(poll(&mut small), Poll::Ready(1));
+        assert_eq!(level.admit(&volume, 1), Admission::Granted, "those behind it need not wait");
+        assert!(poll(&mut large).is_pending(), "the limit is not reached from above");
+    }
+
+    #[test]
     fn contract_02_a_waiter_is_woken_by_a_failure_of_its_file() {
         let (level, volume) = (level(), Arc::new(Volume::new(0, Arc::default())));
         add(&level, &volume, 1024);
         let (mut mine, mut other) =
-            (level.queue(Target(1), &volume), level.queue(Target(2), &volume));
+            (queue(&level, Target(1), &volume, 900), queue(&level, Target(2), &volume, 900));
         assert!(poll(&mut mine).is_pending() && poll(&mut other).is_pending());
         let mut wakers = Vec::new();
         level.look_again(Target(1), &mut wakers);
@@ -436,7 +545,7 @@ mod tests {
             (level(), Arc::new(Volume::new(0, Arc::default())), Volume::new(1, Arc::default()));
         add(&level, &dead, 960);
         add(&level, &volume, 64);
-        let mut elsewhere = level.queue(Target(1), &volume);
+        let mut elsewhere = queue(&level, Target(1), &volume, 900);
         assert!(poll(&mut elsewhere).is_pending());
         let mut wakers = Vec::new();
         level.change_beyond(0, 768, &mut wakers);
@@ -452,11 +561,11 @@ mod tests {
         let (level, volume) = (level(), Arc::new(Volume::new(0, Arc::default())));
         add(&level, &volume, 1024);
         let (first, mut second) =
-            (level.queue(Target(0), &volume), level.queue(Target(0), &volume));
+            (queue(&level, Target(0), &volume, 900), queue(&level, Target(0), &volume, 900));
         remove(&level, &volume, 16, &mut Vec::new());
         drop(first);
         assert_eq!(poll(&mut second), Poll::Ready(16));
-        drop(level.queue(Target(0), &volume));
+        drop(queue(&level, Target(0), &volume, 900));
         assert_eq!(level.queued.load(Ordering::Relaxed), 0);
     }
 
@@ -471,13 +580,13 @@ mod tests {
         level.add(32);
         let _ = slow.share.recount(0, 32);
         assert_eq!(level.admit(&slow, 32), Admission::Wait);
-        let mut first = level.queue(Target(0), &slow);
+        let mut first = queue(&level, Target(0), &slow, 900);
         assert!(poll(&mut first).is_pending(), "the free room is not for this file system");
         // The fast one fills the rest. Its writer came later, and continues as soon as some pages
         // are written.
         level.add(992);
         let _ = fast.share.recount(0, 992);
-        let mut second = level.queue(Target(1), &fast);
+        let mut second = queue(&level, Target(1), &fast, 900);
         assert!(poll(&mut second).is_pending());
         let mut wakers = Vec::new();
         let _ = fast.share.recount(64, 0);
@@ -489,11 +598,34 @@ mod tests {
         level.remove(1, &mut wakers);
         assert_eq!(poll(&mut first), Poll::Ready(1));
         // A single file system may use all free room.
-        let third = level.queue(Target(0), &slow);
+        let third = queue(&level, Target(0), &slow, 900);
         drop(second);
         level.share_out(&[&slow]);
         level.remove(0, &mut wakers);
-        assert_eq!(third.waiter.granted.lock().0, 1);
+        assert_eq!(third.waiter.granted.lock().pages, 1);
+    }
+
+    #[test]
+    fn contract_12_a_grant_that_is_not_taken_in_time_goes_to_others_that_wait() {
+        let (level, volume) = (level(), Arc::new(Volume::new(0, Arc::default())));
+        add(&level, &volume, 1024);
+        let mut kept = queue(&level, Target(0), &volume, 900);
+        let mut wakers = Vec::new();
+        remove(&level, &volume, 16, &mut wakers);
+        let granted = clock::now();
+        let after = |time: Duration| {
+            Moment::from_nanoseconds(granted.nanoseconds() + time.as_nanos() as u64)
+        };
+        level.take_back(|| after(GRANT_PATIENCE), &mut wakers);
+        let mut other = queue(&level, Target(1), &volume, 900);
+        assert!(poll(&mut other).is_pending(), "nobody waited");
+        level.take_back(|| after(GRANT_PATIENCE / 2), &mut wakers);
+        assert!(poll(&mut other).is_pending(), "it may still be taken");
+        level.take_back(|| after(GRANT_PATIENCE), &mut wakers);
+        assert_eq!((poll(&mut other), poll(&mut kept)), (Poll::Ready(16), Poll::Ready(0)));
+        assert_eq!((level.dirty(), volume.share.dirty()), (1024, 1008), "16 go to its file");
+        drop((kept, other));
+        assert_eq!(level.dirty(), 1024, "nothing is given back twice");
     }
 
     #[test]
@@ -501,7 +633,7 @@ mod tests {
         let (level, volume) = (level(), Arc::new(Volume::new(0, Arc::default())));
         volume.share.set_rate(0, 100_000);
         add(&level, &volume, 1024);
-        let queued = level.queue(Target(0), &volume);
+        let queued = queue(&level, Target(0), &volume, 900);
         remove(&level, &volume, 100, &mut Vec::new());
         assert_eq!((level.dirty(), volume.share.dirty()), (940, 940));
         drop(queued);

@@ -12,6 +12,10 @@ use crate::platform::{MIN_CACHE_PAGES, MIN_DIRTY_PAGES};
 /// Messages that a context takes before it polls the device again.
 pub(crate) const MESSAGES_PER_PASS: usize = 256;
 
+/// How long a writer may leave granted room unused while others wait: long against the time until
+/// a task is polled, also on a machine with much to do, and short against a program that hangs.
+pub(crate) const GRANT_PATIENCE: Duration = Duration::from_millis(100);
+
 /// Maximum number of writeback contexts: enough for a large machine, however many allocation groups
 /// a file system has.
 pub(crate) const CONTEXTS: usize = 64;

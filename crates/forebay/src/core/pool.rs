@@ -170,14 +170,15 @@ impl Pool {
     }
 
     /// Registers a waker for the time when this many frames are free. The caller must look again
-    /// after this, before it waits.
-    pub(crate) fn wait(&self, waker: &Waker, needed: u32) {
+    /// after this, before it waits. Returns whether no other task waited.
+    pub(crate) fn wait(&self, waker: &Waker, needed: u32) -> bool {
         let waker = waker.clone();
         let mut waiting = self.waiting.lock();
         waiting.push(Waiting { waker, needed });
         // Before that look: a thread that frees frames updates their number first, and reads this
         // one afterwards.
         self.waiters.store(waiting.len(), Ordering::SeqCst);
+        waiting.len() == 1
     }
 
     /// Returns whether a task waits for frames.

@@ -130,7 +130,7 @@ impl Inode {
                 },
                 Err(Stop::Starved) => {
                     // A read of any length begins with one frame.
-                    if caller.is_none_or(|caller| !shared.reclaim_or_wait(caller, 1)) {
+                    if caller.is_none_or(|caller| !shared.reclaim_or_wait(&self.home, caller, 1)) {
                         return Poll::Pending;
                     }
                 }

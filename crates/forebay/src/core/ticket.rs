@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use forebay_cache::{TicketId, TicketKind};
 
 use crate::core::direct::plug::plugged_no_more;
-use crate::core::error::Result;
+use crate::core::error::{Error, Result};
 use crate::core::inode::Inode;
 use crate::core::inode::after::After;
 use crate::core::shared::Shared;
@@ -96,28 +96,39 @@ impl Drop for Ticket {
     }
 }
 
-/// Result of a close that still waits for the file to be closed, or of a shutdown on another
-/// thread. The engine's callback gets a failure if the future is dropped meanwhile.
-pub(crate) struct Undelivered {
+/// Result of a close that still waits for the file to be closed, or of a shutdown or a commit on
+/// another thread. The engine's callback gets a failure if the future is dropped meanwhile.
+pub(crate) struct Undelivered<E: Failure = Error> {
     shared: Arc<Shared>,
-    result: Result<()>,
+    result: std::result::Result<(), E>,
 }
 
-impl Undelivered {
-    pub(crate) fn new(shared: &Arc<Shared>, result: Result<()>) -> Self {
+/// Error of a call, with each of its failures.
+pub(crate) trait Failure {
+    fn failures(&self) -> &[Error];
+}
+
+impl Failure for Error {
+    fn failures(&self) -> &[Error] {
+        std::slice::from_ref(self)
+    }
+}
+
+impl<E: Failure> Undelivered<E> {
+    pub(crate) fn new(shared: &Arc<Shared>, result: std::result::Result<(), E>) -> Self {
         Self { shared: Arc::clone(shared), result }
     }
 
     /// Returns the result to the caller.
-    pub(crate) fn deliver(mut self) -> Result<()> {
+    pub(crate) fn deliver(mut self) -> std::result::Result<(), E> {
         std::mem::replace(&mut self.result, Ok(()))
     }
 }
 
-impl Drop for Undelivered {
+impl<E: Failure> Drop for Undelivered<E> {
     fn drop(&mut self) {
         if let Err(error) = &self.result {
-            self.shared.report(error);
+            error.failures().iter().for_each(|failure| self.shared.report(failure));
         }
     }
 }

@@ -105,10 +105,9 @@ async fn sync_directories(shared: &Arc<Shared>, inodes: &[&Arc<Inode>]) {
     new.retain(|_, inodes| inodes.len() > 1);
     let mut begun = Vec::with_capacity(new.len());
     for inodes in new.into_values() {
-        let inodes: Vec<_> = inodes.into_iter().cloned().collect();
-        let of_call = Arc::clone(shared);
+        let Some(flush) = DirectoryFlush::begin(shared, &inodes) else { continue };
         begun.push(shared.offload.call(move || {
-            sync_directory(&of_call, &inodes);
+            flush.make();
             Ok(())
         }));
     }
@@ -118,13 +117,40 @@ async fn sync_directories(shared: &Arc<Shared>, inodes: &[&Arc<Inode>]) {
     }
 }
 
-/// Syncs the directory of new files. Blocks.
-fn sync_directory(shared: &Shared, inodes: &[Arc<Inode>]) {
-    let errno = |error: &std::io::Error| error.raw_os_error().map_or(Errno::IO, Errno);
-    let result = inodes[0].file.sync_directory().map_err(|error| errno(&error));
-    for inode in inodes {
-        shared.change(inode, |file| {
-            file.apply(|cache, settled| cache.settle_directory(result, settled));
-        });
+/// Sync of the directory of new files, which meanwhile do not sync it themselves. Dropping it
+/// without a result leaves that to them.
+struct DirectoryFlush {
+    shared: Arc<Shared>,
+    inodes: Vec<Arc<Inode>>,
+    result: Option<std::result::Result<(), Errno>>,
+}
+
+impl DirectoryFlush {
+    /// Begins a sync for those files that have not begun one. Returns `None` if all have.
+    fn begin(shared: &Arc<Shared>, inodes: &[&Arc<Inode>]) -> Option<Self> {
+        let begins =
+            |inode: &&Arc<Inode>| shared.change(inode, |file| file.cache.begin_directory());
+        let inodes: Vec<_> = inodes.iter().copied().filter(begins).cloned().collect();
+        let shared = Arc::clone(shared);
+        (!inodes.is_empty()).then_some(Self { shared, inodes, result: None })
+    }
+
+    /// Blocks.
+    fn make(mut self) {
+        let errno = |error: &std::io::Error| error.raw_os_error().map_or(Errno::IO, Errno);
+        let made = self.inodes[0].file.sync_directory();
+        self.result = Some(made.map_err(|error| errno(&error)));
+    }
+}
+
+impl Drop for DirectoryFlush {
+    fn drop(&mut self) {
+        for inode in &self.inodes {
+            self.shared.change(inode, |file| {
+                file.apply(|cache, settled| cache.settle_directory(self.result, settled));
+                // A sync of the file may wait for this.
+                file.look();
+            });
+        }
     }
 }

@@ -16,8 +16,8 @@ use forebay_cache::{Admission, Caching, Copy, Failure, Liberties, WriteStop};
 use crate::core::error::{Error, Result};
 use crate::core::inode::change::Changing;
 use crate::core::inode::{Inode, State};
-use crate::core::level::Queued;
-use crate::core::limits::UNCACHED_DIRTY_PAGES;
+use crate::core::level::{Queued, Writer};
+use crate::core::limits::{GRANT_PATIENCE, UNCACHED_DIRTY_PAGES};
 use crate::core::pool::Plan;
 use crate::core::share::Crossed;
 use crate::core::shared::Shared;
@@ -31,8 +31,8 @@ enum Stop {
     Refused(Error),
     /// The write needs a pledge of space.
     Unpledged,
-    /// The dirty limit is reached.
-    Full,
+    /// The dirty limit is reached. Dirty pages of the file.
+    Full(u64),
     /// The write has to wait for a page, and has no waker yet.
     NoWaker,
     /// The write waits for a page.
@@ -88,11 +88,15 @@ impl Inode {
         queued: &mut Option<Queued>,
     ) -> Poll<Result<usize>> {
         self.check_lease(shared);
-        let mut waker = None;
+        let (mut waker, mut patience) = (None, GRANT_PATIENCE);
         loop {
-            let granted = match queued.as_mut().map(|queued| queued.poll(context)) {
-                Some(Poll::Pending) => return self.poll_queued(shared),
-                Some(Poll::Ready(pages)) => pages,
+            let granted = match queued.as_mut().map(|queued| (queued.poll(context), &*queued)) {
+                Some((Poll::Pending, _)) => return self.poll_queued(shared),
+                Some((Poll::Ready(0), queued)) => {
+                    patience = queued.next_patience();
+                    0
+                }
+                Some((Poll::Ready(pages), _)) => pages,
                 None => 0,
             };
             *queued = None;
@@ -105,16 +109,18 @@ impl Inode {
                     return Poll::Ready(Ok(accepted));
                 }
                 Err(Stop::Refused(error)) => return Poll::Ready(Err(error)),
-                Err(Stop::Full) => {
-                    let is_first = !shared.level.has_waiters();
-                    *queued = Some(shared.level.queue(self.target, &self.volume));
-                    shared.contexts.look_for_writer(&self.home, is_first);
+                Err(Stop::Full(of_file)) => {
+                    let (target, volume) = (self.target, &self.volume);
+                    let queue = shared.level.queue(&Writer { target, volume, of_file, patience });
+                    let is_first = queue.is_first();
+                    *queued = Some(queue);
+                    shared.contexts.look_for_waiter(&self.home, is_first);
                 }
                 Err(Stop::NoWaker) => waker = Some(context.waker().clone()),
                 Err(Stop::Unpledged) => unreachable!("the step has a pledge"),
                 Err(Stop::Waits) => return Poll::Pending,
                 Err(Stop::Starved(needed)) => {
-                    if !shared.reclaim_or_wait(context.waker(), needed) {
+                    if !shared.reclaim_or_wait(&self.home, context.waker(), needed) {
                         return Poll::Pending;
                     }
                 }
@@ -169,7 +175,7 @@ impl Step<'_> {
         }
         let admission = || shared.level.admit(&file.inode().volume, file.cache.dirty_pages());
         if file.credit == 0 && admission() == Admission::Wait {
-            return Err(Stop::Full);
+            return Err(Stop::Full(file.cache.dirty_pages()));
         }
         // A shared file keeps pages for its next flush, so this limit does not apply to it.
         let passes_too_fast = caching == Caching::Uncached

@@ -9,6 +9,7 @@ use forebay_cache::limits::PAGE;
 
 use super::PATIENCE;
 use crate::core::engine::Engine;
+use crate::core::error::Error;
 use crate::core::settings::Settings;
 use crate::core::shared::{Parts, Shared};
 use crate::platform::{Arena, Buffers, ForkGuard};
@@ -16,6 +17,8 @@ use crate::random::PerMille;
 use crate::trace::Tracing;
 use crate::world::machine::{self, MachinePlan};
 use crate::world::{self, Reason};
+
+pub(super) type OnError = Box<dyn Fn(&Error) + Send + Sync>;
 
 const END: Reason = Reason { what: "end of the work", number: 0 };
 
@@ -25,6 +28,17 @@ pub(super) fn alone<T: 'static>(
     plan: MachinePlan,
     frames: u32,
     settings: Settings,
+    work: impl FnOnce(&Engine) -> T + 'static,
+) -> T {
+    alone_hearing(plan, frames, settings, Box::new(|error| panic!("{error}")), work)
+}
+
+/// As [`alone`], with a callback for the errors that no call returns.
+pub(super) fn alone_hearing<T: 'static>(
+    plan: MachinePlan,
+    frames: u32,
+    settings: Settings,
+    on_error: OnError,
     work: impl FnOnce(&Engine) -> T + 'static,
 ) -> T {
     let world = world::Settings {
@@ -43,7 +57,7 @@ pub(super) fn alone<T: 'static>(
         let is_over = Rc::new(Cell::new(false));
         let over = Rc::clone(&is_over);
         world::spawn(world::new_process("engine"), "caller", move || {
-            let engine = start(frames, settings);
+            let engine = start(frames, settings, on_error);
             result.set(Some(work(&engine)));
             engine.shutdown(PATIENCE).expect("a machine without faults");
             drop(engine);
@@ -58,14 +72,14 @@ pub(super) fn alone<T: 'static>(
     found.take().expect("the caller ended")
 }
 
-fn start(frames: u32, settings: Settings) -> Engine {
+fn start(frames: u32, settings: Settings, on_error: OnError) -> Engine {
     let settings = Settings { cache_bytes: Some(u64::from(frames) * PAGE), ..settings };
     let parts = Parts {
         arena: Arc::new(Arena::private(frames).expect("memory")),
         is_survived: false,
         buffers: Buffers::new(1 << 20).expect("memory"),
         settings,
-        on_error: Box::new(|error| panic!("{error}")),
+        on_error,
         fork: ForkGuard::new().expect("memory"),
         keeper: None,
     };

@@ -22,6 +22,7 @@ pub mod costs;
 mod death;
 mod disturb;
 mod engine;
+pub mod given_up;
 mod hang;
 mod keeper;
 mod model;

@@ -31,6 +31,8 @@ pub enum Hard {
     Appends,
     /// A page into each of many new files, which stay open.
     Files,
+    /// The same in a cache that holds all of them until they are too old.
+    Aged,
 }
 
 /// Times of a run, and its requests.
@@ -53,7 +55,8 @@ pub fn waits(hard: Hard, count: u64, device: Duration, dirty_age: Duration) -> W
     let latency = Latency { least: device, most: device };
     let plan = MachinePlan { latency, ..MachinePlan::default() };
     let settings = Settings { dirty_age, ..Settings::default() };
-    alone(plan, FRAMES, settings, move |engine| write(engine, hard, count))
+    let frames = if hard == Hard::Aged { 4 * count as u32 } else { FRAMES };
+    alone(plan, frames, settings, move |engine| write(engine, hard, count))
 }
 
 fn write(engine: &Engine, hard: Hard, count: u64) -> Waits {
@@ -73,16 +76,19 @@ fn write(engine: &Engine, hard: Hard, count: u64) -> Waits {
             Hard::Stream => (&large[..], number * 16 * PAGE),
             Hard::Holes => (&page[..], 2 * number * PAGE),
             Hard::Appends => (&page[..1], number),
-            Hard::Files => (&page[..], 0),
+            Hard::Files | Hard::Aged => (&page[..], 0),
         };
         let mut to = &file;
-        if hard == Hard::Files {
+        if matches!(hard, Hard::Files | Hard::Aged) {
             let path = format!("/file{number}");
             others.push(engine.open(path, Open::create()).expect("a calm machine"));
             to = others.last().expect("just pushed");
         }
         to.write_at(bytes, at).expect("a calm machine");
         longest = longest.max(since(start));
+    }
+    while hard == Hard::Aged && engine.stats().dirty_bytes > 0 {
+        world::sleep(Duration::from_millis(100));
     }
     let start = world::now();
     for file in others.iter().chain([&file]) {

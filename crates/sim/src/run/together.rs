@@ -1,5 +1,7 @@
 //! Syncs of many files at once, with other files dirty beside them.
 
+pub mod beside;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;

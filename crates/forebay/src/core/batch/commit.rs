@@ -11,6 +11,7 @@ use super::inner::Inner;
 use super::place::Place;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::BATCH_PROGRESS;
+use crate::core::ticket::Failure;
 use crate::platform::Replace;
 use crate::platform::collections::HashSet;
 
@@ -95,6 +96,12 @@ impl fmt::Debug for CommitError {
 impl std::error::Error for CommitError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(self.error())
+    }
+}
+
+impl Failure for CommitError {
+    fn failures(&self) -> &[Error] {
+        &self.failures
     }
 }
 

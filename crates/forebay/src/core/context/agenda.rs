@@ -3,6 +3,7 @@
 //! Each reason has a list in order of arrival. A file is in each list at most once. Entering a file
 //! that is already there costs one look at a bit, however long the list is.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -60,14 +61,14 @@ impl Numbered for Inode {
 #[derive(Debug)]
 pub(super) struct Agenda<T = Inode> {
     /// Files by reason.
-    lists: [Vec<Arc<T>>; Why::ALL.len()],
+    lists: [VecDeque<Arc<T>>; Why::ALL.len()],
     /// Reasons of each file as bits, by its number.
     whys: Vec<u8>,
 }
 
 impl<T> Default for Agenda<T> {
     fn default() -> Self {
-        Self { lists: [const { Vec::new() }; Why::ALL.len()], whys: Vec::new() }
+        Self { lists: [const { VecDeque::new() }; Why::ALL.len()], whys: Vec::new() }
     }
 }
 
@@ -77,23 +78,50 @@ impl<T: Numbered> Agenda<T> {
         self.lists[why as usize].is_empty()
     }
 
+    /// Returns the number of files of a reason.
+    pub(super) fn count(&self, why: Why) -> usize {
+        self.lists[why as usize].len()
+    }
+
     /// Appends a file, unless it is already here for this reason.
     pub(super) fn push(&mut self, why: Why, file: &Arc<T>) {
+        if self.enter(why, file) {
+            self.lists[why as usize].push_back(Arc::clone(file));
+        }
+    }
+
+    /// Puts the first files back that were removed one by one, in their order.
+    pub(super) fn put_first(&mut self, why: Why, files: Vec<Arc<T>>) {
+        for file in files.into_iter().rev() {
+            if self.enter(why, &file) {
+                self.lists[why as usize].push_front(file);
+            }
+        }
+    }
+
+    /// Returns whether a file is new for this reason, and marks it.
+    fn enter(&mut self, why: Why, file: &Arc<T>) -> bool {
         let number = file.number();
         if self.whys.len() <= number {
             self.whys.resize(number + 1, 0);
         }
-        if self.whys[number] & why.bit() == 0 {
-            self.whys[number] |= why.bit();
-            self.lists[why as usize].push(Arc::clone(file));
-        }
+        let is_new = self.whys[number] & why.bit() == 0;
+        self.whys[number] |= why.bit();
+        is_new
+    }
+
+    /// Removes and returns the first file of a reason.
+    pub(super) fn pop(&mut self, why: Why) -> Option<Arc<T>> {
+        let file = self.lists[why as usize].pop_front()?;
+        self.whys[file.number()] &= !why.bit();
+        Some(file)
     }
 
     /// Removes and returns all files of a reason.
     pub(super) fn take(&mut self, why: Why) -> Vec<Arc<T>> {
         let files = std::mem::take(&mut self.lists[why as usize]);
         files.iter().for_each(|file| self.whys[file.number()] &= !why.bit());
-        files
+        files.into()
     }
 
     /// Puts removed files back, before those that came meanwhile.
@@ -171,6 +199,8 @@ mod tests {
         Push(usize, usize),
         /// Removes all, enters one file meanwhile, and puts a part back.
         Serve(usize, [bool; FILES], usize),
+        /// Removes some from the front, and puts a part back there.
+        ServeFirst(usize, usize, [bool; FILES]),
         Retain(usize, [bool; FILES]),
         RetainAll([bool; FILES]),
         Remove(usize),
@@ -183,6 +213,8 @@ mod tests {
             6 => (why.clone(), file.clone()).prop_map(|(why, file)| Step::Push(why, file)),
             2 => (why.clone(), part, file.clone())
                 .prop_map(|(why, part, file)| Step::Serve(why, part, file)),
+            2 => (why.clone(), file.clone(), part)
+                .prop_map(|(why, most, part)| Step::ServeFirst(why, most, part)),
             1 => (why, part).prop_map(|(why, part)| Step::Retain(why, part)),
             1 => part.prop_map(Step::RetainAll),
             2 => file.prop_map(Step::Remove),
@@ -208,6 +240,12 @@ mod tests {
                     stay.retain(|file| part[*file]);
                     stay.push(came);
                     stay.into_iter().for_each(|file| self.push(why, file));
+                }
+                Step::ServeFirst(why, most, part) => {
+                    let most = most.min(self.0[why].len());
+                    let rest = self.0[why].split_off(most);
+                    self.0[why].retain(|file| part[*file]);
+                    self.0[why].extend(rest);
                 }
                 Step::Retain(why, part) => self.0[why].retain(|file| part[*file]),
                 Step::RetainAll(part) => {
@@ -254,6 +292,13 @@ mod tests {
                         agenda.push(why, &files[came]);
                         taken.retain(|file| part[file.0]);
                         agenda.put_back(why, taken);
+                    }
+                    Step::ServeFirst(why, most, part) => {
+                        let why = Why::ALL[why];
+                        let most = most.min(agenda.count(why));
+                        let mut first: Vec<_> = (0..most).filter_map(|_| agenda.pop(why)).collect();
+                        first.retain(|file| part[file.0]);
+                        agenda.put_first(why, first);
                     }
                     Step::Retain(why, part) => {
                         agenda.retain(Why::ALL[why], |file| part[file.0]);

@@ -91,16 +91,27 @@ impl Writeback {
         self.serve_overdue();
     }
 
+    /// Sends overdue pages as far as there is room. Looks at no more files than that: it is called
+    /// for each end of a request, and many files may be overdue.
     fn serve_overdue(&mut self) {
-        let mut overdue = self.agenda.take(Why::Overdue);
-        overdue.retain(|inode| {
-            self.step(inode, false, |context| {
-                let mut state = context.lock_to_serve(inode);
-                context.serve(inode, &mut state, Reason::Periodic, usize::MAX);
-                state.cache.is_overdue()
-            })
-        });
-        self.agenda.put_back(Why::Overdue, overdue);
+        let mut left = Vec::new();
+        for _ in 0..self.agenda.count(Why::Overdue) {
+            let Some(inode) = self.agenda.pop(Why::Overdue) else { break };
+            let has_room = self.has_room(inode.volume.number(), Class::Background);
+            let is_overdue = !has_room
+                || self.step(&inode, false, |context| {
+                    let mut state = context.lock_to_serve(&inode);
+                    context.serve(&inode, &mut state, Reason::Periodic, usize::MAX);
+                    state.cache.is_overdue()
+                });
+            if is_overdue {
+                left.push(inode);
+            }
+            if !has_room && !self.has_room_anywhere() {
+                break;
+            }
+        }
+        self.agenda.put_first(Why::Overdue, left);
     }
 
     /// Writes uncached pages at any level, so that they take little memory.
@@ -154,6 +165,11 @@ impl Writeback {
 
     /// Writes pages out while there are more than the background level.
     pub(super) fn serve_background(&mut self) {
+        if self.shared.level.has_waiters() {
+            let wakers = &mut self.after.effects().wakers;
+            self.shared.level.take_back(|| self.backend.now(), wakers);
+            self.shared.finish(&mut self.after);
+        }
         for volume in 0..self.flights.len() {
             self.serve_volume(volume);
         }
@@ -244,14 +260,26 @@ impl Writeback {
         self.queue.room() > 0 && self.flights[volume].pace.has_room(class, free)
     }
 
-    /// Returns whether a writer that waits for room could let this context write more now: it has
-    /// dirty files, and room in a flight to them, or no request in flight that would wake it.
-    pub(super) fn could_write(&self) -> bool {
+    /// Returns whether background requests may be sent to some file system.
+    fn has_room_anywhere(&self) -> bool {
         let free = free_slots(&self.flights, Class::Background);
-        self.flights.iter().any(|Flight { dirty, pace, .. }| {
-            !dirty.is_empty()
-                && (pace.requests() == 0 || pace.would_have_room(Class::Background, free))
-        })
+        let has_room = |flight: &Flight| flight.pace.would_have_room(Class::Background, free);
+        self.queue.room() > 0 && self.flights.iter().any(has_room)
+    }
+
+    /// Returns whether a caller that waits for room or frames could let this context do more now.
+    /// It has dirty files, and room in a flight to them or no request in flight that would wake
+    /// it; or files that it has not attached; or pages to flush, and nothing in flight.
+    pub(super) fn could_make_room(&self) -> bool {
+        let free = free_slots(&self.flights, Class::Background);
+        let is_idle = self.queue.in_flight() + self.queue.staged() == 0;
+        let keeps = is_idle && !self.agenda.is_empty(Why::Keeping);
+        keeps
+            || !self.young.is_empty()
+            || self.flights.iter().any(|Flight { dirty, pace, .. }| {
+                !dirty.is_empty()
+                    && (pace.requests() == 0 || pace.would_have_room(Class::Background, free))
+            })
     }
 
     /// Sends a bio that the cache of a file has made.

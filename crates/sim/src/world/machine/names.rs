@@ -20,11 +20,12 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
+use std::mem::take;
 
 use crate::random::{PerMille, Random};
 use crate::stored::Keep;
 
-use change::{Assignment, Change, Fate};
+use change::{Assignment, Change, Fate, Touched};
 
 /// Share of the volatile changes that are lost, beside those that depend on a lost one.
 const LOST: PerMille = PerMille(300);
@@ -47,8 +48,11 @@ struct Directory {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     directories: BTreeMap<Node, Directory>,
+    links: Links,
     /// Changes that are not durable, in order.
     changes: Vec<Change>,
+    /// Everything that these changes touch, and that others did that are durable since.
+    touched: BTreeSet<Touched>,
 }
 
 impl Names {
@@ -61,7 +65,15 @@ impl Names {
 
     /// Drops the entries of a node, which has no name and cannot get one back.
     pub(crate) fn forget(&mut self, node: Node) {
-        self.directories.remove(&node);
+        self.links.forget(node);
+        let directory = self.directories.remove(&node);
+        let entries = directory.into_iter().flat_map(|directory| directory.entries.into_values());
+        entries.for_each(|child| self.links.remove(child));
+    }
+
+    /// Returns the first node from `start` on that had a name and has none.
+    pub(crate) fn next_nameless(&self, start: Node) -> Option<Node> {
+        self.links.nameless.range(start..).next().copied()
     }
 
     /// Returns whether the node is a directory.
@@ -92,8 +104,7 @@ impl Names {
 
     /// Returns the number of names of a node.
     pub(crate) fn links(&self, node: Node) -> usize {
-        let entries = self.directories.values().flat_map(|directory| directory.entries.values());
-        entries.filter(|&&found| found == node).count()
+        self.links.counts.get(&node).copied().unwrap_or(0)
     }
 
     /// Returns whether a name stands for the node, or may do so after a loss of power.
@@ -143,11 +154,18 @@ impl Names {
         let files: BTreeSet<Node> =
             before.chain(assignments.iter().filter_map(|to| to.node)).collect();
         let mut change = Change::new(sequence, assignments, files);
-        let needs = self.changes.iter().filter(|earlier| change.depends_on(earlier, above));
-        change.needs = needs.map(|earlier| earlier.sequence).collect();
+        // Most changes depend on nothing, and there may be many earlier ones.
+        if change.may_depend_on(&self.touched, above) {
+            let needs = self.changes.iter().filter(|earlier| change.depends_on(earlier, above));
+            change.needs = needs.map(|earlier| earlier.sequence).collect();
+        }
+        self.touched.extend(change.touched());
         for Assignment { directory, name, node } in &change.assignments {
             let directory = self.directories.get_mut(directory).expect("a directory");
-            set(&mut directory.entries, name, *node);
+            // First, so that a node that keeps its name is not without one in between.
+            node.iter().for_each(|node| self.links.add(*node));
+            let replaced = set(&mut directory.entries, name, *node);
+            replaced.into_iter().for_each(|node| self.links.remove(node));
         }
         self.changes.push(change);
     }
@@ -156,7 +174,7 @@ impl Names {
     /// change that they depend on.
     pub(crate) fn flush(&mut self, is_flushed: impl Fn(Node) -> bool, until: u64) {
         let covered = self.covered(|change| change.touches(&is_flushed), until);
-        for change in std::mem::take(&mut self.changes) {
+        for change in take(&mut self.changes) {
             if !covered.contains(&change.sequence) {
                 self.changes.push(change);
                 continue;
@@ -165,6 +183,9 @@ impl Names {
                 let directory = self.directories.get_mut(&directory).expect("a directory");
                 set(&mut directory.durable, &name, node);
             }
+        }
+        if self.changes.is_empty() {
+            self.touched.clear();
         }
     }
 
@@ -230,7 +251,10 @@ impl Names {
     /// The power went: these entries are there, all of them durable, and no other directories.
     pub(crate) fn restart(&mut self, found: BTreeMap<Node, Entries>) {
         self.changes.clear();
+        self.touched.clear();
         self.directories.retain(|node, _| found.contains_key(node));
+        self.links.clear();
+        found.values().flat_map(BTreeMap::values).for_each(|node| self.links.add(*node));
         for (node, entries) in found {
             let children: Vec<Node> = entries.values().copied().collect();
             let directory = self.directories.get_mut(&node).expect("no directory is new");
@@ -245,9 +269,43 @@ impl Names {
     }
 }
 
-fn set(entries: &mut Entries, name: &OsStr, node: Option<Node>) {
+/// Number of names of each node.
+#[derive(Clone, Debug, Default)]
+struct Links {
+    counts: BTreeMap<Node, usize>,
+    /// Nodes that had a name and have none.
+    nameless: BTreeSet<Node>,
+}
+
+impl Links {
+    fn add(&mut self, node: Node) {
+        *self.counts.entry(node).or_default() += 1;
+        self.nameless.remove(&node);
+    }
+
+    fn remove(&mut self, node: Node) {
+        let count = self.counts.get_mut(&node).expect("a name was counted");
+        *count -= 1;
+        if *count == 0 {
+            self.counts.remove(&node);
+            self.nameless.insert(node);
+        }
+    }
+
+    fn forget(&mut self, node: Node) {
+        assert!(!self.counts.contains_key(&node), "{node:?} has a name");
+        self.nameless.remove(&node);
+    }
+
+    fn clear(&mut self) {
+        self.nameless.extend(take(&mut self.counts).into_keys());
+    }
+}
+
+/// Sets the meaning of a name. Returns the node that it stood for.
+fn set(entries: &mut Entries, name: &OsStr, node: Option<Node>) -> Option<Node> {
     match node {
         Some(node) => entries.insert(name.to_owned(), node),
         None => entries.remove(name),
-    };
+    }
 }

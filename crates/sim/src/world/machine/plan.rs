@@ -11,6 +11,9 @@ use crate::random::{PerMille, Random};
 /// Bits of an inode number that count the inodes of one allocation group.
 pub(super) const INODE_BITS: u32 = 20;
 
+/// Pages of a file system that no test fills.
+pub(super) const UNLIMITED: u64 = u64::MAX / 2;
+
 /// Properties of the machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MachinePlan {
@@ -56,7 +59,7 @@ impl VolumePlan {
     #[must_use]
     pub fn xfs() -> Self {
         Self {
-            space_pages: u64::MAX / 2,
+            space_pages: UNLIMITED,
             direct: Some(Alignment { memory: 512, offset: 512 }),
             leases: true,
             allocates: true,

@@ -281,7 +281,7 @@ impl Machine {
     ) -> Result<u64, Errno> {
         let page = PAGE as u64;
         let volume = self.inode(node).volume;
-        let (most, mut free) = (self.plan.volumes[volume].most_bytes, self.free_pages(volume));
+        let (most, mut free) = (self.plan.volumes[volume].most_bytes, self.room(volume));
         let (length, sequence) = (data.len() as u64, self.sequence);
         let inode = self.inode_mut(node);
         let mut end = offset + length;
@@ -395,7 +395,7 @@ impl Machine {
         if bytes.end > plan.most_bytes {
             return Err(Errno(libc::EFBIG));
         }
-        let free = self.free_pages(volume);
+        let free = self.room(volume);
         let allocated = self.inode(node).stored.allocated();
         let missing: Vec<u64> = pages.clone().filter(|at| !allocated.contains(at)).collect();
         let sequence = self.sequence;

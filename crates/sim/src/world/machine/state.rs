@@ -13,7 +13,7 @@ use super::flying::Flying;
 use super::inode::{Content, Inode};
 use super::names::{Names, Node};
 use super::opened::{Description, Descriptor};
-use super::plan::{INODE_BITS, MachinePlan, VolumePlan};
+use super::plan::{INODE_BITS, MachinePlan, UNLIMITED, VolumePlan};
 use super::points;
 use super::port::Port;
 use super::watch::Watch;
@@ -248,6 +248,13 @@ impl Machine {
         self.plan.volumes[volume].space_pages.saturating_sub(allocated as u64)
     }
 
+    /// Returns the pages that a file may still get: as [`Machine::free_pages`], or any large number
+    /// on a file system that no test fills.
+    pub(super) fn room(&self, volume: usize) -> u64 {
+        let all = self.plan.volumes[volume].space_pages;
+        if all >= UNLIMITED { all } else { self.free_pages(volume) }
+    }
+
     /// Returns whether the node is the root of a file system.
     pub(super) fn is_root(&self, node: Node) -> bool {
         self.volumes.iter().any(|volume| volume.root == node)
@@ -263,10 +270,11 @@ impl Machine {
     /// Returns whether a directory was forgotten.
     fn collect_once(&mut self) -> bool {
         let mut is_changed = false;
-        for at in 0..self.nodes.len() {
-            let node = Node(at);
-            let Some(inode) = &self.nodes[at] else { continue };
-            if self.is_root(node) || !inode.opened.is_empty() || self.names.links(node) > 0 {
+        let mut start = Node(0);
+        while let Some(node) = self.names.next_nameless(start) {
+            start = Node(node.0 + 1);
+            let inode = self.inode(node);
+            if self.is_root(node) || !inode.opened.is_empty() {
                 continue;
             }
             if self.names.refers_to(node) {
@@ -274,12 +282,12 @@ impl Machine {
                 continue;
             }
             if matches!(inode.content, Content::File | Content::Directory) {
-                let number = inode.identity.inode;
-                self.volumes[inode.volume].freed.push(number);
+                let (volume, number) = (inode.volume, inode.identity.inode);
+                self.volumes[volume].freed.push(number);
             }
             is_changed |= self.names.is_directory(node);
             self.names.forget(node);
-            self.nodes[at] = None;
+            self.nodes[node.0] = None;
         }
         is_changed
     }

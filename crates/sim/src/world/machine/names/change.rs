@@ -41,6 +41,17 @@ pub(super) struct Change {
     pub(super) fate: Fate,
 }
 
+/// Something that a change touches.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Touched {
+    /// A name in a directory.
+    Name(Node, OsString),
+    /// Some name in a directory.
+    Directory(Node),
+    /// A file or directory that gets a name or loses one.
+    File(Node),
+}
+
 impl Change {
     pub(super) fn new(sequence: u64, assignments: Vec<Assignment>, files: BTreeSet<Node>) -> Self {
         Self { sequence, assignments, files, needs: Vec::new(), fate: Fate::Open }
@@ -70,10 +81,32 @@ impl Change {
     /// A new file in a new directory depends on nothing. A flush of that directory does not make
     /// the directory's own name durable.
     pub(super) fn depends_on(&self, earlier: &Change, above: &[Node]) -> bool {
-        let removes = |node: Node| self.files.contains(&node) && !self.names(node);
+        let removes = |node: Node| self.removes(node);
         earlier.assignments.iter().any(|to| self.assigns(to.directory, &to.name))
             || !self.files.is_disjoint(&earlier.files)
             || earlier.touches(&removes)
             || above.iter().any(|directory| earlier.files.contains(directory))
+    }
+
+    /// Returns whether it may depend on a change that touched one of these things. False is exact.
+    pub(super) fn may_depend_on(&self, touched: &BTreeSet<Touched>, above: &[Node]) -> bool {
+        let has = |touch: Touched| touched.contains(&touch);
+        self.assignments.iter().any(|to| has(Touched::Name(to.directory, to.name.clone())))
+            || self.files.iter().chain(above).any(|file| has(Touched::File(*file)))
+            || self.files.iter().any(|file| self.removes(*file) && has(Touched::Directory(*file)))
+    }
+
+    /// Returns everything that it touches.
+    pub(super) fn touched(&self) -> impl Iterator<Item = Touched> {
+        let of_name = |to: &Assignment| {
+            [Touched::Name(to.directory, to.name.clone()), Touched::Directory(to.directory)]
+        };
+        let files = self.files.iter().map(|file| Touched::File(*file));
+        self.assignments.iter().flat_map(of_name).chain(files)
+    }
+
+    /// Returns whether it takes a name of a node, and gives it none.
+    fn removes(&self, node: Node) -> bool {
+        self.files.contains(&node) && !self.names(node)
     }
 }

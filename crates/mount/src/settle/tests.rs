@@ -159,8 +159,8 @@ fn a_file_that_is_being_closed_has_its_size() {
     assert_eq!(path.metadata().unwrap().len(), BYTES as u64);
 }
 
-/// A new content goes past the engine once nobody has the file open. Pages of the old one must not be
-/// written after it.
+/// A new content goes past the engine once nobody has the file open. Pages of the old one must not
+/// be written after it.
 #[test]
 fn a_closed_file_is_written_however_long_that_takes() {
     const BYTES: usize = 20 << 20;
@@ -180,8 +180,8 @@ fn a_closed_file_is_written_however_long_that_takes() {
     assert_eq!(engine.stats().dirty_bytes, 0, "the engine has pages of a file that is closed");
 }
 
-/// Otherwise a program could open, write and close the file meanwhile, and its pages could be written
-/// over the new content.
+/// Otherwise a program could open, write and close the file meanwhile, and its pages could be
+/// written over the new content.
 #[test]
 fn no_close_begins_while_a_file_is_opened_to_be_cut() {
     use forebay_uring::{Access, Create, How, LeaseWatch, OpenFile as Leased, Truncate};

@@ -10,7 +10,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::UNIX_EPOCH;
 
@@ -39,8 +39,8 @@ pub(crate) struct Staged {
     file: RwLock<Option<File>>,
     path: PathBuf,
     target: PathBuf,
-    /// Whether a write failed. The object would lack bytes.
-    has_failed: AtomicBool,
+    /// Parts that were begun and are not written. Without one of them the object would have a hole.
+    missing: AtomicUsize,
     is_published: AtomicBool,
 }
 
@@ -63,13 +63,25 @@ impl Staged {
             file: RwLock::new(Some(file)),
             path,
             target,
-            has_failed: AtomicBool::new(false),
+            missing: AtomicUsize::new(0),
             is_published: AtomicBool::new(false),
         })
     }
 
     pub(crate) fn set_len(&self, length: u64) -> Result<()> {
         self.with_file(|file| file.set_len(length))
+    }
+
+    /// Notes a part that [`Staged::write_part`] has to write before the file can be published.
+    pub(crate) fn begin_part(&self) {
+        self.missing.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Writes a part that was begun.
+    pub(crate) fn write_part(&self, payload: &PutPayload, offset: u64) -> Result<()> {
+        self.write(payload, offset)?;
+        self.missing.fetch_sub(1, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Writes the pieces of a payload one after the other from `offset` on.
@@ -86,16 +98,14 @@ impl Staged {
 
     fn with_file(&self, call: impl FnOnce(&File) -> forebay::Result<()>) -> Result<()> {
         let file = self.file.read().unwrap_or_else(PoisonError::into_inner);
-        let result = call(file.as_ref().ok_or_else(ended)?);
-        self.has_failed.fetch_or(result.is_err(), Ordering::Relaxed);
-        result.map_err(generic)
+        call(file.as_ref().ok_or_else(ended)?).map_err(generic)
     }
 
     /// Makes the file durable, and then its name. Waits for writes in progress.
     pub(crate) fn publish(&self, publish: Publish) -> Result<PutResult> {
         let file = self.take().ok_or_else(ended)?;
-        if self.has_failed.load(Ordering::Relaxed) {
-            return Err(generic(io::Error::other("a part could not be written")));
+        if self.missing.load(Ordering::Relaxed) > 0 {
+            return Err(generic(io::Error::other("a part was not written")));
         }
         file.sync_data().and_then(|()| file.close()).map_err(generic)?;
         let io = |result: io::Result<()>| result.map_err(|error| failed(&self.target, error));

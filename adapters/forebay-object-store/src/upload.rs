@@ -28,7 +28,9 @@ impl MultipartUpload for Upload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         let (staged, offset) = (Arc::clone(&self.staged), self.offset);
         self.offset += data.content_length() as u64;
-        blocking(move || staged.write(&data, offset)).boxed()
+        // Here: the future may be dropped before it is polled.
+        staged.begin_part();
+        blocking(move || staged.write_part(&data, offset)).boxed()
     }
 
     async fn complete(&mut self) -> Result<PutResult> {

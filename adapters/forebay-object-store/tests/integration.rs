@@ -109,6 +109,21 @@ async fn an_upload_ends_once() {
     assert_eq!(names(directory.path()), ["object"]);
 }
 
+/// Its bytes would be zero.
+#[tokio::test]
+async fn an_upload_without_one_of_its_parts_is_not_completed() {
+    let (store, directory) = store();
+    let mut upload = store.put_multipart(&Path::from("object")).await.unwrap();
+    let given_up = upload.put_part("one ".into());
+    let second = upload.put_part("two".into());
+    drop(given_up);
+    second.await.unwrap();
+    let error = upload.complete().await.unwrap_err();
+    assert!(error.to_string().contains("a part was not written"), "{error}");
+    drop(upload);
+    assert!(names(directory.path()).is_empty(), "a temporary file stayed");
+}
+
 /// Another store of the same directory sees the same objects, without temporary files.
 #[tokio::test]
 async fn it_shares_a_directory_with_the_store_of_local_files() {

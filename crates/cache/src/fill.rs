@@ -161,13 +161,14 @@ impl CachedFile {
     /// Sends a fill of the missing bytes of a partial page and its neighbours, or returns `None` if
     /// they are being read.
     pub(crate) fn send_fill_of_partial(&mut self, page: u64, class: Class) -> Option<Bio> {
-        let wanted = |partial: Option<&Partial>| match partial.map(Partial::rest) {
-            Some(Rest::OnDevice(spare)) => Some(spare),
+        let wanted = |page: u64| match self.odd.partial(page).map(Partial::rest) {
+            // A page in flight is being discarded.
+            Some(Rest::OnDevice(spare)) if !self.is_page_in_flight(page) => Some(spare),
             _ => None,
         };
         let mut spares = Vec::new();
         while (spares.len() as u64) < FILL_PAGES
-            && let Some(spare) = wanted(self.odd.partial(page + spares.len() as u64))
+            && let Some(spare) = wanted(page + spares.len() as u64)
         {
             spares.push(spare);
         }
@@ -199,5 +200,37 @@ impl CachedFile {
         let length = self.bytes_of(&pages);
         let segments = segments.cut_to(length);
         self.bio(Operation::Read, pages.start * PAGE, length, segments, class, flight)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_block::{Frame, Target};
+
+    use super::*;
+    use crate::file::{Liberties, Origin};
+    use crate::settled::Settled;
+    use crate::ticket::TicketKind;
+    use crate::writeback::reason::Reason;
+
+    #[test]
+    fn contract_15_a_page_that_is_being_discarded_is_not_read_with_its_neighbours() {
+        let mut settled = Settled::default();
+        let origin = Origin::Existing(10 * PAGE);
+        let mut file = CachedFile::new(Target(0), origin, Liberties::Exclusive);
+        let mut stash = FrameRuns::default();
+        stash.extend((0..10).map(Frame));
+        for page in 0..3 {
+            let mut copies = Vec::new();
+            file.begin_write(page * PAGE, 10, &mut stash, &mut copies);
+            file.publish(&copies, Caching::Cached, &mut settled);
+        }
+        file.ask(TicketKind::Discard { first: 1, pages: 1 });
+        let discard = file.next_bio(Reason::Sync).expect("nothing is in its way");
+        assert_eq!(discard.operation, Operation::Discard);
+        let reader = Reader { caching: Caching::Cached, again: None, first_fill: 0 };
+        let (_, stop) = file.begin_read(100, 10, reader, &mut stash, &mut Vec::new());
+        let ReadStop::Fill(fill) = stop else { panic!("{stop:?}") };
+        assert_eq!((fill.offset, fill.length), (0, PAGE));
     }
 }

@@ -176,11 +176,9 @@ impl OpenFile {
 
     /// Opens the file of a node, which the caller cuts to nothing next. Blocks.
     pub(crate) fn open_to_cut(way: &Way, node: &Arc<Node>) -> io::Result<Arc<Self>> {
-        let is_unused = {
-            // Pages of the old content would be written over the new one.
-            let _closing = node.closing();
-            node.state().is_unused()
-        };
+        // Pages of the old content would be written over the new one.
+        let closing = node.closing();
+        let is_unused = node.state().is_unused();
         match way {
             Way::Engine(stack) if is_unused => {
                 let access = Access::ReadWrite;
@@ -190,7 +188,10 @@ impl OpenFile {
                     Ok(OpenData::Small(Small::new(stack, file)))
                 })
             }
-            way => Self::open(way, node, Access::ReadWrite),
+            way => {
+                drop(closing);
+                Self::open(way, node, Access::ReadWrite)
+            }
         }
     }
 

@@ -217,6 +217,8 @@ fn way_of(data: &Data, source: &Source, log: &Log) -> Result<(Way, Inherited), E
             }
             _ => (log.0)(&error.to_string()),
         });
+        // A file that is closed has no page left to write (`settle::close`).
+        builder = builder.close_timeout(Duration::MAX);
         if let Some(bytes) = cache_bytes(memory_limit()) {
             builder = builder.cache_bytes(bytes);
         }

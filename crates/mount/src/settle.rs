@@ -14,7 +14,6 @@ use crate::limits::{KEEP_OPEN, KEPT_FILES, SETTLE_AFTER};
 use crate::mounted::Mount;
 use crate::node::Node;
 use crate::open_file::Kept;
-use crate::small::Small;
 use crate::times::{changed_at, timespec};
 
 /// Files after their last close, the oldest first.
@@ -239,7 +238,7 @@ pub(crate) fn settle(mount: &Mount, node: &Arc<Node>) {
 /// device nor the engine takes its pages. Blocks.
 pub(crate) fn close(mount: &Mount, node: &Arc<Node>) -> bool {
     let is_removed = node.status().is_ok_and(|status| status.st_nlink == 0);
-    if !is_removed && !write_small(mount, node) {
+    if !is_removed && !write_kept(mount, node) {
         return false;
     }
     let _closing = node.closing();
@@ -285,18 +284,26 @@ pub(crate) fn close(mount: &Mount, node: &Arc<Node>) -> bool {
     true
 }
 
-/// Writes a small file that nobody has open. Returns false if the device refuses it. The engine has
-/// it then, or it has to be tried again.
-fn write_small(mount: &Mount, node: &Node) -> bool {
-    let file = {
+/// Writes a file that nobody has open. Returns false if it is small and the device refuses it. The
+/// engine has it then, or it has to be tried again.
+fn write_kept(mount: &Mount, node: &Node) -> bool {
+    let (file, is_unwritten) = {
         let state = node.state();
-        state.any().filter(|_| !state.is_open()).cloned()
+        let file = state.any().filter(|_| !state.is_open()).cloned();
+        (file, state.written.is_some() || state.is_adopted)
     };
-    let written = file.as_ref().and_then(|file| file.data.small()).map_or(Ok(()), Small::write_out);
+    let Some(file) = file else { return true };
+    let is_small = file.data.small().is_some();
+    if !is_small && !is_unwritten && !file.data.was_small() {
+        return true;
+    }
+    // However long that takes. The close of a file in the engine ends after a while, and pages that
+    // are written later would replace what a program writes past the engine then.
+    let written = file.data.write_out();
     if let Err(error) = &written {
         mount.log(&format!("{}: could not write the file out yet: {error}", node.name().display()));
     }
-    written.is_ok()
+    !is_small || written.is_ok()
 }
 
 /// Drops the data of a file without a name that nobody has open.

@@ -108,6 +108,8 @@ pub struct Plan {
     /// Opens and calls in other forms: handles for reading or appending only, opens that cut the
     /// file, bytes in several slices, and appends whose future is dropped.
     pub varied: PerMille,
+    /// Calls that are writes of the whole page where the last write of the caller ended.
+    pub rewrites: PerMille,
     /// How often the process of the engine dies at most.
     pub deaths: u32,
     /// Whether the arena records its content for a keeper.
@@ -176,6 +178,7 @@ impl Plan {
             uncached: *random.pick(&[PerMille(0), PerMille(0), PerMille(500), PerMille(1000)]),
             direct: PerMille(0),
             varied: PerMille(0),
+            rewrites: PerMille(0),
             deaths: 0,
             is_survived: random.below(2) == 0,
             adopts: false,
@@ -283,6 +286,13 @@ impl Plan {
     #[must_use]
     pub fn with_all_calls(mut self, seed: u64) -> Self {
         self.varied = *Random::new(seed ^ 0x6361_6c6c).pick(&[PerMille(200), PerMille(600)]);
+        self
+    }
+
+    /// The same run with pages that are written whole again and again.
+    #[must_use]
+    pub fn with_rewrites(mut self, seed: u64) -> Self {
+        self.rewrites = *Random::new(seed ^ 0x7265_7772).pick(&[PerMille(300), PerMille(700)]);
         self
     }
 

@@ -1,6 +1,6 @@
 //! Opens and calls in their other forms: handles for reading or appending only, opens that cut the
 //! file, bytes in several slices, appends whose future is dropped, space that is allocated or
-//! freed, and writing out.
+//! freed, writing out, and pages that are written whole again and again.
 
 mod common;
 
@@ -54,4 +54,23 @@ fn contract_04_every_form_of_a_call_before_a_death() {
         &marks,
         &["killed", "power cut", "cut at open", "opened direct", "opened as temporary"],
     );
+}
+
+/// Under everything else that happens: a write of a page that is dirty already is planned and
+/// published in one step.
+#[test]
+fn contract_11_a_page_is_written_again_and_again() {
+    let marks = swarm("contract_11_a_page", 240, |seed| {
+        let plan = match seed % 4 {
+            0 => Plan::swarm(seed),
+            1 => Plan::large(seed),
+            2 => Plan::deaths(seed),
+            _ => Plan::adoptions(seed),
+        };
+        let plan = if seed % 8 < 4 { plan } else { plan.with_all_calls(seed) };
+        plan.with_rewrites(seed)
+    });
+    let places =
+        ["in place", "killed", "adopted", "hole punched", "page write failed", "rewritten"];
+    assert_marks(&marks, &places);
 }

@@ -220,6 +220,7 @@ impl Writeback {
         self.serve_uncached();
         self.serve_background();
         self.reclaim_kept();
+        self.shared.finish(&mut self.after);
     }
 
     fn set_knobs(&mut self, knobs: OfContext) {

@@ -158,3 +158,54 @@ fn a_file_that_is_being_closed_has_its_size() {
     assert!(node.state().is_unused() && node.state().closing_size.is_none());
     assert_eq!(path.metadata().unwrap().len(), BYTES as u64);
 }
+
+/// A new content goes past the engine once nobody has the file open. Pages of the old one must not
+/// be written after it.
+#[test]
+fn a_closed_file_is_written_however_long_that_takes() {
+    const BYTES: usize = 20 << 20;
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let engine = Engine::builder().cache_bytes(32 << 20).dirty_bytes(24 << 20);
+    let engine = engine.background_bytes(24 << 20).dirty_age(Duration::from_secs(60));
+    let engine = engine.close_timeout(Duration::ZERO).build().unwrap();
+    let mount = Mount::unmounted(directory.path(), engine.clone());
+    let path = directory.path().join("file");
+    fs::write(&path, b"").unwrap();
+    let node = node(&mount, &path);
+    let file = OpenFile::open(&mount.way, &node, Access::ReadWrite).unwrap();
+    file.write(&vec![1; BYTES], 0).unwrap();
+    file.end();
+    assert!(close(&mount, &node));
+    assert!(node.state().is_unused());
+    assert_eq!(engine.stats().dirty_bytes, 0, "the engine has pages of a file that is closed");
+}
+
+/// Otherwise a program could open, write and close the file meanwhile, and its pages could be
+/// written over the new content.
+#[test]
+fn no_close_begins_while_a_file_is_opened_to_be_cut() {
+    use forebay_uring::{Access, Create, How, LeaseWatch, OpenFile as Leased, Truncate};
+
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let (path, mount) = (directory.path().join("file"), mount(directory.path()));
+    fs::write(&path, b"hello").unwrap();
+    let node = node(&mount, &path);
+    // The open waits for it.
+    let (access, truncate) = (Access::ReadWrite, Truncate::Keep);
+    let how = How { access, create: Create::No, truncate, mode: 0 };
+    let leased = Leased::open(&path, &how).unwrap().file;
+    let watch = LeaseWatch::new(|_| {}).unwrap();
+    if leased.try_lease(&watch, 0).is_err() {
+        println!("this file system has no leases");
+        return;
+    }
+    std::thread::scope(|scope| {
+        let cut = scope.spawn(|| OpenFile::open_to_cut(&mount.way, &node).unwrap().end());
+        std::thread::sleep(Duration::from_millis(200));
+        let close = scope.spawn(|| drop(node.closing()));
+        std::thread::sleep(Duration::from_millis(200));
+        let waiting = [cut.is_finished(), close.is_finished()];
+        assert_eq!(waiting, [false; 2], "the open is in progress");
+        leased.release_lease();
+    });
+}

@@ -134,6 +134,9 @@ impl Caller {
             0 => handle.file.write_front(&data, offset),
             _ => Ok(0),
         };
+        if handle.file.inode.lock().cache.writes_in_place() {
+            stage.hit("in place");
+        }
         let slices = self.slices(&data);
         let (accepted, result) = match past {
             Ok(past) => {

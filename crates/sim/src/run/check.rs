@@ -118,6 +118,7 @@ impl Stage {
                 "contract 5: a page of file {number} that could be written is lost"
             );
             of_file.is_changing -= 1;
+            machine::accept_undone(&path);
             if !differing.is_empty() {
                 drop(model);
                 self.hit("lost at close");

@@ -52,7 +52,7 @@ impl Writeback {
             }
             self.step(&inode, (), |context| {
                 let mut state = inode.lock();
-                if let Some(bio) = state.cache.next_bio(Reason::Reclaim) {
+                if let Some(bio) = context.next_bio(&inode, &mut state, Reason::Reclaim) {
                     context.send(&inode, &mut state, bio);
                 }
             });

@@ -232,7 +232,7 @@ impl Writeback {
         }
         let mut sent = 0;
         while self.has_room(inode.volume.number(), Class::Background) {
-            let Some(bio) = state.cache.next_bio(reason) else { return sent };
+            let Some(bio) = self.next_bio(inode, state, reason) else { return sent };
             self.send(inode, state, bio);
             sent += 1;
             if sent == most {
@@ -240,6 +240,22 @@ impl Writeback {
             }
         }
         sent
+    }
+
+    /// Returns the next bio of a file for background work. Tickets may end meanwhile, such as one
+    /// to extend a shared file, and their callers continue.
+    pub(super) fn next_bio(
+        &mut self,
+        inode: &Arc<Inode>,
+        state: &mut State,
+        reason: Reason,
+    ) -> Option<Bio> {
+        let finished = state.cache.finished_tickets();
+        let bio = state.cache.next_bio(reason);
+        if state.cache.finished_tickets() != finished {
+            inode.change_locked(&self.shared, state, &mut self.after, |_| ());
+        }
+        bio
     }
 
     /// Locks a file to send bios of it, and sets the limits of its cache. Zeroes over holes take

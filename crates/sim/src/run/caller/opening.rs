@@ -141,7 +141,7 @@ impl Caller {
         for _ in 0..OPENS {
             let open = opening.open.clone();
             let error = if opening.is_direct {
-                match self.engine.open_direct(&path, open) {
+                match self.open_as(&opening, open, |open| self.engine.open_direct(&path, open)) {
                     Ok(file) => {
                         opening.end_cut(&stage, || DirectFile::len(&file));
                         return Opened::Direct(DirectHandle::new(&stage, file, opening));
@@ -149,7 +149,7 @@ impl Caller {
                     Err(error) => error,
                 }
             } else {
-                match self.open_cached(&opening, open) {
+                match self.open_as(&opening, open, |open| self.engine.open(&path, open)) {
                     Ok(file) => {
                         opening.end_cut(&stage, || File::len(&file));
                         return Opened::Cached(Handle::new(&stage, file, opening));
@@ -162,14 +162,19 @@ impl Caller {
         panic!("file {number} cannot be opened");
     }
 
-    fn open_cached(&self, opening: &Opening, open: Open) -> Result<File> {
+    /// Makes an open. The name of a temporary file is not made durable by a sync.
+    fn open_as<T>(
+        &self,
+        opening: &Opening,
+        open: Open,
+        make: impl FnOnce(Open) -> Result<T>,
+    ) -> Result<T> {
         let number = opening.number;
-        let path = self.stage.plan.path(number);
         if !open.temporary {
-            return self.engine.open(&path, open);
+            return make(open);
         }
         self.stage.model.borrow_mut().files[number].temporary_opens += 1;
-        let opened = self.engine.open(&path, open);
+        let opened = make(open);
         let mut model = self.stage.model.borrow_mut();
         let file = &mut model.files[number];
         file.temporary_opens -= 1;

@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use forebay_cache::limits::PAGE;
+
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::run::caller::opening::Handle;
 use crate::run::caller::{Caller, READS_BACK};
@@ -12,6 +14,11 @@ impl Caller {
     /// Makes another call of some, so that those of all kinds meet.
     pub(super) fn vary_operation(&mut self, handle: &Handle, drawn: Operation) -> Operation {
         let plan = &self.stage.plan;
+        if self.random.happens(plan.rewrites)
+            && let Some(write) = self.rewrite()
+        {
+            return write;
+        }
         if plan.varied.0 == 0 || plan.are_devices || self.random.below(4) > 0 {
             return drawn;
         }
@@ -29,6 +36,14 @@ impl Caller {
             2 | 3 => Operation::PunchHole { offset: hole, length: hole_length },
             _ => Operation::WriteOut,
         }
+    }
+
+    /// Returns a write of the whole page where the last write ended, if the file may have it.
+    fn rewrite(&self) -> Option<Operation> {
+        let plan = &self.stage.plan;
+        let most = if plan.are_devices { plan.device_bytes() } else { plan.ends().end - 1 };
+        let offset = self.last_end.saturating_sub(1) / PAGE * PAGE;
+        (offset + PAGE <= most).then_some(Operation::Write { offset, length: PAGE })
     }
 
     pub(super) fn allocate(&mut self, handle: &Handle, offset: u64, length: u64) {

@@ -170,6 +170,14 @@ pub fn undone(path: impl AsRef<Path>) -> BTreeSet<u64> {
     })
 }
 
+/// Takes the pages of a file that a mapping has undone for its content from now on.
+pub fn accept_undone(path: impl AsRef<Path>) {
+    with(|machine| {
+        let node = node(machine, path.as_ref());
+        machine.inode_mut(node).undone.clear();
+    });
+}
+
 /// Returns whether a write of a file has failed at the device.
 #[must_use]
 pub fn has_failed(path: impl AsRef<Path>) -> bool {

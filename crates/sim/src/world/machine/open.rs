@@ -200,7 +200,6 @@ impl Machine {
         if inode.opened.is_empty() {
             inode.is_aborted = false;
             inode.is_private = false;
-            inode.undone.clear();
         }
         self.collect();
     }

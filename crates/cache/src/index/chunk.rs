@@ -261,8 +261,8 @@ impl Chunk {
 
     /// Those of `mask` that became dirty in this epoch or before.
     pub(crate) fn not_after(&self, mask: u64, epoch: u64) -> u64 {
-        let late = |at: &usize| mask & (1 << at) != 0 && self.slots[*at].epoch > epoch;
-        (0..self.slots.len()).filter(late).fold(mask, |mask, at| mask & !(1 << at))
+        let late = slots(mask).filter(|at| self.slots[*at].epoch > epoch);
+        late.fold(mask, |mask, at| mask & !(1 << at))
     }
 
     /// Of `count` pages from `slot` on how many, from the first on, became dirty in the same epoch;

@@ -1,5 +1,5 @@
-//! 64 pages of a file. Their states are bits, together in two lines of the processor's cache; the
-//! rest of what is known of a page is in its slot, right behind them.
+//! 64 pages of a file. Their states are bits, together in two lines of the processor's cache. The
+//! frame, the epoch and the written bytes of a page are in its slot, right behind them.
 //!
 //! The first chunk of a file begins with a few slots, for most files are small. Any other chunk has
 //! all of its slots.
@@ -19,10 +19,10 @@ pub(crate) const WHOLE: (u16, u16) = (0, PAGE as u16);
 
 const NO_FRAME: u32 = u32::MAX;
 
-/// What a chunk knows of a page beside its bits.
+/// The data of a page beside its bits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
-    /// Epoch in which it became dirty.
+    /// Epoch of its first write since it was clean.
     epoch: u64,
     frame: u32,
     /// Of a dirty page the first byte that was written, and the end of the last one.

@@ -10,7 +10,6 @@ use forebay_block::Frame;
 use crate::bits::{bits, parts};
 use crate::file::{CachedFile, Liberties};
 use crate::frames::FrameRun;
-use crate::index::WHOLE;
 use crate::limits::PAGE;
 use crate::partial::{Mask, Partial, Rest};
 use crate::settled::Settled;
@@ -36,7 +35,7 @@ impl CachedFile {
         let mut first = frames.first;
         for (page, slot, count) in parts(page..page + u64::from(frames.count)) {
             let mask = bits(slot, count);
-            let (chunk, _) = self.index.chunk_mut(page);
+            let (chunk, _) = self.index.chunk_for(page, count);
             assert!(chunk.here() & mask == 0, "a page is here once");
             chunk.set_frames(slot, FrameRun { first, count });
             chunk.present |= mask;
@@ -78,7 +77,7 @@ impl CachedFile {
         self.adopt_unwritten(page, frame);
         let (chunk, slot) = self.index.chunk_mut(page);
         chunk.partial |= 1 << slot;
-        chunk.spans[slot] = WHOLE;
+        chunk.set_whole(slot, 1);
         self.odd.begin_partial(page, Partial::with(mask, Rest::OnDevice(spare)));
         if self.lease.is_shared() {
             self.claim(page);

@@ -4,13 +4,14 @@
 //! epoch and waits until no page of that epoch or an older one is left. A page that is written and
 //! becomes dirty again gets a younger epoch, so later writes cannot keep a sync from ending.
 
-use std::collections::VecDeque;
-
 /// Counts of unwritten pages by epoch.
 #[derive(Debug, Default)]
 pub struct Epochs {
     current: u64,
-    counts: VecDeque<(u64, usize)>,
+    /// The youngest epoch with pages, and their number; 0 if no page is left.
+    youngest: (u64, usize),
+    /// Older epochs with pages, in order.
+    older: Vec<(u64, usize)>,
 }
 
 impl Epochs {
@@ -33,12 +34,16 @@ impl Epochs {
             return;
         }
         debug_assert!(epoch <= self.current, "a page becomes dirty in an epoch to come");
-        match self.counts.back_mut() {
-            Some(youngest) if youngest.0 == epoch => youngest.1 += pages,
-            _ => match self.counts.binary_search_by_key(&epoch, |entry| entry.0) {
-                Ok(at) => self.counts[at].1 += pages,
-                Err(at) => self.counts.insert(at, (epoch, pages)),
-            },
+        let (youngest, count) = self.youngest;
+        if count == 0 || epoch == youngest {
+            self.youngest = (epoch, count + pages);
+        } else if epoch > youngest {
+            self.older.push(std::mem::replace(&mut self.youngest, (epoch, pages)));
+        } else {
+            match self.older.binary_search_by_key(&epoch, |entry| entry.0) {
+                Ok(at) => self.older[at].1 += pages,
+                Err(at) => self.older.insert(at, (epoch, pages)),
+            }
         }
     }
 
@@ -47,40 +52,55 @@ impl Epochs {
     /// # Panics
     /// If the epoch has fewer pages, because a sync could then return too early.
     pub fn remove(&mut self, epoch: u64, pages: usize) {
-        let at =
-            self.counts.binary_search_by_key(&epoch, |entry| entry.0).expect("a page was counted");
-        self.counts[at].1 = self.counts[at].1.checked_sub(pages).expect("a page was counted");
-        if self.counts[at].1 == 0 {
-            self.counts.remove(at);
+        let left = |count: usize| count.checked_sub(pages).expect("a page was counted");
+        if epoch == self.youngest.0 {
+            self.youngest.1 = left(self.youngest.1);
+            if self.youngest.1 == 0 {
+                self.youngest = self.older.pop().unwrap_or_default();
+            }
+            return;
+        }
+        let at = self.older.binary_search_by_key(&epoch, |entry| entry.0);
+        let at = at.expect("a page was counted");
+        self.older[at].1 = left(self.older[at].1);
+        if self.older[at].1 == 0 {
+            self.older.remove(at);
         }
     }
 
     /// Returns whether all pages of `epoch` and earlier ones are written.
     #[must_use]
     pub fn is_written(&self, epoch: u64) -> bool {
-        self.counts.front().is_none_or(|oldest| oldest.0 > epoch)
+        self.counts().next().is_none_or(|(oldest, _)| oldest > epoch)
     }
 
     /// Returns the number of pages of all epochs.
     pub(crate) fn total(&self) -> u64 {
-        self.counts.iter().map(|(_, pages)| *pages as u64).sum()
+        self.counts().map(|(_, pages)| pages as u64).sum()
     }
 
     /// Asserts that epochs are in order, have pages, and are not after the current one.
     pub(crate) fn verify(&self) {
         let mut before = None;
-        for (epoch, pages) in &self.counts {
-            assert!(*pages > 0, "epoch {epoch} has no pages");
-            assert!(before < Some(*epoch), "epochs are in order");
-            before = Some(*epoch);
+        for (epoch, pages) in self.counts() {
+            assert!(pages > 0, "epoch {epoch} has no pages");
+            assert!(before < Some(epoch), "epochs are in order");
+            before = Some(epoch);
         }
+        assert!(self.older.is_empty() || !self.is_empty(), "older epochs without a youngest one");
         assert!(before <= Some(self.current), "a page is of an epoch to come");
     }
 
     /// Returns whether no page is left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.counts.is_empty()
+        self.youngest.1 == 0
+    }
+
+    /// Epochs with pages, in order, and the number of their pages.
+    fn counts(&self) -> impl Iterator<Item = (u64, usize)> {
+        let youngest = (!self.is_empty()).then_some(self.youngest);
+        self.older.iter().copied().chain(youngest)
     }
 }
 

@@ -16,7 +16,7 @@
 //!
 //! Under the lease nobody else changes anything, and whole pages are sent. The lease may break, so
 //! each page remembers the first and the last byte written since it became dirty
-//! ([`Chunk::spans`]). That is exact if the writes of a page touch each other. Otherwise the bytes
+//! ([`Chunk::span`]). That is exact if the writes of a page touch each other. Otherwise the bytes
 //! between them count as written.
 
 use std::ops::Range;
@@ -43,13 +43,14 @@ impl CachedFile {
     ) {
         let (chunk, slot) = self.index.get_mut(page).expect("a published page has a chunk");
         let (start, end) = (bytes.start as u16, bytes.end as u16);
-        let span = &mut chunk.spans[slot];
+        let span = chunk.span(slot);
         let is_exact = chunk.exact & (1 << slot) != 0;
-        *span = match (is_owed && !is_exact, newly) {
+        let span = match (is_owed && !is_exact, newly) {
             (true, _) => WHOLE,
             (false, true) => (start, end),
             (false, false) => (span.0.min(start), span.1.max(end)),
         };
+        chunk.set_span(slot, span);
         if self.lease.is_exclusive() {
             return;
         }
@@ -77,7 +78,7 @@ impl CachedFile {
     pub(crate) fn own_all(&mut self, page: u64) {
         self.disown(page);
         let (chunk, slot) = self.index.get_mut(page).expect("a page that is here has a chunk");
-        chunk.spans[slot] = WHOLE;
+        chunk.set_whole(slot, 1);
         let inside = self.sizes.bytes_inside(page);
         if self.lease.is_shared() && inside < PAGE as usize {
             self.own_part(page, Exact::new(Mask::of(0..inside), Mask::of(0..inside)));
@@ -103,7 +104,7 @@ impl CachedFile {
     /// Records the bytes of a page of a shared file that were written under the lease.
     pub(crate) fn claim(&mut self, page: u64) {
         let (chunk, slot) = self.index.get(page).expect("a dirty page has a chunk");
-        let (start, end) = chunk.spans[slot];
+        let (start, end) = chunk.span(slot);
         let partial = self.odd.partial(page);
         let inside = self.sizes.bytes_inside(page);
         // The page that contains the end counts as written whole after a failed write. The bytes
@@ -121,7 +122,7 @@ impl CachedFile {
     /// A page was written whole, or up to the end of the file, and is kept.
     pub(crate) fn keep_exact(&mut self, page: u64, is_touched: bool) {
         let (chunk, slot) = self.index.get(page).expect("a written page has a chunk");
-        let (start, end) = chunk.spans[slot];
+        let (start, end) = chunk.span(slot);
         if let Some(exact) = self.odd.exact_mut(page) {
             exact.keep_all();
         } else if !is_touched && (start, end) != WHOLE {
@@ -162,9 +163,9 @@ impl CachedFile {
         if chunk.frame(slot).is_none() {
             return;
         }
-        let (start, end) = chunk.spans[slot];
+        let (start, end) = chunk.span(slot);
         let start = if usize::from(start) < inside { start } else { 0 };
-        chunk.spans[slot] = (start, end.min(inside as u16));
+        chunk.set_span(slot, (start, end.min(inside as u16)));
         let (is_dirty, is_held) = (chunk.dirty & (1 << slot) != 0, chunk.held() & (1 << slot) != 0);
         if self.lease.is_exclusive() || !(is_dirty || is_held) {
             return;

@@ -32,6 +32,7 @@ use crate::epochs::Epochs;
 use crate::holes::Holes;
 use crate::index::Index;
 use crate::limits::PAGE;
+use crate::rare::Rare;
 use crate::readahead::Streams;
 use crate::settled::Settled;
 use crate::ticket::{Failure, Tickets};
@@ -89,7 +90,7 @@ pub struct CachedFile {
     pub(crate) errors: Errors,
     pub(crate) reserved: Reserved,
     pub(crate) ahead: Ahead,
-    pub(crate) streams: Streams,
+    pub(crate) streams: Rare<Streams>,
     /// Whether the last write planned was of one whole dirty page.
     pub(crate) in_place: bool,
     /// Changes since the file was verified.
@@ -130,7 +131,7 @@ impl CachedFile {
             errors: Errors::default(),
             reserved: Reserved::default(),
             ahead: Ahead::default(),
-            streams: Streams::default(),
+            streams: Rare::default(),
             in_place: false,
             #[cfg(debug_assertions)]
             unverified: 0,

@@ -129,7 +129,7 @@ impl CachedFile {
         {
             let mut first = run.first;
             for (page, slot, count) in parts(page..page + u64::from(run.count)) {
-                let (chunk, _) = self.index.chunk_mut(page);
+                let (chunk, _) = self.index.chunk_for(page, count);
                 debug_assert_eq!(chunk.here() & bits(slot, count), 0, "a page here is not read");
                 chunk.set_frames(slot, FrameRun { first, count });
                 chunk.filling |= bits(slot, count);

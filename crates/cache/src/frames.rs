@@ -101,6 +101,11 @@ impl FrameRuns {
             self.runs.pop();
         }
         self.count -= taken.count as usize;
+        if self.count == 0 {
+            // The memory of an empty list is cold by its next use. The allocator has some that is
+            // not.
+            self.runs = Vec::new();
+        }
         Some(taken)
     }
 

@@ -21,6 +21,7 @@
 use std::ops::Range;
 
 use crate::limits::{PAGE, READAHEAD_FIRST_PAGES, READAHEAD_PAGES, STREAMS};
+use crate::rare::Empty;
 
 /// A proven stream outlives two to this power as many reads elsewhere as an unproven one.
 const SHOWN_LIVES: u32 = 4;
@@ -35,6 +36,14 @@ pub struct Streams {
     /// Place of the stream that was used last.
     last: usize,
     reads: u64,
+}
+
+impl Empty for Streams {
+    const EMPTY: &'static Self = &Self { streams: Vec::new(), last: 0, reads: 0 };
+
+    fn is_empty(&self) -> bool {
+        self.reads == 0
+    }
 }
 
 /// One sequence of reads.

@@ -12,6 +12,7 @@ use std::ops::Range;
 use forebay_block::{Bio, Errno, Moment, Operation};
 
 use crate::limits::PAGE;
+use crate::rare::{Empty, Rare};
 
 /// One in this many writes is sampled.
 pub const ONE_IN: u32 = 64;
@@ -39,9 +40,25 @@ struct Written {
 pub struct Samples {
     /// Writes until the next one is stamped.
     left: u32,
+    stamped: Rare<Stamped>,
+}
+
+/// Samples that have not ended.
+#[derive(Debug, Default)]
+struct Stamped {
     accepted: VecDeque<Accepted>,
     written: VecDeque<Written>,
+    /// Flushes that have begun since there are samples.
     flushes: u64,
+}
+
+impl Empty for Stamped {
+    const EMPTY: &'static Self =
+        &Self { accepted: VecDeque::new(), written: VecDeque::new(), flushes: 0 };
+
+    fn is_empty(&self) -> bool {
+        self.accepted.is_empty() && self.written.is_empty()
+    }
 }
 
 /// Latencies of sampled writes, in nanoseconds.
@@ -73,13 +90,17 @@ impl Samples {
     /// Starts the sample of a write to a page that is not in flight.
     pub fn accepted(&mut self, page: u64, now: Moment) {
         self.left = ONE_IN;
-        if self.accepted.iter().any(|accepted| accepted.page == page) {
+        let accepted = &mut self.stamped.accepted;
+        if accepted.iter().any(|accepted| accepted.page == page) {
             return;
         }
-        if self.accepted.len() == PLACES {
-            self.accepted.pop_front();
+        match accepted.len() {
+            // Most files have one at a time.
+            0 => accepted.reserve_exact(1),
+            PLACES => drop(accepted.pop_front()),
+            _ => {}
         }
-        self.accepted.push_back(Accepted { page, since: now });
+        accepted.push_back(Accepted { page, since: now });
     }
 
     /// Records the end of a bio of the file.
@@ -97,18 +118,19 @@ impl Samples {
 
     /// Records that pages have been written.
     pub fn wrote(&mut self, pages: &Range<u64>, now: Moment, told: &mut Told) {
-        if self.accepted.is_empty() {
+        if self.stamped.accepted.is_empty() {
             return;
         }
-        let flushes = self.flushes;
-        self.accepted.retain(|accepted| {
+        let Stamped { accepted, written, flushes } = &mut *self.stamped;
+        let flushes = *flushes;
+        accepted.retain(|accepted| {
             let is_written = pages.contains(&accepted.page);
             if is_written {
                 told.written.push(now.nanoseconds_since(accepted.since));
-                if self.written.len() == PLACES {
-                    self.written.pop_front();
+                if written.len() == PLACES {
+                    written.pop_front();
                 }
-                self.written.push_back(Written { since: accepted.since, flushes });
+                written.push_back(Written { since: accepted.since, flushes });
             }
             !is_written
         });
@@ -116,21 +138,29 @@ impl Samples {
 
     /// Records the start of a flush.
     pub fn flush_begins(&mut self) {
-        self.flushes += 1;
+        if !self.stamped.is_empty() {
+            self.stamped.flushes += 1;
+        }
     }
 
     /// Records that the last flush has succeeded.
     pub fn flushed(&mut self, now: Moment, told: &mut Told) {
-        let covered =
-            self.written.iter().take_while(|written| written.flushes < self.flushes).count();
-        told.durable.extend(
-            self.written.drain(..covered).map(|written| now.nanoseconds_since(written.since)),
-        );
+        if self.stamped.written.is_empty() {
+            return;
+        }
+        let Stamped { written, flushes, .. } = &mut *self.stamped;
+        let covered = written.iter().take_while(|written| written.flushes < *flushes).count();
+        let ended = written.drain(..covered);
+        told.durable.extend(ended.map(|written| now.nanoseconds_since(written.since)));
+        self.stamped.tidy();
     }
 
     /// Drops the samples of pages from `from` on, after the file was truncated.
     pub fn cut(&mut self, from: u64) {
-        self.accepted.retain(|accepted| accepted.page < from);
+        if !self.stamped.accepted.is_empty() {
+            self.stamped.accepted.retain(|accepted| accepted.page < from);
+            self.stamped.tidy();
+        }
     }
 }
 

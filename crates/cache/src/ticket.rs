@@ -5,6 +5,8 @@
 
 use forebay_block::Errno;
 
+use crate::rare::{Empty, Rare};
+
 /// Number of a ticket, unique within its file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TicketId(pub u64);
@@ -80,41 +82,56 @@ struct Ticket {
 #[derive(Debug, Default)]
 pub(crate) struct Tickets {
     next: u64,
+    finished: u64,
+    lists: Rare<Lists>,
+}
+
+#[derive(Debug, Default)]
+struct Lists {
     waiting: Vec<Ticket>,
     results: Vec<(TicketId, Result<(), Failure>)>,
     abandoned: Vec<TicketId>,
     /// Failures of abandoned tickets.
     lost: Vec<Failure>,
-    finished: u64,
+}
+
+impl Empty for Lists {
+    const EMPTY: &'static Self =
+        &Self { waiting: Vec::new(), results: Vec::new(), abandoned: Vec::new(), lost: Vec::new() };
+
+    fn is_empty(&self) -> bool {
+        let Self { waiting, results, abandoned, lost } = self;
+        waiting.is_empty() && results.is_empty() && abandoned.is_empty() && lost.is_empty()
+    }
 }
 
 impl Tickets {
     pub(crate) fn add(&mut self, request: TicketKind, covers: u64) -> TicketId {
         let id = TicketId(self.next);
         self.next += 1;
-        self.waiting.push(Ticket { id, request, covers, failed: None });
+        self.lists.waiting.push(Ticket { id, request, covers, failed: None });
         id
     }
 
     pub(crate) fn finish(&mut self, id: TicketId, result: Result<(), Failure>) {
-        let at = self.waiting.iter().position(|ticket| ticket.id == id);
+        let at = self.lists.waiting.iter().position(|ticket| ticket.id == id);
         let Some(at) = at else { return };
-        self.waiting.remove(at);
+        self.lists.waiting.remove(at);
         self.finished += 1;
-        if let Some(at) = self.abandoned.iter().position(|abandoned| *abandoned == id) {
-            self.abandoned.swap_remove(at);
-            self.lost.extend(result.err());
+        if let Some(at) = self.lists.abandoned.iter().position(|abandoned| *abandoned == id) {
+            self.lists.abandoned.swap_remove(at);
+            self.lists.lost.extend(result.err());
         } else {
-            self.results.push((id, result));
+            self.lists.results.push((id, result));
         }
     }
 
     /// Ends a ticket that its caller has to serve in another way. If the caller is gone, nothing is
     /// lost.
     pub(crate) fn refuse(&mut self, id: TicketId, failure: Failure) {
-        let lost = self.lost.len();
+        let lost = self.lists.lost.len();
         self.finish(id, Err(failure));
-        self.lost.truncate(lost);
+        self.lists.lost.truncate(lost);
     }
 
     /// A page could not be written. A flush would prove nothing, so tickets for one end. Tickets
@@ -122,14 +139,14 @@ impl Tickets {
     /// ask.
     pub(crate) fn fail_pages(&mut self, failure: Failure) {
         self.fail_flushes(failure);
-        for ticket in self.waiting.iter_mut().filter(|ticket| ticket.request.writes()) {
+        for ticket in self.lists.waiting.iter_mut().filter(|ticket| ticket.request.writes()) {
             ticket.failed.get_or_insert(failure);
         }
     }
 
     /// Returns whether a ticket with a failed page is being served.
     pub(crate) fn has_failed(&self) -> bool {
-        self.waiting.iter().any(|ticket| ticket.failed.is_some())
+        self.lists.waiting.iter().any(|ticket| ticket.failed.is_some())
     }
 
     /// Ends the tickets with a failed page: no page that is left can be written.
@@ -151,30 +168,30 @@ impl Tickets {
 
     /// Ends the tickets with a failure from `why`.
     fn fail(&mut self, why: impl Fn(&Ticket) -> Option<Failure>) {
-        let failed = self.waiting.iter().filter_map(|ticket| Some((ticket.id, why(ticket)?)));
+        let failed = self.lists.waiting.iter().filter_map(|ticket| Some((ticket.id, why(ticket)?)));
         for (id, failure) in failed.collect::<Vec<_>>() {
             self.finish(id, Err(failure));
         }
     }
 
     pub(crate) fn is_waiting(&self, id: TicketId) -> bool {
-        self.waiting.iter().any(|ticket| ticket.id == id)
+        self.lists.waiting.iter().any(|ticket| ticket.id == id)
     }
 
     /// Returns whether all tickets that wait are for flushes.
     pub(crate) fn are_flushes(&self) -> bool {
-        self.waiting.iter().all(|ticket| ticket.request.flushes())
+        self.lists.waiting.iter().all(|ticket| ticket.request.flushes())
     }
 
     /// Returns whether a flush that was requested before this ticket is being served.
     pub(crate) fn has_flush_before(&self, id: TicketId) -> bool {
-        self.waiting.iter().any(|ticket| ticket.request.flushes() && ticket.id < id)
+        self.lists.waiting.iter().any(|ticket| ticket.request.flushes() && ticket.id < id)
     }
 
     /// Returns the first ticket that changes the length.
     pub(crate) fn first_set_length(&self) -> Option<(TicketId, TicketKind)> {
         let sets = |kind| matches!(kind, TicketKind::SetLength(_) | TicketKind::Extend(_));
-        let first = self.waiting.iter().find(|ticket| sets(ticket.request))?;
+        let first = self.lists.waiting.iter().find(|ticket| sets(ticket.request))?;
         Some((first.id, first.request))
     }
 
@@ -184,47 +201,62 @@ impl Tickets {
 
     /// Returns whether a ticket is being served.
     pub(crate) fn are_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.lists.waiting.is_empty()
     }
 
     /// Returns the result of a ticket, once.
     pub(crate) fn fetch(&mut self, id: TicketId) -> Option<Result<(), Failure>> {
-        let at = self.results.iter().position(|(done, _)| *done == id)?;
-        Some(self.results.swap_remove(at).1)
+        let at = self.lists.results.iter().position(|(done, _)| *done == id)?;
+        let result = self.lists.results.swap_remove(at).1;
+        self.lists.tidy();
+        Some(result)
     }
 
     /// Nobody will fetch the result of a ticket.
     pub(crate) fn abandon(&mut self, id: TicketId) {
         if self.fetch(id).is_none() && self.is_waiting(id) {
-            self.abandoned.push(id);
+            self.lists.abandoned.push(id);
         }
     }
 
     /// Removes and returns the failures of abandoned tickets.
     pub(crate) fn take_lost(&mut self) -> Vec<Failure> {
-        std::mem::take(&mut self.lost)
+        if self.lists.lost.is_empty() {
+            return Vec::new();
+        }
+        let lost = std::mem::take(&mut self.lists.lost);
+        self.lists.tidy();
+        lost
     }
 
     /// Returns the epochs covered by the tickets that wait for pages to be written, oldest first.
     pub(crate) fn covers(&self) -> impl Iterator<Item = u64> + Clone + '_ {
-        self.waiting.iter().filter(|ticket| ticket.request.writes()).map(|ticket| ticket.covers)
+        self.lists
+            .waiting
+            .iter()
+            .filter(|ticket| ticket.request.writes())
+            .map(|ticket| ticket.covers)
     }
 
     /// Returns the tickets that wait and whose pages are written.
     pub(crate) fn written(&self, is_written: impl Fn(u64) -> bool) -> Vec<(TicketId, TicketKind)> {
-        let written = self.waiting.iter().filter(|ticket| is_written(ticket.covers));
+        let written = self.lists.waiting.iter().filter(|ticket| is_written(ticket.covers));
         written.map(|ticket| (ticket.id, ticket.request)).collect()
     }
 
     /// Asserts the invariants of this part.
     pub(crate) fn verify(&self) {
-        let mut waiting = self.waiting.iter().zip(self.waiting.iter().skip(1));
+        let mut waiting = self.lists.waiting.iter().zip(self.lists.waiting.iter().skip(1));
         let in_order =
             |(one, next): (&Ticket, &Ticket)| one.id < next.id && one.covers < next.covers;
         assert!(waiting.all(in_order), "tickets are served in the order of their requests");
         let is_of_waiting = |id: &TicketId| self.is_waiting(*id);
-        assert!(self.abandoned.iter().all(is_of_waiting), "an abandoned ticket ended twice");
-        let has_result = |ticket: &Ticket| self.results.iter().any(|(id, _)| *id == ticket.id);
-        assert!(!self.waiting.iter().any(has_result), "a ticket has a result and is being served");
+        assert!(self.lists.abandoned.iter().all(is_of_waiting), "an abandoned ticket ended twice");
+        let has_result =
+            |ticket: &Ticket| self.lists.results.iter().any(|(id, _)| *id == ticket.id);
+        assert!(
+            !self.lists.waiting.iter().any(has_result),
+            "a ticket has a result and is being served"
+        );
     }
 }

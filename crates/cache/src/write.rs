@@ -11,7 +11,6 @@ use forebay_block::Frame;
 use crate::bits::{bits, ones, parts, runs, slots};
 use crate::file::{CachedFile, Liberties};
 use crate::frames::FrameRuns;
-use crate::index::WHOLE;
 use crate::limits::{PAGE, STEP_PAGES};
 use crate::partial::{Partial, Patch, Rest};
 use crate::settled::Settled;
@@ -167,9 +166,9 @@ impl CachedFile {
         if self.is_frozen() {
             return Err(WriteStop::Busy);
         }
-        let (chunk, slot) = self.index.chunk_mut(page);
+        let most = most.min(64 - page % 64) as u32;
+        let (chunk, slot) = self.index.chunk_for(page, most);
         let usable = !(chunk.busy | chunk.pinned);
-        let most = most.min(64 - slot as u64) as u32;
         let alike = |mask: u64| (mask >> slot).trailing_ones().min(most);
         let is = |mask: u64| mask >> slot & 1 != 0;
         let here = usable & chunk.present & !chunk.sending;
@@ -371,7 +370,7 @@ impl CachedFile {
         assert!(chunk.busy & bit != 0, "a copy is published once");
         chunk.busy &= !bit;
         chunk.present |= bit;
-        chunk.spans[slot] = WHOLE;
+        chunk.set_whole(slot, 1);
         self.counts.end_unread(chunk.uses.write(bit, caching));
         self.sizes.accept((copy.page + 1) * PAGE);
         true
@@ -396,10 +395,8 @@ impl CachedFile {
             for (slot, count) in runs(newly) {
                 chunk.set_epochs(slot, count, epoch);
             }
-            match count {
-                _ if !is_whole => {}
-                1 => chunk.spans[slot] = WHOLE,
-                _ => chunk.spans[slot..slot + count as usize].fill(WHOLE),
+            if is_whole {
+                chunk.set_whole(slot, count);
             }
             (newly, chunk.uses.write(mask, caching), chunk.exact & mask)
         });

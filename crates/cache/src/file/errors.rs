@@ -13,25 +13,40 @@ use std::ops::Range;
 
 use forebay_block::Errno;
 
+use crate::rare::{Empty, Rare};
+
 /// Errors of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Errors {
-    /// Offset and error of the last page write that failed.
-    last_write: Option<(u64, Errno)>,
     /// Number of failed page writes so far.
     sequence: u64,
+    found: Rare<Found>,
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    /// Offset and error of the last page write that failed.
+    last_write: Option<(u64, Errno)>,
     /// Pages that could not be read and that no reader has asked for since.
     unreadable: BTreeMap<u64, Errno>,
 }
 
+impl Empty for Found {
+    const EMPTY: &'static Self = &Self { last_write: None, unreadable: BTreeMap::new() };
+
+    fn is_empty(&self) -> bool {
+        self.last_write.is_none() && self.unreadable.is_empty()
+    }
+}
+
 impl Errors {
     pub(crate) fn last_write(&self) -> Option<(u64, Errno)> {
-        self.last_write
+        self.found.last_write
     }
 
     /// Records a page write that failed.
     pub(crate) fn note_write(&mut self, offset: u64, errno: Errno) {
-        self.last_write = Some((offset, errno));
+        self.found.last_write = Some((offset, errno));
         self.sequence += 1;
     }
 
@@ -39,38 +54,44 @@ impl Errors {
     pub(crate) fn untold(&self, seen: &mut u64) -> Option<(u64, Errno)> {
         debug_assert!(*seen <= self.sequence, "a handle has seen an error of another file");
         let is_untold = std::mem::replace(seen, self.sequence) < self.sequence;
-        if is_untold { self.last_write } else { None }
+        if is_untold { self.found.last_write } else { None }
     }
 
     /// Records that a page could not be read.
     pub(crate) fn note_unreadable(&mut self, page: u64, errno: Errno) {
-        self.unreadable.insert(page, errno);
+        self.found.unreadable.insert(page, errno);
     }
 
     pub(crate) fn is_unreadable(&self, page: u64) -> bool {
-        self.unreadable.contains_key(&page)
+        self.found.unreadable.contains_key(&page)
     }
 
     /// Removes and returns the read error of a page.
     pub(crate) fn take_unreadable(&mut self, page: u64) -> Option<Errno> {
-        self.unreadable.remove(&page)
+        if self.found.unreadable.is_empty() {
+            return None;
+        }
+        let errno = self.found.unreadable.remove(&page);
+        self.found.tidy();
+        errno
     }
 
     /// Forgets the read errors of pages that have content again.
     pub(crate) fn forget_unreadable(&mut self, pages: &Range<u64>) {
-        if !self.unreadable.is_empty() {
-            self.unreadable.retain(|page, _| !pages.contains(page));
+        if !self.found.unreadable.is_empty() {
+            self.found.unreadable.retain(|page, _| !pages.contains(page));
+            self.found.tidy();
         }
     }
 
     /// Returns the pages that could not be read.
     pub(crate) fn unreadable(&self) -> impl Iterator<Item = u64> + '_ {
-        self.unreadable.keys().copied()
+        self.found.unreadable.keys().copied()
     }
 
     /// Asserts the invariants of this part.
     pub(crate) fn verify(&self) {
-        assert_eq!(self.last_write.is_some(), self.sequence > 0, "an error is counted");
+        assert_eq!(self.found.last_write.is_some(), self.sequence > 0, "an error is counted");
     }
 }
 

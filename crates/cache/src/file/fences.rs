@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use crate::rare::Rare;
 use crate::ticket::TicketId;
 
 /// A range being discarded.
@@ -21,7 +22,7 @@ struct Fence {
 /// Fences and holds of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Fences {
-    fences: Vec<Fence>,
+    fences: Rare<Vec<Fence>>,
     /// Callers that wait to drop dirty pages, or are dropping them.
     holds: u64,
 }
@@ -44,7 +45,10 @@ impl Fences {
     }
 
     pub(crate) fn lower(&mut self, ticket: TicketId) {
-        self.fences.retain(|fence| fence.ticket != ticket);
+        if !self.fences.is_empty() {
+            self.fences.retain(|fence| fence.ticket != ticket);
+            self.fences.tidy();
+        }
     }
 
     /// Returns the number of pages from `page` on without a fence: 0 if it is behind one itself.

@@ -90,6 +90,8 @@ pub(crate) enum Carries {
 /// All bios of a file at the device.
 #[derive(Debug, Default)]
 pub(crate) struct Flights {
+    /// Without memory while nothing is in flight: an idle file has none, and the next flight finds
+    /// that of another file in the processor's cache.
     slots: Vec<Option<Flight>>,
     free: Vec<u32>,
     /// Flights during which nothing else of the file may be sent.
@@ -118,6 +120,9 @@ impl Flights {
                 slot
             }
             None => {
+                if self.slots.is_empty() {
+                    self.slots.reserve_exact(1);
+                }
                 self.slots.push(Some(flight));
                 self.slots.len() as u32 - 1
             }
@@ -131,6 +136,9 @@ impl Flights {
     pub(crate) fn end(&mut self, slot: u32) -> Flight {
         let flight = self.slots[slot as usize].take().expect("a bio ends exactly once");
         self.free.push(slot);
+        if self.is_empty() {
+            (self.slots, self.free) = (Vec::new(), Vec::new());
+        }
         self.count(&flight, -1);
         if matches!(flight, Flight::Exact { .. }) {
             self.exact = 0..0;

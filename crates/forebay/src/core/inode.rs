@@ -36,7 +36,7 @@ use forebay_block::Target;
 use forebay_cache::file::Entry;
 use forebay_cache::limits::{MAX_OFFSET, PAGE};
 use forebay_cache::samples::Samples;
-use forebay_cache::{CachedFile, FrameRuns, Lists};
+use forebay_cache::{CachedFile, FrameRuns, Lists, Rare};
 
 use crate::core::base::Base;
 use crate::core::home::Home;
@@ -98,10 +98,10 @@ enum Attached {
 pub(crate) struct State {
     pub(crate) cache: CachedFile,
     /// Record of the file in the arena, if the engine has a keeper.
-    record: Option<record::Record>,
+    record: Option<Box<record::Record>>,
     /// The same record once a panic has interrupted a change of the file: another process reads it
     /// as it was then.
-    marked_record: Option<record::Record>,
+    marked_record: Option<Box<record::Record>>,
     /// Frames taken from the pool and not used yet.
     pub(crate) stash: FrameRuns,
     /// Unread pages, as counted in `Base`.
@@ -112,9 +112,8 @@ pub(crate) struct State {
     pub(crate) credit: u64,
     /// Pages counted in the share of its file system.
     counted: u64,
-    volume: Arc<Volume>,
     page_wakers: Wakers,
-    ticket_wakers: Vec<tickets::Waiter>,
+    ticket_wakers: Rare<Vec<tickets::Waiter>>,
     /// The thread that serves the tickets.
     lead: Lead,
     told_tickets: u64,
@@ -130,7 +129,7 @@ pub(crate) struct State {
     /// Whether an append is in progress, from its look at the end on.
     appending: bool,
     /// Appends that wait.
-    append_wakers: Vec<Waker>,
+    append_wakers: Rare<Vec<Waker>>,
     /// Deadline for the release of the lease, while another program waits for it.
     pub(crate) break_deadline: Option<Instant>,
     /// Whether the descriptor was replaced, and the context has not registered the new one.
@@ -166,9 +165,8 @@ impl Inode {
             passing: 0,
             credit: 0,
             counted: 0,
-            volume: Arc::clone(&volume),
             page_wakers: Wakers::default(),
-            ticket_wakers: Vec::new(),
+            ticket_wakers: Rare::default(),
             lead: Lead::Context,
             told_tickets: 0,
             kicked: None,
@@ -177,7 +175,7 @@ impl Inode {
             samples: Samples::default(),
             dirty_since: None,
             appending: false,
-            append_wakers: Vec::new(),
+            append_wakers: Rare::default(),
             break_deadline: None,
             is_renewing: false,
             is_closed: false,
@@ -247,7 +245,7 @@ impl Inode {
     pub(crate) fn end_append(&self) {
         let mut state = self.lock();
         state.appending = false;
-        let wakers = std::mem::take(&mut state.append_wakers);
+        let wakers = state.append_wakers.take();
         drop(state);
         user_code::wake_all(wakers);
     }
@@ -261,7 +259,7 @@ impl Inode {
     pub(crate) fn orphan(&self) {
         let appends = self.end_waits(|state| {
             state.is_orphan = true;
-            std::mem::take(&mut state.append_wakers)
+            state.append_wakers.take()
         });
         user_code::wake_all(appends);
     }
@@ -271,7 +269,7 @@ impl Inode {
         let mut state = self.lock();
         let noted = note(&mut state);
         state.page_wakers.drain_into(&mut wakers);
-        wakers.extend(state.ticket_wakers.drain(..).map(|waiter| waiter.waker));
+        wakers.extend(state.ticket_wakers.take().into_iter().map(|waiter| waiter.waker));
         drop(state);
         user_code::wake_all(wakers);
         noted
@@ -370,10 +368,10 @@ impl State {
     /// Updates the file's part of its file system's share of the level. The count does not depend
     /// on earlier ones, so it is right after any change.
     #[inline]
-    fn recount(&mut self) -> Crossed {
+    fn recount(&mut self, volume: &Volume) -> Crossed {
         let now = self.cache.dirty_pages() + self.credit;
         let before = std::mem::replace(&mut self.counted, now);
-        if now == before { Crossed::Nothing } else { self.volume.share.recount(before, now) }
+        if now == before { Crossed::Nothing } else { volume.share.recount(before, now) }
     }
 
     /// Updates the count of unread pages.

@@ -186,6 +186,7 @@ impl Inode {
 
 impl Step<'_> {
     /// Plans the copies of this step. Their pages do not change until the step releases them.
+    #[inline]
     fn plan(
         &mut self,
         file: &mut Changing<'_>,
@@ -313,6 +314,7 @@ fn bring_in(
 }
 
 /// Releases the copied pages.
+#[inline]
 fn release(file: &mut Changing<'_>, base: &Base, steps: &[ReadStep], caching: Caching) {
     file.apply(|cache, settled| cache.end_read(steps, caching, settled));
     file.wake();

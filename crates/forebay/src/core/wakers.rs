@@ -2,11 +2,13 @@
 
 use std::task::Waker;
 
+use forebay_cache::Rare;
+
 use crate::core::user_code;
 
 /// Wakers of one file.
 #[derive(Debug, Default)]
-pub(crate) struct Wakers(Vec<Waker>);
+pub(crate) struct Wakers(Rare<Vec<Waker>>);
 
 impl Wakers {
     pub(crate) fn push(&mut self, waker: Waker) {
@@ -20,7 +22,10 @@ impl Wakers {
 
     /// Moves all wakers to `wakers`, for the caller to wake.
     pub(crate) fn drain_into(&mut self, wakers: &mut Vec<Waker>) {
-        wakers.append(&mut self.0);
+        if !self.is_empty() {
+            wakers.append(&mut self.0);
+            self.0.tidy();
+        }
     }
 }
 
@@ -28,6 +33,6 @@ impl Wakers {
 /// task is forgotten. A panic of it is caught.
 impl Drop for Wakers {
     fn drop(&mut self) {
-        user_code::wake_all(std::mem::take(&mut self.0));
+        user_code::wake_all(self.0.take());
     }
 }

@@ -199,7 +199,10 @@ impl Step<'_> {
             return Ok(self.data.len());
         }
         // A partly written page takes two frames.
-        let wanted = self.data.len().div_ceil(PAGE as usize).clamp(2, STEP_PAGES);
+        let length = self.data.len();
+        let is_whole = self.offset.is_multiple_of(PAGE) && length >= PAGE as usize;
+        let least = if is_whole { 1 } else { 2 };
+        let wanted = length.div_ceil(PAGE as usize).clamp(least, STEP_PAGES);
         if file.stash.len() < wanted {
             let dirty = file.cache.dirty_pages();
             self.shared.refill(&mut file.stash, wanted, dirty);

@@ -185,7 +185,7 @@ impl Changing<'_> {
     /// just counted pages for the file.
     #[inline]
     pub(crate) fn count(&mut self) {
-        self.looks_at_level |= self.state.recount() == Crossed::Background;
+        self.looks_at_level |= self.state.recount(&self.inode.volume) == Crossed::Background;
     }
 
     /// Frees frames that were taken from the pool and not used.

@@ -68,7 +68,8 @@ impl Inode {
         };
         base.pool.arena().enter_file(self.target.0, &record);
         let arena = Arc::clone(base.pool.arena());
-        state.record = Some(Record { arena, file: self.target.0, generation, sequence: 0, size });
+        let record = Record { arena, file: self.target.0, generation, sequence: 0, size };
+        state.record = Some(Box::new(record));
         Ok(())
     }
 }
@@ -103,8 +104,8 @@ impl Inode {
             let Inherited { number: file, record, sequence, .. } = inherited;
             let FileRecord { generation, size, .. } = *record;
             let arena = Arc::clone(base.pool.arena());
-            self.lock().record =
-                Some(Record { arena, file: *file, generation, sequence: *sequence, size });
+            let record = Record { arena, file: *file, generation, sequence: *sequence, size };
+            self.lock().record = Some(Box::new(record));
         }
     }
 

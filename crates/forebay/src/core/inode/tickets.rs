@@ -203,6 +203,7 @@ impl Changing<'_> {
         let next = self.ticket_wakers.iter().position(may_lead).filter(|_| self.can_be_led());
         let Some(next) = next else { return self.look() };
         let Waiter { id, waker, .. } = self.ticket_wakers.remove(next);
+        self.ticket_wakers.tidy();
         self.lead = Lead::Offered(id);
         self.wakers().push(waker);
     }
@@ -235,7 +236,10 @@ impl State {
     /// Declares that no caller will fetch the result of a ticket, or take the lead for it.
     pub(crate) fn abandon(&mut self, id: TicketId) {
         self.cache.abandon(id);
-        self.ticket_wakers.retain(|waiter| waiter.id != id);
+        if !self.ticket_wakers.is_empty() {
+            self.ticket_wakers.retain(|waiter| waiter.id != id);
+            self.ticket_wakers.tidy();
+        }
     }
 
     /// Returns whether the caller of this ticket has the lead, or was offered it.
@@ -252,13 +256,21 @@ impl State {
     #[inline]
     pub(super) fn tell_tickets(&mut self, after: &mut After) {
         if self.told_tickets != self.cache.finished_tickets() {
-            self.told_tickets = self.cache.finished_tickets();
-            let wakers = &mut after.effects().wakers;
-            let Self { ticket_wakers, cache, .. } = self;
+            self.tell_ended(after);
+        }
+    }
+
+    #[inline(never)]
+    fn tell_ended(&mut self, after: &mut After) {
+        self.told_tickets = self.cache.finished_tickets();
+        let wakers = &mut after.effects().wakers;
+        let Self { ticket_wakers, cache, .. } = self;
+        if !ticket_wakers.is_empty() {
             let ended = ticket_wakers.extract_if(.., |waiter| !cache.is_waiting(waiter.id));
             wakers.extend(ended.map(|waiter| waiter.waker));
-            // The end of a change of length lets waiting calls continue.
-            self.page_wakers.drain_into(wakers);
+            ticket_wakers.tidy();
         }
+        // The end of a change of length lets waiting calls continue.
+        self.page_wakers.drain_into(wakers);
     }
 }

@@ -27,10 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Range, RangeInclusive};
 
 use crate::bits::{bits, slots};
-pub(crate) use chunk::{Chunk, WHOLE};
-
-/// Pages in a chunk: as many as a word has bits.
-pub(crate) const CHUNK_PAGES: u64 = 64;
+pub(crate) use chunk::{CHUNK_PAGES, Chunk, WHOLE};
 
 /// The chunk and the slot within it of a page.
 pub(crate) fn place(page: u64) -> (u64, usize) {

@@ -8,11 +8,13 @@ use std::ops::{Deref, DerefMut};
 
 use forebay_block::Frame;
 
-use super::CHUNK_PAGES;
 use crate::bits::{bits, runs, slots};
 use crate::frames::FrameRun;
 use crate::limits::PAGE;
 use crate::uses::Uses;
+
+/// Pages in a chunk: as many as a word has bits.
+pub(crate) const CHUNK_PAGES: u64 = 64;
 
 /// All bytes of a page.
 pub(crate) const WHOLE: (u16, u16) = (0, PAGE as u16);

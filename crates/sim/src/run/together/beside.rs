@@ -79,7 +79,7 @@ fn play(seed: u64) -> Marks {
                 marks::hit(if is_ok { "synced" } else { "sync failed" });
             }
             let files = [one, two].into_iter();
-            files.for_each(|file| drop(Rc::into_inner(file).map(|file| file.close())));
+            files.for_each(|file| drop(Rc::into_inner(file).map(crate::core::file::File::close)));
         }
         let _ = engine.shutdown(PATIENCE);
         over.set(true);

@@ -283,9 +283,11 @@ impl Stage {
     /// The bytes of a file that the next engine adopts, with those that are not written yet.
     fn adopted_bytes(&self, number: usize) -> Option<Vec<u8>> {
         let handed = self.handed.borrow();
-        let arena = &handed.as_ref()?.arena;
-        let plan = self.recovery_of(number, arena)?;
-        Some(self.recovered(number, arena, &plan))
+        // An open enters its file into the arena before the keeper has it. If the process dies in
+        // between, there is a record, but the next engine gets no handle.
+        let handed = handed.as_ref().filter(|handed| handed.has(&self.plan.path(number)))?;
+        let plan = self.recovery_of(number, &handed.arena)?;
+        Some(self.recovered(number, &handed.arena, &plan))
     }
 
     /// The bytes of a file after a keeper has carried out its plan.

@@ -10,7 +10,7 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -83,6 +83,12 @@ impl Keeper {
         let held = std::mem::take(&mut *self.held());
         drop(held);
         machine::kill(self.process);
+    }
+}
+
+impl HandedOver {
+    pub(super) fn has(&self, path: &Path) -> bool {
+        self.files.iter().any(|kept| kept.path == path)
     }
 }
 
@@ -191,6 +197,8 @@ impl Stage {
         let (engine, shared) = self.assemble(Arc::clone(arena));
         let confirm = |keeper: Option<&dyn Standby>| keeper.map_or(Ok(()), Standby::confirm);
         let (files, pages) = engine.take_over(files, confirm)?;
+        let count = handed.files.len();
+        assert_eq!(files.len(), count, "contract 4: files of the keeper that are adopted");
         crate::marks::add("adopted clean", pages.clean);
         crate::marks::add("adopted unwritten", pages.unwritten);
         Ok((engine, shared, files))

@@ -149,7 +149,8 @@ fn a_file_that_is_being_closed_has_its_size() {
     file.write(&vec![1; BYTES], 0).unwrap();
     file.end();
     std::thread::scope(|scope| {
-        let closing = scope.spawn(|| close(&mount, &node));
+        // A look at the size may use the file just when it is to be closed.
+        let closing = scope.spawn(|| while !close(&mount, &node) {});
         while !closing.is_finished() {
             let size = crate::attributes::of(&node).unwrap().size;
             assert_eq!(size, BYTES as u64);

@@ -102,7 +102,7 @@ fn contract_10_devices_hold_what_was_accepted() {
 /// Files large enough that space is reserved for them.
 #[test]
 fn contract_09_space_is_reserved_within_bounds_and_given_back() {
-    let marks = swarm("contract_09_space", 150, Plan::large);
+    let marks = swarm("contract_09_space", 300, Plan::large);
     assert_marks(&marks, &["allocation", "punched", "reserved"]);
 }
 

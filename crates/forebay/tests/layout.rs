@@ -277,6 +277,40 @@ fn contract_09_a_sparse_file_stays_sparse_and_space_of_the_user_stays() {
     }
 }
 
+/// Data that another program wrote into a hole, or into space without data, and that is still in
+/// the kernel's cache.
+#[test]
+fn contract_03_data_that_the_kernel_has_not_written_yet_is_no_hole() {
+    use std::os::unix::fs::FileExt as _;
+
+    for file_system in [FileSystem::Xfs, FileSystem::Ext4Journal, FileSystem::Btrfs] {
+        let Some(mount) = Mount::new("unwritten", file_system, 2048 * MIB) else { continue };
+        let engine = engine();
+        for is_allocated in [false, true] {
+            let path = mount.path().join(is_allocated.to_string());
+            let other = std::fs::File::create(&path).unwrap();
+            other.set_len(8 * MIB).unwrap();
+            if is_allocated {
+                support::preallocate(&path, 0, 8 * MIB);
+            }
+            other.write_all_at(&[7; 5000], 3 * MIB + 100).unwrap();
+            drop(other);
+            let file = engine.open(&path, Open::write()).unwrap();
+            // A part of a page, so the rest comes from the file.
+            file.write_at(&[9; 10], 3 * MIB + 200).unwrap();
+            let mut expected = vec![0; 8 * MIB as usize];
+            expected[3 * MIB as usize + 100..][..5000].fill(7);
+            expected[3 * MIB as usize + 200..][..10].fill(9);
+            let mut read = vec![1; expected.len()];
+            assert_eq!(file.read_at(&mut read, 0).unwrap(), read.len());
+            assert!(read == expected, "{file_system:?}, {is_allocated}: as the engine reads it");
+            file.close().unwrap();
+            let is_same = std::fs::read(&path).unwrap() == expected;
+            assert!(is_same, "{file_system:?}, {is_allocated}: after the close");
+        }
+    }
+}
+
 #[test]
 fn a_declared_length_is_reserved_in_parts_where_free_space_is_in_pieces() {
     let Some(mount) = Mount::new("declared_in_pieces", FileSystem::Xfs, 2048 * MIB) else { return };

@@ -280,7 +280,7 @@ fn contract_09_a_sparse_file_stays_sparse_and_space_of_the_user_stays() {
 /// Data that another program wrote into a hole, or into space without data, and that is still in
 /// the kernel's cache.
 #[test]
-fn contract_03_data_that_the_kernel_has_not_written_yet_is_no_hole() {
+fn data_that_the_kernel_has_not_written_yet_is_no_hole() {
     use std::os::unix::fs::FileExt as _;
 
     for file_system in [FileSystem::Xfs, FileSystem::Ext4Journal, FileSystem::Btrfs] {

@@ -2,7 +2,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use forebay::{Engine, Open};
+use forebay::{Builder, Engine, Open};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::*;
@@ -24,6 +24,27 @@ fn node(mount: &Mount, path: &Path) -> Arc<Node> {
     mount.nodes.enter(descriptor, &status, 1)
 }
 
+/// The node of a new file with this content.
+fn written(mount: &Mount, path: &Path, content: &[u8]) -> Arc<Node> {
+    fs::write(path, content).unwrap();
+    node(mount, path)
+}
+
+/// A mount whose engine writes a file of less than 24 MiB at its close, or when it is asked.
+fn late(directory: &Path, change: impl FnOnce(Builder) -> Builder) -> (Mount, Engine) {
+    let engine = Engine::builder().cache_bytes(32 << 20).dirty_bytes(24 << 20);
+    let engine = engine.background_bytes(24 << 20).dirty_age(Duration::from_secs(60));
+    let engine = change(engine).build().unwrap();
+    (Mount::unmounted(directory, engine.clone()), engine)
+}
+
+/// Writes a file of this many bytes through a mount, and closes it there.
+fn write_through(mount: &Mount, node: &Arc<Node>, bytes: usize) {
+    let file = OpenFile::open(&mount.way, node, Access::ReadWrite).unwrap();
+    file.write(&vec![1; bytes], 0).unwrap();
+    file.end();
+}
+
 /// A new small file that nobody has open, with content.
 fn small(mount: &Mount, path: &Path) -> Arc<Node> {
     let created = fs::File::options().read(true).write(true).create_new(true).open(path).unwrap();
@@ -37,8 +58,7 @@ fn small(mount: &Mount, path: &Path) -> Arc<Node> {
 /// A file that nobody has open, and whose close fails, because its engine has ended.
 fn of_ended_engine(directory: &Path) -> (Mount, Arc<Node>) {
     let (path, mount) = (directory.join("file"), mount(directory));
-    fs::write(&path, b"hello").unwrap();
-    let node = node(&mount, &path);
+    let node = written(&mount, &path, b"hello");
     OpenFile::open(&mount.way, &node, Access::ReadWrite).unwrap().end();
     let Way::Engine(stack) = &mount.way else { panic!("it has one") };
     stack.engine.shutdown(Duration::from_secs(10)).unwrap();
@@ -106,8 +126,7 @@ fn the_end_of_a_mount_returns_the_error_of_an_earlier_close() {
 fn a_cut_a_write_out_and_a_new_time_wait_for_a_close_in_progress() {
     let directory = tempfile::tempdir_in(".").unwrap();
     let (path, mount) = (directory.path().join("file"), mount(directory.path()));
-    fs::write(&path, b"hello").unwrap();
-    let node = node(&mount, &path);
+    let node = written(&mount, &path, b"hello");
     let closing = node.closing();
     std::thread::scope(|scope| {
         let cut = scope.spawn(|| OpenFile::open_to_cut(&mount.way, &node).unwrap().end());
@@ -139,15 +158,10 @@ fn a_close_that_loses_data_after_a_failed_flush_fails_the_end_of_the_mount() {
 fn a_file_that_is_being_closed_has_its_size() {
     const BYTES: usize = 10 << 20;
     let directory = tempfile::tempdir_in(".").unwrap();
-    let engine = Engine::builder().cache_bytes(32 << 20).dirty_bytes(24 << 20);
-    let engine = engine.background_bytes(24 << 20).dirty_age(Duration::from_secs(60));
-    let mount = Mount::unmounted(directory.path(), engine.build().unwrap());
+    let (mount, _) = late(directory.path(), |builder| builder);
     let path = directory.path().join("file");
-    fs::write(&path, b"").unwrap();
-    let node = node(&mount, &path);
-    let file = OpenFile::open(&mount.way, &node, Access::ReadWrite).unwrap();
-    file.write(&vec![1; BYTES], 0).unwrap();
-    file.end();
+    let node = written(&mount, &path, b"");
+    write_through(&mount, &node, BYTES);
     std::thread::scope(|scope| {
         // A look at the size may use the file just when it is to be closed.
         let closing = scope.spawn(|| while !close(&mount, &node) {});
@@ -166,16 +180,10 @@ fn a_file_that_is_being_closed_has_its_size() {
 fn a_closed_file_is_written_however_long_that_takes() {
     const BYTES: usize = 20 << 20;
     let directory = tempfile::tempdir_in(".").unwrap();
-    let engine = Engine::builder().cache_bytes(32 << 20).dirty_bytes(24 << 20);
-    let engine = engine.background_bytes(24 << 20).dirty_age(Duration::from_secs(60));
-    let engine = engine.close_timeout(Duration::ZERO).build().unwrap();
-    let mount = Mount::unmounted(directory.path(), engine.clone());
+    let (mount, engine) = late(directory.path(), |builder| builder.close_timeout(Duration::ZERO));
     let path = directory.path().join("file");
-    fs::write(&path, b"").unwrap();
-    let node = node(&mount, &path);
-    let file = OpenFile::open(&mount.way, &node, Access::ReadWrite).unwrap();
-    file.write(&vec![1; BYTES], 0).unwrap();
-    file.end();
+    let node = written(&mount, &path, b"");
+    write_through(&mount, &node, BYTES);
     assert!(close(&mount, &node));
     assert!(node.state().is_unused());
     assert_eq!(engine.stats().dirty_bytes, 0, "the engine has pages of a file that is closed");
@@ -189,8 +197,7 @@ fn no_close_begins_while_a_file_is_opened_to_be_cut() {
 
     let directory = tempfile::tempdir_in(".").unwrap();
     let (path, mount) = (directory.path().join("file"), mount(directory.path()));
-    fs::write(&path, b"hello").unwrap();
-    let node = node(&mount, &path);
+    let node = written(&mount, &path, b"hello");
     // The open waits for it.
     let (access, truncate) = (Access::ReadWrite, Truncate::Keep);
     let how = How { access, create: Create::No, truncate, mode: 0 };

@@ -396,10 +396,7 @@ impl CachedFile {
             return Some(bio);
         }
         let serves = ids_of(&written, TicketKind::flushes);
-        if serves.is_empty() || self.flights.is_flushing() {
-            return None;
-        }
-        if self.flushes.is_entry_awaited() {
+        if serves.is_empty() || self.is_flushing() {
             return None;
         }
         if self.flushes.entry() == Entry::New {

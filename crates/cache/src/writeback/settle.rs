@@ -428,12 +428,16 @@ impl CachedFile {
     /// sends none: of two flushes of one descriptor the kernel reports an error to one. Returns
     /// false if the file needs none, or has begun one.
     pub fn begin_directory(&mut self) -> bool {
-        let is_flushing = self.flights.is_flushing() || self.flushes.is_entry_awaited();
-        let begins = self.flushes.entry() == Entry::New && !is_flushing;
+        let begins = self.flushes.entry() == Entry::New && !self.is_flushing();
         if begins {
             self.flushes.await_entry(true);
         }
         begins
+    }
+
+    /// Returns whether a flush of the file, or one of its directory, is in progress.
+    pub(crate) fn is_flushing(&self) -> bool {
+        self.flights.is_flushing() || self.flushes.is_entry_awaited()
     }
 
     /// Settles that flush; `None` if it was not made.

@@ -15,6 +15,7 @@ use crate::core::direct::turns::Room;
 use crate::core::flight::{Flight, free_slots};
 use crate::core::inode::{Inode, Locked, State};
 use crate::core::limits::{CLEAN_TICKS, DIRECT_LEAVES, LEASE_BREAK, RUN_PER_FILE, TICKS_PER_AGE};
+use crate::core::user_code;
 use crate::platform::clock;
 
 impl Writeback {
@@ -165,11 +166,9 @@ impl Writeback {
 
     /// Writes pages out while there are more than the background level.
     pub(super) fn serve_background(&mut self) {
-        if self.shared.level.has_waiters() {
-            let wakers = &mut self.after.effects().wakers;
-            self.shared.level.take_back(|| self.backend.now(), wakers);
-            self.shared.finish(&mut self.after);
-        }
+        let mut wakers = Vec::new();
+        self.shared.level.take_back(|| self.backend.now(), &mut wakers);
+        user_code::wake_all(wakers);
         for volume in 0..self.flights.len() {
             self.serve_volume(volume);
         }

@@ -13,7 +13,7 @@ use support::threads::sleeps;
 /// Held by the test that counts.
 static COUNTS: Mutex<()> = Mutex::new(());
 
-/// Builds an engine with four contexts, of which one has all files, and has the writers write a file
+/// Builds an engine with four contexts. One of them has all files. Has the writers write a file
 /// each. Returns the engine, and how often the other contexts slept meanwhile.
 fn slept_beside(
     builder: Builder,

@@ -24,10 +24,10 @@ pub(crate) const MIN_DIRTY_PAGES: u64 = 4 * forebay_cache::limits::GATHER_PAGES;
 pub(crate) use forebay_uring::frames::{MOST_PARTS, Part};
 pub(crate) use forebay_uring::probe::{jiffy, memory_limit};
 pub(crate) use forebay_uring::{
-    Access, AlignedMemory, Alignment, Alive, Arena, Backend, BackendError, Buffers, Create, Direct,
-    Extents, FILE_RECORDS, FileRecord, ForkGuard, FrameState, Geometry, Header, How, Identity,
-    Inline, Kind, LeaseWatch, Lock, Memory, Named, OpenDirectory, OpenFile, Opened, Piece,
-    PrivateFile, Register, Replace, Truncate, Waker,
+    Access, AlignedMemory, Alignment, Alive, Arena, Backend, BackendError, Buffers, Coverage,
+    Create, Direct, Extents, FILE_RECORDS, FileRecord, ForkGuard, FrameState, Geometry, Header,
+    How, Identity, Inline, Kind, LeaseWatch, Lock, Memory, Named, OpenDirectory, OpenFile, Opened,
+    Piece, PrivateFile, Register, Replace, Truncate, Waker,
 };
 /// Time in an attribute of a file.
 pub(crate) use std::time::SystemTime as FileTime;

@@ -296,6 +296,17 @@ impl Plan {
         self
     }
 
+    /// The same run on file systems of this kind.
+    #[must_use]
+    pub fn on(mut self, kind: &VolumePlan) -> Self {
+        let direct = kind.direct;
+        for volume in &mut self.machine.volumes {
+            let direct = direct.and(volume.direct.or(direct));
+            *volume = VolumePlan { space_pages: volume.space_pages, direct, ..kind.clone() };
+        }
+        self
+    }
+
     /// The same run with these rates of faults.
     #[must_use]
     pub fn with_faults(mut self, faults: Faults) -> Self {

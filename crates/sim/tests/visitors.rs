@@ -4,6 +4,8 @@ mod common;
 
 use common::{assert_marks, run_one, swarm};
 use forebay_sim::plan::Disturbance;
+use forebay_sim::run::below::{appended_in_turn, read_after_a_change};
+use forebay_sim::world::machine::VolumePlan;
 use forebay_sim::{PerMille, Plan};
 
 /// The engine gives up the lease in time, and the other program finds what was accepted.
@@ -38,4 +40,26 @@ fn contract_06_a_read_lease_is_released_to_writers() {
     let marks = swarm("contract_06_a_read_lease", 150, read_leases);
     let places = ["read lease broken", "write lease broken", "visited", "cut at open"];
     assert_marks(&marks, &places);
+}
+
+/// Other programs reach the files by the directory below, as with FUSE, and break no lease.
+#[test]
+fn contract_06_a_lease_that_others_bypass_does_not_count() {
+    let marks = swarm("contract_06_a_lease_that_others", 100, |seed| {
+        read_leases(seed).on(&VolumePlan::fuse())
+    });
+    assert_marks(&marks, &["visited"]);
+    assert_eq!(appended_in_turn(), b"first;theirs;last;");
+    assert_eq!(read_after_a_change(), 2);
+}
+
+/// Callers that promise to be alone need no lease.
+#[test]
+fn contract_06_a_promise_takes_the_place_of_the_lease() {
+    swarm("contract_06_a_promise", 100, |seed| {
+        let volume = VolumePlan { is_promised: true, ..VolumePlan::fuse() };
+        let plan = Plan::passing(seed).with_all_calls(seed).on(&volume);
+        let disturbance = Disturbance { programs: PerMille(0), ..plan.disturbance };
+        Plan { disturbance, ..plan }
+    });
 }

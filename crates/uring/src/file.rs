@@ -20,6 +20,7 @@ use rustix::fs::{AtFlags, FallocateFlags, FileType, OFlags, SeekFrom, StatxFlags
 use rustix::io::{DupFlags, Errno, FdFlags, retry_on_intr};
 
 use crate::block_device;
+use crate::coverage::Coverage;
 use crate::direct::{self, Alignment, Direct, Mode};
 use crate::extents::{self, Extents};
 use crate::fork::Home;
@@ -322,7 +323,8 @@ impl OpenFile {
         }
     }
 
-    /// Returns the size of the file, or of the whole blocks of the block device, in bytes.
+    /// Returns the size of the file, or of the whole blocks of the block device, in bytes. A file
+    /// system whose files others change is asked again, also if this kernel remembers a size.
     ///
     /// # Errors
     /// The error of the kernel.
@@ -330,8 +332,16 @@ impl OpenFile {
         match self.kind {
             Kind::Block => block_device::reachable(self.as_fd()),
             Kind::Regular | Kind::Other => {
-                let length = rustix::fs::fstat(&self.descriptor)?.st_size;
-                Ok(u64::try_from(length).expect("the kernel keeps lengths positive"))
+                let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+                match rustix::fs::statx(&self.descriptor, c"", flags, StatxFlags::SIZE) {
+                    Ok(status) => Ok(status.stx_size),
+                    // Forbidden in some sandboxes.
+                    Err(Errno::PERM | Errno::NOSYS) => {
+                        let length = rustix::fs::fstat(&self.descriptor)?.st_size;
+                        Ok(u64::try_from(length).expect("the kernel keeps lengths positive"))
+                    }
+                    Err(error) => Err(error.into()),
+                }
             }
         }
     }
@@ -634,6 +644,13 @@ impl OpenFile {
 
     /// Gives up the lease of the open file, in all processes. Does nothing without a
     /// lease.
+    /// Returns the programs that a lease of this file holds off. Makes one system call, and a few
+    /// more on an overlay.
+    #[must_use]
+    pub fn lease_coverage(&self) -> Coverage {
+        Coverage::of(self.as_fd())
+    }
+
     pub fn give_up_lease(&self) {
         lease::give_up(self.as_fd());
     }

@@ -84,26 +84,36 @@ pub fn jiffy() -> Duration {
 /// The error of the kernel for the path.
 pub fn file_system(path: &Path) -> io::Result<String> {
     let magic = rustix::fs::statfs(path)?.f_type;
+    Ok(match known_file_system(magic) {
+        Some(name) => name.to_owned(),
+        None => {
+            let mounted = mount_of(path).map(|mount| mount.file_system);
+            mounted.unwrap_or_else(|| format!("{:#x}", magic & 0xffff_ffff))
+        }
+    })
+}
+
+/// Returns the name of the file system with this magic number, or `None` if it is not known here.
+pub(crate) fn known_file_system(magic: rustix::fs::FsWord) -> Option<&'static str> {
     // The magic numbers are 32 bits wide.
-    let known = match u32::try_from(magic & 0xffff_ffff).expect("masked to 32 bits") {
+    Some(match u32::try_from(magic & 0xffff_ffff).expect("masked to 32 bits") {
         0x5846_5342 => "xfs",
         0xef53 => "ext4",
         0x9123_683e => "btrfs",
         0x0102_1994 => "tmpfs",
         0xf2f5_2010 => "f2fs",
         0x6969 => "nfs",
+        0xff53_4d42 | 0xfe53_4d42 => "cifs",
+        0x0102_1997 => "9p",
+        0x00c3_6400 => "ceph",
         0x794c_7630 => "overlay",
         0x2fc1_2fc1 => "zfs",
         0x6573_5546 => "fuse",
         0xca45_1a4e => "bcachefs",
         0x9fa0 => "proc",
         0x6265_6572 => "sysfs",
-        magic => {
-            let told = mount_of(path).map(|mount| mount.file_system);
-            return Ok(told.unwrap_or_else(|| format!("{magic:#x}")));
-        }
-    };
-    Ok(known.into())
+        _ => return None,
+    })
 }
 
 /// Returns the block device of a path: the device of a device node, else the one that its file
@@ -138,6 +148,8 @@ pub fn mounted_at(node: &Path) -> Option<PathBuf> {
 /// A mounted file system: a line of `/proc/self/mountinfo`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mount {
+    /// Number of the mount in its namespace, which `statx` reports for a file.
+    pub number: u64,
     /// Major and minor number of the file system.
     pub device: (u32, u32),
     /// Mount point.
@@ -155,6 +167,13 @@ pub struct Mount {
 pub fn mount_of(path: &Path) -> Option<Mount> {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     mount_in(&fs::read("/proc/thread-self/mountinfo").ok()?, &path)
+}
+
+/// Returns the mount of this number, as this thread sees it.
+pub(crate) fn mount_numbered(number: u64) -> Option<Mount> {
+    let table = fs::read("/proc/thread-self/mountinfo").ok()?;
+    let mut mounts = table.split(|&byte| byte == b'\n').filter_map(parse_mount);
+    mounts.find(|mount| mount.number == number)
 }
 
 /// Returns the bytes of memory that this process may use: the minimum of the machine's memory and
@@ -203,13 +222,14 @@ fn mount_in(table: &[u8], path: &Path) -> Option<Mount> {
         .max_by_key(|mount| mount.point.as_os_str().len())
 }
 
-/// Fields: 3 the device's numbers; 5 the point; 6 its options; after a lone dash the file system,
+/// Fields: 1 the number; 3 the device's numbers; 5 the point; 6 its options; after a lone dash the file system,
 /// its source and its options.
 fn parse_mount(line: &[u8]) -> Option<Mount> {
     let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
     let dash = fields.iter().position(|field| *field == b"-")?;
     let (major, minor) = std::str::from_utf8(fields.get(2)?).ok()?.split_once(':')?;
     let text = |at: usize| Some(OsStr::from_bytes(fields.get(at)?).to_string_lossy());
+    let number = text(0)?.parse().ok()?;
     let (of_mount, of_file_system) = (text(5)?, text(dash + 3).unwrap_or_default());
     let mut options: Vec<&str> = of_mount.split(',').collect();
     for option in of_file_system.split(',') {
@@ -218,6 +238,7 @@ fn parse_mount(line: &[u8]) -> Option<Mount> {
         }
     }
     Some(Mount {
+        number,
         device: (major.parse().ok()?, minor.parse().ok()?),
         point: unescape(fields.get(4)?),
         file_system: text(dash + 1)?.into_owned(),
@@ -298,6 +319,7 @@ mod tests {
         let line = br"36 35 98:0 /mnt1 /mnt/with\040blank rw,noatime master:1 - ext3 /dev/ro\134ot rw,errors=continue";
         let mount = parse_mount(line).unwrap();
         let expected = Mount {
+            number: 36,
             device: (98, 0),
             point: "/mnt/with blank".into(),
             file_system: "ext3".into(),

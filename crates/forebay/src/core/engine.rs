@@ -22,6 +22,7 @@ use forebay_cache::limits::PAGE;
 use forebay_cache::{CachedFile, Liberties, Origin};
 use forebay_lists::Until;
 
+use self::lease::Claim;
 pub(crate) use self::life::Serving;
 use self::life::{Control, Life};
 use self::opening::{Found, Sought, find_holes};
@@ -30,7 +31,7 @@ use crate::core::batch::Batch;
 use crate::core::contexts::Contexts;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
-use crate::core::inode::Inode;
+use crate::core::inode::{Hold, Inode};
 use crate::core::knobs::Knob;
 use crate::core::message::Message;
 use crate::core::open::Open;
@@ -343,7 +344,7 @@ impl Engine {
         if inode.file.access() == Access::Read {
             // A read lease is in the way of our own open for writing, too. A device has none.
             let is_exclusive = inode.lock().cache.liberties() == Liberties::Exclusive;
-            if is_exclusive && !inode.is_private {
+            if is_exclusive && inode.needs_lease {
                 inode.break_lease(shared);
             }
             let file = Self::open_for_writing(path, open, &inode.file)?;
@@ -412,14 +413,16 @@ impl Engine {
     ) -> Result<Arc<Inode>> {
         let at_path = |error: Error| error.at_path(path);
         let is_device = file.kind() == Kind::Block;
-        let liberties = match (is_device, open.write) {
-            (true, _) => Liberties::Exclusive,
-            (false, true) if open.temporary && created => Liberties::Exclusive,
-            (false, true) => self.claim(&file, target, created).map_err(at_path)?,
-            (false, false) => self.lease_for_reading(&file, target),
+        let is_temporary = open.temporary && created;
+        let claim = Claim { is_created: created, is_promised: open.exclusive };
+        let hold = match open.write {
+            _ if is_device || is_temporary => Hold::Private,
+            true => self.claim(&file, target, claim).map_err(at_path)?,
+            false => self.lease_for_reading(&file, target, claim),
         };
+        let liberties = hold.liberties();
         // Another program may have written to a file that was just created. Not to a temporary one.
-        let length = match open.temporary && created {
+        let length = match is_temporary {
             true => 0,
             false => file.length().map_err(cannot_look).map_err(at_path)?,
         };
@@ -453,9 +456,8 @@ impl Engine {
             (false, false) => self.reserving(&file, length),
         });
         let volume = self.owner.shared.table().volume(file.identity().device, file.kind());
-        let is_temporary = open.temporary && created;
         // Without the lock of the table: this accesses the file system.
-        let inode = Arc::new(Inode::new(cache, file, volume, path.to_owned(), is_temporary));
+        let inode = Arc::new(Inode::new(cache, file, volume, path.to_owned(), hold));
         inode.arm(&self.owner.shared);
         // Nobody looks for a temporary file after the death of its process.
         if !is_temporary {

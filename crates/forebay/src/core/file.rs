@@ -18,7 +18,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use forebay_cache::limits::{MAX_OFFSET, PAGE};
-use forebay_cache::{Admission, Caching, Failure, TicketKind};
+use forebay_cache::{Admission, Caching, Failure, Liberties, TicketKind};
 
 use crate::core::base::Base;
 use crate::core::counters::Counters;
@@ -40,7 +40,7 @@ use crate::core::table::Last;
 use crate::core::ticket::{Ticket, Undelivered};
 use crate::core::volume::Pledge;
 use crate::core::wait;
-use crate::platform::clock;
+use crate::platform::{Coverage, clock};
 
 /// Handle of an open file, cached in memory.
 ///
@@ -316,7 +316,9 @@ impl File {
     }
 
     /// Returns how the file is accessed: `direct`, or `buffered: ` and the reason why direct I/O is
-    /// not possible; followed by `; shared` if other programs may have the file open.
+    /// not possible. `; shared` follows if other programs may have the file open, with the reason if
+    /// a lease does not count on its file system; `; alone as promised` follows if
+    /// [`Open::exclusive`] takes the place of the lease.
     #[must_use]
     pub fn describe(&self) -> String {
         let way = match self.inode.file.direct() {
@@ -324,8 +326,14 @@ impl File {
             crate::platform::Direct::Refused(reason) => format!("buffered: {reason}"),
         };
         match self.inode.lock().cache.liberties() {
-            forebay_cache::Liberties::Exclusive => way,
-            forebay_cache::Liberties::Shared => format!("{way}; shared"),
+            Liberties::Exclusive if self.inode.needs_lease || self.inode.is_private => way,
+            Liberties::Exclusive => format!("{way}; alone as promised"),
+            Liberties::Shared => match self.inode.file.lease_coverage() {
+                Coverage::Everyone => format!("{way}; shared"),
+                Coverage::NotEveryone(name) => {
+                    format!("{way}; shared: a lease on {name} does not hold off all its users")
+                }
+            },
         }
     }
 

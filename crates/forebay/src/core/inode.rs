@@ -36,7 +36,7 @@ use forebay_block::Target;
 use forebay_cache::file::Entry;
 use forebay_cache::limits::{MAX_OFFSET, PAGE};
 use forebay_cache::samples::Samples;
-use forebay_cache::{CachedFile, FrameRuns, Lists, Rare};
+use forebay_cache::{CachedFile, FrameRuns, Liberties, Lists, Rare};
 
 use crate::core::base::Base;
 use crate::core::home::Home;
@@ -53,6 +53,25 @@ use lead::Lead;
 /// File end that every file system supports.
 const SURE_REACH: u64 = 1 << 31;
 
+/// Reason why no other program changes a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Hold {
+    /// None: other programs may have it open.
+    Shared,
+    /// The engine has a lease that counts.
+    Leased,
+    /// The caller that opened it promised so.
+    Promised,
+    /// It is a temporary file, or a block device that is opened exclusively.
+    Private,
+}
+
+impl Hold {
+    pub(crate) fn liberties(self) -> Liberties {
+        if self == Self::Shared { Liberties::Shared } else { Liberties::Exclusive }
+    }
+}
+
 /// One inode in the cache.
 #[derive(Debug)]
 pub(crate) struct Inode {
@@ -64,8 +83,10 @@ pub(crate) struct Inode {
     pub(crate) home: Home,
     /// Size of a block device in bytes, which never changes.
     pub(crate) fixed_size: Option<u64>,
-    /// Whether no other program may use the file, so that it needs no lease.
+    /// Whether it is a temporary file or a block device.
     pub(crate) is_private: bool,
+    /// Whether the file is shared without a lease.
+    pub(crate) needs_lease: bool,
     /// Largest file end that its file system is known to accept.
     reach: AtomicU64,
     /// Whether the last write was of one whole page that was dirty before.
@@ -154,7 +175,7 @@ impl Inode {
         file: crate::platform::OpenFile,
         volume: Arc<Volume>,
         path: PathBuf,
-        is_temporary: bool,
+        hold: Hold,
     ) -> Self {
         let state = State {
             cache,
@@ -198,7 +219,8 @@ impl Inode {
             volume,
             home,
             fixed_size,
-            is_private: is_temporary || fixed_size.is_some(),
+            is_private: hold == Hold::Private,
+            needs_lease: matches!(hold, Hold::Shared | Hold::Leased),
             reach,
             rewrites: AtomicBool::new(false),
             lease_looked: AtomicU64::new(clock::now().nanoseconds()),

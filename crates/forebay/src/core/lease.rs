@@ -38,7 +38,7 @@ impl Inode {
         // Some milliseconds late at most, and much cheaper than the exact time.
         let now = clock::coarse().nanoseconds();
         let looked = self.lease_looked.load(Ordering::Relaxed);
-        if now.saturating_sub(looked) < LEASE_LOOK.as_nanos() as u64 || self.is_private {
+        if now.saturating_sub(looked) < LEASE_LOOK.as_nanos() as u64 || !self.needs_lease {
             return;
         }
         self.check_lease_at(shared, now);

@@ -30,6 +30,7 @@ pub struct Open {
     pub(crate) temporary: bool,
     pub(crate) truncate: bool,
     pub(crate) uncached: Option<bool>,
+    pub(crate) exclusive: bool,
     pub(crate) polled: bool,
     pub(crate) mode: u32,
 }
@@ -48,6 +49,7 @@ impl Open {
             temporary: false,
             truncate: false,
             uncached: None,
+            exclusive: false,
             polled: false,
             mode: 0o666,
         }
@@ -124,6 +126,37 @@ impl Open {
     #[must_use]
     pub fn uncached(mut self, uncached: bool) -> Self {
         self.uncached = Some(uncached);
+        self
+    }
+
+    /// Promises that no other program, on this machine or another one, writes the file while it is
+    /// open here, and that none reads what was not synced (default: `false`).
+    ///
+    /// The engine takes a lease of a file where the kernel enforces it for every user of the data:
+    /// on ext4, XFS, btrfs, f2fs, bcachefs, tmpfs, and an overlay over these. Everywhere else, such
+    /// as on FUSE, NFS, CIFS, 9p and cluster file systems, the file counts as shared with other
+    /// programs, which is correct and slow: clean pages are not kept, holes are not filled, and no
+    /// space is reserved. This promise takes the place of the lease there, and where the user may
+    /// not take one. If it is broken, bytes of the other program can be lost.
+    ///
+    /// The handle that opens the file first decides. A file that another program has open when the
+    /// engine asks for a lease is shared all the same. Without effect on direct handles.
+    ///
+    /// ```
+    /// use forebay::{Engine, Open};
+    ///
+    /// # fn main() -> forebay::Result<()> {
+    /// # let directory = tempfile::tempdir_in(".").unwrap();
+    /// # let path = directory.path().join("file");
+    /// let engine = Engine::new()?;
+    /// let file = engine.open(&path, Open::create().exclusive(true))?;
+    /// assert!(!file.describe().contains("shared"));
+    /// file.close()
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn exclusive(mut self, exclusive: bool) -> Self {
+        self.exclusive = exclusive;
         self
     }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use forebay_uring::{Alignment, Direct, Extents};
+use forebay_uring::{Alignment, Coverage, Direct, Extents};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use super::finding::{Finding, degraded, full, missing, quoted, unknown};
@@ -119,6 +119,13 @@ fn lease(place: &Place, tried: &Tried, process: &Process) -> Finding {
     };
     let foreign =
         place.kind == Kind::File && place.owner != process.user && !process.may(Capability::Lease);
+    if let Coverage::NotEveryone(name) = &tried.coverage {
+        return lost(&format!("of no use on {name}: its files can change without breaking it"))
+            .remedy(
+                "use XFS, ext4, btrfs or tmpfs; if no other program writes a file, open it with \
+                 Open::exclusive",
+            );
+    }
     match &tried.lease {
         Err(_) if tried.leases_enabled == Some(0) => lost("switched off: fs.leases-enable is 0")
             .root("switch it on until the next boot", "sysctl -w fs.leases-enable=1"),

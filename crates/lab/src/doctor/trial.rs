@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_uring::{
-    Access, Alignment, Create, Direct, Extents, FreeSpace, How, LeaseWatch, Mode, OpenFile,
-    Truncate,
+    Access, Alignment, Coverage, Create, Direct, Extents, FreeSpace, How, LeaseWatch, Mode,
+    OpenFile, Truncate,
 };
 use rustix::fs::{Mode as Permissions, OFlags};
 use rustix::io::{ReadWriteFlags, preadv2, pwritev2};
@@ -54,6 +54,7 @@ pub(super) struct Tried {
     pub(super) uncached_read: io::Result<()>,
     pub(super) uncached_write: io::Result<()>,
     pub(super) lease: io::Result<()>,
+    pub(super) coverage: Coverage,
     /// Whether leases are allowed at all; none where that is not told.
     pub(super) leases_enabled: Option<u32>,
     pub(super) reserve: io::Result<()>,
@@ -128,6 +129,7 @@ impl Tried {
             uncached_read,
             uncached_write,
             lease: lease(file),
+            coverage: file.lease_coverage(),
             leases_enabled: tree.number("/proc/sys/fs/leases-enable"),
             reserve: file.allocate(RESERVED_BYTES, RESERVED_BYTES),
             mark: file

@@ -19,9 +19,10 @@ pub use directory::OpenDirectory;
 pub use file::{OpenFile, Opened};
 pub use forebay_uring::frames::{MOST_PARTS, Part};
 pub use forebay_uring::{
-    Access, AlignedMemory, Alignment, Alive, Arena, BackendError, Buffers, Choice, Create, Direct,
-    Extents, FILE_RECORDS, FileRecord, ForkGuard, FrameState, Geometry, Header, How, Identity,
-    Kind, Lock, Memory, Named, Piece, Register, Replace, Status, Times, Truncate,
+    Access, AlignedMemory, Alignment, Alive, Arena, BackendError, Buffers, Choice, Coverage,
+    Create, Direct, Extents, FILE_RECORDS, FileRecord, ForkGuard, FrameState, Geometry, Header,
+    How, Identity, Kind, Lock, Memory, Named, Piece, Register, Replace, Status, Times,
+    Truncate,
 };
 pub use lease::LeaseWatch;
 pub use private_file::PrivateFile;

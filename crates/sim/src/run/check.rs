@@ -429,7 +429,7 @@ impl Stage {
         // Nothing is given back without a lease. A call that failed may have left some.
         let may_leave = self.plan.are_devices
             || self.plan.disturbance.programs.0 > 0
-            || !self.plan.volume(number).leases
+            || self.plan.volume(number).is_shared()
             || machine::has_failed(&path)
             || machine::is_littered(&path)
             || self.plan.machine.faults != self.plan.machine.faults.passing()

@@ -140,7 +140,7 @@ impl Stage {
             panic!("contract 3: after a power cut, file {number}: {wrong}");
         }
         file.ledger = crate::ledger::Ledger::found(&found);
-        if !self.plan.are_devices && !self.plan.volume(number).leases {
+        if !self.plan.are_devices && self.plan.volume(number).is_shared() {
             file.ledger.share();
         }
     }

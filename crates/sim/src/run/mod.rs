@@ -16,6 +16,7 @@
 
 mod alone;
 pub mod batch;
+pub mod below;
 mod caller;
 mod check;
 pub mod costs;

@@ -118,7 +118,7 @@ fn ledger(plan: &Plan, number: usize) -> Ledger {
         return Ledger::of_device(plan.device_bytes());
     }
     let mut ledger = Ledger::new();
-    if !plan.volume(number).leases {
+    if plan.volume(number).is_shared() {
         // Without a lease every file counts as one that other programs have open.
         ledger.share();
     }

@@ -12,11 +12,11 @@ use super::{Engine, cannot_look, give_back_after_crash};
 use crate::core::adopt::{Pages, Trust};
 use crate::core::error::Result;
 use crate::core::file::File;
-use crate::core::inode::Inode;
+use crate::core::inode::{Hold, Inode};
 use crate::core::open::Open;
 use crate::core::recovery::inherited::{HandedFile, Inherited};
 use crate::core::standby::Standby;
-use crate::platform::Kind;
+use crate::platform::{Coverage, Kind};
 
 /// Engine and files taken over from a dead program by [`Builder::adopt`](crate::Builder::adopt).
 ///
@@ -122,13 +122,11 @@ impl Engine {
         if inherited.record.created {
             file.made_at(&path);
         }
-        let owned = if is_device {
-            Ok((Liberties::Exclusive, true))
-        } else {
-            self.take_over_lease(&file, target)
-        };
+        let owned =
+            if is_device { Ok((Hold::Private, true)) } else { self.take_over_lease(&file, target) };
         let looked = owned.and_then(|owned| Ok((owned, file.length().map_err(cannot_look)?)));
-        let ((liberties, was_ours), length) = looked.inspect_err(|_| file.leave())?;
+        let ((hold, was_ours), length) = looked.inspect_err(|_| file.leave())?;
+        let liberties = hold.liberties();
         if liberties == Liberties::Exclusive && !is_device {
             give_back_after_crash(&path, &file, length);
         }
@@ -143,7 +141,7 @@ impl Engine {
         }
         cache.set_reserving(if is_device { Reserving::Off } else { self.reserving(&file, length) });
         let volume = shared.table().volume(file.identity().device, file.kind());
-        let inode = Arc::new(Inode::new(cache, file, volume, path, false));
+        let inode = Arc::new(Inode::new(cache, file, volume, path, hold));
         inode.arm(shared);
         // A file that we had alone is at most as long as its record says.
         let is_trusted = was_ours && (is_device || length <= inherited.record.size);
@@ -178,17 +176,20 @@ impl Engine {
         &self,
         file: &crate::platform::OpenFile,
         target: Target,
-    ) -> Result<(Liberties, bool)> {
+    ) -> Result<(Hold, bool)> {
         lock_out_engines(file)?;
+        if file.lease_coverage() != Coverage::Everyone {
+            return Ok((Hold::Shared, false));
+        }
         let was_ours = file.is_leased();
         if let Err(error) = file.adopt_lease(&self.owner.leases, u64::from(target.0)) {
             tracing::debug!(%error, "no lease; the file counts as shared");
         }
         if file.has_lease() {
-            return Ok((Liberties::Exclusive, was_ours));
+            return Ok((Hold::Leased, was_ours));
         }
         // A program that waits for it continues.
         file.release_lease();
-        Ok((Liberties::Shared, false))
+        Ok((Hold::Shared, false))
     }
 }

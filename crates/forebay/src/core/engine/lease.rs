@@ -1,10 +1,14 @@
-//! The lease of an open file. A write lease is taken when the file is opened for writing and no
+//! The lease of an open file, where it counts: only on a file system whose kernel code serves the
+//! data to all its users ([`Coverage`](crate::platform::Coverage)). A write lease is taken when the file is opened for writing and no
 //! other program has it open. It is released when another program opens the file. For a file that
 //! is opened only for reading it is a read lease: other programs may read the file, too.
 //!
 //! A released lease is requested again when the file is next opened for writing here. The request
 //! is made only if no other program has it open and nothing of it is in use or unwritten. There are
 //! no other attempts, because they would never end for an idle file.
+//!
+//! On other file systems each file is shared from the start, unless the caller promises to be alone
+//! ([`Open::exclusive`](crate::Open::exclusive)).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +18,10 @@ use forebay_cache::{Liberties, TicketKind};
 
 use super::{Engine, cannot_look};
 use crate::core::error::{Error, ErrorKind, Result};
-use crate::core::inode::Inode;
+use crate::core::inode::{Hold, Inode};
 use crate::core::limits::{LEASE_TRIES, LEASE_TRIES_AFTER_CRASH};
 use crate::core::shared::Shared;
-use crate::platform::Lock;
+use crate::platform::{Coverage, Lock};
 
 impl Engine {
     /// Takes the lock and lease for the first writing handle of a file that was opened for reading.
@@ -33,7 +37,7 @@ impl Engine {
         if is_settled {
             return Ok(());
         }
-        if self.claim(&inode.file, inode.target, false)? == Liberties::Shared {
+        if self.claim(&inode.file, inode.target, Claim::default())? == Hold::Shared {
             self.flush_what_was_there(inode);
             return Ok(());
         }
@@ -64,10 +68,10 @@ impl Engine {
         &self,
         file: &crate::platform::OpenFile,
         target: Target,
-        created: bool,
-    ) -> Result<Liberties> {
+        claim: Claim,
+    ) -> Result<Hold> {
         lock_out_engines(file)?;
-        Ok(liberties_by(self.try_lease(file, target, created)))
+        Ok(hold_by(file, claim, || self.try_lease(file, target, claim)))
     }
 
     /// Takes a lease of a file that is open only for reading, if no other program has it open for
@@ -76,8 +80,9 @@ impl Engine {
         &self,
         file: &crate::platform::OpenFile,
         target: Target,
-    ) -> Liberties {
-        liberties_by(file.try_lease(&self.owner.leases, u64::from(target.0)))
+        claim: Claim,
+    ) -> Hold {
+        hold_by(file, claim, || file.try_lease(&self.owner.leases, u64::from(target.0)))
     }
 
     /// Tries several times to take the lease, so that the file does not count as shared for good. A
@@ -88,9 +93,9 @@ impl Engine {
         &self,
         file: &crate::platform::OpenFile,
         target: Target,
-        created: bool,
+        claim: Claim,
     ) -> std::io::Result<()> {
-        let tries = if !created && matches!(file.reservation_mark(), Ok(Some(_))) {
+        let tries = if !claim.is_created && matches!(file.reservation_mark(), Ok(Some(_))) {
             LEASE_TRIES_AFTER_CRASH
         } else {
             LEASE_TRIES
@@ -123,7 +128,7 @@ impl Engine {
     /// Handles a break of the lease that came before the inode was in the table, or before the
     /// lease counted as ours. Then nothing acted on it, and a program waits for it.
     pub(super) fn look_at_lease(&self, inode: &Arc<Inode>) {
-        if inode.is_private {
+        if !inode.needs_lease {
             return;
         }
         if inode.lock().cache.liberties() == Liberties::Exclusive && !inode.file.has_lease() {
@@ -144,13 +149,36 @@ pub(super) fn on_break(shared: &Shared, target: Target) {
     }
 }
 
-/// Returns the liberties that the answer to a request for a lease leaves.
-fn liberties_by(taken: std::io::Result<()>) -> Liberties {
+/// What the caller of an open knows about other users of the file.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Claim {
+    /// The open created the file.
+    pub(super) is_created: bool,
+    /// The caller promised that no other program writes it.
+    pub(super) is_promised: bool,
+}
+
+/// Takes a lease where it counts. Returns the reason why no other program changes the file.
+fn hold_by(
+    file: &crate::platform::OpenFile,
+    claim: Claim,
+    take: impl FnOnce() -> std::io::Result<()>,
+) -> Hold {
+    let taken = match file.lease_coverage() {
+        Coverage::Everyone => take(),
+        Coverage::NotEveryone(name) => {
+            Err(std::io::Error::other(format!("a lease on {name} does not hold off all its users")))
+        }
+    };
     match taken {
-        Ok(()) => Liberties::Exclusive,
+        Ok(()) => Hold::Leased,
+        // Unless another program has it open.
+        Err(error) if claim.is_promised && error.raw_os_error() != Some(libc::EAGAIN) => {
+            Hold::Promised
+        }
         Err(error) => {
             tracing::debug!(%error, "no lease; the file counts as shared");
-            Liberties::Shared
+            Hold::Shared
         }
     }
 }

@@ -17,7 +17,7 @@ impl Inode {
     pub(crate) fn holds_lease(&self, state: &State) -> bool {
         match state.break_deadline {
             Some(deadline) => clock::instant() < deadline && self.file.has_lease_still(),
-            None => self.is_private || self.file.has_lease(),
+            None => !self.needs_lease || self.file.has_lease(),
         }
     }
 

@@ -2,11 +2,11 @@
 
 use std::io;
 
-use forebay_uring::Lock;
+use forebay_uring::{Coverage, Lock};
 
 use super::OpenFile;
 use crate::platform::lease::LeaseWatch;
-use crate::world::machine::{Machine, call};
+use crate::world::machine::{Leases, Machine, call};
 
 impl OpenFile {
     /// Takes the write lease of the file. When another program opens the file, the callback of the
@@ -17,6 +17,20 @@ impl OpenFile {
     pub fn try_lease(&self, watch: &LeaseWatch, key: u64) -> io::Result<()> {
         watch.start()?;
         call(|machine| machine.take_lease(self.descriptor, watch.number(), key))
+    }
+
+    /// Returns the programs that a lease of this file holds off.
+    #[must_use]
+    pub fn lease_coverage(&self) -> Coverage {
+        let leases = call(|machine| {
+            let node = machine.node_of(self.descriptor)?;
+            Ok(machine.volume_of(node).leases)
+        });
+        match leases {
+            Ok(Leases::Enforced) => Coverage::Everyone,
+            Ok(Leases::Bypassed) => Coverage::NotEveryone("fuse".to_owned()),
+            Ok(Leases::Refused) | Err(_) => Coverage::NotEveryone("nfs".to_owned()),
+        }
     }
 
     /// Watches the lease that the open file already has.

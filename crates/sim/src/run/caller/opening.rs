@@ -139,7 +139,7 @@ impl Caller {
             self.vary(&mut opening);
         }
         for _ in 0..OPENS {
-            let open = opening.open.clone();
+            let open = opening.open.clone().exclusive(stage.plan.volume(number).is_promised);
             let error = if opening.is_direct {
                 match self.open_as(&opening, open, |open| self.engine.open_direct(&path, open)) {
                     Ok(file) => {

@@ -15,6 +15,7 @@ use forebay_uring::Access;
 use super::inode::{Content, Lease};
 use super::names::Node;
 use super::opened::Descriptor;
+use super::plan::Leases;
 use super::state::Machine;
 use super::watch::{LEASE, State, Turn, WATCH, WATCH_END, Watch};
 use crate::marks;
@@ -155,7 +156,9 @@ impl Machine {
         let number = self.descriptor(descriptor)?.description;
         let node = self.description(number).node;
         self.expire_lease(node);
-        if self.inode(node).content != Content::File || !self.volume_of(node).leases {
+        if self.inode(node).content != Content::File
+            || self.volume_of(node).leases == Leases::Refused
+        {
             return Err(Errno::INVALID);
         }
         let is_for_reading = self.description(number).access == Access::Read;
@@ -216,8 +219,9 @@ impl Machine {
     pub(super) fn break_lease(&mut self, node: Node, is_for_writing: bool) -> bool {
         self.expire_lease(node);
         let until = world::now() + BREAK_TIME;
+        let is_bypassed = self.volume_of(node).leases == Leases::Bypassed;
         let Some(lease) = &mut self.inode_mut(node).lease else { return false };
-        if lease.is_for_reading && !is_for_writing {
+        if is_bypassed || lease.is_for_reading && !is_for_writing {
             return false;
         }
         if lease.broken_until.is_none() {
@@ -245,6 +249,13 @@ impl Machine {
             world::trace(format_args!("lease of node {} is taken away", node.0));
             Self::wake(LEASE, node.0 as u64);
         }
+    }
+
+    /// Returns whether an engine may take a file for its own: it has a lease that counts, or its
+    /// callers promised to be alone.
+    pub(super) fn has_alone(&self, node: Node) -> bool {
+        let plan = self.volume_of(node);
+        plan.is_promised || plan.leases == Leases::Enforced && self.inode(node).lease.is_some()
     }
 
     /// Returns when the kernel takes the lease of a file away.

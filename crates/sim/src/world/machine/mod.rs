@@ -41,7 +41,7 @@ pub use hang::{hang, hung_requests, resume};
 pub(crate) use inode::Content;
 pub use names::Node;
 pub(crate) use opened::{Descriptor, Flags, Opening};
-pub use plan::{MachinePlan, VolumePlan};
+pub use plan::{Leases, MachinePlan, VolumePlan};
 pub(crate) use port::DOORBELL;
 pub use power::{Survivors, cut_power, survivors};
 pub use state::install;

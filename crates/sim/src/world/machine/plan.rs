@@ -32,8 +32,10 @@ pub struct VolumePlan {
     pub space_pages: u64,
     /// Alignment that direct I/O needs; `None` if the file system has no direct I/O.
     pub direct: Option<Alignment>,
-    /// Whether it grants leases.
-    pub leases: bool,
+    /// Which leases it grants.
+    pub leases: Leases,
+    /// Whether the callers of the engine promise that no other program uses its files.
+    pub is_promised: bool,
     /// Whether it has `fallocate`, to allocate and to punch.
     pub allocates: bool,
     /// Whether punching frees space beyond the end of a file.
@@ -54,14 +56,32 @@ pub struct VolumePlan {
     pub is_read_only: bool,
 }
 
+/// Leases that a file system grants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Leases {
+    /// Every other program breaks them.
+    Enforced,
+    /// No other program breaks them.
+    Bypassed,
+    /// None.
+    Refused,
+}
+
 impl VolumePlan {
+    /// Returns whether a file is shared from the start.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.leases != Leases::Enforced && !self.is_promised
+    }
+
     /// A file system like XFS, with four allocation groups.
     #[must_use]
     pub fn xfs() -> Self {
         Self {
             space_pages: UNLIMITED,
             direct: Some(Alignment { memory: 512, offset: 512 }),
-            leases: true,
+            leases: Leases::Enforced,
+            is_promised: false,
             allocates: true,
             punches_beyond_end: true,
             attributes: true,
@@ -95,7 +115,14 @@ impl VolumePlan {
     /// A file system like NFS: without leases and attributes.
     #[must_use]
     pub fn nfs() -> Self {
-        Self { leases: false, attributes: false, extents: false, ..Self::ext4() }
+        Self { leases: Leases::Refused, attributes: false, extents: false, ..Self::ext4() }
+    }
+
+    /// A file system like FUSE before Linux 7.0: it grants leases, and other programs reach the
+    /// files by the directory below, past the leases.
+    #[must_use]
+    pub fn fuse() -> Self {
+        Self { leases: Leases::Bypassed, ..Self::nfs() }
     }
 }
 
@@ -111,7 +138,9 @@ impl VolumePlan {
             _ => Self::nfs(),
         };
         let block = *random.pick(&[512, 512, 4096]);
+        let is_fuse = base.leases == Leases::Refused && block == 4096;
         Self {
+            leases: if is_fuse { Leases::Bypassed } else { base.leases },
             direct: base.direct.map(|_| Alignment { memory: 512, offset: block }),
             allocates: base.allocates && !random.happens(PerMille(100)),
             attributes: base.attributes && !random.happens(PerMille(100)),

@@ -163,7 +163,7 @@ impl Machine {
         let needs_lease = bio.operation == Operation::Punch
             || bio.operation == Operation::Write && bio.zero_bytes() > 0;
         assert!(
-            !needs_lease || inode.is_device() || inode.is_private || inode.lease.is_some(),
+            !needs_lease || inode.is_device() || inode.is_private || self.has_alone(node),
             "contract 6: needs the lease, which nobody has: {bio:?}"
         );
         let frames = |bio: &Bio| bio.segments.iter().filter_map(frames_of).collect::<Vec<_>>();

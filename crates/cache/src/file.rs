@@ -237,12 +237,15 @@ impl CachedFile {
         self.reserved.note_litter(end);
     }
 
-    /// Returns whether writing this range certainly needs no new space.
+    /// Returns whether writing these pages certainly needs no new space. `written_in_place`: a page
+    /// with data needs none on this file system.
     #[must_use]
-    pub fn is_allocated(&self, bytes: &Range<u64>) -> bool {
-        let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
+    pub fn is_allocated(&self, bytes: &Range<u64>, written_in_place: bool) -> bool {
+        let mut pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
         self.reserved.ranges().covers(&(pages.start * PAGE..pages.end * PAGE))
-            || self.holes.are_known() && pages.clone().all(|page| !self.holes.is_zero(page))
+            || written_in_place
+                && self.holes.are_known()
+                && pages.all(|page| !self.holes.is_zero(page))
     }
 
     /// Records where a file that was just opened has data; elsewhere it reads as zeroes.

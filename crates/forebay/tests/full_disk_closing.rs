@@ -8,18 +8,9 @@ use std::time::{Duration, Instant};
 
 use forebay::{Engine, ErrorKind, Open};
 use support::mount::{FileSystem, Mount};
-use support::{MIB, preallocate, within};
+use support::{MIB, within};
 
 const RUN: Duration = Duration::from_secs(4);
-
-/// Allocates all but `left` bytes of the free space.
-fn fill(directory: &Path, left: u64) {
-    let free = rustix::fs::statvfs(directory).unwrap();
-    let bytes = (free.f_bavail * free.f_frsize).saturating_sub(left);
-    let filler = directory.join("filler");
-    std::fs::write(&filler, b"").unwrap();
-    preallocate(&filler, 0, bytes);
-}
 
 /// Writes and closes, so that some writes are accepted because there is plenty of space for so
 /// little, and others need all of those written out first. Returns how many were accepted.
@@ -50,7 +41,7 @@ fn write_and_close(engine: &Engine, directory: &Path, number: usize) -> u64 {
 #[test]
 fn contract_09_a_write_near_the_end_of_space_waits_for_no_closed_file() {
     let Some(mount) = Mount::new("full_disk_closing", FileSystem::Ext4, 32 * MIB) else { return };
-    fill(&mount.path(), 3 * MIB);
+    mount.fill_but(3 * MIB);
     let accepted = within(Duration::from_secs(30), "writing and closing", move || {
         let engine = Engine::builder().cache_bytes(16 << 20);
         let engine = engine.close_timeout(Duration::from_secs(10)).build().unwrap();

@@ -31,6 +31,7 @@ use crate::lock::{self, Lock};
 use crate::open::{
     self, Access, Create, Descriptor, Directory, How, LEASE_PATIENCE, Opened, Truncate,
 };
+use crate::rewrite::Rewrite;
 
 /// The extended attribute that says how far space was reserved, so that the next open after a crash
 /// gives it back.
@@ -423,6 +424,12 @@ impl OpenFile {
         Ok(blocks.saturating_mul(status.f_frsize))
     }
 
+    /// Returns the space that a write of a page needs that has data already.
+    #[must_use]
+    pub fn rewrite(&self) -> Rewrite {
+        Rewrite::of(self.as_fd())
+    }
+
     /// Switches the descriptor between direct and buffered I/O for the next requests. Does nothing
     /// if direct I/O is not supported.
     ///
@@ -461,6 +468,21 @@ impl OpenFile {
     /// The error of the kernel: `StorageFull` if there is no space.
     pub fn allocate(&self, offset: u64, length: u64) -> io::Result<()> {
         self.fallocate(FallocateFlags::KEEP_SIZE, offset, length)
+    }
+
+    /// Allocates space for a range as [`OpenFile::allocate`], and gives the file blocks of its own
+    /// where it shares some with another file (XFS).
+    ///
+    /// # Errors
+    /// As [`OpenFile::allocate`].
+    pub fn allocate_alone(&self, offset: u64, length: u64) -> io::Result<()> {
+        let alone = FallocateFlags::KEEP_SIZE | FallocateFlags::UNSHARE_RANGE;
+        match self.fallocate(alone, offset, length) {
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                self.allocate(offset, length)
+            }
+            allocated => allocated,
+        }
     }
 
     /// Allocates space for a range, and extends the file to its end if it is shorter. It is never
@@ -622,6 +644,13 @@ impl OpenFile {
         Ok(())
     }
 
+    /// Returns the programs that a lease of this file holds off. Makes one system call, and a few
+    /// more on an overlay.
+    #[must_use]
+    pub fn lease_coverage(&self) -> Coverage {
+        Coverage::of(self.as_fd())
+    }
+
     /// Watches the lease that a file from another process already has. If [`OpenFile::has_lease`]
     /// is false afterwards, the lease is gone or another program waits for it; call
     /// [`OpenFile::release_lease`] once everything is written.
@@ -644,13 +673,6 @@ impl OpenFile {
 
     /// Gives up the lease of the open file, in all processes. Does nothing without a
     /// lease.
-    /// Returns the programs that a lease of this file holds off. Makes one system call, and a few
-    /// more on an overlay.
-    #[must_use]
-    pub fn lease_coverage(&self) -> Coverage {
-        Coverage::of(self.as_fd())
-    }
-
     pub fn give_up_lease(&self) {
         lease::give_up(self.as_fd());
     }

@@ -12,14 +12,14 @@
 // Modules in order of a page's life. Memory: `arena`, its `layout`, `header` which page a frame
 // holds, `masks` its written bytes, `records` its file; `lent`, `aligned` and `buffers` the
 // memory of callers. Files: `open`, `file`, `private` past the cache, `directory` names, `direct`
-// alignment, `lease`, `lock`, `extents`, `geometry` allocation groups, `status` attributes,
-// `free_space`, `hint` extent sizes, `polling` of completions. I/O: `ring`, `setup`, `fixed`
-// registered resources, `waker`, `offer` features, `threads`, `backend` either of the two. Devices
-// without files: `null`, `memory`, `modelled`. Other processes: `fork`, `local` and `passing`
-// sockets, `alive` whether the rings of a process are gone, `detached` a process that outlives its
-// parent, `frames` writing without a ring, `notify` the service manager. `clock` and `probe` the
-// machine, `priority` of a thread. `enter`, `setup` and `mapping` are public for the rings of
-// `forebay-net`.
+// alignment, `lease`, `coverage` of a lease, `lock`, `extents`, `geometry` allocation groups,
+// `status` attributes, `free_space`, `rewrite` what a second write needs, `hint` extent sizes, `polling` of completions. I/O: `ring`,
+// `setup`, `fixed` registered resources, `waker`, `offer` features, `threads`, `backend` either of
+// the two. Devices without files: `null`, `memory`, `modelled`. Other processes: `fork`, `local`
+// and `passing` sockets, `alive` whether the rings of a process are gone, `detached` a process that
+// outlives its parent, `frames` writing without a ring, `notify` the service manager. `clock` and
+// `probe` the machine, `priority` of a thread. `enter`, `setup` and `mapping` are public for the
+// rings of `forebay-net`.
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 compile_error!("Forebay runs on Linux 5.15 or newer, on 64-bit x86 and Arm");
@@ -69,6 +69,7 @@ pub mod priority;
 pub mod private;
 pub mod probe;
 pub mod records;
+pub mod rewrite;
 pub mod ring;
 mod saving;
 pub mod setup;
@@ -84,8 +85,8 @@ pub use alive::{Alive, Gone};
 pub use arena::{Arena, ZERO_BYTES};
 pub use backend::{Backend, BackendError, Choice};
 pub use buffers::{Buffers, Piece};
-pub use direct::{Alignment, Direct, Mode};
 pub use coverage::Coverage;
+pub use direct::{Alignment, Direct, Mode};
 pub use directory::{Named, OpenDirectory, Replace};
 pub use enter::Enters;
 pub use extents::Extents;
@@ -108,6 +109,7 @@ pub use open::{Access, Create, How, LEASE_PATIENCE, Opened, Truncate};
 pub use passing::{Channel, Process};
 pub use private::PrivateFile;
 pub use records::{FILE_RECORDS, FileRecord};
+pub use rewrite::Rewrite;
 pub use ring::Ring;
 pub use setup::SetupError;
 pub use status::{Status, Times};

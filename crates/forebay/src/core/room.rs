@@ -14,10 +14,12 @@ use crate::core::shared::Shared;
 use crate::core::ticket::Ticket;
 use crate::core::volume::{Room, Volume};
 use crate::core::wait;
+use crate::platform::Rewrite;
 
 /// Allocates space for a write on a nearly full file system. First it writes out data that was
 /// accepted on a promise of space. Before it refuses the write, it gives back reserved and unused
-/// space of all files of the file system.
+/// space of all files of the file system. On a file system that copies on write, it refuses the
+/// write as long as there is not plenty of space.
 pub(crate) async fn make_room<'a>(
     shared: &Arc<Shared>,
     inode: &'a Arc<Inode>,
@@ -29,6 +31,12 @@ pub(crate) async fn make_room<'a>(
         if let Some(_pledge) = inode.pledge(shared, length) {
             return Ok(Promise::Plenty { _pledge });
         }
+    }
+    if inode.volume.rewrite(&inode.file) == Rewrite::Copies {
+        // Space that is allocated for a page serves its first write alone.
+        give_back(shared, inode).await;
+        let pledge = inode.pledge(shared, length).map(|_pledge| Promise::Plenty { _pledge });
+        return pledge.ok_or_else(|| inode.no_space(offset));
     }
     let made = inode.make_room(shared, begin_allocated(inode).await, (offset, length));
     let is_full = |error: &Error| error.kind() == ErrorKind::NoSpace;

@@ -19,7 +19,7 @@ use crate::core::failing::Failing;
 use crate::core::share::Share;
 use crate::platform::clock;
 use crate::platform::sync::OnceLock;
-use crate::platform::{Extents, Geometry, OpenFile};
+use crate::platform::{Extents, Geometry, OpenFile, Rewrite};
 
 /// Factor between free space and unwritten bytes.
 const TIMES: u64 = 4;
@@ -77,6 +77,8 @@ pub(crate) struct Volume {
     pub(crate) failing: Failing,
     /// Its allocation groups, once looked up.
     geometry: OnceLock<Option<Geometry>>,
+    /// The space that a second write of a page needs, once looked up.
+    rewrite: OnceLock<Rewrite>,
     /// Typical size in bytes of the pieces of its free space; zero if it is not known to be
     /// fragmented.
     piece: AtomicU64,
@@ -124,10 +126,15 @@ impl Volume {
         *self.geometry.get_or_init(|| file.geometry())
     }
 
-    /// Looks up the allocation groups. The thread that opens a file calls this, so that contexts
-    /// never have to.
+    /// Returns the space that a second write of a page needs. Looked up once, by a file on it.
+    pub(crate) fn rewrite(&self, file: &OpenFile) -> Rewrite {
+        *self.rewrite.get_or_init(|| file.rewrite())
+    }
+
+    /// Looks up the properties that do not change. The thread that opens a file calls this, so that
+    /// contexts never have to.
     pub(crate) fn learn(&self, file: &OpenFile) {
-        let _ = self.geometry(file);
+        let _ = (self.geometry(file), self.rewrite(file));
     }
 
     /// Notes the extents of newly reserved space.

@@ -25,8 +25,14 @@ pub(crate) enum FileSystem {
     /// XFS too large for its inodes' numbers to have 32 bits, and mounted so that they have: inodes
     /// are in the first groups, and data in all. The image is sparse.
     XfsInode32,
-    /// ext4.
+    /// XFS of four with blocks of 1 KiB.
+    XfsSmallBlocks,
+    /// ext4. A small one has blocks of 1 KiB.
     Ext4,
+    /// ext4 with blocks of a page.
+    Ext4Pages,
+    /// ext4 without a journal.
+    Ext4WithoutJournal,
     /// ext4 that journals data, and so refuses direct I/O.
     Ext4Journal,
     /// btrfs, for its quotas.
@@ -37,8 +43,14 @@ impl FileSystem {
     /// The program that makes one.
     pub(crate) fn maker(self) -> &'static str {
         match self {
-            FileSystem::Xfs | FileSystem::XfsOfFour | FileSystem::XfsInode32 => "mkfs.xfs",
-            FileSystem::Ext4 | FileSystem::Ext4Journal => "mkfs.ext4",
+            FileSystem::Xfs
+            | FileSystem::XfsOfFour
+            | FileSystem::XfsInode32
+            | FileSystem::XfsSmallBlocks => "mkfs.xfs",
+            FileSystem::Ext4
+            | FileSystem::Ext4Pages
+            | FileSystem::Ext4WithoutJournal
+            | FileSystem::Ext4Journal => "mkfs.ext4",
             FileSystem::Btrfs => "mkfs.btrfs",
         }
     }
@@ -49,7 +61,10 @@ impl FileSystem {
             FileSystem::Xfs => &["-q", "-f", "-d", "agcount=16"],
             FileSystem::XfsOfFour => &["-q", "-f", "-d", "agcount=4"],
             FileSystem::XfsInode32 => &["-q", "-f", "-d", "agcount=9", "-l", "size=64m"],
+            FileSystem::XfsSmallBlocks => &["-q", "-f", "-d", "agcount=4", "-b", "size=1024"],
             FileSystem::Ext4 | FileSystem::Ext4Journal => &["-q", "-F", "-m", "0"],
+            FileSystem::Ext4Pages => &["-q", "-F", "-m", "0", "-b", "4096"],
+            FileSystem::Ext4WithoutJournal => &["-q", "-F", "-m", "0", "-O", "^has_journal"],
             FileSystem::Btrfs => &["-q", "-f"],
         };
         let arguments = options.iter().map(OsStr::new).chain([image.as_os_str()]);
@@ -130,6 +145,16 @@ impl Mount {
         self.mount().unwrap();
     }
 
+    /// Allocates all but `left` bytes of the free space.
+    pub(crate) fn fill_but(&self, left: u64) {
+        let free = rustix::fs::statvfs(self.path()).unwrap();
+        let bytes = (free.f_bavail * free.f_frsize).saturating_sub(left);
+        let filler = self.path().join("filler");
+        std::fs::write(&filler, b"").unwrap();
+        super::preallocate(&filler, 0, bytes);
+        process::shell("sync -f \"$1\"", &self.path()).unwrap();
+    }
+
     /// Makes it read-only.
     pub(crate) fn make_read_only(&self) {
         let path = self.path();
@@ -147,7 +172,7 @@ impl Mount {
         let options = match self.file_system {
             FileSystem::Ext4Journal => "data=journal",
             FileSystem::XfsInode32 => "inode32",
-            FileSystem::Xfs | FileSystem::XfsOfFour | FileSystem::Ext4 | FileSystem::Btrfs => "rw",
+            _ => "rw",
         };
         let path = self.path();
         let arguments =

@@ -12,8 +12,8 @@ use forebay_block::limits::PAGE;
 use forebay_block::{Bio, Errno, Operation};
 use forebay_uring::frames::{MOST_PARTS, Part};
 use forebay_uring::{
-    Access, Alignment, Arena, Direct, Geometry, How, Identity, Kind, LEASE_PATIENCE, Mode, Status,
-    Times, Truncate,
+    Access, Alignment, Arena, Direct, Geometry, How, Identity, Kind, LEASE_PATIENCE, Mode, Rewrite,
+    Status, Times, Truncate,
 };
 
 use crate::world::machine::{self, Content, Machine, Work, call, call_bio, wait_for};
@@ -238,6 +238,13 @@ impl OpenFile {
     #[must_use]
     pub fn can_hold(&self, end: u64) -> bool {
         self.look(|machine, node| Ok(end <= machine.volume_of(node).most_bytes)).unwrap_or(false)
+    }
+
+    /// Returns the space that a write of a page needs that has data already.
+    #[must_use]
+    pub fn rewrite(&self) -> Rewrite {
+        let is_in_place = self.look(|machine, node| Ok(machine.volume_of(node).extents));
+        if is_in_place.unwrap_or(true) { Rewrite::InPlace } else { Rewrite::Allocates }
     }
 
     /// Returns the bytes that can still be allocated; unlimited for a block device.

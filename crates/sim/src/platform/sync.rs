@@ -120,10 +120,16 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
 }
 
 /// A value that is made once. Tasks that want it while one makes it wait.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct OnceLock<T> {
     turn: Mutex<()>,
     value: sync::OnceLock<T>,
+}
+
+impl<T> Default for OnceLock<T> {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl<T> OnceLock<T> {

@@ -25,8 +25,8 @@ impl File {
     /// close does not give it back. The new size is durable after the next sync. Other programs
     /// that write to the same file system cannot take the space.
     ///
-    /// A file system that copies on write (btrfs, or XFS with reflinked extents) may need more
-    /// space for a second write of the same range.
+    /// On XFS, blocks that the file shares with another file are copied. A file system that copies
+    /// on write (btrfs) may need more space for a second write of the same range.
     ///
     /// # Errors
     /// - `NoSpace` if the file system or quota is full. The size is unchanged. A part of the space

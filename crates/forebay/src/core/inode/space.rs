@@ -17,6 +17,7 @@ use crate::core::base::Base;
 use crate::core::counters::Counters;
 use crate::core::error::{Error, ErrorKind, Result, is_full};
 use crate::core::volume::{Pledge, Room};
+use crate::platform::Rewrite;
 
 /// A write in progress, with space allocated before.
 #[derive(Debug)]
@@ -106,21 +107,32 @@ impl Inode {
         (offset, length): (u64, u64),
     ) -> Result<Allocated> {
         let bytes = whole_pages(offset, length);
+        let end = self.lock().cache.disk_size();
+        // The file system zeroes the rest of the block at the present end when a write moves it.
+        let tail = (!end.is_multiple_of(PAGE) && end < bytes.start).then(|| whole_pages(end, 0));
+        for bytes in tail.into_iter().chain([bytes]) {
+            match self.make_room_for(base, bytes) {
+                Ok(()) => {}
+                Err(error) if is_full(&error) => return Err(self.no_space(offset).because(error)),
+                // It cannot allocate ahead; the write will show whether there is space.
+                Err(_) => break,
+            }
+        }
+        Ok(allocated)
+    }
+
+    /// Allocates the space of these pages, unless they have it.
+    fn make_room_for(&self, base: &Base, bytes: Range<u64>) -> std::io::Result<()> {
+        let rewrite = self.volume.rewrite(&self.file);
         let mut state = self.lock();
-        if state.cache.is_allocated(&bytes) {
+        if state.cache.is_allocated(&bytes, rewrite == Rewrite::InPlace) {
             state.cache.note_allocated(bytes);
-            return Ok(allocated);
+            return Ok(());
         }
         drop(state);
-        match self.allocate_now(&bytes) {
-            Ok(()) => {
-                Counters::add(&base.counters.reserved_scarce_bytes, bytes.end - bytes.start);
-                Ok(allocated)
-            }
-            Err(error) if is_full(&error) => Err(self.no_space(offset).because(error)),
-            // The file system cannot allocate ahead; the write will show whether there is space.
-            Err(_) => Ok(allocated),
-        }
+        self.allocate_now(&bytes)?;
+        Counters::add(&base.counters.reserved_scarce_bytes, bytes.end - bytes.start);
+        Ok(())
     }
 
     /// Allocates space that belongs to the file from then on. May block.
@@ -162,7 +174,7 @@ impl Inode {
     /// Has the file system allocate a range of whole pages, and records the result.
     fn allocate_now(&self, bytes: &Range<u64>) -> std::io::Result<()> {
         self.mark_reserved(bytes.end);
-        let result = self.file.allocate(bytes.start, bytes.end - bytes.start);
+        let result = self.file.allocate_alone(bytes.start, bytes.end - bytes.start);
         match &result {
             Ok(()) => {
                 self.volume.look(&self.file);

@@ -46,6 +46,14 @@ impl OpenFile {
         self.submit(Operation::Allocate, offset..offset + length, Vec::new()).map(|_| ())
     }
 
+    /// Allocates space for a range. No file shares its blocks here.
+    ///
+    /// # Errors
+    /// As [`OpenFile::allocate`].
+    pub fn allocate_alone(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.allocate(offset, length)
+    }
+
     /// Allocates space for a range, and extends the file to its end if it is shorter.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ use help::{
 use mount::{MOUNT_IN_FULL, UNMOUNT_IN_FULL};
 pub(crate) use mount::{MountArgs, UnmountArgs};
 pub(crate) use parse::{Parsed, command, parse};
-use values::{bytes, count, percent, rounds, seconds, share};
+use values::{bytes, count, disk, percent, rounds, seconds, share};
 
 /// Buffered file I/O from user space: compare it with the kernel, and run jobs
 #[derive(Parser, Debug)]
@@ -125,7 +125,7 @@ pub(crate) struct KeeperArgs {
 }
 
 /// Options that a check of the lab does not take.
-const NOT_OF_A_CHECK: [&str; 25] = [
+const NOT_OF_A_CHECK: [&str; 26] = [
     "suite",
     "suite_file",
     "list",
@@ -133,6 +133,7 @@ const NOT_OF_A_CHECK: [&str; 25] = [
     "seconds",
     "target",
     "allow_write_device",
+    "disk",
     "scratch",
     "own_arms",
     "kept_arms",
@@ -242,6 +243,9 @@ pub(crate) struct CompareArgs {
     /// Run on these processors, as 0-3,6 [default: all]
     #[arg(long, value_name = "LIST", help_heading = PLACE)]
     pub(crate) cpus: Option<String>,
+    /// Imitate a disk below the file system of each run (see below)
+    #[arg(long, value_name = "NAME", value_parser = disk(), help_heading = PLACE)]
+    pub(crate) disk: Option<String>,
     /// Make a file system for each run (see below)
     #[arg(long, value_name = "SPEC", help_heading = PLACE, hide_short_help = true)]
     pub(crate) scratch: Option<String>,

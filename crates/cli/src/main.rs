@@ -28,12 +28,17 @@ mod wiring;
 use std::process::ExitCode;
 
 use failure::Failure;
+use forebay_lab::disk;
 use meaning::Command;
 
 fn main() -> ExitCode {
     // A comparison starts this program again for each cell.
     if wiring::is_cell() {
         return wiring::cell_main();
+    }
+    // And for the disk below a file system of its own.
+    if disk::is_server(std::env::args_os()) {
+        return disk::server_main();
     }
     match args::parse(std::env::args_os()).and_then(meaning::of).and_then(perform) {
         Ok(code) => code,

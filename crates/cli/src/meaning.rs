@@ -11,6 +11,7 @@ use forebay::keeper::image::Run;
 use forebay_lab::arm::Arm;
 use forebay_lab::batching::Batching;
 use forebay_lab::check::ROUNDS;
+use forebay_lab::disk::NAMED;
 use forebay_lab::echo::{EchoLoad, EchoWay, Pace, Transport, WorkOrder};
 use forebay_lab::file_system::Spec;
 use forebay_lab::fio::Leniency;
@@ -302,7 +303,11 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
         max_writes: typed.max_writes,
         form,
         scale: typed.scale,
-        scratch: typed.scratch.map(|text| scratch(&text, typed.allow_write_device)).transpose()?,
+        scratch: scratch(
+            typed.disk.as_deref(),
+            typed.scratch.as_deref(),
+            typed.allow_write_device,
+        )?,
         target: typed
             .target
             .map_or(Ok(TargetAsked::None), |path| target(path, typed.allow_write_device))?,
@@ -397,14 +402,33 @@ fn simulation(typed: &SimulateArgs) -> Result<SimulateRequest, Failure> {
     })
 }
 
-/// A file system that could be made here.
-fn scratch(text: &str, may_write_device: bool) -> Result<Spec, Failure> {
-    let refused = |what: String| Failure::usage(format!("--scratch {text}: {what}"));
-    let spec: Spec = text.parse().map_err(|error| refused(format!("{error}")))?;
+/// The file system of a disk that is imitated, if no other is asked for.
+const OF_A_DISK: &str = "ext4,size=4g";
+
+/// A file system that could be made here, on a disk that charges as asked.
+fn scratch(
+    disk: Option<&str>,
+    text: Option<&str>,
+    may_write_device: bool,
+) -> Result<Option<Spec>, Failure> {
+    let Some(asked) = text.or(disk.map(|_| OF_A_DISK)) else { return Ok(None) };
+    let refused = |what: String| {
+        Failure::usage(match (disk, text) {
+            (Some(name), None) => format!("--disk {name}: {what}"),
+            _ => format!("--scratch {asked}: {what}"),
+        })
+    };
+    let mut spec: Spec = asked.parse().map_err(|error| refused(format!("{error}")))?;
+    if let Some(disk) = NAMED.iter().find(|known| Some(known.name) == disk) {
+        if spec.device.is_some() {
+            return Err(refused(format!("a device is not {}; leave one of them out", disk.name)));
+        }
+        spec.charges = spec.charges.or(disk.charges);
+    }
     if spec.device.is_some() && !may_write_device {
         return Err(refused("this erases the device; add --allow-write-device to confirm".into()));
     }
-    spec.looked_at().map_err(|error| refused(error.to_string()))
+    spec.looked_at().map(Some).map_err(|error| refused(error.to_string()))
 }
 
 fn netbench(typed: NetbenchArgs) -> Result<Netbench, Failure> {

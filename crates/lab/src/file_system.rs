@@ -12,7 +12,8 @@
 //! (`loop_device.rs`). The price: nobody can look into it from outside while it is there.
 //!
 //! The image is written in full before: else each write would wait for the file system below to
-//! find space, and that file system would be measured.
+//! find space, and that file system would be measured. A disk that charges (`disk`) does not charge
+//! while a file system is made, mounted and unmounted.
 
 mod age;
 mod ground;
@@ -100,8 +101,8 @@ impl FileSystem {
             move |error| FileSystemError::failed(format!("--scratch: {what}"), &error)
         };
         own_namespace().map_err(failed("a mount namespace of its own"))?;
-        let ground = Ground::new_in(directory, spec, stop)?;
         let mount_point = directory.join(MOUNT_POINT);
+        let ground = Ground::new_in(directory, &mount_point, spec, stop)?;
         fs::create_dir(&mount_point).map_err(failed("the mount point"))?;
         let mut file_system = Self {
             spec: spec.clone(),
@@ -168,6 +169,7 @@ impl FileSystem {
             ));
         }
         self.unmount()?;
+        self.ground.charge(true)?;
         Ok(self.ground.path())
     }
 
@@ -182,6 +184,7 @@ impl FileSystem {
     /// The first time mkfs's words are kept; later ones differ in an identifier.
     fn make(&mut self) -> Result<(), String> {
         self.ground.refuse_in_use()?;
+        self.ground.charge(false).map_err(|error| error.to_string())?;
         let words = self.spec.make_command(self.ground.path());
         let (program, arguments) = words.split_first().expect("a command has a first word");
         let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
@@ -209,7 +212,7 @@ impl FileSystem {
             options.as_c_str(),
         )?;
         self.is_mounted = true;
-        Ok(())
+        self.ground.charge(true)
     }
 
     fn grow_old(&mut self) -> io::Result<()> {
@@ -224,6 +227,7 @@ impl FileSystem {
         if !self.is_mounted {
             return Ok(());
         }
+        self.ground.charge(false)?;
         let mut tries = 0;
         loop {
             match unmount(&self.mount_point, UnmountFlags::empty()) {

@@ -14,6 +14,7 @@ pub mod child;
 mod chosen;
 pub mod compare;
 pub mod detail;
+pub mod disk;
 pub mod doctor;
 pub mod echo;
 pub mod file_system;

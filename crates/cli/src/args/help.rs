@@ -51,8 +51,14 @@ Arms (--arm NAME=ENGINE,KEY=VALUE,...):
 Scratch (--scratch SPEC): makes a file system for each run on a loop device in
 --dir and removes it afterwards (root). xfs, ext4 or btrfs, with keys: size,
 agcount, inode32, data=journal, aged (fill and fragment first), keep (one for
-all runs), sparse (do not write the image first), device=/dev/NAME (erases the
-device; needs --allow-write-device).
+all runs), sparse (do not write the image first), memory (keep the image in
+memory, zeroes for free), device=/dev/NAME (erases the device; needs
+--allow-write-device).
+
+Disks (--disk NAME, or keys of --scratch): imitates below that file system what
+a disk charges, also for reads: iops=3000 (requests/s of at most 256 KiB),
+rate=125m (bytes/s), flush=1ms. volume is these three, consumer flush=2ms, and
+fast nothing. Without --scratch the file system is ext4,size=4g.
 
 Checks of the lab: --check-against-fio takes about ten minutes and writes 20
 GiB; --check-against-itself takes two minutes. Both accept --scale, --rounds.

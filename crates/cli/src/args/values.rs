@@ -1,7 +1,15 @@
 //! Values of options. Each refusal says what to give.
 
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use forebay_lab::disk::{NAMED, Named};
 use forebay_lab::plan::MOST_ROUNDS;
 use forebay_lab::suite::Bytes;
+
+/// The name of a disk that can be imitated.
+pub(super) fn disk() -> PossibleValuesParser {
+    let named = |disk: Named| PossibleValue::new(disk.name).help(disk.means);
+    PossibleValuesParser::new(NAMED.map(named))
+}
 
 /// A share in percent, as `2%`.
 pub(super) fn percent(text: &str) -> Result<f64, String> {

@@ -79,6 +79,7 @@ pub(super) fn from_bundle(
         dir: typed.dir,
         target: typed.target,
         allow_write_device: typed.allow_write_device,
+        disk: typed.disk.or(then.disk.clone()),
         scratch: typed.scratch.or(then.scratch.clone()),
         cpus: typed.cpus.or(then.cpus.clone()),
         until: typed.until.or(then.until),

@@ -1,8 +1,11 @@
-//! The device below: an image on a loop device, or an unused block device.
+//! The device below: an image on a loop device, perhaps served by a disk that charges, or an unused
+//! block device.
 
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::disk::{Backing, Charges, Server};
 use crate::load::check_target;
 use crate::load::data::{LaidOut, lay_out};
 use crate::loop_device::LoopDevice;
@@ -14,25 +17,33 @@ use super::{FileSystemError, Image, Spec};
 /// Space that stays free beside an image.
 const BESIDE_BYTES: u64 = 1 << 30;
 
+/// Where the image of a disk that charges is served.
+const SERVED: &str = "served";
+
 /// Seed of the image's content.
 const SEED: u64 = 1;
 
 #[derive(Debug)]
 pub(super) enum Ground {
     Loop(LoopDevice),
+    /// The device goes first: the server waits until its image is closed.
+    Disk(LoopDevice, Server),
     Given(PathBuf),
 }
 
 impl Ground {
     pub(super) fn new_in(
         directory: &Path,
+        above: &Path,
         spec: &Spec,
         stop: &Stop,
     ) -> Result<Self, FileSystemError> {
         if let Some(device) = &spec.device {
             return Ok(Ground::Given(device.clone()));
         }
-        refuse_without_space(directory, spec)?;
+        if spec.image != Image::Memory {
+            refuse_without_space(directory, spec)?;
+        }
         let failed = |error| FileSystemError::failed("--scratch: its image", &error);
         let image = directory.join(DATA_FILE);
         match spec.image {
@@ -46,18 +57,44 @@ impl Ground {
                 let made = File::create(&image).and_then(|file| file.set_len(spec.size_bytes));
                 made.map_err(failed)?;
             }
+            Image::Memory => {}
         }
-        LoopDevice::over(&image).map(Ground::Loop).map_err(|error| {
+        let no_loop = |error| {
             let remedy = "give a block device: device=/dev/NAME";
             FileSystemError::Refused(format!(
                 "--scratch: no loop device could be made: {error} ({remedy})"
             ))
-        })
+        };
+        if spec.image != Image::Memory && spec.charges == Charges::NONE {
+            return LoopDevice::over(&image).map(Ground::Loop).map_err(no_loop);
+        }
+        let served = directory.join(SERVED);
+        std::fs::create_dir(&served).map_err(failed)?;
+        let backing = match spec.image {
+            Image::Memory => Backing::Memory,
+            Image::Written | Image::Sparse => Backing::File(image),
+        };
+        let server = Server::start(backing, spec.size_bytes, spec.charges, (&served, above));
+        let server = server.map_err(|error| {
+            FileSystemError::Refused(format!(
+                "--scratch: the image could not be served by FUSE: {error} (it needs /dev/fuse)"
+            ))
+        })?;
+        let device = LoopDevice::over(server.image()).map_err(no_loop)?;
+        Ok(Ground::Disk(device, server))
+    }
+
+    /// Begins or ends to charge for requests.
+    pub(super) fn charge(&mut self, charges: bool) -> io::Result<()> {
+        match self {
+            Ground::Disk(_, server) => server.charge(charges),
+            Ground::Loop(_) | Ground::Given(_) => Ok(()),
+        }
     }
 
     pub(super) fn path(&self) -> &Path {
         match self {
-            Ground::Loop(device) => device.path(),
+            Ground::Loop(device) | Ground::Disk(device, _) => device.path(),
             Ground::Given(path) => path,
         }
     }
@@ -65,7 +102,7 @@ impl Ground {
     /// Before each mkfs: somebody may have mounted it since.
     pub(super) fn refuse_in_use(&self) -> Result<(), String> {
         match self {
-            Ground::Loop(_) => Ok(()),
+            Ground::Loop(_) | Ground::Disk(..) => Ok(()),
             Ground::Given(path) => check_target(path).map_err(|error| error.to_string()),
         }
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::bytes::Bytes;
+use crate::disk::Charges;
 use crate::load::{check_target, device_length};
 use crate::nearest;
 use crate::refusal::Refusal;
@@ -21,7 +22,8 @@ const LEAST_BYTES: u64 = 16 << 20;
 pub(super) const LEFT_PERCENT: u64 = 10;
 
 /// The words after the first.
-const KEYS: [&str; 8] = ["size", "agcount", "inode32", "data", "aged", "keep", "sparse", "device"];
+const KEYS: [&str; 9] =
+    ["size", "agcount", "inode32", "data", "aged", "keep", "sparse", "memory", "device"];
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spec {
@@ -37,6 +39,8 @@ pub struct Spec {
     pub image: Image,
     /// On this block device rather than on an image.
     pub device: Option<PathBuf>,
+    /// What the disk below it charges.
+    pub charges: Charges,
 }
 
 words! {
@@ -83,6 +87,8 @@ pub enum Image {
     Written,
     /// A length alone: writes then pay for the space below.
     Sparse,
+    /// In memory, where blocks of zeroes take none.
+    Memory,
 }
 
 impl Spec {
@@ -99,7 +105,7 @@ impl Spec {
     pub fn image_bytes(&self) -> u64 {
         match (&self.device, self.image) {
             (None, Image::Written) => self.size_bytes,
-            (Some(_), _) | (None, Image::Sparse) => 0,
+            (Some(_), _) | (None, Image::Sparse | Image::Memory) => 0,
         }
     }
 
@@ -172,6 +178,7 @@ impl FromStr for Spec {
             per: Per::Cell,
             image: Image::Written,
             device: None,
+            charges: Charges::NONE,
         };
         let refuse = |what: String| Err(Refusal(what));
         let mut sized = false;
@@ -202,14 +209,22 @@ impl FromStr for Spec {
                 ("aged", None) => spec.state = State::Aged,
                 ("keep", None) => spec.per = Per::Comparison,
                 ("sparse", None) => spec.image = Image::Sparse,
+                ("memory", None) => spec.image = Image::Memory,
                 ("size" | "agcount" | "device", _) => {
                     return refuse(format!("{key} wants a value (such as size=16g, agcount=16)"));
                 }
-                ("inode32" | "aged" | "keep" | "sparse", Some(_)) => {
+                ("inode32" | "aged" | "keep" | "sparse" | "memory", Some(_)) => {
                     return refuse(format!("{word}: {key} takes no value (say {key} alone)"));
                 }
                 _ => {
-                    let (meant, known) = (nearest::meant(key, KEYS.into_iter()), KEYS.join(", "));
+                    match value.and_then(|value| spec.charges.set(key, value)) {
+                        Some(Ok(())) => continue,
+                        Some(Err(what)) => return refuse(format!("{word}: {what}")),
+                        None => {}
+                    }
+                    let keys = || KEYS.into_iter().chain(Charges::KEYS);
+                    let known = keys().collect::<Vec<_>>().join(", ");
+                    let meant = nearest::meant(key, keys());
                     return refuse(format!("{key}: no such key{meant} (there are: {known})"));
                 }
             }
@@ -228,8 +243,11 @@ impl Spec {
         if self.kind != Kind::Ext4 && self.journal == Journal::Data {
             return refuse("data=journal is ext4's (leave it out, or say ext4)");
         }
-        if self.device.is_some() && (sized || self.image == Image::Sparse) {
-            return refuse("a device has its size (leave size and sparse out)");
+        if self.device.is_some() && (sized || self.image != Image::Written) {
+            return refuse("a device has its size and content (leave size, sparse and memory out)");
+        }
+        if self.device.is_some() && self.charges != Charges::NONE {
+            return refuse("a device charges what it charges (leave iops, rate and flush out)");
         }
         if self.kind == Kind::Btrfs && self.state == State::Aged {
             return refuse(
@@ -262,8 +280,10 @@ impl fmt::Display for Spec {
             (self.state == State::Aged, ",aged"),
             (self.per == Per::Comparison, ",keep"),
             (self.image == Image::Sparse, ",sparse"),
+            (self.image == Image::Memory, ",memory"),
         ];
-        said.iter().filter(|(is, _)| *is).try_for_each(|(_, word)| formatter.write_str(word))
+        said.iter().filter(|(is, _)| *is).try_for_each(|(_, word)| formatter.write_str(word))?;
+        write!(formatter, "{}", self.charges)
     }
 }
 
@@ -283,6 +303,8 @@ mod tests {
             "ext4,device=/dev/sdz,aged",
             "ext4,size=8g,data=journal,keep",
             "btrfs,size=8g",
+            "xfs,size=1024g,memory",
+            "ext4,size=8g,keep,iops=3000,rate=125m,flush=1ms",
         ] {
             assert_eq!(text.parse::<Spec>().unwrap().to_string(), text);
         }
@@ -334,6 +356,11 @@ mod tests {
             ("xfs,data=journal", "data=journal is ext4's"),
             ("ext4,data=ordered", "say data=journal, or leave it out"),
             ("btrfs,aged", "btrfs gives nothing back"),
+            ("xfs,iops=none", "iops=none: not a number of requests"),
+            ("xfs,flash=1ms", "flash: no such key; did you mean flush?"),
+            ("xfs,iops", "iops: no such key"),
+            ("xfs,device=/dev/sdz,flush=1ms", "a device charges what it charges"),
+            ("xfs,memory=yes", "memory takes no value"),
         ] {
             let said = refused(text);
             assert!(said.contains(expected), "{text}: {said}");

@@ -1,0 +1,460 @@
+//! The served image: a file system of one file, whose requests end when the disk would end them.
+//!
+//! A thread of the session makes a request on the content at once, and then holds its reply back
+//! until the moment that the meter says. One more thread sends the replies that are held.
+
+use std::collections::{BinaryHeap, HashMap};
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU64;
+use std::os::unix::fs::FileExt as _;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use forebay_uring::AlignedMemory;
+use fuser::{
+    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen,
+    ReplyWrite, Request, WriteFlags,
+};
+
+use super::Charges;
+use super::meter::Meter;
+
+/// Name of the file.
+pub(super) const NAME: &str = "image";
+
+const ROOT: u64 = 1;
+const IMAGE: u64 = 2;
+
+/// Requests of the kernel that may be under way at once.
+const UNDER_WAY: u16 = 1024;
+
+/// Bytes of the largest request.
+const LARGEST: usize = 1 << 20;
+
+/// Unit of the content in memory, in bytes.
+const BLOCK: u64 = 4096;
+
+/// Life of names and attributes in the kernel: they never change.
+const FOR_EVER: Duration = Duration::from_secs(1 << 30);
+
+/// Where the bytes are.
+pub(super) enum Store {
+    /// In a file that is open past the page cache, if its file system allows that.
+    File(File),
+    /// In memory, without blocks that are all zero.
+    Memory(Mutex<HashMap<u64, Box<[u8]>>>),
+}
+
+/// The content of an image in memory.
+impl Store {
+    pub(super) fn in_memory() -> Self {
+        Self::Memory(Mutex::default())
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let blocks = match self {
+            Self::File(file) => return file.read_exact_at(into, offset),
+            Self::Memory(blocks) => lock(blocks),
+        };
+        for (block, at, range) in parts(offset, into.len()) {
+            match blocks.get(&block) {
+                Some(bytes) => into[range.clone()].copy_from_slice(&bytes[at..at + range.len()]),
+                None => into[range].fill(0),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut blocks = match self {
+            Self::File(file) => return file.write_all_at(data, offset),
+            Self::Memory(blocks) => lock(blocks),
+        };
+        for (block, at, range) in parts(offset, data.len()) {
+            let data = &data[range];
+            let is_zero = data.iter().all(|byte| *byte == 0);
+            if data.len() as u64 == BLOCK && is_zero {
+                blocks.remove(&block);
+            } else if !is_zero || blocks.contains_key(&block) {
+                let bytes = blocks.entry(block).or_insert_with(|| vec![0; BLOCK as usize].into());
+                bytes[at..at + data.len()].copy_from_slice(data);
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees a range, or writes zeroes over it.
+    fn clear(&self, offset: u64, length: u64) -> io::Result<()> {
+        use rustix::fs::FallocateFlags;
+        match self {
+            Self::File(file) => {
+                let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                Ok(rustix::fs::fallocate(file, how, offset, length)?)
+            }
+            Self::Memory(blocks) => {
+                let mut blocks = lock(blocks);
+                for (block, at, range) in parts(offset, length as usize) {
+                    if range.len() as u64 == BLOCK {
+                        blocks.remove(&block);
+                    } else if let Some(bytes) = blocks.get_mut(&block) {
+                        bytes[at..at + range.len()].fill(0);
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The blocks of a range: number, first byte in the block, and bytes of the range.
+fn parts(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let at = ((offset + done as u64) % BLOCK) as usize;
+        let count = (BLOCK as usize - at).min(length - done);
+        let part = ((offset + done as u64) / BLOCK, at, done..done + count);
+        done += count;
+        (count > 0).then_some(part)
+    })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the disk charges now, and who has the image open.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) charges: AtomicBool,
+    pub(super) opens: AtomicU64,
+}
+
+/// A file system of one file.
+pub(super) struct Image {
+    store: Store,
+    bytes: u64,
+    flush: Duration,
+    meter: Mutex<Meter>,
+    start: Instant,
+    held: Arc<Held>,
+    pub(super) state: Arc<State>,
+}
+
+impl Image {
+    /// Serves `bytes` bytes of a store. The replies are sent by a new thread.
+    pub(super) fn new(store: Store, bytes: u64, charges: Charges) -> io::Result<Self> {
+        let held = Arc::new(Held::default());
+        let sender = Arc::clone(&held);
+        std::thread::Builder::new().name("disk-replies".to_owned()).spawn(move || sender.send())?;
+        Ok(Self {
+            store,
+            bytes,
+            flush: charges.flush(),
+            meter: Mutex::new(Meter::new(charges)),
+            start: Instant::now(),
+            held,
+            state: Arc::default(),
+        })
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Returns how long a request of these bytes is held.
+    fn delay(&self, bytes: u64) -> Duration {
+        if !self.state.charges.load(Ordering::Relaxed) {
+            return Duration::ZERO;
+        }
+        let now = self.now();
+        Duration::from_nanos(lock(&self.meter).take(now, bytes) - now)
+    }
+
+    fn end(&self, delay: Duration, reply: impl FnOnce() + Send + 'static) {
+        if delay.is_zero() {
+            reply();
+        } else {
+            self.held.hold(Instant::now() + delay, Box::new(reply));
+        }
+    }
+
+    fn attributes(&self, number: u64) -> FileAttr {
+        let is_root = number == ROOT;
+        FileAttr {
+            ino: INodeNo(number),
+            size: if is_root { 0 } else { self.bytes },
+            blocks: if is_root { 0 } else { self.bytes / 512 },
+            atime: UNIX_EPOCH,
+            mtime: UNIX_EPOCH,
+            ctime: UNIX_EPOCH,
+            crtime: UNIX_EPOCH,
+            kind: if is_root { FileType::Directory } else { FileType::RegularFile },
+            perm: if is_root { 0o700 } else { 0o600 },
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            blksize: BLOCK as u32,
+            flags: 0,
+        }
+    }
+}
+
+impl fmt::Debug for Image {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Image").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_i32(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+impl Filesystem for Image {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // Without it, the thread of the loop device would wait for each request.
+        config
+            .add_capabilities(InitFlags::FUSE_ASYNC_DIO)
+            .map_err(|_| io::Error::other("this kernel's FUSE has no asynchronous direct I/O"))?;
+        let _ = config.set_max_background(UNDER_WAY);
+        let _ = config.set_congestion_threshold(UNDER_WAY);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if parent.0 == ROOT && name == NAME {
+            reply.entry(&FOR_EVER, &self.attributes(IMAGE), Generation(0));
+        } else {
+            reply.error(Errno::ENOENT);
+        }
+    }
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        reply.attr(&FOR_EVER, &self.attributes(ino.0));
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        self.state.opens.fetch_add(1, Ordering::AcqRel);
+        let how = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+        reply.opened(FileHandle(0), how);
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.state.opens.fetch_sub(1, Ordering::AcqRel);
+        reply.ok();
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let size = (self.bytes.saturating_sub(offset)).min(u64::from(size)) as usize;
+        let mut memory = AlignedMemory::new(size);
+        if let Err(error) = self.store.read(offset, &mut memory) {
+            return reply.error(errno(&error));
+        }
+        self.end(self.delay(size as u64), move || reply.data(&memory));
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        thread_local! {
+            /// Aligned as a file needs it that is written past the page cache.
+            static MEMORY: std::cell::RefCell<AlignedMemory> =
+                std::cell::RefCell::new(AlignedMemory::new(LARGEST));
+        }
+        let written = match &self.store {
+            Store::File(_) if data.len() <= LARGEST => MEMORY.with_borrow_mut(|memory| {
+                memory[..data.len()].copy_from_slice(data);
+                self.store.write(offset, &memory[..data.len()])
+            }),
+            store => store.write(offset, data),
+        };
+        if let Err(error) = written {
+            return reply.error(errno(&error));
+        }
+        let length = data.len() as u32;
+        self.end(self.delay(u64::from(length)), move || reply.written(length));
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        let charges = self.state.charges.load(Ordering::Relaxed);
+        let delay = if charges { self.flush } else { Duration::ZERO };
+        self.end(delay, move || reply.ok());
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let clears = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE;
+        if mode & clears == 0 {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
+        match self.store.clear(offset, length) {
+            Ok(()) => self.end(self.delay(0), move || reply.ok()),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+}
+
+type Reply = Box<dyn FnOnce() + Send>;
+
+/// Replies that wait for their moment.
+#[derive(Default)]
+struct Held {
+    replies: Mutex<BinaryHeap<At>>,
+    sooner: Condvar,
+}
+
+/// A reply and its moment. The one to be sent first is the greatest.
+struct At(Instant, Reply);
+
+impl PartialEq for At {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for At {}
+
+impl PartialOrd for At {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for At {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        other.0.cmp(&self.0)
+    }
+}
+
+impl Held {
+    fn hold(&self, at: Instant, reply: Reply) {
+        let mut replies = lock(&self.replies);
+        let is_first = replies.peek().is_none_or(|first| at < first.0);
+        replies.push(At(at, reply));
+        drop(replies);
+        if is_first {
+            self.sooner.notify_one();
+        }
+    }
+
+    /// Sends each reply at its moment, for ever.
+    fn send(&self) {
+        // The kernel otherwise wakes a thread up to 50 us late. It may refuse.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let mut replies = lock(&self.replies);
+        loop {
+            let now = Instant::now();
+            let left = replies.peek().map(|first| first.0.saturating_duration_since(now));
+            replies = match left {
+                Some(Duration::ZERO) => {
+                    let At(_, reply) = replies.pop().expect("looked at");
+                    drop(replies);
+                    reply();
+                    lock(&self.replies)
+                }
+                Some(left) => {
+                    let waited = self.sooner.wait_timeout(replies, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.sooner.wait(replies).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holds_what_was_written(store: &Store) {
+        store.write(4096 * 3 + 512, &[7; 4096]).unwrap();
+        let mut found = [1; 3 * 4096];
+        store.read(4096 * 2, &mut found).unwrap();
+        let expected = |at: usize| if (4608..8704).contains(&at) { 7 } else { 0 };
+        assert!((0..found.len()).all(|at| found[at] == expected(at)));
+        store.clear(4096 * 3, 4096 * 2).unwrap();
+        store.read(4096 * 2, &mut found).unwrap();
+        assert_eq!(found, [0; 3 * 4096]);
+    }
+
+    #[test]
+    fn a_file_and_memory_hold_the_same() {
+        let file = tempfile::tempfile_in(".").unwrap();
+        file.set_len(1 << 20).unwrap();
+        holds_what_was_written(&Store::File(file));
+        holds_what_was_written(&Store::in_memory());
+    }
+
+    #[test]
+    fn zeroes_take_no_memory() {
+        let store = Store::in_memory();
+        store.write(0, &[0; 1 << 16]).unwrap();
+        store.write(4096, &[1; 4096]).unwrap();
+        store.write(512, &[0; 512]).unwrap();
+        let Store::Memory(blocks) = &store else { unreachable!() };
+        assert_eq!(lock(blocks).len(), 1);
+        store.write(4096, &[0; 4096]).unwrap();
+        assert_eq!(lock(blocks).len(), 0);
+    }
+
+    #[test]
+    fn replies_are_sent_in_the_order_of_their_moments() {
+        let held = Arc::new(Held::default());
+        let sender = Arc::clone(&held);
+        std::thread::spawn(move || sender.send());
+        let (tell, told) = std::sync::mpsc::channel();
+        let start = Instant::now();
+        for milliseconds in [30, 10, 20] {
+            let tell = tell.clone();
+            let at = start + Duration::from_millis(milliseconds);
+            held.hold(at, Box::new(move || tell.send((milliseconds, at.elapsed())).unwrap()));
+        }
+        let sent: Vec<(u64, Duration)> = told.iter().take(3).collect();
+        assert_eq!(sent.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [10, 20, 30]);
+    }
+}

@@ -25,7 +25,7 @@
 // a flush, `ticket` requests of callers, `ask` taking one, `epochs` which writes a sync covers,
 // `discard` dropping dirty pages, discarding ranges, `exact` the bytes of a page that are ours on a
 // shared file, `readahead`, `clean` and `uses` which clean pages may be dropped, `evict` their
-// order, `samples` latencies, `account` records for a keeper, `adopt` taking them over, `settled`
+// order, `price` of a disk, `samples` latencies, `account` records for a keeper, `adopt` taking them over, `settled`
 // the results that the caller applies, `state` the state of a page, `rare` parts that most files
 // never need, `bits` sets of pages.
 
@@ -49,6 +49,7 @@ pub mod kept;
 pub mod lease;
 pub mod limits;
 pub mod partial;
+pub mod price;
 pub mod rare;
 pub mod read;
 pub mod readahead;

@@ -19,9 +19,10 @@ use std::time::{Duration, Instant};
 use forebay_lab::compare::judge::{Judging, judge};
 use forebay_lab::compare::record::{PartOfRecord, Record};
 use forebay_lab::compare::{CompareError, Outcome, Setting, Until, Writes, compare as run_rounds};
-use forebay_lab::file_system::{FileSystemError, Spec};
+use forebay_lab::file_system::{FileSystemError, Per, Spec};
 use forebay_lab::manifest::{self, Manifest};
 use forebay_lab::plan::{Job, Plan, PlanError, Room, Wish, fresh_seed, spoken};
+use forebay_lab::price;
 use forebay_lab::progress::{Progress, Verbosity};
 use forebay_lab::report::{self, Format};
 use forebay_lab::schema::{self, Document};
@@ -82,11 +83,13 @@ pub(crate) fn compare(request: &CompareRequest) -> Result<(), Failure> {
     };
     let mut planned = plan(request, &settings, (free_bytes, room))?;
     let shared = planned.iter().find(|planned| planned.plan.data_bytes.is_some());
-    if let (Some(_), Some(shared)) = (&request.scratch, shared) {
+    if let (Some(spec), Some(shared)) = (&request.scratch, shared)
+        && spec.per == Per::Cell
+    {
         let part = &shared.part.name;
         return Err(Failure::usage(format!(
             "--scratch: part {part} reads one file in all its runs, but each run would get a file system of its \
-             own; leave --scratch out, or use another suite"
+             own; add the key keep, or use another suite"
         )));
     }
     if let Some(budget_bytes) = planned.iter().find_map(|planned| planned.plan.budget_bytes()) {
@@ -253,10 +256,15 @@ fn measure(
         manifest.file_system = Some(made);
         manifest.ground = format!("made for this comparison: {spec}");
     }
+    // Without a right to write there, the first cell says so.
+    let at = scratch
+        .cell_directory("price")
+        .map_err(|error| not_writable(&request.directory, &error))?;
+    manifest.price = price::measure(&at).ok().map(Into::into);
     let plans: Vec<&Plan> = planned.iter().map(|planned| &planned.plan).collect();
     let claim = tunings::claim(request, &plans, made_on.as_deref(), scratch.path())?;
     let writes = Writes::up_to(request.max_writes);
-    writes.add(request.scratch.as_ref().map_or(0, Spec::image_bytes));
+    writes.add(request.scratch.as_ref().map_or(0, Spec::image_bytes) + price::MOST_BYTES);
     let names: Vec<&str> = request.suites.iter().map(|suite| suite.name.as_str()).collect();
     let mut document = Document::new(manifest, names.join("+"), Vec::new(), Vec::new());
     document.manifest.settings.clone_from(&request.settings);

@@ -403,7 +403,7 @@ fn simulation(typed: &SimulateArgs) -> Result<SimulateRequest, Failure> {
 }
 
 /// The file system of a disk that is imitated, if no other is asked for.
-const OF_A_DISK: &str = "ext4,size=4g";
+const OF_A_DISK: &str = "ext4,size=4g,keep";
 
 /// A file system that could be made here, on a disk that charges as asked.
 fn scratch(

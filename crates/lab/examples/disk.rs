@@ -5,8 +5,8 @@
 //! cargo run --release -p forebay-lab --example disk -- xfs,size=2g,iops=3000,rate=125m,flush=1ms
 //! ```
 //!
-//! A file system of the kind is made on it and mounted; its directory is the second line. With
-//! `--bare` nothing is mounted.
+//! A file system of the kind is made on it and mounted: its directory is the second line, and what
+//! the disk charges, as measured there, the third. With `--bare` nothing is mounted.
 
 use std::error::Error;
 use std::io::{Write as _, stdin, stdout};
@@ -14,6 +14,7 @@ use std::process::ExitCode;
 
 use forebay_lab::disk::{is_server, server_main};
 use forebay_lab::file_system::{FileSystem, Spec};
+use forebay_lab::price::{Measured, measure};
 use forebay_lab::scratch::Stop;
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
@@ -28,9 +29,10 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let mut made = FileSystem::new_in(directory.path(), &spec.looked_at()?, &Stop::default())?;
     println!("{}", made.bare_device()?.display());
     if !is_bare {
-        let at = made.renew()?.display().to_string();
+        let at = made.renew()?.to_owned();
         // The mount is seen only by this program and those that it starts.
-        println!("{at} (nsenter --target {} --mount)", std::process::id());
+        println!("{} (nsenter --target {} --mount)", at.display(), std::process::id());
+        println!("{}", Measured::from(measure(&at)?).line());
     }
     stdout().flush()?;
     std::io::copy(&mut stdin(), &mut std::io::sink())?;

@@ -13,6 +13,7 @@
 //!
 //! ```text
 //! { schema: 1, version, date, path, kind: "file" | "directory" | "device", heading,
+//!   price: null | { requests_per_s, bytes_per_s, flush_us },
 //!   strength: "full" | "degraded" | "none",
 //!   findings: [ { part: "ring" | "machine" | "file_system" | "files" | "device",
 //!                 name, level: "full" | "degraded" | "missing" | "not_known", found, means,
@@ -53,6 +54,7 @@ use tree::Tree;
 use trial::Trial;
 
 use crate::manifest::{self, Machine, Storage};
+use crate::price::{Measured, measure};
 use crate::progress::Verbosity;
 use crate::refusal::Refusal;
 
@@ -69,6 +71,9 @@ pub struct Report {
     pub kind: Kind,
     /// The place and the machine, in a line.
     pub heading: String,
+    /// What its disk charges, if it could be measured.
+    #[serde(default)]
+    pub price: Option<Measured>,
     pub strength: Strength,
     pub findings: Vec<Finding>,
 }
@@ -84,8 +89,8 @@ pub enum Strength {
     None,
 }
 
-/// Looks at a place, and at the machine it is on. Blocks for as long as that takes: some tens of
-/// milliseconds, up to two seconds more on a file system with much free space in pieces.
+/// Looks at a place, and at the machine it is on. Blocks for as long as that takes: up to three
+/// seconds for the price of the disk, and two more on a file system with much free space in pieces.
 ///
 /// # Errors
 /// Where there is nothing that could be looked at.
@@ -122,6 +127,11 @@ pub fn examine(path: &Path) -> Result<Report, Refusal> {
         path: path.to_owned(),
         kind: place.kind,
         heading: heading(&place, storage.as_ref()),
+        price: place
+            .is_on_file_system()
+            .then(|| measure(&place.directory).ok())
+            .flatten()
+            .map(Measured::from),
         strength: Strength::of(&findings),
         findings,
     })

@@ -173,6 +173,11 @@ impl FileSystem {
         Ok(self.ground.path())
     }
 
+    /// Where it is mounted, if it is kept for all cells.
+    pub fn kept_at(&self) -> Option<&Path> {
+        (self.spec.per == Per::Comparison).then_some(&self.mount_point)
+    }
+
     pub fn made(&self) -> &Made {
         &self.made
     }

@@ -29,6 +29,7 @@ pub mod metric;
 pub mod nearest;
 pub mod netbench;
 pub mod plan;
+pub mod price;
 pub mod processors;
 pub mod profile;
 pub mod programs;

@@ -15,6 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::file_system::Made;
+use crate::price::Measured;
 pub use kernel::Kernel;
 pub use machine::Machine;
 pub use mount::Storage;
@@ -46,6 +47,9 @@ pub struct Manifest {
     /// How the cells' own file system was made, where they had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_system: Option<Made>,
+    /// What the disk charges, if it could be measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price: Option<Measured>,
     pub title: String,
     /// Of the order, the offsets and the intervals; hexadecimal.
     pub seed: String,

@@ -70,7 +70,8 @@ pub fn any(document: &Document, format: Format) -> String {
 
 fn blocks_of(document: &Document) -> Vec<Block> {
     let parts = parts_of(document);
-    let mut blocks = vec![Block::Lines(folded(&place(&document.manifest)))];
+    let head = [place(&document.manifest)].into_iter().chain(disk(&document.manifest));
+    let mut blocks = vec![Block::Lines(head.flat_map(|line| folded(&line)).collect())];
     for (number, part) in parts.iter().enumerate() {
         if number > 0 {
             blocks.push(Block::Gap);
@@ -194,6 +195,16 @@ fn place(manifest: &Manifest) -> String {
         place = format!("{place}, {engine}");
     }
     place
+}
+
+/// What the disk charges, and whether it is a real one.
+fn disk(manifest: &Manifest) -> Option<String> {
+    let line = manifest.price?.line();
+    let spec = manifest.file_system.as_ref().map(|made| made.spec.as_str()).unwrap_or_default();
+    let is_imitated = spec
+        .split(',')
+        .any(|word| ["iops=", "rate=", "flush="].iter().any(|charge| word.starts_with(charge)));
+    Some(if is_imitated { format!("{line} (imitated)") } else { line })
 }
 
 fn apart(left: String, right: String) -> Vec<String> {

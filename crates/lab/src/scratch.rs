@@ -219,9 +219,12 @@ impl Scratch {
         Ok(tempfile::Builder::new().prefix(name).rand_bytes(8).tempdir_in(kept)?.keep())
     }
 
-    /// The directory of what all cells share: it stays until the end.
+    /// The directory of what all cells share: it stays until the end. On a file system of the
+    /// cells' own if that is kept.
     pub fn shared_directory(&self) -> io::Result<PathBuf> {
-        let path = self.path.join(SHARED);
+        let file_system = self.file_system.borrow();
+        let kept = file_system.as_ref().and_then(FileSystem::kept_at);
+        let path = kept.unwrap_or(&self.path).join(SHARED);
         match fs::create_dir(&path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
             _ => Ok(path),

@@ -58,7 +58,7 @@ memory, zeroes for free), device=/dev/NAME (erases the device; needs
 Disks (--disk NAME, or keys of --scratch): imitates below that file system what
 a disk charges, also for reads: iops=3000 (requests/s of at most 256 KiB),
 rate=125m (bytes/s), flush=1ms. volume is these three, consumer flush=2ms, and
-fast nothing. Without --scratch the file system is ext4,size=4g.
+fast nothing. Without --scratch the file system is ext4,size=4g,keep.
 
 Checks of the lab: --check-against-fio takes about ten minutes and writes 20
 GiB; --check-against-itself takes two minutes. Both accept --scale, --rounds.
@@ -69,7 +69,8 @@ directory of their own that is removed at the end, also after Ctrl-C.";
 
 pub(super) const DOCTOR_IN_FULL: &str = "\
 Nothing is changed. Trials use an unnamed file in the directory, or beside the
-file; a block device is only read. Root sees more, but is not needed.
+file, and write up to 64 MiB to it in three seconds; a block device is only
+read. Root sees more, but is not needed.
 
 Examples:
   forebay doctor                    this directory

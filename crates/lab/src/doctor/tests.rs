@@ -12,6 +12,7 @@ fn report(findings: Vec<Finding>) -> Report {
         path: ".".into(),
         kind: Kind::Directory,
         heading: "xfs on /dev/sda at /mnt; Linux 6.18.44".into(),
+        price: None,
         strength: Strength::of(&findings),
         findings,
     }

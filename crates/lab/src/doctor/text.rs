@@ -21,6 +21,7 @@ const INDENT: usize = 13;
 
 pub(super) fn text(report: &Report, verbosity: Verbosity) -> String {
     let mut lines = folded(&report.heading, 0, "");
+    lines.extend(report.price.iter().flat_map(|price| folded(&price.line(), 0, "")));
     let of = |level: Level| report.findings.iter().filter(move |finding| finding.level == level);
     for level in [Level::Missing, Level::Degraded, Level::NotKnown] {
         if of(level).next().is_some() {

@@ -28,7 +28,7 @@ use crate::metric::Better;
 use crate::schema::{Document, Part};
 
 use super::reader::Reader;
-use super::{Block, Table, blocks_of, figures, parts_of, place, table};
+use super::{Block, Table, blocks_of, disk, figures, parts_of, place, table};
 use strips::{Strip, Strips};
 use svg::escape;
 
@@ -94,7 +94,8 @@ pub fn html(document: &Document) -> String {
     put(&format!("<title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n", escape(&title)));
     put(&format!("<header>\n<h1>{}</h1>\n", escape(&title)));
     put(&format!("<p>{}</p>\n</header>\n<main>\n", escape(&dateline(document))));
-    put(&format!("<p>{}</p>\n", escape(&place(&document.manifest))));
+    let head = [place(&document.manifest)].into_iter().chain(disk(&document.manifest));
+    head.for_each(|line| put(&format!("<p>{}</p>\n", escape(&line))));
     for (number, part) in parts.iter().enumerate() {
         let title = part.question.as_ref().unwrap_or(&part.title);
         put(&format!("<section id=\"part-{}\">\n<h2>{}</h2>\n", number + 1, escape(title)));

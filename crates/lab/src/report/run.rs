@@ -7,7 +7,7 @@ use crate::schema::{Document, Row};
 
 use super::figures::{ABSENT, bytes, count, microseconds, per_io, plain, time};
 use super::table::{Head, Table, head};
-use super::{apart, batching, folded, place};
+use super::{apart, batching, disk, folded, place};
 
 /// Most characters of a job's name.
 const NAME: usize = 27;
@@ -27,6 +27,7 @@ const HEADS: [Head; 7] = [
 pub fn run(document: &Document) -> String {
     let manifest = &document.manifest;
     let mut lines = folded(&place(manifest));
+    lines.extend(disk(manifest).iter().flat_map(|line| folded(line)));
     lines.extend(apart(
         format!("{}, until synced", manifest.title),
         format!("seed {}", manifest.seed),

@@ -16,7 +16,7 @@ use super::completion::{DELAY, OWN};
 use super::figures::{bytes, microseconds, percent, ratio};
 use super::reader::Reader;
 use super::table::absent;
-use super::{ends, folded_to, place, size};
+use super::{disk, ends, folded_to, place, size};
 
 /// The widest line: two columns less than a terminal has.
 pub const WIDTH: usize = 78;
@@ -46,6 +46,7 @@ pub fn summary(document: &Document, everything: Option<&str>, width: usize) -> S
         lines.extend(ends(question, time(part), width));
         if number == 0 {
             lines.extend(folded_to(width, &place(&document.manifest)));
+            lines.extend(disk(&document.manifest).iter().flat_map(|line| folded_to(width, line)));
         }
         match part.table {
             TableKind::Files => {

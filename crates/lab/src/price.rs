@@ -1,0 +1,218 @@
+//! Measures what the disk under a directory charges, in at most [`MOST_TIME`] and [`MOST_BYTES`].
+//!
+//! A file without a name is written in full, so that nothing is allocated later. Then it is
+//! overwritten past the page cache: in large requests, in small ones at random places, and in small
+//! ones with a flush each. The rates are those of overwriting, the cheapest kind of write. The first requests of each part are not counted: a disk may have saved
+//! credit.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use forebay_block::random::Random;
+use forebay_cache::price::Price;
+use forebay_uring::AlignedMemory;
+use serde::{Deserialize, Serialize};
+
+/// Time that a measurement takes, unless a single request takes longer.
+pub const MOST_TIME: Duration = Duration::from_secs(3);
+
+/// Bytes that a measurement writes.
+pub const MOST_BYTES: u64 = FILE_BYTES + LARGE_BYTES + SMALL_BYTES;
+
+/// Bytes of the file.
+const FILE_BYTES: u64 = 16 << 20;
+
+/// Bytes that are overwritten in large requests.
+const LARGE_BYTES: u64 = 32 << 20;
+
+/// Bytes that are overwritten in small requests.
+const SMALL_BYTES: u64 = 16 << 20;
+
+const LARGE: usize = 1 << 20;
+const SMALL: usize = 4096;
+
+/// Requests in flight: large ones reach the bandwidth of a disk with few, small ones need many.
+const LARGE_IN_FLIGHT: usize = 4;
+const SMALL_IN_FLIGHT: usize = 32;
+
+/// Time for each part, and flushes that are enough.
+const PART_TIME: Duration = Duration::from_millis(600);
+const FLUSHES: usize = 200;
+
+const _: () = assert!(MOST_BYTES <= 64 << 20, "a measurement writes 64 MiB at most");
+
+/// A price as it is saved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Measured {
+    pub requests_per_s: u64,
+    pub bytes_per_s: u64,
+    pub flush_us: u64,
+}
+
+impl Measured {
+    /// As `this disk: about 3,000 requests/s, ...`.
+    pub fn line(&self) -> String {
+        let flush = Duration::from_micros(self.flush_us);
+        let (requests_per_second, bytes_per_second) = (self.requests_per_s, self.bytes_per_s);
+        format!("this disk: {}", Price { requests_per_second, bytes_per_second, flush })
+    }
+}
+
+impl From<Price> for Measured {
+    fn from(price: Price) -> Self {
+        let Price { requests_per_second, bytes_per_second, flush } = price;
+        Self {
+            requests_per_s: requests_per_second,
+            bytes_per_s: bytes_per_second,
+            flush_us: u64::try_from(flush.as_micros()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// Measures the price of the disk under a directory. Blocks.
+///
+/// # Errors
+/// The reason in a few words: no direct I/O, no space, no right to write.
+pub fn measure(directory: &Path) -> io::Result<Price> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_TMPFILE | libc::O_DIRECT)
+        .open(directory)
+        .map_err(|error| {
+            io::Error::new(
+                error.kind(),
+                format!("no file past the page cache can be made: {error}"),
+            )
+        })?;
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, FILE_BYTES)
+        .or_else(|_| rustix::fs::ftruncate(&file, FILE_BYTES))?;
+    // Also a disk that is too slow for all of it has a price.
+    let written = overwrite(&file, LARGE, LARGE_IN_FLIGHT, 0..FILE_BYTES, FILE_BYTES)?.end;
+    if written == 0 {
+        return Err(io::Error::other("the disk wrote nothing in time"));
+    }
+    file.sync_all()?;
+    let large = overwrite(&file, LARGE, LARGE_IN_FLIGHT, 0..written, LARGE_BYTES)?;
+    let small = overwrite(&file, SMALL, SMALL_IN_FLIGHT, 0..written, SMALL_BYTES)?;
+    Ok(Price {
+        requests_per_second: small.rate().max(1),
+        bytes_per_second: (large.rate() * LARGE as u64).max(1),
+        flush: flush(&file)?,
+    })
+}
+
+/// Requests of one part.
+struct Counted {
+    /// Requests that were counted, and the time in which they ended.
+    ended: u64,
+    within: Duration,
+    /// End of the bytes that were written in order.
+    end: u64,
+}
+
+impl Counted {
+    /// Requests per second.
+    fn rate(&self) -> u64 {
+        (self.ended as f64 / self.within.as_secs_f64().max(1e-9)) as u64
+    }
+}
+
+/// Overwrites a range in requests of `size` bytes: in order if they are large, at random else.
+fn overwrite(
+    file: &File,
+    size: usize,
+    in_flight: usize,
+    range: std::ops::Range<u64>,
+    most_bytes: u64,
+) -> io::Result<Counted> {
+    let (start, most) = (Instant::now(), most_bytes / size as u64);
+    let places = (range.end - range.start) / size as u64;
+    // In a file of few bytes there are still some to count.
+    let uncounted = (in_flight as u64).min(most / 4);
+    let (begun, ended) = (AtomicU64::new(0), AtomicU64::new(0));
+    let first = Mutex::new(None);
+    let write_some = |seed: u64| -> io::Result<Instant> {
+        let (mut memory, mut random) = (AlignedMemory::new(size), Random::new(seed));
+        memory.iter_mut().for_each(|byte| *byte = random.below(256) as u8);
+        let mut last = start;
+        while start.elapsed() < PART_TIME {
+            let number = begun.fetch_add(1, Ordering::Relaxed);
+            if number >= most {
+                break;
+            }
+            let place = if size >= LARGE { number % places } else { random.below(places) };
+            file.write_all_at(&memory, range.start + place * size as u64)?;
+            last = Instant::now();
+            if ended.fetch_add(1, Ordering::Relaxed) + 1 == uncounted {
+                *first.lock().expect("no panic holds it") = Some(last);
+            }
+        }
+        Ok(last)
+    };
+    let ends = std::thread::scope(|scope| {
+        let write_some = &write_some;
+        let writers: Vec<_> =
+            (0..in_flight as u64).map(|seed| scope.spawn(move || write_some(seed))).collect();
+        writers
+            .into_iter()
+            .map(|writer| writer.join().expect("no panic"))
+            .collect::<Result<Vec<_>, _>>()
+    })?;
+    let (last, ended) = (ends.into_iter().max().unwrap_or(start), ended.into_inner());
+    let first = first.into_inner().expect("no panic holds it");
+    let end = range.start + ended.min(places) * size as u64;
+    Ok(match first {
+        Some(first) if ended > uncounted => {
+            Counted { ended: ended - uncounted, within: last - first, end }
+        }
+        // The disk is so slow that each one counts.
+        _ => Counted { ended, within: last - start, end },
+    })
+}
+
+/// Returns the median duration of a flush after a small write.
+fn flush(file: &File) -> io::Result<Duration> {
+    let (start, memory) = (Instant::now(), AlignedMemory::new(SMALL));
+    let mut times = Vec::new();
+    while times.is_empty() || times.len() < FLUSHES && start.elapsed() < PART_TIME {
+        file.write_all_at(&memory, 0)?;
+        let flushing = Instant::now();
+        file.sync_data()?;
+        times.push(flushing.elapsed());
+    }
+    times.sort_unstable();
+    Ok(times[times.len() / 2])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_disk_of_the_build_has_a_price() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let start = Instant::now();
+        match measure(directory.path()) {
+            Ok(price) => {
+                println!("{price}, measured in {:?}", start.elapsed());
+                assert!(price.requests_per_second > 10 && price.bytes_per_second > 1_000_000);
+            }
+            Err(error) => println!("skipped: {error}"),
+        }
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_file_system_in_memory_has_none() {
+        // tmpfs has direct I/O since Linux 6.6, in name.
+        if let Err(error) = measure(Path::new("/proc")) {
+            assert!(error.to_string().contains("no file past the page cache"), "{error}");
+        }
+    }
+}

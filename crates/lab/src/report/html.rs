@@ -28,7 +28,7 @@ use crate::metric::Better;
 use crate::schema::{Document, Part};
 
 use super::reader::Reader;
-use super::{Block, Table, blocks_of, disk, figures, parts_of, place, table};
+use super::{Block, Table, blocks_of, disk, figures, parts_of, place, summary, table};
 use strips::{Strip, Strips};
 use svg::escape;
 
@@ -103,7 +103,7 @@ pub fn html(document: &Document) -> String {
         put("</section>\n");
     }
     put("<section id=\"tables\">\n<h2>Tables</h2>\n");
-    put(&summary(&blocks_of(document)));
+    put(&tables(&blocks_of(document)));
     put("</section>\n");
     for (number, part) in parts.iter().enumerate() {
         let title = escape(&part.title);
@@ -126,7 +126,7 @@ fn dateline(document: &Document) -> String {
     )
 }
 
-fn summary(blocks: &[Block]) -> String {
+fn tables(blocks: &[Block]) -> String {
     let mut text = String::new();
     for block in blocks {
         let _ = match block {
@@ -233,7 +233,7 @@ fn rounds(reader: Reader<'_>, numbers: &mut Numbers) -> Option<String> {
         let compared = reader.against_base(arm);
         Some(Strip {
             arm: place,
-            name: arm.to_owned(),
+            name: summary::name(arm),
             values: ratios.filter(|ratio| ratio.is_finite() && *ratio > 0.0).collect(),
             interval: compared.map(|found| [found.ci_low, found.ratio, found.ci_high]),
             told: if arm == base { "1 (base)".to_owned() } else { table::marked(compared) },
@@ -243,11 +243,11 @@ fn rounds(reader: Reader<'_>, numbers: &mut Numbers) -> Option<String> {
     let floor = reader.floor(metric);
     let band = floor.map_or_else(String::new, |_| "; band: the noise floor".to_owned());
     Strips {
-        title: format!("{}, round by round against {base}", spoken(metric)),
+        title: format!("{}, round by round against {}", spoken(metric), summary::name(base)),
         below: format!(
             "ratio ({better}); a dot for each round, a line for the 95 % interval{band}"
         ),
-        strips: reader.arms().into_iter().enumerate().filter_map(strip).collect(),
+        strips: reader.placed_arms().into_iter().filter_map(strip).collect(),
         one: true,
         band: floor,
         shown: figures::short,
@@ -267,7 +267,7 @@ fn besides(
         let row = reader.row(arm, metric)?;
         Some(Strip {
             arm: place,
-            name: arm.to_owned(),
+            name: summary::name(arm),
             values: row.rounds.iter().flatten().copied().filter(|value| *value > 0.0).collect(),
             interval: None,
             told: shown(row.mean),
@@ -276,7 +276,7 @@ fn besides(
     Strips {
         title: heading.to_owned(),
         below: format!("{below}; a dot for each round"),
-        strips: reader.arms().into_iter().enumerate().filter_map(strip).collect(),
+        strips: reader.placed_arms().into_iter().filter_map(strip).collect(),
         one: false,
         band: None,
         shown,

@@ -32,6 +32,19 @@ impl<'a> Reader<'a> {
         self.document.arms_of(&self.job.name)
     }
 
+    /// The arms with their places among all arms of the result, by which pictures choose colours:
+    /// an arm has one colour on a page.
+    pub(super) fn placed_arms(self) -> Vec<(usize, &'a str)> {
+        let mut all: Vec<&str> = Vec::new();
+        for row in &self.document.rows {
+            if !all.contains(&row.arm.as_str()) {
+                all.push(&row.arm);
+            }
+        }
+        let place = |arm: &str| all.iter().position(|one| *one == arm).unwrap_or(all.len());
+        self.arms().into_iter().map(|arm| (place(arm), arm)).collect()
+    }
+
     /// How the cells of an arm went, in the order of the rounds.
     pub(super) fn cells(self, arm: &str) -> impl Iterator<Item = &'a CellRecord> {
         self.document.cells_of(&self.job.name, arm)

@@ -32,14 +32,13 @@ struct Bar<'a> {
 /// The picture of a job; none if it has no figures.
 pub(super) fn bars(reader: Reader<'_>, numbers: &mut Numbers) -> Option<String> {
     let (twin, metric) = (again(&reader.part.again), &reader.part.metric);
-    let arms = reader.arms();
-    let bar = |(arm, name): (usize, &&str)| {
+    let bar = |(arm, name): (usize, &str)| {
         let row = reader.row(name, metric)?;
         let (interval, ratio) = against_base(reader, name);
         let value = format!("{} {ratio}", told(metric, row.mean));
-        (**name != twin).then_some(Bar { arm, row, interval, value })
+        (name != twin).then_some(Bar { arm, row, interval, value })
     };
-    let bars: Vec<Bar<'_>> = arms.iter().enumerate().filter_map(bar).collect();
+    let bars: Vec<Bar<'_>> = reader.placed_arms().into_iter().filter_map(bar).collect();
     (!bars.is_empty()).then(|| picture(reader, &bars, numbers))
 }
 

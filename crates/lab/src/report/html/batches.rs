@@ -6,17 +6,18 @@ use std::collections::BTreeMap;
 use super::Numbers;
 use super::histograms::{Histograms, Panel};
 use crate::report::reader::Reader;
+use crate::report::summary;
 
 pub(super) fn batches(reader: Reader<'_>, numbers: &mut Numbers) -> Option<String> {
     let mut panels = Vec::new();
-    for (arm, name) in reader.arms().into_iter().enumerate() {
+    for (arm, name) in reader.placed_arms() {
         let mut sum = BTreeMap::new();
         for (least, count) in reader.cells(name).flat_map(|cell| &cell.detail.batches) {
             *sum.entry(*least).or_insert(0) += count;
         }
         if !sum.is_empty() {
             let bars = sum.into_iter().map(|(least, count)| (range(least), count)).collect();
-            panels.push(Panel { arm, name, bars });
+            panels.push(Panel { arm, name: summary::name(name), bars });
         }
     }
     Histograms {

@@ -8,6 +8,7 @@ use super::svg::{self, ACROSS, Anchor, LETTER, LINE, Svg};
 use crate::detail::Course;
 use crate::report::figures;
 use crate::report::reader::Reader;
+use crate::report::summary;
 
 const PLOT: f64 = 84.0;
 const HEIGHT: f64 = PLOT + 3.0 * LINE;
@@ -21,9 +22,9 @@ const LEAST: usize = 3;
 /// Points of a line at most: more are not seen.
 const MOST: usize = 160;
 
-struct Panel<'a> {
+struct Panel {
     arm: usize,
-    name: &'a str,
+    name: String,
     /// Seconds and bytes per second, for each round.
     rounds: Vec<Vec<[f64; 2]>>,
 }
@@ -35,11 +36,11 @@ pub(super) fn courses(
     numbers: &mut Numbers,
 ) -> Option<String> {
     let mut panels = Vec::new();
-    for (arm, name) in reader.arms().into_iter().enumerate() {
+    for (arm, name) in reader.placed_arms() {
         let lines = reader.flows(name, direction).map(|flow| line(&flow.course));
         let rounds: Vec<_> = lines.filter(|line| line.len() >= LEAST).collect();
         if !rounds.is_empty() {
-            panels.push(Panel { arm, name, rounds });
+            panels.push(Panel { arm, name: summary::name(name), rounds });
         }
     }
     (!panels.is_empty()).then(|| picture(&panels, direction, numbers))
@@ -57,7 +58,7 @@ fn line(course: &Course) -> Vec<[f64; 2]> {
     points.collect()
 }
 
-fn picture(panels: &[Panel<'_>], direction: &str, numbers: &mut Numbers) -> String {
+fn picture(panels: &[Panel], direction: &str, numbers: &mut Numbers) -> String {
     let rows = panels.len().div_ceil(ACROSS);
     let mut svg = Svg::new(rows as f64 * HEIGHT + LINE);
     let points = || panels.iter().flat_map(|panel| panel.rounds.iter().flatten());
@@ -68,7 +69,7 @@ fn picture(panels: &[Panel<'_>], direction: &str, numbers: &mut Numbers) -> Stri
         let (left, right, bottom) = (left + 7.0 * LETTER, right - 2.0 * LETTER, top + PLOT);
         let up = Axis::from_zero(most / 1e6, [bottom, top]);
         let across = Axis::from_zero(longest, [left, right]);
-        svg.name([left, top - 5.0], Anchor::Start, panel.name, NAME);
+        svg.name([left, top - 5.0], Anchor::Start, &panel.name, NAME);
         svg.marks_up(&up, [left, right], figures::short);
         for mark in across.marks() {
             let told = figures::short(mark);

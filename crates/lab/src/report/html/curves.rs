@@ -9,6 +9,7 @@ use crate::detail::Bins;
 use crate::plan::again;
 use crate::report::figures;
 use crate::report::reader::Reader;
+use crate::report::summary;
 
 const HEIGHT: f64 = 300.0;
 const LEFT: f64 = 9.0 * LETTER;
@@ -29,24 +30,28 @@ const SHARES: [(f64, &str); 8] = [
 /// Operations a curve needs.
 const LEAST: u64 = 20;
 
-struct Curve<'a> {
+struct Curve {
     arm: usize,
-    name: &'a str,
+    name: String,
     bins: Bins,
 }
 
 /// The picture of a direction, without the arm that measures noise; none if no latencies were kept.
 pub(super) fn curves(reader: Reader<'_>, direction: &str, numbers: &mut Numbers) -> Option<String> {
     let twin = again(&reader.part.again);
-    let curve = |(arm, name): (usize, _)| {
+    let curve = |(arm, name): (usize, &str)| {
         let bins = Bins::sum(reader.flows(name, direction).map(|flow| &flow.latency.bins));
-        (name != twin && bins.count() >= LEAST).then_some(Curve { arm, name, bins })
+        (name != twin && bins.count() >= LEAST).then(|| Curve {
+            arm,
+            name: summary::name(name),
+            bins,
+        })
     };
-    let curves: Vec<Curve<'_>> = reader.arms().into_iter().enumerate().filter_map(curve).collect();
+    let curves: Vec<Curve> = reader.placed_arms().into_iter().filter_map(curve).collect();
     (!curves.is_empty()).then(|| picture(&curves, direction, numbers))
 }
 
-fn picture(curves: &[Curve<'_>], direction: &str, numbers: &mut Numbers) -> String {
+fn picture(curves: &[Curve], direction: &str, numbers: &mut Numbers) -> String {
     let bottom = HEIGHT - LINE;
     let key_top = HEIGHT + LINE + 8.0;
     let mut svg = Svg::new(key_top + key::height(curves.len()));
@@ -71,7 +76,7 @@ fn picture(curves: &[Curve<'_>], direction: &str, numbers: &mut Numbers) -> Stri
     for curve in curves {
         svg.path(&format!("curve {}", key::class_of(curve.arm)), &points(&curve.bins, across, &up));
     }
-    key::write(&mut svg, key_top, curves.iter().map(|curve| (curve.arm, curve.name)));
+    key::write(&mut svg, key_top, curves.iter().map(|curve| (curve.arm, curve.name.as_str())));
     let told = curves.iter().map(|curve| {
         let at =
             |share| figures::microseconds(curve.bins.quantile(share).unwrap_or(0) as f64 / 1e3);

@@ -11,24 +11,24 @@ const BAR: f64 = 16.0;
 const NAME: usize = 34;
 
 #[derive(Debug)]
-pub(super) struct Histograms<'a> {
+pub(super) struct Histograms {
     pub(super) title: &'static str,
     /// Label of the axis.
     pub(super) below: &'static str,
     pub(super) counted: &'static str,
-    pub(super) panels: Vec<Panel<'a>>,
+    pub(super) panels: Vec<Panel>,
 }
 
 #[derive(Debug)]
-pub(super) struct Panel<'a> {
+pub(super) struct Panel {
     /// Its place among the arms.
     pub(super) arm: usize,
-    pub(super) name: &'a str,
+    pub(super) name: String,
     /// Each range in words, and how many there were, all rounds together.
     pub(super) bars: Vec<(String, u64)>,
 }
 
-impl Histograms<'_> {
+impl Histograms {
     pub(super) fn drawn(&self, numbers: &mut Numbers) -> Option<String> {
         (!self.panels.is_empty()).then(|| self.picture(numbers))
     }
@@ -45,7 +45,7 @@ impl Histograms<'_> {
             let [start, right, top] = svg::panel(number, height);
             let (start, right) = (start + LETTER, right - 8.0 * LETTER);
             let left = start + (letters as f64 + 1.0) * LETTER;
-            svg.name([start, top - 5.0], Anchor::Start, panel.name, NAME);
+            svg.name([start, top - 5.0], Anchor::Start, &panel.name, NAME);
             let all: u64 = panel.bars.iter().map(|(_, count)| count).sum();
             let mut shares = Vec::new();
             for (place, (range, count)) in panel.bars.iter().enumerate() {

@@ -7,6 +7,7 @@ use super::Numbers;
 use super::histograms::{Histograms, Panel};
 use crate::report::figures;
 use crate::report::reader::Reader;
+use crate::report::summary;
 
 /// Power of two of nanoseconds; shorter holds are one range.
 const SHORTEST: u32 = 10;
@@ -25,14 +26,14 @@ pub(super) fn holds<'a>(reader: Reader<'a>, numbers: &mut Numbers) -> Option<Str
         (!sum.is_empty()).then_some((arm, name, sum))
     };
     let arms_held: Vec<(usize, &str, Doublings)> =
-        reader.arms().into_iter().enumerate().filter_map(counted).collect();
+        reader.placed_arms().into_iter().filter_map(counted).collect();
     let held = || arms_held.iter().flat_map(|(.., sum)| sum.keys().flatten().copied());
     let (least, most) = (held().min()?, held().max()?);
     let panel = |(arm, name, sum): &(usize, &'a str, Doublings)| {
         let ranges = std::iter::once(None).chain((least..=most).map(Some));
         let bars =
             ranges.map(|doubling| (range(doubling), sum.get(&doubling).copied().unwrap_or(0)));
-        Panel { arm: *arm, name, bars: bars.collect() }
+        Panel { arm: *arm, name: summary::name(name), bars: bars.collect() }
     };
     Histograms {
         title: "Time that completions were held to end together",

@@ -1,4 +1,5 @@
-//! Colour and stroke of each arm: the same in every picture of a job, by its place among the arms.
+//! Colour and stroke of each arm: the same in every picture of a page, by its place among all arms
+//! of the result.
 //! With more arms than colours the stroke tells those of one colour apart.
 
 use super::svg::{Anchor, LETTER, LINE, Svg, WIDTH};

@@ -8,7 +8,7 @@ use crate::compare::Measured;
 use crate::compare::judge::{Judging, judge};
 use crate::detail::{Course, Detail, Flow, Holds, Latency};
 use crate::manifest::Manifest;
-use crate::schema::{PartJob, cells};
+use crate::schema::{PartJob, Row, cells};
 use crate::suite::{Base, TableKind};
 
 /// Text from outside with characters that have a meaning.
@@ -174,11 +174,11 @@ fn it_is_well_formed_complete_and_alone() {
         "Bytes written over time",
         "How many requests were handed over together",
         "Time that completions were held to end together",
-        "forebay: not held: 90 %, 16.4-32.8us: 9.5 %, ",
+        "Forebay: not held: 90 %, 16.4-32.8us: 9.5 %, ",
         "0.52-1.05ms: 25 completions",
         "Batches counted in the kernel",
         "Requests unplugged together",
-        "forebay: 90 %",
+        "Forebay: 90 %",
         "Extents of a file",
         "A small sync beside it",
         "&lt;job&gt; &amp; &quot;co&quot;",
@@ -227,11 +227,28 @@ fn an_arm_has_one_colour() {
     document.rows.retain(|row| row.metric != "extents_per_file" || row.arm != "kernel-direct");
     let page = html(&document);
     for of_forebay in
-        ["<title>forebay, round 1: 1.5</title>", "<title>not held: 4500 completions</title>"]
+        ["<title>Forebay, round 1: 1.5</title>", "<title>not held: 4500 completions</title>"]
     {
         let shape = page.lines().find(|line| line.contains(of_forebay)).unwrap();
         assert!(shape.contains(&key::fill(1)), "{shape}");
     }
+}
+
+/// Also in a job that it is alone in.
+#[test]
+fn an_arm_has_one_colour_and_one_name_on_a_page() {
+    let mut document = document();
+    let mut alone: Vec<Row> =
+        document.rows.iter().filter(|row| row.arm == "forebay").cloned().collect();
+    alone.iter_mut().for_each(|row| row.job = "alone".into());
+    document.rows.extend(alone);
+    let job = PartJob { name: "alone".into(), title: "alone".into(), ..PartJob::default() };
+    document.parts[0].jobs.push(job);
+    let page = html(&document);
+    let bars: Vec<&str> = page.lines().filter(|line| line.contains("<title>Forebay: ")).collect();
+    assert_eq!(bars.len(), 2);
+    assert!(bars.iter().all(|bar| bar.contains(&key::fill(1))), "{bars:?}");
+    assert!(!page.contains(">forebay</text>"), "the name of the tables is in a picture");
 }
 
 #[test]

@@ -17,9 +17,9 @@
 // registered resources, `waker`, `offer` features, `threads`, `backend` either of the two. Devices
 // without files: `null`, `memory`, `modelled`. Other processes: `fork`, `local` and `passing`
 // sockets, `alive` whether the rings of a process are gone, `detached` a process that outlives its
-// parent, `frames` writing without a ring, `notify` the service manager. `clock` and `probe` the
-// machine, `priority` of a thread. `enter`, `setup` and `mapping` are public for the rings of
-// `forebay-net`.
+// parent, `frames` writing without a ring, `notify` the service manager. `clock`, `probe` and
+// `mounts` the machine, `priority` of a thread. `enter`, `setup` and `mapping` are public for the
+// rings of `forebay-net`.
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 compile_error!("Forebay runs on Linux 5.15 or newer, on 64-bit x86 and Arm");
@@ -57,6 +57,7 @@ mod masks;
 pub mod memory;
 mod min_wait;
 pub mod modelled;
+pub mod mounts;
 pub mod notify;
 pub mod null;
 pub mod offer;

@@ -1,11 +1,12 @@
 //! Mounts a source, serves it, and ends.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use forebay::{Adopted, Builder, Engine, Keeper};
+use forebay_uring::mounts;
 use forebay_uring::notify::Manager;
 use forebay_uring::probe::memory_limit;
 use fuser::{Config, MountOption, Session, SessionACL};
@@ -14,7 +15,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::caller::become_server;
-use crate::control::Waiting;
+use crate::control::{Client, Waiting};
 use crate::data::{Access, OpenData, Way};
 use crate::error::Error;
 use crate::filesystem::Served;
@@ -22,7 +23,7 @@ use crate::limits::{CACHE_BYTES, CACHE_LEAST, CACHE_OF_MEMORY, SHUTDOWN, THREADS
 use crate::mounted::{Log, Mount};
 use crate::node::{Nodes, named};
 use crate::open_file::OpenFile;
-use crate::places::{self, NAME, Source};
+use crate::places::{self, Source};
 use crate::settle;
 use crate::small::{Room, Stack};
 
@@ -87,7 +88,7 @@ pub fn mount(
     log: impl Fn(&str) + Send + Sync + 'static,
 ) -> Result<(), Error> {
     let log = Log(Arc::new(log));
-    let source = Source::lock(&options.source)?;
+    let source = Source::lock(&options.source, |mount| Client::connect(mount.device).is_ok())?;
     let mount_point = places::mount_point(&options.mount_point, &source.path)?;
     become_server();
     let (way, adopted) = way_of(&options.data, &source, &log)?;
@@ -106,8 +107,7 @@ pub fn mount(
     let failed = |what, error| Error::failed(&mount_point, what, error);
     let mut config = Config::default();
     config.mount_options = vec![
-        // A comma would begin another option.
-        MountOption::FSName(format!("{NAME}{}", source.display()).replace(',', "_")),
+        MountOption::FSName(places::name_of(&source)),
         MountOption::Subtype("forebay".to_owned()),
         MountOption::DefaultPermissions,
     ];
@@ -118,8 +118,9 @@ pub fn mount(
     let session = Session::new(Served::new(Arc::clone(&mount)), &mount_point, &config)
         .map_err(|error| failed("mount", error))?;
     let waiting = Waiting::default();
-    let device = places::mounted_at(&mount_point).map_err(|error| failed("find it", error))?;
-    let listener = device.map(|mounted| waiting.serve(&mounted.device, &mount)).transpose();
+    let mounted = places::find(&mount_point)?;
+    let listener = mounted.as_ref().map(|mounted| waiting.serve(mounted.device, &mount));
+    let listener = listener.transpose();
     let listener = listener.map_err(|error| failed("serve `forebay unmount`", error))?;
     let ended = serve(session, &mount).map_err(|error| failed("start a thread", error))?;
     ready(&Mounted { source: source.clone(), mount_point: mount_point.clone(), adopted: process });
@@ -130,7 +131,11 @@ pub fn mount(
     let served = match end {
         End::Unmounted(served) => served,
         End::Signal => {
-            detach(&mount, &mount_point, &ended);
+            if let Err(error) = mounted.as_ref().map_or(Ok(()), detach) {
+                mount.log(&format!("{}: could not unmount: {error}", mount_point.display()));
+            }
+            // Programs that use it may have requests under way.
+            let _ = ended.recv_timeout(DETACHED);
             Ok(())
         }
     };
@@ -178,12 +183,9 @@ fn serve(session: Session<Served>, mount: &Arc<Mount>) -> io::Result<mpsc::Recei
 }
 
 /// Unmounts because of a signal. Programs that use the mount get errors.
-fn detach(mount: &Mount, mount_point: &Path, ended: &mpsc::Receiver<End>) {
-    if let Err(error) = places::unmount(mount_point).or_else(|_| places::detach(mount_point)) {
-        mount.log(&format!("{}: could not unmount: {error}", mount_point.display()));
-    }
-    // Those that use it may have requests under way.
-    let _ = ended.recv_timeout(DETACHED);
+fn detach(mounted: &mounts::Mount) -> io::Result<()> {
+    let Some(point) = places::present(mounted)? else { return Ok(()) };
+    places::unmount(&point).or_else(|_| places::detach(&point))
 }
 
 /// Writes everything out and ends the engine. Returns what could not be written.
@@ -274,6 +276,7 @@ fn tell_manager() -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::time::SystemTime;
 
     use super::*;

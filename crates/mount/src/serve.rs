@@ -128,17 +128,13 @@ pub fn mount(
         mount.log(&format!("could not tell the service manager: {error}"));
     }
     let end = ended.recv().unwrap_or(End::Unmounted(Ok(())));
-    let served = match end {
-        End::Unmounted(served) => served,
-        End::Signal => {
-            if let Err(error) = mounted.as_ref().map_or(Ok(()), detach) {
-                mount.log(&format!("{}: could not unmount: {error}", mount_point.display()));
-            }
-            // Programs that use it may have requests under way.
-            let _ = ended.recv_timeout(DETACHED);
-            Ok(())
+    if !matches!(end, End::Unmounted(Ok(()))) {
+        if let Err(error) = mounted.as_ref().map_or(Ok(()), detach) {
+            mount.log(&format!("{}: could not unmount: {error}", mount_point.display()));
         }
-    };
+        // Programs that use it may have requests under way.
+        let _ = ended.recv_timeout(DETACHED);
+    }
     if let Some(listener) = listener {
         // The next mount may get the same device number, and with it the same address.
         let _ = rustix::net::shutdown(&listener, rustix::net::Shutdown::Both);
@@ -148,7 +144,10 @@ pub fn mount(
     if let Some(what) = unwritten {
         return Err(Error::Unwritten(what));
     }
-    served.map_err(|error| failed("serve", error))
+    match end {
+        End::Unmounted(served) => served.map_err(|error| failed("serve", error)),
+        End::Signal => Ok(()),
+    }
 }
 
 /// Why a mount ends.
@@ -177,15 +176,25 @@ fn serve(session: Session<Served>, mount: &Arc<Mount>) -> io::Result<mpsc::Recei
     let settled = Arc::clone(mount);
     thread("forebay-settle").spawn(move || settled.settling.run(&settled))?;
     thread("forebay-fuse").spawn(move || {
-        let _ = end.send(End::Unmounted(session.run()));
+        let _ = end.send(End::Unmounted(run(session)));
     })?;
     Ok(ended)
 }
 
-/// Unmounts because of a signal. Programs that use the mount get errors.
+/// Unmounts, unless somebody has. Programs that use the mount get errors.
 fn detach(mounted: &mounts::Mount) -> io::Result<()> {
     let Some(point) = places::present(mounted)? else { return Ok(()) };
     places::unmount(&point).or_else(|_| places::detach(&point))
+}
+
+/// Runs a session until it is unmounted. The library would unmount the path of the mount point
+/// afterwards once more, and so another file system that is mounted there by then.
+fn run(session: Session<Served>) -> io::Result<()> {
+    let mut background = session.spawn()?;
+    let nothing = std::thread::spawn(|| Ok(()));
+    let guard = std::mem::replace(&mut background.guard, nothing);
+    std::mem::forget(background);
+    guard.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the session panicked")))
 }
 
 /// Writes everything out and ends the engine. Returns what could not be written.

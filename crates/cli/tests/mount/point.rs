@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileExt as _, symlink};
 
 use crate::place::{Place, forebay, has_ended, run, wait_until};
 
@@ -117,4 +117,28 @@ fn a_mount_whose_directory_was_renamed_ends_by_its_new_name_or_by_a_signal() {
         assert_eq!(deep.log(), "");
     }
     deep.mount = renamed;
+}
+
+#[test]
+fn a_detached_mount_ends_with_its_last_file_and_leaves_its_successor_alone() {
+    let Some(place) = Place::new() else { return };
+    place.mount(&[]);
+    let server = place.server();
+    let file = File::create(place.mount.join("file")).unwrap();
+    file.write_all_at(b"before", 0).unwrap();
+    let mount = place.mount.to_str().unwrap();
+    assert_eq!(run(&["umount", "-l", mount]).0, Some(0));
+    file.write_all_at(b"after", 6).unwrap();
+    let (code, _, err) = forebay(&["unmount", mount]);
+    assert!(code == Some(2) && err.contains("is not a mount point"), "{err}");
+    let (code, _, err) = forebay(&["mount", place.source.to_str().unwrap(), mount]);
+    assert!(code == Some(2) && err.contains("by a mount that was detached"), "{err}");
+    assert_eq!(run(&["mount", "-t", "tmpfs", "successor", mount]).0, Some(0));
+    drop(file);
+    wait_until("its process ends", || has_ended(server));
+    let (code, found, _) = run(&["findmnt", "-n", "-o", "SOURCE", mount]);
+    assert_eq!((code, found.trim()), (Some(0), "successor"));
+    assert_eq!(fs::read(place.source.join("file")).unwrap(), b"beforeafter");
+    assert_eq!(run(&["umount", mount]).0, Some(0));
+    assert_eq!(place.log(), "");
 }

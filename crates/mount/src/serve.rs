@@ -9,6 +9,7 @@ use forebay::{Adopted, Builder, Engine, Keeper};
 use forebay_uring::mounts;
 use forebay_uring::notify::Manager;
 use forebay_uring::probe::memory_limit;
+use forebay_uring::signals::not_ignored;
 use fuser::{Config, MountOption, Session, SessionACL};
 use rustix::fs::{Mode, OFlags, openat};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -72,9 +73,10 @@ pub struct Mounted {
     pub adopted: Option<u32>,
 }
 
-/// Mounts a source and serves it until it is unmounted, or until SIGTERM, SIGINT or SIGHUP.
-/// `ready` is called once it is mounted, and `log` with a line for each event that no request can
-/// report, such as an error after the last close of a file. Blocks.
+/// Mounts a source and serves it until it is unmounted, or until SIGTERM, SIGINT or SIGHUP, unless
+/// the process was started with that signal ignored. `ready` is called once it is mounted, and
+/// `log` with a line for each event that no request can report, such as an error after the last
+/// close of a file. Blocks.
 ///
 /// It changes this process: its limit of open files, its right to pass quotas, and its treatment
 /// when memory is short.
@@ -162,7 +164,7 @@ fn serve(session: Session<Served>, mount: &Arc<Mount>) -> io::Result<mpsc::Recei
     let (end, ended) = mpsc::channel();
     let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let of_signal = end.clone();
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    let mut signals = Signals::new(not_ignored(&[SIGTERM, SIGINT, SIGHUP]))?;
     thread("forebay-signals").spawn(move || {
         for _signal in signals.forever() {
             let _ = of_signal.send(End::Signal);

@@ -17,9 +17,9 @@
 // registered resources, `waker`, `offer` features, `threads`, `backend` either of the two. Devices
 // without files: `null`, `memory`, `modelled`. Other processes: `fork`, `local` and `passing`
 // sockets, `alive` whether the rings of a process are gone, `detached` a process that outlives its
-// parent, `frames` writing without a ring, `notify` the service manager. `clock`, `probe` and
-// `mounts` the machine, `priority` of a thread. `enter`, `setup` and `mapping` are public for the
-// rings of `forebay-net`.
+// parent, `signals` that it ignores, `frames` writing without a ring, `notify` the service manager.
+// `clock`, `probe` and `mounts` the machine, `priority` of a thread. `enter`, `setup` and `mapping`
+// are public for the rings of `forebay-net`.
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 compile_error!("Forebay runs on Linux 5.15 or newer, on 64-bit x86 and Arm");
@@ -72,6 +72,7 @@ pub mod records;
 pub mod ring;
 mod saving;
 pub mod setup;
+pub mod signals;
 mod slot;
 pub mod status;
 mod targets;

@@ -12,6 +12,7 @@ mod descriptors;
 mod faults;
 mod place;
 mod point;
+mod process;
 mod small;
 
 use place::{Place, bytes, forebay};

@@ -1,9 +1,9 @@
 //! Where a mount is and what belongs to it: checks of the directories, and the files beside it.
 
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, Permissions};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -47,6 +47,9 @@ pub fn runtime_directory() -> Result<PathBuf, Error> {
         let what = "is not a directory of this user";
         return Err(Error::unsuitable(&directory, what, "remove it"));
     }
+    // A umask of the caller may have taken rights away.
+    std::fs::set_permissions(&directory, Permissions::from_mode(0o700))
+        .map_err(|error| Error::failed(&directory, "open the directory to this user", error))?;
     Ok(directory)
 }
 

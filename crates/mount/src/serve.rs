@@ -78,8 +78,8 @@ pub struct Mounted {
 /// `log` with a line for each event that no request can report, such as an error after the last
 /// close of a file. Blocks.
 ///
-/// It changes this process: its limit of open files, its right to pass quotas, and its treatment
-/// when memory is short.
+/// It changes this process: its limits of open files and of their length, its umask, its right to
+/// pass quotas, and its treatment when memory is short.
 ///
 /// # Errors
 /// If a directory is not suitable or the mount fails, and [`Error::Unwritten`] if at the end not
@@ -90,9 +90,9 @@ pub fn mount(
     log: impl Fn(&str) + Send + Sync + 'static,
 ) -> Result<(), Error> {
     let log = Log(Arc::new(log));
+    become_server();
     let source = Source::lock(&options.source, |mount| Client::connect(mount.device).is_ok())?;
     let mount_point = places::mount_point(&options.mount_point, &source.path)?;
-    become_server();
     let (way, adopted) = way_of(&options.data, &source, &log)?;
     let root = openat(&source.lock, c".", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())
         .map_err(|error| Error::failed(&source.path, "open the source", error))?;

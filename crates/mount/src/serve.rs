@@ -20,8 +20,10 @@ use crate::control::{Client, Waiting};
 use crate::data::{Access, OpenData, Way};
 use crate::error::Error;
 use crate::filesystem::Served;
-use crate::limits::{CACHE_BYTES, CACHE_LEAST, CACHE_OF_MEMORY, SHUTDOWN, THREADS};
-use crate::mounted::{Log, Mount};
+use crate::limits::{
+    CACHE_BYTES, CACHE_LEAST, CACHE_OF_MEMORY, LEAST_DESCRIPTORS, SHUTDOWN, THREADS,
+};
+use crate::mounted::{Log, Mount, descriptor_limit};
 use crate::node::{Nodes, named};
 use crate::open_file::OpenFile;
 use crate::places::{self, Source};
@@ -91,6 +93,7 @@ pub fn mount(
 ) -> Result<(), Error> {
     let log = Log(Arc::new(log));
     become_server();
+    check_limit(options)?;
     let source = Source::lock(&options.source, |mount| Client::connect(mount.device).is_ok())?;
     let mount_point = places::mount_point(&options.mount_point, &source.path)?;
     let (way, adopted) = way_of(&options.data, &source, &log)?;
@@ -150,6 +153,17 @@ pub fn mount(
         End::Unmounted(served) => served.map_err(|error| failed("serve", error)),
         End::Signal => Ok(()),
     }
+}
+
+/// Refuses a limit of open files that leaves none for the files of programs.
+fn check_limit(options: &Options) -> Result<(), Error> {
+    let limit = descriptor_limit();
+    if limit >= LEAST_DESCRIPTORS {
+        return Ok(());
+    }
+    let what = format!("cannot be mounted with at most {limit} open files");
+    let remedy = format!("raise the limit: `ulimit -n {LEAST_DESCRIPTORS}`");
+    Err(Error::unsuitable(&options.source, &what, &remedy))
 }
 
 /// Why a mount ends.

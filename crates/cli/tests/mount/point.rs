@@ -142,3 +142,27 @@ fn a_detached_mount_ends_with_its_last_file_and_leaves_its_successor_alone() {
     assert_eq!(run(&["umount", mount]).0, Some(0));
     assert_eq!(place.log(), "");
 }
+
+#[test]
+fn a_source_that_is_read_only_is_mounted_for_reading() {
+    let Some(mut place) = Place::new() else { return };
+    fs::write(place.source.join("file"), b"text").unwrap();
+    let source = std::mem::replace(&mut place.source, place.directory.path().join("only read"));
+    fs::create_dir(&place.source).unwrap();
+    let [from, to] = [&source, &place.source].map(|path| path.to_str().unwrap());
+    assert_eq!(run(&["mount", "--bind", from, to]).0, Some(0));
+    assert_eq!(run(&["mount", "-o", "remount,bind,ro", to]).0, Some(0));
+    place.mount(&[]);
+    let file = place.mount.join("file");
+    assert_eq!(fs::read(&file).unwrap(), b"text");
+    for refused in [
+        File::create(place.mount.join("new")).map(drop),
+        File::options().append(true).open(&file).map(drop),
+        fs::remove_file(&file),
+        fs::create_dir(place.mount.join("directory")),
+    ] {
+        assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EROFS));
+    }
+    place.unmount();
+    assert_eq!(run(&["umount", to]).0, Some(0));
+}

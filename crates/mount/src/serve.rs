@@ -1,7 +1,7 @@
 //! Mounts a source, serves it, and ends.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -61,6 +61,10 @@ pub struct Options {
     /// Whether other users see the mount, as they always do if root mounts. The permissions of the
     /// files hold for them.
     pub allow_other: bool,
+    /// Whether set-user-ID programs and file capabilities have an effect. For root alone.
+    pub allow_suid: bool,
+    /// Whether device nodes can be opened. For root alone.
+    pub allow_dev: bool,
 }
 
 /// A mount that has begun.
@@ -92,6 +96,7 @@ pub fn mount(
     log: impl Fn(&str) + Send + Sync + 'static,
 ) -> Result<(), Error> {
     let log = Log(Arc::new(log));
+    check_rights(options)?;
     become_server();
     check_limit(options)?;
     let source = Source::lock(&options.source, |mount| Client::connect(mount.device).is_ok())?;
@@ -110,16 +115,7 @@ pub fn mount(
         }
     }
     let failed = |what, error| Error::failed(&mount_point, what, error);
-    let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::FSName(places::name_of(&source)),
-        MountOption::Subtype("forebay".to_owned()),
-        MountOption::DefaultPermissions,
-    ];
-    let is_for_all = options.allow_other || rustix::process::geteuid().is_root();
-    config.acl = if is_for_all { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(THREADS);
-    config.clone_fd = true;
+    let config = config(options, &source);
     let session = Session::new(Served::new(Arc::clone(&mount)), &mount_point, &config)
         .map_err(|error| failed("mount", error))?;
     let waiting = Waiting::default();
@@ -155,6 +151,19 @@ pub fn mount(
     }
 }
 
+/// Refuses options that only root may use. The kernel would leave them out.
+fn check_rights(options: &Options) -> Result<(), Error> {
+    let asked = [("--allow-suid", options.allow_suid), ("--allow-dev", options.allow_dev)];
+    let asked = asked.into_iter().find(|(_, is_asked)| *is_asked);
+    match asked {
+        Some((option, _)) if !rustix::process::geteuid().is_root() => {
+            let what = format!("only root may mount with {option}");
+            Err(Error::unsuitable(&options.mount_point, &what, "leave it out, or mount as root"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Refuses a limit of open files that leaves none for the files of programs.
 fn check_limit(options: &Options) -> Result<(), Error> {
     let limit = descriptor_limit();
@@ -164,6 +173,23 @@ fn check_limit(options: &Options) -> Result<(), Error> {
     let what = format!("cannot be mounted with at most {limit} open files");
     let remedy = format!("raise the limit: `ulimit -n {LEAST_DESCRIPTORS}`");
     Err(Error::unsuitable(&options.source, &what, &remedy))
+}
+
+fn config(options: &Options, source: &Path) -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(places::name_of(source)),
+        MountOption::Subtype("forebay".to_owned()),
+        MountOption::DefaultPermissions,
+    ];
+    // Without them the library mounts with `nosuid` and `nodev`.
+    config.mount_options.extend(options.allow_suid.then_some(MountOption::Suid));
+    config.mount_options.extend(options.allow_dev.then_some(MountOption::Dev));
+    let is_for_all = options.allow_other || rustix::process::geteuid().is_root();
+    config.acl = if is_for_all { SessionACL::All } else { SessionACL::Owner };
+    config.n_threads = Some(THREADS);
+    config.clone_fd = true;
+    config
 }
 
 /// Why a mount ends.
@@ -301,7 +327,6 @@ fn tell_manager() -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
     use std::time::SystemTime;
 
     use super::*;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 mod descriptors;
 mod faults;
+mod longest;
 mod place;
 mod point;
 mod process;

@@ -112,7 +112,7 @@ impl Inode {
             return Ok(allocated);
         }
         drop(state);
-        match self.allocate_now(&bytes) {
+        match self.allocate_now(&bytes, offset + length) {
             Ok(()) => {
                 Counters::add(&base.counters.reserved_scarce_bytes, bytes.end - bytes.start);
                 Ok(allocated)
@@ -130,7 +130,7 @@ impl Inode {
         (offset, length): (u64, u64),
     ) -> Result<Allocated> {
         let bytes = whole_pages(offset, length);
-        self.allocate_now(&bytes).map_err(|error| {
+        self.allocate_now(&bytes, offset + length).map_err(|error| {
             let what = "could not allocate space for the file";
             let kind = match error.kind() {
                 std::io::ErrorKind::Unsupported => ErrorKind::Unsupported,
@@ -159,10 +159,12 @@ impl Inode {
         Poll::Pending
     }
 
-    /// Has the file system allocate a range of whole pages, and records the result.
-    fn allocate_now(&self, bytes: &Range<u64>) -> std::io::Result<()> {
+    /// Has the file system allocate a range of whole pages, and records the result. `end` is the
+    /// end that the caller needs: the largest size may be within the last page.
+    fn allocate_now(&self, bytes: &Range<u64>, end: u64) -> std::io::Result<()> {
         self.mark_reserved(bytes.end);
-        let result = self.file.allocate(bytes.start, bytes.end - bytes.start);
+        let end = if self.can_reach(bytes.end) { bytes.end } else { end };
+        let result = self.file.allocate(bytes.start, end - bytes.start);
         match &result {
             Ok(()) => {
                 self.volume.look(&self.file);

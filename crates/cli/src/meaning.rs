@@ -345,8 +345,8 @@ fn mount(typed: MountArgs) -> Result<mount::Request, Failure> {
             control: typed.control,
         }
     };
-    let MountArgs { source, mount_point, allow_other, .. } = typed;
-    let options = Options { source, mount_point, data, allow_other };
+    let MountArgs { source, mount_point, allow_other, allow_suid, allow_dev, .. } = typed;
+    let options = Options { source, mount_point, data, allow_other, allow_suid, allow_dev };
     Ok(mount::Request { options, background: typed.background, log: typed.log })
 }
 

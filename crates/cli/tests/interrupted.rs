@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const SIGKILL: i32 = 9;
+const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
 const SIGTERM: i32 = 15;
 
@@ -15,8 +16,14 @@ const SIGTERM: i32 = 15;
 const COMPARE: [&str; 7] = ["compare", "--scale", "0.01", "--rounds", "4", "layout", "--dir"];
 
 fn start(words: &[&str], directory: &Path) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-    command.args(words).arg(directory).stdout(Stdio::piped()).stderr(Stdio::piped());
+    started_by(&["env", "--default-signal"], words, directory)
+}
+
+/// Starts it by a program that sets its signals.
+fn started_by(prefix: &[&str], words: &[&str], directory: &Path) -> Child {
+    let mut command = Command::new(prefix[0]);
+    command.args(&prefix[1..]).arg(env!("CARGO_BIN_EXE_forebay")).args(words);
+    command.arg(directory).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().unwrap()
 }
 
@@ -85,6 +92,18 @@ fn a_comparison_that_is_ended_leaves_nothing() {
         assert_eq!(entries(directory.path()), 0);
         assert!(!Path::new(&format!("/proc/{cell}")).exists(), "the cell has ended before");
     }
+}
+
+#[test]
+fn a_comparison_that_was_started_with_a_signal_ignored_goes_on() {
+    let directory = directory();
+    let ignoring = ["sh", "-c", r#"trap "" HUP INT; exec "$0" "$@""#];
+    let child = started_by(&ignoring, &COMPARE, directory.path());
+    wait_for(|| cell_of(child.id()));
+    kill(child.id(), SIGHUP);
+    kill(child.id(), SIGINT);
+    let (code, _, err) = end(child);
+    assert_eq!(code, Some(0), "{err}");
 }
 
 #[test]

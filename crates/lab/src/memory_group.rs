@@ -4,6 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use forebay_uring::mounts::Mount;
+
 /// Memory besides data: the process itself, and the kernel's own objects.
 const BESIDES_BYTES: u64 = 8 << 20;
 
@@ -66,8 +68,8 @@ pub(crate) fn killed_for_memory(process: u32) -> bool {
 }
 
 fn here() -> Option<(Version, PathBuf)> {
-    let read = |path| fs::read_to_string(path).unwrap_or_default();
-    present(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"))
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    present(Mount::all().ok()?, &groups)
 }
 
 fn name_of(process: u32) -> String {
@@ -91,9 +93,9 @@ fn beside(group: &Path) -> &Path {
     group.parent().filter(|above| above.join("cgroup.procs").exists()).unwrap_or(group)
 }
 
-/// The group of this process in the hierarchy that has the memory controller, from the text of
-/// `/proc/self/mountinfo` and `/proc/self/cgroup`.
-fn present(mounts: &str, groups: &str) -> Option<(Version, PathBuf)> {
+/// The group of this process in the hierarchy that has the memory controller, from all mounts and
+/// the text of `/proc/self/cgroup`.
+fn present(mounts: Vec<Mount>, groups: &str) -> Option<(Version, PathBuf)> {
     let has_memory = |controllers: &str| controllers.split(',').any(|one| one == "memory");
     let group = |is_it: &dyn Fn(&str) -> bool| {
         groups.lines().find_map(|line| {
@@ -105,14 +107,11 @@ fn present(mounts: &str, groups: &str) -> Option<(Version, PathBuf)> {
         Some(group) => (Version::One, "cgroup", group),
         None => (Version::Two, "cgroup2", group(&str::is_empty)?),
     };
-    mounts.lines().find_map(|line| {
-        let (before, after) = line.split_once(" - ")?;
-        let mut of_type = after.split(' ');
-        let is_it = of_type.next() == Some(kind)
-            && (version == Version::Two || of_type.nth(1).is_some_and(has_memory));
-        let (root, mount_point) = before.split(' ').nth(3).zip(before.split(' ').nth(4))?;
-        let below = Path::new(group).strip_prefix(root).ok()?;
-        is_it.then(|| (version, Path::new(mount_point).join(below)))
+    mounts.into_iter().find_map(|mount| {
+        let is_it =
+            mount.file_system == kind && (version == Version::Two || has_memory(&mount.options));
+        let below = Path::new(group).strip_prefix(&mount.root).ok()?;
+        is_it.then(|| (version, mount.point.join(below)))
     })
 }
 
@@ -127,6 +126,7 @@ mod tests {
 
     #[test]
     fn the_group_of_a_process_is_found_below_its_mount() {
+        let present = |mounts: &str, groups| present(Mount::listed(mounts.as_bytes()), groups);
         let groups = "4:memory:/a/b\n2:cpu:/\n0::/\n";
         let one = (Version::One, "/sys/fs/cgroup/memory/b".into());
         assert_eq!(present(MOUNTS, groups), Some(one));

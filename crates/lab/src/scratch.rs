@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use forebay_uring::signals::not_ignored;
 use rustix::fs::{FlockOperation, IFlags, flock, ioctl_getflags, ioctl_setflags};
 use rustix::io::Errno;
 
@@ -50,7 +51,7 @@ const FILE_SYSTEM: &str = "file-system";
 /// All that is in a directory of ours.
 const ENTRIES: [&str; 6] = [OWNER_FILE, CELLS, SHARED, KEPT, FILE_SYSTEM, tuning::JOURNAL_FILE];
 
-/// Signals that end a comparison.
+/// Signals that end a comparison, unless they were ignored when it started.
 const STOPPING_SIGNALS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
 /// Whether the user wants it to end. Clones share the flag.
@@ -64,7 +65,7 @@ impl Stop {
     /// process.
     pub fn on_signals() -> io::Result<Self> {
         let stop = Self::default();
-        for signal in STOPPING_SIGNALS {
+        for signal in not_ignored(&STOPPING_SIGNALS) {
             signal_hook::flag::register(signal, Arc::clone(&stop.flag))?;
         }
         Ok(stop)

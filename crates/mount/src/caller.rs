@@ -4,9 +4,13 @@
 use std::cell::Cell;
 use std::io;
 
+use forebay_uring::detached;
 use fuser::Request;
 use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
+use crate::limits::DESCRIPTORS;
 
 /// `PR_SET_IO_FLUSHER` of `linux/prctl.h`.
 const SET_IO_FLUSHER: libc::c_int = 57;
@@ -88,6 +92,14 @@ fn set_file_system_ids(user: u32, group: u32) {
     }
 }
 
+/// Sets a limit of this process. If it may not, sets it to the most that it may have.
+fn raise(resource: Resource, to: Option<u64>) {
+    if setrlimit(resource, Rlimit { current: to, maximum: to }).is_err() {
+        let has = getrlimit(resource);
+        let _ = setrlimit(resource, Rlimit { current: has.maximum, ..has });
+    }
+}
+
 /// Makes this process one that writes back for others: the kernel does not wait for the mount when
 /// this process needs memory. Without the right to write past limits, quotas of users hold for
 /// what this process writes. Threads started later inherit both.
@@ -95,16 +107,12 @@ pub(crate) fn become_server() {
     // An ordinary user may not, and goes without it.
     // SAFETY: the arguments are numbers.
     let _ = unsafe { libc::prctl(SET_IO_FLUSHER, 1, 0, 0, 0) };
-    let limit = rustix::process::Rlimit {
-        current: Some(crate::limits::DESCRIPTORS),
-        maximum: Some(crate::limits::DESCRIPTORS),
-    };
-    let resource = rustix::process::Resource::Nofile;
-    if rustix::process::setrlimit(resource, limit).is_err() {
-        let has = rustix::process::getrlimit(resource);
-        let most = rustix::process::Rlimit { current: has.maximum, ..has };
-        let _ = rustix::process::setrlimit(resource, most);
-    }
+    raise(Resource::Nofile, Some(DESCRIPTORS));
+    // Each caller has its own limit, which the kernel has checked.
+    raise(Resource::Fsize, None);
+    detached::pass_file_limit();
+    // Files are created with the modes that the calls name, and the umask of the caller.
+    rustix::process::umask(Mode::empty());
     if let Ok(mut sets) = capabilities(None) {
         sets.effective -= CapabilitySet::SYS_RESOURCE;
         // To give up a right is always permitted.

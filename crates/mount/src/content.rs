@@ -88,17 +88,17 @@ impl Mount {
         })
     }
 
-    /// Writes; durably, if the file was opened so.
+    /// Writes, and returns the number of bytes; durably, if the file was opened so.
     pub(crate) fn write_file(
         &self,
         file: &OpenFile,
         offset: u64,
         data: &[u8],
         (flags, caller): (i32, u32),
-    ) -> io::Result<()> {
+    ) -> io::Result<usize> {
         self.drop_privileges(&file.node, caller)?;
-        file.write(data, offset)?;
-        Sync::of_flags(flags).map_or(Ok(()), |what| file.sync(what))
+        let written = file.write(data, offset)?;
+        Sync::of_flags(flags).map_or(Ok(written), |what| file.sync(what).map(|()| written))
     }
 
     /// A close of one descriptor. A file whose content was replaced is written out, so that a crash
@@ -148,8 +148,7 @@ impl Mount {
             let piece = (bytes - done).min(REQUEST_BYTES.into()) as usize;
             let copied = self.read_file(from, offset_from + done, piece, |read| {
                 let read = read?;
-                to.write(read, offset_to + done)?;
-                Ok::<_, io::Error>(read.len() as u64)
+                Ok::<_, io::Error>(to.write(read, offset_to + done)? as u64)
             });
             match copied {
                 Ok(0) => break,

@@ -25,8 +25,8 @@ const DONE: &str = "done";
 /// Time for a client to send its request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-fn address(device: &str) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("forebay-mount-{device}"))
+fn address((major, minor): (u32, u32)) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("forebay-mount-{major}:{minor}"))
 }
 
 /// Line for a result.
@@ -40,15 +40,20 @@ pub(crate) struct Waiting(Arc<Mutex<Vec<UnixStream>>>);
 
 impl Waiting {
     /// Serves clients on a thread of its own, until the listener is shut down.
-    pub(crate) fn serve(&self, device: &str, mount: &Arc<Mount>) -> io::Result<UnixListener> {
+    pub(crate) fn serve(&self, device: (u32, u32), mount: &Arc<Mount>) -> io::Result<UnixListener> {
         let listener = bind(&address(device)?)?;
         let accepting = listener.try_clone()?;
         let (waiting, mount) = (self.clone(), Arc::clone(mount));
         std::thread::Builder::new().name("forebay-control".to_owned()).spawn(move || {
             for client in accepting.incoming() {
                 let Ok(client) = client else { break };
-                if let Err(error) = waiting.answer(client, &mount) {
-                    mount.log(&format!("could not answer `forebay unmount`: {error}"));
+                match waiting.answer(client, &mount) {
+                    // It only wanted to know whether this process is there.
+                    Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+                    Err(error) => {
+                        mount.log(&format!("could not answer `forebay unmount`: {error}"));
+                    }
+                    Ok(()) => {}
                 }
             }
         })?;
@@ -101,7 +106,7 @@ fn bind(address: &SocketAddr) -> io::Result<UnixListener> {
 pub(crate) struct Client(BufReader<UnixStream>);
 
 impl Client {
-    pub(crate) fn connect(device: &str) -> io::Result<Self> {
+    pub(crate) fn connect(device: (u32, u32)) -> io::Result<Self> {
         UnixStream::connect_addr(&address(device)?).map(BufReader::new).map(Self)
     }
 

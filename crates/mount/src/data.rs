@@ -2,12 +2,14 @@
 
 use std::cell::Cell;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use forebay::{File, Open, Times};
+use forebay_uring::longest;
 use rustix::fs::{FallocateFlags, SeekFrom};
 
 use crate::error::of_engine;
@@ -34,6 +36,15 @@ pub(crate) enum OpenData {
 pub(crate) enum Held<'a> {
     Engine(&'a File),
     Plain(&'a std::fs::File),
+}
+
+impl AsFd for Held<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Engine(file) => file.as_fd(),
+            Self::Plain(file) => file.as_fd(),
+        }
+    }
 }
 
 /// Whether an open file can be written.
@@ -124,10 +135,25 @@ impl OpenData {
         })
     }
 
-    pub(crate) fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        self.with_size(offset.saturating_add(data.len() as u64), |file| match file {
-            Held::Engine(file) => file.write_at(data, offset).map_err(of_engine),
-            Held::Plain(file) => file.write_all_at(data, offset),
+    /// Writes, and returns the number of bytes: fewer only if the file can be no longer.
+    pub(crate) fn write(&self, data: &[u8], offset: u64) -> io::Result<usize> {
+        self.with_size(offset.saturating_add(data.len() as u64), |file| {
+            let write = |data: &[u8]| match file {
+                Held::Engine(file) => file.write_at(data, offset).map_err(of_engine),
+                Held::Plain(file) => file.write_all_at(data, offset),
+            };
+            let error = match write(data) {
+                Ok(()) => return Ok(data.len()),
+                Err(error) => error,
+            };
+            let most = match error.raw_os_error() {
+                Some(libc::EFBIG) => longest::largest(file).saturating_sub(offset),
+                _ => 0,
+            };
+            match usize::try_from(most) {
+                Ok(most @ 1..) if most < data.len() => write(&data[..most]).map(|()| most),
+                _ => Err(error),
+            }
         })
     }
 
@@ -198,7 +224,15 @@ impl OpenData {
             small.grow()?;
         }
         self.with(|file| match file {
-            Held::Engine(file) => allocate(file, flags, offset, length),
+            Held::Engine(file) => {
+                let end = offset.checked_add(length);
+                let end = end.ok_or(io::Error::from_raw_os_error(libc::EFBIG))?;
+                if !longest::can_hold(file, end) {
+                    // The file system has its own reasons. No file has this byte.
+                    rustix::fs::fallocate(file, flags, end - 1, 1)?;
+                }
+                allocate(file, flags, offset, end)
+            }
             Held::Plain(file) => Ok(rustix::fs::fallocate(file, flags, offset, length)?),
         })
     }
@@ -242,10 +276,10 @@ fn noting(is_poisoned: &Cell<bool>, error: forebay::Error) -> io::Error {
 }
 
 /// Changes the space of a range of a file in the engine.
-fn allocate(file: &File, flags: FallocateFlags, offset: u64, length: u64) -> io::Result<()> {
+fn allocate(file: &File, flags: FallocateFlags, offset: u64, end: u64) -> io::Result<()> {
     let not_supported = || io::Error::from_raw_os_error(libc::EOPNOTSUPP);
     let keeps_size = flags.contains(FallocateFlags::KEEP_SIZE);
-    let end = offset.checked_add(length).ok_or(io::Error::from_raw_os_error(libc::EFBIG))?;
+    let length = end - offset;
     let within = end.min(file.len()).saturating_sub(offset);
     let punch = || match within {
         0 => Ok(()),

@@ -240,7 +240,7 @@ impl Filesystem for Served {
         let how = (flags.0, req.uid());
         let file = self.mount.files.get(fh);
         let written = file.and_then(|file| self.mount.write_file(&file, offset, data, how));
-        answer!(reply, written, () => reply.written(data.len() as u32));
+        answer!(reply, written, written => reply.written(written as u32));
     }
 
     fn flush(&self, _: &Request, _: INodeNo, fh: FileHandle, _: LockOwner, reply: ReplyEmpty) {

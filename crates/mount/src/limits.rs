@@ -63,5 +63,8 @@ pub(crate) const SLOW_LOOKUP: Duration = Duration::from_millis(1);
 /// Descriptors of a mount: one for each name that the kernel remembers.
 pub(crate) const DESCRIPTORS: u64 = 1 << 20;
 
+/// Fewest descriptors of a mount. It needs about 60 for itself.
+pub(crate) const LEAST_DESCRIPTORS: u64 = 256;
+
 const _: () = assert!(REQUEST_BYTES >= 4096, "a request holds at least a page");
 const _: () = assert!(KEPT_FILES < DESCRIPTORS as usize / 2, "kept files leave descriptors free");

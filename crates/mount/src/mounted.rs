@@ -96,7 +96,7 @@ impl Mount {
 }
 
 /// Returns the limit of open files of this process.
-fn descriptor_limit() -> u64 {
+pub(crate) fn descriptor_limit() -> u64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     limit.current.unwrap_or(DESCRIPTORS)
 }

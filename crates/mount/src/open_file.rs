@@ -239,9 +239,9 @@ impl OpenFile {
     }
 
     /// Writes, and notes the time: also after an error, because a part may have been accepted.
-    pub(crate) fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
+    pub(crate) fn write(&self, data: &[u8], offset: u64) -> io::Result<usize> {
         let written = self.data.write(data, offset);
-        self.note_write(if written.is_ok() { data.len() as u64 } else { 0 });
+        self.note_write(*written.as_ref().unwrap_or(&0) as u64);
         written
     }
 

@@ -1,18 +1,23 @@
 //! Where a mount is and what belongs to it: checks of the directories, and the files beside it.
 
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, Permissions};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use procfs::process::{MountInfo, Process};
-use rustix::fs::{AtFlags, FlockOperation, StatxFlags, statx};
+use forebay_uring::mounts::{self, Mount};
+use rustix::fs::{AtFlags, CWD, FlockOperation, StatxFlags, statx};
+use rustix::io::Errno;
 
 use crate::error::Error;
 
 /// Begin of the names of mounts in the list of the system; the path of the source follows.
 pub(crate) const NAME: &str = "forebay:";
+
+/// Time for the end of a process whose mount has ended before.
+const ENDING: Duration = Duration::from_secs(1);
 
 /// Magic numbers of file systems in memory (`statfs(2)`).
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
@@ -42,6 +47,9 @@ pub fn runtime_directory() -> Result<PathBuf, Error> {
         let what = "is not a directory of this user";
         return Err(Error::unsuitable(&directory, what, "remove it"));
     }
+    // A umask of the caller may have taken rights away.
+    std::fs::set_permissions(&directory, Permissions::from_mode(0o700))
+        .map_err(|error| Error::failed(&directory, "open the directory to this user", error))?;
     Ok(directory)
 }
 
@@ -55,8 +63,10 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    pub(crate) fn lock(path: &Path) -> Result<Self, Error> {
-        let failed = |what, error| Error::failed(path, what, error);
+    /// Locks the source. `is_served` returns whether a mount has a process: one that has died may
+    /// hold the lock a moment longer.
+    pub(crate) fn lock(path: &Path, is_served: impl Fn(&Mount) -> bool) -> Result<Self, Error> {
+        let failed = |what, error| failed(path, what, error);
         let lock = File::open(path).map_err(|error| failed("open the source", error))?;
         let found = lock.metadata().map_err(|error| failed("examine the source", error))?;
         if !found.is_dir() {
@@ -70,15 +80,16 @@ impl Source {
             let what = "is in memory (tmpfs), so nothing of it can be durable";
             return Err(Error::unsuitable(path, what, "name a directory on a disk"));
         }
-        if let Err(error) = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            return Err(match error {
-                rustix::io::Errno::WOULDBLOCK => Error::unsuitable(
-                    path,
-                    "is mounted already",
-                    "use that mount, or end it with `forebay unmount`",
-                ),
-                error => failed("lock the source", error.into()),
-            });
+        let begin = Instant::now();
+        while let Err(error) = rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            if error != Errno::WOULDBLOCK {
+                return Err(failed("lock the source", error.into()));
+            }
+            let holder = mount_of(path);
+            if begin.elapsed() > ENDING || holder.as_ref().is_some_and(&is_served) {
+                return Err(mounted_already(path, holder));
+            }
+            std::thread::sleep(Duration::from_millis(10));
         }
         let path = path.canonicalize().map_err(|error| failed("find the source", error))?;
         let name = format!("mount-{:x}-{:x}", found.dev(), found.ino());
@@ -91,12 +102,43 @@ impl Source {
     }
 }
 
+/// The name of the mount of a source in the list of the system.
+pub(crate) fn name_of(source: &Path) -> String {
+    // A comma would begin another option, and a backslash change the next byte.
+    format!("{NAME}{}", source.display()).replace([',', '\\'], "_")
+}
+
+/// The visible mount of a source.
+fn mount_of(source: &Path) -> Option<Mount> {
+    let name = name_of(&source.canonicalize().ok()?);
+    let mut all = Mount::all().ok()?.into_iter();
+    all.find(|mount| is_ours(mount) && mount.source == Path::new(&name))
+}
+
+/// The error for a source that is locked.
+fn mounted_already(path: &Path, mount: Option<Mount>) -> Error {
+    match mount {
+        Some(mount) => {
+            let what = format!("is mounted already at {}", mount.point.display());
+            Error::unsuitable(path, &what, "use that mount, or end it with `forebay unmount`")
+        }
+        None => Error::unsuitable(
+            path,
+            "is mounted already, by a mount that was detached or is not visible here",
+            "it ends when no program uses it; else end its process",
+        ),
+    }
+}
+
 /// Checks the mount point, and returns its full path. Detaches a mount whose process has died.
 pub(crate) fn mount_point(path: &Path, source: &Path) -> Result<PathBuf, Error> {
-    let failed = |what, error| Error::failed(path, what, error);
-    if path.metadata().is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN)) {
-        let full = full_path(path)?;
-        detach(&full).map_err(|error| failed("detach what a dead mount left there", error))?;
+    let failed = |what, error| failed(path, what, error);
+    while examine(path).is_err_and(|error| is_dead(&error)) {
+        match find(path)? {
+            Some(dead) if is_ours(&dead) => detach(&dead.point)
+                .map_err(|error| failed("detach what a dead mount left there", error))?,
+            _ => return Err(failed("find the mount point", Errno::NOTCONN.into())),
+        }
     }
     let found = path.metadata().map_err(|error| failed("find the mount point", error))?;
     if !found.is_dir() {
@@ -119,6 +161,66 @@ pub(crate) fn mount_point(path: &Path, source: &Path) -> Result<PathBuf, Error> 
     Ok(full)
 }
 
+/// Asks the file system of a path for its attributes, which the kernel may have known before.
+pub(crate) fn examine(path: &Path) -> io::Result<()> {
+    statx(CWD, path, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS)?;
+    Ok(())
+}
+
+/// Whether an error is that of a mount whose process has died.
+fn is_dead(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENOTCONN)
+}
+
+/// Finds the mount whose mount point is this path.
+pub(crate) fn find(path: &Path) -> Result<Option<Mount>, Error> {
+    Mount::at(path).map_err(|error| failed(path, "find the mount point", error))
+}
+
+/// The error for a path that could not be used. Names the dead mount that it is inside of.
+fn failed(path: &Path, step: &'static str, error: io::Error) -> Error {
+    let full = std::path::absolute(path).ok().filter(|_| is_dead(&error));
+    let above = full.iter().flat_map(|full| full.ancestors());
+    match above.filter_map(|above| Mount::at(above).ok().flatten()).next() {
+        Some(dead) => {
+            let at = dead.point.display();
+            let inside = if path == dead.point { String::new() } else { format!("in {at}, ") };
+            let what = format!("is {inside}a mount whose process has died");
+            let by = if is_ours(&dead) { "forebay unmount" } else { "umount -l" };
+            Error::unsuitable(path, &what, &format!("`{by}` detaches that mount"))
+        }
+        None => Error::failed(path, step, error),
+    }
+}
+
+/// Whether a mount is one of forebay.
+pub(crate) fn is_ours(mount: &Mount) -> bool {
+    mount.file_system.starts_with("fuse")
+        && mount.source.as_os_str().as_encoded_bytes().starts_with(NAME.as_bytes())
+}
+
+/// Returns the mount point of a file system that is mounted inside of a mount.
+pub(crate) fn inside(mount: &Mount) -> Option<PathBuf> {
+    let mut points = Mount::all().unwrap_or_default().into_iter().map(|other| other.point);
+    points.find(|point| point.starts_with(&mount.point) && *point != mount.point)
+}
+
+/// Returns the present mount point of a mount, unless it was unmounted: a directory above it may
+/// have been renamed.
+pub(crate) fn present(mount: &Mount) -> io::Result<Option<PathBuf>> {
+    let found = Mount::numbered(mount.number)?;
+    let found =
+        found.filter(|found| (found.device, &found.source) == (mount.device, &mount.source));
+    let Some(found) = found else { return Ok(None) };
+    match Mount::at(&found.point)? {
+        Some(uppermost) if uppermost.number == mount.number => Ok(Some(found.point)),
+        _ => Err(io::Error::other(OVER)),
+    }
+}
+
+/// Why a mount is not where the table has it.
+const OVER: &str = "another file system is mounted over it";
+
 /// Checks that FUSE is there for this process.
 fn check_device() -> Result<(), Error> {
     let device = Path::new("/dev/fuse");
@@ -140,69 +242,23 @@ fn check_device() -> Result<(), Error> {
     Err(Error::unsuitable(device, what, remedy))
 }
 
-/// The full path of a mount point, found without a question to its file system, which may be dead.
-pub(crate) fn full_path(path: &Path) -> Result<PathBuf, Error> {
-    let failed = |error| Error::failed(path, "find the mount point", error);
-    let full = std::path::absolute(path).map_err(failed)?;
-    match (full.parent(), full.file_name()) {
-        (Some(parent), Some(name)) => Ok(parent.canonicalize().map_err(failed)?.join(name)),
-        _ => Ok(full),
-    }
-}
-
-/// A mount in the list of the system.
-#[derive(Debug)]
-pub(crate) struct MountedThere {
-    kind: String,
-    name: String,
-    /// Device number.
-    pub(crate) device: String,
-}
-
-impl MountedThere {
-    pub(crate) fn is_ours(&self) -> bool {
-        self.kind.starts_with("fuse") && self.name.starts_with(NAME)
-    }
-
-    pub(crate) fn kind(&self) -> &str {
-        &self.kind
-    }
-}
-
-pub(crate) fn mounted_at(full: &Path) -> io::Result<Option<MountedThere>> {
-    let mut found = mounts()?.filter(|mount| mount.mount_point == full);
-    Ok(found.next_back().map(|mount| MountedThere {
-        kind: mount.fs_type,
-        name: mount.mount_source.unwrap_or_default(),
-        device: mount.majmin,
-    }))
-}
-
-/// Returns all mounted file systems, in the order of the table of this process.
-fn mounts() -> io::Result<impl DoubleEndedIterator<Item = MountInfo>> {
-    let process = Process::myself().map_err(io::Error::other)?;
-    Ok(process.mountinfo().map_err(io::Error::other)?.into_iter())
-}
-
 /// Number of a mounted file system. The kernel may give it to another one after an unmount.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct MountNumber(u64);
 
 impl MountNumber {
     /// Returns the number of the mounted file system that a descriptor was opened in.
-    pub(crate) fn of(file: &impl AsFd) -> rustix::io::Result<Self> {
-        let found = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
-        Ok(Self(found.stx_mnt_id))
+    pub(crate) fn of(file: &impl AsFd) -> io::Result<Self> {
+        mounts::number_of(file).map(Self)
     }
 
     /// Flushes the file system, unless it was unmounted since: that has flushed it. Finds it by its
     /// number, because a directory above it may have been renamed.
     pub(crate) fn flush(self) -> io::Result<()> {
-        let mut found = mounts()?.filter(|mount| u64::try_from(mount.mnt_id) == Ok(self.0));
-        let Some(found) = found.next() else { return Ok(()) };
-        let opened = File::open(&found.mount_point)?;
+        let Some(found) = Mount::numbered(self.0)? else { return Ok(()) };
+        let opened = File::open(&found.point)?;
         if Self::of(&opened)? != self {
-            return Err(io::Error::other("another file system is mounted over it"));
+            return Err(io::Error::other(OVER));
         }
         Ok(rustix::fs::syncfs(&opened)?)
     }
@@ -211,7 +267,7 @@ impl MountNumber {
 /// Removes a mount from the tree, even if programs use it: they get errors from then on.
 pub(crate) fn detach(full: &Path) -> io::Result<()> {
     match rustix::mount::unmount(full, rustix::mount::UnmountFlags::DETACH) {
-        Err(rustix::io::Errno::PERM) => by_helper(full, "-uz"),
+        Err(Errno::PERM) => by_helper(full, "-uz"),
         done => Ok(done?),
     }
 }
@@ -219,7 +275,7 @@ pub(crate) fn detach(full: &Path) -> io::Result<()> {
 /// Unmounts, unless programs use the mount.
 pub(crate) fn unmount(full: &Path) -> io::Result<()> {
     match rustix::mount::unmount(full, rustix::mount::UnmountFlags::NOFOLLOW) {
-        Err(rustix::io::Errno::PERM) => by_helper(full, "-u"),
+        Err(Errno::PERM) => by_helper(full, "-u"),
         done => Ok(done?),
     }
 }
@@ -242,6 +298,10 @@ fn by_helper(full: &Path, option: &str) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    fn lock(path: &Path) -> Result<Source, Error> {
+        Source::lock(path, |_| true)
+    }
+
     #[test]
     fn unsuitable_directories_are_refused_with_a_remedy() {
         let directory = tempfile::tempdir_in(".").unwrap();
@@ -259,21 +319,21 @@ mod tests {
         assert!(refused(&other).contains("is not empty"));
         assert!(refused(&other.join("file")).contains("is not a directory"));
         assert!(refused(&other.join("missing")).contains("could not find the mount point"));
-        let file = Source::lock(&other.join("file")).unwrap_err();
+        let file = lock(&other.join("file")).unwrap_err();
         assert!(file.is_unsuitable() && file.to_string().contains("is not a directory"), "{file}");
-        let missing = Source::lock(&other.join("missing")).unwrap_err();
+        let missing = lock(&other.join("missing")).unwrap_err();
         assert!(missing.to_string().contains("No such file"), "{missing}");
     }
 
     #[test]
     fn a_source_is_mounted_once_and_not_from_memory() {
         let directory = tempfile::tempdir_in(".").unwrap();
-        let first = Source::lock(directory.path()).unwrap();
-        let second = Source::lock(directory.path()).unwrap_err().to_string();
+        let first = lock(directory.path()).unwrap();
+        let second = lock(directory.path()).unwrap_err().to_string();
         assert!(second.contains("is mounted already"), "{second}");
         drop(first);
-        Source::lock(directory.path()).unwrap();
-        let memory = Source::lock(Path::new("/dev/shm")).unwrap_err().to_string();
+        lock(directory.path()).unwrap();
+        let memory = lock(Path::new("/dev/shm")).unwrap_err().to_string();
         assert!(memory.contains("is in memory"), "{memory}");
     }
 }

@@ -6,23 +6,27 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use forebay::{Adopted, Builder, Engine, Keeper};
+use forebay_uring::mounts;
 use forebay_uring::notify::Manager;
 use forebay_uring::probe::memory_limit;
+use forebay_uring::signals::not_ignored;
 use fuser::{Config, MountOption, Session, SessionACL};
 use rustix::fs::{Mode, OFlags, openat};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::caller::become_server;
-use crate::control::Waiting;
+use crate::control::{Client, Waiting};
 use crate::data::{Access, OpenData, Way};
 use crate::error::Error;
 use crate::filesystem::Served;
-use crate::limits::{CACHE_BYTES, CACHE_LEAST, CACHE_OF_MEMORY, SHUTDOWN, THREADS};
-use crate::mounted::{Log, Mount};
+use crate::limits::{
+    CACHE_BYTES, CACHE_LEAST, CACHE_OF_MEMORY, LEAST_DESCRIPTORS, SHUTDOWN, THREADS,
+};
+use crate::mounted::{Log, Mount, descriptor_limit};
 use crate::node::{Nodes, named};
 use crate::open_file::OpenFile;
-use crate::places::{self, NAME, Source};
+use crate::places::{self, Source};
 use crate::settle;
 use crate::small::{Room, Stack};
 
@@ -57,6 +61,10 @@ pub struct Options {
     /// Whether other users see the mount, as they always do if root mounts. The permissions of the
     /// files hold for them.
     pub allow_other: bool,
+    /// Whether set-user-ID programs and file capabilities have an effect. For root alone.
+    pub allow_suid: bool,
+    /// Whether device nodes can be opened. For root alone.
+    pub allow_dev: bool,
 }
 
 /// A mount that has begun.
@@ -71,12 +79,13 @@ pub struct Mounted {
     pub adopted: Option<u32>,
 }
 
-/// Mounts a source and serves it until it is unmounted, or until SIGTERM, SIGINT or SIGHUP.
-/// `ready` is called once it is mounted, and `log` with a line for each event that no request can
-/// report, such as an error after the last close of a file. Blocks.
+/// Mounts a source and serves it until it is unmounted, or until SIGTERM, SIGINT or SIGHUP, unless
+/// the process was started with that signal ignored. `ready` is called once it is mounted, and
+/// `log` with a line for each event that no request can report, such as an error after the last
+/// close of a file. Blocks.
 ///
-/// It changes this process: its limit of open files, its right to pass quotas, and its treatment
-/// when memory is short.
+/// It changes this process: its limits of open files and of their length, its umask, its right to
+/// pass quotas, and its treatment when memory is short.
 ///
 /// # Errors
 /// If a directory is not suitable or the mount fails, and [`Error::Unwritten`] if at the end not
@@ -87,9 +96,11 @@ pub fn mount(
     log: impl Fn(&str) + Send + Sync + 'static,
 ) -> Result<(), Error> {
     let log = Log(Arc::new(log));
-    let source = Source::lock(&options.source)?;
-    let mount_point = places::mount_point(&options.mount_point, &source.path)?;
+    check_rights(options)?;
     become_server();
+    check_limit(options)?;
+    let source = Source::lock(&options.source, |mount| Client::connect(mount.device).is_ok())?;
+    let mount_point = places::mount_point(&options.mount_point, &source.path)?;
     let (way, adopted) = way_of(&options.data, &source, &log)?;
     let root = openat(&source.lock, c".", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())
         .map_err(|error| Error::failed(&source.path, "open the source", error))?;
@@ -104,22 +115,13 @@ pub fn mount(
         }
     }
     let failed = |what, error| Error::failed(&mount_point, what, error);
-    let mut config = Config::default();
-    config.mount_options = vec![
-        // A comma would begin another option.
-        MountOption::FSName(format!("{NAME}{}", source.display()).replace(',', "_")),
-        MountOption::Subtype("forebay".to_owned()),
-        MountOption::DefaultPermissions,
-    ];
-    let is_for_all = options.allow_other || rustix::process::geteuid().is_root();
-    config.acl = if is_for_all { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(THREADS);
-    config.clone_fd = true;
+    let config = config(options, &source);
     let session = Session::new(Served::new(Arc::clone(&mount)), &mount_point, &config)
         .map_err(|error| failed("mount", error))?;
     let waiting = Waiting::default();
-    let device = places::mounted_at(&mount_point).map_err(|error| failed("find it", error))?;
-    let listener = device.map(|mounted| waiting.serve(&mounted.device, &mount)).transpose();
+    let mounted = places::find(&mount_point)?;
+    let listener = mounted.as_ref().map(|mounted| waiting.serve(mounted.device, &mount));
+    let listener = listener.transpose();
     let listener = listener.map_err(|error| failed("serve `forebay unmount`", error))?;
     let ended = serve(session, &mount).map_err(|error| failed("start a thread", error))?;
     ready(&Mounted { source: source.clone(), mount_point: mount_point.clone(), adopted: process });
@@ -127,13 +129,13 @@ pub fn mount(
         mount.log(&format!("could not tell the service manager: {error}"));
     }
     let end = ended.recv().unwrap_or(End::Unmounted(Ok(())));
-    let served = match end {
-        End::Unmounted(served) => served,
-        End::Signal => {
-            detach(&mount, &mount_point, &ended);
-            Ok(())
+    if !matches!(end, End::Unmounted(Ok(()))) {
+        if let Err(error) = mounted.as_ref().map_or(Ok(()), detach) {
+            mount.log(&format!("{}: could not unmount: {error}", mount_point.display()));
         }
-    };
+        // Programs that use it may have requests under way.
+        let _ = ended.recv_timeout(DETACHED);
+    }
     if let Some(listener) = listener {
         // The next mount may get the same device number, and with it the same address.
         let _ = rustix::net::shutdown(&listener, rustix::net::Shutdown::Both);
@@ -143,7 +145,51 @@ pub fn mount(
     if let Some(what) = unwritten {
         return Err(Error::Unwritten(what));
     }
-    served.map_err(|error| failed("serve", error))
+    match end {
+        End::Unmounted(served) => served.map_err(|error| failed("serve", error)),
+        End::Signal => Ok(()),
+    }
+}
+
+/// Refuses options that only root may use. The kernel would leave them out.
+fn check_rights(options: &Options) -> Result<(), Error> {
+    let asked = [("--allow-suid", options.allow_suid), ("--allow-dev", options.allow_dev)];
+    let asked = asked.into_iter().find(|(_, is_asked)| *is_asked);
+    match asked {
+        Some((option, _)) if !rustix::process::geteuid().is_root() => {
+            let what = format!("only root may mount with {option}");
+            Err(Error::unsuitable(&options.mount_point, &what, "leave it out, or mount as root"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a limit of open files that leaves none for the files of programs.
+fn check_limit(options: &Options) -> Result<(), Error> {
+    let limit = descriptor_limit();
+    if limit >= LEAST_DESCRIPTORS {
+        return Ok(());
+    }
+    let what = format!("cannot be mounted with at most {limit} open files");
+    let remedy = format!("raise the limit: `ulimit -n {LEAST_DESCRIPTORS}`");
+    Err(Error::unsuitable(&options.source, &what, &remedy))
+}
+
+fn config(options: &Options, source: &Path) -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(places::name_of(source)),
+        MountOption::Subtype("forebay".to_owned()),
+        MountOption::DefaultPermissions,
+    ];
+    // Without them the library mounts with `nosuid` and `nodev`.
+    config.mount_options.extend(options.allow_suid.then_some(MountOption::Suid));
+    config.mount_options.extend(options.allow_dev.then_some(MountOption::Dev));
+    let is_for_all = options.allow_other || rustix::process::geteuid().is_root();
+    config.acl = if is_for_all { SessionACL::All } else { SessionACL::Owner };
+    config.n_threads = Some(THREADS);
+    config.clone_fd = true;
+    config
 }
 
 /// Why a mount ends.
@@ -158,7 +204,7 @@ fn serve(session: Session<Served>, mount: &Arc<Mount>) -> io::Result<mpsc::Recei
     let (end, ended) = mpsc::channel();
     let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let of_signal = end.clone();
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    let mut signals = Signals::new(not_ignored(&[SIGTERM, SIGINT, SIGHUP]))?;
     thread("forebay-signals").spawn(move || {
         for _signal in signals.forever() {
             let _ = of_signal.send(End::Signal);
@@ -172,18 +218,25 @@ fn serve(session: Session<Served>, mount: &Arc<Mount>) -> io::Result<mpsc::Recei
     let settled = Arc::clone(mount);
     thread("forebay-settle").spawn(move || settled.settling.run(&settled))?;
     thread("forebay-fuse").spawn(move || {
-        let _ = end.send(End::Unmounted(session.run()));
+        let _ = end.send(End::Unmounted(run(session)));
     })?;
     Ok(ended)
 }
 
-/// Unmounts because of a signal. Programs that use the mount get errors.
-fn detach(mount: &Mount, mount_point: &Path, ended: &mpsc::Receiver<End>) {
-    if let Err(error) = places::unmount(mount_point).or_else(|_| places::detach(mount_point)) {
-        mount.log(&format!("{}: could not unmount: {error}", mount_point.display()));
-    }
-    // Those that use it may have requests under way.
-    let _ = ended.recv_timeout(DETACHED);
+/// Unmounts, unless somebody has. Programs that use the mount get errors.
+fn detach(mounted: &mounts::Mount) -> io::Result<()> {
+    let Some(point) = places::present(mounted)? else { return Ok(()) };
+    places::unmount(&point).or_else(|_| places::detach(&point))
+}
+
+/// Runs a session until it is unmounted. The library would unmount the path of the mount point
+/// afterwards once more, and so another file system that is mounted there by then.
+fn run(session: Session<Served>) -> io::Result<()> {
+    let mut background = session.spawn()?;
+    let nothing = std::thread::spawn(|| Ok(()));
+    let guard = std::mem::replace(&mut background.guard, nothing);
+    std::mem::forget(background);
+    guard.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the session panicked")))
 }
 
 /// Writes everything out and ends the engine. Returns what could not be written.

@@ -3,12 +3,17 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
+use forebay_uring::mounts::Mount;
 use rustix::event::{PollFd, PollFlags};
 
 use crate::control::Client;
 use crate::error::Error;
 use crate::places;
+
+/// Time from the mount until its process has a socket.
+const STARTING: Duration = Duration::from_secs(1);
 
 /// State of a mount when it ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,27 +31,21 @@ pub enum Unmounted {
 /// If the path is not such a mount, if programs use it, or if not all could be written; then it
 /// stays mounted.
 pub fn unmount(mount_point: &Path) -> Result<Unmounted, Error> {
-    let full = places::full_path(mount_point)?;
     let failed = |what, error| Error::failed(mount_point, what, error);
-    let found = places::mounted_at(&full).map_err(|error| failed("read the mounts", error))?;
-    let device = match found {
+    let mount = match places::find(mount_point)? {
         None => {
             let what = "is not a mount point";
             return Err(Error::unsuitable(mount_point, what, "`findmnt` lists the mounts"));
         }
-        Some(mounted) if !mounted.is_ours() => {
-            let what = format!("is mounted, but not by forebay ({})", mounted.kind());
+        Some(mount) if !places::is_ours(&mount) => {
+            let what = format!("is mounted, but not by forebay ({})", mount.file_system);
             return Err(Error::unsuitable(mount_point, &what, "use umount(8)"));
         }
-        Some(mounted) => mounted.device,
+        Some(mount) => mount,
     };
-    let mut client = match Client::connect(&device) {
-        Ok(client) => client,
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            places::detach(&full).map_err(|error| failed("detach the mount", error))?;
-            return Ok(Unmounted::Abandoned);
-        }
-        Err(error) => return Err(failed("reach the process of the mount", error)),
+    let Some(mut client) = connect(mount_point, &mount)? else {
+        places::detach(&mount.point).map_err(|error| failed("detach the mount", error))?;
+        return Ok(Unmounted::Abandoned);
     };
     let unwritten = |text: String| {
         Error::Unwritten(format!(
@@ -60,12 +59,8 @@ pub fn unmount(mount_point: &Path) -> Result<Unmounted, Error> {
     if let Some(error) = asked.map_err(|error| failed("have everything written", error))? {
         return Err(unwritten(error));
     }
-    places::unmount(&full).map_err(|error| match error.raw_os_error() {
-        Some(libc::EBUSY) => Error::unsuitable(
-            mount_point,
-            "programs have files of it open, or work in it",
-            "end them; `fuser -vm` lists them",
-        ),
+    places::unmount(&mount.point).map_err(|error| match error.raw_os_error() {
+        Some(libc::EBUSY) => busy(mount_point, &mount),
         _ => failed("unmount", error),
     })?;
     let result = client.answer();
@@ -73,6 +68,40 @@ pub fn unmount(mount_point: &Path) -> Result<Unmounted, Error> {
     match result.map_err(|error| failed("hear from the process of the mount", error))? {
         None => Ok(Unmounted::Whole),
         Some(error) => Err(Error::Unwritten(error)),
+    }
+}
+
+/// Connects to the process of a mount. Returns `None` if it has died.
+fn connect(mount_point: &Path, mount: &Mount) -> Result<Option<Client>, Error> {
+    let begin = Instant::now();
+    loop {
+        match Client::connect(mount.device) {
+            Ok(client) => return Ok(Some(client)),
+            Err(error) if error.kind() != io::ErrorKind::ConnectionRefused => {
+                return Err(Error::failed(mount_point, "reach the process of the mount", error));
+            }
+            Err(_) if places::examine(mount_point).is_err() => return Ok(None),
+            Err(_) if begin.elapsed() > STARTING => {
+                let what = "its process is alive, but has no socket in this network namespace";
+                return Err(Error::unsuitable(mount_point, what, "use umount(8)"));
+            }
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}
+
+/// The error for a mount that is in use.
+fn busy(mount_point: &Path, mount: &Mount) -> Error {
+    match places::inside(mount) {
+        Some(other) => {
+            let what =
+                format!("another file system is mounted inside of it, at {}", other.display());
+            Error::unsuitable(mount_point, &what, "unmount that one first")
+        }
+        None => {
+            let what = "programs have files of it open, or work in it";
+            Error::unsuitable(mount_point, what, "end them; `fuser -vm` lists them")
+        }
     }
 }
 

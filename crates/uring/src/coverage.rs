@@ -15,8 +15,7 @@
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, StatxFlags};
-
+use crate::mounts::{self, Mount};
 use crate::probe;
 
 /// Programs that a lease of a file holds off.
@@ -48,9 +47,7 @@ impl Coverage {
 
 fn of_overlay(descriptor: BorrowedFd<'_>) -> Coverage {
     let uncovered = |what: &str| Coverage::NotEveryone(format!("overlay over {what}"));
-    let number = rustix::fs::statx(descriptor, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)
-        .map(|status| status.stx_mnt_id);
-    let mount = number.ok().and_then(probe::mount_numbered);
+    let mount = mounts::number_of(descriptor).and_then(Mount::numbered).ok().flatten();
     let options = mount.map(|mount| mount.options).unwrap_or_default();
     let layers = layers(&options);
     if layers.is_empty() {

@@ -28,6 +28,7 @@ use crate::geometry::Geometry;
 use crate::hint;
 use crate::lease::{self, LeaseWatch, Leased};
 use crate::lock::{self, Lock};
+use crate::longest;
 use crate::open::{
     self, Access, Create, Descriptor, Directory, How, LEASE_PATIENCE, Opened, Truncate,
 };
@@ -401,10 +402,16 @@ impl OpenFile {
         }
     }
 
-    /// Returns whether a file of this file system can have `end` bytes, found by a seek.
+    /// Returns a size that a file can have on every file system, within the limit of this process.
+    #[must_use]
+    pub fn sure_end(&self) -> u64 {
+        longest::limit().unwrap_or(u64::MAX).min(1 << 31)
+    }
+
+    /// Returns whether a file of this file system and this process can have `end` bytes.
     #[must_use]
     pub fn can_hold(&self, end: u64) -> bool {
-        rustix::fs::seek(&self.descriptor, SeekFrom::Start(end)).is_ok()
+        longest::can_hold(&self.descriptor, end)
     }
 
     /// Returns the bytes that this user can still allocate on the file system; unlimited for a

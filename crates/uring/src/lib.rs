@@ -10,15 +10,16 @@
 //! `forebay`.
 
 // Modules in order of a page's life. Memory: `arena`, its `layout`, `header` which page a frame
-// holds, `masks` its written bytes, `records` its file; `lent`, `aligned` and `buffers` the
-// memory of callers. Files: `open`, `file`, `private` past the cache, `directory` names, `direct`
+// holds, `masks` its written bytes, `records` its file; `lent`, `aligned` and `buffers` the memory
+// of callers. Files: `open`, `file`, `private` past the cache, `directory` names, `direct`
 // alignment, `lease`, `coverage` of a lease, `lock`, `extents`, `geometry` allocation groups,
-// `status` attributes, `free_space`, `rewrite` what a second write needs, `hint` extent sizes, `polling` of completions. I/O: `ring`,
-// `setup`, `fixed` registered resources, `waker`, `offer` features, `threads`, `backend` either of
-// the two. Devices without files: `null`, `memory`, `modelled`. Other processes: `fork`, `local`
-// and `passing` sockets, `alive` whether the rings of a process are gone, `detached` a process that
-// outlives its parent, `frames` writing without a ring, `notify` the service manager. `clock` and
-// `probe` the machine, `priority` of a thread. `enter`, `setup` and `mapping` are public for the
+// `status` attributes, `free_space`, `rewrite` what a second write needs, `hint` extent sizes,
+// `longest` sizes, `polling` of completions. I/O: `ring`, `setup`, `fixed` registered resources,
+// `waker`, `offer` features, `threads`, `backend` either of the two. Devices without files: `null`,
+// `memory`, `modelled`. Other processes: `fork`, `local` and `passing` sockets, `alive` whether the
+// rings of a process are gone, `detached` a process that outlives its parent, `signals` that it
+// ignores, `frames` writing without a ring, `notify` the service manager. `clock`, `probe` and
+// `mounts` the machine, `priority` of a thread. `enter`, `setup` and `mapping` are public for the
 // rings of `forebay-net`.
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
@@ -53,11 +54,13 @@ pub mod lease;
 pub mod lent;
 pub mod local;
 pub mod lock;
+pub mod longest;
 pub mod mapping;
 mod masks;
 pub mod memory;
 mod min_wait;
 pub mod modelled;
+pub mod mounts;
 pub mod notify;
 pub mod null;
 pub mod offer;
@@ -73,6 +76,7 @@ pub mod rewrite;
 pub mod ring;
 mod saving;
 pub mod setup;
+pub mod signals;
 mod slot;
 pub mod status;
 mod targets;

@@ -2,16 +2,16 @@
 //!
 //! The values come from `/proc`, `/sys` and `statfs`. An unknown value is `None`, never a guess.
 
-use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_block::limits::PAGE;
 use rustix::time::{ClockId, clock_getres};
+
+use crate::mounts::Mount;
 
 /// Version of the kernel, for comparisons.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -87,7 +87,7 @@ pub fn file_system(path: &Path) -> io::Result<String> {
     Ok(match known_file_system(magic) {
         Some(name) => name.to_owned(),
         None => {
-            let mounted = mount_of(path).map(|mount| mount.file_system);
+            let mounted = Mount::of(path)?.map(|mount| mount.file_system);
             mounted.unwrap_or_else(|| format!("{:#x}", magic & 0xffff_ffff))
         }
     })
@@ -128,7 +128,7 @@ pub fn block_device(path: &Path) -> Option<BlockDevice> {
     // btrfs and overlay give files a device number of no device; the mount's source names the real
     // one.
     device(status.st_dev).or_else(|| {
-        let source = mount_of(path)?.source;
+        let source = Mount::of(path).ok()??.source;
         let status = rustix::fs::stat(&source).ok()?;
         device(status.st_rdev)
     })
@@ -140,40 +140,8 @@ pub fn block_device(path: &Path) -> Option<BlockDevice> {
 pub fn mounted_at(node: &Path) -> Option<PathBuf> {
     let number = rustix::fs::stat(node).ok()?.st_rdev;
     let number = (rustix::fs::major(number), rustix::fs::minor(number));
-    let table = fs::read("/proc/self/mountinfo").ok()?;
-    let mut mounts = table.split(|&byte| byte == b'\n').filter_map(parse_mount);
+    let mut mounts = Mount::all().ok()?.into_iter();
     mounts.rfind(|mount| mount.device == number).map(|mount| mount.point)
-}
-
-/// A mounted file system: a line of `/proc/self/mountinfo`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Mount {
-    /// Number of the mount in its namespace, which `statx` reports for a file.
-    pub number: u64,
-    /// Major and minor number of the file system.
-    pub device: (u32, u32),
-    /// Mount point.
-    pub point: PathBuf,
-    /// Type, as `mount` prints it.
-    pub file_system: String,
-    /// The mounted thing, mostly a device node.
-    pub source: PathBuf,
-    /// Options of the mount, then those of the file system that differ.
-    pub options: String,
-}
-
-/// Returns the mount that a path is on, as this thread sees it.
-#[must_use]
-pub fn mount_of(path: &Path) -> Option<Mount> {
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    mount_in(&fs::read("/proc/thread-self/mountinfo").ok()?, &path)
-}
-
-/// Returns the mount of this number, as this thread sees it.
-pub(crate) fn mount_numbered(number: u64) -> Option<Mount> {
-    let table = fs::read("/proc/thread-self/mountinfo").ok()?;
-    let mut mounts = table.split(|&byte| byte == b'\n').filter_map(parse_mount);
-    mounts.find(|mount| mount.number == number)
 }
 
 /// Returns the bytes of memory that this process may use: the minimum of the machine's memory and
@@ -211,63 +179,6 @@ pub(crate) fn device(number: u64) -> Option<BlockDevice> {
         .find(has_queue)
         .map(Path::to_owned);
     Some(BlockDevice { name, major, minor, queue })
-}
-
-/// The mount with the longest point that begins a path, the last of equals, for later mounts hide
-/// earlier.
-fn mount_in(table: &[u8], path: &Path) -> Option<Mount> {
-    let mounts = table.split(|&byte| byte == b'\n').filter_map(parse_mount);
-    mounts
-        .filter(|mount| path.starts_with(&mount.point))
-        .max_by_key(|mount| mount.point.as_os_str().len())
-}
-
-/// Fields: 1 the number; 3 the device's numbers; 5 the point; 6 its options; after a lone dash the file system,
-/// its source and its options.
-fn parse_mount(line: &[u8]) -> Option<Mount> {
-    let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
-    let dash = fields.iter().position(|field| *field == b"-")?;
-    let (major, minor) = std::str::from_utf8(fields.get(2)?).ok()?.split_once(':')?;
-    let text = |at: usize| Some(OsStr::from_bytes(fields.get(at)?).to_string_lossy());
-    let number = text(0)?.parse().ok()?;
-    let (of_mount, of_file_system) = (text(5)?, text(dash + 3).unwrap_or_default());
-    let mut options: Vec<&str> = of_mount.split(',').collect();
-    for option in of_file_system.split(',') {
-        if !option.is_empty() && !options.contains(&option) {
-            options.push(option);
-        }
-    }
-    Some(Mount {
-        number,
-        device: (major.parse().ok()?, minor.parse().ok()?),
-        point: unescape(fields.get(4)?),
-        file_system: text(dash + 1)?.into_owned(),
-        source: unescape(fields.get(dash + 2)?),
-        options: options.join(","),
-    })
-}
-
-/// Blanks and backslashes stand as three octal digits.
-fn unescape(field: &[u8]) -> PathBuf {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let [first, tail @ ..] = rest {
-        let octal = tail
-            .get(..3)
-            .filter(|_| *first == b'\\')
-            .and_then(|digits| std::str::from_utf8(digits).ok());
-        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &tail[3..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    std::ffi::OsString::from_vec(bytes).into()
 }
 
 fn memory_total(text: &str) -> Option<u64> {
@@ -312,31 +223,6 @@ mod tests {
         assert!(parse_version("6.9") < parse_version("6.12.1"));
         assert_eq!(parse_version("7"), KernelVersion { major: 7, minor: 0 });
         assert!(kernel_version() >= KernelVersion { major: 5, minor: 15 });
-    }
-
-    #[test]
-    fn mounts_are_read_with_their_blanks() {
-        let line = br"36 35 98:0 /mnt1 /mnt/with\040blank rw,noatime master:1 - ext3 /dev/ro\134ot rw,errors=continue";
-        let mount = parse_mount(line).unwrap();
-        let expected = Mount {
-            number: 36,
-            device: (98, 0),
-            point: "/mnt/with blank".into(),
-            file_system: "ext3".into(),
-            source: r"/dev/ro\ot".into(),
-            options: "rw,noatime,errors=continue".into(),
-        };
-        assert_eq!(mount, expected);
-        assert_eq!(parse_mount(b"36 35"), None);
-    }
-
-    #[test]
-    fn the_longest_and_last_mount_point_wins() {
-        let table =
-            b"27 1 254:0 / / rw - ext4 /dev/vda rw\n29 27 0:44 /sub /tmp rw - btrfs /dev/sda rw\n\
-            30 27 0:45 / /tmp rw - tmpfs none rw\ngarbage\n";
-        let kind = |path: &str| mount_in(table, Path::new(path)).unwrap().file_system;
-        assert_eq!((kind("/etc"), kind("/tmp/a")), ("ext4".to_owned(), "tmpfs".to_owned()));
     }
 
     #[test]

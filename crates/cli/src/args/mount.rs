@@ -25,6 +25,12 @@ pub(crate) struct MountArgs {
     /// Let other users in, with the permissions of the files [default: as root]
     #[arg(long)]
     pub(crate) allow_other: bool,
+    /// Let set-user-ID programs and file capabilities have their effect (root alone)
+    #[arg(long)]
+    pub(crate) allow_suid: bool,
+    /// Let device nodes be opened (root alone)
+    #[arg(long)]
+    pub(crate) allow_dev: bool,
     /// Set a knob of Forebay (repeatable; see `forebay run --help`)
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) settings: Vec<String>,

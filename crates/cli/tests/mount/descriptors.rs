@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::symlink;
 
-use crate::place::Place;
+use crate::place::{FOREBAY, Place, run};
 
 /// Descriptors of the mount, which root may not raise without the capability.
 const LIMIT: [&str; 5] =
@@ -12,6 +12,16 @@ const LIMIT: [&str; 5] =
 
 const DIRECTORIES: usize = 20;
 const FILES: usize = 200;
+
+#[test]
+fn a_limit_that_is_too_low_is_refused() {
+    let Some(place) = Place::new() else { return };
+    let words = ["prlimit", "--nofile=64:64", "setpriv", "--bounding-set=-sys_resource", "--"];
+    let [source, mount] = [&place.source, &place.mount].map(|path| path.to_str().unwrap());
+    let (code, _, err) = run(&[&words, &[FOREBAY, "mount", source, mount][..]].concat());
+    assert_eq!(code, Some(2), "{err}");
+    assert!(err.contains("ulimit -n 256") && err.trim_end().lines().count() == 1, "{err}");
+}
 
 #[test]
 fn a_tree_of_four_times_as_many_files_as_descriptors_is_walked_and_written() {

@@ -11,14 +11,19 @@ use std::time::{Duration, Instant};
 use crate::place::{FOREBAY, Place, bytes, forebay, run};
 
 /// A file system of its own on a loop device; unmounted when dropped.
-struct Volume(PathBuf);
+pub(crate) struct Volume(PathBuf);
 
 impl Volume {
     /// Makes one over an image or a device that exists.
     fn new(image: &Path, at: &Path) -> Self {
-        let (image, at) = (image.to_str().unwrap(), at.to_str().unwrap());
         // Without a journal: one that cannot be written makes the file system read-only.
-        done(&["mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", image]);
+        let maker = ["mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal"];
+        Self::made_by(&maker, image, at)
+    }
+
+    pub(crate) fn made_by(maker: &[&str], image: &Path, at: &Path) -> Self {
+        let (image, at) = (image.to_str().unwrap(), at.to_str().unwrap());
+        done(&[maker, &[image]].concat());
         done(&["mount", "-o", "loop", image, at]);
         Self(at.into())
     }
@@ -35,7 +40,7 @@ impl Drop for Volume {
     }
 }
 
-fn done(words: &[&str]) {
+pub(crate) fn done(words: &[&str]) {
     let (code, _, err) = run(words);
     assert_eq!(code, Some(0), "{words:?}: {err}");
 }

@@ -10,7 +10,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 mod descriptors;
 mod faults;
+mod longest;
 mod place;
+mod point;
+mod process;
 mod small;
 
 use place::{Place, bytes, forebay};
@@ -110,15 +113,9 @@ fn what_was_written_survives_kill_9_and_the_next_mount_goes_on() {
     let content = bytes(5_000_000);
     let file = File::create(place.mount.join("file")).unwrap();
     file.write_all_at(&content, 0).unwrap();
-    let server = place.server();
-    let killed = Command::new("kill").args(["-9", &server.to_string()]).status().unwrap();
-    assert!(killed.success());
-    drop(file);
-    let begin = Instant::now();
     // The mount point is dead until the next mount.
-    while place.mount.metadata().is_ok() {
-        assert!(begin.elapsed() < Duration::from_secs(10), "the killed process still serves");
-    }
+    let server = place.kill();
+    drop(file);
     let said = place.mount(&[]);
     assert!(said.contains(&format!("with the files of process {server}")), "{said}");
     assert_eq!(fs::read(place.mount.join("file")).unwrap(), content);

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 pub(crate) const FOREBAY: &str = env!("CARGO_BIN_EXE_forebay");
 
@@ -41,6 +42,22 @@ impl Place {
         fs::create_dir(&source).unwrap();
         fs::create_dir(&mount).unwrap();
         Some(Self { source, mount, directory })
+    }
+
+    /// Another source beside this one, with an own log.
+    pub(crate) fn inner(&self, source: &str, mount: PathBuf) -> Self {
+        let directory = tempfile::tempdir_in(self.directory.path()).unwrap();
+        let source = self.directory.path().join(source);
+        fs::create_dir(&source).unwrap();
+        Self { source, mount, directory }
+    }
+
+    /// Kills the process that serves the mount, and waits for its end.
+    pub(crate) fn kill(&self) -> i32 {
+        let server = self.server();
+        assert_eq!(run(&["kill", "-9", &server.to_string()]).0, Some(0));
+        wait_until("the process ends", || has_ended(server));
+        server
     }
 
     pub(crate) fn mount(&self, options: &[&str]) -> String {
@@ -90,6 +107,20 @@ impl Drop for Place {
         // After a failed test.
         let _ = Command::new("umount").arg("-l").arg(&self.mount).stderr(Stdio::null()).status();
     }
+}
+
+pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "it does not happen that {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whether a process has ended, although its parent may not know.
+pub(crate) fn has_ended(process: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"));
+    stat.map_or(true, |stat| stat.contains(") Z "))
 }
 
 pub(crate) fn is_root() -> bool {

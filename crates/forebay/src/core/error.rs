@@ -161,6 +161,15 @@ impl Error {
         Self::new(ErrorKind::Shutdown, what)
     }
 
+    /// Creates the error for a range that ends beyond the largest size of a file.
+    pub(crate) fn too_long(path: &Path, offset: u64) -> Self {
+        let what = "the range ends beyond the largest file size of the file system or this process";
+        Self::new(ErrorKind::InvalidInput, what)
+            .at_path(path)
+            .at_offset(offset)
+            .because(io::Error::from_raw_os_error(libc::EFBIG))
+    }
+
     /// Creates the error for a change through a handle opened for reading.
     pub(crate) fn for_reading(path: &Path) -> Self {
         Self::new(ErrorKind::NotPermitted, "cannot change the file through a handle for reading")
@@ -275,7 +284,10 @@ impl std::error::Error for Error {
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         let kind = match error.0.kind {
-            ErrorKind::InvalidInput => io::ErrorKind::InvalidInput,
+            ErrorKind::InvalidInput => match error.os_error() {
+                Some(libc::EFBIG) => io::ErrorKind::FileTooLarge,
+                _ => io::ErrorKind::InvalidInput,
+            },
             ErrorKind::NotPermitted => io::ErrorKind::PermissionDenied,
             ErrorKind::NoSpace => io::ErrorKind::StorageFull,
             ErrorKind::NoMemory => io::ErrorKind::OutOfMemory,

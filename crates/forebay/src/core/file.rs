@@ -107,7 +107,8 @@ impl File {
     /// device. Its offset and memory must be aligned, and it must lie below the end of the file.
     ///
     /// # Errors
-    /// - `InvalidInput` if the write ends beyond the largest file size.
+    /// - `InvalidInput` with `EFBIG` if the write ends beyond the largest file size, of the file
+    ///   system or of this process (`RLIMIT_FSIZE`). Nothing is written then.
     /// - `NotPermitted` on a handle for reading or appending.
     /// - `NoSpace` if the file system is full, or the block device ends before the write does.
     /// - `Io` or `NoSpace`, with the reason of the device, if too many earlier pages could not be
@@ -364,8 +365,8 @@ impl File {
     /// end of the file.
     ///
     /// # Errors
-    /// `InvalidInput` for a length beyond the largest file size; `NotPermitted` on a handle for
-    /// reading; `Unsupported` on a block device; `Io` with the reason of the system.
+    /// `InvalidInput` with `EFBIG` for a length beyond the largest file size; `NotPermitted` on a
+    /// handle for reading; `Unsupported` on a block device; `Io` with the reason of the system.
     pub fn set_len(&self, length: u64) -> Result<()> {
         wait::block_on(self.set_len_async(length))
     }
@@ -654,17 +655,9 @@ impl File {
         if let Some(size) = self.inode.fixed_size {
             return check_device_end(&self.inode.path, size, end, offset);
         }
-        let refuse = |what: &str| {
-            Err(Error::new(ErrorKind::InvalidInput, what)
-                .at_path(&self.inode.path)
-                .at_offset(offset))
-        };
         match end {
             Some(end) if end <= MAX_OFFSET && self.inode.can_reach(end) => Ok(()),
-            Some(end) if end <= MAX_OFFSET => {
-                refuse("the file system does not support files that large")
-            }
-            _ => refuse("the range ends beyond the largest file size"),
+            _ => Err(Error::too_long(&self.inode.path, offset)),
         }
     }
 }

@@ -50,9 +50,6 @@ use crate::platform::{Identity, Kind};
 pub(crate) use guard::{Heard, Locked};
 use lead::Lead;
 
-/// File end that every file system supports.
-const SURE_REACH: u64 = 1 << 31;
-
 /// Reason why no other program changes a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Hold {
@@ -210,7 +207,8 @@ impl Inode {
         let fixed_size = (file.kind() == Kind::Block).then(|| state.cache.size());
         volume.learn(&file);
         let home = Home::new(&file, &path, &volume, state.cache.disk_size());
-        let (file, reach) = (Arc::new(file), AtomicU64::new(SURE_REACH));
+        let reach = AtomicU64::new(file.sure_end());
+        let file = Arc::new(file);
         Self {
             target,
             identity,

@@ -81,7 +81,8 @@ pub fn run(channel: RawFd) -> i32 {
         log.flush();
         return REFUSED;
     };
-    if let Err(error) = detached::detach("forebay-keeper", &[channel.as_fd()]) {
+    detached::outlive("forebay-keeper");
+    if let Err(error) = detached::detach(&[channel.as_fd()]) {
         return refuse(&channel, format!("could not detach from the program: {error}"));
     }
     match Keeping::begin(&channel) {

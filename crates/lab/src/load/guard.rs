@@ -100,11 +100,9 @@ mod tests {
 
     #[test]
     fn the_mounted_root_device_is_refused() {
-        let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let source = table.lines().find_map(|line| {
-            let source = line.split(" - ").nth(1)?.split(' ').nth(1)?;
-            source.starts_with("/dev/").then(|| Path::new(source).to_owned())
-        });
+        let mounts = forebay_uring::mounts::Mount::all().unwrap_or_default();
+        let mut sources = mounts.into_iter().map(|mount| mount.source);
+        let source = sources.find(|source| source.starts_with("/dev"));
         // In a container without devices there is nothing to refuse.
         if let Some(device) = source.filter(|device| device.exists()) {
             let refused = refuse_mounted(&device).unwrap_err().to_string();

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use forebay_uring::probe;
+use forebay_uring::mounts::Mount;
 use rustix::fs::{major, makedev, minor, statvfs};
 use serde::{Deserialize, Serialize};
 
@@ -81,7 +81,7 @@ const PRIVATE: [&str; 8] =
 impl Storage {
     /// Returns the storage below `directory`.
     pub fn of(directory: &Path) -> Self {
-        let mount = probe::mount_of(directory);
+        let mount = Mount::of(directory).ok().flatten();
         let mut storage = mount.map_or_else(Self::default, |mount| Self {
             file_system: mount.file_system,
             device: mount.source.to_string_lossy().into_owned(),
@@ -167,13 +167,13 @@ pub(crate) fn disk_of(directory: &Path) -> Option<PathBuf> {
 
 /// The number of the device that the file system of a directory is on.
 pub(crate) fn device_of(directory: &Path) -> Option<u64> {
-    device_number(&probe::mount_of(directory)?.source, directory)
+    device_number(&Mount::of(directory).ok()??.source, directory)
 }
 
 /// Number of a file system in `/proc/locks` and traces. On btrfs `stat` returns another, that of
 /// the subvolume. 0 if unknown.
 pub(crate) fn file_system_number(path: &Path) -> u64 {
-    let mounted = probe::mount_of(path);
+    let mounted = Mount::of(path).ok().flatten();
     mounted
         .map(|mount| makedev(mount.device.0, mount.device.1))
         .or_else(|| fs::metadata(path).ok().map(|data| data.dev()))

@@ -234,12 +234,6 @@ impl OpenFile {
         self.look(|_, _| Ok(()))
     }
 
-    /// Returns whether a file of this file system can have `end` bytes.
-    #[must_use]
-    pub fn can_hold(&self, end: u64) -> bool {
-        self.look(|machine, node| Ok(end <= machine.volume_of(node).most_bytes)).unwrap_or(false)
-    }
-
     /// Returns the space that a write of a page needs that has data already.
     #[must_use]
     pub fn rewrite(&self) -> Rewrite {

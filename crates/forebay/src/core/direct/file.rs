@@ -354,9 +354,7 @@ impl DirectFile {
         if end.is_some_and(|end| end <= MAX_OFFSET) {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::InvalidInput, "the range ends beyond the largest file size")
-            .at_path(&self.inode.path)
-            .at_offset(offset))
+        Err(Error::too_long(&self.inode.path, offset))
     }
 
     fn may_write(&self) -> Result<()> {

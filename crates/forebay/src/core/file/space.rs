@@ -32,7 +32,7 @@ impl File {
     /// - `NoSpace` if the file system or quota is full. The size is unchanged. A part of the space
     ///   may be allocated below the end; space beyond it is given back.
     /// - `Unsupported` on a block device, or if the file system does not allocate ahead.
-    /// - `InvalidInput` if the range ends beyond the largest file size.
+    /// - `InvalidInput` with `EFBIG` if the range ends beyond the largest file size.
     /// - `NotPermitted` on a handle for reading; `Io` with the reason of the system.
     pub fn allocate(&self, offset: u64, length: u64) -> Result<()> {
         wait::block_on(self.allocate_async(offset, length))

@@ -111,7 +111,7 @@ impl Inode {
         // The file system zeroes the rest of the block at the present end when a write moves it.
         let tail = (!end.is_multiple_of(PAGE) && end < bytes.start).then(|| whole_pages(end, 0));
         for bytes in tail.into_iter().chain([bytes]) {
-            match self.make_room_for(base, bytes) {
+            match self.make_room_for(base, bytes, offset + length) {
                 Ok(()) => {}
                 Err(error) if is_full(&error) => return Err(self.no_space(offset).because(error)),
                 // It cannot allocate ahead; the write will show whether there is space.
@@ -121,8 +121,8 @@ impl Inode {
         Ok(allocated)
     }
 
-    /// Allocates the space of these pages, unless they have it.
-    fn make_room_for(&self, base: &Base, bytes: Range<u64>) -> std::io::Result<()> {
+    /// Allocates the space of these pages, unless they have it. `end` as for `allocate_now`.
+    fn make_room_for(&self, base: &Base, bytes: Range<u64>, end: u64) -> std::io::Result<()> {
         let rewrite = self.volume.rewrite(&self.file);
         let mut state = self.lock();
         if state.cache.is_allocated(&bytes, rewrite == Rewrite::InPlace) {
@@ -130,7 +130,7 @@ impl Inode {
             return Ok(());
         }
         drop(state);
-        self.allocate_now(&bytes)?;
+        self.allocate_now(&bytes, end)?;
         Counters::add(&base.counters.reserved_scarce_bytes, bytes.end - bytes.start);
         Ok(())
     }
@@ -142,7 +142,7 @@ impl Inode {
         (offset, length): (u64, u64),
     ) -> Result<Allocated> {
         let bytes = whole_pages(offset, length);
-        self.allocate_now(&bytes).map_err(|error| {
+        self.allocate_now(&bytes, offset + length).map_err(|error| {
             let what = "could not allocate space for the file";
             let kind = match error.kind() {
                 std::io::ErrorKind::Unsupported => ErrorKind::Unsupported,
@@ -171,10 +171,12 @@ impl Inode {
         Poll::Pending
     }
 
-    /// Has the file system allocate a range of whole pages, and records the result.
-    fn allocate_now(&self, bytes: &Range<u64>) -> std::io::Result<()> {
+    /// Has the file system allocate a range of whole pages, and records the result. `end` is the
+    /// end that the caller needs: the largest size may be within the last page.
+    fn allocate_now(&self, bytes: &Range<u64>, end: u64) -> std::io::Result<()> {
         self.mark_reserved(bytes.end);
-        let result = self.file.allocate_alone(bytes.start, bytes.end - bytes.start);
+        let end = if self.can_reach(bytes.end) { bytes.end } else { end };
+        let result = self.file.allocate_alone(bytes.start, end - bytes.start);
         match &result {
             Ok(()) => {
                 self.volume.look(&self.file);

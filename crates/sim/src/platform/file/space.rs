@@ -12,6 +12,18 @@ use crate::marks;
 use crate::world::machine::{self, Machine, error_of};
 
 impl OpenFile {
+    /// Returns a size that a file can have on every file system.
+    #[must_use]
+    pub fn sure_end(&self) -> u64 {
+        1 << 31
+    }
+
+    /// Returns whether a file of this file system can have `end` bytes.
+    #[must_use]
+    pub fn can_hold(&self, end: u64) -> bool {
+        self.look(|machine, node| Ok(end <= machine.volume_of(node).most_bytes)).unwrap_or(false)
+    }
+
     /// Returns the ranges of bytes that have data, in order, or `None` if there are more than
     /// `most`.
     ///

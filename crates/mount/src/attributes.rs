@@ -8,7 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, INodeNo, TimeOrNow};
 use rustix::buffer::spare_capacity;
-use rustix::fs::{AtFlags, CWD, Gid, Mode, Stat, Timespec, Timestamps, UTIME_NOW, Uid, XattrFlags};
+use rustix::fs::{
+    AtFlags, CWD, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, Uid, XattrFlags,
+};
 
 use crate::data::Access;
 use crate::mounted::Mount;
@@ -220,12 +222,14 @@ impl Mount {
     }
 
     fn set_size(&self, node: &Arc<Node>, open: Option<Arc<OpenFile>>, size: u64) -> io::Result<()> {
-        let writable = open
-            .filter(|file| file.access == Access::ReadWrite)
-            .or_else(|| node.state().writable().cloned());
-        let (file, is_own) = match writable {
+        if !node.protection()?.is_empty() {
+            // Not even by a descriptor that was opened before.
+            return Err(io::Error::from_raw_os_error(libc::EPERM));
+        }
+        let in_engine = node.state().writable().cloned();
+        let (file, is_own) = match in_engine.or(open.filter(|file| file.access != Access::Read)) {
             Some(file) => (file, false),
-            None => (OpenFile::open(&self.way, node, Access::ReadWrite)?, true),
+            None => (OpenFile::open_for(&self.way, node, OFlags::WRONLY)?, true),
         };
         let done = file.data.set_size(size);
         if done.is_ok() {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom, StatxAttributes};
 
 use crate::data::{Access, Sync};
 use crate::limits::{COPY_BYTES, REQUEST_BYTES};
@@ -27,11 +27,15 @@ impl Mount {
         caller: u32,
     ) -> io::Result<Arc<OpenFile>> {
         let cut = flags.contains(OFlags::TRUNC);
-        let writes = cut || flags.intersects(OFlags::WRONLY | OFlags::RDWR);
-        let access = if writes { Access::ReadWrite } else { Access::Read };
-        let file = match cut {
-            true => OpenFile::open_to_cut(&self.way, node)?,
-            false => OpenFile::open(&self.way, node, access)?,
+        let only_grows = Access::of(flags) == Access::ReadWrite && only_grows(node, flags)?;
+        if only_grows {
+            // A file that is kept was opened before it got the attribute.
+            settle::close(self, node);
+        }
+        let file = if only_grows && node.state().writable().is_none() {
+            OpenFile::open_as_asked(node, flags)?
+        } else {
+            OpenFile::open_for(&self.way, node, flags)?
         };
         if cut && let Err(error) = self.cut(&file, caller) {
             self.end_open(file);
@@ -65,7 +69,9 @@ impl Mount {
             // No program has it open, so the syncs of the next one may succeed.
             settle::close(self, &node);
         }
-        if !node.state().is_unused() {
+        if node.state().is_unused() {
+            self.nodes.release(&node);
+        } else {
             self.settling.plan(self, &node);
         }
     }
@@ -97,6 +103,7 @@ impl Mount {
         (flags, caller): (i32, u32),
     ) -> io::Result<()> {
         self.drop_privileges(&file.node, caller)?;
+        file.data.append_as(OFlags::from_bits_retain(flags.cast_unsigned()))?;
         file.write(data, offset)?;
         Sync::of_flags(flags).map_or(Ok(()), |what| file.sync(what))
     }
@@ -163,6 +170,17 @@ impl Mount {
         }
         Ok(done)
     }
+}
+
+/// Checks an open for writing against the attributes of the file, which the engine may have open
+/// already. Returns whether it may only be appended to.
+fn only_grows(node: &Node, flags: OFlags) -> io::Result<bool> {
+    let protection = node.protection()?;
+    let appends = flags.contains(OFlags::APPEND) && !flags.contains(OFlags::TRUNC);
+    if protection.is_empty() || protection == StatxAttributes::APPEND && appends {
+        return Ok(!protection.is_empty());
+    }
+    Err(io::Error::from_raw_os_error(libc::EPERM))
 }
 
 fn is_unsupported(error: &io::Error) -> bool {

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use rustix::fs::OFlags;
 
-use crate::data::{Access, OpenData, Sync, Way, plain};
+use crate::data::{Access, OpenData, Sync, Way, as_asked, plain};
 use crate::node::Node;
 use crate::small::Small;
 
@@ -76,6 +76,11 @@ impl OpenState {
         self.uses
     }
 
+    /// Whether the node is open past the engine.
+    fn is_open_as_asked(&self) -> bool {
+        self.open.iter().any(|file| file.access == Access::AsAsked)
+    }
+
     /// Some open file, one that can be written if there is one.
     pub(crate) fn any(&self) -> Option<&Arc<OpenFile>> {
         let mut all = self.open.iter().chain(&self.kept);
@@ -137,6 +142,9 @@ impl OpenState {
         self.uses += 1;
         let at = self.open.iter().position(|open| Arc::ptr_eq(open, file))?;
         let ended = self.open.swap_remove(at);
+        if ended.access == Access::AsAsked {
+            return Some(ended);
+        }
         // A writable one is kept even while others are open: it can set the time of writing.
         let is_better = match &self.kept {
             None => true,
@@ -163,6 +171,37 @@ impl OpenFile {
         Arc::new(Self { node: Arc::clone(node), data, access, flags: AtomicI32::new(0) })
     }
 
+    /// Opens the file of a node for a caller with these flags. Blocks.
+    pub(crate) fn open_for(way: &Way, node: &Arc<Node>, flags: OFlags) -> io::Result<Arc<Self>> {
+        let access = Access::of(flags);
+        if node.state().is_open_as_asked() {
+            return Self::open_as_asked(node, flags);
+        }
+        let opened = match flags.contains(OFlags::TRUNC) {
+            true => Self::open_to_cut(way, node),
+            false => Self::open(way, node, access),
+        };
+        match opened {
+            Err(error) if access == Access::ReadWrite && is_refused(&error) => {
+                Self::open_as_asked(node, flags)
+            }
+            opened => opened,
+        }
+    }
+
+    /// Opens the file of a node past the engine, with no more rights than the caller asked for. The
+    /// engine needs both reading and writing, at any offset: it completes and rewrites pages.
+    /// Blocks.
+    pub(crate) fn open_as_asked(node: &Arc<Node>, flags: OFlags) -> io::Result<Arc<Self>> {
+        // Pages of the engine would be written over what this descriptor writes.
+        let _closing = node.closing();
+        let data = OpenData::Plain(as_asked(&node.path(), flags)?);
+        node.note_privileges()?;
+        let file = Self::new(node, data, Access::AsAsked);
+        node.state().add(&file);
+        Ok(file)
+    }
+
     /// Opens the file of a node. Blocks.
     pub(crate) fn open(way: &Way, node: &Arc<Node>, access: Access) -> io::Result<Arc<Self>> {
         Self::opening(node, access, || {
@@ -175,7 +214,7 @@ impl OpenFile {
     }
 
     /// Opens the file of a node, which the caller cuts to nothing next. Blocks.
-    pub(crate) fn open_to_cut(way: &Way, node: &Arc<Node>) -> io::Result<Arc<Self>> {
+    fn open_to_cut(way: &Way, node: &Arc<Node>) -> io::Result<Arc<Self>> {
         // Pages of the old content would be written over the new one.
         let closing = node.closing();
         let is_unused = node.state().is_unused();
@@ -245,11 +284,11 @@ impl OpenFile {
         written
     }
 
-    /// Notes a write at this moment.
+    /// Notes a write at this moment, unless the source shows it and its time.
     pub(crate) fn note_write(&self, bytes: u64) {
-        // The source shows what is written to a small file, and its time.
-        if self.data.small().is_none() {
-            self.node.state().note_write(bytes);
+        let mut state = self.node.state();
+        if self.data.is_in_engine() || state.written.is_some() {
+            state.note_write(bytes);
         }
     }
 
@@ -280,6 +319,11 @@ impl OpenFile {
         // Starts the writing of its data, without waiting.
         drop(ended);
     }
+}
+
+/// Whether this process may not open a file in this way.
+fn is_refused(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM))
 }
 
 #[cfg(test)]

@@ -225,10 +225,16 @@ pub(crate) fn settle(mount: &Mount, node: &Arc<Node>) {
     };
     let set = match file.access {
         Access::ReadWrite => file.data.set_modified(written),
-        Access::Read => file.data.write_out().and_then(|()| set_modified_of(node, written)),
+        _ => file.data.write_out().and_then(|()| set_modified_of(node, written)),
     };
     match set {
         Ok(()) => shows(node, written),
+        // An attribute keeps the times that its last write gave it (`chattr +a`).
+        Err(error)
+            if error.raw_os_error() == Some(libc::EPERM) && file.data.write_out().is_ok() =>
+        {
+            shows(node, written);
+        }
         Err(error) => mount
             .log(&format!("{}: could not write the file out yet: {error}", node.name().display())),
     }

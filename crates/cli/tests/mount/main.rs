@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 mod descriptors;
 mod faults;
 mod place;
+mod rights;
 mod small;
 
 use place::{Place, bytes, forebay};

@@ -1,4 +1,4 @@
-//! Objects are made with the identity of the calling process: owner, group and umask.
+//! The calling process: objects are made with its owner, group and umask.
 #![allow(unsafe_code, reason = "setfsuid(2), setfsgid(2) and unshare(2) are here alone")]
 
 use std::cell::Cell;
@@ -6,27 +6,55 @@ use std::io;
 
 use fuser::Request;
 use rustix::fs::Mode;
-use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
 /// `PR_SET_IO_FLUSHER` of `linux/prctl.h`.
 const SET_IO_FLUSHER: libc::c_int = 57;
+
+/// Rights to pass the source's permissions, which the kernel has checked with all groups and
+/// capabilities of the caller.
+const CHECKED: CapabilitySet =
+    CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH).union(CapabilitySet::MKNOD);
 
 thread_local! {
     /// Whether this thread has a umask of its own.
     static OWN_UMASK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes an object with the identity of the process that asks. The kernel has checked its rights
-/// already.
-pub(crate) fn as_caller<T>(
-    request: &Request,
-    umask: u32,
-    make: impl FnOnce() -> rustix::io::Result<T>,
-) -> io::Result<T> {
-    own_umask()?;
-    rustix::process::umask(Mode::from_raw_mode(umask & 0o777));
-    let _identity = Identity::take(request)?;
-    Ok(make()?)
+/// The process that makes a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Caller {
+    /// User for calls of the file system.
+    pub(crate) user: u32,
+    /// Group for calls of the file system.
+    pub(crate) group: u32,
+}
+
+impl Caller {
+    pub(crate) fn of(request: &Request) -> Self {
+        Self { user: request.uid(), group: request.gid() }
+    }
+
+    /// This process.
+    pub(crate) fn here() -> Self {
+        let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+        Self { user: user.as_raw(), group: group.as_raw() }
+    }
+
+    /// Makes an object with the identity of the caller. The kernel has checked its rights already.
+    ///
+    /// # Errors
+    /// `EPERM` if this process cannot take the identity. Nothing is made then.
+    pub(crate) fn make<T>(
+        &self,
+        umask: u32,
+        make: impl FnOnce() -> rustix::io::Result<T>,
+    ) -> io::Result<T> {
+        own_umask()?;
+        rustix::process::umask(Mode::from_raw_mode(umask & 0o777));
+        let _identity = Identity::take(self)?;
+        Ok(make()?)
+    }
 }
 
 /// Separates the umask of this thread from that of the process.
@@ -43,24 +71,30 @@ fn own_umask() -> io::Result<()> {
 }
 
 /// Identity of another process for file system calls of this thread, until dropped.
-struct Identity;
+struct Identity {
+    own: Caller,
+    sets: CapabilitySets,
+}
 
 impl Identity {
-    /// Takes the identity, unless it is this process's own, or this process may not.
-    fn take(request: &Request) -> io::Result<Option<Self>> {
-        let (user, group) = (request.uid(), request.gid());
-        let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        if (user, group) == own || own.0 != 0 {
+    /// Takes the identity, unless it is this process's own.
+    fn take(caller: &Caller) -> io::Result<Option<Self>> {
+        let own = Caller::here();
+        if *caller == own {
             return Ok(None);
         }
-        set_file_system_ids(user, group);
-        let identity = Self;
-        if user != 0 {
-            // Another user loses the right to pass the source's permissions, which the kernel has
-            // checked with all groups of the caller.
+        // From here on, a return restores the own identity.
+        let identity = Self { own, sets: capabilities(None)? };
+        set_file_system_ids(caller.user, caller.group);
+        // The calls report no error: without the capability, or for a number that is not mapped,
+        // they change nothing.
+        if file_system_ids() != (caller.user, caller.group) {
+            return Err(io::Error::from_raw_os_error(libc::EPERM));
+        }
+        if caller.user != 0 {
+            let permitted = identity.sets.permitted;
             let mut sets = capabilities(None)?;
-            sets.effective |=
-                sets.permitted & (CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
+            sets.effective |= permitted & CHECKED;
             set_capabilities(None, sets)?;
         }
         Ok(Some(identity))
@@ -69,23 +103,33 @@ impl Identity {
 
 impl Drop for Identity {
     fn drop(&mut self) {
-        set_file_system_ids(0, 0);
+        // Always permitted: they are this process's own.
+        set_file_system_ids(self.own.user, self.own.group);
+        let restored = set_capabilities(None, self.sets);
+        let own = (self.own.user, self.own.group);
+        assert!(
+            restored.is_ok() && file_system_ids() == own,
+            "a thread that serves others has its own identity again"
+        );
     }
 }
 
-/// Sets user and group of this thread for file system calls. The user returns to root last and
-/// leaves it last: the group can be set by root alone.
+/// Sets user and group of this thread for file system calls. Root changes the group first.
 fn set_file_system_ids(user: u32, group: u32) {
-    if user == 0 {
-        // SAFETY: the call takes no memory.
-        unsafe { libc::setfsuid(user) };
-    }
     // SAFETY: the call takes no memory.
     unsafe { libc::setfsgid(group) };
-    if user != 0 {
-        // SAFETY: the call takes no memory.
-        unsafe { libc::setfsuid(user) };
-    }
+    // SAFETY: the call takes no memory.
+    unsafe { libc::setfsuid(user) };
+}
+
+/// Returns user and group of this thread for file system calls.
+fn file_system_ids() -> (u32, u32) {
+    // No user or group has the number -1, which changes nothing.
+    // SAFETY: the call takes no memory.
+    let user = unsafe { libc::setfsuid(u32::MAX) };
+    // SAFETY: the call takes no memory.
+    let group = unsafe { libc::setfsgid(u32::MAX) };
+    (user.cast_unsigned(), group.cast_unsigned())
 }
 
 /// Makes this process one that writes back for others: the kernel does not wait for the mount when

@@ -15,6 +15,7 @@ use fuser::{
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, XattrFlags};
 
 use crate::attributes::{self, Wanted};
+use crate::caller::Caller;
 use crate::data::Sync;
 use crate::directory::OpenDirectory;
 use crate::limits::ATTRIBUTES_KEPT;
@@ -106,7 +107,7 @@ impl Filesystem for Served {
         let (kind, device) = (FileType::from_raw_mode(mode), attributes::device(device));
         let mode = Mode::from_raw_mode(mode & 0o7777);
         let made = self.node(dir).and_then(|parent| {
-            self.mount.make(req, &parent, name, umask, || {
+            self.mount.make(&Caller::of(req), &parent, name, umask, || {
                 rustix::fs::mknodat(&*parent, name, kind, mode, device)
             })
         });
@@ -125,7 +126,7 @@ impl Filesystem for Served {
         let mode = Mode::from_raw_mode(mode & 0o7777);
         let made = self.node(dir).and_then(|parent| {
             let make = || rustix::fs::mkdirat(&*parent, name, mode);
-            self.mount.make(req, &parent, name, umask, make)
+            self.mount.make(&Caller::of(req), &parent, name, umask, make)
         });
         entry(reply, made);
     }
@@ -145,7 +146,7 @@ impl Filesystem for Served {
     fn symlink(&self, req: &Request, dir: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let made = self.node(dir).and_then(|parent| {
             let make = || rustix::fs::symlinkat(target, &*parent, name);
-            self.mount.make(req, &parent, name, 0, make)
+            self.mount.make(&Caller::of(req), &parent, name, 0, make)
         });
         entry(reply, made);
     }
@@ -193,9 +194,9 @@ impl Filesystem for Served {
         reply: ReplyCreate,
     ) {
         let flags = OFlags::from_bits_retain(flags as u32);
-        let created = self
-            .node(dir)
-            .and_then(|parent| self.mount.create_file(req, &parent, name, (mode, umask), flags));
+        let created = self.node(dir).and_then(|parent| {
+            self.mount.create_file(&Caller::of(req), &parent, name, (mode, umask), flags)
+        });
         match created {
             Ok((attributes, file)) => {
                 let fh = self.mount.files.add(file);

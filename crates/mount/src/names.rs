@@ -5,11 +5,11 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use fuser::{FileAttr, RenameFlags, Request};
+use fuser::{FileAttr, RenameFlags};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, openat, statat};
 
 use crate::attributes;
-use crate::caller::as_caller;
+use crate::caller::Caller;
 use crate::mounted::Mount;
 use crate::node::{Node, identity};
 use crate::open_file::OpenFile;
@@ -35,13 +35,13 @@ impl Mount {
     /// Makes a directory, link or special file by `make`, and looks it up.
     pub(crate) fn make(
         &self,
-        request: &Request,
+        caller: &Caller,
         parent: &Node,
         name: &OsStr,
         umask: u32,
         make: impl FnOnce() -> rustix::io::Result<()>,
     ) -> io::Result<FileAttr> {
-        as_caller(request, umask, make)?;
+        caller.make(umask, make)?;
         // Others may have put a directory with entries, or a file with content, in its place.
         let is_made = |found: &Stat| {
             FileType::from_raw_mode(found.st_mode) != FileType::RegularFile || found.st_size == 0
@@ -64,7 +64,7 @@ impl Mount {
     /// Creates a file and opens it. Opens one that another program has created meanwhile.
     pub(crate) fn create_file(
         &self,
-        request: &Request,
+        caller: &Caller,
         parent: &Node,
         name: &OsStr,
         (mode, umask): (u32, u32),
@@ -73,7 +73,7 @@ impl Mount {
         let how = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(mode & 0o7777);
         let open = || openat(parent, name, how, mode);
-        let created = as_caller(request, umask, || self.forgetting.patiently(open));
+        let created = caller.make(umask, || self.forgetting.patiently(open));
         let descriptor = match created {
             Ok(descriptor) => descriptor,
             Err(error)
@@ -81,7 +81,7 @@ impl Mount {
                     && !flags.contains(OFlags::EXCL) =>
             {
                 let (node, _) = self.look_up(parent, name)?;
-                let opened = self.open_file(&node, flags, request.uid());
+                let opened = self.open_file(&node, flags, caller.user);
                 let file = opened.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;
                 return Ok((attributes::shown(&node, &node.status()?), file));
             }

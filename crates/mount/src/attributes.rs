@@ -37,11 +37,17 @@ pub(crate) struct Wanted {
 
 /// The attributes of a node as its file system call would find them on a plain file system.
 pub(crate) fn of(node: &Node) -> io::Result<FileAttr> {
-    Ok(shown(node, &node.status()?))
+    // Before the source is asked, which has all pages only once a close is over.
+    let (open, closing_size) = {
+        let state = node.state();
+        (state.any().cloned(), state.closing_size)
+    };
+    let size = open.and_then(|file| file.data.size()).or(closing_size);
+    Ok(shown(node, &node.status()?, size))
 }
 
-/// The same, if the source was asked already.
-pub(crate) fn shown(node: &Node, status: &Stat) -> FileAttr {
+/// The attributes by the answer of the source, and the size of an open file.
+fn shown(node: &Node, status: &Stat, size: Option<u64>) -> FileAttr {
     let mut attributes = FileAttr {
         ino: INodeNo(node.number),
         size: status.st_size.cast_unsigned(),
@@ -62,11 +68,7 @@ pub(crate) fn shown(node: &Node, status: &Stat) -> FileAttr {
     if !node.is_file() {
         return attributes;
     }
-    let (open, closing_size) = {
-        let state = node.state();
-        (state.any().cloned(), state.closing_size)
-    };
-    if let Some(size) = open.and_then(|file| file.data.size()).or(closing_size) {
+    if let Some(size) = size {
         attributes.size = size;
     }
     let state = node.state();

@@ -28,7 +28,8 @@ impl Mount {
         let status = rustix::fs::fstat(&descriptor)?;
         let node = self.nodes.enter(descriptor, &status, 1);
         self.forgetting.after_lookup(self.descriptors());
-        let attributes = attributes::shown(&node, &status);
+        let attributes = attributes::of(&node);
+        let attributes = attributes.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;
         Ok((node, attributes))
     }
 
@@ -83,12 +84,12 @@ impl Mount {
                 let (node, _) = self.look_up(parent, name)?;
                 let opened = self.open_file(&node, flags, caller.user);
                 let file = opened.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;
-                return Ok((attributes::shown(&node, &node.status()?), file));
+                return Ok((attributes::of(&node)?, file));
             }
             Err(error) => return Err(error),
         };
         let entered = self.forgetting.patiently(|| self.nodes.enter_open(&descriptor, 1));
-        let (node, status) = entered.inspect_err(|_| {
+        let (node, _) = entered.inspect_err(|_| {
             let created = rustix::fs::fstat(&descriptor).map(|status| identity(&status));
             take_back(parent, name, |found| created == Ok(identity(found)));
         })?;
@@ -99,7 +100,7 @@ impl Mount {
         let file = taken.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;
         file.opened_with(flags);
         self.forgetting.after_lookup(self.descriptors());
-        Ok((attributes::shown(&node, &status), file))
+        Ok((attributes::of(&node)?, file))
     }
 
     /// The node of a regular file by its name, if the kernel knows it.

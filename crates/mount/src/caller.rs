@@ -4,8 +4,9 @@
 use std::cell::Cell;
 use std::io;
 
-use fuser::Request;
+use fuser::{Request, WriteFlags};
 use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
 /// `PR_SET_IO_FLUSHER` of `linux/prctl.h`.
@@ -28,31 +29,55 @@ pub(crate) struct Caller {
     pub(crate) user: u32,
     /// Group for calls of the file system.
     pub(crate) group: u32,
+    /// Its number here, or 0 if this process cannot see it.
+    pub(crate) process: u32,
+    /// Whether the kernel says that its writes remove set bits.
+    pub(crate) loses_bits: bool,
+}
+
+/// The set-group-ID bit of a new file in a directory that passes its group on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum GroupBit {
+    /// The file system decides, by the group of the caller.
+    AsThere,
+    /// The caller may set it, by another group of its own or by a capability.
+    Kept,
 }
 
 impl Caller {
     pub(crate) fn of(request: &Request) -> Self {
-        Self { user: request.uid(), group: request.gid() }
+        let (user, group) = (request.uid(), request.gid());
+        Self { user, group, process: request.pid(), loses_bits: false }
+    }
+
+    /// The caller of a write. `None` for pages of a map: a store through one removes no bits.
+    pub(crate) fn of_write(request: &Request, kind: WriteFlags) -> Option<Self> {
+        let loses_bits = kind.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let caller = Self { loses_bits, ..Self::of(request) };
+        (!kind.contains(WriteFlags::FUSE_WRITE_CACHE)).then_some(caller)
     }
 
     /// This process.
     pub(crate) fn here() -> Self {
         let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
-        Self { user: user.as_raw(), group: group.as_raw() }
+        let process = rustix::process::getpid().as_raw_pid().cast_unsigned();
+        Self { user: user.as_raw(), group: group.as_raw(), process, loses_bits: false }
     }
 
     /// Makes an object with the identity of the caller. The kernel has checked its rights already.
+    /// `bit` is that of the group of the new object.
     ///
     /// # Errors
     /// `EPERM` if this process cannot take the identity. Nothing is made then.
     pub(crate) fn make<T>(
         &self,
         umask: u32,
+        bit: GroupBit,
         make: impl FnOnce() -> rustix::io::Result<T>,
     ) -> io::Result<T> {
         own_umask()?;
         rustix::process::umask(Mode::from_raw_mode(umask & 0o777));
-        let _identity = Identity::take(self)?;
+        let _identity = Identity::take(self, bit)?;
         Ok(make()?)
     }
 }
@@ -78,9 +103,9 @@ struct Identity {
 
 impl Identity {
     /// Takes the identity, unless it is this process's own.
-    fn take(caller: &Caller) -> io::Result<Option<Self>> {
+    fn take(caller: &Caller, bit: GroupBit) -> io::Result<Option<Self>> {
         let own = Caller::here();
-        if *caller == own {
+        if (caller.user, caller.group) == (own.user, own.group) {
             return Ok(None);
         }
         // From here on, a return restores the own identity.
@@ -95,6 +120,9 @@ impl Identity {
             let permitted = identity.sets.permitted;
             let mut sets = capabilities(None)?;
             sets.effective |= permitted & CHECKED;
+            // The thread is in no group but that of the caller.
+            sets.effective.set(CapabilitySet::FSETID, bit == GroupBit::Kept);
+            sets.effective &= permitted;
             set_capabilities(None, sets)?;
         }
         Ok(Some(identity))
@@ -132,6 +160,15 @@ fn file_system_ids() -> (u32, u32) {
     (user.cast_unsigned(), group.cast_unsigned())
 }
 
+/// Raises a limit of this process as far as it may. `None` is no limit.
+fn raise(resource: Resource, limit: Option<u64>) {
+    let wanted = Rlimit { current: limit, maximum: limit };
+    if setrlimit(resource, wanted).is_err() {
+        let has = getrlimit(resource);
+        let _ = setrlimit(resource, Rlimit { current: has.maximum, ..has });
+    }
+}
+
 /// Makes this process one that writes back for others: the kernel does not wait for the mount when
 /// this process needs memory. Without the right to write past limits, quotas of users hold for
 /// what this process writes. Threads started later inherit both.
@@ -139,16 +176,9 @@ pub(crate) fn become_server() {
     // An ordinary user may not, and goes without it.
     // SAFETY: the arguments are numbers.
     let _ = unsafe { libc::prctl(SET_IO_FLUSHER, 1, 0, 0, 0) };
-    let limit = rustix::process::Rlimit {
-        current: Some(crate::limits::DESCRIPTORS),
-        maximum: Some(crate::limits::DESCRIPTORS),
-    };
-    let resource = rustix::process::Resource::Nofile;
-    if rustix::process::setrlimit(resource, limit).is_err() {
-        let has = rustix::process::getrlimit(resource);
-        let most = rustix::process::Rlimit { current: has.maximum, ..has };
-        let _ = rustix::process::setrlimit(resource, most);
-    }
+    raise(Resource::Nofile, Some(crate::limits::DESCRIPTORS));
+    // The kernel checks the limit of the caller.
+    raise(Resource::Fsize, None);
     if let Ok(mut sets) = capabilities(None) {
         sets.effective -= CapabilitySet::SYS_RESOURCE;
         // To give up a right is always permitted.

@@ -43,8 +43,8 @@ pub(crate) struct OpenState {
     pub(crate) is_poisoned: bool,
     /// Whether it was open in a process that died: what that wrote has no time of writing here.
     pub(crate) is_adopted: bool,
-    /// Whether it may have capabilities, or bits for the identity of its owner.
-    pub(crate) has_privileges: bool,
+    /// Time of change of the source at which it had no capabilities of a program.
+    pub(crate) without_capability: Option<SystemTime>,
     /// Size of the file while it is being closed: the source may not have all of its pages.
     pub(crate) closing_size: Option<u64>,
     /// Opens in progress.
@@ -196,7 +196,6 @@ impl OpenFile {
         // Pages of the engine would be written over what this descriptor writes.
         let _closing = node.closing();
         let data = OpenData::Plain(as_asked(&node.path(), flags)?);
-        node.note_privileges()?;
         let file = Self::new(node, data, Access::AsAsked);
         node.state().add(&file);
         Ok(file)
@@ -204,13 +203,7 @@ impl OpenFile {
 
     /// Opens the file of a node. Blocks.
     pub(crate) fn open(way: &Way, node: &Arc<Node>, access: Access) -> io::Result<Arc<Self>> {
-        Self::opening(node, access, || {
-            let data = way.open(&node.path(), access)?;
-            if access == Access::ReadWrite {
-                node.note_privileges()?;
-            }
-            Ok(data)
-        })
+        Self::opening(node, access, || way.open(&node.path(), access))
     }
 
     /// Opens the file of a node, which the caller cuts to nothing next. Blocks.
@@ -223,7 +216,6 @@ impl OpenFile {
                 let access = Access::ReadWrite;
                 Self::opening(node, access, || {
                     let file = plain(&node.path(), access)?;
-                    node.note_privileges()?;
                     Ok(OpenData::Small(Small::new(stack, file)))
                 })
             }

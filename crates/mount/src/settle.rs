@@ -227,14 +227,11 @@ pub(crate) fn settle(mount: &Mount, node: &Arc<Node>) {
         Access::ReadWrite => file.data.set_modified(written),
         _ => file.data.write_out().and_then(|()| set_modified_of(node, written)),
     };
+    let is_forbidden = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
     match set {
         Ok(()) => shows(node, written),
-        // An attribute keeps the times that its last write gave it (`chattr +a`).
-        Err(error)
-            if error.raw_os_error() == Some(libc::EPERM) && file.data.write_out().is_ok() =>
-        {
-            shows(node, written);
-        }
+        // Its times cannot be set (`chattr +a`).
+        Err(error) if is_forbidden(&error) && file.data.write_out().is_ok() => shows(node, written),
         Err(error) => mount
             .log(&format!("{}: could not write the file out yet: {error}", node.name().display())),
     }

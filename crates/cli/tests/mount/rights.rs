@@ -1,4 +1,4 @@
-//! Rights of callers: files that may only grow, and owners of what is made.
+//! Rights of callers: files that may only grow, owners of new objects, limits.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -167,4 +167,17 @@ fn others_write_on_the_mount_of_a_user_and_make_nothing() {
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(said.matches("Operation not permitted").count(), 4, "{said}");
     assert!(said.ends_with("own\ntext\nmore\nmore\n"), "{said}");
+}
+
+#[test]
+fn a_limit_of_sizes_for_the_mount_is_none_for_its_callers() {
+    let Some(place) = Place::new() else { return };
+    // More than the memory of the cache.
+    place.mount_by(&["prlimit", "--fsize=60000000:", "--"], &["--set", "cache_bytes=16m"]);
+    let file = File::create(place.mount.join("file")).unwrap();
+    file.write_all_at(&bytes(200_000), 100_000_000).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    place.unmount();
+    assert_eq!(place.source.join("file").metadata().unwrap().len(), 100_200_000);
 }

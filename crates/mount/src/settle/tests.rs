@@ -7,6 +7,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::*;
 use crate::attributes::Wanted;
+use crate::caller::Caller;
 use crate::data::Way;
 use crate::open_file::OpenFile;
 
@@ -137,7 +138,7 @@ fn a_cut_a_write_out_and_a_new_time_wait_for_a_close_in_progress() {
         let timed = scope.spawn(|| {
             let modified = Some(fuser::TimeOrNow::SpecificTime(SystemTime::UNIX_EPOCH));
             let wanted = Wanted { modified, ..Wanted::default() };
-            mount.set_attributes(&node, None, &wanted).unwrap();
+            mount.set_attributes(&node, None, &wanted, &Caller::here()).unwrap();
         });
         std::thread::sleep(Duration::from_millis(200));
         let waiting = [cut.is_finished(), written.is_finished(), timed.is_finished()];

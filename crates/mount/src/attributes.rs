@@ -8,12 +8,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, INodeNo, TimeOrNow};
 use rustix::buffer::spare_capacity;
-use rustix::fs::{AtFlags, CWD, Gid, Mode, Stat, Timespec, Timestamps, UTIME_NOW, Uid, XattrFlags};
+use rustix::fs::{
+    AtFlags, CWD, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, Uid, XattrFlags,
+};
 
+use crate::caller::Caller;
 use crate::data::Access;
 use crate::mounted::Mount;
 use crate::node::{CAPABILITY, Node, kind};
 use crate::open_file::OpenFile;
+use crate::rights::{self, ACCESS_LIST};
 use crate::settle;
 use crate::times::{changed_at, time, timespec};
 
@@ -23,8 +27,6 @@ const BLOCK: u64 = 512;
 /// Attributes that a request sets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wanted {
-    /// User that asks.
-    pub(crate) caller: u32,
     pub(crate) mode: Option<u32>,
     pub(crate) user: Option<u32>,
     pub(crate) group: Option<u32>,
@@ -33,13 +35,26 @@ pub(crate) struct Wanted {
     pub(crate) modified: Option<TimeOrNow>,
 }
 
-/// The attributes of a node as its file system call would find them on a plain file system.
-pub(crate) fn of(node: &Node) -> io::Result<FileAttr> {
-    Ok(shown(node, &node.status()?))
+impl Wanted {
+    fn is_nothing(&self) -> bool {
+        let Self { mode, user, group, size, accessed, modified } = self;
+        mode.or(*user).or(*group).is_none() && size.is_none() && accessed.or(*modified).is_none()
+    }
 }
 
-/// The same, if the source was asked already.
-pub(crate) fn shown(node: &Node, status: &Stat) -> FileAttr {
+/// The attributes of a node as its file system call would find them on a plain file system.
+pub(crate) fn of(node: &Node) -> io::Result<FileAttr> {
+    // Before the source is asked, which has all pages only once a close is over.
+    let (open, closing_size) = {
+        let state = node.state();
+        (state.any().cloned(), state.closing_size)
+    };
+    let size = open.and_then(|file| file.data.size()).or(closing_size);
+    Ok(shown(node, &node.status()?, size))
+}
+
+/// The attributes by the answer of the source, and the size of an open file.
+fn shown(node: &Node, status: &Stat, size: Option<u64>) -> FileAttr {
     let mut attributes = FileAttr {
         ino: INodeNo(node.number),
         size: status.st_size.cast_unsigned(),
@@ -60,11 +75,7 @@ pub(crate) fn shown(node: &Node, status: &Stat) -> FileAttr {
     if !node.is_file() {
         return attributes;
     }
-    let (open, closing_size) = {
-        let state = node.state();
-        (state.any().cloned(), state.closing_size)
-    };
-    if let Some(size) = open.and_then(|file| file.data.size()).or(closing_size) {
+    if let Some(size) = size {
         attributes.size = size;
     }
     let state = node.state();
@@ -121,43 +132,20 @@ pub(crate) fn extended_names(node: &Node) -> io::Result<Vec<u8>> {
 }
 
 impl Mount {
-    /// Removes what a program could gain rights by, before its content changes: file capabilities
-    /// and, unless root writes, the bits for the identity of the owner. The kernel does so for
-    /// writes to other file systems; here the write itself is made by this process.
-    pub(crate) fn drop_privileges(&self, node: &Node, caller: u32) -> io::Result<()> {
-        if !std::mem::take(&mut node.state().has_privileges) {
-            return Ok(());
-        }
-        // Most files have none.
-        let _ = rustix::fs::removexattr(node.path(), CAPABILITY);
-        let mode = Mode::from_raw_mode(node.status()?.st_mode & 0o7777);
-        let mut dropped = Mode::SUID;
-        // Without the right to execute, the bit of the group means a kind of lock.
-        dropped.set(Mode::SGID, mode.contains(Mode::XGRP));
-        if !mode.intersects(dropped) {
-            return Ok(());
-        }
-        if caller == 0 {
-            node.state().has_privileges = true;
-            return Ok(());
-        }
-        node.set_mode(mode - dropped)
-    }
-
     /// Sets an extended attribute.
     pub(crate) fn set_extended(
         &self,
         node: &Arc<Node>,
-        name: &OsStr,
-        value: &[u8],
+        (name, value): (&OsStr, &[u8]),
         flags: XattrFlags,
+        caller: &Caller,
     ) -> io::Result<()> {
         if name == CAPABILITY {
             // A later write-out would remove it, as each write to a file does.
             settle::settle(self, node);
-            node.state().has_privileges = true;
         }
-        Ok(rustix::fs::setxattr(node.path(), name, value, flags)?)
+        rustix::fs::setxattr(node.path(), name, value, flags)?;
+        if name == ACCESS_LIST { rights::after_access_list(node, caller) } else { Ok(()) }
     }
 
     /// Sets attributes of a node. `open` is the file of the request, if it has one. Blocks.
@@ -166,19 +154,29 @@ impl Mount {
         node: &Arc<Node>,
         open: Option<Arc<OpenFile>>,
         wanted: &Wanted,
+        caller: &Caller,
     ) -> io::Result<FileAttr> {
-        if let Some(size) = wanted.size {
-            self.set_size(node, open, size)?;
-            self.drop_privileges(node, wanted.caller)?;
-        }
-        if wanted.user.is_some() || wanted.group.is_some() {
+        let before = node.status()?;
+        let has_owner = wanted.user.is_some() || wanted.group.is_some();
+        if has_owner {
             let (user, group) = (wanted.user.map(Uid::from_raw), wanted.group.map(Gid::from_raw));
             rustix::fs::chownat(CWD, node.path(), user, group, AtFlags::empty())?;
         }
         if let Some(mode) = wanted.mode {
             let mode = Mode::from_raw_mode(mode & 0o7777);
+            if mode.intersects(Mode::SUID | Mode::SGID) && !rights::keeps_bits() {
+                // A later write-out would remove them.
+                settle::settle(self, node);
+            }
             node.set_mode(mode)?;
-            node.state().has_privileges |= mode.intersects(Mode::SUID | Mode::SGID);
+        }
+        // `chown` to the same user and group arrives as a change of nothing.
+        if has_owner || wanted.is_nothing() {
+            rights::after_new_owner(node, &before, caller, has_owner)?;
+        }
+        if let Some(size) = wanted.size {
+            self.drop_bits(node, &node.status()?, caller)?;
+            self.set_size(node, open, size)?;
         }
         if wanted.accessed.is_some() || wanted.modified.is_some() {
             self.set_times(node, wanted.accessed, wanted.modified)?;
@@ -220,12 +218,14 @@ impl Mount {
     }
 
     fn set_size(&self, node: &Arc<Node>, open: Option<Arc<OpenFile>>, size: u64) -> io::Result<()> {
-        let writable = open
-            .filter(|file| file.access == Access::ReadWrite)
-            .or_else(|| node.state().writable().cloned());
-        let (file, is_own) = match writable {
+        if !node.protection()?.is_empty() {
+            // Not even by a descriptor that was opened before.
+            return Err(io::Error::from_raw_os_error(libc::EPERM));
+        }
+        let in_engine = node.state().writable().cloned();
+        let (file, is_own) = match in_engine.or(open.filter(|file| file.access != Access::Read)) {
             Some(file) => (file, false),
-            None => (OpenFile::open(&self.way, node, Access::ReadWrite)?, true),
+            None => (OpenFile::open_for(&self.way, node, OFlags::WRONLY)?, true),
         };
         let done = file.data.set_size(size);
         if done.is_ok() {

@@ -1,36 +1,88 @@
-//! Objects are made with the identity of the calling process: owner, group and umask.
+//! The calling process: objects are made with its owner, group and umask.
 #![allow(unsafe_code, reason = "setfsuid(2), setfsgid(2) and unshare(2) are here alone")]
 
 use std::cell::Cell;
 use std::io;
 
 use forebay_uring::detached;
-use fuser::Request;
+use fuser::{Request, WriteFlags};
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
 use crate::limits::DESCRIPTORS;
 
 /// `PR_SET_IO_FLUSHER` of `linux/prctl.h`.
 const SET_IO_FLUSHER: libc::c_int = 57;
 
+/// Rights to pass the source's permissions, which the kernel has checked with all groups and
+/// capabilities of the caller.
+const CHECKED: CapabilitySet =
+    CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH).union(CapabilitySet::MKNOD);
+
 thread_local! {
     /// Whether this thread has a umask of its own.
     static OWN_UMASK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes an object with the identity of the process that asks. The kernel has checked its rights
-/// already.
-pub(crate) fn as_caller<T>(
-    request: &Request,
-    umask: u32,
-    make: impl FnOnce() -> rustix::io::Result<T>,
-) -> io::Result<T> {
-    own_umask()?;
-    rustix::process::umask(Mode::from_raw_mode(umask & 0o777));
-    let _identity = Identity::take(request)?;
-    Ok(make()?)
+/// The process that makes a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Caller {
+    /// User for calls of the file system.
+    pub(crate) user: u32,
+    /// Group for calls of the file system.
+    pub(crate) group: u32,
+    /// Its number here, or 0 if this process cannot see it.
+    pub(crate) process: u32,
+    /// Whether the kernel says that its writes remove set bits.
+    pub(crate) loses_bits: bool,
+}
+
+/// The set-group-ID bit of a new file in a directory that passes its group on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum GroupBit {
+    /// The file system decides, by the group of the caller.
+    AsThere,
+    /// The caller may set it, by another group of its own or by a capability.
+    Kept,
+}
+
+impl Caller {
+    pub(crate) fn of(request: &Request) -> Self {
+        let (user, group) = (request.uid(), request.gid());
+        Self { user, group, process: request.pid(), loses_bits: false }
+    }
+
+    /// The caller of a write. `None` for pages of a map: a store through one removes no bits.
+    pub(crate) fn of_write(request: &Request, kind: WriteFlags) -> Option<Self> {
+        let loses_bits = kind.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let caller = Self { loses_bits, ..Self::of(request) };
+        (!kind.contains(WriteFlags::FUSE_WRITE_CACHE)).then_some(caller)
+    }
+
+    /// This process.
+    pub(crate) fn here() -> Self {
+        let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+        let process = rustix::process::getpid().as_raw_pid().cast_unsigned();
+        Self { user: user.as_raw(), group: group.as_raw(), process, loses_bits: false }
+    }
+
+    /// Makes an object with the identity of the caller. The kernel has checked its rights already.
+    /// `bit` is that of the group of the new object.
+    ///
+    /// # Errors
+    /// `EPERM` if this process cannot take the identity. Nothing is made then.
+    pub(crate) fn make<T>(
+        &self,
+        umask: u32,
+        bit: GroupBit,
+        make: impl FnOnce() -> rustix::io::Result<T>,
+    ) -> io::Result<T> {
+        own_umask()?;
+        rustix::process::umask(Mode::from_raw_mode(umask & 0o777));
+        let _identity = Identity::take(self, bit)?;
+        Ok(make()?)
+    }
 }
 
 /// Separates the umask of this thread from that of the process.
@@ -47,24 +99,33 @@ fn own_umask() -> io::Result<()> {
 }
 
 /// Identity of another process for file system calls of this thread, until dropped.
-struct Identity;
+struct Identity {
+    own: Caller,
+    sets: CapabilitySets,
+}
 
 impl Identity {
-    /// Takes the identity, unless it is this process's own, or this process may not.
-    fn take(request: &Request) -> io::Result<Option<Self>> {
-        let (user, group) = (request.uid(), request.gid());
-        let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        if (user, group) == own || own.0 != 0 {
+    /// Takes the identity, unless it is this process's own.
+    fn take(caller: &Caller, bit: GroupBit) -> io::Result<Option<Self>> {
+        let own = Caller::here();
+        if (caller.user, caller.group) == (own.user, own.group) {
             return Ok(None);
         }
-        set_file_system_ids(user, group);
-        let identity = Self;
-        if user != 0 {
-            // Another user loses the right to pass the source's permissions, which the kernel has
-            // checked with all groups of the caller.
+        // From here on, a return restores the own identity.
+        let identity = Self { own, sets: capabilities(None)? };
+        set_file_system_ids(caller.user, caller.group);
+        // The calls report no error: without the capability, or for a number that is not mapped,
+        // they change nothing.
+        if file_system_ids() != (caller.user, caller.group) {
+            return Err(io::Error::from_raw_os_error(libc::EPERM));
+        }
+        if caller.user != 0 {
+            let permitted = identity.sets.permitted;
             let mut sets = capabilities(None)?;
-            sets.effective |=
-                sets.permitted & (CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
+            sets.effective |= permitted & CHECKED;
+            // The thread is in no group but that of the caller.
+            sets.effective.set(CapabilitySet::FSETID, bit == GroupBit::Kept);
+            sets.effective &= permitted;
             set_capabilities(None, sets)?;
         }
         Ok(Some(identity))
@@ -73,28 +134,39 @@ impl Identity {
 
 impl Drop for Identity {
     fn drop(&mut self) {
-        set_file_system_ids(0, 0);
+        // Always permitted: they are this process's own.
+        set_file_system_ids(self.own.user, self.own.group);
+        let restored = set_capabilities(None, self.sets);
+        let own = (self.own.user, self.own.group);
+        assert!(
+            restored.is_ok() && file_system_ids() == own,
+            "a thread that serves others has its own identity again"
+        );
     }
 }
 
-/// Sets user and group of this thread for file system calls. The user returns to root last and
-/// leaves it last: the group can be set by root alone.
+/// Sets user and group of this thread for file system calls. Root changes the group first.
 fn set_file_system_ids(user: u32, group: u32) {
-    if user == 0 {
-        // SAFETY: the call takes no memory.
-        unsafe { libc::setfsuid(user) };
-    }
     // SAFETY: the call takes no memory.
     unsafe { libc::setfsgid(group) };
-    if user != 0 {
-        // SAFETY: the call takes no memory.
-        unsafe { libc::setfsuid(user) };
-    }
+    // SAFETY: the call takes no memory.
+    unsafe { libc::setfsuid(user) };
 }
 
-/// Sets a limit of this process. If it may not, sets it to the most that it may have.
-fn raise(resource: Resource, to: Option<u64>) {
-    if setrlimit(resource, Rlimit { current: to, maximum: to }).is_err() {
+/// Returns user and group of this thread for file system calls.
+fn file_system_ids() -> (u32, u32) {
+    // No user or group has the number -1, which changes nothing.
+    // SAFETY: the call takes no memory.
+    let user = unsafe { libc::setfsuid(u32::MAX) };
+    // SAFETY: the call takes no memory.
+    let group = unsafe { libc::setfsgid(u32::MAX) };
+    (user.cast_unsigned(), group.cast_unsigned())
+}
+
+/// Raises a limit of this process as far as it may. `None` is no limit.
+fn raise(resource: Resource, limit: Option<u64>) {
+    let wanted = Rlimit { current: limit, maximum: limit };
+    if setrlimit(resource, wanted).is_err() {
         let has = getrlimit(resource);
         let _ = setrlimit(resource, Rlimit { current: has.maximum, ..has });
     }

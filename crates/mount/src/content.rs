@@ -4,8 +4,9 @@ use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom, StatxAttributes};
 
+use crate::caller::Caller;
 use crate::data::{Access, Sync};
 use crate::limits::{COPY_BYTES, REQUEST_BYTES};
 use crate::mounted::Mount;
@@ -24,14 +25,18 @@ impl Mount {
         &self,
         node: &Arc<Node>,
         flags: OFlags,
-        caller: u32,
+        caller: &Caller,
     ) -> io::Result<Arc<OpenFile>> {
         let cut = flags.contains(OFlags::TRUNC);
-        let writes = cut || flags.intersects(OFlags::WRONLY | OFlags::RDWR);
-        let access = if writes { Access::ReadWrite } else { Access::Read };
-        let file = match cut {
-            true => OpenFile::open_to_cut(&self.way, node)?,
-            false => OpenFile::open(&self.way, node, access)?,
+        let only_grows = Access::of(flags) == Access::ReadWrite && only_grows(node, flags)?;
+        if only_grows {
+            // A file that is kept was opened before it got the attribute.
+            settle::close(self, node);
+        }
+        let file = if only_grows && node.state().writable().is_none() {
+            OpenFile::open_as_asked(node, flags)?
+        } else {
+            OpenFile::open_for(&self.way, node, flags)?
         };
         if cut && let Err(error) = self.cut(&file, caller) {
             self.end_open(file);
@@ -41,8 +46,8 @@ impl Mount {
         Ok(file)
     }
 
-    fn cut(&self, file: &OpenFile, caller: u32) -> io::Result<()> {
-        self.drop_privileges(&file.node, caller)?;
+    fn cut(&self, file: &OpenFile, caller: &Caller) -> io::Result<()> {
+        self.drop_privileges(file, caller)?;
         file.data.set_size(0)?;
         file.node.state().is_replaced = true;
         file.note_write(0);
@@ -65,7 +70,9 @@ impl Mount {
             // No program has it open, so the syncs of the next one may succeed.
             settle::close(self, &node);
         }
-        if !node.state().is_unused() {
+        if node.state().is_unused() {
+            self.nodes.release(&node);
+        } else {
             self.settling.plan(self, &node);
         }
     }
@@ -88,15 +95,17 @@ impl Mount {
         })
     }
 
-    /// Writes, and returns the number of bytes; durably, if the file was opened so.
+    /// Writes, and returns the number of bytes; durably, if the file was opened so. Without a caller,
+    /// pages of a map are written.
     pub(crate) fn write_file(
         &self,
         file: &OpenFile,
         offset: u64,
         data: &[u8],
-        (flags, caller): (i32, u32),
+        (flags, caller): (i32, Option<&Caller>),
     ) -> io::Result<usize> {
-        self.drop_privileges(&file.node, caller)?;
+        caller.map_or(Ok(()), |caller| self.drop_privileges(file, caller))?;
+        file.data.append_as(OFlags::from_bits_retain(flags.cast_unsigned()))?;
         let written = file.write(data, offset)?;
         Sync::of_flags(flags).map_or(Ok(written), |what| file.sync(what).map(|()| written))
     }
@@ -112,9 +121,10 @@ impl Mount {
         &self,
         file: &OpenFile,
         flags: FallocateFlags,
-        offset: u64,
-        length: u64,
+        (offset, length): (u64, u64),
+        caller: &Caller,
     ) -> io::Result<()> {
+        self.drop_privileges(file, caller)?;
         let done = file.data.allocate(flags, offset, length);
         let is_supported = !matches!(&done, Err(error) if is_unsupported(error));
         if is_supported {
@@ -141,7 +151,9 @@ impl Mount {
         (from, offset_from): (&OpenFile, u64),
         (to, offset_to): (&OpenFile, u64),
         bytes: u64,
+        caller: &Caller,
     ) -> io::Result<u64> {
+        self.drop_privileges(to, caller)?;
         let bytes = bytes.min(COPY_BYTES);
         let mut done = 0;
         while done < bytes {
@@ -162,6 +174,17 @@ impl Mount {
         }
         Ok(done)
     }
+}
+
+/// Checks an open for writing against the attributes of the file, which the engine may have open
+/// already. Returns whether it may only be appended to.
+fn only_grows(node: &Node, flags: OFlags) -> io::Result<bool> {
+    let protection = node.protection()?;
+    let appends = flags.contains(OFlags::APPEND) && !flags.contains(OFlags::TRUNC);
+    if protection.is_empty() || protection == StatxAttributes::APPEND && appends {
+        return Ok(!protection.is_empty());
+    }
+    Err(io::Error::from_raw_os_error(libc::EPERM))
 }
 
 fn is_unsupported(error: &io::Error) -> bool {
@@ -188,7 +211,7 @@ mod tests {
         std::fs::write(path, b"hello").unwrap();
         let descriptor = openat(CWD, path, OFlags::PATH, Mode::empty()).unwrap();
         let status = rustix::fs::fstat(&descriptor).unwrap();
-        mount.open_file(&mount.nodes.enter(descriptor, &status, 1), flags, 0).unwrap()
+        mount.open_file(&mount.nodes.enter(descriptor, &status, 1), flags, &Caller::here()).unwrap()
     }
 
     /// The end of the mount writes out files with a time of writing alone.
@@ -201,9 +224,9 @@ mod tests {
         mount.read_file(&file, 0, 5, |read| assert_eq!(read.unwrap(), b"hello"));
         engine.shutdown(Duration::from_secs(10)).unwrap();
         assert!(file.node.state().written.is_none());
-        mount.write_file(&file, 0, b"world", (0, 0)).unwrap_err();
+        mount.write_file(&file, 0, b"world", (0, None)).unwrap_err();
         assert!(file.node.state().written.is_some());
-        mount.allocate(&to, FallocateFlags::empty(), 0, 10).unwrap_err();
+        mount.allocate(&to, FallocateFlags::empty(), (0, 10), &Caller::here()).unwrap_err();
         assert!(to.node.state().written.is_some());
     }
 
@@ -215,10 +238,10 @@ mod tests {
         let synchronous = OFlags::from_bits_retain(libc::O_DSYNC.cast_unsigned());
         let to = open(&mount, &directory.path().join("to"), OFlags::RDWR | synchronous);
         let syncs = engine.stats().syncs;
-        assert_eq!(mount.copy_range((&file, 0), (&to, 3), 5).unwrap(), 5);
+        assert_eq!(mount.copy_range((&file, 0), (&to, 3), 5, &Caller::here()).unwrap(), 5);
         assert_eq!(std::fs::read(directory.path().join("to")).unwrap(), b"helhello");
         assert_eq!(engine.stats().syncs, syncs + 1);
-        mount.allocate(&to, FallocateFlags::empty(), 0, 100).unwrap();
+        mount.allocate(&to, FallocateFlags::empty(), (0, 100), &Caller::here()).unwrap();
         assert_eq!(engine.stats().syncs, syncs + 2);
     }
 }

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use forebay::{File, Open, Times};
 use forebay_uring::longest;
-use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, SeekFrom, openat};
 
 use crate::error::of_engine;
 use crate::small::{self, Small, Stack};
@@ -47,11 +47,22 @@ impl AsFd for Held<'_> {
     }
 }
 
-/// Whether an open file can be written.
+/// How an open file can be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
     Read,
     ReadWrite,
+    /// By its own open of the kernel alone, with the flags of that: this process may not open it
+    /// for both. Its data is in the page cache of the source.
+    AsAsked,
+}
+
+impl Access {
+    /// Returns the access that serves an open with these flags.
+    pub(crate) fn of(flags: OFlags) -> Self {
+        let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC);
+        if writes { Self::ReadWrite } else { Self::Read }
+    }
 }
 
 impl Way {
@@ -69,10 +80,7 @@ impl Way {
         let Self::Engine(stack) = self else {
             return plain(path, access).map(OpenData::Plain);
         };
-        let open = match access {
-            Access::Read => Open::read(),
-            Access::ReadWrite => Open::write(),
-        };
+        let open = if access == Access::ReadWrite { Open::write() } else { Open::read() };
         stack.engine.open(path, open).map(OpenData::Engine).map_err(of_engine)
     }
 }
@@ -80,6 +88,12 @@ impl Way {
 /// Opens a file of the source.
 pub(crate) fn plain(path: &Path, access: Access) -> io::Result<std::fs::File> {
     std::fs::File::options().read(true).write(access == Access::ReadWrite).open(path)
+}
+
+/// Opens a file of the source with the rights that a caller asked for, and no others.
+pub(crate) fn as_asked(path: &Path, flags: OFlags) -> io::Result<std::fs::File> {
+    let flags = flags & (OFlags::RWMODE | OFlags::APPEND) | OFlags::CLOEXEC;
+    Ok(openat(CWD, path, flags, Mode::empty())?.into())
 }
 
 impl OpenData {
@@ -109,6 +123,28 @@ impl OpenData {
             Self::Small(small) if small.is_small() => Some(small),
             _ => None,
         }
+    }
+
+    /// Whether the source shows what is written only later.
+    pub(crate) fn is_in_engine(&self) -> bool {
+        match self {
+            Self::Engine(_) => true,
+            Self::Small(small) => !small.is_small(),
+            Self::Plain(_) => false,
+        }
+    }
+
+    /// Makes the descriptor of an open for its caller alone append, or not, as that of the caller.
+    ///
+    /// # Errors
+    /// `EPERM` for a write at an offset of a file that only grows.
+    pub(crate) fn append_as(&self, flags: OFlags) -> io::Result<()> {
+        let Self::Plain(file) = self else { return Ok(()) };
+        let own = rustix::fs::fcntl_getfl(file)?;
+        if own.contains(OFlags::APPEND) != flags.contains(OFlags::APPEND) {
+            rustix::fs::fcntl_setfl(file, own ^ OFlags::APPEND)?;
+        }
+        Ok(())
     }
 
     /// Whether something may have to be written out that has no time of writing.

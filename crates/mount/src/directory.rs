@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::sync::{Mutex, PoisonError};
 
 use fuser::{INodeNo, ReplyDirectory};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, openat, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, SeekFrom, openat, statat};
 
 use crate::data::Sync;
 use crate::limits::DIRECTORY_BYTES;
@@ -24,7 +24,8 @@ pub(crate) struct OpenDirectory {
 impl OpenDirectory {
     pub(crate) fn open(node: &Node) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let descriptor = openat(node, c".", flags, Mode::empty())?;
+        // Not by its name `.`, which needs the right to enter it.
+        let descriptor = openat(CWD, node.path(), flags, Mode::empty())?;
         Ok(Self { descriptor: Mutex::new(descriptor) })
     }
 

@@ -12,15 +12,17 @@ use fuser::{
     ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs,
     ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, XattrFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, OFlags, XattrFlags};
 
 use crate::attributes::{self, Wanted};
+use crate::caller::Caller;
 use crate::data::Sync;
 use crate::directory::OpenDirectory;
 use crate::limits::ATTRIBUTES_KEPT;
 use crate::mounted::Mount;
 use crate::node::Node;
 use crate::reply::{GENERATION, agree, answer, attr, empty, entry, space, value};
+use crate::rights::visible;
 use crate::settle;
 
 /// Receiver of the kernel's requests.
@@ -80,10 +82,10 @@ impl Filesystem for Served {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let wanted = Wanted { caller: req.uid(), mode, user, group, size, accessed, modified };
+        let wanted = Wanted { mode, user, group, size, accessed, modified };
         let set = self.node(ino).and_then(|node| {
             let open = fh.and_then(|fh| self.mount.files.get(fh).ok());
-            self.mount.set_attributes(&node, open, &wanted)
+            self.mount.set_attributes(&node, open, &wanted, &Caller::of(req))
         });
         attr(reply, set);
     }
@@ -104,11 +106,9 @@ impl Filesystem for Served {
         reply: ReplyEntry,
     ) {
         let (kind, device) = (FileType::from_raw_mode(mode), attributes::device(device));
-        let mode = Mode::from_raw_mode(mode & 0o7777);
         let made = self.node(dir).and_then(|parent| {
-            self.mount.make(req, &parent, name, umask, || {
-                rustix::fs::mknodat(&*parent, name, kind, mode, device)
-            })
+            let make = |mode| rustix::fs::mknodat(&*parent, name, kind, mode, device);
+            self.mount.make(&Caller::of(req), &parent, name, (mode, umask), make)
         });
         entry(reply, made);
     }
@@ -122,10 +122,9 @@ impl Filesystem for Served {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let mode = Mode::from_raw_mode(mode & 0o7777);
         let made = self.node(dir).and_then(|parent| {
-            let make = || rustix::fs::mkdirat(&*parent, name, mode);
-            self.mount.make(req, &parent, name, umask, make)
+            let make = |mode| rustix::fs::mkdirat(&*parent, name, mode);
+            self.mount.make(&Caller::of(req), &parent, name, (mode, umask), make)
         });
         entry(reply, made);
     }
@@ -144,8 +143,8 @@ impl Filesystem for Served {
 
     fn symlink(&self, req: &Request, dir: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let made = self.node(dir).and_then(|parent| {
-            let make = || rustix::fs::symlinkat(target, &*parent, name);
-            self.mount.make(req, &parent, name, 0, make)
+            let make = |_| rustix::fs::symlinkat(target, &*parent, name);
+            self.mount.make(&Caller::of(req), &parent, name, (0, 0), make)
         });
         entry(reply, made);
     }
@@ -178,7 +177,7 @@ impl Filesystem for Served {
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let flags = OFlags::from_bits_retain(flags.0 as u32);
         let node = self.node(ino);
-        let file = node.and_then(|node| self.mount.open_file(&node, flags, req.uid()));
+        let file = node.and_then(|node| self.mount.open_file(&node, flags, &Caller::of(req)));
         answer!(reply, file, file => reply.opened(self.mount.files.add(file), self.opened));
     }
 
@@ -193,9 +192,9 @@ impl Filesystem for Served {
         reply: ReplyCreate,
     ) {
         let flags = OFlags::from_bits_retain(flags as u32);
-        let created = self
-            .node(dir)
-            .and_then(|parent| self.mount.create_file(req, &parent, name, (mode, umask), flags));
+        let created = self.node(dir).and_then(|parent| {
+            self.mount.create_file(&Caller::of(req), &parent, name, (mode, umask), flags)
+        });
         match created {
             Ok((attributes, file)) => {
                 let fh = self.mount.files.add(file);
@@ -232,12 +231,13 @@ impl Filesystem for Served {
         fh: FileHandle,
         offset: u64,
         data: &[u8],
-        _: WriteFlags,
+        kind: WriteFlags,
         flags: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let how = (flags.0, req.uid());
+        let caller = Caller::of_write(req, kind);
+        let how = (flags.0, caller.as_ref());
         let file = self.mount.files.get(fh);
         let written = file.and_then(|file| self.mount.write_file(&file, offset, data, how));
         answer!(reply, written, written => reply.written(written as u32));
@@ -302,7 +302,7 @@ impl Filesystem for Served {
 
     fn setxattr(
         &self,
-        _: &Request,
+        req: &Request,
         ino: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -311,10 +311,9 @@ impl Filesystem for Served {
         reply: ReplyEmpty,
     ) {
         let flags = XattrFlags::from_bits_retain(flags as u32);
-        empty(
-            reply,
-            self.node(ino).and_then(|node| self.mount.set_extended(&node, name, value, flags)),
-        );
+        let caller = Caller::of(req);
+        let set = |node| self.mount.set_extended(&node, (name, value), flags, &caller);
+        empty(reply, self.node(ino).and_then(set));
     }
 
     fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -322,15 +321,14 @@ impl Filesystem for Served {
         value(reply, size, found);
     }
 
-    fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+    fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         let found = self.node(ino).and_then(|node| attributes::extended_names(&node));
-        value(reply, size, found);
+        value(reply, size, found.map(|names| visible(names, &Caller::of(req))));
     }
 
     fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let removed =
-            self.node(ino).and_then(|node| Ok(rustix::fs::removexattr(node.path(), name)?));
-        empty(reply, removed);
+        let node = self.node(ino);
+        empty(reply, node.and_then(|node| Ok(rustix::fs::removexattr(node.path(), name)?)));
     }
 
     fn ioctl(
@@ -349,7 +347,7 @@ impl Filesystem for Served {
 
     fn fallocate(
         &self,
-        _: &Request,
+        req: &Request,
         _: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -359,7 +357,9 @@ impl Filesystem for Served {
     ) {
         let flags = FallocateFlags::from_bits_retain(mode as u32);
         let file = self.mount.files.get(fh);
-        empty(reply, file.and_then(|file| self.mount.allocate(&file, flags, offset, length)));
+        let range = (offset, length);
+        let caller = Caller::of(req);
+        empty(reply, file.and_then(|file| self.mount.allocate(&file, flags, range, &caller)));
     }
 
     fn lseek(
@@ -378,7 +378,7 @@ impl Filesystem for Served {
 
     fn copy_file_range(
         &self,
-        _: &Request,
+        req: &Request,
         _: INodeNo,
         handle_from: FileHandle,
         offset_from: u64,
@@ -392,7 +392,8 @@ impl Filesystem for Served {
         let files = &self.mount.files;
         let files = files.get(handle_from).and_then(|from| Ok((from, files.get(handle_to)?)));
         let copied = files.and_then(|(from, to)| {
-            self.mount.copy_range((&from, offset_from), (&to, offset_to), length)
+            let caller = Caller::of(req);
+            self.mount.copy_range((&from, offset_from), (&to, offset_to), length, &caller)
         });
         answer!(reply, copied, copied => reply.written(copied as u32));
     }

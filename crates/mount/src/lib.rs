@@ -8,8 +8,9 @@
 //! other object that the kernel knows is a `Node` in the table of `node`. Its open files and what
 //! the source does not show yet are in `open_file`. `small` has new small files, which are not in
 //! the engine. `settle` ends the use of files that nobody has open, and `forgetting` that of names.
-//! `caller` takes the identity of the calling process. `serve` mounts and ends, and `control` is
-//! its connection with [`unmount`].
+//! `caller` takes the identity of the calling process, and `rights` applies the rules that hold for
+//! it and not for this process. `serve` mounts and ends, and `control` is its connection with
+//! [`unmount`].
 #![deny(unsafe_code)]
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
@@ -31,6 +32,7 @@ mod node;
 mod open_file;
 mod places;
 mod reply;
+mod rights;
 mod serve;
 mod settle;
 mod small;

@@ -33,6 +33,9 @@ pub(crate) const SMALL_BYTES: u64 = 64 << 20;
 /// Bytes copied by one `copy_file_range` request.
 pub(crate) const COPY_BYTES: u64 = 16 << 20;
 
+/// Times of a file system have steps. Two changes of a file that are further apart have two times.
+pub(crate) const TIME_STEP: Duration = Duration::from_millis(20);
+
 /// Bytes of a directory that are read at once.
 pub(crate) const DIRECTORY_BYTES: usize = 32 << 10;
 

@@ -5,9 +5,9 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-use fuser::FileHandle;
+use fuser::{FileHandle, Notifier};
 
 use crate::data::Way;
 use crate::directory::OpenDirectory;
@@ -28,6 +28,8 @@ pub(crate) struct Mount {
     pub(crate) forgetting: Forgetting,
     pub(crate) files: Handles<OpenFile>,
     pub(crate) directories: Handles<OpenDirectory>,
+    /// The way to the kernel, once it is mounted.
+    pub(crate) notifier: OnceLock<Notifier>,
     /// The first error of a close after the last one of a program, which no call reports.
     lost: Mutex<Option<String>>,
     log: Log,
@@ -75,6 +77,7 @@ impl Mount {
             settling: Settling::default(),
             files: Handles::default(),
             directories: Handles::default(),
+            notifier: OnceLock::new(),
             lost: Mutex::default(),
         }
     }

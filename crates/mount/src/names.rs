@@ -5,14 +5,16 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use fuser::{FileAttr, RenameFlags, Request};
+use fuser::{FileAttr, RenameFlags};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, openat, statat};
 
 use crate::attributes;
-use crate::caller::as_caller;
+use crate::caller::Caller;
+use crate::data::Access;
 use crate::mounted::Mount;
 use crate::node::{Node, identity};
 use crate::open_file::OpenFile;
+use crate::rights::mode_of_new;
 use crate::settle;
 
 impl Mount {
@@ -28,20 +30,22 @@ impl Mount {
         let status = rustix::fs::fstat(&descriptor)?;
         let node = self.nodes.enter(descriptor, &status, 1);
         self.forgetting.after_lookup(self.descriptors());
-        let attributes = attributes::shown(&node, &status);
+        let attributes = attributes::of(&node);
+        let attributes = attributes.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;
         Ok((node, attributes))
     }
 
     /// Makes a directory, link or special file by `make`, and looks it up.
     pub(crate) fn make(
         &self,
-        request: &Request,
+        caller: &Caller,
         parent: &Node,
         name: &OsStr,
-        umask: u32,
-        make: impl FnOnce() -> rustix::io::Result<()>,
+        (mode, umask): (u32, u32),
+        make: impl FnOnce(Mode) -> rustix::io::Result<()>,
     ) -> io::Result<FileAttr> {
-        as_caller(request, umask, make)?;
+        let (mode, bit) = mode_of_new(caller, parent, mode)?;
+        caller.make(umask, bit, || make(mode))?;
         // Others may have put a directory with entries, or a file with content, in its place.
         let is_made = |found: &Stat| {
             FileType::from_raw_mode(found.st_mode) != FileType::RegularFile || found.st_size == 0
@@ -64,42 +68,61 @@ impl Mount {
     /// Creates a file and opens it. Opens one that another program has created meanwhile.
     pub(crate) fn create_file(
         &self,
-        request: &Request,
+        caller: &Caller,
         parent: &Node,
         name: &OsStr,
         (mode, umask): (u32, u32),
         flags: OFlags,
     ) -> io::Result<(FileAttr, Arc<OpenFile>)> {
         let how = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(mode & 0o7777);
+        let (mode, bit) = mode_of_new(caller, parent, mode)?;
         let open = || openat(parent, name, how, mode);
-        let created = as_caller(request, umask, || self.forgetting.patiently(open));
+        let created = caller.make(umask, bit, || self.forgetting.patiently(open));
         let descriptor = match created {
             Ok(descriptor) => descriptor,
             Err(error)
                 if error.kind() == io::ErrorKind::AlreadyExists
                     && !flags.contains(OFlags::EXCL) =>
             {
-                let (node, _) = self.look_up(parent, name)?;
-                let opened = self.open_file(&node, flags, request.uid());
-                let file = opened.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;
-                return Ok((attributes::shown(&node, &node.status()?), file));
+                return self.open_found(caller, parent, name, flags);
             }
             Err(error) => return Err(error),
         };
         let entered = self.forgetting.patiently(|| self.nodes.enter_open(&descriptor, 1));
-        let (node, status) = entered.inspect_err(|_| {
+        let (node, _) = entered.inspect_err(|_| {
             let created = rustix::fs::fstat(&descriptor).map(|status| identity(&status));
             take_back(parent, name, |found| created == Ok(identity(found)));
         })?;
-        if mode.intersects(Mode::SUID | Mode::SGID) {
-            node.state().has_privileges = true;
-        }
         let taken = OpenFile::take(&self.way, &node, descriptor);
         let file = taken.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;
         file.opened_with(flags);
         self.forgetting.after_lookup(self.descriptors());
-        Ok((attributes::shown(&node, &status), file))
+        Ok((attributes::of(&node)?, file))
+    }
+
+    /// Opens a file that the kernel does not know: it has not checked whether the caller may do so.
+    ///
+    /// # Errors
+    /// `ESTALE` unless the caller owns the file and its mode permits the open. The kernel looks the
+    /// name up again then, and checks.
+    fn open_found(
+        &self,
+        caller: &Caller,
+        parent: &Node,
+        name: &OsStr,
+        flags: OFlags,
+    ) -> io::Result<(FileAttr, Arc<OpenFile>)> {
+        let look_again = || io::Error::from_raw_os_error(libc::ESTALE);
+        let (node, found) = self.look_up(parent, name).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => look_again(),
+            _ => error,
+        })?;
+        let opened = match is_permitted(&found, caller, flags) {
+            true => self.open_file(&node, flags, caller),
+            false => Err(look_again()),
+        };
+        let file = opened.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;
+        Ok((attributes::of(&node)?, file))
     }
 
     /// The node of a regular file by its name, if the kernel knows it.
@@ -162,6 +185,17 @@ impl Mount {
     }
 }
 
+/// Whether a file is the caller's own and its mode permits an open.
+fn is_permitted(found: &FileAttr, caller: &Caller, flags: OFlags) -> bool {
+    let reads = !flags.contains(OFlags::WRONLY);
+    let writes = Access::of(flags) == Access::ReadWrite;
+    let mode = Mode::from_raw_mode(found.perm.into());
+    found.kind == fuser::FileType::RegularFile
+        && found.uid == caller.user
+        && (!reads || mode.contains(Mode::RUSR))
+        && (!writes || mode.contains(Mode::WUSR))
+}
+
 /// Removes a name that was just made and could not be entered, so that the next try finds no file
 /// in its way. Others may have put another object there.
 fn take_back(parent: &Node, name: &OsStr, is_made: impl Fn(&Stat) -> bool) {
@@ -175,4 +209,39 @@ fn take_back(parent: &Node, name: &OsStr, is_made: impl Fn(&Stat) -> bool) {
     };
     // The caller gets the first error.
     let _ = rustix::fs::unlinkat(parent, name, flags);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use forebay::Engine;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_the_kernel_does_not_know_is_opened_for_its_owner_alone() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let engine = Engine::builder().cache_bytes(16 << 20).build().unwrap();
+        let mount = Mount::unmounted(directory.path(), engine.clone());
+        let root = mount.nodes.get(crate::node::ROOT).unwrap();
+        std::fs::write(directory.path().join("file"), b"text").unwrap();
+        let own = Caller::here();
+        let open = |caller: &Caller, flags| {
+            let opened = mount.open_found(caller, &root, OsStr::new("file"), flags);
+            opened.map(|(_, file)| mount.end_open(file)).map_err(|error| error.raw_os_error())
+        };
+        open(&own, OFlags::RDWR).unwrap();
+        let stranger = Caller { user: own.user + 1, ..own };
+        assert_eq!(open(&stranger, OFlags::RDONLY), Err(Some(libc::ESTALE)));
+        let path = directory.path().join("file");
+        rustix::fs::chmod(&path, Mode::RUSR).unwrap();
+        open(&own, OFlags::RDONLY).unwrap();
+        assert_eq!(open(&own, OFlags::WRONLY), Err(Some(libc::ESTALE)));
+        assert_eq!(open(&own, OFlags::RDONLY | OFlags::TRUNC), Err(Some(libc::ESTALE)));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(open(&own, OFlags::RDONLY), Err(Some(libc::ESTALE)));
+        drop(mount);
+        engine.shutdown(Duration::from_secs(10)).unwrap();
+    }
 }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, Timestamps, fstat, openat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, StatxAttributes, StatxFlags};
+use rustix::fs::{Timestamps, fstat, openat, statx};
 
 use crate::open_file::OpenState;
 use crate::places::MountNumber;
@@ -73,14 +74,11 @@ impl Node {
         self.closing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes whether a write has to remove something before the content changes: capabilities, or
-    /// bits for the identity of the owner.
-    pub(crate) fn note_privileges(&self) -> io::Result<()> {
-        let mode = Mode::from_raw_mode(self.status()?.st_mode & 0o7777);
-        let capability = rustix::fs::getxattr(self.path(), CAPABILITY, &mut [0_u8; 0]);
-        let has = mode.intersects(Mode::SUID | Mode::SGID) || capability.is_ok();
-        self.state().has_privileges |= has;
-        Ok(())
+    /// Returns whether the file may not change (`chattr +i`), or only grow (`chattr +a`). On a
+    /// mount the kernel knows neither, and a descriptor that was opened before keeps its rights.
+    pub(crate) fn protection(&self) -> io::Result<StatxAttributes> {
+        let found = statx(&self.descriptor, c"", AtFlags::EMPTY_PATH, StatxFlags::empty())?;
+        Ok(found.stx_attributes & (StatxAttributes::IMMUTABLE | StatxAttributes::APPEND))
     }
 
     pub(crate) fn is_file(&self) -> bool {

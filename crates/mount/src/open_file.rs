@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use rustix::fs::OFlags;
 
-use crate::data::{Access, OpenData, Sync, Way, plain};
+use crate::data::{Access, OpenData, Sync, Way, as_asked, plain};
 use crate::node::Node;
 use crate::small::Small;
 
@@ -43,8 +43,8 @@ pub(crate) struct OpenState {
     pub(crate) is_poisoned: bool,
     /// Whether it was open in a process that died: what that wrote has no time of writing here.
     pub(crate) is_adopted: bool,
-    /// Whether it may have capabilities, or bits for the identity of its owner.
-    pub(crate) has_privileges: bool,
+    /// Time of change of the source at which it had no capabilities of a program.
+    pub(crate) without_capability: Option<SystemTime>,
     /// Size of the file while it is being closed: the source may not have all of its pages.
     pub(crate) closing_size: Option<u64>,
     /// Opens in progress.
@@ -74,6 +74,11 @@ impl OpenState {
 
     pub(crate) fn uses(&self) -> u64 {
         self.uses
+    }
+
+    /// Whether the node is open past the engine.
+    fn is_open_as_asked(&self) -> bool {
+        self.open.iter().any(|file| file.access == Access::AsAsked)
     }
 
     /// Some open file, one that can be written if there is one.
@@ -137,6 +142,9 @@ impl OpenState {
         self.uses += 1;
         let at = self.open.iter().position(|open| Arc::ptr_eq(open, file))?;
         let ended = self.open.swap_remove(at);
+        if ended.access == Access::AsAsked {
+            return Some(ended);
+        }
         // A writable one is kept even while others are open: it can set the time of writing.
         let is_better = match &self.kept {
             None => true,
@@ -163,19 +171,43 @@ impl OpenFile {
         Arc::new(Self { node: Arc::clone(node), data, access, flags: AtomicI32::new(0) })
     }
 
+    /// Opens the file of a node for a caller with these flags. Blocks.
+    pub(crate) fn open_for(way: &Way, node: &Arc<Node>, flags: OFlags) -> io::Result<Arc<Self>> {
+        let access = Access::of(flags);
+        if node.state().is_open_as_asked() {
+            return Self::open_as_asked(node, flags);
+        }
+        let opened = match flags.contains(OFlags::TRUNC) {
+            true => Self::open_to_cut(way, node),
+            false => Self::open(way, node, access),
+        };
+        match opened {
+            Err(error) if access == Access::ReadWrite && is_refused(&error) => {
+                Self::open_as_asked(node, flags)
+            }
+            opened => opened,
+        }
+    }
+
+    /// Opens the file of a node past the engine, with no more rights than the caller asked for. The
+    /// engine needs both reading and writing, at any offset: it completes and rewrites pages.
+    /// Blocks.
+    pub(crate) fn open_as_asked(node: &Arc<Node>, flags: OFlags) -> io::Result<Arc<Self>> {
+        // Pages of the engine would be written over what this descriptor writes.
+        let _closing = node.closing();
+        let data = OpenData::Plain(as_asked(&node.path(), flags)?);
+        let file = Self::new(node, data, Access::AsAsked);
+        node.state().add(&file);
+        Ok(file)
+    }
+
     /// Opens the file of a node. Blocks.
     pub(crate) fn open(way: &Way, node: &Arc<Node>, access: Access) -> io::Result<Arc<Self>> {
-        Self::opening(node, access, || {
-            let data = way.open(&node.path(), access)?;
-            if access == Access::ReadWrite {
-                node.note_privileges()?;
-            }
-            Ok(data)
-        })
+        Self::opening(node, access, || way.open(&node.path(), access))
     }
 
     /// Opens the file of a node, which the caller cuts to nothing next. Blocks.
-    pub(crate) fn open_to_cut(way: &Way, node: &Arc<Node>) -> io::Result<Arc<Self>> {
+    fn open_to_cut(way: &Way, node: &Arc<Node>) -> io::Result<Arc<Self>> {
         // Pages of the old content would be written over the new one.
         let closing = node.closing();
         let is_unused = node.state().is_unused();
@@ -184,7 +216,6 @@ impl OpenFile {
                 let access = Access::ReadWrite;
                 Self::opening(node, access, || {
                     let file = plain(&node.path(), access)?;
-                    node.note_privileges()?;
                     Ok(OpenData::Small(Small::new(stack, file)))
                 })
             }
@@ -245,11 +276,11 @@ impl OpenFile {
         written
     }
 
-    /// Notes a write at this moment.
+    /// Notes a write at this moment, unless the source shows it and its time.
     pub(crate) fn note_write(&self, bytes: u64) {
-        // The source shows what is written to a small file, and its time.
-        if self.data.small().is_none() {
-            self.node.state().note_write(bytes);
+        let mut state = self.node.state();
+        if self.data.is_in_engine() || state.written.is_some() {
+            state.note_write(bytes);
         }
     }
 
@@ -280,6 +311,11 @@ impl OpenFile {
         // Starts the writing of its data, without waiting.
         drop(ended);
     }
+}
+
+/// Whether this process may not open a file in this way.
+fn is_refused(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM))
 }
 
 #[cfg(test)]

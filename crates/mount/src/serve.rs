@@ -118,6 +118,7 @@ pub fn mount(
     let config = config(options, &source);
     let session = Session::new(Served::new(Arc::clone(&mount)), &mount_point, &config)
         .map_err(|error| failed("mount", error))?;
+    let _ = mount.notifier.set(session.notifier());
     let waiting = Waiting::default();
     let mounted = places::find(&mount_point)?;
     let listener = mounted.as_ref().map(|mounted| waiting.serve(mounted.device, &mount));
@@ -331,6 +332,7 @@ mod tests {
 
     use super::*;
     use crate::attributes::Wanted;
+    use crate::caller::Caller;
 
     #[test]
     fn the_cache_is_a_quarter_of_the_memory_and_at_most_a_gibibyte() {
@@ -372,7 +374,7 @@ mod tests {
         let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
         let modified = Some(fuser::TimeOrNow::SpecificTime(then));
         let wanted = Wanted { modified, ..Wanted::default() };
-        mount.set_attributes(&node, None, &wanted).unwrap();
+        mount.set_attributes(&node, None, &wanted, &Caller::here()).unwrap();
         engine.shutdown(Duration::from_secs(10)).unwrap();
         let status = directory.path().join("file").metadata().unwrap();
         assert_eq!(status.modified().unwrap(), then);

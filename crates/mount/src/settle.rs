@@ -225,10 +225,13 @@ pub(crate) fn settle(mount: &Mount, node: &Arc<Node>) {
     };
     let set = match file.access {
         Access::ReadWrite => file.data.set_modified(written),
-        Access::Read => file.data.write_out().and_then(|()| set_modified_of(node, written)),
+        _ => file.data.write_out().and_then(|()| set_modified_of(node, written)),
     };
+    let is_forbidden = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
     match set {
         Ok(()) => shows(node, written),
+        // Its times cannot be set (`chattr +a`).
+        Err(error) if is_forbidden(&error) && file.data.write_out().is_ok() => shows(node, written),
         Err(error) => mount
             .log(&format!("{}: could not write the file out yet: {error}", node.name().display())),
     }

@@ -101,6 +101,8 @@ fn calls_of_library(directory: &Path, most: u64) {
         assert_eq!(error.os_error(), Some(libc::EFBIG), "{number}: {error}");
         assert_eq!(io::Error::from(error).kind(), io::ErrorKind::FileTooLarge);
     }
+    let error = file.set_len(1 << 63).unwrap_err();
+    assert_eq!(error.os_error(), Some(libc::EINVAL), "{error}");
     file.sync_all().unwrap();
     assert_eq!(file.len(), most);
     file.close().unwrap();

@@ -14,6 +14,7 @@ mod longest;
 mod place;
 mod point;
 mod process;
+mod rights;
 mod small;
 
 use place::{Place, bytes, forebay};

@@ -133,7 +133,8 @@ impl Engine {
     ///
     /// # Errors
     /// - `NotFound`, `AlreadyExists`, `PermissionDenied`, or for any other reason of the system
-    ///   `Open`.
+    ///   `Open`. A handle for writing needs the right to read, too. A file with the attribute `a`
+    ///   of `chattr` is refused: the engine rewrites the last block of a file.
     /// - `Busy` if another engine has the file open for writing, if this engine has it open by
     ///   [`Engine::open_direct`], or if a block device is mounted or in use.
     /// - `Unsupported` for anything but a regular file or block device, and for appending to or
@@ -672,6 +673,10 @@ fn add_open_remedy(error: Error, cause: &std::io::Error) -> Error {
         Some(libc::EACCES) => {
             error.remedy("writing needs read permission, too: a partly written page is read first")
         }
+        Some(libc::EPERM) => error.remedy(
+            "lsattr shows the attributes: a file that may only be appended to cannot be used, \
+             because the engine rewrites its last block; use std::fs",
+        ),
         Some(libc::EROFS) => error.remedy("the file system is read-only: open it with Open::read"),
         Some(libc::EWOULDBLOCK) => {
             error.remedy("another program holds a lease on the file and does not release it")

@@ -161,13 +161,16 @@ impl Error {
         Self::new(ErrorKind::Shutdown, what)
     }
 
-    /// Creates the error for a range that ends beyond the largest size of a file.
-    pub(crate) fn too_long(path: &Path, offset: u64) -> Self {
+    /// Creates the error for a range that ends beyond the largest size of a file, or at no offset
+    /// that the system knows.
+    pub(crate) fn too_long(path: &Path, offset: u64, end: Option<u64>) -> Self {
         let what = "the range ends beyond the largest file size of the file system or this process";
+        let is_offset = end.is_some_and(|end| i64::try_from(end).is_ok());
+        let errno = if is_offset { libc::EFBIG } else { libc::EINVAL };
         Self::new(ErrorKind::InvalidInput, what)
             .at_path(path)
             .at_offset(offset)
-            .because(io::Error::from_raw_os_error(libc::EFBIG))
+            .because(io::Error::from_raw_os_error(errno))
     }
 
     /// Creates the error for a change through a handle opened for reading.

@@ -657,7 +657,7 @@ impl File {
         }
         match end {
             Some(end) if end <= MAX_OFFSET && self.inode.can_reach(end) => Ok(()),
-            _ => Err(Error::too_long(&self.inode.path, offset)),
+            end => Err(Error::too_long(&self.inode.path, offset, end)),
         }
     }
 }

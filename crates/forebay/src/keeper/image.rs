@@ -188,7 +188,15 @@ fn claim(record: &FileRecord, since: Option<SystemTime>, watch: &LeaseWatch) -> 
         How { access: Access::ReadWrite, create: Create::No, truncate: Truncate::Keep, mode: 0 };
     let opened = OpenFile::open(path, &how);
     let file = opened
-        .map_err(|cause| error(ErrorKind::at_open(&cause), "could not open").because(cause))?
+        .map_err(|cause| {
+            let opened = error(ErrorKind::at_open(&cause), "not written: could not open the file");
+            let opened = match ErrorKind::at_open(&cause) {
+                ErrorKind::PermissionDenied => opened
+                    .remedy("make it readable and writable, without attributes of chattr; repeat"),
+                _ => opened,
+            };
+            opened.because(cause)
+        })?
         .file;
     if !is_meant(&file, record) {
         return Err(error(ErrorKind::NotPermitted, "not written: the path names another file now"));

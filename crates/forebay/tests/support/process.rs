@@ -6,6 +6,7 @@
 
 use std::ffi::OsStr;
 use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -89,4 +90,22 @@ pub(crate) fn fill_up(directory: &Path) -> std::path::PathBuf {
     );
     shell("sync -f \"$1\"", &path).unwrap();
     path
+}
+
+/// Root has every permission: runs one test of this program again as somebody who has none.
+pub(crate) fn as_nobody(test: &str) {
+    const NOBODY: u32 = 65534;
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    shell("chmod -R 755 \"$1\"", directory.path()).unwrap();
+    let output = Command::new(&program)
+        .args(["--exact", test])
+        .current_dir("/")
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
 }

@@ -7,8 +7,12 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::*;
 use crate::attributes::Wanted;
+use crate::caller::Caller;
 use crate::data::Way;
 use crate::open_file::OpenFile;
+
+/// Flags of an open that cuts a file to nothing.
+const CUTS: OFlags = OFlags::WRONLY.union(OFlags::TRUNC);
 
 fn engine() -> Engine {
     Engine::builder().cache_bytes(16 << 20).build().unwrap()
@@ -129,12 +133,12 @@ fn a_cut_a_write_out_and_a_new_time_wait_for_a_close_in_progress() {
     let node = written(&mount, &path, b"hello");
     let closing = node.closing();
     std::thread::scope(|scope| {
-        let cut = scope.spawn(|| OpenFile::open_to_cut(&mount.way, &node).unwrap().end());
+        let cut = scope.spawn(|| OpenFile::open_for(&mount.way, &node, CUTS).unwrap().end());
         let written = scope.spawn(|| write_out(&node).unwrap());
         let timed = scope.spawn(|| {
             let modified = Some(fuser::TimeOrNow::SpecificTime(SystemTime::UNIX_EPOCH));
             let wanted = Wanted { modified, ..Wanted::default() };
-            mount.set_attributes(&node, None, &wanted).unwrap();
+            mount.set_attributes(&node, None, &wanted, &Caller::here()).unwrap();
         });
         std::thread::sleep(Duration::from_millis(200));
         let waiting = [cut.is_finished(), written.is_finished(), timed.is_finished()];
@@ -208,7 +212,7 @@ fn no_close_begins_while_a_file_is_opened_to_be_cut() {
         return;
     }
     std::thread::scope(|scope| {
-        let cut = scope.spawn(|| OpenFile::open_to_cut(&mount.way, &node).unwrap().end());
+        let cut = scope.spawn(|| OpenFile::open_for(&mount.way, &node, CUTS).unwrap().end());
         std::thread::sleep(Duration::from_millis(200));
         let close = scope.spawn(|| drop(node.closing()));
         std::thread::sleep(Duration::from_millis(200));

@@ -354,7 +354,7 @@ impl DirectFile {
         if end.is_some_and(|end| end <= MAX_OFFSET) {
             return Ok(());
         }
-        Err(Error::too_long(&self.inode.path, offset))
+        Err(Error::too_long(&self.inode.path, offset, end))
     }
 
     fn may_write(&self) -> Result<()> {

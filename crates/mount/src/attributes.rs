@@ -35,11 +35,11 @@ pub(crate) struct Wanted {
 
 /// The attributes of a node as its file system call would find them on a plain file system.
 pub(crate) fn of(node: &Node) -> io::Result<FileAttr> {
-    Ok(shown(node, &node.status()?))
+    shown(node, &node.status()?)
 }
 
 /// The same, if the source was asked already.
-pub(crate) fn shown(node: &Node, status: &Stat) -> FileAttr {
+pub(crate) fn shown(node: &Node, status: &Stat) -> io::Result<FileAttr> {
     let mut attributes = FileAttr {
         ino: INodeNo(node.number),
         size: status.st_size.cast_unsigned(),
@@ -58,13 +58,14 @@ pub(crate) fn shown(node: &Node, status: &Stat) -> FileAttr {
         flags: 0,
     };
     if !node.is_file() {
-        return attributes;
+        return Ok(attributes);
     }
     let (open, closing_size) = {
         let state = node.state();
         (state.any().cloned(), state.closing_size)
     };
-    if let Some(size) = open.and_then(|file| file.data.size()).or(closing_size) {
+    let size = open.map(|file| file.data.size()).transpose()?.flatten();
+    if let Some(size) = size.or(closing_size) {
         attributes.size = size;
     }
     let state = node.state();
@@ -80,7 +81,7 @@ pub(crate) fn shown(node: &Node, status: &Stat) -> FileAttr {
     {
         attributes.ctime = shown;
     }
-    attributes
+    Ok(attributes)
 }
 
 /// A device number in the form of the protocol, which is that of `mknod(2)` in 32 bits.

@@ -28,7 +28,8 @@ impl Mount {
         let status = rustix::fs::fstat(&descriptor)?;
         let node = self.nodes.enter(descriptor, &status, 1);
         self.forgetting.after_lookup(self.descriptors());
-        let attributes = attributes::shown(&node, &status);
+        let attributes = attributes::shown(&node, &status)
+            .inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;
         Ok((node, attributes))
     }
 
@@ -83,7 +84,7 @@ impl Mount {
                 let (node, _) = self.look_up(parent, name)?;
                 let opened = self.open_file(&node, flags, request.uid());
                 let file = opened.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;
-                return Ok((attributes::shown(&node, &node.status()?), file));
+                return self.with_attributes(&node, node.status(), file);
             }
             Err(error) => return Err(error),
         };
@@ -99,7 +100,24 @@ impl Mount {
         let file = taken.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;
         file.opened_with(flags);
         self.forgetting.after_lookup(self.descriptors());
-        Ok((attributes::shown(&node, &status), file))
+        self.with_attributes(&node, Ok(status), file)
+    }
+
+    /// Returns an open file with the attributes of its node, or ends the open.
+    fn with_attributes(
+        &self,
+        node: &Node,
+        status: io::Result<Stat>,
+        file: Arc<OpenFile>,
+    ) -> io::Result<(FileAttr, Arc<OpenFile>)> {
+        match status.and_then(|status| attributes::shown(node, &status)) {
+            Ok(attributes) => Ok((attributes, file)),
+            Err(error) => {
+                self.end_open(file);
+                drop(self.nodes.forget(node.number, 1));
+                Err(error)
+            }
+        }
     }
 
     /// The node of a regular file by its name, if the kernel knows it.

@@ -121,7 +121,7 @@ impl<F: Borrow<File>> Cursor<F> {
         let (from, by) = match to {
             SeekFrom::Start(position) => return Ok(position),
             SeekFrom::Current(by) => (self.position, by),
-            SeekFrom::End(by) => (self.file().len(), by),
+            SeekFrom::End(by) => (self.file().len()?, by),
         };
         from.checked_add_signed(by).ok_or_else(|| {
             Error::new(

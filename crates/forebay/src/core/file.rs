@@ -211,7 +211,7 @@ impl File {
     /// are overwritten.
     ///
     /// # Errors
-    /// As [`File::write_at`]; `Unsupported` on a block device.
+    /// As [`File::write_at`] and [`File::len`]; `Unsupported` on a block device.
     pub fn append(&self, data: &[u8]) -> Result<u64> {
         wait::block_on(self.append_async(data))
     }
@@ -231,7 +231,10 @@ impl File {
             return (0, 0, Err(error));
         }
         let _turn = poll_fn(|context| self.poll_append(context)).await;
-        let offset = self.len();
+        let offset = match self.len() {
+            Ok(end) => end,
+            Err(error) => return (0, 0, Err(error)),
+        };
         let (accepted, result) = self.write_all(data, offset).await;
         (offset, accepted, result)
     }
@@ -296,16 +299,20 @@ impl File {
     /// Returns the size of the file in bytes, including accepted data that is not written yet. Asks
     /// the file system each time if other programs may have the file open, or if it is open for
     /// reading only.
-    #[must_use]
+    ///
+    /// # Errors
+    /// `Open` with the reason of the file system.
     #[allow(clippy::len_without_is_empty, reason = "it is there")]
-    pub fn len(&self) -> u64 {
+    pub fn len(&self) -> Result<u64> {
         self.inode.length(&self.shared)
     }
 
     /// Returns whether the size of the file is 0.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    ///
+    /// # Errors
+    /// As [`File::len`].
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
     }
 
     /// Returns the path that the first handle of the file was opened with. The file may have been

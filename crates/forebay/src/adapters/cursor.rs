@@ -165,7 +165,8 @@ impl<F: Borrow<File>> Cursor<F> {
     /// error.
     fn write_slices(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
         if let [data] = data {
-            let past = self.file().write_past(data, self.position)?;
+            let fitting = &data[..self.fitting(data.len())];
+            let past = self.file().write_past(fitting, self.position)?;
             if past > 0 {
                 self.position += past as u64;
                 return Ok(past);

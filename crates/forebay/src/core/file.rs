@@ -128,10 +128,10 @@ impl File {
     /// Writes the front of `data` as far as that needs no wait for the cache, and no future.
     /// Returns its length.
     pub(crate) fn write_front(&self, data: &[u8], offset: u64) -> Result<usize> {
+        self.may_write_at()?;
         if data.len() >= BYPASS_BYTES {
             return self.write_past(data, offset);
         }
-        self.may_write_at()?;
         let length = data.len() as u64;
         self.check_end(offset.checked_add(length), offset)?;
         if length == 0 {
@@ -154,33 +154,23 @@ impl File {
     /// Writes the front of a large aligned write from the caller's buffer straight to the device,
     /// if the dirty limit is reached. Returns its length.
     pub(crate) fn write_past(&self, data: &[u8], offset: u64) -> Result<usize> {
-        if data.len() < BYPASS_BYTES {
+        if data.len() < BYPASS_BYTES || self.open.append {
             return Ok(0);
         }
+        self.may_write()?;
+        self.check_end(offset.checked_add(data.len() as u64), offset)?;
         let mut done = 0;
         while data.len() - done >= BYPASS_BYTES
-            && !self.open.append
-            && self.may_write().is_ok()
-            && wait::may_block().is_ok()
-            && self.check_end(offset.checked_add(data.len() as u64), offset).is_ok()
             && self.inode.admission(&self.shared, data.len() - done) == Admission::Wait
         {
+            wait::may_block()?;
             let left = data.len() - done;
             let part =
                 &data[done..done + left.min(BYPASS_BYTES_AT_ONCE) / BYPASS_BYTES * BYPASS_BYTES];
-            let position = offset + done as u64;
-            match self.inode.bypass(&self.shared, part, position) {
-                None => break,
-                Some(Ok(())) => done += part.len(),
-                Some(Err(error)) => {
-                    let what = "could not write past the cache; a part may have been written";
-                    return Err(Error::new(ErrorKind::at_device(&error), what)
-                        .at_path(&self.inode.path)
-                        .at_offset(position)
-                        .because(error)
-                        .remedy("write the range again"));
-                }
+            if !self.inode.bypass(&self.shared, part, offset + done as u64)? {
+                break;
             }
+            done += part.len();
         }
         Counters::add(&self.shared.counters.bypassed_bytes, done as u64);
         Counters::add(&self.shared.counters.accepted_bytes, done as u64);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use fuser::{FileAttr, RenameFlags, Request};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, openat, statat};
+use rustix::io::Errno;
 
 use crate::attributes;
 use crate::caller::as_caller;
@@ -21,7 +22,7 @@ impl Mount {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = self.forgetting.patiently(|| openat(parent, name, flags, Mode::empty()));
         let descriptor = opened.inspect_err(|error| {
-            if matches!(*error, rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) {
+            if matches!(*error, Errno::MFILE | Errno::NFILE) {
                 self.log("no descriptor is free; raise the limit of open files (ulimit -n)");
             }
         })?;
@@ -152,7 +153,11 @@ impl Mount {
         flags: RenameFlags,
     ) -> io::Result<()> {
         let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
-        let there = statat(new_parent, new_name, AtFlags::SYMLINK_NOFOLLOW).ok();
+        let there = match statat(new_parent, new_name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(status) => Some(status),
+            Err(Errno::NOENT) => None,
+            Err(error) => return Err(error.into()),
+        };
         if there.is_some()
             && let Some(node) = self.known_file(parent, name)
         {

@@ -5,6 +5,8 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use forebay_lab::loop_device::LoopDevice;
+
 /// Smaller versions of the six workloads that the delay of completions is argued with on the kernel
 /// lists.
 const JOBS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
@@ -163,6 +165,23 @@ fn what_cannot_be_meant_is_refused_with_a_remedy() {
             "(use a smaller size, or another --dir)",
         ),
         ("[a]\nsize=4k\nfilename=/dev/null\n", &[], "neither a file nor a block device"),
+        ("[/data/x]\nsize=4k\nrw=write\n", &[], "/data/x.0.0, made from the name of the section"),
+        ("[../x]\nsize=4k\nrw=write\n", &[], "leads out of the directory; name the file with"),
+        ("[a/../../x]\nsize=4k\nrw=write\nnrfiles=2\n", &[], "leads out of the directory"),
+        ("[../x]\nsize=4k\nrw=write\nfilename=$jobname\n", &[], "leads out of the directory"),
+        ("[../x]\nsize=4k\nrw=write\ndirectory=$jobname\n", &[], "leads out of the directory"),
+        ("[/x]\nsize=4k\nrw=write\ndirectory=.\n", &[], "leads out of the directory"),
+        (
+            "[a]\nsize=4k\nrw=write\nfilename_format=../$jobname\n",
+            &[],
+            "filename_format=../$jobname: allowed: names inside the directory; give another one",
+        ),
+        ("[a]\nsize=4k\nfilename_format=/x/$jobnum\n", &[], "names inside the directory"),
+        (
+            "[a]\nsize=4k\nrw=write\ndirectory=.\nfilename=/x\n",
+            &[],
+            "/x is not in directory=.; leave one of them out",
+        ),
         (
             "[a]\nsize=4k\n",
             &["--set", "cash_bytes=8m"],
@@ -185,6 +204,49 @@ fn a_directory_nothing_can_be_made_in_is_a_failure_with_its_path() {
     let said = bench.run_text("[a]\nsize=4k\nrw=write\ndirectory=/proc\n", &["--engine", "kernel"]);
     assert!(matches!(said.code, Some(1 | 2)), "{}", said.err);
     assert!(said.err.starts_with("forebay: /proc"), "{}", said.err);
+}
+
+/// As in fio: a section without `filename` works on the file of its name, if that is no regular one.
+#[test]
+fn a_section_named_as_a_device_works_on_the_device() {
+    let (bench, images) = (Bench::new(), Bench::new());
+    let image = images.path().join("image");
+    fs::write(&image, vec![7; 1 << 20]).unwrap();
+    let device = match LoopDevice::over(&image) {
+        Ok(device) => device,
+        Err(error) => {
+            eprintln!("skipped: no loop device: {error}");
+            return;
+        }
+    };
+    let name = device.path().to_str().unwrap();
+    let json = images.path().join("result.json");
+    let words = ["--engine", "kernel", "--json", json.to_str().unwrap()];
+    let said = bench.run_text(&format!("[{name}]\nrw=read\nbs=64k\nverify=md5\n"), &words);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    let said = bench.run_text(&format!("[{name}]\nrw=read\nsize=128k\nnumjobs=2\n"), &words);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    let refused = bench.refused(&format!("[{name}]\nrw=write\nbs=64k\n"), &[]);
+    assert!(refused.contains("a block device, whose data would be lost"), "{refused}");
+    let refused = bench.refused(&format!("[{name}]\nrw=write\nsize=8k\nnrfiles=2\n"), &[]);
+    assert!(refused.contains("leads out of the directory"), "{refused}");
+    let beside = format!("{}.", device.path().file_name().unwrap().to_str().unwrap());
+    let mut devices = fs::read_dir("/dev").unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(devices.all(|name| !name.to_str().unwrap().starts_with(&beside)));
+    assert_eq!(fs::read(&image).unwrap(), vec![7; 1 << 20]);
+    assert_eq!(fs::read_dir(bench.path()).unwrap().count(), 1, "only the job file");
+}
+
+#[test]
+fn a_name_with_a_directory_stays_inside() {
+    let bench = Bench::new();
+    let said = bench.run_text("[a/b]\nsize=8k\nrw=write\n", &[]);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    assert_eq!(fs::metadata(bench.path().join("a/b.0.0")).unwrap().len(), 8192);
+    // As in fio, a directory of that name is no file to work on.
+    let said = bench.run_text("[a]\nsize=8k\nrw=write\n", &[]);
+    assert_eq!(said.code, Some(2));
+    assert!(said.err.contains("neither a file nor a block device"), "{}", said.err);
 }
 
 /// Each through Forebay, which serves no devices: what a broken refusal would do is refused once

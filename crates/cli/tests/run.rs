@@ -183,6 +183,27 @@ fn what_cannot_be_meant_is_refused_with_a_remedy() {
             "/x is not in directory=.; leave one of them out",
         ),
         (
+            "[a]\nsize=8k\nrw=write\nnrfiles=4\n",
+            &[],
+            "a.0.0 holds no block of 4096 bytes: its range is 2048 bytes from 0, of 8192 bytes in 4",
+        ),
+        ("[a]\nsize=3\nrw=write\nnrfiles=4\n", &[], "of 3 bytes in 4 files; use a larger size"),
+        ("[a]\nsize=0\nfilesize=8k\nrw=write\n", &[], "size=0: a job needs something to work on"),
+        ("[a]\nfilesize=8k\noffset=8k\nrw=write\n", &[], "its range is 0 bytes from 8192"),
+        ("[a]\nfilesize=1k-64k\nrw=write\nnrfiles=30\n", &[], "holds no block of 4096 bytes"),
+        (
+            "[a]\nsize=64k\nio_size=2k\nrw=write\n",
+            &[],
+            "2048 bytes to do are less than a block of 4096 bytes",
+        ),
+        ("[a]\nsize=64k\nio_size=1%\nrw=randread\n", &[], "655 bytes to do are less than"),
+        (
+            "[a]\nsize=32k\nrw=rw\nrwmixread=0\nbs=4k,64k\n",
+            &[],
+            "holds no block of 65536 bytes: its range is 32768 bytes",
+        ),
+        ("[a]\nsize=32k\nrw=rw\nbs=4k,64k\n", &[], "holds no block of 65536 bytes"),
+        (
             "[a]\nsize=4k\n",
             &["--set", "cash_bytes=8m"],
             "unknown knob `cash_bytes` (known knobs: plug,",
@@ -247,6 +268,44 @@ fn a_name_with_a_directory_stays_inside() {
     let said = bench.run_text("[a]\nsize=8k\nrw=write\n", &[]);
     assert_eq!(said.code, Some(2));
     assert!(said.err.contains("neither a file nor a block device"), "{}", said.err);
+}
+
+#[test]
+fn a_job_does_some_of_its_work_at_least() {
+    for (text, bytes) in [
+        // A block of any size, and not none because a larger one was drawn.
+        ("size=64k\nio_size=4k\nrw=write\nbsrange=4k-64k\n", 4096),
+        ("size=64k\nio_size=20k\nrw=write\nbsrange=4k-64k\n", 20_480),
+        // None is all, as in fio.
+        ("size=64k\nio_size=0\nrw=write\n", 65_536),
+        ("size=32k\nrw=rw\nrwmixread=100\nbs=4k,64k\n", 32_768),
+    ] {
+        let bench = Bench::new();
+        let json = bench.path().join("result.json");
+        let said = bench.run_text(&format!("[a]\n{text}"), &["--json", json.to_str().unwrap()]);
+        assert_eq!(said.code, Some(0), "{text}: {}", said.err);
+        assert_eq!(moved(&json), bytes, "{text}");
+    }
+    // It opens its file in more time than it has.
+    let bench = Bench::new();
+    let text = "[a]\nsize=64k\nrw=write\ntime_based\nruntime=1us\n";
+    let json = bench.path().join("result.json");
+    let said = bench.run_text(text, &["--json", json.to_str().unwrap()]);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    assert!(moved(&json) >= 4096, "{}", said.out);
+}
+
+/// Bytes that a run has read and written.
+fn moved(json: &Path) -> u64 {
+    let document: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    let value = |metric: &str| {
+        let rows = document["rows"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["job"] == "total" && row["metric"] == metric);
+        row.map_or(0.0, |row| row["mean"].as_f64().unwrap())
+    };
+    let rates = value("read_bytes_per_s") + value("write_bytes_per_s");
+    (rates * value("elapsed_s")).round() as u64
 }
 
 /// Each through Forebay, which serves no devices: what a broken refusal would do is refused once

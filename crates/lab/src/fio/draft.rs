@@ -85,7 +85,7 @@ impl Draft {
         if self.job.time_based == YesNo::Yes && self.job.runtime_us.is_none() {
             return Err("time_based needs a runtime=".into());
         }
-        if self.job.size == Some(Amount::Bytes(0)) && self.job.file_size.is_none() {
+        if self.job.size == Some(Amount::Bytes(0)) {
             return Err("size=0: a job needs something to work on".into());
         }
         let files =

@@ -7,7 +7,7 @@
 use super::draft::{self, Draft, Effect, split_paths};
 use super::value::{Unit, Value, ValueError};
 use crate::job::{
-    Access, Create, Direction, Fallocate, FinalSync, IoEngine, NextFile, Order, RandomMap,
+    Access, Amount, Create, Direction, Fallocate, FinalSync, IoEngine, NextFile, Order, RandomMap,
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +108,10 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
         Draft::each_direction(value, Value::block_split, [&mut blocks.read, &mut blocks.write])
     });
     "size" => Honoured(set!(job.size = |value| Some(value.amount()?)));
-    "io_size" | "io_limit" => Honoured(set!(job.io_bytes = |value| Some(value.amount()?)));
+    "io_size" | "io_limit" => Honoured(set!(job.io_bytes = |value| {
+        // None is what fio takes it for.
+        Some(value.amount()?).filter(|amount| *amount != Amount::Bytes(0))
+    }));
     "number_ios" => Honoured(set!(job.operations = |value| {
         Some(value.number(1, MOST_OPERATIONS)?)
     }));

@@ -274,8 +274,11 @@ impl<'a> Drive<'a> {
         }
     }
 
+    /// A job does one operation at least, however late it opened its files.
     fn is_over(&self, now: Instant, stop: &AtomicBool) -> bool {
-        self.ends_at.is_some_and(|ends_at| now >= ends_at) || stop.load(Ordering::Relaxed)
+        let has_begun = self.issued > self.ready.len() as u64;
+        has_begun && self.ends_at.is_some_and(|ends_at| now >= ends_at)
+            || stop.load(Ordering::Relaxed)
     }
 
     fn sync_due(&mut self) -> Option<FinalSync> {

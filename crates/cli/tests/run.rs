@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use forebay_lab::loop_device::LoopDevice;
 
@@ -306,6 +307,48 @@ fn moved(json: &Path) -> u64 {
     };
     let rates = value("read_bytes_per_s") + value("write_bytes_per_s");
     (rates * value("elapsed_s")).round() as u64
+}
+
+/// The ramp is longer than the work of all jobs, of one of two, and than the time of another.
+#[test]
+fn a_ramp_ends_with_the_work() {
+    for engine in ["forebay", "kernel"] {
+        let run = |text: &str| {
+            let bench = Bench::new();
+            let json = bench.path().join("result.json");
+            let began = Instant::now();
+            let words = ["--engine", engine, "--json", json.to_str().unwrap()];
+            let said = bench.run_text(text, &words);
+            assert_eq!(said.code, Some(0), "{text}: {}", said.err);
+            (said.out, moved(&json), began.elapsed())
+        };
+        let (out, bytes, took) = run("[a]\nrw=write\nsize=1m\nramp_time=60\n");
+        assert!(took < Duration::from_secs(30), "{took:?}");
+        assert_eq!(bytes, 0, "{out}");
+        assert!(out.contains("note: a: ended before its ramp_time did"), "{out}");
+        let both = "[global]\nrw=write\nsize=1m\n[a]\nramp_time=60\n[b]\n";
+        let (out, bytes, took) = run(both);
+        assert!(took < Duration::from_secs(30), "{took:?}");
+        assert_eq!(bytes, 1 << 20, "{out}");
+        let long = "[a]\nrw=randwrite\nsize=1m\nramp_time=2\nruntime=1\ntime_based\n";
+        let (out, bytes, took) = run(long);
+        assert!(took >= Duration::from_secs(3) && bytes > 0, "{took:?}: {out}");
+    }
+}
+
+/// Each wait of a job ends when another has failed.
+#[test]
+fn a_job_that_waits_ends_when_another_fails() {
+    let bench = Bench::new();
+    // No file system takes a file of that length.
+    let failing = "[a]\nrw=write\nsize=8k\noffset=1024p\ncreate_on_open=1\n";
+    for waiting in ["startdelay=60\nsize=4k", "rate_iops=1\nsize=1m", "thinktime=60s\nsize=1m"] {
+        let began = Instant::now();
+        let said = bench
+            .run_text(&format!("{failing}[b]\nrw=write\n{waiting}\n"), &["--engine", "kernel"]);
+        assert_eq!(said.code, Some(1), "{}", said.err);
+        assert!(began.elapsed() < Duration::from_secs(30), "{waiting}");
+    }
 }
 
 /// Each through Forebay, which serves no devices: what a broken refusal would do is refused once

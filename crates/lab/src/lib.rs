@@ -16,6 +16,7 @@ pub mod compare;
 pub mod detail;
 pub mod doctor;
 pub mod echo;
+mod file_name;
 pub mod file_system;
 pub mod fio;
 pub mod fio_program;

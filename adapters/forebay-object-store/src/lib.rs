@@ -22,8 +22,8 @@
 //! and deletes. Both may use the same directory. A delete is durable with the next put into its
 //! directory.
 //!
-//! A crash may leave a temporary file, `OBJECT#NUMBER`. Lists do not show it, and no later put uses
-//! it; remove such files while no program puts objects.
+//! A crash may leave a temporary file, `.forebay#NUMBER`; in earlier versions, `OBJECT#NUMBER`.
+//! Lists do not show it, and no later put uses it; remove such files while no program puts objects.
 //!
 //! Within a runtime of tokio, blocking calls run on its threads for such calls. Elsewhere they
 //! block the caller, as those of [`LocalFileSystem`].

@@ -143,13 +143,11 @@ impl Drop for Staged {
     }
 }
 
-/// Returns a name for a temporary file of an object. Lists do not show names that end in `#` and a
-/// number.
+/// Returns the path of a temporary file beside an object. It does not contain the object's name,
+/// which may be as long as the file system allows. Lists do not show names of this form.
 fn temporary(target: &Path) -> PathBuf {
-    let mut name = target.as_os_str().to_owned();
     let number = LAST.fetch_add(1, Ordering::Relaxed);
-    name.push(format!("#{}{number:08}", std::process::id()));
-    name.into()
+    target.with_file_name(format!(".forebay#{}{number:08}", std::process::id()))
 }
 
 /// Returns the entity tag of a file, as `LocalFileSystem` makes it.

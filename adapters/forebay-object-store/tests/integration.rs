@@ -88,6 +88,49 @@ async fn puts_at_the_same_time_leave_one_of_them() {
     assert_eq!(names(directory.path()), ["new", "same"]);
 }
 
+/// Every name that fits the file system, in bytes.
+#[tokio::test]
+async fn an_object_may_have_the_longest_name() {
+    let (store, directory) = store();
+    let long = |letter: &str, bytes: usize| letter.repeat(bytes / letter.len());
+    for name in ["x".into(), long("x", 238), long("x", 239), long("x", 255), long("é", 254)] {
+        let location = Path::parse(&name).unwrap();
+        store.put(&location, "first".into()).await.unwrap();
+        store.put(&location, "second".into()).await.unwrap();
+        let create = store.put_opts(&location, "third".into(), PutMode::Create.into());
+        assert!(matches!(create.await, Err(Error::AlreadyExists { .. })), "{name}");
+        assert_eq!(store.get(&location).await.unwrap().bytes().await.unwrap(), "second");
+        let mut upload = store.put_multipart(&location).await.unwrap();
+        upload.put_part("in parts".into()).await.unwrap();
+        upload.complete().await.unwrap();
+        assert_eq!(names(directory.path()), [name.as_str()]);
+        store.delete(&location).await.unwrap();
+    }
+    let too_long = Path::parse("x".repeat(256)).unwrap();
+    assert!(store.put(&too_long, "never".into()).await.is_err());
+    assert!(names(directory.path()).is_empty());
+}
+
+/// Also that of an object whose own name has a `#`.
+#[tokio::test]
+async fn lists_show_no_temporary_file() {
+    let (store, directory) = store();
+    let location = Path::parse("a#b").unwrap();
+    let mut upload = store.put_multipart(&location).await.unwrap();
+    upload.put_part("part".into()).await.unwrap();
+    assert_eq!(names(directory.path()).len(), 1);
+    assert!(listed(&store).await.is_empty());
+    // As a version before this one may have left it.
+    std::fs::write(directory.path().join("object#123400000001"), "").unwrap();
+    upload.complete().await.unwrap();
+    assert_eq!(listed(&store).await, ["a#b"]);
+}
+
+async fn listed(store: &Store) -> Vec<String> {
+    let found = store.list_with_delimiter(None).await.unwrap();
+    found.objects.into_iter().map(|object| object.location.to_string()).collect()
+}
+
 /// An upload that is dropped, aborted, or completed twice.
 #[tokio::test]
 async fn an_upload_ends_once() {

@@ -91,7 +91,7 @@ impl Backend {
 
 impl StorageBackend for Backend {
     fn len(&self) -> io::Result<u64> {
-        self.with_file(|file| Ok(file.len()))
+        self.with_file(File::len)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {

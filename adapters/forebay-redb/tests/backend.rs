@@ -106,7 +106,7 @@ fn an_aborted_transaction_gives_its_length_back() {
         write
     };
     insert(0..600).commit().unwrap();
-    let length = || engine.open(&path, Open::read()).unwrap().len();
+    let length = || engine.open(&path, Open::read()).unwrap().len().unwrap();
     let before = length();
     let write = insert(0..1800);
     assert!(length() > before);

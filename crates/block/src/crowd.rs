@@ -90,7 +90,7 @@ impl Crowd {
                 for stretch in first..=last {
                     let count =
                         &mut self.counts[hashed::place::<COUNTS>(footprint.target().0, stretch)];
-                    debug_assert!(*count > 0, "{footprint:?} leaves and did not enter");
+                    assert!(*count > 0, "{footprint:?} leaves and did not enter");
                     *count -= 1;
                 }
             }

@@ -92,7 +92,7 @@ impl Flight {
         let flying = self.flying.get_mut(usize::from(tag.0)).and_then(Option::take);
         let Some(flying) = flying else { panic!("{tag:?} completed but is not in flight") };
         let load = &mut self.of_class[flying.class as usize];
-        debug_assert!(
+        assert!(
             load.requests > 0 && load.bytes >= flying.bytes,
             "{tag:?} is not counted as in flight"
         );

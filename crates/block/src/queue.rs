@@ -332,7 +332,7 @@ impl<W: Walk> Queue<W> {
         let taken = self.waiting.prepare(batch, slab, flight, fair, device, &mut self.walk);
         self.counters.dispatched += taken.requests as u64;
         for (staged, gone) in self.staged.iter_mut().zip(taken.bios) {
-            debug_assert!(*staged >= gone, "more bios were submitted than were staged");
+            assert!(*staged >= gone, "more bios were submitted than were staged");
             *staged -= gone;
         }
         taken

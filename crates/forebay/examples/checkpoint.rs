@@ -7,7 +7,7 @@
 //! after the rename, because a rename is durable only then.
 
 use std::error::Error;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use forebay::{Engine, Open};
@@ -21,11 +21,12 @@ fn chunk_at(offset: u64) -> Vec<u8> {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let path = arguments.next().ok_or("usage: checkpoint FILE [MIB [THREADS]]")?;
+    let path = PathBuf::from(arguments.next().ok_or("usage: checkpoint FILE [MIB [THREADS]]")?);
     let mib: u64 = arguments.next().map_or(Ok(256), |number| number.parse())?;
     let threads: u64 = arguments.next().map_or(Ok(4), |number| number.parse())?;
-    let temporary = format!("{path}.new");
-    let (path, length) = (Path::new(&path), (mib << 20).next_multiple_of(CHUNK));
+    // Not a longer form of its name, which may be as long as the file system allows.
+    let temporary = path.with_file_name(format!(".checkpoint-{}", std::process::id()));
+    let length = (mib << 20).next_multiple_of(CHUNK);
 
     let start = Instant::now();
     let engine = Engine::new()?;
@@ -43,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     })?;
     file.sync_data()?;
     file.close()?;
-    std::fs::rename(&temporary, path)?;
+    std::fs::rename(&temporary, &path)?;
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     std::fs::File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
 

@@ -25,7 +25,7 @@ impl Log {
         let end = self.file.append(record)? + record.len() as u64;
         let _one = self.syncing.lock().unwrap();
         if self.durable.load(Ordering::Acquire) < end {
-            let covered = self.file.len();
+            let covered = self.file.len()?;
             self.file.sync_data()?;
             self.durable.store(covered, Ordering::Release);
         }

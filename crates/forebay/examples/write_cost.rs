@@ -54,7 +54,7 @@ fn main() -> forebay::Result<()> {
     let mut costs = [Vec::new(), Vec::new(), Vec::new()];
     println!("{:>6} {:>10} {:>10} {:>10}", "round", "memcpy", "pwrite", "forebay");
     for round in 0..=ROUNDS {
-        // The first round brings all memory in.
+        // The first round brings all memory in. It is none of those of the medians.
         let order = if round == 0 { Order::Once } else { Order::AtRandom };
         let part = memory.len() / threads as usize;
         let parts = memory.chunks_exact_mut(part).map(|part| {
@@ -76,8 +76,9 @@ fn main() -> forebay::Result<()> {
         };
         let shared = (0..threads).map(|_| write);
         let accepted = each(shared, pages / threads, order, |thread, page| page * threads + thread);
+        let name = if round == 0 { "fresh".to_owned() } else { round.to_string() };
+        println!("{name:>6} {copied:>7.0} ns {written:>7.0} ns {accepted:>7.0} ns");
         if round > 0 {
-            println!("{round:>6} {copied:>7.0} ns {written:>7.0} ns {accepted:>7.0} ns");
             costs.iter_mut().zip([copied, written, accepted]).for_each(|(of, one)| of.push(one));
         }
     }

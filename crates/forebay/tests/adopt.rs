@@ -43,7 +43,7 @@ fn builder(directory: &Path) -> Builder {
 }
 
 fn read_all(file: &File) -> Vec<u8> {
-    let mut content = vec![0; file.len() as usize];
+    let mut content = vec![0; file.len().unwrap() as usize];
     assert_eq!(file.read_at(&mut content, 0).unwrap(), content.len());
     content
 }
@@ -311,7 +311,7 @@ fn contract_10_a_block_device_is_taken_over() {
     assert_eq!(wait_for_orphan(old, SOON), 0);
     let Adopted { engine, files, .. } = adopted;
     let file = &files[0];
-    assert_eq!((file.path(), file.len()), (device.path(), 8 << 20));
+    assert_eq!((file.path(), file.len().unwrap()), (device.path(), 8 << 20));
     let mut start = vec![0; 300_000];
     file.read_at(&mut start, 0).unwrap();
     assert!(start == pattern(5, 300_000) && engine.stats().read_bytes <= 4096);

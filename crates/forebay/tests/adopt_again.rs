@@ -34,7 +34,7 @@ fn builder(directory: &Path) -> Builder {
 }
 
 fn read_all(file: &File) -> Vec<u8> {
-    let mut content = vec![0; file.len() as usize];
+    let mut content = vec![0; file.len().unwrap() as usize];
     assert_eq!(file.read_at(&mut content, 0).unwrap(), content.len());
     content
 }

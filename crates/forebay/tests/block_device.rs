@@ -99,7 +99,7 @@ fn run(device: &Device, shape: Shape, way: &str, seed: u64, operations: u64) {
     for operation in 0..operations {
         let which = random.below(handles.len() as u64) as usize;
         let what = format!("{shape:?}, {way}, seed {seed}, operation {operation}");
-        assert_eq!(handles[which].len(), size, "{what}");
+        assert_eq!(handles[which].len().unwrap(), size, "{what}");
         match random.below(100) {
             0..45 => {
                 let (offset, length) = place(&mut random, size);
@@ -159,7 +159,7 @@ fn contract_10_has_the_size_it_has() {
         let engine = engine();
         let (path, size) = (device.path(), shape.size());
         let file = engine.open(path, Open::create()).unwrap();
-        assert_eq!((file.len(), file.describe()), (size, "direct".to_owned()));
+        assert_eq!((file.len().unwrap(), file.describe()), (size, "direct".to_owned()));
         let data = pattern(1, 1000);
         file.write_at(&data, size - 1000).unwrap();
         for (offset, length) in
@@ -593,7 +593,7 @@ fn contract_10_a_device_that_goes_away_is_an_error() {
     assert_eq!(kind_of(file.sync_data()), ErrorKind::Io);
     // The way out; the size is what it was, whatever the device says now.
     assert!(file.discard_dirty().unwrap() >= 3 * PAGE);
-    assert_eq!(file.len(), 4 * MIB);
+    assert_eq!(file.len().unwrap(), 4 * MIB);
     file.close().unwrap();
     drop(claim(device.path()).unwrap());
 }

@@ -165,7 +165,7 @@ fn reserving_is_switched_for_files_that_are_open() {
     let one = engine.open(directory.path().join("one"), Open::create()).unwrap();
     let write = |file: &forebay::File, times: u64| {
         for _ in 0..times {
-            file.write_at(&data, file.len()).unwrap();
+            file.write_at(&data, file.len().unwrap()).unwrap();
         }
         file.sync_data().unwrap();
     };

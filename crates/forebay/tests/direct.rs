@@ -159,7 +159,7 @@ fn one_file_is_open_direct_or_cached() {
     let mut found = [0; 6];
     cached.read_at(&mut found, 0).unwrap();
     assert_eq!(&found, b"direct");
-    assert_eq!(cached.len(), 10_000);
+    assert_eq!(cached.len().unwrap(), 10_000);
 }
 
 #[test]

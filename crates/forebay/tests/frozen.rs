@@ -69,7 +69,7 @@ impl Bench {
         self.engine.set("prealloc", "off").unwrap();
         let reserved = || file.layout().unwrap().reserved_bytes;
         while reserved() > 0 {
-            file.write_at(&pattern(1, reserved() as usize), file.len()).unwrap();
+            file.write_at(&pattern(1, reserved() as usize), file.len().unwrap()).unwrap();
             file.sync_all().unwrap();
         }
         self.engine.set("prealloc", "adaptive").unwrap();
@@ -112,14 +112,14 @@ fn contract_15_closing_a_marked_file_on_a_frozen_file_system_holds_up_no_other()
         let directory = bench.path.parent().unwrap();
         assert!(can_mark(directory));
         let file = bench.marked();
-        let length = file.len();
+        let length = file.len().unwrap();
         let frozen = frozen(directory);
         drop(file);
         bench.sync_elsewhere();
         drop(frozen);
         // It is there altogether, or gone altogether.
         let again = bench.open(&bench.path);
-        assert_eq!((again.len(), mark(&bench.path)), (length, None), "{}", bench.what);
+        assert_eq!((again.len().unwrap(), mark(&bench.path)), (length, None), "{}", bench.what);
         assert_eq!(again.describe(), "direct", "{}: the lease is to be had again", bench.what);
         again.close().unwrap();
     });
@@ -130,14 +130,14 @@ fn contract_15_opening_a_file_that_is_being_closed_waits_for_that() {
     let test = "contract_15_opening_a_file_that_is_being_closed_waits_for_that";
     on_each(test, |bench| {
         let file = bench.marked();
-        let length = file.len();
+        let length = file.len().unwrap();
         let frozen = frozen(bench.path.parent().unwrap());
         drop(file);
         std::thread::sleep(Duration::from_millis(50));
         std::thread::scope(|scope| {
             let opened = scope.spawn(|| {
                 let again = bench.open(&bench.path);
-                (again.len(), again.describe(), mark(&bench.path))
+                (again.len().unwrap(), again.describe(), mark(&bench.path))
             });
             std::thread::sleep(Duration::from_millis(300));
             assert!(!opened.is_finished(), "{}: opened while it was being closed", bench.what);

@@ -41,7 +41,7 @@ fn group_at(path: &Path, offset: u64) -> u32 {
 /// Writes so much at the end, and has it on the disk.
 fn extend(file: &File, bytes: u64) {
     for at in 0..bytes / MIB {
-        file.write_at(&pattern(at, MIB as usize), file.len()).unwrap();
+        file.write_at(&pattern(at, MIB as usize), file.len().unwrap()).unwrap();
     }
     file.sync_data().unwrap();
 }
@@ -116,13 +116,13 @@ fn a_file_whose_group_is_full_goes_on_with_another_context() {
     assert!(is_context_of(&file, first));
     // In the same directory, so in the same group as long as there is room.
     open(&directory.join("filler"), Create::New).allocate(0, 400 * MIB).unwrap();
-    while group_at(&path, file.len() - 1) == first {
-        assert!(file.len() < 512 * MIB, "a group has no more");
+    while group_at(&path, file.len().unwrap() - 1) == first {
+        assert!(file.len().unwrap() < 512 * MIB, "a group has no more");
         extend(&file, 32 * MIB);
     }
     // It is looked at every 64 MiB.
     extend(&file, 96 * MIB);
-    let group = group_at(&path, file.len() - 1);
+    let group = group_at(&path, file.len().unwrap() - 1);
     assert_ne!(group, first);
     assert!(is_context_of(&file, group), "group {group}, context {}", file.context());
     assert!(engine.stats().handovers > 0);

@@ -5,6 +5,7 @@ mod support;
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
+use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -13,15 +14,24 @@ use std::time::Duration;
 
 use forebay::keeper::image::{Run, recover};
 use forebay::{Engine, Open};
+use rustix::fs::inotify;
 use support::faulty::Bare;
 use support::kept::{self, SOON, Survived, wait_for_orphan};
 use support::mount::{FileSystem, Mount};
+use support::refused::{self, Threads};
 use support::{MIB, assert_on_disk, directory, eventually, pattern, process};
 
 const LENGTH: usize = 1_000_003;
 
 /// A longer file than this a child that is limited may not write.
 const LIMIT: u64 = 64 * MIB;
+
+/// Files that a keeper syncs together.
+const MANY: usize = 20;
+
+fn name_of(number: usize) -> String {
+    format!("many-{number:02}")
+}
 
 #[test]
 fn keeper() {
@@ -37,6 +47,10 @@ fn act(what: &str, directory: &Path, file: &Path) {
         // SAFETY: reads the limits during the call.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const most) }, 0);
         at = LIMIT;
+    }
+    if what == "without syncfs" {
+        // Also to the keeper, which this process starts.
+        refused::system_call(libc::SYS_syncfs, libc::EIO, Threads::All);
     }
     let keeper = kept::keeper();
     let keeper = if what == "mute" { keeper } else { keeper.log(directory.join("log")) };
@@ -54,6 +68,10 @@ fn act(what: &str, directory: &Path, file: &Path) {
     file.write_at(&pattern(5, LENGTH), at).unwrap();
     let other = engine.open(directory.join("other"), Open::create()).unwrap();
     other.write_at(&pattern(6, LENGTH), 0).unwrap();
+    let many = if what == "without syncfs" { MANY } else { 0 };
+    let open = |number| engine.open(directory.join(name_of(number)), Open::create()).unwrap();
+    let many: Vec<_> = (0..many).map(open).collect();
+    many.iter().for_each(|file| file.write_at(&pattern(7, 5000), 0).unwrap());
     if what == "mute" {
         // SAFETY: the child does nothing but sleep and leave.
         if unsafe { libc::fork() } == 0 {
@@ -141,6 +159,32 @@ fn contract_09_a_device_that_takes_all_and_syncs_nothing() {
     assert!(said.contains(&format!("{LENGTH} bytes could not be written")), "{said}");
     assert!(saved(&said).exists(), "{said}");
     assert_other_is_written(directory.path());
+}
+
+/// The device may have lost what was written since the last flush, and says so once.
+#[test]
+fn contract_02_files_are_written_again_after_a_failed_sync_of_their_file_system() {
+    let directory = directory();
+    let path = directory.path().join("file");
+    let survived = Survived::start("without syncfs", directory.path(), &path);
+    let changes = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+    inotify::add_watch(&changes, directory.path(), inotify::WatchFlags::MODIFY).unwrap();
+    let (status, said) = survived.die();
+    assert_eq!(status, 0, "{said}");
+    let mut written = [0; MANY];
+    let mut space = [MaybeUninit::uninit(); 4096];
+    let mut events = inotify::Reader::new(&changes, &mut space);
+    while let Ok(event) = events.next() {
+        let name = event.file_name().unwrap().to_str().unwrap();
+        (0..MANY).filter(|number| name_of(*number) == name).for_each(|number| written[number] += 1);
+    }
+    assert_eq!(written, [2; MANY]);
+    assert_on_disk(&path, &pattern(5, LENGTH), "the first file");
+    assert_other_is_written(directory.path());
+    for number in 0..MANY {
+        let path = directory.path().join(name_of(number));
+        assert_on_disk(&path, &pattern(7, 5000), "one of many");
+    }
 }
 
 #[test]

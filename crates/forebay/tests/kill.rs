@@ -184,7 +184,7 @@ fn kill_many(directory: &Path, times: usize, ahead: Ahead) {
             !was_marked || !file.describe().contains("shared"),
             "{context}: shared with the dead"
         );
-        assert_eq!(file.len(), found.len() as u64, "{context}");
+        assert_eq!(file.len().unwrap(), found.len() as u64, "{context}");
         let mut through = vec![0; found.len()];
         assert_eq!(file.read_at(&mut through, 0).unwrap(), found.len());
         assert!(through == found, "{context}: another content through the library");

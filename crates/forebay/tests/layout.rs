@@ -374,7 +374,7 @@ fn contract_09_a_fixed_amount_is_reserved_ahead_and_given_back() {
     } {
         file.append(&pattern(0, 64 * 1024)).unwrap();
     }
-    let length = file.len();
+    let length = file.len().unwrap();
     let stats = engine.stats();
     assert!(most >= 4 * MIB, "{most} bytes at most, {stats:?}");
     let parts =

@@ -69,7 +69,7 @@ fn contract_06_whoever_opens_the_file_sees_all_that_was_accepted() {
         for at in 0..40 {
             assert_eq!(other.ask(&format!("holds {} 4096 2", 4 * MIB + at * 5 * 4096)), "true");
         }
-        assert_eq!(other.ask("length"), file.len().to_string());
+        assert_eq!(other.ask("length"), file.len().unwrap().to_string());
         file.close().unwrap();
     }
 }
@@ -137,7 +137,7 @@ fn contract_06_space_beyond_the_end_goes_with_the_lease() {
     println!("space beyond the end had been reserved: {marked}");
     // A block or two more is what the file system needs for itself.
     let allocated = support::allocated(&path);
-    assert!(allocated < file.len() + MIB, "{allocated} of {}", file.len());
+    assert!(allocated < file.len().unwrap() + MIB, "{allocated} of {}", file.len().unwrap());
     file.close().unwrap();
     assert_eq!(support::mark(&path), None, "nothing is left to be given back");
 }
@@ -162,7 +162,7 @@ fn contract_06_many_files_opened_at_once_while_they_are_written() {
         .map(|file| {
             let (file, stop) = (Arc::clone(file), Arc::clone(&stop));
             std::thread::spawn(move || {
-                let mut random = Random::new(file.len());
+                let mut random = Random::new(file.len().unwrap());
                 while !stop.load(Ordering::Relaxed) {
                     file.write_at(&pattern(1, 4096), random.below(64) * 4096).unwrap();
                     std::thread::sleep(Duration::from_millis(1));

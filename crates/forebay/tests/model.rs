@@ -119,7 +119,7 @@ fn run(by: &str, seed: u64, cache_bytes: u64, operations: usize) {
             }
             _ => std::thread::sleep(Duration::from_millis(random.below(30))),
         }
-        let size = model.handles[0].len();
+        let size = model.handles[0].len().unwrap();
         assert_eq!(size, model.bytes.len() as u64, "seed {seed}, step {step}");
     }
     model.handles[0].sync_all().unwrap();

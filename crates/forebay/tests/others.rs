@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use forebay::{Engine, File, Open};
 use support::mount::{FileSystem, Mount};
 use support::other::{self, Other};
+use support::refused::{self, Threads};
 use support::{MIB, PAGE, pattern, process};
 
 /// Nothing is written before somebody asks for it.
@@ -69,7 +70,7 @@ fn contract_06_an_append_goes_behind_what_another_program_appended() {
         file.sync_data().unwrap();
         other.do_now("write 3000 5000 2");
         assert_eq!(file.append(&pattern(3, 3000)).unwrap(), 8000);
-        assert_eq!(file.cursor().file().len(), 11_000);
+        assert_eq!(file.cursor().file().len().unwrap(), 11_000);
         // Not written yet: the end is where ours is.
         assert_eq!(file.append(&pattern(4, 3000)).unwrap(), 11_000);
         file.sync_data().unwrap();
@@ -85,6 +86,44 @@ fn contract_06_an_append_goes_behind_what_another_program_appended() {
 }
 
 #[test]
+fn contract_06_a_size_that_the_file_system_does_not_report_is_an_error() {
+    let directory = support::directory();
+    let engine = lazy_engine();
+    let path = directory.path().join("file");
+    let (file, mut other) = shared(&engine, &path);
+    let copy = engine.open(directory.path().join("copy"), Open::create()).unwrap();
+    file.write_at(&pattern(1, 12_000), 0).unwrap();
+    file.sync_data().unwrap();
+    other.do_now("write 12000 5000 2");
+    let without_size = || {
+        for call in [libc::SYS_fstat, libc::SYS_statx] {
+            refused::system_call(call, libc::EIO, Threads::This);
+        }
+        let failed = |what: &str, done: forebay::Result<u64>| match done {
+            Ok(done) => panic!("{what}: {done}"),
+            Err(error) => assert_eq!(error.os_error(), Some(libc::EIO), "{what}: {error}"),
+        };
+        failed("length", file.len());
+        failed("whether it is empty", file.is_empty().map(u64::from));
+        failed("metadata", file.metadata().map(|metadata| metadata.len));
+        failed("append", file.append(b"lost"));
+        failed("allocation", file.allocate(0, MIB).map(|()| 0));
+        failed("hole", file.punch_hole(0, 12_000).map(|()| 0));
+        failed("copy", engine.copy(&file, &copy));
+        failed("read", file.read_at(&mut [0; 10], 0).map(|read| read as u64));
+        assert!(file.cursor().seek(SeekFrom::End(0)).is_err());
+        assert!(engine.open(&path, Open::write().truncate(true)).is_err());
+    };
+    std::thread::scope(|scope| scope.spawn(without_size).join()).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!((file.len().unwrap(), copy.len().unwrap()), (17_000, 0));
+    assert_eq!(other.ask("length"), "17000");
+    assert_eq!(other.ask("holds 0 12000 1"), "true");
+    assert_eq!(other.ask("holds 12000 5000 2"), "true");
+    file.close().unwrap();
+}
+
+#[test]
 fn contract_06_the_length_is_the_one_on_disk() {
     everywhere("length", |directory| {
         let engine = lazy_engine();
@@ -94,22 +133,34 @@ fn contract_06_the_length_is_the_one_on_disk() {
         file.write_at(&pattern(1, 5000), 0).unwrap();
         file.sync_data().unwrap();
         other.do_now("write 5000 2000 2");
-        assert_eq!((file.len(), reader.len()), (7000, 7000), "appended by the other program");
+        assert_eq!(
+            (file.len().unwrap(), reader.len().unwrap()),
+            (7000, 7000),
+            "appended by the other program"
+        );
         // Accepted bytes count, though they are not on disk.
         file.write_at(&pattern(3, 10), 9990).unwrap();
-        assert_eq!((file.len(), reader.len()), (10_000, 10_000));
+        assert_eq!((file.len().unwrap(), reader.len().unwrap()), (10_000, 10_000));
         other.do_now("write 20000 10 2");
-        assert_eq!((file.len(), reader.len()), (20_010, 20_010), "while something is not written");
+        assert_eq!(
+            (file.len().unwrap(), reader.len().unwrap()),
+            (20_010, 20_010),
+            "while something is not written"
+        );
         file.sync_data().unwrap();
         other.do_now("set_length 100");
-        assert_eq!((file.len(), reader.len()), (100, 100), "cut by the other program");
+        assert_eq!(
+            (file.len().unwrap(), reader.len().unwrap()),
+            (100, 100),
+            "cut by the other program"
+        );
         file.close().unwrap();
         reader.close().unwrap();
 
         // One that is open for reading alone has no lease.
         let reader = engine.open(&path, Open::read()).unwrap();
         other.do_now("write 0 300 1");
-        assert_eq!(reader.len(), 300);
+        assert_eq!(reader.len().unwrap(), 300);
         reader.close().unwrap();
     });
 }
@@ -213,9 +264,9 @@ fn contract_08_an_append_is_not_behind_an_end_that_was_cut() {
                     file.append(&[1; 300_000]).unwrap();
                 }
             });
-            let mut found = vec![0; file.len() as usize];
+            let mut found = vec![0; file.len().unwrap() as usize];
             let length = file.read_at(&mut found, 0).unwrap();
-            assert_eq!(length as u64, file.len());
+            assert_eq!(length as u64, file.len().unwrap());
             let zeroes = found[..length].iter().filter(|byte| **byte == 0).count();
             assert_eq!((zeroes, length % 300_000), (0, 0), "zeroes, and a part, in round {round}");
             file.set_len(0).unwrap();

@@ -27,7 +27,7 @@ fn contract_06_a_file_removed_or_renamed_by_another_program() {
     removed.sync_data().unwrap();
     // The same name is another file now; the two do not meet.
     let renamed = engine.open(&path, Open::create()).unwrap();
-    assert_eq!(renamed.len(), 0);
+    assert_eq!(renamed.len().unwrap(), 0);
     renamed.write_at(&pattern(3, 30_000), 0).unwrap();
     process::shell("mv \"$1\" \"$1.moved\"", &path).unwrap();
     renamed.write_at(&pattern(4, 30_000), 30_000).unwrap();
@@ -88,7 +88,7 @@ fn contract_06_whatever_the_name_it_is_one_cache() {
     for name in [&moved, &link, &second] {
         let other = engine.open(name, Open::write()).unwrap();
         other.append(&pattern(2, 100)).unwrap();
-        assert_eq!(other.len(), file.len(), "{name:?}");
+        assert_eq!(other.len().unwrap(), file.len().unwrap(), "{name:?}");
         other.close().unwrap();
     }
     assert_eq!(
@@ -97,7 +97,7 @@ fn contract_06_whatever_the_name_it_is_one_cache() {
         "the old name is free"
     );
     let anew = engine.open(&path, Open::create_new()).unwrap();
-    assert_eq!(anew.len(), 0);
+    assert_eq!(anew.len().unwrap(), 0);
     anew.close().unwrap();
     process::shell("rm \"$1\"", &moved).unwrap();
     file.sync_data().unwrap();

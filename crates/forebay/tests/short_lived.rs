@@ -103,7 +103,7 @@ fn contract_05_files_closed_by_their_callers_are_whole_and_leave_no_descriptor()
                     }
                     // At once, while the last handle may still be on its way.
                     let again = engine.open(&path, Open::write()).unwrap();
-                    assert_eq!(again.len(), content(thread, round).len() as u64);
+                    assert_eq!(again.len().unwrap(), content(thread, round).len() as u64);
                     again.close().unwrap();
                 }
             });

@@ -73,7 +73,7 @@ fn contract_01_two_threads_sync_a_file_while_a_third_truncates_it() {
         is_over.store(true, Ordering::Relaxed);
         assert!(rounds > 20, "only {rounds} syncs");
     });
-    let length = file.len();
+    let length = file.len().unwrap();
     file.close().unwrap();
     assert_eq!(fs::metadata(&path).unwrap().len(), length);
 }

@@ -240,7 +240,7 @@ fn write_on(engine: &Engine, task: &Task, number: usize, told: &Told) {
     let path = task.file(number);
     let open = || engine.open(&path, Open::write()).unwrap();
     let mut file = open();
-    let mut workload = task.workload(number, file.len());
+    let mut workload = task.workload(number, file.len().unwrap());
     loop {
         let step = workload.next();
         told.set(2 * number, workload.number);

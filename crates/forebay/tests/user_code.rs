@@ -152,7 +152,7 @@ struct Nosy {
 
 impl Nosy {
     fn look(&self) {
-        assert!(self.file.len() <= 64 * MIB);
+        assert!(self.file.len().unwrap() <= 64 * MIB);
         let _ = self.file.describe();
         // A writer that is not polled again gives its place up.
         self.engine.set("dirty_bytes", "4m").unwrap();

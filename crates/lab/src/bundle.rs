@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::doctor::quoted;
+use crate::file_name::plain;
 use crate::manifest::{JobFile, Manifest};
 use crate::refusal::Refusal;
 use crate::report::{self, Format};
@@ -112,14 +113,8 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
 
 /// Names each file by its number and its own name, so that no two are alike.
 fn named(job_files: &[JobFile]) -> impl Iterator<Item = (String, &JobFile)> {
-    let harmless = |letter: char| letter.is_ascii_alphanumeric() || "-_.+".contains(letter);
-    (1..).zip(job_files).map(move |(number, job_file)| {
-        let name: String = job_file
-            .name
-            .chars()
-            .map(|letter| if harmless(letter) { letter } else { '_' })
-            .collect();
-        (format!("{number:02}-{name}"), job_file)
+    (1..).zip(job_files).map(|(number, job_file)| {
+        (format!("{number:02}-{}", plain(&job_file.name, "-_.+")), job_file)
     })
 }
 

@@ -17,6 +17,7 @@ pub mod detail;
 pub mod disk;
 pub mod doctor;
 pub mod echo;
+mod file_name;
 pub mod file_system;
 pub mod fio;
 pub mod fio_program;

@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::file_name::plain;
+
 const PROGRAM: &str = "perf";
 
 /// Samples a second of each thread that runs: few, so that being looked at costs little.
@@ -60,9 +62,7 @@ pub fn check() -> Result<(), String> {
 impl Profile {
     /// A name of letters, digits, dots, dashes and underscores alone.
     pub fn new(directory: PathBuf, name: &str) -> Self {
-        let allowed = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
-        let name = name.chars().map(|letter| if allowed(letter) { letter } else { '_' }).collect();
-        Self { directory, name }
+        Self { directory, name: plain(name, "._-") }
     }
 
     /// Begins to record a process. Blocks until it is.

@@ -81,8 +81,8 @@ pub fn run(
     run_group: GroupRunner<'_>,
     stop: &Stop,
 ) -> Result<RunReport, RunError> {
-    let mut parsed = read(&options.job_file, options.leniency, tell)?;
     let directory = options.directory.clone().unwrap_or_else(|| PathBuf::from("."));
+    let mut parsed = read(&options.job_file, options.leniency, Some(&directory), tell)?;
     for group in &mut parsed.groups {
         group.devices = options.devices;
         load::check_workload(options.arm, group, &directory)?;
@@ -167,11 +167,17 @@ fn say(parsed: &ParsedJobs, tell: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads a job file with the messages of [`run`], for other uses of its jobs.
-pub fn read(path: &Path, leniency: Leniency, tell: &mut dyn Write) -> Result<ParsedJobs, RunError> {
+/// Reads a job file with the messages of [`run`], for other uses of its jobs. Relative names of
+/// files are in `directory`, if that is known yet.
+pub fn read(
+    path: &Path,
+    leniency: Leniency,
+    directory: Option<&Path>,
+    tell: &mut dyn Write,
+) -> Result<ParsedJobs, RunError> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| RunError::Read { path: path.to_owned(), source })?;
-    let parsed = fio::parse(&text, path, leniency)?;
+    let parsed = fio::parse(&text, path, leniency, directory)?;
     say(&parsed, tell).map_err(RunError::Tell)?;
     Ok(parsed)
 }

@@ -18,8 +18,8 @@ use crate::job::{
 use crate::shape::{MOST_DEPTH, ReadWrite, bounded};
 use crate::words::words;
 
-/// Bytes of a write of the arms that write in large pieces; less where a thread writes no multiple
-/// of it.
+/// Bytes of a write of the arms that write in large pieces; less if a file, or a thread's part of
+/// a device, is no multiple of it.
 const LARGE_BYTES: u32 = 1 << 20;
 
 /// How many of those a thread keeps in flight.
@@ -85,7 +85,8 @@ impl Writers {
         let each = file_bytes * u64::from(self.files_each);
         let large = matches!(arm, Arm::RawDevice1m | Arm::KernelDirect1m);
         let rw = if large { ReadWrite::Write } else { self.rw };
-        let block = BlockSize::Fixed(if large { large_block(each) } else { self.block_bytes });
+        let piece = if arm.is_raw() { each } else { file_bytes };
+        let block = BlockSize::Fixed(if large { large_block(piece) } else { self.block_bytes });
         let direct = arm.is_direct_kernel();
         let job = |number: u32| {
             let files = match arm.is_raw() {
@@ -133,7 +134,7 @@ impl Writers {
     }
 }
 
-/// The largest power of two up to [`LARGE_BYTES`] that a thread's bytes are a multiple of.
+/// The largest power of two up to [`LARGE_BYTES`] that these bytes are a multiple of.
 fn large_block(bytes: u64) -> u32 {
     let power = bytes.trailing_zeros().min(LARGE_BYTES.trailing_zeros());
     1 << power
@@ -185,6 +186,14 @@ mod tests {
             (job(Layout::Written).overwrite, job(Layout::Unwritten).overwrite),
             (YesNo::Yes, YesNo::No)
         );
+    }
+
+    #[test]
+    fn a_file_holds_a_large_block_however_small_it_is() {
+        let job = writers().workload(Arm::KernelDirect1m, Layout::New, 3 << 16).jobs.swap_remove(0);
+        assert_eq!(job.blocks.write, BlockSize::Fixed(1 << 16), "192 KiB are three of it");
+        let job = writers().workload(Arm::KernelDirect1m, Layout::New, 1 << 20).jobs.swap_remove(0);
+        assert_eq!(job.blocks.write, BlockSize::Fixed(LARGE_BYTES));
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub(crate) fn of(node: &Node) -> io::Result<FileAttr> {
         let state = node.state();
         (state.any().cloned(), state.closing_size)
     };
-    let size = open.and_then(|file| file.data.size()).or(closing_size);
+    let size = open.map(|file| file.data.size()).transpose()?.flatten().or(closing_size);
     Ok(shown(node, &node.status()?, size))
 }
 

@@ -194,10 +194,10 @@ impl OpenData {
     }
 
     /// The size, with data that the source does not have yet.
-    pub(crate) fn size(&self) -> Option<u64> {
+    pub(crate) fn size(&self) -> io::Result<Option<u64>> {
         self.with(|file| match file {
-            Held::Engine(file) => Some(file.len()),
-            Held::Plain(_) => None,
+            Held::Engine(file) => file.len().map(Some).map_err(of_engine),
+            Held::Plain(_) => Ok(None),
         })
     }
 
@@ -316,7 +316,8 @@ fn allocate(file: &File, flags: FallocateFlags, offset: u64, end: u64) -> io::Re
     let not_supported = || io::Error::from_raw_os_error(libc::EOPNOTSUPP);
     let keeps_size = flags.contains(FallocateFlags::KEEP_SIZE);
     let length = end - offset;
-    let within = end.min(file.len()).saturating_sub(offset);
+    let size = file.len().map_err(of_engine)?;
+    let within = end.min(size).saturating_sub(offset);
     let punch = || match within {
         0 => Ok(()),
         within => file.punch_hole(offset, within),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use fuser::{FileAttr, RenameFlags};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, openat, statat};
+use rustix::io::Errno;
 
 use crate::attributes;
 use crate::caller::Caller;
@@ -23,7 +24,7 @@ impl Mount {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = self.forgetting.patiently(|| openat(parent, name, flags, Mode::empty()));
         let descriptor = opened.inspect_err(|error| {
-            if matches!(*error, rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) {
+            if matches!(*error, Errno::MFILE | Errno::NFILE) {
                 self.log("no descriptor is free; raise the limit of open files (ulimit -n)");
             }
         })?;
@@ -97,7 +98,7 @@ impl Mount {
         let file = taken.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;
         file.opened_with(flags);
         self.forgetting.after_lookup(self.descriptors());
-        Ok((attributes::of(&node)?, file))
+        self.with_attributes(&node, file)
     }
 
     /// Opens a file that the kernel does not know: it has not checked whether the caller may do so.
@@ -122,7 +123,23 @@ impl Mount {
             false => Err(look_again()),
         };
         let file = opened.inspect_err(|_| drop(self.nodes.forget(node.number, 1)))?;
-        Ok((attributes::of(&node)?, file))
+        self.with_attributes(&node, file)
+    }
+
+    /// Returns an open file with the attributes of its node, or ends the open.
+    fn with_attributes(
+        &self,
+        node: &Node,
+        file: Arc<OpenFile>,
+    ) -> io::Result<(FileAttr, Arc<OpenFile>)> {
+        match attributes::of(node) {
+            Ok(attributes) => Ok((attributes, file)),
+            Err(error) => {
+                self.end_open(file);
+                drop(self.nodes.forget(node.number, 1));
+                Err(error)
+            }
+        }
     }
 
     /// The node of a regular file by its name, if the kernel knows it.
@@ -157,7 +174,11 @@ impl Mount {
         flags: RenameFlags,
     ) -> io::Result<()> {
         let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
-        let there = statat(new_parent, new_name, AtFlags::SYMLINK_NOFOLLOW).ok();
+        let there = match statat(new_parent, new_name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(status) => Some(status),
+            Err(Errno::NOENT) => None,
+            Err(error) => return Err(error.into()),
+        };
         if there.is_some()
             && let Some(node) = self.known_file(parent, name)
         {

@@ -252,7 +252,8 @@ pub(crate) fn close(mount: &Mount, node: &Arc<Node>) -> bool {
         }
         let kept = state.take_kept();
         if let Kept::Idle(file) = &kept {
-            state.closing_size = file.data.size();
+            // A source that does not report the size does not report attributes either.
+            state.closing_size = file.data.size().ok().flatten();
         }
         (kept, state.written, state.is_poisoned)
     };

@@ -52,7 +52,9 @@ impl Room {
     }
 
     fn give_back(&self, bytes: u64) {
-        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        let rest = |used: u64| used.checked_sub(bytes);
+        let given = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
+        assert!(given.is_ok(), "room is given back once");
     }
 
     /// Returns whether closed files have to be written, although they are young.

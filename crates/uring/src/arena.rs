@@ -169,7 +169,8 @@ impl Arena {
     /// for it. Their content stays. Blocks; without effect if the kernel refuses it.
     pub fn populate(&self, frames: Range<u32>) {
         assert!(frames.end <= self.frames(), "frames of the arena");
-        let [start, end] = [frames.start, frames.end].map(|frame| frame as usize * PAGE);
+        let [start, end] =
+            [frames.start, frames.end].map(|frame| self.frames_at(Frame(frame)) as usize);
         let _ = self.memory.advise_part(start..end, Advice::LinuxPopulateWrite);
     }
 
@@ -677,6 +678,31 @@ mod tests {
         }
         assert_eq!(arena.written_of(Frame(7)).as_slice(), std::slice::from_ref(&(1..2)));
         assert!(taken() <= first + 2 * PAGE, "a page of each, not {} bytes", taken());
+    }
+
+    /// Whether each of these frames has memory. The kernel may report up to 2 MiB as one page.
+    fn resident(arena: &Arena, frames: Range<u32>) -> Vec<bool> {
+        let mut pages = vec![0_u8; frames.len()];
+        let start = arena.address(Frame(frames.start)).cast_mut().cast();
+        // SAFETY: the frames are a part of the mapping, and there is a byte for each.
+        let told = unsafe { libc::mincore(start, frames.len() * PAGE, pages.as_mut_ptr()) };
+        assert_eq!(told, 0, "{}", io::Error::last_os_error());
+        pages.iter().map(|page| page & 1 == 1).collect()
+    }
+
+    #[test]
+    fn exactly_the_frames_asked_for_are_populated() {
+        const HUGE_FRAMES: u32 = (HUGE / PAGE) as u32;
+        let frames = 64 << 10;
+        for arena in [Arena::private(frames).unwrap(), Arena::shared(frames).unwrap()] {
+            let asked = 10 * HUGE_FRAMES..13 * HUGE_FRAMES;
+            assert!(!resident(&arena, 0..frames).contains(&true));
+            arena.populate(asked.clone());
+            let populated = resident(&arena, 0..frames);
+            let of = |frames: Range<u32>| &populated[frames.start as usize..frames.end as usize];
+            assert!(!of(asked.clone()).contains(&false));
+            assert!(!of(0..asked.start).contains(&true) && !of(asked.end..frames).contains(&true));
+        }
     }
 
     #[test]

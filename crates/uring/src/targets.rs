@@ -77,8 +77,10 @@ impl<Name> Targets<Name> {
     /// A request has ended.
     pub(crate) fn end(&mut self, target: Target, operation: Operation) -> &Arc<OpenFile> {
         let attached = self.attached_mut(target);
+        assert!(attached.in_flight > 0, "a request of {target:?} ends once");
         attached.in_flight -= 1;
         if operation.moves_bytes() {
+            assert!(attached.moving > 0, "a request that moves bytes of {target:?} ends once");
             attached.moving -= 1;
             attached.buffered = false;
         }

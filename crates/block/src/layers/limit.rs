@@ -230,7 +230,7 @@ impl<D: Device> Device for Limit<D> {
         let before = completions.len();
         self.inner.reap(completions);
         let count = (completions.len() - before) as u32;
-        debug_assert!(count <= self.in_flight, "more requests completed than were in flight");
+        assert!(count <= self.in_flight, "more requests completed than were in flight");
         self.in_flight -= count;
     }
 }

@@ -274,7 +274,7 @@ impl<D: Device> Device for Stats<D> {
             let note = self.flying.take(tag);
             let Note { operation, asked, rung } =
                 note.unwrap_or_else(|| panic!("{tag:?} completed but was not in flight"));
-            debug_assert!(self.in_flight > 0, "{tag:?} is not counted as in flight");
+            assert!(self.in_flight > 0, "{tag:?} is not counted as in flight");
             self.in_flight -= 1;
             let of = &mut self.statistics.operations[place(operation)];
             of.latency.add(nanoseconds(now.since(rung)));

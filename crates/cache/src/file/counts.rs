@@ -47,7 +47,7 @@ impl Counts {
 
     /// Ends the charge of pages; the caller reports them in `Settled::uncharged`.
     pub(crate) fn uncharge(&mut self, pages: u32) {
-        debug_assert!(self.charged >= u64::from(pages), "a page is uncharged once");
+        assert!(self.charged >= u64::from(pages), "a page is uncharged once");
         self.charged -= u64::from(pages);
     }
 
@@ -58,7 +58,7 @@ impl Counts {
 
     /// Ends the wait of pages for their first reader: they were read, or dropped.
     pub(crate) fn end_unread(&mut self, pages: u32) {
-        debug_assert!(self.unread >= u64::from(pages), "a page is read for the first time once");
+        assert!(self.unread >= u64::from(pages), "a page is read for the first time once");
         self.unread -= u64::from(pages);
     }
 
@@ -69,12 +69,12 @@ impl Counts {
     }
 
     pub(crate) fn end_failing(&mut self, pages: u32) {
-        debug_assert!(self.failing >= u64::from(pages), "a page ends failing once");
+        assert!(self.failing >= u64::from(pages), "a page ends failing once");
         self.failing -= u64::from(pages);
     }
 
     pub(crate) fn end_unwritable(&mut self, pages: u32) {
-        debug_assert!(self.unwritable >= u64::from(pages), "a page ends being unwritable once");
+        assert!(self.unwritable >= u64::from(pages), "a page ends being unwritable once");
         self.unwritable -= u64::from(pages);
     }
 

@@ -165,7 +165,7 @@ impl Flushes {
 
     /// Pages are kept no longer.
     pub(crate) fn unkeep(&mut self, pages: u32) {
-        debug_assert!(self.kept_pages >= u64::from(pages), "a page is kept once");
+        assert!(self.kept_pages >= u64::from(pages), "a page is kept once");
         self.kept_pages -= u64::from(pages);
     }
 

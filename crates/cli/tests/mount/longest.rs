@@ -104,7 +104,7 @@ fn calls_of_library(directory: &Path, most: u64) {
     let error = file.set_len(1 << 63).unwrap_err();
     assert_eq!(error.os_error(), Some(libc::EINVAL), "{error}");
     file.sync_all().unwrap();
-    assert_eq!(file.len(), most);
+    assert_eq!(file.len().unwrap(), most);
     file.close().unwrap();
     engine.shutdown(Duration::from_secs(10)).unwrap();
 }

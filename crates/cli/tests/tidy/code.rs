@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use regex::Regex;
+
 use crate::tree::Tree;
 
 /// A file up to its own tests, which stand at its end.
@@ -127,9 +129,52 @@ fn is_unsafe(line: &str) -> bool {
     words.contains(&"unsafe") && !line.trim_start().starts_with("#!")
 }
 
+/// Subtractions from counts that only a debug build checks. Below zero a count would be a huge one,
+/// and callers could wait for it for ever.
+pub(crate) fn counts_checked_in_debug_builds_only(tree: &Tree) -> Vec<String> {
+    let operand = Regex::new(r"debug_assert!\(\s*\*?([\w.\[\]]+)").expect("a pattern");
+    let mut findings = Vec::new();
+    for (path, text) in tree.sources() {
+        let code = bare(without_tests(text));
+        for found in operand.captures_iter(&code) {
+            let (at, name) = (found.get(0).expect("the match").start(), &found[1]);
+            let around =
+                |lines: usize| code[at..].lines().take(lines).collect::<Vec<_>>().join(" ");
+            let line = code[..at].matches('\n').count();
+            let before = code.lines().skip(line.saturating_sub(2)).take(2).collect::<String>();
+            let is_subtracted = around(6).contains(&format!("{name} -= "))
+                || before.contains(&format!("let {name} = ")) && before.contains("fetch_sub");
+            if is_subtracted {
+                findings.push(format!("{path}:{}: {name}", line + 1));
+            }
+        }
+    }
+    findings
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_count_that_is_checked_in_debug_builds_only_is_found() {
+        let found = |source: &str| {
+            counts_checked_in_debug_builds_only(&Tree::of(&[("crates/x/src/a.rs", source)]))
+        };
+        for source in [
+            "debug_assert!(self.all > 0, \"once\");\nself.all -= 1;",
+            "debug_assert!(\n    *count >= by,\n    \"once\"\n);\n*count -= by;",
+            "let was = self.all.fetch_sub(by, Ordering::Relaxed);\ndebug_assert!(was >= by);",
+        ] {
+            assert_eq!(found(source).len(), 1, "{source}");
+        }
+        for source in [
+            "assert!(self.all > 0, \"once\");\nself.all -= 1;",
+            "debug_assert!(self.other > 0);\nself.all -= 1;",
+        ] {
+            assert!(found(source).is_empty(), "{source}");
+        }
+    }
 
     #[test]
     fn comments_and_literals_are_blank_and_lines_stay() {

@@ -1,5 +1,7 @@
 //! The largest import cycle of a crate: files that all reach each other by imports.
 //!
+//! A file imports the file that its path names, and through re-exports (`pub use`) the one that
+//! defines the name. Paths without an import count, too, such as `child::function()` in the parent.
 //! The crate's root is left out. It names every module, so it would join them all.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,15 +13,15 @@ use crate::tree::Tree;
 
 /// The files of the largest cycle of a crate, sorted; empty without a cycle.
 pub(crate) fn largest_cycle(tree: &Tree, krate: &str) -> Vec<String> {
-    let files = files(tree, krate);
-    let edges = edges(&files);
+    let modules = modules(tree, krate);
+    let edges = edges(&modules);
     let reach: BTreeMap<&str, BTreeSet<&str>> =
         edges.keys().map(|module| (*module, reachable(module, &edges))).collect();
     let circle = |module: &&str| -> Vec<&str> {
         reach[*module].iter().filter(|other| reach[*other].contains(*module)).copied().collect()
     };
     let largest = reach.keys().map(circle).max_by_key(Vec::len);
-    largest.unwrap_or_default().iter().map(|module| files[*module].0.to_owned()).collect()
+    largest.unwrap_or_default().iter().map(|module| modules[*module].file.to_owned()).collect()
 }
 
 /// The section of ARCHITECTURE.md whose table has the layers of the engine, the highest first, with
@@ -50,11 +52,11 @@ pub(crate) fn upward(tree: &Tree) -> Vec<String> {
             }
         }
     };
-    let files = files(tree, "crates/forebay");
-    let is_parent = |module: &str| files.keys().any(|of| of.starts_with(&format!("{module}::")));
+    let modules = modules(tree, "crates/forebay");
+    let is_parent = |module: &str| modules.keys().any(|of| of.starts_with(&format!("{module}::")));
     let mut findings = Vec::new();
-    for (module, imported) in edges(&files).iter().filter(|(of, _)| of.starts_with("core::")) {
-        let path = files[*module].0;
+    for (module, imported) in edges(&modules).iter().filter(|(of, _)| of.starts_with("core::")) {
+        let path = modules[*module].file;
         let Some(depth) = depth_of(module) else {
             // A module that only lists others has no layer of its own.
             if !(is_parent(module) && imported.is_empty()) {
@@ -63,48 +65,111 @@ pub(crate) fn upward(tree: &Tree) -> Vec<String> {
             continue;
         };
         let above = imported.iter().filter(|other| depth_of(other).is_some_and(|of| of < depth));
-        findings.extend(above.map(|other| format!("{path} imports {}", files[*other].0)));
+        findings.extend(above.map(|other| format!("{path} imports {}", modules[*other].file)));
     }
     findings
 }
 
-/// The files of a crate by their modules, each with its path and its text.
-fn files<'a>(tree: &'a Tree, krate: &str) -> BTreeMap<String, (&'a str, &'a str)> {
+/// A file of a crate.
+struct Module<'a> {
+    file: &'a str,
+    /// Paths that it names, from the root on.
+    paths: Vec<Vec<String>>,
+    /// Names that it imports, with their paths from the root on. Others may name them through it.
+    names: BTreeMap<String, Vec<String>>,
+}
+
+type Modules<'a> = BTreeMap<String, Module<'a>>;
+
+/// The files of a crate by their modules. The root's name is empty.
+fn modules<'a>(tree: &'a Tree, krate: &str) -> Modules<'a> {
     let src = format!("{krate}/src/");
-    let files = tree
-        .sources()
-        .filter_map(|(path, text)| Some((module(path.strip_prefix(&src)?)?, (path, text))));
-    files.collect()
+    let modules = tree.sources().filter_map(|(path, text)| {
+        let name = module(path.strip_prefix(&src)?)?;
+        Some((name.clone(), Module::new(&name, path, text)))
+    });
+    modules.collect()
 }
 
-fn edges<'a>(files: &'a BTreeMap<String, (&str, &str)>) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
-    let edges = files.iter();
-    edges.map(|(module, (_, text))| (module.as_str(), imports(module, text, files))).collect()
+/// The modules that each module imports from.
+fn edges<'a>(modules: &'a Modules<'_>) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
+    let but_root = modules.iter().filter(|(name, _)| !name.is_empty());
+    let edges = but_root.map(|(name, module)| {
+        let targets = module.paths.iter().flat_map(|path| resolve(path, modules));
+        (name.as_str(), targets.filter(|target| target != name && !target.is_empty()).collect())
+    });
+    edges.collect()
 }
 
-/// Returns `a::b` for `a/b.rs` and `a/b/mod.rs`, and nothing for a root or a file of tests.
+/// Returns `a::b` for `a/b.rs` and `a/b/mod.rs`, and nothing for a file of tests.
 fn module(path: &str) -> Option<String> {
     let path = path.strip_suffix(".rs")?;
     let path = path.strip_suffix("/mod").unwrap_or(path);
-    let is_left_out = ["lib", "main"].contains(&path) || path.ends_with("tests");
-    (!is_left_out).then(|| path.replace('/', "::"))
+    match path {
+        "lib" => Some(String::new()),
+        path if path == "main" || path.ends_with("tests") => None,
+        path => Some(path.replace('/', "::")),
+    }
 }
 
-fn imports<'a>(
-    module: &str,
-    text: &str,
-    files: &'a BTreeMap<String, (&str, &str)>,
-) -> BTreeSet<&'a str> {
-    let code = bare(without_tests(text));
-    let mut paths = Vec::new();
-    let uses = Regex::new(r"(?s)\buse\s+([^;]+);").expect("a pattern");
-    for one in uses.captures_iter(&code) {
-        expand("", &one[1].split_whitespace().collect::<Vec<_>>().join(" "), &mut paths);
+impl<'a> Module<'a> {
+    fn new(name: &str, file: &'a str, text: &str) -> Self {
+        let code = bare(without_tests(text));
+        let uses = Regex::new(r"(?s)\buse\s+([^;]+);").expect("a pattern");
+        let mut used = Vec::new();
+        for one in uses.captures_iter(&code) {
+            expand("", &one[1].split_whitespace().collect::<Vec<_>>().join(" "), &mut used);
+        }
+        let mut module = Self { file, paths: Vec::new(), names: BTreeMap::new() };
+        for path in used {
+            let (path, alias) = path.split_once(" as ").unwrap_or((&path, ""));
+            let path = absolute(name, path.strip_suffix("::self").unwrap_or(path));
+            let alias = Some(alias.to_owned()).filter(|alias| !alias.is_empty());
+            if let Some(own) = alias.or_else(|| path.last().cloned()) {
+                module.names.insert(own, path.clone());
+            }
+            module.paths.push(path);
+        }
+        let inline = Regex::new(r"\b\w+(?:::\w+)+").expect("a pattern");
+        let code = uses.replace_all(&code, "");
+        let found = inline.find_iter(&code).map(|found| absolute(name, found.as_str()));
+        module.paths.extend(found);
+        module
     }
-    let inline = Regex::new(r"\b(?:crate|super|self)(?:::\w+)+").expect("a pattern");
-    paths.extend(inline.find_iter(&code).map(|found| found.as_str().to_owned()));
-    let targets = paths.iter().filter_map(|path| resolve(module, path, files));
-    targets.filter(|target| *target != module).collect()
+}
+
+/// Returns a path of a module as one from the root on. One that begins with neither `crate`, `self`
+/// nor `super` is taken for that of a child, which it is unless it is of another crate.
+fn absolute(module: &str, path: &str) -> Vec<String> {
+    let mut base: Vec<&str> = module.split("::").filter(|part| !part.is_empty()).collect();
+    let mut parts = path.split("::").peekable();
+    while let Some(step) = parts.next_if(|part| ["crate", "self", "super"].contains(part)) {
+        match step {
+            "crate" => base.clear(),
+            "super" => drop(base.pop()),
+            _ => {}
+        }
+    }
+    base.into_iter().chain(parts).map(str::to_owned).collect()
+}
+
+/// The module that a path names, and those that its imports lead to.
+fn resolve<'a>(path: &[String], modules: &'a Modules<'_>) -> Vec<&'a str> {
+    let mut path = path.to_vec();
+    let (mut named, mut followed) = (Vec::new(), BTreeSet::new());
+    let longest = |path: &[String]| {
+        let mut ends = (0..=path.len()).rev();
+        ends.find_map(|end| Some((end, modules.get_key_value(&path[..end].join("::"))?)))
+    };
+    while let Some((end, (name, module))) = longest(&path) {
+        named.push(name.as_str());
+        let next = path.get(end).and_then(|next| module.names.get(next));
+        let Some(import) = next.filter(|_| followed.insert((name, path[end].clone()))) else {
+            break;
+        };
+        path = import.iter().chain(&path[end + 1..]).cloned().collect();
+    }
+    named
 }
 
 /// `a::{b, c::{d, e}}` is `a::b`, `a::c::d`, `a::c::e`.
@@ -129,39 +194,8 @@ pub(crate) fn expand(before: &str, tree: &str, paths: &mut Vec<String>) {
             expand(&head, &inside[start..], paths);
         }
         None if tree.is_empty() => {}
-        None => paths.push(format!("{before}{}", tree.split(" as ").next().unwrap_or(tree))),
+        None => paths.push(format!("{before}{tree}")),
     }
-}
-
-/// The longest part of a path that is a module with a file.
-fn resolve<'a>(
-    module: &str,
-    path: &str,
-    files: &'a BTreeMap<String, (&str, &str)>,
-) -> Option<&'a str> {
-    let mut base: Vec<&str> = module.split("::").collect();
-    let mut parts: Vec<&str> = path.split("::").collect();
-    match parts[0] {
-        "crate" => base.clear(),
-        "self" => {}
-        "super" => {
-            while parts.first() == Some(&"super") {
-                base.pop();
-                parts.remove(0);
-            }
-            parts.insert(0, "super");
-        }
-        // A child of this module, or another crate without a file here.
-        _ => parts.insert(0, "self"),
-    }
-    base.extend(&parts[1..]);
-    while !base.is_empty() {
-        if let Some((found, _)) = files.get_key_value(&base.join("::")) {
-            return Some(found);
-        }
-        base.pop();
-    }
-    None
 }
 
 fn reachable<'a>(from: &str, edges: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> BTreeSet<&'a str> {
@@ -194,6 +228,38 @@ mod tests {
     }
 
     #[test]
+    fn a_cycle_through_names_that_others_export_is_found() {
+        let cycle = |files: &[(&str, &str)]| {
+            let files: Vec<_> = files.iter().map(|(path, text)| (*path, *text)).collect();
+            largest_cycle(&Tree::of(&files), "crates/x")
+        };
+        let through_the_root = [
+            ("crates/x/src/lib.rs", "mod a; mod b;\npub use a::A as Other;\npub use b::B;"),
+            ("crates/x/src/a.rs", "use crate::B;"),
+            ("crates/x/src/b.rs", "use crate::Other;"),
+        ];
+        assert_eq!(cycle(&through_the_root).len(), 2);
+        let through_a_parent = [
+            ("crates/x/src/p/mod.rs", "mod a; mod b;\npub(crate) use a::A;\nuse b::inner::{B};"),
+            ("crates/x/src/p/a.rs", "use super::B;"),
+            ("crates/x/src/p/b.rs", "pub(super) use crate::p::b::inner;"),
+            ("crates/x/src/p/b/inner.rs", "fn f(_: super::super::A) {}"),
+        ];
+        let found = cycle(&through_a_parent);
+        assert_eq!(
+            found,
+            ["mod.rs", "a.rs", "b/inner.rs"].map(|file| format!("crates/x/src/p/{file}"))
+        );
+        let of_a_child = [
+            ("crates/x/src/p.rs", "mod child;\nfn f() { child::g() }"),
+            ("crates/x/src/p/child.rs", "use super::f;"),
+        ];
+        assert_eq!(cycle(&of_a_child).len(), 2);
+        let by_itself = [("crates/x/src/p.rs", "use crate::p::A;\nuse self::A as B;")];
+        assert_eq!(cycle(&by_itself).len(), 0);
+    }
+
+    #[test]
     fn an_import_of_a_higher_layer_is_found() {
         let page = "## The layers of `forebay`\n\n| layer | files |\n|---|---|\n\
             | top | `engine` | x |\n| low | `base`, `inode/space` | `engine` |\n\n## More\n";
@@ -220,6 +286,6 @@ mod tests {
     fn groups_are_expanded() {
         let mut paths = Vec::new();
         expand("", "a::{b, c::{d as e, self}}", &mut paths);
-        assert_eq!(paths, ["a::b", "a::c::d", "a::c::self"]);
+        assert_eq!(paths, ["a::b", "a::c::d as e", "a::c::self"]);
     }
 }

@@ -68,6 +68,13 @@ fn unsafe_code_is_where_the_architecture_says() {
 }
 
 #[test]
+fn counts_are_checked_in_every_build() {
+    let tree = Tree::load();
+    let findings = code::counts_checked_in_debug_builds_only(&tree);
+    none(&findings, "a count that only a debug build checks; use assert! or core/count.rs");
+}
+
+#[test]
 fn the_core_names_the_machine_only_through_the_platform() {
     let tree = Tree::load();
     none(&seam::named_machine(&tree), "the core names the machine; use crate::platform");

@@ -48,7 +48,8 @@ pub(crate) fn named_machine(tree: &Tree) -> Vec<String> {
             let tree = one[1].split_whitespace().collect::<Vec<_>>().join(" ");
             expand("", &tree, &mut imported);
             let at = one.get(0).expect("the match").start();
-            imported.iter().filter(|path| is_machine(path)).for_each(|path| add(at, path));
+            let paths = imported.iter().filter_map(|path| path.split(" as ").next());
+            paths.filter(|path| is_machine(path)).for_each(|path| add(at, path));
         }
         let without_uses = uses.replace_all(&code, |one: &regex::Captures<'_>| {
             one[0].chars().map(|c| if c == '\n' { '\n' } else { ' ' }).collect::<String>()

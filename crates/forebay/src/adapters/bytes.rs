@@ -29,7 +29,7 @@ impl File {
     /// # let file = engine.open(directory.path().join("file"), Open::create())?;
     /// let (header, body) = (Bytes::from_static(b"header "), Bytes::from(vec![b'x'; 100]));
     /// file.write_buf_at(header.chain(body), 0)?;
-    /// assert_eq!(file.len(), 107);
+    /// assert_eq!(file.len()?, 107);
     /// # Ok(())
     /// # }
     /// ```
@@ -67,7 +67,7 @@ impl File {
     pub async fn append_buf_async(&self, data: impl Buf) -> Result<u64> {
         self.may_append()?;
         let _turn = std::future::poll_fn(|context| self.poll_append(context)).await;
-        let offset = self.len();
+        let offset = self.len()?;
         self.write_buf(data, offset).await?;
         Ok(offset)
     }

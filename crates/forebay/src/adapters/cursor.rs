@@ -121,7 +121,7 @@ impl<F: Borrow<File>> Cursor<F> {
         let (from, by) = match to {
             SeekFrom::Start(position) => return Ok(position),
             SeekFrom::Current(by) => (self.position, by),
-            SeekFrom::End(by) => (self.file().len(), by),
+            SeekFrom::End(by) => (self.file().len()?, by),
         };
         from.checked_add_signed(by).ok_or_else(|| {
             Error::new(
@@ -165,7 +165,8 @@ impl<F: Borrow<File>> Cursor<F> {
     /// error.
     fn write_slices(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
         if let [data] = data {
-            let past = self.file().write_past(data, self.position)?;
+            let fitting = &data[..self.fitting(data.len())];
+            let past = self.file().write_past(fitting, self.position)?;
             if past > 0 {
                 self.position += past as u64;
                 return Ok(past);

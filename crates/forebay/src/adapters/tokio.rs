@@ -204,7 +204,7 @@ impl<F: Borrow<File>> Cursor<F> {
         // The turn is not kept between polls. A task that never polls again would block all other
         // appends.
         let _turn = ready!(file.poll_append(context));
-        let offset = file.len();
+        let offset = file.len()?;
         let accepted = ready!(Self::poll_write_at(polled, file, context, data, offset))?;
         *position = offset + accepted as u64;
         polled.writing_out = None;

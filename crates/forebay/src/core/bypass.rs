@@ -2,47 +2,55 @@
 
 use std::sync::Arc;
 
-use crate::core::error::Error;
+use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::inode::Inode;
 use crate::core::shared::Shared;
 use crate::platform::Direct;
 
 impl Inode {
     /// Writes from the caller's buffer to the device, on the caller's thread, which may block.
-    /// Returns `None` if the write has to go through the cache, and an error if a part of it may
-    /// have been written.
+    /// Returns false if the write has to go through the cache.
+    ///
+    /// # Errors
+    /// A part of the data may have been written.
     pub(crate) fn bypass(
         self: &Arc<Self>,
         shared: &Shared,
         data: &[u8],
         offset: u64,
-    ) -> Option<std::io::Result<()>> {
+    ) -> Result<bool> {
         let (is_direct, alignment) = (*self.file.direct() == Direct::Yes, self.file.alignment());
         if !is_direct || !(data.as_ptr() as usize).is_multiple_of(alignment.memory as usize) {
-            return None;
+            return Ok(false);
         }
-        let _held = shared.hold_off_keeper()?;
+        let Some(_held) = shared.hold_off_keeper() else { return Ok(false) };
         let bytes = offset..offset + data.len() as u64;
-        let bypass = shared.change(self, |file| {
-            self.check_whole(file).ok()?;
-            file.apply(|cache, settled| cache.begin_bypass(bytes, settled))
-        })?;
+        let begun = shared.change(self, |file| {
+            self.check_whole(file)?;
+            Ok::<_, Error>(file.apply(|cache, settled| cache.begin_bypass(bytes, settled)))
+        });
+        let Some(bypass) = begun? else { return Ok(false) };
         let written = self.file.write_all_at(data, offset);
-        let ended = shared.change(self, |file| {
+        shared.change(self, |file| {
             self.check_whole(file)?;
             file.cache.end_bypass(bypass);
             // Callers that wait for the file to become quiet wait for this.
             file.look();
             file.wake();
             Ok::<(), Error>(())
-        });
-        if let Err(error) = ended {
-            return Some(Err(error.into()));
+        })?;
+        match written {
+            Ok(()) => Ok(true),
+            // It moved nothing: the file system requires another alignment than it reported.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+            Err(error) => {
+                let what = "could not write past the cache; a part may have been written";
+                Err(Error::new(ErrorKind::at_device(&error), what)
+                    .at_path(&self.path)
+                    .at_offset(offset)
+                    .because(error)
+                    .remedy("write the range again"))
+            }
         }
-        // The write moved nothing: the file system requires another alignment than it reported.
-        if written.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL)) {
-            return None;
-        }
-        Some(written)
     }
 }

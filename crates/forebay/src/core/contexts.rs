@@ -117,7 +117,7 @@ impl Start for Contexts {
 /// Ends a context. After the last one, or if one is broken, callers no longer wait for the engine.
 fn end(shared: &Shared, living: &AtomicUsize, how: End) {
     let were_living = living.fetch_sub(1, Ordering::AcqRel);
-    debug_assert!(were_living > 0, "a context ends once");
+    assert!(were_living > 0, "a context ends once");
     let was_last = were_living == 1;
     if was_last || how == End::Broken {
         shared.orphan();

@@ -47,7 +47,7 @@ impl Clone for Running {
 impl Drop for Running {
     fn drop(&mut self) {
         let mut running = self.0.running.lock();
-        debug_assert!(*running > 0, "a guard is dropped once");
+        assert!(*running > 0, "a guard is dropped once");
         *running -= 1;
         if *running == 0 {
             drop(running);

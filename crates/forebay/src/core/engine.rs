@@ -166,7 +166,7 @@ impl Engine {
     fn handle(&self, inode: Arc<Inode>, open: Open) -> Result<File> {
         let (shared, is_cut) = (Arc::clone(&self.owner.shared), open.truncate);
         let file = File::new(shared, inode, open, self.owner.patience);
-        if is_cut && !file.is_empty() {
+        if is_cut && !file.is_empty()? {
             file.set_len_unchecked(0)?;
         }
         Ok(file)

@@ -39,6 +39,7 @@ impl Entries {
 
     /// Notes that this open has ended: it has entered or remembered the file, if it created one.
     pub(crate) fn end_creating(&mut self) {
+        assert!(self.creating > 0, "an open that creates a file ends once");
         self.creating -= 1;
     }
 

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use forebay_block::Errno;
 
+use crate::core::count::subtract;
 use crate::platform::sync::Mutex;
 
 /// Pages of one device that cannot be written.
@@ -43,8 +44,8 @@ impl Failing {
         if now >= before {
             self.pages.fetch_add(now - before, Ordering::AcqRel);
         } else {
-            let was = self.pages.fetch_sub(before - now, Ordering::AcqRel);
-            debug_assert!(was >= before - now, "fewer pages fail than were counted");
+            let slip = "fewer pages fail than were counted";
+            subtract(&self.pages, before - now, Ordering::AcqRel, slip);
         }
     }
 

@@ -129,10 +129,10 @@ impl File {
     /// Writes the front of `data` as far as that needs no wait for the cache, and no future.
     /// Returns its length.
     pub(crate) fn write_front(&self, data: &[u8], offset: u64) -> Result<usize> {
+        self.may_write_at()?;
         if data.len() >= BYPASS_BYTES {
             return self.write_past(data, offset);
         }
-        self.may_write_at()?;
         let length = data.len() as u64;
         self.check_end(offset.checked_add(length), offset)?;
         if length == 0 {
@@ -155,33 +155,23 @@ impl File {
     /// Writes the front of a large aligned write from the caller's buffer straight to the device,
     /// if the dirty limit is reached. Returns its length.
     pub(crate) fn write_past(&self, data: &[u8], offset: u64) -> Result<usize> {
-        if data.len() < BYPASS_BYTES {
+        if data.len() < BYPASS_BYTES || self.open.append {
             return Ok(0);
         }
+        self.may_write()?;
+        self.check_end(offset.checked_add(data.len() as u64), offset)?;
         let mut done = 0;
         while data.len() - done >= BYPASS_BYTES
-            && !self.open.append
-            && self.may_write().is_ok()
-            && wait::may_block().is_ok()
-            && self.check_end(offset.checked_add(data.len() as u64), offset).is_ok()
             && self.inode.admission(&self.shared, data.len() - done) == Admission::Wait
         {
+            wait::may_block()?;
             let left = data.len() - done;
             let part =
                 &data[done..done + left.min(BYPASS_BYTES_AT_ONCE) / BYPASS_BYTES * BYPASS_BYTES];
-            let position = offset + done as u64;
-            match self.inode.bypass(&self.shared, part, position) {
-                None => break,
-                Some(Ok(())) => done += part.len(),
-                Some(Err(error)) => {
-                    let what = "could not write past the cache; a part may have been written";
-                    return Err(Error::new(ErrorKind::at_device(&error), what)
-                        .at_path(&self.inode.path)
-                        .at_offset(position)
-                        .because(error)
-                        .remedy("write the range again"));
-                }
+            if !self.inode.bypass(&self.shared, part, offset + done as u64)? {
+                break;
             }
+            done += part.len();
         }
         Counters::add(&self.shared.counters.bypassed_bytes, done as u64);
         Counters::add(&self.shared.counters.accepted_bytes, done as u64);
@@ -212,7 +202,7 @@ impl File {
     /// are overwritten.
     ///
     /// # Errors
-    /// As [`File::write_at`]; `Unsupported` on a block device.
+    /// As [`File::write_at`] and [`File::len`]; `Unsupported` on a block device.
     pub fn append(&self, data: &[u8]) -> Result<u64> {
         wait::block_on(self.append_async(data))
     }
@@ -232,7 +222,10 @@ impl File {
             return (0, 0, Err(error));
         }
         let _turn = poll_fn(|context| self.poll_append(context)).await;
-        let offset = self.len();
+        let offset = match self.len() {
+            Ok(end) => end,
+            Err(error) => return (0, 0, Err(error)),
+        };
         let (accepted, result) = self.write_all(data, offset).await;
         (offset, accepted, result)
     }
@@ -297,16 +290,20 @@ impl File {
     /// Returns the size of the file in bytes, including accepted data that is not written yet. Asks
     /// the file system each time if other programs may have the file open, or if it is open for
     /// reading only.
-    #[must_use]
+    ///
+    /// # Errors
+    /// `Open` with the reason of the file system.
     #[allow(clippy::len_without_is_empty, reason = "it is there")]
-    pub fn len(&self) -> u64 {
+    pub fn len(&self) -> Result<u64> {
         self.inode.length(&self.shared)
     }
 
     /// Returns whether the size of the file is 0.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    ///
+    /// # Errors
+    /// As [`File::len`].
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
     }
 
     /// Returns the path that the first handle of the file was opened with. The file may have been

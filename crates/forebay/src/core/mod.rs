@@ -23,8 +23,8 @@
 // - `volume`: the free space of a file system. `share`: its part of the level.
 // - `layout`: the extents of a file. `direct`: files past the cache. `batch`: new files that become
 //   durable together. `together`: a sync of many files.
-// - `wait` and `wakers`: blocking calls. `aside`: calls that may block a context. `offload`: calls
-//   that may block an executor.
+// - `count`: counts of several threads. `wait` and `wakers`: blocking calls. `aside`: calls that
+//   may block a context. `offload`: calls that may block an executor.
 // - `standby`: the keeper as the engine sees it. `user_code`: wakers and callbacks.
 
 pub(crate) mod adopt;
@@ -36,6 +36,7 @@ mod bypass;
 pub(crate) mod closing;
 pub(crate) mod context;
 pub(crate) mod contexts;
+pub(crate) mod count;
 pub(crate) mod counters;
 pub(crate) mod direct;
 pub(crate) mod directory;

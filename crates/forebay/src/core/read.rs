@@ -109,7 +109,9 @@ impl Inode {
             match read {
                 Ok(read) => return Poll::Ready(Ok(read)),
                 Err(Stop::Looks) => {
-                    self.length(shared);
+                    if let Err(error) = self.length(shared) {
+                        return Poll::Ready(Err(error));
+                    }
                     reading.reader.first_fill = self.lock().cache.start_read();
                     reading.is_begun = true;
                 }
@@ -164,23 +166,23 @@ impl Inode {
 
     /// Returns the number of bytes in the file, with everything accepted so far. If other programs
     /// may have it open, asks the file system on the calling thread.
-    pub(crate) fn length(self: &Arc<Self>, shared: &Shared) -> u64 {
+    ///
+    /// # Errors
+    /// The error of the file system.
+    pub(crate) fn length(self: &Arc<Self>, shared: &Shared) -> Result<u64> {
         let mut state = self.lock();
         if state.cache.liberties() == Liberties::Exclusive {
-            return state.cache.size();
+            return Ok(state.cache.size());
         }
         let look = state.cache.look();
         drop(state);
-        let found = self.file.length();
-        if let Err(error) = &found {
-            tracing::debug!(path = %self.path.display(), %error, "could not look at the size");
-        }
-        shared.change(self, |file| {
-            if let Ok(length) = found {
-                file.apply(|cache, settled| cache.observe_disk_size(length, look, settled));
-            }
+        let length = self.file.length().map_err(|error| {
+            Error::at_open("could not look up the size of the file", &self.path, error)
+        })?;
+        Ok(shared.change(self, |file| {
+            file.apply(|cache, settled| cache.observe_disk_size(length, look, settled));
             file.cache.size()
-        })
+        }))
     }
 }
 

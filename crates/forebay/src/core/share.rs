@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_cache::DevicePart;
 
+use crate::core::count::subtract;
 use crate::platform::sync::{Mutex, MutexGuard};
 
 /// Whether an addition to the level made writeback due.
@@ -58,8 +59,8 @@ impl Share {
     /// Replaces a count of pages, `before`, by `now`. Returns whether this made writeback due.
     pub(crate) fn recount(&self, before: u64, now: u64) -> Crossed {
         if now <= before {
-            let was = self.dirty.fetch_sub(before - now, Ordering::Relaxed);
-            debug_assert!(was >= before - now, "more pages taken off a share than it has");
+            let slip = "more pages taken off a share than it has";
+            subtract(&self.dirty, before - now, Ordering::Relaxed, slip);
             return Crossed::Nothing;
         }
         let was = self.dirty.fetch_add(now - before, Ordering::Relaxed);

@@ -30,7 +30,7 @@ impl<'a> Slices<'a> {
 
     /// Skips bytes.
     pub(crate) fn advance(&mut self, mut bytes: usize) {
-        debug_assert!(bytes <= self.length, "{bytes} of {} bytes", self.length);
+        assert!(bytes <= self.length, "{bytes} of {} bytes", self.length);
         while bytes > 0 {
             bytes -= self.take(bytes).len();
         }

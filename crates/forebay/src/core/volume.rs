@@ -15,6 +15,7 @@ use forebay_cache::limits::{GAP_PAGES, PAGE};
 use forebay_cache::{CachedFile, Gaps, space};
 
 use crate::core::aside::Aside;
+use crate::core::count::subtract;
 use crate::core::failing::Failing;
 use crate::core::share::Share;
 use crate::platform::clock;
@@ -93,8 +94,7 @@ pub(crate) struct Pledge<'a> {
 
 impl Drop for Pledge<'_> {
     fn drop(&mut self) {
-        let was = self.volume.promised.fetch_sub(self.bytes, Ordering::AcqRel);
-        debug_assert!(was >= self.bytes, "a pledge ends once");
+        self.volume.unpromise(self.bytes);
         // Noted again: a write-out meanwhile covered only a part of it.
         self.volume.note_pledge();
     }
@@ -173,8 +173,7 @@ impl Volume {
 
     /// Ends a reservation, after its refusal or the next query.
     pub(crate) fn end_reserving(&self, bytes: u64) {
-        let was = self.reserving.fetch_sub(bytes, Ordering::AcqRel);
-        debug_assert!(was >= bytes, "a reservation ends once");
+        subtract(&self.reserving, bytes, Ordering::AcqRel, "a reservation ends once");
     }
 
     /// Accepts a write of `length` bytes without an allocation, if there is plenty beside the
@@ -192,11 +191,15 @@ impl Volume {
         // Promised before the check: of two concurrent writes, one counts the other.
         self.promised.fetch_add(length, Ordering::AcqRel);
         if self.room_beside(SLACK / TIMES, unwritten) == Room::Scarce {
-            self.promised.fetch_sub(length, Ordering::AcqRel);
+            self.unpromise(length);
             return None;
         }
         self.note_pledge();
         Some(Pledge { volume: self, bytes: length })
+    }
+
+    fn unpromise(&self, bytes: u64) {
+        subtract(&self.promised, bytes, Ordering::AcqRel, "a pledge ends once");
     }
 
     /// Returns whether a page that is dirty may be written again without an allocation. The page

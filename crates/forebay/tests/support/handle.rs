@@ -90,7 +90,7 @@ impl Handle {
 
     pub(crate) fn len(&self) -> u64 {
         match self {
-            Self::Cached(file) => file.len(),
+            Self::Cached(file) => file.len().unwrap(),
             Self::Direct(file) => file.len(),
         }
     }

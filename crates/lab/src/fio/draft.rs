@@ -2,7 +2,8 @@
 //! end.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::{Component, Path, PathBuf};
 
 use super::value::{Value, ValueError};
 use crate::job::{Amount, Caching, Direction, Job, YesNo};
@@ -17,6 +18,8 @@ with_defaults! {
         pub(crate) read_percent: u8 = 50,
         pub(crate) directories: Vec<PathBuf> = Vec::new(),
         pub(crate) file_names: Vec<String> = Vec::new(),
+        /// The file that the section's own name is of.
+        pub(crate) special: Option<PathBuf> = None,
         pub(crate) file_name_format: String = "$jobname.$jobnum.$filenum".into(),
         pub(crate) files: u32 = 1,
         pub(crate) clones: u32 = 1,
@@ -56,8 +59,13 @@ impl Draft {
         Ok(Effect::Whole)
     }
 
-    /// Returns the jobs of a section, one per clone, or the reason against them.
-    pub(crate) fn finish(mut self, section: &str) -> Result<Vec<Job>, String> {
+    /// Returns the jobs of a section, one per clone, or the reason against them. Relative names of
+    /// files are in `directory`, if that is known yet.
+    pub(crate) fn finish(
+        mut self,
+        section: &str,
+        directory: Option<&Path>,
+    ) -> Result<Vec<Job>, String> {
         if self.direct && self.uncached {
             return Err(
                 "direct=1 and uncached=1 exclude each other: direct I/O has no cache to go through"
@@ -77,7 +85,7 @@ impl Draft {
         if self.job.time_based == YesNo::Yes && self.job.runtime_us.is_none() {
             return Err("time_based needs a runtime=".into());
         }
-        if self.job.size == Some(Amount::Bytes(0)) && self.job.file_size.is_none() {
+        if self.job.size == Some(Amount::Bytes(0)) {
             return Err("size=0: a job needs something to work on".into());
         }
         let files =
@@ -85,42 +93,99 @@ impl Draft {
         if files > MOST_FILES {
             return Err(format!("{files} files, all clones together; at most {MOST_FILES}"));
         }
-        Ok((0..self.clones).map(|number| self.clone_job(section, number)).collect())
+        if self.file_names.is_empty() && self.files == 1 && is_special(section, directory) {
+            self.special = Some(PathBuf::from(section));
+        }
+        (0..self.clones).map(|number| self.clone_job(section, number)).collect()
     }
 
-    fn clone_job(&self, section: &str, number: u32) -> Job {
+    fn clone_job(&self, section: &str, number: u32) -> Result<Job, String> {
         let name =
             if self.clones == 1 { section.to_owned() } else { format!("{section}.{number}") };
-        let directory = self.directory(section, number);
-        Job { name, number, files: self.paths(section, number), directory, ..self.job.clone() }
+        let directory = self.directory(section, number)?;
+        let files = self.paths(section, number, directory.as_deref())?;
+        Ok(Job { name, number, files, directory, ..self.job.clone() })
     }
 
-    fn directory(&self, section: &str, number: u32) -> Option<PathBuf> {
+    /// Several directories are dealt out to the clones.
+    fn directory(&self, section: &str, number: u32) -> Result<Option<PathBuf>, String> {
         let count = self.directories.len().max(1);
-        let directory = self.directories.get(number as usize % count)?;
-        Some(PathBuf::from(expand(&directory.to_string_lossy(), section, number)))
+        let directory = self.directories.get(number as usize % count);
+        directory.map(|named| expand(&named.to_string_lossy(), section, number, 0)).transpose()
     }
 
-    /// Several directories are dealt out to the clones; several files go into each clone's
-    /// directory.
-    fn paths(&self, section: &str, number: u32) -> Vec<PathBuf> {
-        let expand = |text: &str, file: u32| {
-            expand(text, section, number).replace("$filenum", &file.to_string())
+    /// Several files go into each clone's directory.
+    fn paths(
+        &self,
+        section: &str,
+        number: u32,
+        directory: Option<&Path>,
+    ) -> Result<Vec<PathBuf>, String> {
+        let names: Vec<PathBuf> = match (&self.special, self.file_names.as_slice()) {
+            (Some(special), _) => vec![special.clone()],
+            (None, []) => (0..self.files)
+                .map(|file| expand(&self.file_name_format, section, number, file))
+                .collect::<Result<_, _>>()?,
+            (None, names) => names
+                .iter()
+                .map(|name| expand(name, section, number, 0))
+                .collect::<Result<_, _>>()?,
         };
-        let directory = self.directory(section, number).unwrap_or_default();
-        let named: Vec<_> = if self.file_names.is_empty() {
-            (0..self.files).map(|file| expand(&self.file_name_format, file)).collect()
-        } else {
-            self.file_names.iter().map(|name| expand(name, 0)).collect()
-        };
+        if let Some(directory) = directory
+            && let Some(outside) =
+                names.iter().find(|name| name.is_absolute() || self.special.is_some())
+        {
+            let (outside, directory) = (outside.display(), directory.display());
+            return Err(format!(
+                "{outside} is not in directory={directory}; leave one of them out"
+            ));
+        }
+        let directory = directory.unwrap_or(Path::new(""));
         let mut seen = HashSet::new();
-        let paths = named.iter().map(|name| directory.join(Path::new(name)));
-        paths.filter(|path| seen.insert(path.clone())).collect()
+        let paths = names.iter().map(|name| directory.join(name));
+        Ok(paths.filter(|path| seen.insert(path.clone())).collect())
     }
 }
 
-fn expand(text: &str, section: &str, number: u32) -> String {
-    text.replace("$jobname", section).replace("$jobnum", &number.to_string())
+/// Whether a section's name is that of a file that exists and is no regular file. As in fio, a
+/// section without `filename` works on that file.
+fn is_special(section: &str, directory: Option<&Path>) -> bool {
+    let path = directory.unwrap_or(Path::new("")).join(section);
+    (directory.is_some() || path.is_absolute())
+        && fs::metadata(path).is_ok_and(|found| !found.is_file())
+}
+
+/// Puts the name of a section and numbers into a text.
+///
+/// # Errors
+/// The name of the section changes the directory that the text is in.
+fn expand(text: &str, section: &str, number: u32, file: u32) -> Result<PathBuf, String> {
+    let name = text
+        .replace("$jobname", section)
+        .replace("$jobnum", &number.to_string())
+        .replace("$filenum", &file.to_string());
+    if outward(Path::new(&name)) != outward(Path::new(text)) {
+        return Err(format!(
+            "{name}, made from the name of the section, leads out of the directory; name the file \
+             with filename="
+        ));
+    }
+    Ok(PathBuf::from(name))
+}
+
+/// The steps of a path that lead out of a directory.
+fn outward(path: &Path) -> Vec<Component<'_>> {
+    let steps = path.components();
+    steps.filter(|step| matches!(step, Component::RootDir | Component::ParentDir)).collect()
+}
+
+/// Returns a format of names inside a directory.
+pub(crate) fn file_name_format(text: &str) -> Result<String, ValueError> {
+    if text.contains('\0') || !outward(Path::new(text)).is_empty() {
+        let what = "allowed: names inside the directory; give another one with directory=";
+        return Err(ValueError(what.into()));
+    }
+    Ok(text.to_owned())
 }
 
 /// A list of paths; `\:` is a colon of a name.
@@ -154,7 +219,7 @@ mod tests {
     fn clones_get_names_files_and_directories_of_their_own() {
         let directories = vec!["x".into(), "y$jobnum".into()];
         let draft = Draft { clones: 3, files: 2, directories, ..Draft::default() };
-        let jobs = draft.finish("w").unwrap();
+        let jobs = draft.finish("w", None).unwrap();
         let names: Vec<_> = jobs.iter().map(|job| job.name.as_str()).collect();
         assert_eq!(names, ["w.0", "w.1", "w.2"]);
         assert_eq!(jobs[0].files, [PathBuf::from("x/w.0.0"), PathBuf::from("x/w.0.1")]);
@@ -164,17 +229,17 @@ mod tests {
     #[test]
     fn a_named_file_is_shared_by_the_clones() {
         let draft = Draft { clones: 2, file_names: vec!["f".into()], ..Draft::default() };
-        let jobs = draft.finish("w").unwrap();
+        let jobs = draft.finish("w", None).unwrap();
         assert_eq!(jobs[0].files, jobs[1].files);
     }
 
     #[test]
     fn contradictions_are_refused() {
         let both = Draft { direct: true, uncached: true, ..Draft::default() };
-        assert!(both.finish("w").unwrap_err().contains("exclude"));
+        assert!(both.finish("w", None).unwrap_err().contains("exclude"));
         let mut endless = Draft::default();
         endless.job.time_based = YesNo::Yes;
-        assert!(endless.finish("w").unwrap_err().contains("runtime"));
+        assert!(endless.finish("w", None).unwrap_err().contains("runtime"));
     }
 
     #[test]

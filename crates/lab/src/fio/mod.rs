@@ -66,16 +66,23 @@ pub struct ParseError {
     pub what: String,
 }
 
-/// Reads the text of a job file; `path` is for messages and for files it includes.
-pub fn parse(text: &str, path: &Path, leniency: Leniency) -> Result<ParsedJobs, ParseError> {
+/// Reads the text of a job file; `path` is for messages and for files it includes. Relative names
+/// of files are in `directory`, if that is known yet.
+pub fn parse(
+    text: &str,
+    path: &Path,
+    leniency: Leniency,
+    directory: Option<&Path>,
+) -> Result<ParsedJobs, ParseError> {
     let environment = |name: &str| std::env::var(name).ok();
-    parse_with(text, path, leniency, &environment)
+    parse_with(text, path, leniency, directory, &environment)
 }
 
 fn parse_with(
     text: &str,
     path: &Path,
     leniency: Leniency,
+    directory: Option<&Path>,
     environment: text::Environment<'_>,
 ) -> Result<ParsedJobs, ParseError> {
     let sections = text::sections(text, path, environment)?;
@@ -97,7 +104,7 @@ fn parse_with(
         let draft = reader.draft(section)?;
         let begins = draft.stonewall || groups.is_empty();
         let jobs = draft
-            .finish(&section.name)
+            .finish(&section.name, directory)
             .map_err(|what| section.at.error(format!("[{}]: {what}", section.name)))?;
         if begins {
             groups.push(Workload { jobs: Vec::new(), devices: Devices::Refuse });

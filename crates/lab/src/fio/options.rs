@@ -4,10 +4,10 @@
 //! and that is not there yet, is *unsupported*: an error. One that changes how fio itself works, or
 //! reports, is *without effect*.
 
-use super::draft::{Draft, Effect, split_paths};
+use super::draft::{self, Draft, Effect, split_paths};
 use super::value::{Unit, Value, ValueError};
 use crate::job::{
-    Access, Create, Direction, Fallocate, FinalSync, IoEngine, NextFile, Order, RandomMap,
+    Access, Amount, Create, Direction, Fallocate, FinalSync, IoEngine, NextFile, Order, RandomMap,
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +108,10 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
         Draft::each_direction(value, Value::block_split, [&mut blocks.read, &mut blocks.write])
     });
     "size" => Honoured(set!(job.size = |value| Some(value.amount()?)));
-    "io_size" | "io_limit" => Honoured(set!(job.io_bytes = |value| Some(value.amount()?)));
+    "io_size" | "io_limit" => Honoured(set!(job.io_bytes = |value| {
+        // None is what fio takes it for.
+        Some(value.amount()?).filter(|amount| *amount != Amount::Bytes(0))
+    }));
     "number_ios" => Honoured(set!(job.operations = |value| {
         Some(value.number(1, MOST_OPERATIONS)?)
     }));
@@ -121,7 +124,9 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
     "directory" => Honoured(set!(directories = |value| {
         split_paths(value.text()?)?.into_iter().map(Into::into).collect()
     }));
-    "filename_format" => Honoured(set!(file_name_format = |value| value.text()?.replace('\0', "")));
+    "filename_format" => Honoured(set!(file_name_format = |value| {
+        draft::file_name_format(value.text()?)?
+    }));
     "nrfiles" => Honoured(set!(files = |value| value.number(1, 65_536)? as u32));
     "filesize" => Honoured(set!(job.file_size = |value| Some(value.file_size()?)));
     "file_service_type" => Honoured(|draft, value| {

@@ -6,7 +6,7 @@ use super::*;
 use crate::job::*;
 
 fn strict(text: &str) -> Result<ParsedJobs, ParseError> {
-    parse_with(text, Path::new("job.fio"), Leniency::Strict, &|_| None)
+    parse_with(text, Path::new("job.fio"), Leniency::Strict, None, &|_| None)
 }
 
 fn one(text: &str) -> Job {
@@ -210,7 +210,7 @@ fn what_is_wrong_is_said_with_place_and_remedy() {
 
 #[test]
 fn leniency_turns_unknown_options_into_warnings_and_nothing_else() {
-    let lenient = |text| parse_with(text, Path::new("job.fio"), Leniency::Lenient, &|_| None);
+    let lenient = |text| parse_with(text, Path::new("job.fio"), Leniency::Lenient, None, &|_| None);
     let parsed = lenient("[global]\niodpeth=4\n[a]\n[b]\nzonemode=zbd\n").unwrap();
     let warnings: Vec<_> = parsed.warnings.iter().map(ToString::to_string).collect();
     assert_eq!(

@@ -6,6 +6,7 @@
 //! snapshot is taken as soon as the last job has had its final sync; only then do lanes close,
 //! outside the clock but not unheard.
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +18,7 @@ use forebay::{Engine, Stats};
 use rustix::thread::CpuSet;
 
 use super::arms::{self, Prepared, Way};
-use super::driver::{JobOutcome, drive};
+use super::driver::{JobOutcome, LOOK_FOR_STOP, drive};
 use super::kernel::Opening;
 use super::lane::Lane;
 use super::layout::JobPlan;
@@ -72,15 +73,20 @@ pub(crate) fn conduct(stage: &Stage<'_>) -> Result<Conducted, CellError> {
     let quiet = AtomicBool::new(false);
     thread::scope(|scope| {
         let (ready, all_ready) = channel();
+        let (running, all_ended) = channel();
         let mut gates = Vec::new();
         let mut jobs = Vec::new();
         for (plan, &way) in stage.plans.iter().zip(stage.ways) {
             let (gate, go) = channel();
             gates.push(gate);
-            let ready = ready.clone();
+            let (ready, running): (_, Sender<Infallible>) = (ready.clone(), running.clone());
             let stop = &stop;
-            jobs.push(scope.spawn(move || run_job(plan, way, ready, &go, stop)));
+            jobs.push(scope.spawn(move || {
+                let _running = running;
+                run_job(plan, way, ready, &go, stop)
+            }));
         }
+        drop(running);
         let prober = stage.probe.map(|plan| {
             let (gate, go) = channel();
             gates.push(gate);
@@ -96,7 +102,8 @@ pub(crate) fn conduct(stage: &Stage<'_>) -> Result<Conducted, CellError> {
         let baseline_bytes = memory::resident_bytes();
         let engine = engine_for(stage)?;
         let sampler = spawn_sampler(scope, stage, baseline_bytes, engine.clone(), &quiet);
-        let ramp = stage.plans.iter().map(|plan| plan.job.ramp_us).max().unwrap_or(0);
+        let counts_after = |plan: &JobPlan| plan.job.start_delay_us + plan.job.ramp_us;
+        let uncounted = stage.plans.iter().map(counts_after).min().unwrap_or(0);
         let mut before = Usage::now();
         let go = Go { at: Instant::now(), engine: engine.clone() };
         for gate in gates {
@@ -106,8 +113,9 @@ pub(crate) fn conduct(stage: &Stage<'_>) -> Result<Conducted, CellError> {
         drop(go);
         let told = |engine: &Arc<Engine>| (engine.stats(), Holds::of(engine.holds()));
         let mut told_before = engine.as_ref().map(told);
-        if ramp > 0 {
-            thread::sleep(Duration::from_micros(ramp));
+        if uncounted > 0 {
+            // Returns early once all jobs have ended: no job sends anything.
+            let _ = all_ended.recv_timeout(Duration::from_micros(uncounted));
             before = Usage::now();
             told_before = engine.as_ref().map(told);
         }
@@ -147,7 +155,9 @@ fn run_job(
 ) -> Result<(JobOutcome, Closable), CellError> {
     let (prepared, go) = set_up(plan, way, ready, go)?;
     let began = go.at + Duration::from_micros(plan.job.start_delay_us);
-    thread::sleep(began.saturating_duration_since(Instant::now()));
+    while !stop.load(Ordering::Relaxed) && Instant::now() < began {
+        thread::sleep(began.saturating_duration_since(Instant::now()).min(LOOK_FOR_STOP));
+    }
     let outcome = prepared.open(plan, go.engine).and_then(|mut lane| {
         let outcome = drive(plan, lane.as_mut(), began, stop)?;
         Ok((outcome, lane))

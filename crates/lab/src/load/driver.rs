@@ -22,6 +22,9 @@ use super::sequence::{Kind, Operation, Sequence};
 use crate::detail::Course;
 use crate::job::FinalSync;
 
+/// A wait for a point in time looks this often whether another job has failed.
+pub(crate) const LOOK_FOR_STOP: Duration = Duration::from_millis(100);
+
 #[derive(Debug)]
 pub(crate) struct JobOutcome {
     pub(crate) reads: Tally,
@@ -45,6 +48,13 @@ pub(crate) struct Tally {
     pub(crate) latencies: Histogram<u64>,
     /// Since counting began.
     pub(crate) course: Course,
+}
+
+impl JobOutcome {
+    /// Whether it had not ended when its counting began.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.began < self.ended
+    }
 }
 
 impl Tally {
@@ -172,7 +182,7 @@ impl<'a> Drive<'a> {
             let pause = self.fill_slots(stop)?;
             match pause {
                 Pause::Full => self.reap(self.plan.job.complete_batch.max(1) as usize)?,
-                Pause::NotDue(due) => self.wait_until(due)?,
+                Pause::NotDue(due) => self.wait_until(due, stop)?,
                 Pause::Sync(file, how) => {
                     self.drain()?;
                     self.lane.sync(file, how)?;
@@ -274,8 +284,11 @@ impl<'a> Drive<'a> {
         }
     }
 
+    /// A job does one operation at least, however late it opened its files.
     fn is_over(&self, now: Instant, stop: &AtomicBool) -> bool {
-        self.ends_at.is_some_and(|ends_at| now >= ends_at) || stop.load(Ordering::Relaxed)
+        let has_begun = self.issued > self.ready.len() as u64;
+        has_begun && self.ends_at.is_some_and(|ends_at| now >= ends_at)
+            || stop.load(Ordering::Relaxed)
     }
 
     fn sync_due(&mut self) -> Option<FinalSync> {
@@ -328,13 +341,14 @@ impl<'a> Drive<'a> {
     }
 
     /// Ends what ends meanwhile at once: its time counts.
-    fn wait_until(&mut self, due: Instant) -> Result<(), CellError> {
+    fn wait_until(&mut self, due: Instant, stop: &AtomicBool) -> Result<(), CellError> {
         let until = self.ends_at.map_or(due, |ends_at| due.min(ends_at));
         loop {
             // At least once: operations started before may still have to be handed over.
-            self.lane.reap_until(until, &mut self.ended)?;
+            let look = until.min(Instant::now() + LOOK_FOR_STOP);
+            self.lane.reap_until(look, &mut self.ended)?;
             self.tell_ended();
-            if Instant::now() >= until {
+            if Instant::now() >= until || stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
         }

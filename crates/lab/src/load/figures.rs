@@ -75,8 +75,9 @@ fn detail(conducted: &Conducted) -> Detail {
 
 /// None where nothing went that way.
 fn flow(jobs: &[JobOutcome], of: fn(&JobOutcome) -> &Tally) -> Option<Flow> {
-    let began = jobs.iter().map(|job| job.began).min()?;
-    let jobs = jobs.iter().filter(|job| of(job).operations > 0);
+    let jobs = jobs.iter().filter(|job| job.is_counted());
+    let began = jobs.clone().map(|job| job.began).min()?;
+    let jobs = jobs.filter(|job| of(job).operations > 0);
     let sum = sum_of(jobs.clone(), began, of);
     (sum.operations > 0).then(|| Flow {
         operations: sum.operations,
@@ -107,6 +108,7 @@ fn put_ratio(metrics: &mut Metrics, name: &str, part: u64, whole: u64) {
 
 fn throughput<'a>(jobs: impl Iterator<Item = &'a JobOutcome> + Clone) -> Metrics {
     let mut metrics = Metrics::new();
+    let jobs = jobs.filter(|job| job.is_counted());
     let Some(began) = jobs.clone().map(|job| job.began).min() else { return metrics };
     let elapsed = until(jobs.clone(), began);
     put(&mut metrics, "elapsed_s", elapsed.as_secs_f64());
@@ -345,6 +347,10 @@ fn notes(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) -> Vec<Strin
     if plans.iter().any(|plan| plan.job.ramp_us > 0) {
         notes.push("ramp_time: operations that started before its end are not counted".into());
     }
+    let pairs = plans.iter().zip(&conducted.jobs);
+    notes.extend(pairs.filter(|(_, outcome)| !outcome.is_counted()).map(|(plan, _)| {
+        format!("{}: ended before its ramp_time did; nothing of it is counted", plan.job.name)
+    }));
     if let Some(kept) = kept(conducted.jobs.iter()) {
         notes.push(behind(&kept));
     }

@@ -19,7 +19,7 @@ use super::guard;
 use super::sequence::{Range, Sequence};
 use super::{CellError, Context};
 use crate::cell::Verify;
-use crate::job::{Amount, Create, Devices, Fallocate, FileSize, Job, Workload, YesNo};
+use crate::job::{Amount, Create, Devices, Direction, Fallocate, FileSize, Job, Workload, YesNo};
 use forebay_block::random::{Random, fold};
 
 /// A job with everything known that its thread needs.
@@ -193,6 +193,40 @@ pub(crate) fn is_filled(job: &Job) -> bool {
     job.access.direction.reads() || job.overwrite == YesNo::Yes
 }
 
+/// Refuses a job that does nothing, or nothing on one of its files.
+fn refuse_without_work(job: &Job, files: &[FilePlan], pass_bytes: u64) -> Result<(), CellError> {
+    let block = largest_least_block(job);
+    let refused = |what: String| {
+        let remedy = "use a larger size, fewer files or smaller blocks";
+        Err(CellError::invalid(format!("job {}: {what}; {remedy}", job.name)))
+    };
+    if let Some(FilePlan { path, range, .. }) = files.iter().find(|file| file.range.length < block)
+    {
+        let Range { start, length } = range;
+        let (path, count) = (path.display(), files.len());
+        let all: u64 = files.iter().map(|file| file.range.length).sum();
+        return refused(format!(
+            "{path} holds no block of {block} bytes: its range is {length} bytes from {start}, of \
+             {all} bytes in {count} files"
+        ));
+    }
+    if pass_bytes < block {
+        return refused(format!("{pass_bytes} bytes to do are less than a block of {block} bytes"));
+    }
+    Ok(())
+}
+
+/// Returns the least block of reads or of writes, the larger one if the job does both: what every
+/// range must hold.
+fn largest_least_block(job: &Job) -> u64 {
+    let (read, write) = (job.blocks.read.min(), job.blocks.write.min());
+    u64::from(match job.access.direction {
+        Direction::Read | Direction::Mixed { read_percent: 100 } => read,
+        Direction::Write | Direction::Mixed { read_percent: 0 } => write,
+        Direction::Mixed { .. } => read.max(write),
+    })
+}
+
 struct Ground<'a> {
     directory: &'a Path,
     seed: u64,
@@ -213,19 +247,12 @@ impl Ground<'_> {
             .collect();
         let files = files?;
         let ranges_bytes: u64 = files.iter().map(|file| file.range.length).sum();
-        let block = least_block(job);
-        if ranges_bytes < block {
-            let reason = format!(
-                "job {}: its range of {ranges_bytes} bytes holds no block of {block}",
-                job.name
-            );
-            return Err(CellError::invalid(reason));
-        }
         let whole = match (job.file_size, job.size) {
             (Some(_), Some(Amount::Bytes(bytes))) => bytes.min(ranges_bytes),
             _ => ranges_bytes,
         };
         let pass_bytes = job.io_bytes.map_or(whole, |amount| amount.of(whole));
+        refuse_without_work(job, &files, pass_bytes)?;
         let filling = Filling::Whole;
         Ok(JobPlan { job: job.clone(), files, pass_bytes, seed, filling })
     }
@@ -307,9 +334,9 @@ impl Amount {
 fn least_block(job: &Job) -> u64 {
     let (read, write) = (job.blocks.read.min(), job.blocks.write.min());
     u64::from(match job.access.direction {
-        crate::job::Direction::Read => read,
-        crate::job::Direction::Write => write,
-        crate::job::Direction::Mixed { .. } => read.min(write),
+        Direction::Read => read,
+        Direction::Write => write,
+        Direction::Mixed { .. } => read.min(write),
     })
 }
 
@@ -405,7 +432,7 @@ fn drop_cached(job: &Job, path: &Path) -> Result<(), CellError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{Access, BlockSize, Blocks, Direction, Order};
+    use crate::job::{Access, BlockSize, Blocks, Order};
 
     fn writer(files: &[&str]) -> Job {
         Job {

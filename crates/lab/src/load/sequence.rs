@@ -38,8 +38,8 @@ pub(crate) struct Sequence {
     direction: Direction,
     order: Order,
     next_file: NextFile,
-    read_block: BlockSize,
-    write_block: BlockSize,
+    /// Of reads and of writes.
+    blocks: [BlockSize; 2],
     files: Vec<FileState>,
     file: usize,
     seed: u64,
@@ -64,13 +64,11 @@ struct FileState {
 impl Sequence {
     /// Of `job` over these ranges of its files; `pass_bytes` is how much the job does in one loop.
     pub(crate) fn new(job: &Job, ranges: &[Range], pass_bytes: u64, seed: u64) -> Self {
-        let (read_block, write_block) = (job.blocks.read.clone(), job.blocks.write.clone());
         let mut sequence = Self {
             direction: job.access.direction,
             order: job.access.order,
             next_file: job.next_file,
-            read_block,
-            write_block,
+            blocks: [job.blocks.read.clone(), job.blocks.write.clone()],
             files: ranges.iter().map(|&range| FileState::new(range)).collect(),
             file: 0,
             seed,
@@ -94,7 +92,13 @@ impl Sequence {
             return None;
         }
         let kind = self.draw_kind();
-        let bytes = self.draw_bytes(kind);
+        let least = self.blocks[kind as usize].min();
+        // Of blocks of several sizes one that is left, not none.
+        let left = self.bytes_left - self.bytes_left % u64::from(least);
+        let bytes = u64::from(self.draw_bytes(kind)).min(left) as u32;
+        if bytes == 0 {
+            return None;
+        }
         let operation = match self.place(kind, bytes) {
             Some(operation) => operation,
             None => {
@@ -102,7 +106,7 @@ impl Sequence {
                 self.place(kind, bytes)?
             }
         };
-        self.bytes_left = self.bytes_left.checked_sub(u64::from(operation.bytes))?;
+        self.bytes_left -= u64::from(operation.bytes);
         self.operations_left -= 1;
         Some(operation)
     }
@@ -121,11 +125,7 @@ impl Sequence {
     }
 
     fn draw_bytes(&mut self, kind: Kind) -> u32 {
-        let block = match kind {
-            Kind::Read => &self.read_block,
-            Kind::Write => &self.write_block,
-        };
-        match block {
+        match &self.blocks[kind as usize] {
             BlockSize::Fixed(bytes) => *bytes,
             BlockSize::Range { min, max } => {
                 let steps = u64::from((max - min) / min) + 1;
@@ -150,10 +150,7 @@ impl Sequence {
         }
         for step in 0..count {
             let file = (self.file + step) % count;
-            let least = match kind {
-                Kind::Read => self.read_block.min(),
-                Kind::Write => self.write_block.min(),
-            };
+            let least = self.blocks[kind as usize].min();
             let state = &mut self.files[file];
             let placed = match self.order {
                 Order::Sequential => state.follow(kind, bytes, least),
@@ -188,9 +185,8 @@ impl Sequence {
 
     /// Each block once needs one size of block; mixed sizes are drawn with replacement.
     fn shuffle(&mut self) {
-        let Some(block) = one_size(self.direction, &self.read_block, &self.write_block) else {
-            return;
-        };
+        let [read, write] = &self.blocks;
+        let Some(block) = one_size(self.direction, read, write) else { return };
         for (number, state) in self.files.iter_mut().enumerate() {
             let blocks = state.range.length / u64::from(block);
             let seed = fold(fold(self.seed, number as u64), self.pass);
@@ -321,6 +317,19 @@ mod tests {
                     assert!(operation.offset + u64::from(operation.bytes) <= 4096 + (1 << 20));
                     assert_eq!(operation.offset % 4096, 0);
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn mixed_sizes_do_all_of_an_amount() {
+        let job = job(Direction::Write, Order::Random, BlockSize::Range { min: 4096, max: 65_536 });
+        let range = [Range { start: 0, length: 1 << 20 }];
+        for (amount, done) in [(4096, 4096), (30_000, 28_672), (65_536, 65_536)] {
+            for seed in 0..20 {
+                let mut sequence = Sequence::new(&job, &range, amount, seed);
+                let all = std::iter::from_fn(|| sequence.next());
+                assert_eq!(all.map(|operation| u64::from(operation.bytes)).sum::<u64>(), done);
             }
         }
     }

@@ -32,11 +32,12 @@ impl Limit {
         )
     }
 
-    /// Whether a thread that began then and has done `turn` operations does another.
+    /// Whether a thread that began then and has done `turn` operations does another. It does one at
+    /// least.
     pub(super) fn allows(self, turn: u64, began: Instant) -> bool {
         match self {
             Self::Operations(all) => turn < all,
-            Self::Time(time) => began.elapsed() < time,
+            Self::Time(time) => turn == 0 || began.elapsed() < time,
         }
     }
 }

@@ -6,9 +6,12 @@
 //! as both `clat_ns` and `lat_ns`. Bandwidth over time (`bw_min` and such) is of slots of at least
 //! 10 ms, which are longer in longer cells.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
 use crate::detail::{Bins, Flow, Latency};
+use crate::file_name::plain;
 use crate::schema::{CellRecord, Document};
 use crate::statistics::{mean, sample_stddev};
 
@@ -31,17 +34,19 @@ pub struct FioFile {
 /// Returns a file for every cell with details.
 pub fn fio_files(document: &Document) -> Vec<FioFile> {
     let version = format!("forebay-{}", document.manifest.version);
+    let mut taken = BTreeSet::new();
     let file = |cell: &CellRecord| {
-        let name = format!("{}.{}.{}.json", plain(&cell.job), plain(&cell.arm), cell.round + 1);
+        let [of, arm] = [&cell.job, &cell.arm].map(|name| plain(name, "-_+"));
+        let stem = format!("{of}.{arm}.{}", cell.round + 1);
+        let mut name = format!("{stem}.json");
+        let mut number = 1;
+        while !taken.insert(name.clone()) {
+            number += 1;
+            name = format!("{stem}-{number}.json");
+        }
         FioFile { name, report: json!({ "fio version": version, "jobs": [job(cell)] }) }
     };
     document.cells.iter().map(file).collect()
-}
-
-/// Replaces all but letters, digits and harmless characters of a file name.
-fn plain(name: &str) -> String {
-    let harmless = |letter: char| letter.is_ascii_alphanumeric() || "-_+".contains(letter);
-    name.chars().map(|letter| if harmless(letter) { letter } else { '_' }).collect()
 }
 
 fn job(cell: &CellRecord) -> Value {

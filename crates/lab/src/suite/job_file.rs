@@ -46,8 +46,9 @@ pub fn suite(path: &Path, tell: &mut dyn Write) -> Result<Suite, Refusal> {
 
 /// The same of a file that is called something else than it was.
 pub fn suite_called(called: &str, path: &Path, tell: &mut dyn Write) -> Result<Suite, Refusal> {
-    let parsed =
-        run::read(path, Leniency::Strict, tell).map_err(|error| Refusal(error.to_string()))?;
+    // Each cell gets a directory of its own.
+    let parsed = run::read(path, Leniency::Strict, None, tell)
+        .map_err(|error| Refusal(error.to_string()))?;
     let text = super::text_of(path)?;
     let name = Path::new(called).file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let groups = parsed.groups.len();

@@ -97,6 +97,7 @@ impl Polled {
     /// Takes one request that has ended.
     pub(crate) fn next(&mut self) -> Option<cqueue::Entry> {
         let entry = self.setup.uring.completion().next()?;
+        assert!(self.in_flight > 0, "the kernel completes a request once");
         self.in_flight -= 1;
         Some(entry)
     }

@@ -93,7 +93,9 @@ impl Jobs {
 
     /// A thread is through with a call.
     fn end(&mut self, device: u64) {
-        *self.inside.get_mut(&device).expect("it was begun") -= 1;
+        let inside = self.inside.get_mut(&device).expect("it was begun");
+        assert!(*inside > 0, "a thread is through with a call once");
+        *inside -= 1;
     }
 
     /// Jobs that may begin as soon as a thread is free.

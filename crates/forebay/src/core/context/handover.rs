@@ -68,7 +68,7 @@ impl Held {
     /// Counts completed bios.
     pub(super) fn end(&mut self, ended: &[Ended]) {
         let count = u32::try_from(ended.len()).expect("a file has fewer bios in flight than that");
-        debug_assert!(self.in_flight >= count, "a bio ends once");
+        assert!(self.in_flight >= count, "a bio ends once");
         self.in_flight -= count;
         for Ended { bio, result } in ended {
             if let (Operation::Write | Operation::WriteFua | Operation::WriteBuffered, Ok(_)) =

@@ -63,7 +63,7 @@ impl Writeback {
         bio: Bio,
         prepared: Result<(), Unreserved>,
     ) {
-        debug_assert!(self.reservations.aside > 0, "a reservation comes back once");
+        assert!(self.reservations.aside > 0, "a reservation comes back once");
         self.reservations.aside -= 1;
         let counters = &self.shared.counters;
         let (counter, errno) = match prepared {

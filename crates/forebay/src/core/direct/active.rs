@@ -174,7 +174,7 @@ impl Active {
             Ok(_) => {}
         }
         debug_assert_eq!(bio.owner, self.owner, "a bio ends its own operation");
-        debug_assert!(self.left > 0, "a bio ends once");
+        assert!(self.left > 0, "a bio ends once");
         self.left -= 1;
         self.left == 0
     }

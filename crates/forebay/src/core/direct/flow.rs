@@ -167,7 +167,7 @@ impl Flow {
 
     /// Ends a bio of a direct file.
     pub(crate) fn end(&mut self, ended: &Ended, backend: &mut Backend, shared: &Arc<Shared>) {
-        debug_assert!(self.on_their_way > 0, "a bio ends once");
+        assert!(self.on_their_way > 0, "a bio ends once");
         self.on_their_way -= 1;
         self.pending.ended(ended.bio.target);
         let index = usize::try_from(ended.bio.owner)

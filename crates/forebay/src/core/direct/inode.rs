@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 use forebay_block::{Errno, Target};
 
 use crate::core::aside::Aside;
+use crate::core::count::subtract;
 use crate::core::direct::change::Change;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::user_code;
@@ -94,8 +95,7 @@ impl DirectInode {
     }
 
     pub(crate) fn remove_operation(&self) {
-        let was = self.operations.fetch_sub(1, Ordering::Release);
-        debug_assert!(was > 0, "an operation ends once");
+        subtract(&self.operations, 1, Ordering::Release, "an operation ends once");
     }
 
     /// Returns whether operations of the file have not ended, wherever they are.

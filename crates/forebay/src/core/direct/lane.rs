@@ -132,7 +132,7 @@ impl<T> Lane<T> {
     pub(crate) fn close(&mut self, epoch: u64, ready: &mut Vec<T>) {
         debug_assert!(epoch >= self.first_epoch, "an epoch ends once");
         let index = usize::try_from(epoch - self.first_epoch).expect("few epochs are open");
-        debug_assert!(self.epochs[index].open > 0, "a change ends once");
+        assert!(self.epochs[index].open > 0, "a change ends once");
         self.epochs[index].open -= 1;
         self.tell(ready);
     }
@@ -196,7 +196,7 @@ impl<T> Lane<T> {
     /// that did so together.
     pub(crate) fn end_extension(&mut self) -> bool {
         let extension = self.extension.as_mut().expect("a write that moves the end is counted");
-        debug_assert!(extension.writes > 0, "a write ends once");
+        assert!(extension.writes > 0, "a write ends once");
         extension.writes -= 1;
         let is_last = extension.writes == 0;
         if is_last {

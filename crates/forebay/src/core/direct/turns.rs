@@ -107,7 +107,7 @@ impl Turns {
     /// Notes that a bio has ended.
     pub(crate) fn ended(&mut self, target: Target) {
         let device = self.device(target);
-        debug_assert!(device.on_their_way > 0, "a bio ends once");
+        assert!(device.on_their_way > 0, "a bio ends once");
         device.on_their_way -= 1;
         self.lines[target.0 as usize].on_their_way -= 1;
     }

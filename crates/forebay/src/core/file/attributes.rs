@@ -75,7 +75,7 @@ impl File {
             Error::at_open("could not examine the file", &self.inode.path, error)
         })?;
         Ok(Metadata {
-            len: self.len(),
+            len: self.len()?,
             allocated_bytes: status.allocated_bytes,
             mode: status.mode,
             user: status.user,

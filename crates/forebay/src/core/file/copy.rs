@@ -35,7 +35,7 @@ impl File {
             let what = "cannot copy a file to itself";
             return Err(Error::new(ErrorKind::InvalidInput, what).at_path(to.path()));
         }
-        let length = self.len();
+        let length = self.len()?;
         match to.inode.fixed_size {
             // Before anything is written.
             Some(_) => to.check_end(Some(length), 0)?,

@@ -16,8 +16,8 @@ impl File {
     /// asked only at the end of the file. Blocks if a page is not in memory.
     ///
     /// # Errors
-    /// `Io` if the device could not be read; `Poisoned` after a panic has interrupted a change of
-    /// the file's state, until all handles of the file are closed.
+    /// `Io` if the device could not be read; as [`File::len`]; `Poisoned` after a panic has
+    /// interrupted a change of the file's state, until all handles of the file are closed.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         self.shared.check()?;
         let mut reading = self.start_read(buffer.len(), offset);

@@ -33,7 +33,8 @@ impl File {
     ///   may be allocated below the end; space beyond it is given back.
     /// - `Unsupported` on a block device, or if the file system does not allocate ahead.
     /// - `InvalidInput` with `EFBIG` if the range ends beyond the largest file size.
-    /// - `NotPermitted` on a handle for reading; `Io` with the reason of the system.
+    /// - `NotPermitted` on a handle for reading; `Io` with the reason of the system; as
+    ///   [`File::len`].
     pub fn allocate(&self, offset: u64, length: u64) -> Result<()> {
         wait::block_on(self.allocate_async(offset, length))
     }
@@ -53,8 +54,9 @@ impl File {
         }
         // No append looks up the end before the size changes.
         let turn = poll_fn(|context| self.poll_append(context)).await;
-        match room::allocate(&self.shared, &self.inode, offset, length).await {
-            Ok(_allocated) => match end.filter(|end| *end > self.len()) {
+        let allocated = room::allocate(&self.shared, &self.inode, offset, length).await;
+        match allocated.and_then(|allocated| Ok((allocated, self.len()?))) {
+            Ok((_allocated, size)) => match end.filter(|end| *end > size) {
                 None => Ok(()),
                 Some(end) => match self.ask(TicketKind::Extend(end)).await {
                     // Other programs may extend the file at the same time: its length is not set.
@@ -92,8 +94,7 @@ impl File {
         });
         extended.await?;
         // Adopts the new size.
-        self.inode.length(&self.shared);
-        Ok(())
+        self.inode.length(&self.shared).map(drop)
     }
 
     /// Frees the space of a range below the end of the file, which then reads as zeroes. The size
@@ -106,7 +107,7 @@ impl File {
     /// # Errors
     /// - `Unsupported` on a block device ([`File::discard`] is for those), or if the file system
     ///   has no holes.
-    /// - `NotPermitted` on a handle for reading.
+    /// - `NotPermitted` on a handle for reading; as [`File::len`].
     /// - As [`File::write_at`] for the edges, and as [`File::write_out`] if the end of the range
     ///   has not been written yet.
     /// - `Io` or `NoSpace` with the reason of the system. The edges may then be zero, and the rest
@@ -130,7 +131,7 @@ impl File {
         }
         // The end is not moved back meanwhile.
         let _turn = poll_fn(|context| self.poll_append(context)).await;
-        let end = offset.saturating_add(length).min(self.len());
+        let end = offset.saturating_add(length).min(self.len()?);
         let whole = offset.next_multiple_of(PAGE)..end / PAGE * PAGE;
         if whole.is_empty() {
             return self.write_zeroes(offset..end).await;

@@ -151,7 +151,7 @@ impl Job {
     }
 
     fn sync(&mut self, came_back: &impl Fn()) {
-        if self.is_done || self.error.is_some() {
+        if !self.is_written() {
             return;
         }
         // If nothing was written there is nothing to sync.
@@ -160,12 +160,18 @@ impl Job {
         came_back();
         match ended {
             Ok(()) => self.is_done = true,
-            Err(error) => {
-                // The kernel may have dropped data of it.
-                self.left = self.plan.pieces.clone();
-                self.error = Some(error);
-            }
+            Err(error) => self.write_again(error),
         }
+    }
+
+    /// Notes a failed flush: the kernel, or the device, may have dropped data of the file.
+    fn write_again(&mut self, error: io::Error) {
+        self.left = self.plan.pieces.clone();
+        self.error = Some(error);
+    }
+
+    fn is_written(&self) -> bool {
+        !self.is_done && self.error.is_none()
     }
 
     /// Gives back space reserved beyond the end, but only under the lease. Otherwise another
@@ -248,23 +254,28 @@ fn is_temporary(error: &io::Error) -> bool {
 /// which usually exists already. (Setting the length would wait, too, but take away reserved space
 /// of its user. On a device no call waits.)
 fn wait_for_requests(file: &OpenFile) {
+    let is_empty = || file.length().is_ok_and(|length| length == 0);
     if file.kind() == Kind::Regular
-        && file.length().is_ok_and(|length| length > 0)
+        && !is_empty()
         && let Err(error) = file.allocate(0, 1)
     {
         tracing::debug!(%error, "direct requests may still be in flight");
     }
 }
 
-/// Syncs all written files. Many files of one device are synced together first, which takes the
-/// time of a few.
+/// Syncs all written files. In the first round, many files of one device are synced together first,
+/// which takes the time of a few. If that fails, they are written again and synced one by one: the
+/// kernel reports a failed flush of the device only once.
 fn sync_all(jobs: &mut [Job], came_back: &impl Fn()) {
-    let mut to_sync = jobs.iter().filter(|job| !job.is_done && job.error.is_none());
-    let first = to_sync.next();
-    if let Some(first) = first.filter(|_| to_sync.count() >= KEEPER_SYNCS_ONE_BY_ONE) {
-        // The sync of each file reports its own result.
-        let _ = first.file.sync_file_system();
+    let mut written = jobs.iter().filter(|job| job.is_written());
+    let first = written.next().filter(|job| job.least_left == u64::MAX);
+    if let Some(first) = first.filter(|_| written.count() >= KEEPER_SYNCS_ONE_BY_ONE) {
+        let synced = first.file.sync_file_system();
         came_back();
+        if let Err(error) = synced {
+            let again = || io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO));
+            jobs.iter_mut().filter(|job| job.is_written()).for_each(|job| job.write_again(again()));
+        }
     }
     jobs.iter_mut().for_each(|job| job.sync(came_back));
 }

@@ -32,6 +32,9 @@ const LONGEST_DISTANCE: u64 = 1 << 32;
 /// A server that answers nothing for so long is not waited for any longer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// A wait returns at least this often, so that a stop request is noticed.
+const LOOK_FOR_STOP: Duration = Duration::from_millis(100);
+
 const WAIT: &str = "could not wait for sockets";
 /// Bytes read at once.
 const READ_BYTES: usize = 64 << 10;
@@ -134,15 +137,26 @@ impl<'a> Client<'a> {
         Ok(Outcome { answered, elapsed, latencies, distances })
     }
 
+    /// Until then, and until at least one message is answered that counts.
     fn turn_until(&mut self, end: Instant, watch: &mut dyn Watch) -> Result<(), CellError> {
         loop {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() || watch.stops() {
+            let now = Instant::now();
+            let has_answer = self.counting.as_ref().is_none_or(|counting| counting.answered > 0);
+            if (now >= end && has_answer) || watch.stops() {
                 return Ok(());
             }
-            // It returns now and then so that a stop request is noticed.
-            self.turn(left.min(Duration::from_millis(100)))?;
+            if now >= end + PATIENCE {
+                return Err(self.left_alone());
+            }
+            let left = end.saturating_duration_since(now);
+            let longest = if left.is_zero() { LOOK_FOR_STOP } else { left.min(LOOK_FOR_STOP) };
+            self.turn(longest)?;
         }
+    }
+
+    fn left_alone(&self) -> CellError {
+        let unanswered = self.unanswered;
+        CellError::invalid(format!("the server left {unanswered} messages without an answer"))
     }
 
     /// Until all is answered: a connection closed with answers on their way would be reset.
@@ -150,14 +164,12 @@ impl<'a> Client<'a> {
         let mut last = Instant::now();
         while self.unanswered > 0 {
             let before = self.unanswered;
-            self.turn(Duration::from_millis(100))?;
+            self.turn(LOOK_FOR_STOP)?;
             if self.unanswered < before {
                 last = Instant::now();
             }
             if last.elapsed() > PATIENCE {
-                let what =
-                    format!("the server left {} messages without an answer", self.unanswered);
-                return Err(CellError::invalid(what));
+                return Err(self.left_alone());
             }
         }
         Ok(())

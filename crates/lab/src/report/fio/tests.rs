@@ -141,6 +141,15 @@ fn fields_are_those_of_fio_itself() {
     }
 }
 
+#[test]
+fn each_cell_has_a_file_of_its_own() {
+    let mut document = document();
+    let other = CellRecord { job: "a/job".into(), ..document.cells[0].clone() };
+    document.cells.push(other);
+    let names: Vec<_> = fio_files(&document).into_iter().map(|file| file.name).collect();
+    assert_eq!(names, ["a_job.kernel_direct.1.json", "a_job.kernel_direct.1-2.json"]);
+}
+
 /// Its own script for such files.
 #[test]
 fn its_own_script_reads_it() {

@@ -23,6 +23,11 @@ pub(super) const READS: u32 = 500;
 /// Tries to open a file that is open in the other way.
 const OPENS: u32 = 10_000;
 
+/// Returns the size of an open file.
+pub(super) fn length_of(file: &File) -> u64 {
+    file.len().expect("the machine reports the size of an open file")
+}
+
 /// An open file.
 pub(super) enum Opened {
     Cached(Handle),
@@ -72,7 +77,7 @@ impl Handle {
     fn new(stage: &Rc<Stage>, file: File, opening: Opening) -> Self {
         let Opening { number, role, first, .. } = opening;
         let opened = stage.check_opened(number, first, || {
-            let mut found = vec![0; file.len() as usize];
+            let mut found = vec![0; length_of(&file) as usize];
             let length = (0..READS).find_map(|_| file.read_at(&mut found, 0).ok());
             assert_eq!(length, Some(found.len()), "file {number} can be read");
             found
@@ -151,7 +156,7 @@ impl Caller {
             } else {
                 match self.open_as(&opening, open, |open| self.engine.open(&path, open)) {
                     Ok(file) => {
-                        opening.end_cut(&stage, || File::len(&file));
+                        opening.end_cut(&stage, || length_of(&file));
                         return Opened::Cached(Handle::new(&stage, file, opening));
                     }
                     Err(error) => error,

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use forebay_cache::limits::PAGE;
 
 use crate::core::error::{Error, ErrorKind, Result};
-use crate::run::caller::opening::Handle;
+use crate::run::caller::opening::{Handle, length_of};
 use crate::run::caller::{Caller, READS_BACK};
 use crate::run::model::Kind;
 use crate::run::operation::{self, Operation};
@@ -64,7 +64,7 @@ impl Caller {
         match announced {
             Some(announced) if is_missing => stage.withdraw_length(number, announced),
             Some(announced) => {
-                stage.end_length(number, (end, announced), || handle.file.len(), &result);
+                stage.end_length(number, (end, announced), || length_of(&handle.file), &result);
             }
             None if is_missing => {}
             None => stage.check_write(number, &result),

@@ -22,6 +22,7 @@ use crate::mounted::Mount;
 use crate::node::Node;
 use crate::reply::{GENERATION, agree, answer, attr, empty, entry, space, value};
 use crate::settle;
+use crate::times::requested;
 
 /// Receiver of the kernel's requests.
 #[derive(Debug)]
@@ -80,6 +81,7 @@ impl Filesystem for Served {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let (accessed, modified) = (accessed.map(requested), modified.map(requested));
         let wanted = Wanted { caller: req.uid(), mode, user, group, size, accessed, modified };
         let set = self.node(ino).and_then(|node| {
             let open = fh.and_then(|fh| self.mount.files.get(fh).ok());

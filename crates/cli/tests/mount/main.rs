@@ -12,6 +12,7 @@ mod descriptors;
 mod faults;
 mod place;
 mod small;
+mod times;
 
 use place::{Place, bytes, forebay};
 

@@ -7,6 +7,7 @@ runner in order. `JUDGES_MOUNT` names that file; it is not set where a judge run
 import ctypes
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -191,8 +192,15 @@ def reap(mount, pid):
 
 
 def is_mounted(point):
-    with open("/proc/self/mountinfo") as file:
-        return any(line.split()[4] == os.path.abspath(point) for line in file)
+    return os.path.realpath(point) in mount_points()
+
+
+def mount_points():
+    """All mount points, in the order of the mounts."""
+    with open("/proc/self/mountinfo", "rb") as file:
+        written = [line.split(b" ")[4] for line in file]
+    return [os.fsdecode(re.sub(rb"\\(\d{3})", lambda octal: bytes([int(octal[1], 8)]), point))
+            for point in written]
 
 
 def is_alive(pid):

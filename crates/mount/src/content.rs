@@ -97,7 +97,10 @@ impl Mount {
         (flags, caller): (i32, u32),
     ) -> io::Result<()> {
         self.drop_privileges(&file.node, caller)?;
-        file.write(data, offset)?;
+        match flags & libc::O_APPEND {
+            0 => file.write(data, offset)?,
+            _ => file.append(data, offset)?,
+        }
         Sync::of_flags(flags).map_or(Ok(()), |what| file.sync(what))
     }
 

@@ -1,7 +1,7 @@
 //! The data of one open file: through the engine, or straight to the source.
 
 use std::cell::Cell;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use forebay::{File, Open, Times};
 use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 
 use crate::error::of_engine;
 use crate::small::{self, Small, Stack};
@@ -131,6 +132,23 @@ impl OpenData {
         })
     }
 
+    /// Writes at the end that the file has at that moment in the source, too: another program may
+    /// have moved it. `end` is where it was a moment ago.
+    pub(crate) fn append(&self, data: &[u8], end: u64) -> io::Result<()> {
+        self.with_size(end.saturating_add(data.len() as u64), |file| match file {
+            Held::Engine(file) => file.append(data).map(drop).map_err(of_engine),
+            Held::Plain(file) => append_all(file, data),
+        })
+    }
+
+    /// The size at this moment.
+    pub(crate) fn end(&self) -> io::Result<u64> {
+        self.with(|file| match file {
+            Held::Engine(file) => Ok(file.len()),
+            Held::Plain(file) => Ok(file.metadata()?.len()),
+        })
+    }
+
     /// The size, with data that the source does not have yet.
     pub(crate) fn size(&self) -> Option<u64> {
         self.with(|file| match file {
@@ -233,6 +251,21 @@ impl OpenData {
             Self::Plain(_) => Ok(()),
         }
     }
+}
+
+/// Appends all of the data, each part at the end of that moment.
+fn append_all(file: &std::fs::File, mut data: &[u8]) -> io::Result<()> {
+    while !data.is_empty() {
+        let part = [IoSlice::new(data)];
+        // The position is not used, so it may move.
+        match pwritev2(file, &part, u64::MAX, ReadWriteFlags::APPEND) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => data = &data[written..],
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 /// The error of the system for an error of the engine. Notes whether that is of a failed flush.

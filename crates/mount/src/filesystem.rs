@@ -234,12 +234,14 @@ impl Filesystem for Served {
         fh: FileHandle,
         offset: u64,
         data: &[u8],
-        _: WriteFlags,
+        kind: WriteFlags,
         flags: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let how = (flags.0, req.uid());
+        // A page of a map has its place, however the file was opened.
+        let flags = if kind.contains(WriteFlags::FUSE_WRITE_CACHE) { 0 } else { flags.0 };
+        let how = (flags, req.uid());
         let file = self.mount.files.get(fh);
         let written = file.and_then(|file| self.mount.write_file(&file, offset, data, how));
         answer!(reply, written, () => reply.written(data.len() as u32));

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
+mod appends;
 mod descriptors;
 mod faults;
 mod place;

@@ -190,10 +190,10 @@ impl CachedFile {
     /// of pages, and after a failed flush whole ones too. It is alone at the device, so it is sent
     /// when all other I/O of the file has ended.
     pub(crate) fn next_exact(&mut self, covers: Option<u64>, class: Class) -> Option<Bio> {
-        if !self.odd.has_exact() && !self.is_rewriting() {
+        if !self.odd.has_exact() && !self.writes_through() {
             return None;
         }
-        let of_all = if self.is_rewriting() { u64::MAX } else { 0 };
+        let of_all = if self.writes_through() { u64::MAX } else { 0 };
         let sendable = |chunk: &Chunk| {
             chunk.dirty & (chunk.exact | of_all) & !(chunk.busy | chunk.flight | chunk.failing)
         };

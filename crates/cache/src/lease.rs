@@ -77,6 +77,16 @@ impl CachedFile {
         self.lease.begin_break(ticket);
     }
 
+    /// A write has ended that was planned under the lease which is being given up: the lease ends
+    /// once its pages are written, too.
+    pub fn extend_break(&mut self) {
+        if self.lease.breaking().is_some() {
+            let ticket = self.ask(TicketKind::Release);
+            self.abandon(ticket);
+            self.lease.extend_break(ticket);
+        }
+    }
+
     /// Returns how often a lease was given up.
     #[must_use]
     pub fn breaks(&self) -> u64 {

@@ -19,18 +19,19 @@
 // Modules in order of a page's life: `frames` memory, `throttle` the dirty limit, `index` which
 // page has which frame and state, `partial` pages with only some bytes in memory, `file` the
 // operations of a file and their invariants, `write` and `read` the caller's side, `fill` requests
-// that read pages, `bypass` writes past the cache, `holes` ranges known to be zero, `space`
-// reserved space, `reserve` reserving it and `growth` how much, `lease` whether another program has
-// the file open, `writeback` which page is written next, why, and the result, `kept` pages kept for
-// a flush, `ticket` requests of callers, `ask` taking one, `epochs` which writes a sync covers,
-// `discard` dropping dirty pages, discarding ranges, `exact` the bytes of a page that are ours on a
-// shared file, `readahead`, `clean` and `uses` which clean pages may be dropped, `evict` their
-// order, `price` of a disk, `samples` latencies, `account` records for a keeper, `adopt` taking them over, `settled`
-// the results that the caller applies, `state` the state of a page, `rare` parts that most files
-// never need, `bits` sets of pages.
+// that read pages, `bypass` writes past the cache, `append` appends past it, `holes` ranges known
+// to be zero, `space` reserved space, `reserve` reserving it and `growth` how much, `lease` whether
+// another program has the file open, `writeback` which page is written next, why, and the result,
+// `kept` pages kept for a flush, `ticket` requests of callers, `ask` taking one, `epochs` which
+// writes a sync covers, `discard` dropping dirty pages, discarding ranges, `exact` the bytes of a
+// page that are ours on a shared file, `readahead`, `clean` and `uses` which clean pages may be
+// dropped, `evict` their order, `price` of a disk, `samples` latencies, `account` records for a
+// keeper, `adopt` taking them over, `settled` the results that the caller applies, `state` the state
+// of a page, `rare` parts that most files never need, `bits` sets of pages.
 
 pub mod account;
 pub mod adopt;
+pub mod append;
 mod ask;
 mod bits;
 pub mod bypass;

@@ -72,6 +72,27 @@ fn times_stay_as_they_were_set_until_the_next_write() {
 }
 
 #[test]
+fn times_before_1970_are_as_they_were_set() {
+    let (engine, directory) = (engine(), support::directory());
+    let path = directory.path().join("file");
+    let file = engine.open(&path, Open::create()).unwrap();
+    file.write_at(&pattern(1, 200_000), 0).unwrap();
+    let before = |nanoseconds| SystemTime::UNIX_EPOCH - Duration::from_nanos(nanoseconds);
+    for time in [1, 500_000_000, 1_000_000_000, 1_500_000_000, 152_668_799_750_000_000] {
+        let (modified, accessed) = (before(time), before(time + 7));
+        file.set_times(Times { modified: Some(modified), accessed: Some(accessed) }).unwrap();
+        let (ours, theirs) = (file.metadata().unwrap(), std::fs::metadata(&path).unwrap());
+        assert_eq!((ours.modified, ours.accessed), (modified, accessed));
+        assert_eq!((theirs.modified().unwrap(), theirs.accessed().unwrap()), (modified, accessed));
+    }
+    file.close().unwrap();
+    assert_eq!(
+        std::fs::metadata(&path).unwrap().modified().unwrap(),
+        before(152_668_799_750_000_000)
+    );
+}
+
+#[test]
 fn contract_09_allocated_space_belongs_to_the_file() {
     let (engine, directory) = (engine(), support::directory());
     let path = directory.path().join("file");

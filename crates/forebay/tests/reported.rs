@@ -33,7 +33,7 @@ fn contract_13_signals_interrupt_nothing_and_appends_leave_no_hole() {
             while !is_over.load(Ordering::Relaxed) {
                 for thread in std::fs::read_dir("/proc/self/task").unwrap() {
                     let name = thread.unwrap().file_name();
-                    let thread = name.to_str().unwrap().parse().unwrap();
+                    let thread: i32 = name.to_str().unwrap().parse().unwrap();
                     if thread != this.as_raw_nonzero().get() {
                         let process = std::process::id().cast_signed();
                         // SAFETY: the call takes no memory. A thread may be gone.
@@ -61,7 +61,7 @@ fn contract_13_signals_interrupt_nothing_and_appends_leave_no_hole() {
             }
         });
         log.close().unwrap();
-        engine.close().unwrap();
+        engine.shutdown(Duration::from_secs(10)).unwrap();
         is_over.store(true, Ordering::Relaxed);
         storm.join().unwrap();
     });

@@ -106,7 +106,10 @@ impl Mount {
     ) -> io::Result<usize> {
         caller.map_or(Ok(()), |caller| self.drop_privileges(file, caller))?;
         file.data.append_as(OFlags::from_bits_retain(flags.cast_unsigned()))?;
-        let written = file.write(data, offset)?;
+        let written = match flags & libc::O_APPEND {
+            0 => file.write(data, offset)?,
+            _ => file.append(data, offset)?,
+        };
         Sync::of_flags(flags).map_or(Ok(written), |what| file.sync(what).map(|()| written))
     }
 

@@ -1,7 +1,7 @@
 //! The data of one open file: through the engine, or straight to the source.
 
 use std::cell::Cell;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -11,6 +11,7 @@ use std::time::SystemTime;
 use forebay::{File, Open, Times};
 use forebay_uring::longest;
 use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, SeekFrom, openat};
+use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 
 use crate::error::of_engine;
 use crate::small::{self, Small, Stack};
@@ -174,22 +175,29 @@ impl OpenData {
     /// Writes, and returns the number of bytes: fewer only if the file can be no longer.
     pub(crate) fn write(&self, data: &[u8], offset: u64) -> io::Result<usize> {
         self.with_size(offset.saturating_add(data.len() as u64), |file| {
-            let write = |data: &[u8]| match file {
+            what_fits(file, data, offset, |data| match file {
                 Held::Engine(file) => file.write_at(data, offset).map_err(of_engine),
                 Held::Plain(file) => file.write_all_at(data, offset),
-            };
-            let error = match write(data) {
-                Ok(()) => return Ok(data.len()),
-                Err(error) => error,
-            };
-            let most = match error.raw_os_error() {
-                Some(libc::EFBIG) => longest::largest(file).saturating_sub(offset),
-                _ => 0,
-            };
-            match usize::try_from(most) {
-                Ok(most @ 1..) if most < data.len() => write(&data[..most]).map(|()| most),
-                _ => Err(error),
+            })
+        })
+    }
+
+    /// Writes at the end that the file has at that moment in the source, too: another program may
+    /// have moved it. `end` is where it was a moment ago. Returns as [`OpenData::write`].
+    pub(crate) fn append(&self, data: &[u8], end: u64) -> io::Result<usize> {
+        self.with_size(end.saturating_add(data.len() as u64), |held| match held {
+            Held::Plain(file) => append_all(file, data),
+            Held::Engine(file) => {
+                what_fits(held, data, end, |data| file.append(data).map(drop).map_err(of_engine))
             }
+        })
+    }
+
+    /// The size at this moment.
+    pub(crate) fn end(&self) -> io::Result<u64> {
+        self.with(|file| match file {
+            Held::Engine(file) => file.len().map_err(of_engine),
+            Held::Plain(file) => Ok(file.metadata()?.len()),
         })
     }
 
@@ -302,6 +310,45 @@ impl OpenData {
             Self::Small(small) => small.close(of_engine),
             Self::Plain(_) => Ok(()),
         }
+    }
+}
+
+/// Appends all of the data, each part at the end of that moment, and returns as
+/// [`OpenData::write`].
+fn append_all(file: &std::fs::File, data: &[u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while done < data.len() {
+        let part = [IoSlice::new(&data[done..])];
+        // The position is not used, so it may move.
+        match pwritev2(file, &part, u64::MAX, ReadWriteFlags::APPEND) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => done += written,
+            Err(Errno::INTR) => {}
+            Err(Errno::FBIG) if done > 0 => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(done)
+}
+
+/// Writes the data, or as much of it as a file can have from this offset on.
+fn what_fits(
+    file: Held<'_>,
+    data: &[u8],
+    offset: u64,
+    write: impl Fn(&[u8]) -> io::Result<()>,
+) -> io::Result<usize> {
+    let error = match write(data) {
+        Ok(()) => return Ok(data.len()),
+        Err(error) => error,
+    };
+    let most = match error.raw_os_error() {
+        Some(libc::EFBIG) => longest::largest(file).saturating_sub(offset),
+        _ => 0,
+    };
+    match usize::try_from(most) {
+        Ok(most @ 1..) if most < data.len() => write(&data[..most]).map(|()| most),
+        _ => Err(error),
     }
 }
 

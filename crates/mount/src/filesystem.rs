@@ -24,6 +24,7 @@ use crate::node::Node;
 use crate::reply::{GENERATION, agree, answer, attr, empty, entry, space, value};
 use crate::rights::visible;
 use crate::settle;
+use crate::times::requested;
 
 /// Receiver of the kernel's requests.
 #[derive(Debug)]
@@ -82,6 +83,7 @@ impl Filesystem for Served {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let (accessed, modified) = (accessed.map(requested), modified.map(requested));
         let wanted = Wanted { mode, user, group, size, accessed, modified };
         let set = self.node(ino).and_then(|node| {
             let open = fh.and_then(|fh| self.mount.files.get(fh).ok());
@@ -237,7 +239,9 @@ impl Filesystem for Served {
         reply: ReplyWrite,
     ) {
         let caller = Caller::of_write(req, kind);
-        let how = (flags.0, caller.as_ref());
+        // A page of a map has its place, however the file was opened.
+        let flags = if caller.is_none() { 0 } else { flags.0 };
+        let how = (flags, caller.as_ref());
         let file = self.mount.files.get(fh);
         let written = file.and_then(|file| self.mount.write_file(&file, offset, data, how));
         answer!(reply, written, written => reply.written(written as u32));

@@ -30,6 +30,13 @@ pub(crate) const SMALL_OF_CACHE: u64 = 8;
 /// and at most this many bytes.
 pub(crate) const SMALL_BYTES: u64 = 64 << 20;
 
+/// Bytes of the smallest part of a long write that is not the last: memory that is not aligned to
+/// pages takes one more page.
+pub(crate) const PART_BYTES: u64 = REQUEST_BYTES as u64 - 4096;
+
+/// Time that a part of an append waits for the parts before it, which other threads serve.
+pub(crate) const PARTS_APART: Duration = Duration::from_millis(100);
+
 /// Bytes copied by one `copy_file_range` request.
 pub(crate) const COPY_BYTES: u64 = 16 << 20;
 

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use rustix::fs::OFlags;
 
+use crate::appends::Appends;
 use crate::data::{Access, OpenData, Sync, Way, as_asked, plain};
 use crate::node::Node;
 use crate::small::Small;
@@ -21,6 +22,7 @@ pub(crate) struct OpenFile {
     pub(crate) access: Access,
     /// Flags of its last open of the kernel.
     flags: AtomicI32,
+    appends: Appends,
 }
 
 /// Open files of a node, under its lock. No call that waits is made under it.
@@ -168,7 +170,8 @@ impl OpenState {
 
 impl OpenFile {
     pub(crate) fn new(node: &Arc<Node>, data: OpenData, access: Access) -> Arc<Self> {
-        Arc::new(Self { node: Arc::clone(node), data, access, flags: AtomicI32::new(0) })
+        let (flags, appends) = (AtomicI32::new(0), Appends::default());
+        Arc::new(Self { node: Arc::clone(node), data, access, flags, appends })
     }
 
     /// Opens the file of a node for a caller with these flags. Blocks.
@@ -272,6 +275,14 @@ impl OpenFile {
     /// Writes, and notes the time: also after an error, because a part may have been accepted.
     pub(crate) fn write(&self, data: &[u8], offset: u64) -> io::Result<usize> {
         let written = self.data.write(data, offset);
+        self.note_write(*written.as_ref().unwrap_or(&0) as u64);
+        written
+    }
+
+    /// Appends, and notes the time. The kernel believes that the end is at this offset.
+    pub(crate) fn append(&self, data: &[u8], offset: u64) -> io::Result<usize> {
+        let written =
+            self.appends.in_turn(offset, || self.data.end(), |end| self.data.append(data, end));
         self.note_write(*written.as_ref().unwrap_or(&0) as u64);
         written
     }

@@ -1,7 +1,8 @@
-//! Times of the source, and times for `utimensat(2)`.
+//! Times of the source, of requests, and for `utimensat(2)`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use fuser::TimeOrNow;
 use rustix::fs::{Stat, Timespec, UTIME_OMIT};
 
 #[allow(clippy::unnecessary_cast, reason = "the type differs between processors")]
@@ -17,6 +18,19 @@ pub(crate) fn time(seconds: i64, nanoseconds: u64) -> SystemTime {
     }
 }
 
+/// Returns the time that a request means.
+///
+/// The kernel sends seconds and the nanoseconds after them. For a time before 1970, fuser 0.18.0
+/// subtracts the nanoseconds, so -1.5 s arrives as -2.5 s. Later versions add them
+/// (<https://github.com/cberner/fuser/pull/705>): then this function has to go. Until then the
+/// workspace asks for that one version.
+pub(crate) fn requested(time: TimeOrNow) -> TimeOrNow {
+    let TimeOrNow::SpecificTime(decoded) = time else { return time };
+    let Err(before) = decoded.duration_since(UNIX_EPOCH) else { return time };
+    let part = Duration::from_nanos(before.duration().subsec_nanos().into());
+    TimeOrNow::SpecificTime(decoded + part + part)
+}
+
 /// A time for `utimensat(2)`; `None` leaves it.
 pub(crate) fn timespec(time: Option<SystemTime>) -> Timespec {
     let Some(time) = time else { return Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT } };
@@ -30,7 +44,9 @@ pub(crate) fn timespec(time: Option<SystemTime>) -> Timespec {
                 0 => (before.as_secs(), 0),
                 part => (before.as_secs() + 1, 1_000_000_000 - part),
             };
-            Timespec { tv_sec: -seconds.cast_signed(), tv_nsec: nanoseconds.into() }
+            // The oldest time of the system has no positive counterpart.
+            let tv_sec = seconds.cast_signed().wrapping_neg();
+            Timespec { tv_sec, tv_nsec: nanoseconds.into() }
         }
     }
 }
@@ -45,5 +61,21 @@ mod tests {
             let there = timespec(Some(time(seconds, nanoseconds)));
             assert_eq!((there.tv_sec, there.tv_nsec.cast_unsigned()), (seconds, nanoseconds));
         }
+        let oldest = timespec(Some(time(i64::MIN, 0)));
+        assert_eq!((oldest.tv_sec, oldest.tv_nsec), (i64::MIN, 0));
+    }
+
+    #[test]
+    fn a_time_before_1970_is_read_as_the_kernel_sends_it() {
+        for (seconds, nanoseconds) in [(-1_i64, 0), (-1, 500_000_000), (-2, 999_999_999), (-9, 1)] {
+            // As fuser decodes it.
+            let decoded = UNIX_EPOCH - Duration::new(seconds.unsigned_abs(), nanoseconds);
+            let TimeOrNow::SpecificTime(meant) = requested(TimeOrNow::SpecificTime(decoded)) else {
+                panic!("it is a time")
+            };
+            assert_eq!(meant, time(seconds, nanoseconds.into()));
+        }
+        let later = TimeOrNow::SpecificTime(UNIX_EPOCH + Duration::new(1, 5));
+        assert_eq!(requested(later), later);
     }
 }

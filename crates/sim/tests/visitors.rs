@@ -16,7 +16,9 @@ fn contract_06_a_lease_is_released_to_other_programs() {
         let disturbance = Disturbance { programs: PerMille(200), ..plan.disturbance };
         Plan { disturbance, ..plan }
     });
-    assert_marks(&marks, &["lease broken", "seen by others", "visited", "visitor refused"]);
+    let places = ["lease broken", "seen by others", "visited", "visitor refused"];
+    assert_marks(&marks, &places);
+    assert_marks(&marks, &["appended past the cache"]);
 }
 
 fn read_leases(seed: u64) -> Plan {

@@ -79,6 +79,8 @@ pub struct OpenFile {
     left: AtomicBool,
     home: Home,
     descriptor: OwnedFd,
+    /// Second descriptor, for appends.
+    pub(crate) appender: Mutex<Option<OwnedFd>>,
     /// Whether the descriptor may write. Set once more by [`OpenFile::make_writable`].
     is_writable: AtomicBool,
     kind: Kind,
@@ -138,6 +140,7 @@ impl OpenFile {
             left: AtomicBool::new(false),
             home: Home::here(),
             descriptor,
+            appender: Mutex::new(None),
             is_writable: AtomicBool::new(how.access == Access::ReadWrite),
             kind,
             identity,
@@ -179,6 +182,7 @@ impl OpenFile {
             left: AtomicBool::new(false),
             home: Home::here(),
             descriptor,
+            appender: Mutex::new(None),
             is_writable: AtomicBool::new(access == Access::ReadWrite),
             kind,
             identity,
@@ -646,6 +650,7 @@ impl OpenFile {
             return Err(Errno::AGAIN.into());
         }
         if lease.is_none() {
+            self.end_appends();
             *lease = Some(watch.take(self.as_fd(), key, kind)?);
         }
         Ok(())
@@ -749,6 +754,7 @@ impl OpenFile {
     pub fn close(&self) -> io::Result<()> {
         /// Descriptor in place of those of closed files, until their number is free again.
         static NOTHING: OnceLock<OwnedFd> = OnceLock::new();
+        self.end_appends();
         let nothing = match NOTHING.get() {
             Some(nothing) => nothing,
             None => {

@@ -1,7 +1,8 @@
 //! Ranges and files that callers may not use for a while, so that something can be discarded.
 //!
 //! A fence is one range of pages that the device is asked to discard. From the request on nobody
-//! starts to read or write there. A hold stops the whole file while its dirty pages are dropped.
+//! starts to read or write there. A hold stops the whole file while its dirty pages are dropped, or
+//! while bytes are appended past the cache.
 //!
 //! Invariants: every fence has pages; fences at the device do not overlap each other.
 
@@ -23,7 +24,7 @@ struct Fence {
 #[derive(Debug, Default)]
 pub(crate) struct Fences {
     fences: Rare<Vec<Fence>>,
-    /// Callers that wait to drop dirty pages, or are dropping them.
+    /// Callers that hold the file.
     holds: u64,
 }
 

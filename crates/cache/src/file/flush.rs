@@ -35,6 +35,8 @@ struct Written {
     kept: bool,
     /// Something was written and not kept.
     unkept: bool,
+    /// Something was appended past the cache, by a write through the page cache of the kernel.
+    appended: bool,
 }
 
 /// Meaning of the next flush that fails.
@@ -81,7 +83,7 @@ impl Flushes {
             entry,
             is_entry_awaited: false,
             kept_pages: 0,
-            since: Written { kept: false, unkept: had_bytes },
+            since: Written { unkept: had_bytes, ..Written::default() },
             before: Written::default(),
             rewriting: None,
             error: None,
@@ -163,6 +165,18 @@ impl Flushes {
         self.since.unkept = true;
     }
 
+    /// Records that something was appended past the cache.
+    pub(crate) fn note_appended(&mut self) {
+        self.is_unflushed = true;
+        self.since.unkept = true;
+        self.since.appended = true;
+    }
+
+    /// Returns whether something was appended past the cache since the last good flush.
+    pub(crate) fn covers_appended(&self) -> bool {
+        self.since.appended || self.before.appended
+    }
+
     /// Pages are kept no longer.
     pub(crate) fn unkeep(&mut self, pages: u32) {
         assert!(self.kept_pages >= u64::from(pages), "a page is kept once");
@@ -180,6 +194,7 @@ impl Flushes {
         let since = std::mem::take(&mut self.since);
         self.before.kept |= since.kept;
         self.before.unkept |= since.unkept;
+        self.before.appended |= since.appended;
     }
 
     /// A flush ended well.

@@ -75,6 +75,11 @@ impl Lease {
         self.breaks += 1;
     }
 
+    pub(crate) fn extend_break(&mut self, ticket: TicketId) {
+        debug_assert!(self.breaking.is_some(), "no lease is being given up");
+        self.breaking = Some(ticket);
+    }
+
     pub(crate) fn end_break(&mut self) {
         self.breaking = None;
     }

@@ -68,7 +68,7 @@ impl CachedFile {
                 if let Some(bio) = self.next_fill(None, reason.class()) {
                     return Some(bio);
                 }
-                if self.is_rewriting() {
+                if self.writes_through() {
                     return self.next_exact(None, reason.class());
                 }
                 match self.sweep() {
@@ -116,7 +116,7 @@ impl CachedFile {
         if let Some(bio) = self.next_fill(Some(covers), reason.class()) {
             return Some(bio);
         }
-        if self.is_rewriting() {
+        if self.writes_through() {
             return self.next_exact(Some(covers), reason.class());
         }
         if let Some(first) = self.pick(Some(covers)) {

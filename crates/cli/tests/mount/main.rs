@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
+mod appends;
 mod descriptors;
 mod faults;
 mod longest;
@@ -16,6 +17,7 @@ mod point;
 mod process;
 mod rights;
 mod small;
+mod times;
 
 use place::{Place, bytes, forebay};
 

@@ -67,14 +67,27 @@ impl File {
     pub async fn append_buf_async(&self, data: impl Buf) -> Result<u64> {
         self.may_append()?;
         let _turn = std::future::poll_fn(|context| self.poll_append(context)).await;
-        let offset = self.len()?;
-        self.write_buf(data, offset).await?;
-        Ok(offset)
+        let (mut data, mut begin) = (data, None);
+        self.check_all(&data, self.len()?)?;
+        while data.has_remaining() {
+            let mut pieces = [IoSlice::new(&[]); PIECES];
+            let count = data.chunks_vectored(&mut pieces);
+            let (offset, accepted, result) =
+                self.append_in_turn(Slices::new(&pieces[..count])).await;
+            data.advance(accepted);
+            begin.get_or_insert(offset);
+            result?;
+        }
+        begin.map_or_else(|| self.len(), Ok)
+    }
+
+    /// Checks all of the data, before any of it is accepted.
+    fn check_all(&self, data: &impl Buf, offset: u64) -> Result<()> {
+        self.check_end(offset.checked_add(data.remaining() as u64), offset)
     }
 
     async fn write_buf(&self, mut data: impl Buf, mut offset: u64) -> Result<()> {
-        // All of it, before any of it is accepted.
-        self.check_end(offset.checked_add(data.remaining() as u64), offset)?;
+        self.check_all(&data, offset)?;
         while data.has_remaining() {
             let mut pieces = [IoSlice::new(&[]); PIECES];
             let count = data.chunks_vectored(&mut pieces);

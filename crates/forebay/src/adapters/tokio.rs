@@ -20,6 +20,7 @@ use crate::core::counters::Counters;
 use crate::core::direct::plug::plugged_no_more;
 use crate::core::error::Result;
 use crate::core::file::File;
+use crate::core::file::append::{Settling, Way};
 use crate::core::inode::space::{Allocated, Promise};
 use crate::core::level::Queued;
 use crate::core::limits::CURSOR_AHEAD_FRESH;
@@ -27,6 +28,7 @@ use crate::core::read::Reading;
 use crate::core::room::make_room;
 use crate::core::slices::{Slices, SlicesMut};
 use crate::core::ticket::Ticket;
+use crate::core::write::Place;
 use crate::platform::clock;
 
 /// Maximum of bytes accepted or read in one poll. A longer copy would delay other tasks of the
@@ -43,6 +45,8 @@ pub(super) struct Polled {
     /// Range that space was allocated for, and whose bytes are not accepted yet.
     made: Option<(Range<u64>, Allocated)>,
     reading: Option<Started>,
+    /// Flush that an append past the cache waits for.
+    settling: Settling,
     /// Write-out that a shutdown of the stream waits for.
     writing_out: Option<Ticket>,
 }
@@ -148,7 +152,7 @@ impl<F: Borrow<File>> Cursor<F> {
         file: &File,
         context: &mut Context<'_>,
         mut data: Slices<'_>,
-        offset: u64,
+        (offset, place): (u64, Place),
     ) -> Poll<Result<usize>> {
         let (shared, inode) = (&file.shared, &file.inode);
         let length = data.len() as u64;
@@ -160,8 +164,9 @@ impl<F: Borrow<File>> Cursor<F> {
         }
         let mut done = 0;
         while data.len() > 0 {
-            let rest = (&data, offset + done as u64, file.caching());
+            let rest = (&data, offset + done as u64, place, file.caching());
             match plugged_no_more(inode.poll_write(shared, context, rest, &mut polled.queued)) {
+                Poll::Ready(Ok(0)) => break,
                 Poll::Ready(Ok(accepted)) => {
                     data.advance(accepted);
                     done += accepted;
@@ -190,8 +195,9 @@ impl<F: Borrow<File>> Cursor<F> {
             if data.len() == 0 {
                 return Poll::Ready(Ok(0));
             }
+            let place = (*position, Place::Offset);
             let accepted =
-                ready!(Self::poll_write_at(polled, file, context, data.cut(fitting), *position))?;
+                ready!(Self::poll_write_at(polled, file, context, data.cut(fitting), place))?;
             *position += accepted as u64;
             // A shutdown that was given up does not cover these bytes.
             polled.writing_out = None;
@@ -204,8 +210,22 @@ impl<F: Borrow<File>> Cursor<F> {
         // The turn is not kept between polls. A task that never polls again would block all other
         // appends.
         let _turn = ready!(file.poll_append(context));
-        let offset = file.len()?;
-        let accepted = ready!(Self::poll_write_at(polled, file, context, data, offset))?;
+        let (offset, accepted) = loop {
+            let way = ready!(file.poll_append_past(context, &data, &mut polled.settling))?;
+            match way {
+                Way::Past { offset, accepted } => break (offset, accepted),
+                Way::Cached(place) => {
+                    let place = (file.len()?, place);
+                    let written = Self::poll_write_at(polled, file, context, data, place);
+                    let accepted = ready!(written)?;
+                    // Otherwise another program has just opened the file.
+                    if accepted > 0 {
+                        break (place.0, accepted);
+                    }
+                }
+            }
+        };
+        polled.settling = Settling::default();
         *position = offset + accepted as u64;
         polled.writing_out = None;
         Poll::Ready(Ok(accepted))

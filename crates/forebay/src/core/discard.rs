@@ -78,7 +78,9 @@ impl Drop for Hold<'_> {
             }
             // Waiting callers and the context continue.
             file.wake();
-            file.look();
+            if file.cache.is_dirty() || file.cache.kept_pages() > 0 || file.cache.has_tickets() {
+                file.look();
+            }
         });
     }
 }

@@ -1,8 +1,9 @@
 //! Handle of a cached file: writes, syncs and closing.
 //!
-//! `reading` has its reads, `finish` its writing out without a flush, `attributes` its metadata,
-//! `space` allocations and holes, `copy` copies.
+//! `append` has its appends, `reading` its reads, `finish` its writing out without a flush,
+//! `attributes` its metadata, `space` allocations and holes, `copy` copies.
 
+pub(crate) mod append;
 pub(crate) mod attributes;
 mod copy;
 mod finish;
@@ -14,7 +15,6 @@ use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use forebay_cache::limits::{MAX_OFFSET, PAGE};
@@ -40,6 +40,7 @@ use crate::core::table::Last;
 use crate::core::ticket::{Ticket, Undelivered};
 use crate::core::volume::Pledge;
 use crate::core::wait;
+use crate::core::write::Place;
 use crate::platform::{Coverage, clock};
 
 /// Handle of an open file, cached in memory.
@@ -193,48 +194,6 @@ impl File {
         self.write_all(data, offset).await.1
     }
 
-    /// Writes all of `data` at the end of the file and returns its offset. Blocks as
-    /// [`File::write_at`].
-    ///
-    /// Concurrent appends, by any handle of the engine, never overlap or interleave, and
-    /// [`File::set_len`] waits for those under way. If other programs have the file open, the end
-    /// is looked up when the call starts: bytes that they append before this data is written out
-    /// are overwritten.
-    ///
-    /// # Errors
-    /// As [`File::write_at`] and [`File::len`]; `Unsupported` on a block device.
-    pub fn append(&self, data: &[u8]) -> Result<u64> {
-        wait::block_on(self.append_async(data))
-    }
-
-    /// Asynchronous form of [`File::append`]. A dropped future has appended a prefix.
-    ///
-    /// # Errors
-    /// As [`File::append`].
-    pub async fn append_async(&self, data: &[u8]) -> Result<u64> {
-        let (offset, _, result) = self.append_all(Slices::new(&[IoSlice::new(data)])).await;
-        result.map(|()| offset)
-    }
-
-    /// Returns the offset of the append, the number of accepted bytes, and the result.
-    pub(crate) async fn append_all(&self, data: Slices<'_>) -> (u64, usize, Result<()>) {
-        if let Err(error) = self.may_append() {
-            return (0, 0, Err(error));
-        }
-        let _turn = poll_fn(|context| self.poll_append(context)).await;
-        let offset = match self.len() {
-            Ok(end) => end,
-            Err(error) => return (0, 0, Err(error)),
-        };
-        let (accepted, result) = self.write_all(data, offset).await;
-        (offset, accepted, result)
-    }
-
-    /// Waits for the exclusive right to append.
-    pub(crate) fn poll_append(&self, context: &Context<'_>) -> Poll<AppendTurn<'_>> {
-        plugged_no_more(self.inode.poll_append(context)).map(|()| AppendTurn(&self.inode))
-    }
-
     /// Returns whether pages that it writes and reads stay in memory.
     pub(crate) fn caching(&self) -> Caching {
         match self.open.uncached {
@@ -245,7 +204,17 @@ impl File {
     }
 
     /// Returns the number of accepted bytes, and the result.
-    pub(crate) async fn write_all(&self, mut data: Slices<'_>, offset: u64) -> (usize, Result<()>) {
+    pub(crate) async fn write_all(&self, data: Slices<'_>, offset: u64) -> (usize, Result<()>) {
+        self.write_placed(data, offset, Place::Offset).await
+    }
+
+    /// As [`File::write_all`]. A write to the end stops when other programs may move that.
+    async fn write_placed(
+        &self,
+        mut data: Slices<'_>,
+        offset: u64,
+        place: Place,
+    ) -> (usize, Result<()>) {
         let length = data.len() as u64;
         if let Err(error) = self.check_end(offset.checked_add(length), offset) {
             return (0, Err(error));
@@ -266,11 +235,12 @@ impl File {
             if data.len() == 0 {
                 break Ok(());
             }
-            let rest = (&data, offset + done as u64, self.caching());
+            let rest = (&data, offset + done as u64, place, self.caching());
             let step = poll_fn(|context| {
                 plugged_no_more(self.inode.poll_write(&self.shared, context, rest, &mut queued))
             });
             match step.await {
+                Ok(0) => break Ok(()),
                 Ok(accepted) => {
                     data.advance(accepted);
                     done += accepted;
@@ -625,11 +595,6 @@ impl File {
         Ok(())
     }
 
-    pub(crate) fn may_append(&self) -> Result<()> {
-        self.may_write()?;
-        self.may_move_end("cannot append to a block device", "write at an offset")
-    }
-
     fn may_write(&self) -> Result<()> {
         self.shared.check()?;
         if self.open.write {
@@ -685,32 +650,4 @@ pub(crate) fn check_device_end(
     .at_path(path)
     .at_offset(offset)
     .remedy("nothing was changed"))
-}
-
-/// Exclusive right to append, until dropped.
-pub(crate) struct AppendTurn<'a>(&'a Inode);
-
-impl AppendTurn<'_> {
-    /// Returns the same right, of a job on another thread.
-    pub(crate) fn into_owned(self, inode: Arc<Inode>) -> OwnedTurn {
-        debug_assert!(std::ptr::eq(self.0, &raw const *inode), "of the same file");
-        std::mem::forget(self);
-        OwnedTurn(inode)
-    }
-}
-
-/// As [`AppendTurn`], independent of the call that got it.
-#[derive(Debug)]
-pub(crate) struct OwnedTurn(Arc<Inode>);
-
-impl Drop for OwnedTurn {
-    fn drop(&mut self) {
-        drop(AppendTurn(&self.0));
-    }
-}
-
-impl Drop for AppendTurn<'_> {
-    fn drop(&mut self) {
-        self.0.end_append();
-    }
 }

@@ -146,6 +146,8 @@ pub(crate) struct State {
     pub(crate) dirty_since: Option<Instant>,
     /// Whether an append is in progress, from its look at the end on.
     appending: bool,
+    /// Whether an append copies bytes to the end that it found under the lease.
+    pub(crate) holds_end: bool,
     /// Appends that wait.
     append_wakers: Rare<Vec<Waker>>,
     /// Deadline for the release of the lease, while another program waits for it.
@@ -193,6 +195,7 @@ impl Inode {
             samples: Samples::default(),
             dirty_since: None,
             appending: false,
+            holds_end: false,
             append_wakers: Rare::default(),
             break_deadline: None,
             is_renewing: false,

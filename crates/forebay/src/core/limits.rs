@@ -130,6 +130,13 @@ pub(crate) const BYPASS_BYTES: usize = REQUEST_BYTES as usize;
 /// Bytes of such a write before the state of the cache is checked again.
 pub(crate) const BYPASS_BYTES_AT_ONCE: usize = 8 * BYPASS_BYTES;
 
+/// Flushes before an append past the cache, if other callers write to the end all the time. Their
+/// pages may hide its bytes then.
+pub(crate) const APPEND_ROUNDS: u32 = 16;
+
+/// Most bytes of one call that appends past the cache: what several slices are joined in.
+pub(crate) const APPEND_BYTES: usize = 1 << 20;
+
 /// Dirty and in-flight pages of a file at which an uncached writer waits: enough to keep the device
 /// busy while more is gathered.
 pub(crate) const UNCACHED_DIRTY_PAGES: u64 = 4 * forebay_cache::limits::UNCACHED_PAGES;

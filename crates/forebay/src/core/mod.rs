@@ -86,4 +86,4 @@ pub(crate) mod user_code;
 pub(crate) mod volume;
 pub(crate) mod wait;
 pub(crate) mod wakers;
-mod write;
+pub(crate) mod write;

@@ -37,8 +37,19 @@ enum Stop {
     NoWaker,
     /// The write waits for a page.
     Waits,
+    /// The write goes to the end, which other programs may move.
+    Shared,
     /// The write needs this many frames.
     Starved(u32),
+}
+
+/// Place of a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// An offset, whatever other programs do.
+    Offset,
+    /// The end of the file, as long as no other program may move it.
+    End,
 }
 
 /// One step of a write.
@@ -46,6 +57,7 @@ struct Step<'a> {
     shared: &'a Shared,
     data: &'a Slices<'a>,
     offset: u64,
+    place: Place,
     caching: Caching,
     /// Whether it has space. Without, it may only replace a dirty page.
     is_pledged: bool,
@@ -67,8 +79,8 @@ impl Inode {
         is_pledged: bool,
     ) -> Result<usize> {
         self.check_lease(shared);
-        let waker = &mut None;
-        let step = Step { shared, data, offset, caching, is_pledged, granted: 0, waker };
+        let (place, waker) = (Place::Offset, &mut None);
+        let step = Step { shared, data, offset, place, caching, is_pledged, granted: 0, waker };
         match self.write_step(step) {
             Ok(accepted) => {
                 shared.work_ahead();
@@ -79,12 +91,13 @@ impl Inode {
         }
     }
 
-    /// Makes one step of a write. Returns the number of bytes accepted, at least one.
+    /// Makes one step of a write. Returns the number of bytes accepted: at least one, and 0 if the
+    /// place is the end and other programs may move that.
     pub(crate) fn poll_write(
         self: &Arc<Self>,
         shared: &Shared,
         context: &Context<'_>,
-        (data, offset, caching): (&Slices<'_>, u64, Caching),
+        (data, offset, place, caching): (&Slices<'_>, u64, Place, Caching),
         queued: &mut Option<Queued>,
     ) -> Poll<Result<usize>> {
         self.check_lease(shared);
@@ -100,9 +113,10 @@ impl Inode {
                 None => 0,
             };
             *queued = None;
-            let is_pledged = true;
-            let step =
-                Step { shared, data, offset, caching, is_pledged, granted, waker: &mut waker };
+            let step = {
+                let (is_pledged, waker) = (true, &mut waker);
+                Step { shared, data, offset, place, caching, is_pledged, granted, waker }
+            };
             match self.write_step(step) {
                 Ok(accepted) => {
                     shared.work_ahead();
@@ -117,6 +131,7 @@ impl Inode {
                     shared.contexts.look_for_waiter(&self.home, is_first);
                 }
                 Err(Stop::NoWaker) => waker = Some(context.waker().clone()),
+                Err(Stop::Shared) => return Poll::Ready(Ok(0)),
                 Err(Stop::Unpledged) => unreachable!("the step has a pledge"),
                 Err(Stop::Waits) => return Poll::Pending,
                 Err(Stop::Starved(needed)) => {
@@ -133,12 +148,15 @@ impl Inode {
         shared.finishing(|after| {
             let planned = self.change(shared, after, |file| {
                 step.admit(file)?;
-                step.plan(file, &mut copies)
+                let planned = step.plan(file, &mut copies)?;
+                file.holds_end = step.place == Place::End;
+                Ok(planned)
             })?;
             self.copying(|| shared.pool.copy_in(&copies, *step.data));
             self.change(shared, after, |file| {
                 self.check_whole(file).map_err(Stop::Refused)?;
                 publish(file, &copies, step.caching);
+                step.let_end_go(file);
                 Ok(planned)
             })
         })
@@ -172,6 +190,10 @@ impl Step<'_> {
         if let Some(error) = refused {
             file.give_back_unused();
             return Err(Stop::Refused(error));
+        }
+        if self.place == Place::End && file.cache.liberties() == Liberties::Shared {
+            file.give_back_unused();
+            return Err(Stop::Shared);
         }
         let admission = || shared.level.admit(&file.inode().volume, file.cache.dirty_pages());
         if file.credit == 0 && admission() == Admission::Wait {
@@ -227,6 +249,17 @@ impl Step<'_> {
             // One more than there was: the frames that are left did not suffice.
             WriteStop::NoFrames => Err(Stop::Starved(file.stash.len() as u32 + 1)),
             WriteStop::Done => Err(Stop::Waits),
+        }
+    }
+
+    /// Lets other programs move the end, once the bytes are written that this step put there.
+    fn let_end_go(&self, file: &mut Changing<'_>) {
+        if self.place == Place::End {
+            file.holds_end = false;
+            if file.cache.is_breaking() {
+                file.cache.extend_break();
+                file.look();
+            }
         }
     }
 

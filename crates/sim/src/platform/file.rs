@@ -309,6 +309,12 @@ impl OpenFile {
         self.submit(Operation::Write, bytes, data)
     }
 
+    /// As `forebay_uring::OpenFile::append`.
+    pub fn append(&self, data: &[u8]) -> Option<io::Result<(u64, usize)>> {
+        let appended = self.look(|machine, node| machine.append(node, data));
+        Some(appended.map(|(offset, length)| (offset, length as usize)))
+    }
+
     /// Makes everything written to the file durable. Blocks.
     ///
     /// # Errors

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use forebay_cache::TicketKind;
 use forebay_cache::limits::PAGE;
 
-use super::{AppendTurn, File};
+use super::File;
+use super::append::AppendTurn;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::room;
 use crate::core::slices::Slices;

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::{Inode, State};
+use crate::core::user_code;
 use crate::platform::clock;
 
 impl Inode {
@@ -27,11 +28,18 @@ impl Inode {
         let mut state = self.lock();
         let Some(deadline) = state.break_deadline else { return GivingUp::Done };
         let is_late = now >= deadline;
+        if state.holds_end && !is_late {
+            // The append wakes the context.
+            return GivingUp::NotBefore(Some(deadline));
+        }
         if state.cache.break_is_over() || is_late && !state.cache.takes_liberties() {
             state.end_break();
+            let mut waiting = Vec::new();
+            state.page_wakers.drain_into(&mut waiting);
             drop(state);
             // No request that needs the lease is sent after the end of the break.
             self.file.release_lease();
+            user_code::wake_all(waiting);
             tracing::info!(
                 path = %self.path.display(),
                 is_late,

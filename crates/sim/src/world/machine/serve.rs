@@ -272,6 +272,15 @@ impl Machine {
         self.store_bytes(flying.node, flying.bio.offset, data)
     }
 
+    /// Appends bytes through the kernel's cache, as far as there is space. Returns their offset and
+    /// number.
+    pub(crate) fn append(&mut self, node: Node, data: &[u8]) -> Result<(u64, u64), Errno> {
+        self.sequence += 1;
+        let offset = self.inode(node).stored.size();
+        marks::hit("appended past the cache");
+        self.store_bytes(node, offset, data).map(|length| (offset, length))
+    }
+
     /// Writes bytes, as far as there is space.
     pub(crate) fn store_bytes(
         &mut self,

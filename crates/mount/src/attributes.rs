@@ -8,7 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, INodeNo, TimeOrNow};
 use rustix::buffer::spare_capacity;
-use rustix::fs::{AtFlags, CWD, Gid, Mode, Stat, Timespec, Timestamps, UTIME_NOW, Uid, XattrFlags};
+use rustix::fs::{
+    AtFlags, CWD, Gid, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, Uid, XattrFlags,
+};
 
 use crate::data::Access;
 use crate::mounted::Mount;
@@ -227,6 +229,9 @@ impl Mount {
             Some(file) => (file, false),
             None => (OpenFile::open(&self.way, node, Access::ReadWrite)?, true),
         };
+        if is_own {
+            file.opened_with(OFlags::RDWR);
+        }
         let done = file.data.set_size(size);
         if done.is_ok() {
             node.state().is_replaced |= size == 0;

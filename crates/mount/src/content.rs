@@ -53,16 +53,16 @@ impl Mount {
     pub(crate) fn end_open(&self, file: Arc<OpenFile>) {
         let node = Arc::clone(&file.node);
         file.end();
-        let is_poisoned = {
+        let is_closed_now = {
             let state = node.state();
             if state.is_open() {
                 return;
             }
-            state.is_poisoned
+            // No program has it open, so the syncs of the next one may succeed.
+            state.is_poisoned || state.is_overdue()
         };
         settle::drop_removed(self, &node);
-        if is_poisoned {
-            // No program has it open, so the syncs of the next one may succeed.
+        if is_closed_now {
             settle::close(self, &node);
         }
         if !node.state().is_unused() {

@@ -5,12 +5,13 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use rustix::fs::OFlags;
 
 use crate::appends::Appends;
 use crate::data::{Access, OpenData, Sync, Way, plain};
+use crate::limits::KEEP_WRITABLE;
 use crate::node::Node;
 use crate::small::Small;
 
@@ -49,6 +50,8 @@ pub(crate) struct OpenState {
     pub(crate) has_privileges: bool,
     /// Size of the file while it is being closed: the source may not have all of its pages.
     pub(crate) closing_size: Option<u64>,
+    /// Time of the last close of an open for writing.
+    writer_closed: Option<Instant>,
     /// Opens in progress.
     opening: u32,
     /// Changes with each use, so that a planned end of use is recognized as outdated.
@@ -91,6 +94,12 @@ impl OpenState {
         self.any().filter(|file| file.access == Access::ReadWrite)
     }
 
+    /// Whether programs that only read it have kept it open for writing long enough.
+    pub(crate) fn is_overdue(&self) -> bool {
+        let is_long_ago = |closed: Instant| closed.elapsed() >= KEEP_WRITABLE;
+        self.writable().is_some() && self.writer_closed.is_some_and(is_long_ago)
+    }
+
     /// The open file that is small. There is no other one then.
     fn small(&self) -> Option<&Arc<OpenFile>> {
         self.open.iter().chain(&self.kept).find(|file| file.data.small().is_some())
@@ -131,12 +140,16 @@ impl OpenState {
     /// Keeps a file that the last program starts with, such as an adopted one.
     pub(crate) fn keep(&mut self, file: Arc<OpenFile>) {
         self.uses += 1;
+        self.writer_closed = Some(Instant::now());
         self.kept = Some(file);
     }
 
     /// Ends an open of the kernel. Returns a file that is to be dropped once the lock is open.
     fn end_open(&mut self, file: &Arc<OpenFile>) -> Option<Arc<OpenFile>> {
         self.uses += 1;
+        if file.is_opened_to_write() {
+            self.writer_closed = Some(Instant::now());
+        }
         let at = self.open.iter().position(|open| Arc::ptr_eq(open, file))?;
         let ended = self.open.swap_remove(at);
         // A writable one is kept even while others are open: it can set the time of writing.
@@ -267,6 +280,11 @@ impl OpenFile {
     /// Notes the flags of an open of the kernel.
     pub(crate) fn opened_with(&self, flags: OFlags) {
         self.flags.store(flags.bits().cast_signed(), Ordering::Relaxed);
+    }
+
+    fn is_opened_to_write(&self) -> bool {
+        let flags = OFlags::from_bits_retain(self.flags.load(Ordering::Relaxed).cast_unsigned());
+        flags.intersects(OFlags::WRONLY | OFlags::RDWR)
     }
 
     /// Syncs if it was opened for synchronous writes. For changes by requests without flags.

@@ -10,7 +10,7 @@ use std::time::{Instant, SystemTime};
 use rustix::fs::Timestamps;
 
 use crate::data::Access;
-use crate::limits::{KEEP_OPEN, KEPT_FILES, SETTLE_AFTER};
+use crate::limits::{KEEP_OPEN, KEEP_WRITABLE, KEPT_FILES, SETTLE_AFTER};
 use crate::mounted::Mount;
 use crate::node::Node;
 use crate::open_file::Kept;
@@ -31,7 +31,9 @@ struct Plans {
     write: VecDeque<Plan>,
     /// Small files that are to be closed.
     drop: VecDeque<Plan>,
-    /// Files in the engine that are to be closed.
+    /// Files in the engine, open for writing, that are to be closed.
+    release: VecDeque<Plan>,
+    /// Files in the engine, open for reading, that are to be closed.
     close: VecDeque<Plan>,
     is_ended: bool,
     /// Whether the thread makes a step.
@@ -47,7 +49,9 @@ enum Step {
     Write,
     /// A small file is written and dropped.
     Drop,
-    /// A file in the engine is closed.
+    /// A file in the engine that is open for writing is closed.
+    Release,
+    /// A file in the engine that is open for reading is closed.
     Close,
 }
 
@@ -73,10 +77,10 @@ impl Settling {
 
     /// Plans the end of use of a file that was closed.
     pub(crate) fn plan(&self, mount: &Mount, node: &Arc<Node>) {
-        let (uses, is_written, is_small) = {
+        let (uses, is_written, is_small, is_writable) = {
             let state = node.state();
             let is_small = state.any().is_some_and(|file| file.data.small().is_some());
-            (state.uses(), state.written.is_some(), is_small)
+            (state.uses(), state.written.is_some(), is_small, state.writable().is_some())
         };
         let now = Instant::now();
         let plan = |due| Plan { node: Arc::downgrade(node), uses, due };
@@ -93,7 +97,10 @@ impl Settling {
             if is_written {
                 add(&mut plans.settle, now + SETTLE_AFTER);
             }
-            add(&mut plans.close, now + KEEP_OPEN);
+            match is_writable {
+                true => add(&mut plans.release, now + KEEP_WRITABLE),
+                false => add(&mut plans.close, now + KEEP_OPEN),
+            }
         }
         let is_pressed = plans.next(now, mount).is_some();
         drop(plans);
@@ -130,7 +137,7 @@ impl Settling {
     /// Returns the files that are open in the engine, or small, after their last close.
     pub(crate) fn count(&self) -> usize {
         let plans = self.plans();
-        plans.write.len() + plans.drop.len() + plans.close.len()
+        plans.write.len() + plans.drop.len() + plans.release.len() + plans.close.len()
     }
 
     /// Ends the thread. Waits until its last step is over: a file that it closes is not among the
@@ -162,6 +169,7 @@ impl Plans {
                 Step::Drop,
                 is_due(&self.drop) || is_full && !self.drop.is_empty() || self.drop.len() > kept,
             ),
+            (Step::Release, is_due(&self.release) || self.release.len() > kept),
             (Step::Close, is_due(&self.close) || self.close.len() > kept),
         ]
         .into_iter()
@@ -179,12 +187,13 @@ impl Plans {
             Step::Settle => &mut self.settle,
             Step::Write => &mut self.write,
             Step::Drop => &mut self.drop,
+            Step::Release => &mut self.release,
             Step::Close => &mut self.close,
         }
     }
 
     fn next_due(&self) -> Option<Instant> {
-        let all = [&self.settle, &self.write, &self.drop, &self.close];
+        let all = [&self.settle, &self.write, &self.drop, &self.release, &self.close];
         all.into_iter().filter_map(|plans| plans.front()).map(|plan| plan.due).min()
     }
 }
@@ -205,11 +214,11 @@ fn make(step: Step, mount: &Mount, node: &Arc<Node>, plan: &Plan) -> Option<(Ste
             if let Some(small) = file.as_ref().and_then(|file| file.data.small()) {
                 small.start_writing();
             }
-            Some((Step::Drop, next(plan.uses, KEEP_OPEN)))
+            Some((Step::Drop, next(plan.uses, KEEP_WRITABLE - SETTLE_AFTER)))
         }
-        Step::Drop | Step::Close => {
+        Step::Drop | Step::Release | Step::Close => {
             let is_closed = close(mount, node);
-            (!is_closed).then(|| (Step::Close, next(node.state().uses(), SETTLE_AFTER)))
+            (!is_closed).then(|| (Step::Release, next(node.state().uses(), KEEP_WRITABLE)))
         }
     }
 }

@@ -12,6 +12,7 @@ mod appends;
 mod descriptors;
 mod faults;
 mod place;
+mod programs;
 mod small;
 mod times;
 

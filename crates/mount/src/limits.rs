@@ -22,6 +22,9 @@ pub(crate) const KEEP_OPEN: Duration = Duration::from_secs(30);
 /// try, if a request uses the file just then, has to come within five seconds.
 pub(crate) const KEEP_WRITABLE: Duration = Duration::from_secs(2);
 
+/// Time between looks for files that were removed in the source. Their space is free after one.
+pub(crate) const LOOK_FOR_REMOVED: Duration = Duration::from_secs(20);
+
 /// Files that stay open in the engine after their last close. Beyond it, the oldest is closed.
 pub(crate) const KEPT_FILES: usize = 2048;
 

@@ -1,5 +1,5 @@
 //! Ends the use of files that nobody has open: data is written and the time of the last write set
-//! after a moment, and the file is closed later.
+//! after a moment, and the file is closed later. Finds files that were removed in the source, too.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use std::time::{Instant, SystemTime};
 use rustix::fs::Timestamps;
 
 use crate::data::Access;
-use crate::limits::{KEEP_OPEN, KEEP_WRITABLE, KEPT_FILES, SETTLE_AFTER};
+use crate::limits::{KEEP_OPEN, KEEP_WRITABLE, KEPT_FILES, LOOK_FOR_REMOVED, SETTLE_AFTER};
 use crate::mounted::Mount;
 use crate::node::Node;
 use crate::open_file::Kept;
@@ -111,18 +111,24 @@ impl Settling {
 
     /// Runs until [`Settling::end`], on a thread of its own.
     pub(crate) fn run(&self, mount: &Mount) {
+        let mut next_look = Instant::now() + LOOK_FOR_REMOVED;
         let mut plans = self.plans();
         while !plans.is_ended {
             let now = Instant::now();
-            let Some((step, plan)) = plans.take_next(now, mount) else {
-                let wait = plans.next_due().map_or(KEEP_OPEN, |due| due.duration_since(now));
-                let waited = self.changed.wait_timeout(plans, wait);
+            let step = plans.take_next(now, mount);
+            if step.is_none() && now < next_look {
+                let due = plans.next_due().map_or(next_look, |due| due.min(next_look));
+                let waited = self.changed.wait_timeout(plans, due.duration_since(now));
                 plans = waited.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
-            };
+            }
             plans.is_busy = true;
             drop(plans);
-            let later = plan.file().and_then(|node| make(step, mount, &node, &plan));
+            if now >= next_look {
+                release_removed(mount);
+                next_look = Instant::now() + LOOK_FOR_REMOVED;
+            }
+            let later = step.and_then(|(step, plan)| make(step, mount, &plan.file()?, &plan));
             plans = self.plans();
             plans.is_busy = false;
             if plans.is_ended {
@@ -315,10 +321,23 @@ fn write_kept(mount: &Mount, node: &Node) -> bool {
     !is_small || written.is_ok()
 }
 
+fn is_removed(node: &Node) -> bool {
+    node.is_file() && node.status().is_ok_and(|status| status.st_nlink == 0)
+}
+
 /// Drops the data of a file without a name that nobody has open.
 pub(crate) fn drop_removed(mount: &Mount, node: &Arc<Node>) {
-    if node.is_file() && node.status().is_ok_and(|status| status.st_nlink == 0) {
+    if is_removed(node) {
         close(mount, node);
+    }
+}
+
+/// Has files without a name that nobody has open give back their space. The kernel may remember
+/// their names until somebody looks at them.
+fn release_removed(mount: &Mount) {
+    for node in mount.nodes.all().into_iter().filter(|node| is_removed(node)) {
+        close(mount, &node);
+        mount.nodes.release_removed(node);
     }
 }
 

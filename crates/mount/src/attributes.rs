@@ -70,6 +70,9 @@ pub(crate) fn shown(node: &Node, status: &Stat) -> FileAttr {
         attributes.size = size;
     }
     let state = node.state();
+    if let Some(accessed) = state.accessed {
+        attributes.atime = accessed;
+    }
     if let Some(written) = state.written {
         attributes.mtime = written;
         attributes.ctime = attributes.ctime.max(written);
@@ -102,6 +105,13 @@ fn wanted_time(time: Option<TimeOrNow>) -> Timespec {
         Some(TimeOrNow::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
         Some(TimeOrNow::SpecificTime(time)) => timespec(Some(time)),
         None => timespec(None),
+    }
+}
+
+fn moment(time: TimeOrNow) -> SystemTime {
+    match time {
+        TimeOrNow::SpecificTime(time) => time,
+        TimeOrNow::Now => SystemTime::now(),
     }
 }
 
@@ -185,6 +195,7 @@ impl Mount {
         if wanted.accessed.is_some() || wanted.modified.is_some() {
             self.set_times(node, wanted.accessed, wanted.modified)?;
         }
+        node.note_changed();
         of(node)
     }
 
@@ -209,14 +220,14 @@ impl Mount {
             last_access: wanted_time(accessed),
             last_modification: wanted_time(modified),
         })?;
-        if let (Some(_), Some(modified)) = (unsettled, modified) {
-            let mut state = node.state();
-            if state.written == unsettled {
-                state.written = Some(match modified {
-                    TimeOrNow::SpecificTime(time) => time,
-                    TimeOrNow::Now => SystemTime::now(),
-                });
-            }
+        let mut state = node.state();
+        if let (Some(_), Some(accessed)) = (state.written, accessed) {
+            state.accessed = Some(moment(accessed));
+        }
+        if let (Some(_), Some(modified)) = (unsettled, modified)
+            && state.written == unsettled
+        {
+            state.written = Some(moment(modified));
         }
         Ok(())
     }

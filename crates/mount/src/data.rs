@@ -1,11 +1,12 @@
 //! The data of one open file: through the engine, or straight to the source.
 
 use std::cell::Cell;
+use std::fs::FileTimes;
 use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use forebay::{File, Open, Times};
 use rustix::fs::{FallocateFlags, SeekFrom};
@@ -44,6 +45,15 @@ pub(crate) enum Access {
     ReadWrite,
 }
 
+impl AsFd for Held<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Engine(file) => file.as_fd(),
+            Self::Plain(file) => file.as_fd(),
+        }
+    }
+}
+
 impl Way {
     /// Whether closed small files have to be written, and whether they have to be dropped, although
     /// they are young.
@@ -63,7 +73,9 @@ impl Way {
             Access::Read => Open::read(),
             Access::ReadWrite => Open::write(),
         };
-        stack.engine.open(path, open).map(OpenData::Engine).map_err(of_engine)
+        let file = stack.engine.open(path, open).map_err(of_engine)?;
+        file.leave_accessed();
+        Ok(OpenData::Engine(file))
     }
 }
 
@@ -73,7 +85,7 @@ pub(crate) fn plain(path: &Path, access: Access) -> io::Result<std::fs::File> {
 }
 
 impl OpenData {
-    fn with<T>(&self, operation: impl FnOnce(Held<'_>) -> T) -> T {
+    pub(crate) fn with<T>(&self, operation: impl FnOnce(Held<'_>) -> T) -> T {
         match self {
             Self::Engine(file) => operation(Held::Engine(file)),
             Self::Small(small) => small.with(operation),
@@ -190,15 +202,32 @@ impl OpenData {
         }
     }
 
-    /// Writes everything out and sets the time of the last write.
-    pub(crate) fn set_modified(&self, modified: SystemTime) -> io::Result<()> {
+    /// Writes everything out and sets times.
+    pub(crate) fn set_times(&self, times: Times) -> io::Result<()> {
         self.with(|file| match file {
-            Held::Engine(file) => {
-                let times = Times { modified: Some(modified), ..Times::default() };
-                file.set_times(times).map_err(of_engine)
+            Held::Engine(file) => file.set_times(times).map_err(of_engine),
+            Held::Plain(file) => {
+                let Times { accessed, modified } = times;
+                let mut of_file = FileTimes::new();
+                of_file = accessed.map_or(of_file, |time| of_file.set_accessed(time));
+                of_file = modified.map_or(of_file, |time| of_file.set_modified(time));
+                file.set_times(of_file)
             }
-            Held::Plain(file) => file.set_modified(modified),
         })
+    }
+
+    /// Returns whether reads go to the engine, which leaves the time of access.
+    pub(crate) fn is_in_engine(&self) -> bool {
+        self.with(|file| matches!(file, Held::Engine(_)))
+    }
+
+    /// Has the file system of the source move the time of access, by its own rules.
+    pub(crate) fn touch(&self) {
+        self.with(|file| {
+            if let Held::Engine(file) = file {
+                file.touch_accessed();
+            }
+        });
     }
 
     /// Changes the space of a range, as `fallocate(2)` with these flags.

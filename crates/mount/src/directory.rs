@@ -22,9 +22,11 @@ pub(crate) struct OpenDirectory {
 }
 
 impl OpenDirectory {
-    pub(crate) fn open(node: &Node) -> io::Result<Self> {
+    /// Opens a directory with the flags of the descriptor.
+    pub(crate) fn open(node: &Node, flags: i32) -> io::Result<Self> {
+        let kept = OFlags::from_bits_retain(flags.cast_unsigned()) & OFlags::NOATIME;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let descriptor = openat(node, c".", flags, Mode::empty())?;
+        let descriptor = openat(node, c".", flags | kept, Mode::empty())?;
         Ok(Self { descriptor: Mutex::new(descriptor) })
     }
 

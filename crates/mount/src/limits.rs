@@ -12,6 +12,9 @@ pub(crate) const REQUEST_BYTES: u32 = 1 << 20;
 /// programs after it.
 pub(crate) const ATTRIBUTES_KEPT: Duration = Duration::from_secs(1);
 
+/// Reads of a file within this time after one that looked at its times do not look again.
+pub(crate) const READS_LOOKED_AT: Duration = Duration::from_secs(1);
+
 /// Time after the last close of a file until its data is written and its time set.
 pub(crate) const SETTLE_AFTER: Duration = Duration::from_secs(1);
 

@@ -32,6 +32,8 @@ pub(crate) struct Node {
     serial: u64,
     /// Whether a request named it since the last look for unused nodes.
     is_used: AtomicBool,
+    /// Time of the next look at its times, for its next read (`accessed.rs`).
+    pub(crate) next_look: AtomicU64,
     /// How often the kernel looked it up and has not forgotten it.
     lookups: AtomicU64,
     state: Mutex<OpenState>,
@@ -168,6 +170,7 @@ impl Inner {
             identity: identity(status),
             kind: FileType::from_raw_mode(status.st_mode),
             descriptor,
+            next_look: AtomicU64::new(0),
             lookups: AtomicU64::new(lookups),
             state: Mutex::default(),
             closing: Mutex::default(),

@@ -9,6 +9,7 @@ use std::time::{Instant, SystemTime};
 
 use rustix::fs::OFlags;
 
+use crate::accessed;
 use crate::appends::Appends;
 use crate::data::{Access, OpenData, Sync, Way, plain};
 use crate::limits::KEEP_WRITABLE;
@@ -35,6 +36,8 @@ pub(crate) struct OpenState {
     kept: Option<Arc<OpenFile>>,
     /// Time of the last write, until the source shows it.
     pub(crate) written: Option<SystemTime>,
+    /// Time of access that the source gets together with the time of writing.
+    pub(crate) accessed: Option<SystemTime>,
     /// Bytes written since the source showed the time: its blocks may not count them.
     pub(crate) written_bytes: u64,
     /// Time of change of the source after its time of writing was set, and what to show instead.
@@ -111,9 +114,10 @@ impl OpenState {
         self.written_bytes = self.written_bytes.saturating_add(bytes);
     }
 
-    /// Notes that the source shows the time of the last write.
+    /// Notes that the source shows the times of the last write and read.
     pub(crate) fn note_shown(&mut self) {
         self.written = None;
+        self.accessed = None;
         self.written_bytes = 0;
     }
 
@@ -254,6 +258,20 @@ impl OpenFile {
         Ok(file)
     }
 
+    /// Reads with the flags of the descriptor, and notes the time.
+    pub(crate) fn read(&self, buffer: &mut [u8], offset: u64, flags: i32) -> io::Result<usize> {
+        let leaves_time = flags & libc::O_NOATIME != 0;
+        if leaves_time && let Some(small) = self.data.small() {
+            // The kernel's read of a small file moves the time, which matters less than the read.
+            let _ = small.grow();
+        }
+        let read = self.data.read(buffer, offset)?;
+        if !leaves_time && self.data.is_in_engine() {
+            accessed::note_read(self);
+        }
+        Ok(read)
+    }
+
     /// Writes, and notes the time: also after an error, because a part may have been accepted.
     pub(crate) fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
         let written = self.data.write(data, offset);
@@ -275,6 +293,7 @@ impl OpenFile {
         if self.data.small().is_none() {
             self.node.state().note_write(bytes);
         }
+        self.node.note_changed();
     }
 
     /// Notes the flags of an open of the kernel.

@@ -5,15 +5,16 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
+use forebay::Times;
 use rustix::fs::Timestamps;
 
 use crate::data::Access;
 use crate::limits::{KEEP_OPEN, KEEP_WRITABLE, KEPT_FILES, LOOK_FOR_REMOVED, SETTLE_AFTER};
 use crate::mounted::Mount;
 use crate::node::Node;
-use crate::open_file::Kept;
+use crate::open_file::{Kept, OpenState};
 use crate::times::{changed_at, timespec};
 
 /// Files after their last close, the oldest first.
@@ -229,21 +230,22 @@ fn make(step: Step, mount: &Mount, node: &Arc<Node>, plan: &Plan) -> Option<(Ste
     }
 }
 
-/// Has the source show data and time of the last write of a file. Blocks.
+/// Has the source show data and time of the last write of a file, and the time of a read since.
+/// Blocks.
 pub(crate) fn settle(mount: &Mount, node: &Arc<Node>) {
-    let (file, written) = {
+    let (file, times) = {
         let state = node.state();
-        match (state.any(), state.written) {
-            (Some(file), Some(written)) => (Arc::clone(file), written),
+        match state.any() {
+            Some(file) if state.written.is_some() => (Arc::clone(file), unshown(&state)),
             _ => return,
         }
     };
     let set = match file.access {
-        Access::ReadWrite => file.data.set_modified(written),
-        Access::Read => file.data.write_out().and_then(|()| set_modified_of(node, written)),
+        Access::ReadWrite => file.data.set_times(times),
+        Access::Read => file.data.write_out().and_then(|()| set_times_of(node, times)),
     };
     match set {
-        Ok(()) => shows(node, written),
+        Ok(()) => shows(node, times),
         Err(error) => mount
             .log(&format!("{}: could not write the file out yet: {error}", node.name().display())),
     }
@@ -288,10 +290,9 @@ pub(crate) fn close(mount: &Mount, node: &Arc<Node>) -> bool {
         }
         node.state().is_poisoned = false;
         // Space that the engine gives back at the close changes the time again.
-        if let Some(written) = written
-            && set_modified_of(node, written).is_ok()
-        {
-            shows(node, written);
+        let times = Times { modified: written, ..unshown(&node.state()) };
+        if written.is_some() && set_times_of(node, times).is_ok() {
+            shows(node, times);
         }
     }
     node.state().closing_size = None;
@@ -341,20 +342,26 @@ fn release_removed(mount: &Mount) {
     }
 }
 
-fn set_modified_of(node: &Node, written: SystemTime) -> io::Result<()> {
+/// Times that the source does not show yet.
+fn unshown(state: &OpenState) -> Times {
+    Times { accessed: state.accessed, modified: state.written }
+}
+
+fn set_times_of(node: &Node, times: Times) -> io::Result<()> {
     node.set_times(&Timestamps {
-        last_access: timespec(None),
-        last_modification: timespec(Some(written)),
+        last_access: timespec(times.accessed),
+        last_modification: timespec(times.modified),
     })
 }
 
-/// Notes that the source shows the time of a write, unless a later one was accepted.
-fn shows(node: &Arc<Node>, written: SystemTime) {
+/// Notes that the source shows these times, unless there was another write or read meanwhile. The
+/// close sets the times again then.
+fn shows(node: &Arc<Node>, times: Times) {
     let Ok(status) = node.status() else { return };
     let mut state = node.state();
-    if state.written == Some(written) {
+    if unshown(&state) == times {
         state.note_shown();
-        state.shown = Some((changed_at(&status), written));
+        state.shown = times.modified.map(|written| (changed_at(&status), written));
     }
 }
 

@@ -13,7 +13,7 @@
 // holds, `masks` its written bytes, `records` its file; `lent`, `aligned` and `buffers` the memory
 // of callers. Files: `open`, `file`, `private` past the cache, `append` at the end, `directory`
 // names, `direct` alignment, `lease`, `lock`, `extents`, `geometry` allocation groups, `status`
-// attributes, `free_space`, `hint` extent sizes, `polling` of
+// attributes, `accessed` the time of reads, `free_space`, `hint` extent sizes, `polling` of
 // completions. I/O: `ring`, `setup`, `fixed` registered resources, `waker`, `offer` features,
 // `threads`, `backend` either of the two. Devices without files: `null`, `memory`, `modelled`.
 // Other processes: `fork`, `local` and `passing` sockets, `alive` whether the rings of a process
@@ -24,6 +24,7 @@
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 compile_error!("Forebay runs on Linux 5.15 or newer, on 64-bit x86 and Arm");
 
+mod accessed;
 pub mod aligned;
 pub mod alive;
 mod append;

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
+mod accessed;
 mod appends;
 mod descriptors;
 mod faults;

@@ -92,6 +92,47 @@ fn times_before_1970_are_as_they_were_set() {
     );
 }
 
+/// The time of the last access moves if it is older than the last change, as with `relatime`.
+#[test]
+fn reads_leave_the_time_of_access_if_that_is_asked_and_a_touch_moves_it() {
+    let (engine, directory) = (engine(), support::directory());
+    let path = directory.path().join("file");
+    std::fs::write(&path, pattern(1, 300_000)).unwrap();
+    let old = SystemTime::now() - Duration::from_secs(1000);
+    let set_old = || {
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.set_times(std::fs::FileTimes::new().set_accessed(old)).unwrap();
+    };
+    let accessed = || std::fs::metadata(&path).unwrap().accessed().unwrap();
+    set_old();
+    std::fs::read(&path).unwrap();
+    if accessed() == old {
+        return println!("skipped: the file system here keeps no times of access");
+    }
+    let file = engine.open(&path, Open::write()).unwrap();
+    file.leave_accessed();
+    set_old();
+    let mut found = vec![0; 300_000];
+    file.read_at(&mut found, 0).unwrap();
+    // The rest of the page is read before it is written.
+    file.write_at(b"part", 100_001).unwrap();
+    file.sync_data().unwrap();
+    assert_eq!(file.metadata().unwrap().accessed, old);
+    let changed = file.metadata().unwrap().changed;
+    file.touch_accessed();
+    let touched = file.metadata().unwrap();
+    assert!(touched.accessed > old && touched.changed == changed, "{touched:?}");
+    assert_eq!(touched.accessed, accessed());
+    // Another handle of the file leaves it, too, and has no effect on how it is written.
+    let other = engine.open(&path, Open::read()).unwrap();
+    set_old();
+    other.read_at(&mut found, 0).unwrap();
+    assert_eq!(accessed(), old);
+    file.write_at(b"end", 300_000).unwrap();
+    file.sync_data().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap().len(), 300_003);
+}
+
 #[test]
 fn contract_09_allocated_space_belongs_to_the_file() {
     let (engine, directory) = (engine(), support::directory());

@@ -336,6 +336,27 @@ fn a_file_that_it_has_no_room_for_is_not_opened() {
     first.close().unwrap();
 }
 
+/// The kernel runs no program that is open for writing, here or in the keeper.
+#[test]
+fn contract_05_a_program_that_was_dropped_can_be_run_soon() {
+    let directory = directory();
+    let (with_keeper, _) = engine(kept::keeper());
+    let without = Engine::builder().cache_bytes(16 << 20).build().unwrap();
+    for (name, engine) in [("with", with_keeper), ("without", without)] {
+        for is_shared in [false, true] {
+            let path = directory.path().join(format!("{name}-{is_shared}"));
+            let file = engine.open(&path, Open::create_new().mode(0o755)).unwrap();
+            file.append(b"#!/bin/sh\n").unwrap();
+            // An append past the cache has a descriptor of its own.
+            let beside = is_shared.then(|| std::fs::File::open(&path).unwrap());
+            file.append(b"exit 0\n").unwrap();
+            drop((file, beside));
+            let runs = || process::run(path.to_str().unwrap(), &[]);
+            assert!(eventually(Duration::from_secs(5), || runs().is_ok()), "{:?}", runs());
+        }
+    }
+}
+
 #[test]
 fn contract_10_a_device_is_free_when_it_is_closed() {
     let Some(device) = Device::new("kept_device", Shape::new(8 * MIB, 512)) else { return };

@@ -79,6 +79,9 @@ fn shown(node: &Node, status: &Stat, size: Option<u64>) -> FileAttr {
         attributes.size = size;
     }
     let state = node.state();
+    if let Some(accessed) = state.accessed {
+        attributes.atime = accessed;
+    }
     if let Some(written) = state.written {
         attributes.mtime = written;
         attributes.ctime = attributes.ctime.max(written);
@@ -111,6 +114,13 @@ fn wanted_time(time: Option<TimeOrNow>) -> Timespec {
         Some(TimeOrNow::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
         Some(TimeOrNow::SpecificTime(time)) => timespec(Some(time)),
         None => timespec(None),
+    }
+}
+
+fn moment(time: TimeOrNow) -> SystemTime {
+    match time {
+        TimeOrNow::SpecificTime(time) => time,
+        TimeOrNow::Now => SystemTime::now(),
     }
 }
 
@@ -181,6 +191,7 @@ impl Mount {
         if wanted.accessed.is_some() || wanted.modified.is_some() {
             self.set_times(node, wanted.accessed, wanted.modified)?;
         }
+        node.note_changed();
         of(node)
     }
 
@@ -205,14 +216,14 @@ impl Mount {
             last_access: wanted_time(accessed),
             last_modification: wanted_time(modified),
         })?;
-        if let (Some(_), Some(modified)) = (unsettled, modified) {
-            let mut state = node.state();
-            if state.written == unsettled {
-                state.written = Some(match modified {
-                    TimeOrNow::SpecificTime(time) => time,
-                    TimeOrNow::Now => SystemTime::now(),
-                });
-            }
+        let mut state = node.state();
+        if let (Some(_), Some(accessed)) = (state.written, accessed) {
+            state.accessed = Some(moment(accessed));
+        }
+        if let (Some(_), Some(modified)) = (unsettled, modified)
+            && state.written == unsettled
+        {
+            state.written = Some(moment(modified));
         }
         Ok(())
     }
@@ -227,6 +238,9 @@ impl Mount {
             Some(file) => (file, false),
             None => (OpenFile::open_for(&self.way, node, OFlags::WRONLY)?, true),
         };
+        if is_own {
+            file.opened_with(OFlags::RDWR);
+        }
         let done = file.data.set_size(size);
         if done.is_ok() {
             node.state().is_replaced |= size == 0;

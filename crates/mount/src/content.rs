@@ -58,16 +58,16 @@ impl Mount {
     pub(crate) fn end_open(&self, file: Arc<OpenFile>) {
         let node = Arc::clone(&file.node);
         file.end();
-        let is_poisoned = {
+        let is_closed_now = {
             let state = node.state();
             if state.is_open() {
                 return;
             }
-            state.is_poisoned
+            // No program has it open, so the syncs of the next one may succeed.
+            state.is_poisoned || state.is_overdue()
         };
         settle::drop_removed(self, &node);
-        if is_poisoned {
-            // No program has it open, so the syncs of the next one may succeed.
+        if is_closed_now {
             settle::close(self, &node);
         }
         if node.state().is_unused() {
@@ -77,10 +77,11 @@ impl Mount {
         }
     }
 
-    /// Reads, and passes what was read on.
+    /// Reads with the flags of the descriptor, and passes what was read on.
     pub(crate) fn read_file<T>(
         &self,
         file: &OpenFile,
+        flags: i32,
         offset: u64,
         bytes: usize,
         pass_on: impl FnOnce(io::Result<&[u8]>) -> T,
@@ -90,7 +91,7 @@ impl Mount {
             if memory.len() < bytes {
                 memory.resize(bytes, 0);
             }
-            let read = file.data.read(&mut memory[..bytes], offset);
+            let read = file.read(&mut memory[..bytes], offset, flags);
             pass_on(read.map(|read| &memory[..read]))
         })
     }
@@ -161,7 +162,7 @@ impl Mount {
         let mut done = 0;
         while done < bytes {
             let piece = (bytes - done).min(REQUEST_BYTES.into()) as usize;
-            let copied = self.read_file(from, offset_from + done, piece, |read| {
+            let copied = self.read_file(from, 0, offset_from + done, piece, |read| {
                 let read = read?;
                 Ok::<_, io::Error>(to.write(read, offset_to + done)? as u64)
             });
@@ -224,7 +225,7 @@ mod tests {
         let (engine, mount) = mount(directory.path());
         let file = open(&mount, &directory.path().join("file"), OFlags::RDWR);
         let to = open(&mount, &directory.path().join("to"), OFlags::RDWR);
-        mount.read_file(&file, 0, 5, |read| assert_eq!(read.unwrap(), b"hello"));
+        mount.read_file(&file, 0, 0, 5, |read| assert_eq!(read.unwrap(), b"hello"));
         engine.shutdown(Duration::from_secs(10)).unwrap();
         assert!(file.node.state().written.is_none());
         mount.write_file(&file, 0, b"world", (0, None)).unwrap_err();

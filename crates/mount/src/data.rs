@@ -1,12 +1,12 @@
 //! The data of one open file: through the engine, or straight to the source.
 
 use std::cell::Cell;
+use std::fs::FileTimes;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use forebay::{File, Open, Times};
 use forebay_uring::longest;
@@ -82,7 +82,9 @@ impl Way {
             return plain(path, access).map(OpenData::Plain);
         };
         let open = if access == Access::ReadWrite { Open::write() } else { Open::read() };
-        stack.engine.open(path, open).map(OpenData::Engine).map_err(of_engine)
+        let file = stack.engine.open(path, open).map_err(of_engine)?;
+        file.leave_accessed();
+        Ok(OpenData::Engine(file))
     }
 }
 
@@ -98,7 +100,7 @@ pub(crate) fn as_asked(path: &Path, flags: OFlags) -> io::Result<std::fs::File> 
 }
 
 impl OpenData {
-    fn with<T>(&self, operation: impl FnOnce(Held<'_>) -> T) -> T {
+    pub(crate) fn with<T>(&self, operation: impl FnOnce(Held<'_>) -> T) -> T {
         match self {
             Self::Engine(file) => operation(Held::Engine(file)),
             Self::Small(small) => small.with(operation),
@@ -123,15 +125,6 @@ impl OpenData {
         match self {
             Self::Small(small) if small.is_small() => Some(small),
             _ => None,
-        }
-    }
-
-    /// Whether the source shows what is written only later.
-    pub(crate) fn is_in_engine(&self) -> bool {
-        match self {
-            Self::Engine(_) => true,
-            Self::Small(small) => !small.is_small(),
-            Self::Plain(_) => false,
         }
     }
 
@@ -242,15 +235,33 @@ impl OpenData {
         }
     }
 
-    /// Writes everything out and sets the time of the last write.
-    pub(crate) fn set_modified(&self, modified: SystemTime) -> io::Result<()> {
+    /// Writes everything out and sets times.
+    pub(crate) fn set_times(&self, times: Times) -> io::Result<()> {
         self.with(|file| match file {
-            Held::Engine(file) => {
-                let times = Times { modified: Some(modified), ..Times::default() };
-                file.set_times(times).map_err(of_engine)
+            Held::Engine(file) => file.set_times(times).map_err(of_engine),
+            Held::Plain(file) => {
+                let Times { accessed, modified } = times;
+                let mut of_file = FileTimes::new();
+                of_file = accessed.map_or(of_file, |time| of_file.set_accessed(time));
+                of_file = modified.map_or(of_file, |time| of_file.set_modified(time));
+                file.set_times(of_file)
             }
-            Held::Plain(file) => file.set_modified(modified),
         })
+    }
+
+    /// Whether the engine has it: the source shows what is written only later, and reads leave the
+    /// time of access.
+    pub(crate) fn is_in_engine(&self) -> bool {
+        self.with(|file| matches!(file, Held::Engine(_)))
+    }
+
+    /// Has the file system of the source move the time of access, by its own rules.
+    pub(crate) fn touch(&self) {
+        self.with(|file| {
+            if let Held::Engine(file) = file {
+                file.touch_accessed();
+            }
+        });
     }
 
     /// Changes the space of a range, as `fallocate(2)` with these flags.

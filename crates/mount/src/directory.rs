@@ -22,10 +22,12 @@ pub(crate) struct OpenDirectory {
 }
 
 impl OpenDirectory {
-    pub(crate) fn open(node: &Node) -> io::Result<Self> {
+    /// Opens a directory with the flags of the descriptor.
+    pub(crate) fn open(node: &Node, flags: i32) -> io::Result<Self> {
+        let kept = OFlags::from_bits_retain(flags.cast_unsigned()) & OFlags::NOATIME;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         // Not by its name `.`, which needs the right to enter it.
-        let descriptor = openat(CWD, node.path(), flags, Mode::empty())?;
+        let descriptor = openat(CWD, node.path(), flags | kept, Mode::empty())?;
         Ok(Self { descriptor: Mutex::new(descriptor) })
     }
 

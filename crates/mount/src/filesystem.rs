@@ -213,7 +213,7 @@ impl Filesystem for Served {
         fh: FileHandle,
         offset: u64,
         size: u32,
-        _: OpenFlags,
+        flags: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
@@ -221,7 +221,7 @@ impl Filesystem for Served {
             Ok(file) => file,
             Err(error) => return reply.error(error.into()),
         };
-        self.mount.read_file(&file, offset, size as usize, |read| {
+        self.mount.read_file(&file, flags.0, offset, size as usize, |read| {
             answer!(reply, read, read => reply.data(read));
         });
     }
@@ -272,8 +272,8 @@ impl Filesystem for Served {
         empty(reply, self.mount.files.get(fh).and_then(|file| file.sync(what)));
     }
 
-    fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let opened = self.node(ino).and_then(|node| OpenDirectory::open(&node));
+    fn opendir(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let opened = self.node(ino).and_then(|node| OpenDirectory::open(&node, flags.0));
         let added = opened.map(|open| self.mount.directories.add(Arc::new(open)));
         answer!(reply, added, fh => reply.opened(fh, FopenFlags::empty()));
     }

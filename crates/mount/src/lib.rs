@@ -6,16 +6,17 @@
 //! A request of the kernel takes this way: `filesystem` decodes it; `names` changes directories,
 //! `attributes` answers and sets attributes, `content` reads and writes. Each file, directory or
 //! other object that the kernel knows is a `Node` in the table of `node`. Its open files and what
-//! the source does not show yet are in `open_file`; `appends` has the order of appends. `small` has
-//! new small files, which are not in the engine. `settle` ends the use of files that nobody has
-//! open, and `forgetting` that of names. `caller` takes the identity of the calling process, and
-//! `rights` applies the rules that hold for it and not for this process. `serve` mounts and ends,
-//! and `control` is its connection with [`unmount`].
+//! the source does not show yet are in `open_file`; `appends` has the order of appends, `accessed`
+//! the time of reads. `small` has new small files, which are not in the engine. `settle` ends the
+//! use of files that nobody has open, and `forgetting` that of names. `caller` takes the identity of
+//! the calling process, and `rights` applies the rules that hold for it and not for this process.
+//! `serve` mounts and ends, and `control` is its connection with [`unmount`].
 #![deny(unsafe_code)]
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("forebay-mount needs Linux 5.15 or newer on a 64-bit processor");
 
+mod accessed;
 mod appends;
 mod attributes;
 mod caller;

@@ -12,11 +12,21 @@ pub(crate) const REQUEST_BYTES: u32 = 1 << 20;
 /// programs after it.
 pub(crate) const ATTRIBUTES_KEPT: Duration = Duration::from_secs(1);
 
+/// Reads of a file within this time after one that looked at its times do not look again.
+pub(crate) const READS_LOOKED_AT: Duration = Duration::from_secs(1);
+
 /// Time after the last close of a file until its data is written and its time set.
 pub(crate) const SETTLE_AFTER: Duration = Duration::from_secs(1);
 
-/// Time from the last close of a file until the engine closes it and drops its pages.
+/// Time from the last close of a file until its descriptor is closed and its pages are dropped.
 pub(crate) const KEEP_OPEN: Duration = Duration::from_secs(30);
+
+/// The same for a file that is open for writing. Nobody can run it as a program meanwhile. A second
+/// try, if a request uses the file just then, has to come within five seconds.
+pub(crate) const KEEP_WRITABLE: Duration = Duration::from_secs(2);
+
+/// Time between looks for files that were removed in the source. Their space is free after one.
+pub(crate) const LOOK_FOR_REMOVED: Duration = Duration::from_secs(20);
 
 /// Files that stay open in the engine after their last close. Beyond it, the oldest is closed.
 pub(crate) const KEPT_FILES: usize = 2048;
@@ -77,4 +87,5 @@ pub(crate) const DESCRIPTORS: u64 = 1 << 20;
 pub(crate) const LEAST_DESCRIPTORS: u64 = 256;
 
 const _: () = assert!(REQUEST_BYTES >= 4096, "a request holds at least a page");
+const _: () = assert!(KEEP_WRITABLE.as_secs() > SETTLE_AFTER.as_secs(), "written out before");
 const _: () = assert!(KEPT_FILES < DESCRIPTORS as usize / 2, "kept files leave descriptors free");

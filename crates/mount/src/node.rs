@@ -33,6 +33,8 @@ pub(crate) struct Node {
     serial: u64,
     /// Whether a request named it since the last look for unused nodes.
     is_used: AtomicBool,
+    /// Time of the next look at its times, for its next read (`accessed.rs`).
+    pub(crate) next_look: AtomicU64,
     /// How often the kernel looked it up and has not forgotten it.
     lookups: AtomicU64,
     state: Mutex<OpenState>,
@@ -131,6 +133,8 @@ pub(crate) struct Nodes {
 struct Inner {
     by_number: HashMap<u64, Arc<Node>>,
     by_identity: HashMap<Identity, Arc<Node>>,
+    /// Lookups of removed files without a node, by their number. The kernel has not forgotten them.
+    removed: HashMap<u64, u64>,
     /// Device of the source itself.
     device: u64,
     /// File systems mounted inside of the source, and the first directory known of each.
@@ -146,7 +150,8 @@ struct Inner {
 impl Inner {
     /// A free number for an object.
     fn number(&mut self, (device, inode): Identity) -> u64 {
-        if device == self.device && inode > ROOT && inode < FOREIGN {
+        let is_free = !self.removed.contains_key(&inode);
+        if device == self.device && inode > ROOT && inode < FOREIGN && is_free {
             // The inode is not used again while the node has it open.
             return inode;
         }
@@ -163,6 +168,7 @@ impl Inner {
             identity: identity(status),
             kind: FileType::from_raw_mode(status.st_mode),
             descriptor,
+            next_look: AtomicU64::new(0),
             lookups: AtomicU64::new(lookups),
             state: Mutex::default(),
             closing: Mutex::default(),
@@ -202,6 +208,7 @@ impl Nodes {
         let inner = Inner {
             by_number: HashMap::new(),
             by_identity: HashMap::new(),
+            removed: HashMap::new(),
             device: status.st_dev,
             foreign: BTreeMap::new(),
             last: FOREIGN,
@@ -312,6 +319,13 @@ impl Nodes {
     /// Takes back lookups of a node. Returns it if none are left.
     pub(crate) fn forget(&self, number: u64, lookups: u64) -> Option<Arc<Node>> {
         let node = self.change(|inner| {
+            if let Some(left) = inner.removed.get_mut(&number) {
+                *left = left.saturating_sub(lookups);
+                if *left == 0 {
+                    inner.removed.remove(&number);
+                }
+                return None;
+            }
             let node = inner.by_number.get(&number)?;
             let left = node.lookups.load(Ordering::Relaxed).saturating_sub(lookups);
             node.lookups.store(left, Ordering::Relaxed);
@@ -319,6 +333,20 @@ impl Nodes {
         })?;
         self.release(&node);
         Some(node)
+    }
+
+    /// Removes the node of a removed file, although the kernel has not forgotten it: its descriptor
+    /// keeps the space of the file. Does nothing if something uses the node.
+    pub(crate) fn release_removed(&self, node: Arc<Node>) {
+        self.change(|inner| {
+            let lookups = node.lookups.load(Ordering::Relaxed);
+            // Two references are in the tables, which give out others under this lock alone.
+            if lookups > 0 && Arc::strong_count(&node) == 3 {
+                inner.by_number.remove(&node.number);
+                inner.by_identity.remove(&node.identity);
+                inner.removed.insert(node.number, lookups);
+            }
+        });
     }
 
     /// Removes a node that the kernel has forgotten and that nothing has open.
@@ -369,5 +397,28 @@ mod tests {
         );
         nodes.forget(ROOT, 1);
         assert!(nodes.get(ROOT).is_ok());
+    }
+
+    #[test]
+    fn a_removed_file_has_no_node_and_its_number_is_not_used_until_it_is_forgotten() {
+        let directory = tempfile::tempdir().unwrap();
+        let nodes = Nodes::new(path_only(directory.path())).unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, b"").unwrap();
+        let descriptor = path_only(&path);
+        let status = fstat(&descriptor).unwrap();
+        let node = nodes.enter(descriptor, &status, 2);
+        let (number, identity) = (node.number, node.identity);
+        nodes.release_removed(Arc::clone(&node));
+        assert!(nodes.get(number).is_ok(), "a request uses it");
+        nodes.release_removed(node);
+        assert_eq!(nodes.get(number).unwrap_err().raw_os_error(), Some(libc::ESTALE));
+        assert!(nodes.find(identity).is_none());
+        let next = || nodes.change(|inner| inner.number(identity));
+        for _ in 0..2 {
+            assert_ne!(next(), number);
+            assert!(nodes.forget(number, 1).is_none());
+        }
+        assert_eq!(next(), number);
     }
 }

@@ -5,12 +5,14 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use rustix::fs::OFlags;
 
+use crate::accessed;
 use crate::appends::Appends;
 use crate::data::{Access, OpenData, Sync, Way, as_asked, plain};
+use crate::limits::KEEP_WRITABLE;
 use crate::node::Node;
 use crate::small::Small;
 
@@ -34,6 +36,8 @@ pub(crate) struct OpenState {
     kept: Option<Arc<OpenFile>>,
     /// Time of the last write, until the source shows it.
     pub(crate) written: Option<SystemTime>,
+    /// Time of access that the source gets together with the time of writing.
+    pub(crate) accessed: Option<SystemTime>,
     /// Bytes written since the source showed the time: its blocks may not count them.
     pub(crate) written_bytes: u64,
     /// Time of change of the source after its time of writing was set, and what to show instead.
@@ -49,6 +53,8 @@ pub(crate) struct OpenState {
     pub(crate) without_capability: Option<SystemTime>,
     /// Size of the file while it is being closed: the source may not have all of its pages.
     pub(crate) closing_size: Option<u64>,
+    /// Time of the last close of an open for writing.
+    writer_closed: Option<Instant>,
     /// Opens in progress.
     opening: u32,
     /// Changes with each use, so that a planned end of use is recognized as outdated.
@@ -96,6 +102,12 @@ impl OpenState {
         self.any().filter(|file| file.access == Access::ReadWrite)
     }
 
+    /// Whether programs that only read it have kept it open for writing long enough.
+    pub(crate) fn is_overdue(&self) -> bool {
+        let is_long_ago = |closed: Instant| closed.elapsed() >= KEEP_WRITABLE;
+        self.writable().is_some() && self.writer_closed.is_some_and(is_long_ago)
+    }
+
     /// The open file that is small. There is no other one then.
     fn small(&self) -> Option<&Arc<OpenFile>> {
         self.open.iter().chain(&self.kept).find(|file| file.data.small().is_some())
@@ -107,9 +119,10 @@ impl OpenState {
         self.written_bytes = self.written_bytes.saturating_add(bytes);
     }
 
-    /// Notes that the source shows the time of the last write.
+    /// Notes that the source shows the times of the last write and read.
     pub(crate) fn note_shown(&mut self) {
         self.written = None;
+        self.accessed = None;
         self.written_bytes = 0;
     }
 
@@ -136,12 +149,16 @@ impl OpenState {
     /// Keeps a file that the last program starts with, such as an adopted one.
     pub(crate) fn keep(&mut self, file: Arc<OpenFile>) {
         self.uses += 1;
+        self.writer_closed = Some(Instant::now());
         self.kept = Some(file);
     }
 
     /// Ends an open of the kernel. Returns a file that is to be dropped once the lock is open.
     fn end_open(&mut self, file: &Arc<OpenFile>) -> Option<Arc<OpenFile>> {
         self.uses += 1;
+        if file.is_opened_to_write() {
+            self.writer_closed = Some(Instant::now());
+        }
         let at = self.open.iter().position(|open| Arc::ptr_eq(open, file))?;
         let ended = self.open.swap_remove(at);
         if ended.access == Access::AsAsked {
@@ -272,6 +289,20 @@ impl OpenFile {
         Ok(file)
     }
 
+    /// Reads with the flags of the descriptor, and notes the time.
+    pub(crate) fn read(&self, buffer: &mut [u8], offset: u64, flags: i32) -> io::Result<usize> {
+        let leaves_time = flags & libc::O_NOATIME != 0;
+        if leaves_time && let Some(small) = self.data.small() {
+            // The kernel's read of a small file moves the time, which matters less than the read.
+            let _ = small.grow();
+        }
+        let read = self.data.read(buffer, offset)?;
+        if !leaves_time && self.data.is_in_engine() {
+            accessed::note_read(self);
+        }
+        Ok(read)
+    }
+
     /// Writes, and notes the time: also after an error, because a part may have been accepted.
     pub(crate) fn write(&self, data: &[u8], offset: u64) -> io::Result<usize> {
         let written = self.data.write(data, offset);
@@ -293,11 +324,17 @@ impl OpenFile {
         if self.data.is_in_engine() || state.written.is_some() {
             state.note_write(bytes);
         }
+        self.node.note_changed();
     }
 
     /// Notes the flags of an open of the kernel.
     pub(crate) fn opened_with(&self, flags: OFlags) {
         self.flags.store(flags.bits().cast_signed(), Ordering::Relaxed);
+    }
+
+    fn is_opened_to_write(&self) -> bool {
+        let flags = OFlags::from_bits_retain(self.flags.load(Ordering::Relaxed).cast_unsigned());
+        flags.intersects(OFlags::WRONLY | OFlags::RDWR)
     }
 
     /// Syncs if it was opened for synchronous writes. For changes by requests without flags.

@@ -310,6 +310,7 @@ fn cache_bytes(memory: u64) -> Option<u64> {
 /// Keeps a file open that a dead process had open: its pages are in memory.
 fn adopt(mount: &Mount, file: forebay::File) -> io::Result<()> {
     let (node, _) = mount.nodes.enter_open(&file, 0)?;
+    file.leave_accessed();
     let data = OpenData::Engine(file);
     let open = OpenFile::new(&node, data, Access::ReadWrite);
     let mut state = node.state();

@@ -1,19 +1,20 @@
 //! Ends the use of files that nobody has open: data is written and the time of the last write set
-//! after a moment, and the file is closed later.
+//! after a moment, and the file is closed later. Finds files that were removed in the source, too.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
+use forebay::Times;
 use rustix::fs::Timestamps;
 
 use crate::data::Access;
-use crate::limits::{KEEP_OPEN, KEPT_FILES, SETTLE_AFTER};
+use crate::limits::{KEEP_OPEN, KEEP_WRITABLE, KEPT_FILES, LOOK_FOR_REMOVED, SETTLE_AFTER};
 use crate::mounted::Mount;
 use crate::node::Node;
-use crate::open_file::Kept;
+use crate::open_file::{Kept, OpenState};
 use crate::times::{changed_at, timespec};
 
 /// Files after their last close, the oldest first.
@@ -31,7 +32,9 @@ struct Plans {
     write: VecDeque<Plan>,
     /// Small files that are to be closed.
     drop: VecDeque<Plan>,
-    /// Files in the engine that are to be closed.
+    /// Files in the engine, open for writing, that are to be closed.
+    release: VecDeque<Plan>,
+    /// Files in the engine, open for reading, that are to be closed.
     close: VecDeque<Plan>,
     is_ended: bool,
     /// Whether the thread makes a step.
@@ -47,7 +50,9 @@ enum Step {
     Write,
     /// A small file is written and dropped.
     Drop,
-    /// A file in the engine is closed.
+    /// A file in the engine that is open for writing is closed.
+    Release,
+    /// A file in the engine that is open for reading is closed.
     Close,
 }
 
@@ -73,10 +78,10 @@ impl Settling {
 
     /// Plans the end of use of a file that was closed.
     pub(crate) fn plan(&self, mount: &Mount, node: &Arc<Node>) {
-        let (uses, is_written, is_small) = {
+        let (uses, is_written, is_small, is_writable) = {
             let state = node.state();
             let is_small = state.any().is_some_and(|file| file.data.small().is_some());
-            (state.uses(), state.written.is_some(), is_small)
+            (state.uses(), state.written.is_some(), is_small, state.writable().is_some())
         };
         let now = Instant::now();
         let plan = |due| Plan { node: Arc::downgrade(node), uses, due };
@@ -93,7 +98,10 @@ impl Settling {
             if is_written {
                 add(&mut plans.settle, now + SETTLE_AFTER);
             }
-            add(&mut plans.close, now + KEEP_OPEN);
+            match is_writable {
+                true => add(&mut plans.release, now + KEEP_WRITABLE),
+                false => add(&mut plans.close, now + KEEP_OPEN),
+            }
         }
         let is_pressed = plans.next(now, mount).is_some();
         drop(plans);
@@ -104,18 +112,24 @@ impl Settling {
 
     /// Runs until [`Settling::end`], on a thread of its own.
     pub(crate) fn run(&self, mount: &Mount) {
+        let mut next_look = Instant::now() + LOOK_FOR_REMOVED;
         let mut plans = self.plans();
         while !plans.is_ended {
             let now = Instant::now();
-            let Some((step, plan)) = plans.take_next(now, mount) else {
-                let wait = plans.next_due().map_or(KEEP_OPEN, |due| due.duration_since(now));
-                let waited = self.changed.wait_timeout(plans, wait);
+            let step = plans.take_next(now, mount);
+            if step.is_none() && now < next_look {
+                let due = plans.next_due().map_or(next_look, |due| due.min(next_look));
+                let waited = self.changed.wait_timeout(plans, due.duration_since(now));
                 plans = waited.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
-            };
+            }
             plans.is_busy = true;
             drop(plans);
-            let later = plan.file().and_then(|node| make(step, mount, &node, &plan));
+            if now >= next_look {
+                release_removed(mount);
+                next_look = Instant::now() + LOOK_FOR_REMOVED;
+            }
+            let later = step.and_then(|(step, plan)| make(step, mount, &plan.file()?, &plan));
             plans = self.plans();
             plans.is_busy = false;
             if plans.is_ended {
@@ -130,7 +144,7 @@ impl Settling {
     /// Returns the files that are open in the engine, or small, after their last close.
     pub(crate) fn count(&self) -> usize {
         let plans = self.plans();
-        plans.write.len() + plans.drop.len() + plans.close.len()
+        plans.write.len() + plans.drop.len() + plans.release.len() + plans.close.len()
     }
 
     /// Ends the thread. Waits until its last step is over: a file that it closes is not among the
@@ -162,6 +176,7 @@ impl Plans {
                 Step::Drop,
                 is_due(&self.drop) || is_full && !self.drop.is_empty() || self.drop.len() > kept,
             ),
+            (Step::Release, is_due(&self.release) || self.release.len() > kept),
             (Step::Close, is_due(&self.close) || self.close.len() > kept),
         ]
         .into_iter()
@@ -179,12 +194,13 @@ impl Plans {
             Step::Settle => &mut self.settle,
             Step::Write => &mut self.write,
             Step::Drop => &mut self.drop,
+            Step::Release => &mut self.release,
             Step::Close => &mut self.close,
         }
     }
 
     fn next_due(&self) -> Option<Instant> {
-        let all = [&self.settle, &self.write, &self.drop, &self.close];
+        let all = [&self.settle, &self.write, &self.drop, &self.release, &self.close];
         all.into_iter().filter_map(|plans| plans.front()).map(|plan| plan.due).min()
     }
 }
@@ -205,33 +221,34 @@ fn make(step: Step, mount: &Mount, node: &Arc<Node>, plan: &Plan) -> Option<(Ste
             if let Some(small) = file.as_ref().and_then(|file| file.data.small()) {
                 small.start_writing();
             }
-            Some((Step::Drop, next(plan.uses, KEEP_OPEN)))
+            Some((Step::Drop, next(plan.uses, KEEP_WRITABLE - SETTLE_AFTER)))
         }
-        Step::Drop | Step::Close => {
+        Step::Drop | Step::Release | Step::Close => {
             let is_closed = close(mount, node);
-            (!is_closed).then(|| (Step::Close, next(node.state().uses(), SETTLE_AFTER)))
+            (!is_closed).then(|| (Step::Release, next(node.state().uses(), KEEP_WRITABLE)))
         }
     }
 }
 
-/// Has the source show data and time of the last write of a file. Blocks.
+/// Has the source show data and time of the last write of a file, and the time of a read since.
+/// Blocks.
 pub(crate) fn settle(mount: &Mount, node: &Arc<Node>) {
-    let (file, written) = {
+    let (file, times) = {
         let state = node.state();
-        match (state.any(), state.written) {
-            (Some(file), Some(written)) => (Arc::clone(file), written),
+        match state.any() {
+            Some(file) if state.written.is_some() => (Arc::clone(file), unshown(&state)),
             _ => return,
         }
     };
     let set = match file.access {
-        Access::ReadWrite => file.data.set_modified(written),
-        _ => file.data.write_out().and_then(|()| set_modified_of(node, written)),
+        Access::ReadWrite => file.data.set_times(times),
+        _ => file.data.write_out().and_then(|()| set_times_of(node, times)),
     };
     let is_forbidden = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
     match set {
-        Ok(()) => shows(node, written),
+        Ok(()) => shows(node, times),
         // Its times cannot be set (`chattr +a`).
-        Err(error) if is_forbidden(&error) && file.data.write_out().is_ok() => shows(node, written),
+        Err(error) if is_forbidden(&error) && file.data.write_out().is_ok() => shows(node, times),
         Err(error) => mount
             .log(&format!("{}: could not write the file out yet: {error}", node.name().display())),
     }
@@ -277,10 +294,9 @@ pub(crate) fn close(mount: &Mount, node: &Arc<Node>) -> bool {
         }
         node.state().is_poisoned = false;
         // Space that the engine gives back at the close changes the time again.
-        if let Some(written) = written
-            && set_modified_of(node, written).is_ok()
-        {
-            shows(node, written);
+        let times = Times { modified: written, ..unshown(&node.state()) };
+        if written.is_some() && set_times_of(node, times).is_ok() {
+            shows(node, times);
         }
     }
     node.state().closing_size = None;
@@ -310,27 +326,46 @@ fn write_kept(mount: &Mount, node: &Node) -> bool {
     !is_small || written.is_ok()
 }
 
+fn is_removed(node: &Node) -> bool {
+    node.is_file() && node.status().is_ok_and(|status| status.st_nlink == 0)
+}
+
 /// Drops the data of a file without a name that nobody has open.
 pub(crate) fn drop_removed(mount: &Mount, node: &Arc<Node>) {
-    if node.is_file() && node.status().is_ok_and(|status| status.st_nlink == 0) {
+    if is_removed(node) {
         close(mount, node);
     }
 }
 
-fn set_modified_of(node: &Node, written: SystemTime) -> io::Result<()> {
+/// Has files without a name that nobody has open give back their space. The kernel may remember
+/// their names until somebody looks at them.
+fn release_removed(mount: &Mount) {
+    for node in mount.nodes.all().into_iter().filter(|node| is_removed(node)) {
+        close(mount, &node);
+        mount.nodes.release_removed(node);
+    }
+}
+
+/// Times that the source does not show yet.
+fn unshown(state: &OpenState) -> Times {
+    Times { accessed: state.accessed, modified: state.written }
+}
+
+fn set_times_of(node: &Node, times: Times) -> io::Result<()> {
     node.set_times(&Timestamps {
-        last_access: timespec(None),
-        last_modification: timespec(Some(written)),
+        last_access: timespec(times.accessed),
+        last_modification: timespec(times.modified),
     })
 }
 
-/// Notes that the source shows the time of a write, unless a later one was accepted.
-fn shows(node: &Arc<Node>, written: SystemTime) {
+/// Notes that the source shows these times, unless there was another write or read meanwhile. The
+/// close sets the times again then.
+fn shows(node: &Arc<Node>, times: Times) {
     let Ok(status) = node.status() else { return };
     let mut state = node.state();
-    if state.written == Some(written) {
+    if unshown(&state) == times {
         state.note_shown();
-        state.shown = Some((changed_at(&status), written));
+        state.shown = times.modified.map(|written| (changed_at(&status), written));
     }
 }
 

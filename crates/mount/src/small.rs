@@ -264,6 +264,7 @@ impl Share {
     /// Opens a file in the engine, and writes the content that the device has refused.
     fn enter_engine(&self, given: fs::File, again: &[u8]) -> io::Result<File> {
         let file = self.stack.engine.open_fd(given, Open::write()).map_err(of_engine)?;
+        file.leave_accessed();
         if !again.is_empty()
             && let Err(error) = file.write_at(again, 0)
         {

@@ -79,6 +79,10 @@ pub struct OpenFile {
     left: AtomicBool,
     home: Home,
     descriptor: OwnedFd,
+    /// Locked while flags of the descriptor are changed.
+    pub(crate) flags: Mutex<()>,
+    /// Whether reads are to leave the time of the last access.
+    pub(crate) leaves_accessed: AtomicBool,
     /// Second descriptor, for appends.
     pub(crate) appender: Mutex<Option<OwnedFd>>,
     /// Whether the descriptor may write. Set once more by [`OpenFile::make_writable`].
@@ -140,6 +144,8 @@ impl OpenFile {
             left: AtomicBool::new(false),
             home: Home::here(),
             descriptor,
+            flags: Mutex::new(()),
+            leaves_accessed: AtomicBool::new(false),
             appender: Mutex::new(None),
             is_writable: AtomicBool::new(how.access == Access::ReadWrite),
             kind,
@@ -182,6 +188,8 @@ impl OpenFile {
             left: AtomicBool::new(false),
             home: Home::here(),
             descriptor,
+            flags: Mutex::new(()),
+            leaves_accessed: AtomicBool::new(false),
             appender: Mutex::new(None),
             is_writable: AtomicBool::new(access == Access::ReadWrite),
             kind,
@@ -290,6 +298,9 @@ impl OpenFile {
         }
         // A read lease is gone: the other descriptor could not be opened before.
         self.release_lease();
+        if self.leaves_accessed.load(Ordering::Relaxed) {
+            other.leave_accessed();
+        }
         self.replace_descriptor(other.as_fd())?;
         let is_locked = mem::replace(other.locked.get_mut(), false);
         self.locked.fetch_or(is_locked, Ordering::Relaxed);
@@ -447,6 +458,7 @@ impl OpenFile {
     /// # Errors
     /// The error of the kernel.
     pub fn set_direct(&self, mode: Mode) -> io::Result<()> {
+        let _changing = self.changing_flags();
         match (&self.direct, mode) {
             (Direct::Refused(_), _) => Ok(()),
             (Direct::Yes, Mode::Buffered) => direct::clear_flags(self.as_fd(), OFlags::DIRECT),

@@ -2,9 +2,10 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileExt as _, symlink};
+use std::time::{Duration, Instant};
 
-use crate::place::{FOREBAY, Place, run};
+use crate::place::{FOREBAY, Place, bytes, run};
 
 /// Descriptors of the mount, which root may not raise without the capability.
 const LIMIT: [&str; 5] =
@@ -107,4 +108,55 @@ fn a_name_that_cannot_be_made_for_want_of_descriptors_is_not_there_afterwards() 
         place.unmount();
         assert!(!place.source.join(name).exists());
     }
+}
+
+/// Descriptors of files without a name that a process has.
+fn removed(process: i32) -> Vec<String> {
+    let descriptors = fs::read_dir(format!("/proc/{process}/fd")).unwrap().flatten();
+    let names = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
+    let names = names.map(|name| name.to_string_lossy().into_owned());
+    names.filter(|name| name.ends_with(" (deleted)") && name.contains("/source/")).collect()
+}
+
+/// The kernel remembers the names that it has looked up, and no program looks at them again.
+#[test]
+fn a_file_that_was_removed_in_the_source_gives_back_its_space() {
+    let Some(place) = Place::new() else { return };
+    let at = |name: &str| place.source.join(name);
+    for name in ["looked-at", "read", "renamed", "linked", "open"] {
+        fs::write(at(name), bytes(300_000)).unwrap();
+    }
+    fs::hard_link(at("linked"), at("link")).unwrap();
+    place.mount(&[]);
+    for entry in fs::read_dir(&place.mount).unwrap() {
+        entry.unwrap().metadata().unwrap();
+    }
+    fs::read(place.mount.join("read")).unwrap();
+    for (name, size) in [("written-long", 300_000), ("written-short", 100)] {
+        fs::write(place.mount.join(name), bytes(size)).unwrap();
+    }
+    let open = File::open(place.mount.join("open")).unwrap();
+    fs::rename(at("renamed"), at("renamed-again")).unwrap();
+    let names = ["looked-at", "read", "renamed-again", "linked", "link", "open"];
+    for name in names.into_iter().chain(["written-long", "written-short"]) {
+        fs::remove_file(at(name)).unwrap();
+    }
+    let (begin, server) = (Instant::now(), place.server());
+    assert!(removed(server).len() >= 7);
+    let is_open = |name: &String| name.contains("/source/open");
+    while !removed(server).iter().all(is_open) {
+        assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", removed(server));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // A program that has a file open keeps it.
+    let mut content = vec![0; 300_001];
+    assert_eq!(open.read_at(&mut content, 0).unwrap(), 300_000);
+    assert_eq!(open.metadata().unwrap().len(), 300_000);
+    drop(open);
+    // New files may have the same inodes.
+    for name in ["looked-at", "read", "written-long"] {
+        fs::write(at(name), name).unwrap();
+        assert_eq!(fs::read_to_string(place.mount.join(name)).unwrap(), name);
+    }
+    place.unmount();
 }

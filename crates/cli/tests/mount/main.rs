@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
+mod accessed;
 mod appends;
 mod descriptors;
 mod faults;
@@ -15,6 +16,7 @@ mod longest;
 mod place;
 mod point;
 mod process;
+mod programs;
 mod rights;
 mod small;
 mod times;

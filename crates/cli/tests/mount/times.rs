@@ -8,6 +8,9 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
 use crate::place::{Place, bytes};
 
+/// Makes something at a path.
+type Make = fn(&Path);
+
 /// Seconds and nanoseconds of access and of change.
 fn times(path: &Path) -> [(i64, i64); 2] {
     let found = path.symlink_metadata().unwrap();
@@ -18,7 +21,7 @@ fn times(path: &Path) -> [(i64, i64); 2] {
 fn times_before_1970_are_set_and_shown_to_the_nanosecond() {
     let Some(place) = Place::new() else { return };
     place.mount(&[]);
-    let kinds: [(&str, fn(&Path)); 4] = [
+    let kinds: [(&str, Make); 4] = [
         ("small", |path| fs::write(path, b"text").unwrap()),
         ("large", |path| fs::write(path, bytes(200_000)).unwrap()),
         ("directory", |path| fs::create_dir(path).unwrap()),

@@ -1,6 +1,6 @@
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use forebay::{Builder, Engine, Open};
 use rustix::fs::{CWD, Mode, OFlags, openat};

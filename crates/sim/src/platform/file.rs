@@ -309,6 +309,12 @@ impl OpenFile {
         self.submit(Operation::Write, bytes, data)
     }
 
+    /// The machine keeps no times.
+    pub fn leave_accessed(&self) {}
+
+    /// The machine keeps no times.
+    pub fn touch_accessed(&self) {}
+
     /// As `forebay_uring::OpenFile::append`.
     pub fn append(&self, data: &[u8]) -> Option<io::Result<(u64, usize)>> {
         let appended = self.look(|machine, node| machine.append(node, data));

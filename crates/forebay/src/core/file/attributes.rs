@@ -44,7 +44,8 @@ pub struct Metadata {
     pub device: u64,
     /// Inode number. For a block device, a number that no file has.
     pub inode: u64,
-    /// Time of the last read that reached the file system. Reads from memory do not count.
+    /// Time of the last read that reached the file system. Reads from memory do not count; see
+    /// [`File::touch_accessed`].
     pub accessed: FileTime,
     /// Time of the last write that reached the file system. Accepted data that is not written yet
     /// does not count.
@@ -87,6 +88,22 @@ impl File {
             modified: status.modified,
             changed: status.changed,
         })
+    }
+
+    /// Sets `O_NOATIME` for all handles of the file until the last one is closed: reads leave the
+    /// time of the last access as it is. Otherwise each read that is not served from memory moves
+    /// it by the rules of the mount, and so does a write of a part of a page, which is read first.
+    ///
+    /// Does nothing if this process may not set that: it has to own the file or be root.
+    pub fn leave_accessed(&self) {
+        self.inode.file.leave_accessed();
+    }
+
+    /// Moves the time of the last access as a read of the file system does, by the rules of its
+    /// mount (`relatime`, `noatime`). For programs whose reads from memory have to be seen. The
+    /// time of the last change stays.
+    pub fn touch_accessed(&self) {
+        self.inode.file.touch_accessed();
     }
 
     /// Sets times of the file. Blocks until all data accepted before is written, because the

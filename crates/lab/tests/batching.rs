@@ -13,7 +13,7 @@ use forebay_lab::child::{Watch, cell_main, is_cell, run_cell_watched};
 use forebay_lab::file_system::FileSystem;
 use forebay_lab::job::Workload;
 use forebay_lab::programs::spec::{
-    Beside, CountCalls, FilesWay, Probe, ProgramCell, ProgramLoad, ProgramWay,
+    Beside, CountCalls, FilesWay, Form, Probe, ProgramCell, ProgramLoad, ProgramWay,
 };
 use forebay_lab::request::{Operation, Pattern, RequestDevice, RequestSpec, Submitter, Switch};
 use forebay_lab::scratch::Stop;
@@ -189,6 +189,7 @@ fn a_synced_file_costs_a_commit_and_a_flush(directory: &Path) {
             file_mib: 0,
             memory_mib: 0,
             sizes: (4096, 65_536),
+            form: Form::Usual,
         };
         let cell = Cell::Program(ProgramCell {
             way,

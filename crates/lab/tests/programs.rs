@@ -8,7 +8,7 @@ use forebay_lab::cell::{Cell, CellResult};
 use forebay_lab::load::CellError;
 use forebay_lab::programs::run;
 use forebay_lab::programs::spec::{
-    Beside, CountCalls, Probe, ProgramCell, ProgramLoad, ProgramWay,
+    Beside, CountCalls, Form, Probe, ProgramCell, ProgramLoad, ProgramWay,
 };
 
 const METRICS: [&str; 6] = [
@@ -30,6 +30,7 @@ fn load(name: &str) -> ProgramLoad {
         file_mib: 0,
         memory_mib: 0,
         sizes: (0, 0),
+        form: Form::Usual,
     }
 }
 
@@ -75,19 +76,21 @@ fn files(directory: &Path) -> Vec<u64> {
 
 #[test]
 fn puts_are_whole_under_their_names() {
-    let put = ProgramLoad { threads: 3, operations: Some(30), ..load("put") };
-    both(put, |directory, _| {
-        assert_eq!(files(directory), [16_384; 30]);
-        let temporary = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-        assert!(temporary.into_iter().all(|path| path.extension().is_none()));
-    });
+    for form in [Form::Usual, Form::AnyFile] {
+        let put = ProgramLoad { threads: 3, operations: Some(30), form, ..load("put") };
+        both(put, |directory, _| {
+            assert_eq!(files(directory), [16_384; 30]);
+            let temporary = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+            assert!(temporary.into_iter().all(|path| path.extension().is_none()));
+        });
+    }
 }
 
 #[test]
 fn a_log_has_every_record() {
-    for every in [1, 100] {
+    for (every, sizes) in [(1, (0, 0)), (100, (0, 0)), (1, (2048, 2048))] {
         // The cell itself compares the length of the log with that of all records.
-        both(ProgramLoad { threads: 4, every, ..load("log") }, |directory, result| {
+        both(ProgramLoad { threads: 4, every, sizes, ..load("log") }, |directory, result| {
             let bytes = result.metrics["write_bytes_per_s"] * result.metrics["elapsed_s"];
             assert_eq!(files(directory), [bytes.round() as u64]);
         });
@@ -102,6 +105,13 @@ fn tasks_have_files_of_whole_bursts() {
         assert!(files.iter().all(|bytes| *bytes > 0 && bytes % 16_384 == 0), "{files:?}");
         let bursts = result.metrics["operations_per_s"] * result.metrics["elapsed_s"];
         assert_eq!(files.iter().sum::<u64>() / 16_384, bursts.round() as u64);
+    });
+}
+
+#[test]
+fn tasks_write_the_same_again() {
+    both(ProgramLoad { threads: 10, form: Form::Again, ..load("tasks") }, |directory, _| {
+        assert_eq!(files(directory), [16_384; 10]);
     });
 }
 

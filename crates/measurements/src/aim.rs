@@ -59,12 +59,17 @@ fn found<'a>(aim: &Aim, document: &'a Document) -> Option<(Found, &'a Row)> {
             .base_in(&aim.metric)?,
         arm => arm,
     };
-    let recorded = document.compared(&row.job, &aim.metric, Against { arm: &aim.arm, base });
-    let recorded = recorded.map(|one| (one.ratio, one.ci_low, one.ci_high));
-    let (value, low, high) = recorded.or_else(|| computed(document, row, base))?;
+    let (value, low, high) = ratio_to(document, row, base)?;
     let part = document.parts.iter().find(|part| part.jobs.iter().any(|job| job.name == row.job));
     let floor = part.and_then(|part| document.floor(&row.job, &part.again, &row.metric));
     Some((Found { value, interval: Some((low, high)), floor }, row))
+}
+
+/// Returns the ratio of a row to that of another arm, and its 95 % interval.
+pub(crate) fn ratio_to(document: &Document, row: &Row, base: &str) -> Option<(f64, f64, f64)> {
+    let recorded = document.compared(&row.job, &row.metric, Against { arm: &row.arm, base });
+    let recorded = recorded.map(|one| (one.ratio, one.ci_low, one.ci_high));
+    recorded.or_else(|| computed(document, row, base))
 }
 
 /// Returns a ratio that the comparison itself did not compute.

@@ -7,6 +7,9 @@
 //! ```                                                   ...
 //! ````
 //!
+//! `<!-- ratios: SUITE on DISK, .. -->` and `<!-- first page: SUITE on DISK, .. -->` are tables of the
+//! measurements `SUITE-DISK`.
+//!
 //! `<!-- measured: NAME, from = "A", to = "B" -->` shows the lines from the first with A on, up to
 //! the next with B, or to the end. A table of `docs/kernel-questions.md` has one of the markers of
 //! [`Part`].
@@ -25,6 +28,15 @@ pub enum Marker {
     },
     /// A table of aims.
     Aims(String),
+    /// A table of a suite on several disks.
+    Disks {
+        /// Which table.
+        table: Disks,
+        /// The suite.
+        suite: String,
+        /// The disks, as in the names of the measurements.
+        disks: Vec<String>,
+    },
     /// A table about a thread of the kernel lists.
     Questions {
         /// Table.
@@ -32,6 +44,15 @@ pub enum Marker {
         /// Name of the thread.
         thread: String,
     },
+}
+
+/// A table of a suite on several disks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Disks {
+    /// `<!-- ratios: SUITE on DISK, .. -->`: the ratio to the best bounded kernel arm of each job.
+    Ratios,
+    /// `<!-- first page: SUITE on DISK, .. -->`: speed and small sync of each arm of its first job.
+    FirstPage,
 }
 
 /// A table about the threads of the kernel lists.
@@ -99,7 +120,8 @@ pub struct Figures {
 const FENCE: &str = "```";
 
 /// First words of markers.
-const KINDS: [&str; 6] = ["measured", "aims", "threads", "published", "answers", "commands"];
+const KINDS: [&str; 8] =
+    ["measured", "aims", "ratios", "first page", "threads", "published", "answers", "commands"];
 
 impl Excerpt {
     /// Returns the requested lines, or `None` if the output does not contain them.
@@ -132,7 +154,7 @@ pub fn figures(document: &str) -> Result<Vec<Figures>, DocumentError> {
         if let Some(marker) = marker(lines[at], number)? {
             let (what, first, is_inside): (_, usize, fn(&str) -> bool) = match marker {
                 Marker::Measured { .. } => ("a fenced block", at + 2, |line| line != FENCE),
-                Marker::Aims(_) | Marker::Questions { .. } => {
+                Marker::Aims(_) | Marker::Disks { .. } | Marker::Questions { .. } => {
                     ("a table", at + 1, |line| line.starts_with('|'))
                 }
             };
@@ -206,6 +228,11 @@ fn marker(line: &str, number: usize) -> Result<Option<Marker>, DocumentError> {
         return if KINDS.iter().any(is_near) { Err(bad()) } else { Ok(None) };
     };
     let table = |part| Ok(Some(Marker::Questions { part, thread: rest.to_owned() }));
+    let disks = |table| {
+        let (suite, disks) = rest.split_once(" on ").ok_or_else(bad)?;
+        let disks = disks.split(", ").map(str::to_owned).collect();
+        Ok(Some(Marker::Disks { table, suite: suite.to_owned(), disks }))
+    };
     match kind {
         "measured" => {
             let (name, excerpt) = rest.split_once(',').unwrap_or((rest, ""));
@@ -214,6 +241,8 @@ fn marker(line: &str, number: usize) -> Result<Option<Marker>, DocumentError> {
             Ok(Some(Marker::Measured { name: name.to_owned(), excerpt }))
         }
         "aims" => Ok(Some(Marker::Aims(rest.to_owned()))),
+        "ratios" => disks(Disks::Ratios),
+        "first page" => disks(Disks::FirstPage),
         "threads" => table(Part::Threads),
         "published" => table(Part::Published),
         "answers" => table(Part::Answers),
@@ -236,7 +265,9 @@ mod tests {
             Some(match marker {
                 Marker::Measured { name, .. } => format!("{name}!\n"),
                 Marker::Aims(table) => format!("| {table} |\n"),
-                Marker::Questions { .. } => unreachable!("no such marker in TEXT"),
+                Marker::Disks { .. } | Marker::Questions { .. } => {
+                    unreachable!("no such marker in TEXT")
+                }
             })
         });
         let expected =

@@ -10,11 +10,13 @@
 //! ```
 //!
 //! A comment in a document marks the place of a command's output (`<!-- measured: NAME -->`), of
-//! a table of targets (`<!-- aims: TABLE -->`), or of a table about a thread of the kernel lists.
+//! a table of targets (`<!-- aims: TABLE -->`), of several disks (`<!-- ratios: SUITE on DISK, .. -->`,
+//! `<!-- first page: .. -->`), or of a table about a thread of the kernel lists.
 //! The prose around them is written by hand.
 
 pub mod aim;
 pub mod answer;
+pub mod disk;
 pub mod document;
 pub mod figure;
 pub mod list;

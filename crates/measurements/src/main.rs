@@ -11,7 +11,8 @@ use std::process::{Command, ExitCode};
 use clap::Parser;
 
 use forebay_measurements::aim;
-use forebay_measurements::document::{Marker, with_figures};
+use forebay_measurements::disk::{self, Column};
+use forebay_measurements::document::{Disks, Marker, with_figures};
 use forebay_measurements::list::{Aim, List};
 use forebay_measurements::pages::{self, MEASUREMENTS};
 use forebay_measurements::run::{Bundle, Ran};
@@ -154,6 +155,20 @@ fn content(list: &List, bundle: &Bundle, marker: &Marker) -> Option<String> {
             let aims: Vec<&Aim> = list.aims.iter().filter(|aim| aim.table == *name).collect();
             let measured = aims.iter().any(|aim| bundle.result(&aim.measurement).is_some());
             measured.then(|| aim::table(&aims, |name| bundle.result(name)))
+        }
+        Marker::Disks { table, suite, disks } => {
+            let columns: Vec<Column> = disks
+                .iter()
+                .map(|disk| Column {
+                    disk: disk.clone(),
+                    document: bundle.result(&format!("{suite}-{disk}")),
+                })
+                .collect();
+            let is_complete = columns.iter().all(|column| column.document.is_some());
+            match table {
+                Disks::FirstPage => is_complete.then(|| disk::first_page(&columns)),
+                Disks::Ratios => is_complete.then(|| disk::ratios(&columns)),
+            }
         }
         // Made from the pages, not from the bundle.
         Marker::Questions { .. } => None,

@@ -93,7 +93,7 @@ pub fn answered(project: &Path) -> Result<(String, String), PageError> {
                 None
             }
         },
-        Marker::Measured { .. } | Marker::Aims(_) => None,
+        Marker::Measured { .. } | Marker::Aims(_) | Marker::Disks { .. } => None,
     });
     let new = new.map_err(failed(QUESTIONS))?;
     match first_error {

@@ -50,6 +50,13 @@ fn every_block_begins_with_its_command_and_every_table_has_aims() {
                     assert_eq!(one.lines.len(), rows + 2, "{}: {table}", path.display());
                     assert!(rows > 0, "{}: there are no aims {table}", path.display());
                 }
+                Marker::Disks { suite, disks, .. } => {
+                    for disk in disks {
+                        let name = format!("{suite}-{disk}");
+                        assert!(list.find(&name).is_some(), "{}: {name}", path.display());
+                    }
+                    assert!(one.lines.len() > 2, "{}: {suite} shows nothing", path.display());
+                }
                 Marker::Questions { .. } => panic!("{}: a table about a thread", path.display()),
             }
         }
@@ -61,9 +68,12 @@ fn every_measurement_and_every_table_of_aims_is_shown() {
     let list = list();
     let mut shown = BTreeSet::new();
     for (_, text) in documents() {
-        shown.extend(figures(&text).unwrap().into_iter().map(|one| match one.marker {
-            Marker::Measured { name, .. } => name,
-            Marker::Aims(table) => format!("aims {table}"),
+        shown.extend(figures(&text).unwrap().into_iter().flat_map(|one| match one.marker {
+            Marker::Measured { name, .. } => vec![name],
+            Marker::Aims(table) => vec![format!("aims {table}")],
+            Marker::Disks { suite, disks, .. } => {
+                disks.iter().map(|disk| format!("{suite}-{disk}")).collect()
+            }
             Marker::Questions { thread, .. } => panic!("{thread}: not on a page of measurements"),
         }));
     }

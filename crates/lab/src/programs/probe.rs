@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serializer};
 use super::Stage;
 use super::clock::Measured;
 use super::probes::PROBES;
-use super::spec::{Beside, ProgramLoad, ProgramWay};
+use super::spec::{Beside, Form, ProgramLoad, ProgramWay};
 use crate::batching::Counter;
 use crate::load::CellError;
 use crate::metric::Metric;
@@ -24,8 +24,9 @@ pub struct Probe {
     pub(super) name: &'static str,
     pub(super) run: fn(&Stage<'_>) -> Result<Measured, CellError>,
     pub(super) most_threads: u32,
-    /// Whether it has a number of files with a size each.
-    pub(super) sized: bool,
+    pub(super) sizes: Sizes,
+    /// Forms besides the usual one.
+    pub(super) forms: &'static [Form],
     /// Whether it reads a large file that all its cells share.
     pub(super) reads_file: bool,
     /// Whether it makes many files. They stay until the end of the comparison: ext4 slows down for
@@ -76,6 +77,17 @@ pub(crate) const CPU: (&str, &str) = ("cpu_us_per_operation", "CPU");
 /// Takes a figure by the name of its metric.
 pub(super) type Put<'a> = &'a mut dyn FnMut(&str, f64);
 
+/// What a suite says of the sizes of its new files or records.
+#[derive(Clone, Copy)]
+pub(super) enum Sizes {
+    /// Nothing.
+    Fixed,
+    /// The smallest and the largest size, if not these.
+    Usually((u64, u64)),
+    /// The smallest and the largest size, and the number.
+    Given,
+}
+
 #[derive(Clone, Copy)]
 pub(super) enum Writes {
     Nothing,
@@ -95,7 +107,8 @@ impl Probe {
             name,
             run,
             most_threads: MOST_THREADS,
-            sized: false,
+            sizes: Sizes::Fixed,
+            forms: &[],
             reads_file: false,
             keeps_files: false,
             beside: &[],

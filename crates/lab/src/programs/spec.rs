@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 pub use super::probe::Probe;
 pub(crate) use super::probe::{CPU, Pairs, Shown};
-use super::probe::{Writes, by_name};
+use super::probe::{Sizes, Writes, by_name};
 use crate::words::words;
 
 /// Description of one program cell.
@@ -58,13 +58,27 @@ pub struct ProgramLoad {
     /// arm. Without it the engine has its default, and the page cache no limit.
     #[serde(default)]
     pub memory_mib: u64,
-    /// Bytes of the smallest and of the largest of its new files.
+    /// Bytes of the smallest and of the largest of its new files or records.
     #[serde(default)]
     pub sizes: (u64, u64),
+    #[serde(default)]
+    pub form: Form,
 }
 
 fn one() -> u32 {
     1
+}
+
+/// Form of a probe that has several.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Form {
+    #[default]
+    Usual,
+    /// A new file is opened as any other, and not as one that gets its name by a rename.
+    AnyFile,
+    /// The same bytes are written again, in one write.
+    Again,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -151,7 +165,7 @@ const FILE_IN_MEMORIES: u64 = 4;
 impl ProgramLoad {
     /// Refuses a load that cannot run, with a remedy.
     pub fn check(&self) -> Result<(), String> {
-        let Probe { name, most_threads, sized, reads_file, beside, .. } = self.probe;
+        let Probe { name, most_threads, reads_file, beside, .. } = self.probe;
         if !(1..=*most_threads).contains(&self.threads) {
             let threads = self.threads;
             return Err(format!("{name}: {threads} threads: out of range (1 to {most_threads})"));
@@ -168,11 +182,27 @@ impl ProgramLoad {
                         the others have none";
             return Err(what.to_owned());
         }
-        let has_sizes = (1..=self.sizes.1).contains(&self.sizes.0) && self.operations.is_some();
-        match (sized, has_sizes) {
-            (true, false) => Err(format!("{name} needs operations and sizes")),
-            (false, _) if self.sizes != (0, 0) => Err(format!("{name} has no sizes")),
+        if self.form != Form::Usual && !self.probe.forms.contains(&self.form) {
+            return Err(format!("{name} has no such form (leave form out)"));
+        }
+        let has_sizes = (1..=self.sizes.1).contains(&self.sizes.0);
+        match self.probe.sizes {
+            Sizes::Given if !has_sizes || self.operations.is_none() => {
+                Err(format!("{name} needs operations and sizes"))
+            }
+            Sizes::Fixed if self.sizes != (0, 0) => Err(format!("{name} has no sizes")),
+            Sizes::Usually(_) if self.sizes != (0, 0) && !has_sizes => {
+                Err(format!("{name}: sizes are the smallest and the largest, from 1 on"))
+            }
             _ => Ok(()),
+        }
+    }
+
+    /// Bytes of the smallest and of the largest of its new files or records.
+    pub(super) fn sizes(&self) -> (u64, u64) {
+        match self.probe.sizes {
+            Sizes::Usually(usual) if self.sizes == (0, 0) => usual,
+            _ => self.sizes,
         }
     }
 
@@ -250,6 +280,7 @@ mod tests {
             file_mib: 0,
             memory_mib: 0,
             sizes: (0, 0),
+            form: Form::Usual,
         }
     }
 
@@ -277,6 +308,8 @@ mod tests {
             (ProgramLoad { operations: None, ..files }, "needs operations and sizes"),
             (ProgramLoad { sizes: (9, 1), ..files }, "needs operations and sizes"),
             (ProgramLoad { sizes: (1, 9), ..load("put") }, "put has no sizes"),
+            (ProgramLoad { sizes: (9, 1), ..load("log") }, "the smallest and the largest"),
+            (ProgramLoad { form: Form::Again, ..load("put") }, "put has no such form"),
         ] {
             let refused = load.check().unwrap_err();
             assert!(refused.contains(expected), "{refused}");

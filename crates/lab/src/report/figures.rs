@@ -130,7 +130,7 @@ pub(crate) fn bytes(value: f64) -> String {
 }
 
 /// `410 ms`, `5.3 us`, `84 ns`, in at most 6 characters up to a year.
-pub(super) fn microseconds(value: f64) -> String {
+pub fn microseconds(value: f64) -> String {
     match value {
         value if !value.is_finite() => ABSENT.to_owned(),
         0.0 => "0 us".to_owned(),

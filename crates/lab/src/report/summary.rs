@@ -77,7 +77,7 @@ fn time(part: &Part) -> String {
 }
 
 /// An arm by the name a reader knows it by.
-pub(super) fn name(arm: &str) -> String {
+pub fn name(arm: &str) -> String {
     let known = [
         (Arm::KernelBuffered, "kernel page cache"),
         (Arm::KernelCgroup, "kernel, cgroup"),

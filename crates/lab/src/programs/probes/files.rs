@@ -25,7 +25,7 @@ use crate::metric::{Better, Metric};
 use crate::programs::Stage;
 use crate::programs::beside::Dd;
 use crate::programs::clock::{Measured, Meter, histogram};
-use crate::programs::probe::{CPU, Pairs, Probe, Put, Shown, Writes};
+use crate::programs::probe::{CPU, Pairs, Probe, Put, Shown, Sizes, Writes};
 use crate::programs::spec::{Beside, FilesWay, ProgramCell, ProgramWay};
 use crate::programs::store::Store;
 use crate::report::column::{Cell, column};
@@ -38,7 +38,7 @@ const RATE: &str = "files_per_s";
 
 pub(super) static PROBE: Probe = Probe {
     most_threads: 1,
-    sized: true,
+    sizes: Sizes::Given,
     keeps_files: true,
     beside: &[Beside::Dd],
     suits: |way| matches!(way, ProgramWay::Files(_)),

@@ -1,4 +1,4 @@
-//! Threads that append records of 100 to 200 bytes to one log.
+//! Threads that append records to one log, of 100 to 200 bytes unless the suite gives their sizes.
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,13 +9,12 @@ use crate::load::CellError;
 use crate::programs::Stage;
 use crate::programs::clock::{Measured, clocked};
 use crate::programs::group_sync::GroupSync;
-use crate::programs::probe::{Probe, Writes};
+use crate::programs::probe::{Probe, Sizes, Writes};
 use crate::programs::store::{How, Store};
 use forebay_block::random::Random;
 
-const RECORD_BYTES: (usize, usize) = (100, 200);
-
-pub(super) static PROBE: Probe = Probe { writes: Writes::ForATime, ..Probe::new("log", run) };
+pub(super) static PROBE: Probe =
+    Probe { writes: Writes::ForATime, sizes: Sizes::Usually((100, 200)), ..Probe::new("log", run) };
 
 fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
     let file = stage.store.open(&stage.cell.directory.join("log"), How::Append)?;
@@ -25,12 +24,13 @@ fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
         Store::Forebay(_) => file.sync_data(),
     };
     let every = u64::from(stage.cell.load.every);
-    let (least, most) = RECORD_BYTES;
+    let (least, most) = stage.cell.load.sizes();
     let prepare = |index: u32| {
         let mut random = Random::new(stage.cell.seed ^ u64::from(index) << 32);
-        let (record, file, sync, bytes) = (content(most, random.draw()), &file, &sync, &bytes);
+        let (record, file, sync, bytes) =
+            (content(most as usize, random.draw()), &file, &sync, &bytes);
         Ok(move |turn: u64| {
-            let length = least + random.below((most - least + 1) as u64) as usize;
+            let length = (least + random.below(most - least + 1)) as usize;
             let began = Instant::now();
             file.append(&record[..length])?;
             if (turn + 1).is_multiple_of(every) {

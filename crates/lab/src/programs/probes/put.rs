@@ -8,12 +8,14 @@ use crate::load::{CellError, Context};
 use crate::programs::Stage;
 use crate::programs::clock::{Measured, clocked};
 use crate::programs::probe::{Probe, Writes};
+use crate::programs::spec::Form;
 use crate::programs::store::How;
 
 const PUT_BYTES: usize = 16_384;
 
 pub(super) static PROBE: Probe = Probe {
     keeps_files: true,
+    forms: &[Form::AnyFile],
     writes: Writes::Fixed(|load| load.operations.unwrap_or(0) * PUT_BYTES as u64),
     ..Probe::new("put", run)
 };
@@ -22,11 +24,15 @@ fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
     let path = &stage.cell.directory;
     let directory = File::open(path).context_at("cannot open it", path)?;
     let data = content(PUT_BYTES, stage.cell.seed);
+    let how = match stage.cell.load.form {
+        Form::AnyFile => How::New,
+        _ => How::Temporary,
+    };
     let operation = |index: u32, turn: u64| {
         let name = path.join(format!("{index:04}-{turn:07}"));
         let temporary = name.with_extension("tmp");
         let began = Instant::now();
-        let file = stage.store.open(&temporary, How::Temporary)?;
+        let file = stage.store.open(&temporary, how)?;
         file.write_at(&data, 0)?;
         file.sync_data()?;
         file.close()?;

@@ -19,14 +19,21 @@ use crate::load::{CellError, Context as _};
 use crate::programs::Stage;
 use crate::programs::clock::{Limit, Measured, Meter, clocked, histogram, record};
 use crate::programs::probe::{Probe, Writes};
+use crate::programs::spec::Form;
 use crate::programs::store::{Handle, How, Store};
 
-pub(super) static PROBE: Probe = Probe { writes: Writes::ForATime, ..Probe::new("tasks", run) };
+pub(super) static PROBE: Probe =
+    Probe { writes: Writes::ForATime, forms: &[Form::Again], ..Probe::new("tasks", run) };
 
-/// A burst is four writes of 4 KiB.
-const BLOCK: usize = 4096;
-const WRITES: u64 = 4;
-const BURST: u64 = BLOCK as u64 * WRITES;
+/// A burst is four writes of 4 KiB behind the last one, or one write of the same 16 KiB again.
+const BURST: u64 = 16_384;
+const BLOCK: u64 = 4096;
+
+/// Offsets and lengths of the writes of a burst.
+fn writes(form: Form, turn: u64) -> impl Iterator<Item = (u64, usize)> {
+    let (begin, step) = if form == Form::Again { (0, BURST) } else { (turn * BURST, BLOCK) };
+    (begin..begin + BURST).step_by(step as usize).map(move |offset| (offset, step as usize))
+}
 
 type Ended = Result<Histogram<u64>, CellError>;
 
@@ -39,13 +46,13 @@ fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
 }
 
 fn on_threads(stage: &Stage<'_>) -> Result<Measured, CellError> {
-    let data = &content(BLOCK, stage.cell.seed);
+    let (data, form) = (&content(BURST as usize, stage.cell.seed), stage.cell.load.form);
     let prepare = |index: u32| {
         let file = open(stage, index)?;
         Ok(move |turn: u64| {
             let began = Instant::now();
-            for write in 0..WRITES {
-                file.write_at(data, turn * BURST + write * BLOCK as u64)?;
+            for (offset, length) in writes(form, turn) {
+                file.write_at(&data[..length], offset)?;
             }
             file.sync_data()?;
             Ok(began)
@@ -59,14 +66,15 @@ fn open(stage: &Stage<'_>, index: u32) -> Result<Handle, CellError> {
 }
 
 fn on_executor(stage: &Stage<'_>) -> Result<Measured, CellError> {
-    let (limit, data) = (Limit::of(stage.cell), Arc::new(content(BLOCK, stage.cell.seed)));
+    let (limit, form) = (Limit::of(stage.cell), stage.cell.load.form);
+    let data = Arc::new(content(BURST as usize, stage.cell.seed));
     let ended = Arc::new(Mutex::new(Vec::new()));
     let mut futures: Vec<Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
     for index in 0..stage.cell.load.threads {
         let Handle::Forebay(file) = open(stage, index)? else { unreachable!("it has an engine") };
         let (data, ended) = (Arc::clone(&data), Arc::clone(&ended));
         futures.push(Box::pin(async move {
-            let result = bursts(file, &data, limit).await;
+            let result = bursts(file, &data, form, limit).await;
             ended.lock().unwrap_or_else(PoisonError::into_inner).push(result);
         }));
     }
@@ -80,7 +88,7 @@ fn on_executor(stage: &Stage<'_>) -> Result<Measured, CellError> {
     meter.stop(stage, latencies, || Ok(()))
 }
 
-async fn bursts(file: File, data: &[u8], limit: Limit) -> Ended {
+async fn bursts(file: File, data: &[u8], form: Form, limit: Limit) -> Ended {
     let mut latencies = histogram();
     let first = Instant::now();
     for turn in 0.. {
@@ -88,10 +96,8 @@ async fn bursts(file: File, data: &[u8], limit: Limit) -> Ended {
             break;
         }
         let began = Instant::now();
-        for write in 0..WRITES {
-            file.write_at_async(data, turn * BURST + write * BLOCK as u64)
-                .await
-                .context("cannot write")?;
+        for (offset, length) in writes(form, turn) {
+            file.write_at_async(&data[..length], offset).await.context("cannot write")?;
         }
         file.sync_data_async().await.context("cannot sync it")?;
         record(&mut latencies, began);

@@ -1,7 +1,7 @@
 use std::fs::OpenOptions;
 
 use super::*;
-use crate::programs::spec::{CountCalls, ProgramLoad};
+use crate::programs::spec::{CountCalls, Form, ProgramLoad};
 
 const WAYS: [FilesWay; 6] = [
     FilesWay::FsyncEach,
@@ -22,6 +22,7 @@ fn prepared(directory: &Path, operations: u64) -> Files {
         file_mib: 0,
         memory_mib: 0,
         sizes: (4096, 65_536),
+        form: Form::Usual,
     };
     let cell = ProgramCell {
         way: ProgramWay::Files(FilesWay::NoSync),

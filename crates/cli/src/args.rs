@@ -238,13 +238,13 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "DIR", default_value = ".", help_heading = PLACE)]
     pub(crate) dir: PathBuf,
     /// Read this file or device instead of a new file
-    #[arg(long, value_name = "PATH", help_heading = PLACE)]
+    #[arg(long, value_name = "PATH", help_heading = PLACE, hide_short_help = true)]
     pub(crate) target: Option<PathBuf>,
     /// Run on these processors, as 0-3,6 [default: all]
     #[arg(long, value_name = "LIST", help_heading = PLACE)]
     pub(crate) cpus: Option<String>,
-    /// Imitate a disk below the file system of each run (see below)
-    #[arg(long, value_name = "NAME", value_parser = disk(), help_heading = PLACE)]
+    /// Imitate a disk below: volume, consumer or fast (root)
+    #[arg(long, value_name = "NAME", value_parser = disk(), hide_possible_values = true, help_heading = PLACE)]
     pub(crate) disk: Option<String>,
     /// Make a file system for each run (see below)
     #[arg(long, value_name = "SPEC", help_heading = PLACE, hide_short_help = true)]

@@ -50,7 +50,7 @@ fn the_quick_form_runs_every_probe_with_every_arm() {
         })
         .collect();
     let jobs: BTreeSet<&str> = rows.iter().map(|(job, ..)| *job).collect();
-    assert_eq!(jobs.len(), 15, "{jobs:?}");
+    assert_eq!(jobs.len(), 18, "{jobs:?}");
     // A machine without an engine or a keeper leaves their arms out, and says so.
     let left_out = |arm: &str| out.contains(&format!("left out: {}", arm.replace('-', " ")));
     for job in &jobs {

@@ -21,6 +21,8 @@ fn slept_beside(
     write: impl Fn(&File) + Send + Copy,
 ) -> (Engine, u64) {
     let directory = support::directory();
+    let are_alone = support::eventually(Duration::from_secs(20), || sleeps(..) == 0);
+    assert!(are_alone, "threads of the engine before this one end");
     let engine = builder.build().unwrap();
     engine.set("contexts", "4").unwrap();
     engine.set("affinity", "single").unwrap();

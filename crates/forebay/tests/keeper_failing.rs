@@ -15,6 +15,7 @@ use std::time::Duration;
 use forebay::keeper::image::{Run, recover};
 use forebay::{Engine, Open};
 use rustix::fs::inotify;
+use rustix::process::{Resource, Rlimit};
 use support::faulty::Bare;
 use support::kept::{self, SOON, Survived, wait_for_orphan};
 use support::mount::{FileSystem, Mount};
@@ -40,14 +41,7 @@ fn keeper() {
 
 /// What a child does with its files, the one it is told of and then one beside its log.
 fn act(what: &str, directory: &Path, file: &Path) {
-    let mut at = 0;
-    if what.starts_with("limited") {
-        let rlim_max = if what == "limited softly" { libc::RLIM_INFINITY } else { LIMIT };
-        let most = libc::rlimit { rlim_cur: LIMIT, rlim_max };
-        // SAFETY: reads the limits during the call.
-        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const most) }, 0);
-        at = LIMIT;
-    }
+    let at = if what.starts_with("limited") { LIMIT } else { 0 };
     if what == "without syncfs" {
         // Also to the keeper, which this process starts.
         refused::system_call(libc::SYS_syncfs, libc::EIO, Threads::All);
@@ -62,6 +56,14 @@ fn act(what: &str, directory: &Path, file: &Path) {
     let engine =
         Engine::builder().cache_bytes(16 << 20).dirty_bytes(8 << 20).background_bytes(8 << 20);
     let engine = engine.dirty_age(Duration::from_secs(3600)).survive(keeper).build().unwrap();
+    if what.starts_with("limited") {
+        // The keeper alone: this process could not write so far itself.
+        let maximum = (what == "limited").then_some(LIMIT);
+        let limit = Rlimit { current: Some(LIMIT), maximum };
+        let keeper = engine.keeper().unwrap().process.unwrap();
+        let keeper = rustix::process::Pid::from_raw(keeper.cast_signed());
+        rustix::process::prlimit(keeper, Resource::Fsize, limit).unwrap();
+    }
     let file = engine
         .open(file, Open::create())
         .unwrap_or_else(|_| engine.open(file, Open::write()).unwrap());

@@ -65,7 +65,7 @@ fn contract_13_signals_interrupt_nothing_and_appends_leave_no_hole() {
         is_over.store(true, Ordering::Relaxed);
         storm.join().unwrap();
     });
-    assert!(TAKEN.load(Ordering::Relaxed) > 1_000, "few signals: {TAKEN:?}");
+    assert!(TAKEN.load(Ordering::Relaxed) > 100, "few signals: {TAKEN:?}");
     let found = std::fs::read(&path).unwrap();
     let mut rest = found.strip_prefix(&pattern(1, 5_000)[..]).expect("what was there is there");
     let mut turns = [0; 3];

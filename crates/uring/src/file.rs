@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::EventfdFlags;
-use rustix::fs::{AtFlags, FallocateFlags, FileType, OFlags, SeekFrom, StatxFlags, XattrFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, OFlags, SeekFrom, StatxFlags};
 use rustix::io::{DupFlags, Errno, FdFlags, retry_on_intr};
 
 use crate::block_device;
@@ -33,10 +33,6 @@ use crate::open::{
     self, Access, Create, Descriptor, Directory, How, LEASE_PATIENCE, Opened, Truncate,
 };
 use crate::rewrite::Rewrite;
-
-/// The extended attribute that says how far space was reserved, so that the next open after a crash
-/// gives it back.
-const RESERVATION_MARK: &str = "user.forebay.reserved";
 
 /// Type of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -599,48 +595,6 @@ impl OpenFile {
     /// As [`OpenFile::extents`].
     pub fn has_space_from(&self, offset: u64) -> io::Result<bool> {
         Ok(extents::count(self.as_fd(), offset)?.count > 0)
-    }
-
-    /// Returns the end of the space that an engine reserved and did not give back before a crash,
-    /// from an extended attribute of the file.
-    ///
-    /// # Errors
-    /// The error of the kernel: `Unsupported` if the file system has no extended attributes.
-    pub fn reservation_mark(&self) -> io::Result<Option<u64>> {
-        let mut text = [0; 20];
-        match rustix::fs::fgetxattr(&self.descriptor, RESERVATION_MARK, &mut text[..]) {
-            Ok(length) => {
-                Ok(std::str::from_utf8(&text[..length]).ok().and_then(|text| text.parse().ok()))
-            }
-            // Longer than any number of 64 bits: not ours.
-            Err(Errno::NODATA | Errno::RANGE) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Stores the end of the reserved space in an extended attribute of the file.
-    ///
-    /// # Errors
-    /// The error of the kernel.
-    pub fn set_reservation_mark(&self, end: u64) -> io::Result<()> {
-        let text = end.to_string();
-        Ok(rustix::fs::fsetxattr(
-            &self.descriptor,
-            RESERVATION_MARK,
-            text.as_bytes(),
-            XattrFlags::empty(),
-        )?)
-    }
-
-    /// Removes the extended attribute that marks reserved space.
-    ///
-    /// # Errors
-    /// The error of the kernel.
-    pub fn remove_reservation_mark(&self) -> io::Result<()> {
-        match rustix::fs::fremovexattr(&self.descriptor, RESERVATION_MARK) {
-            Ok(()) | Err(Errno::NODATA) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
     }
 
     /// Takes a lease of the file: a write lease, or a read lease if it is open for reading only.

@@ -13,7 +13,7 @@
 // holds, `masks` its written bytes, `records` its file; `lent`, `aligned` and `buffers` the memory
 // of callers. Files: `open`, `file`, `private` past the cache, `append` at the end, `directory`
 // names, `direct` alignment, `lease`, `coverage` of a lease, `lock`, `extents`, `geometry`
-// allocation groups, `status` attributes, `accessed` the time of reads, `free_space`, `rewrite` what
+// allocation groups, `status` attributes, `accessed` the time of reads, `free_space`, `mark` of reserved space, `rewrite` what
 // a second write needs, `hint` extent sizes, `longest` sizes, `polling` of completions. I/O: `ring`,
 // `setup`, `fixed` registered resources, `waker`, `offer` features, `threads`, `backend` either of
 // the two. Devices without files: `null`, `memory`, `modelled`. Other processes: `fork`, `local` and
@@ -58,6 +58,7 @@ pub mod local;
 pub mod lock;
 pub mod longest;
 pub mod mapping;
+mod mark;
 mod masks;
 pub mod memory;
 mod min_wait;

@@ -76,13 +76,24 @@ impl Drop for Stopped {
     }
 }
 
-/// The number of the first descriptor of a process whose file is called so.
+/// The number of the first descriptor of a process whose file is called so, and that can be read.
 fn number_of(process: &str, name: &str) -> Option<i32> {
     let mut entries = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().map(Result::unwrap);
     let is_it = |entry: &std::fs::DirEntry| {
         std::fs::read_link(entry.path()).is_ok_and(|to| to == Path::new(name))
+            && is_readable(process, entry)
     };
     entries.find(is_it)?.file_name().to_str().unwrap().parse().ok()
+}
+
+/// Whether a descriptor is open for reading. An engine has a second one of a file, for appends.
+fn is_readable(process: &str, entry: &std::fs::DirEntry) -> bool {
+    let number = entry.file_name();
+    let path = Path::new("/proc").join(process).join("fdinfo").join(number);
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
+    flags.is_some_and(|flags| flags & libc::O_ACCMODE != libc::O_WRONLY)
 }
 
 /// Whether this process has an engine, or threads of one that is gone are still letting go of its

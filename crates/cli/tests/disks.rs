@@ -1,0 +1,129 @@
+//! Disks that charge: what they charge is measured again, and nothing of them is left, however the
+//! comparison ends.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn forebay() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_forebay"))
+}
+
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// Whether this user can make a disk; in continuous integration root has to be able to.
+fn can_make_disks(test: &str) -> bool {
+    let id = Command::new("id").arg("-u").output().unwrap();
+    let can = id.stdout == b"0\n" && Path::new("/dev/fuse").exists();
+    if !can {
+        eprintln!("skipped {test}: a disk needs root, and FUSE");
+    }
+    can
+}
+
+/// Processes that serve a disk, and loop devices and mounts below a directory.
+fn left(directory: &Path) -> Vec<String> {
+    let inside = |path: &str| path.contains(directory.to_str().unwrap());
+    let processes = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
+        let line = fs::read_to_string(entry.path().join("cmdline")).ok()?;
+        let mounts = fs::read_to_string(entry.path().join("mountinfo")).ok()?;
+        (line.contains("__disk") && inside(&mounts)).then_some(line)
+    });
+    let devices = fs::read_dir("/sys/block").unwrap().flatten();
+    let devices = devices
+        .filter_map(|entry| fs::read_to_string(entry.path().join("loop/backing_file")).ok())
+        .filter(|backing| inside(backing));
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mounts: Vec<String> =
+        mounts.lines().filter(|line| inside(line)).map(str::to_owned).collect();
+    processes.chain(devices).chain(mounts).collect()
+}
+
+fn assert_nothing_is_left(directory: &Path) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while !left(directory).is_empty() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(left(directory), Vec::<String>::new());
+}
+
+/// Starts a comparison on a disk, and waits until that is there.
+fn started(directory: &Path) -> Child {
+    let child = forebay()
+        .args(["compare", "layout", "--quick", "--disk", "volume", "--scratch", "ext4,size=1g"])
+        .arg("--dir")
+        .arg(directory)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while left(directory).is_empty() {
+        assert!(Instant::now() < until, "there is no disk after a minute");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child
+}
+
+#[test]
+fn a_disk_that_cannot_be_is_refused_with_a_remedy() {
+    for (words, expected) in [
+        (&["--disk", "floppy"][..], "volume, consumer, fast"),
+        (&["--disk", "volume", "--scratch", "ext4,iops=10"], "--disk"),
+        (&["--scratch", "ext4,iops=0"], "iops"),
+        (&["--scratch", "ext4,rate=fast"], "rate"),
+        (&["--scratch", "ext4,flush=1"], "flush"),
+    ] {
+        let output = forebay().args(["compare", "layout", "--quick"]).args(words).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");
+        assert!(text.contains(expected), "{words:?}: {text}");
+    }
+}
+
+#[test]
+fn a_comparison_on_a_disk_says_what_it_charges() {
+    if !can_make_disks("a_comparison_on_a_disk_says_what_it_charges") {
+        return;
+    }
+    let directory = directory();
+    let output = forebay()
+        .args(["compare", "layout", "--quick", "--rounds", "1", "--scale", "0.1"])
+        .args(["--scratch", "ext4,size=512m,iops=500,rate=20m,flush=5ms,keep", "--dir"])
+        .arg(directory.path())
+        .output()
+        .unwrap();
+    let (out, err) = (output.stdout, String::from_utf8(output.stderr).unwrap());
+    let out = String::from_utf8(out).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{out}{err}");
+    let line = out.lines().find(|line| line.contains("this disk: about ")).expect("the price");
+    let figure = |unit: &str| -> f64 {
+        let before = line.split(unit).next().unwrap();
+        let word = before.split_whitespace().last().unwrap();
+        word.replace(',', "").parse().unwrap_or_else(|_| panic!("{unit} in {line}"))
+    };
+    // Never more than the disk grants. On a busy machine it may be less.
+    assert!((200.0..=550.0).contains(&figure(" requests/s")), "{line}");
+    assert!((8.0..=22.0).contains(&figure(" MB/s")), "{line}");
+    assert!(figure(" ms") >= 5.0, "{line}");
+    assert_nothing_is_left(directory.path());
+}
+
+#[test]
+fn nothing_is_left_of_a_disk_after_a_kill() {
+    if !can_make_disks("nothing_is_left_of_a_disk_after_a_kill") {
+        return;
+    }
+    for signal in [libc::SIGKILL, libc::SIGINT] {
+        let directory = directory();
+        let mut child = started(directory.path());
+        std::thread::sleep(Duration::from_millis(500));
+        // SAFETY: the child has not been waited for.
+        assert_eq!(unsafe { libc::kill(child.id().cast_signed(), signal) }, 0);
+        child.wait().unwrap();
+        assert_nothing_is_left(directory.path());
+    }
+}

@@ -16,7 +16,7 @@
 /// let file = engine.open(&path, Open::create().truncate(true).mode(0o600))?;
 /// file.write_at(b"new content", 0)?;
 /// let reader = engine.open(&path, Open::read())?;    // shares the cache of `file`
-/// assert_eq!(reader.len(), 11);
+/// assert_eq!(reader.len()?, 11);
 /// # reader.close()?;
 /// file.close()
 /// # }

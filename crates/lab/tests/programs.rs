@@ -88,9 +88,12 @@ fn puts_are_whole_under_their_names() {
 
 #[test]
 fn a_log_has_every_record() {
-    for (every, sizes) in [(1, (0, 0)), (100, (0, 0)), (1, (2048, 2048))] {
+    let usual = Form::Usual;
+    for (every, sizes, form) in
+        [(1, (0, 0), usual), (100, (0, 0), usual), (1, (2048, 2048), Form::OwnSync)]
+    {
         // The cell itself compares the length of the log with that of all records.
-        both(ProgramLoad { threads: 4, every, sizes, ..load("log") }, |directory, result| {
+        both(ProgramLoad { threads: 4, every, sizes, form, ..load("log") }, |directory, result| {
             let bytes = result.metrics["write_bytes_per_s"] * result.metrics["elapsed_s"];
             assert_eq!(files(directory), [bytes.round() as u64]);
         });

@@ -5,7 +5,7 @@
 
 use forebay_lab::metric::Better;
 use forebay_lab::report::{arm_name, microseconds};
-use forebay_lab::schema::{Document, Part, PartJob};
+use forebay_lab::schema::{Document, Part, PartJob, Row};
 
 use crate::aim::ratio_to;
 
@@ -89,18 +89,35 @@ fn heading(columns: impl Iterator<Item = String>) -> String {
     format!("| | {} |\n|---|{}\n", columns.join(" | "), "---|".repeat(columns.len()))
 }
 
-/// The arm that stands for Forebay in a job: the one without a keeper, in its usual form.
+/// The arm that stands for Forebay in a job: without a keeper, with its defaults.
 fn forebay<'a>(document: &'a Document, job: &str) -> Option<&'a str> {
-    let arms = document.arms_of(job);
-    let named = |name: &str| arms.iter().copied().find(|arm| *arm == name);
-    named("forebay").or_else(|| arms.iter().copied().find(|arm| arm.starts_with("forebay")))
+    let usual = ["forebay", "forebay-immediate", "forebay-batch", "forebay-time"];
+    document.arms_of(job).into_iter().find(|arm| usual.contains(arm))
+}
+
+/// The best arm of the kernel in a job that keeps its memory within a limit, or syncs as the others
+/// do.
+fn best<'a>(document: &'a Document, job: &str, metric: &str) -> Option<&'a str> {
+    let references = ["kernel-buffered", "kernel-buffered-prealloc", "no-sync", "memcpy"];
+    let is_other = |arm: &&str| {
+        let own = ["forebay", "hold", "contexts", "raw"];
+        !own.iter().any(|prefix| arm.starts_with(prefix)) && !references.contains(arm)
+    };
+    let arms = document.arms_of(job).into_iter().filter(is_other);
+    let rows: Vec<&Row> = arms
+        .filter_map(|arm| document.row_of(job, arm, metric))
+        .filter(|row| row.mean > 0.0)
+        .collect();
+    let speed = |row: &Row| if row.better == Better::Lower { -row.mean } else { row.mean };
+    let best = rows.into_iter().max_by(|one, other| speed(one).total_cmp(&speed(other)));
+    best.map(|row| row.arm.as_str())
 }
 
 fn ratio_of(column: &Column, job: &str, metric: &str) -> Option<String> {
     let document = column.document.as_ref()?;
     let arm = forebay(document, job)?;
-    let place = parts(column).flat_map(|part| &part.jobs).find(|one| one.name == job)?;
-    let (ratio, low, high) = inverted(document, job, arm, metric, place.base_in(metric)?)?;
+    let base = best(document, job, metric)?;
+    let (ratio, low, high) = inverted(document, job, arm, metric, base)?;
     let text = format!("{ratio:.2} [{low:.2}-{high:.2}]");
     Some(if ratio < LEAST { format!("**{text}**") } else { text })
 }
@@ -140,10 +157,8 @@ fn factor(column: &Column, job: &PartJob, arm: &str, metric: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use forebay_lab::manifest::Manifest;
-    use forebay_lab::schema::Row;
-
     use super::*;
+    use forebay_lab::manifest::Manifest;
 
     fn row(arm: &str, metric: &str, mean: f64) -> Row {
         Row {

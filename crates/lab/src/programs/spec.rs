@@ -79,6 +79,8 @@ pub enum Form {
     AnyFile,
     /// The same bytes are written again, in one write.
     Again,
+    /// With the standard library each thread makes its own syncs.
+    OwnSync,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]

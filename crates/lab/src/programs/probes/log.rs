@@ -10,18 +10,23 @@ use crate::programs::Stage;
 use crate::programs::clock::{Measured, clocked};
 use crate::programs::group_sync::GroupSync;
 use crate::programs::probe::{Probe, Sizes, Writes};
+use crate::programs::spec::Form;
 use crate::programs::store::{How, Store};
 use forebay_block::random::Random;
 
-pub(super) static PROBE: Probe =
-    Probe { writes: Writes::ForATime, sizes: Sizes::Usually((100, 200)), ..Probe::new("log", run) };
+pub(super) static PROBE: Probe = Probe {
+    writes: Writes::ForATime,
+    sizes: Sizes::Usually((100, 200)),
+    forms: &[Form::OwnSync],
+    ..Probe::new("log", run)
+};
 
 fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
     let file = stage.store.open(&stage.cell.directory.join("log"), How::Append)?;
     let (group, bytes) = (GroupSync::default(), AtomicU64::new(0));
     let sync = || match &stage.store {
-        Store::Std => group.sync(|| file.sync_data()),
-        Store::Forebay(_) => file.sync_data(),
+        Store::Std if stage.cell.load.form == Form::Usual => group.sync(|| file.sync_data()),
+        _ => file.sync_data(),
     };
     let every = u64::from(stage.cell.load.every);
     let (least, most) = stage.cell.load.sizes();

@@ -32,14 +32,13 @@ use crate::plan::counted;
 use crate::schema::{Document, Part, PartJob};
 use crate::suite::TableKind;
 
-pub use figures::microseconds;
+pub use figures::{bytes, microseconds};
 pub use fio::{FioFile, fio_files};
 pub use html::html;
 pub use pair::side_by_side;
 pub use run::run;
 pub use summary::{WIDTH as SUMMARY_WIDTH, name as arm_name, summary};
 
-pub(crate) use figures::bytes;
 use table::{Table, WIDTH, label};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,7 +4,7 @@
 //! A ratio above 1 is in favour of Forebay, and below 0.95 it is bold.
 
 use forebay_lab::metric::Better;
-use forebay_lab::report::{arm_name, microseconds};
+use forebay_lab::report::{arm_name, bytes, microseconds};
 use forebay_lab::schema::{Document, Part, PartJob, Row};
 
 use crate::aim::ratio_to;
@@ -45,12 +45,11 @@ pub fn ratios(columns: &[Column]) -> String {
     text
 }
 
-/// Returns the speed of each arm of the first job, and the small sync beside it, by disk.
+/// Returns the memory of each arm of the first job; by disk its speed, and the small sync beside.
 #[must_use]
 pub fn first_page(columns: &[Column]) -> String {
-    let mut text = heading(
-        columns.iter().flat_map(|column| [column.disk.clone(), "small sync beside".to_owned()]),
-    );
+    let by_disk = columns.iter().flat_map(|one| [one.disk.clone(), "small sync beside".to_owned()]);
+    let mut text = heading(["memory".to_owned()].into_iter().chain(by_disk));
     let first = |column: &Column| {
         let part = parts(column).next()?;
         Some((part.clone(), part.jobs.first()?.clone()))
@@ -66,7 +65,9 @@ pub fn first_page(columns: &[Column]) -> String {
     let speed = |arm: &str| mean(columns.last()?, arm, &part.metric);
     arms.sort_by(|one, other| speed(other).partial_cmp(&speed(one)).expect("numbers"));
     for arm in arms {
-        let mut line = format!("| {} |", arm_name(arm));
+        let memory = mean(&columns[0], arm, "peak_memory_bytes");
+        let memory = memory.map_or_else(|| "-".to_owned(), bytes);
+        let mut line = format!("| {} | {memory} |", arm_name(arm));
         for column in columns {
             let speed = mean(column, arm, &part.metric).unwrap_or_default() / 1e6;
             let sync = mean(column, arm, "sync_probe_p99_us");
@@ -209,8 +210,8 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "| kernel O_DIRECT | 100 MB/s (best bounded) | - | 100 MB/s (best bounded) | - |",
-                "| Forebay | 200 MB/s, 2.0x | 21 ms | 50 MB/s, 0.5x | 21 ms |",
+                "| kernel O_DIRECT | - | 100 MB/s (best bounded) | - | 100 MB/s (best bounded) | - |",
+                "| Forebay | - | 200 MB/s, 2.0x | 21 ms | 50 MB/s, 0.5x | 21 ms |",
             ]
         );
     }

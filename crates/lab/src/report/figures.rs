@@ -118,7 +118,7 @@ pub(crate) fn time(value: f64) -> String {
 }
 
 /// `66 MiB`, in at most 7 characters below a petabyte.
-pub(crate) fn bytes(value: f64) -> String {
+pub fn bytes(value: f64) -> String {
     match value / MIB {
         mib if !mib.is_finite() => ABSENT.to_owned(),
         mib if mib * 1024.0 < 999.5 => format!("{:.0} KiB", mib * 1024.0),

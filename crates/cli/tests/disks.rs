@@ -72,7 +72,6 @@ fn started(directory: &Path) -> Child {
 fn a_disk_that_cannot_be_is_refused_with_a_remedy() {
     for (words, expected) in [
         (&["--disk", "floppy"][..], "volume, consumer, fast"),
-        (&["--disk", "volume", "--scratch", "ext4,iops=10"], "--disk"),
         (&["--scratch", "ext4,iops=0"], "iops"),
         (&["--scratch", "ext4,rate=fast"], "rate"),
         (&["--scratch", "ext4,flush=1"], "flush"),

@@ -15,7 +15,7 @@ use std::time::Duration;
 use forebay::keeper::image::{Run, recover};
 use forebay::{Engine, Open};
 use rustix::fs::inotify;
-use rustix::process::{Resource, Rlimit};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 use support::faulty::Bare;
 use support::kept::{self, SOON, Survived, wait_for_orphan};
 use support::mount::{FileSystem, Mount};
@@ -42,6 +42,10 @@ fn keeper() {
 /// What a child does with its files, the one it is told of and then one beside its log.
 fn act(what: &str, directory: &Path, file: &Path) {
     let at = if what.starts_with("limited") { LIMIT } else { 0 };
+    let no_limit = getrlimit(Resource::Fsize);
+    if what == "limited softly" {
+        setrlimit(Resource::Fsize, Rlimit { current: Some(LIMIT), ..no_limit }).unwrap();
+    }
     if what == "without syncfs" {
         // Also to the keeper, which this process starts.
         refused::system_call(libc::SYS_syncfs, libc::EIO, Threads::All);
@@ -56,13 +60,13 @@ fn act(what: &str, directory: &Path, file: &Path) {
     let engine =
         Engine::builder().cache_bytes(16 << 20).dirty_bytes(8 << 20).background_bytes(8 << 20);
     let engine = engine.dirty_age(Duration::from_secs(3600)).survive(keeper).build().unwrap();
-    if what.starts_with("limited") {
-        // The keeper alone: this process could not write so far itself.
-        let maximum = (what == "limited").then_some(LIMIT);
-        let limit = Rlimit { current: Some(LIMIT), maximum };
+    // Only the keeper is limited: this process could not write so far itself.
+    if what == "limited softly" {
+        setrlimit(Resource::Fsize, no_limit).unwrap();
+    } else if what == "limited" {
+        let limit = Rlimit { current: Some(LIMIT), maximum: Some(LIMIT) };
         let keeper = engine.keeper().unwrap().process.unwrap();
-        let keeper = rustix::process::Pid::from_raw(keeper.cast_signed());
-        rustix::process::prlimit(keeper, Resource::Fsize, limit).unwrap();
+        prlimit(Pid::from_raw(keeper.cast_signed()), Resource::Fsize, limit).unwrap();
     }
     let file = engine
         .open(file, Open::create())

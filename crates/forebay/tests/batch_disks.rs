@@ -1,12 +1,15 @@
-//! Batches on file systems that are full or read-only, and of engines that have ended.
+//! Batches on file systems that are full or read-only, of engines that have ended, and with any
+//! names.
 
 mod support;
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use forebay::{Batch, Engine, ErrorKind, Outcome};
+use forebay::{Batch, Engine, ErrorKind, Open, Outcome};
 use support::mount::{FileSystem, Mount};
 use support::{MIB, directory, kind_of, pattern, process};
 
@@ -91,4 +94,32 @@ fn after_a_shutdown_nothing_is_published() {
     assert_eq!(kind_of(batch.create(directory.path().join("more"))), ErrorKind::Shutdown);
     assert_eq!(batch.commit().unwrap_err().error().kind(), ErrorKind::Shutdown);
     assert_eq!(names(directory.path()), BTreeSet::new());
+}
+
+#[test]
+fn contract_20_names_may_have_any_bytes_and_be_as_long_as_the_file_system_allows() {
+    let directory = directory();
+    let engine = Engine::new().unwrap();
+    let path = |name: &[u8]| directory.path().join(OsStr::from_bytes(name));
+    // A sweep takes neither for that of a dead batch.
+    let like_its_own = format!("{:0<255}", ".forebay-0000000000000007-00000001");
+    for name in [like_its_own.as_bytes(), b".forebay#123400000001", b".forebay-\xff"] {
+        fs::write(path(name), "of others").unwrap();
+    }
+    let names = [vec![b'x'; 255], vec![0xff; 255], "é".repeat(127).into_bytes()];
+    let batch = engine.batch();
+    for name in &names {
+        batch.write(path(name), name).unwrap();
+    }
+    batch.commit().unwrap();
+    let temporary = engine.open(path(&[0xfe; 255]), Open::temporary()).unwrap();
+    temporary.write_at(b"new", 0).unwrap();
+    temporary.sync_data().unwrap();
+    temporary.close().unwrap();
+    fs::rename(path(&[0xfe; 255]), path(&names[0])).unwrap();
+    assert_eq!(fs::read(path(&names[0])).unwrap(), b"new");
+    for name in &names[1..] {
+        assert_eq!(fs::read(path(name)).unwrap(), *name);
+    }
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 6);
 }

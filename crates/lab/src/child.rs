@@ -9,7 +9,7 @@
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -23,15 +23,14 @@ use crate::batching::{self, Batching, Ring};
 use crate::cell::{Cell, CellSpec};
 use crate::load::{CellError, CellReport, Context, report};
 use crate::memory_group;
+pub use crate::own_program::PROGRAM_VARIABLE;
+use crate::own_program::own_program;
 use crate::processors;
 use crate::profile::Profile;
 use crate::programs;
 
 /// The hidden first argument of a program that is to run one cell.
 pub const CELL_ARGUMENT: &str = "__cell";
-
-/// Names the program to start instead of the current one.
-pub const PROGRAM_VARIABLE: &str = "FOREBAY_CELL_PROGRAM";
 
 /// How often it is looked whether to stop.
 const LOOK_FOR_STOP: Duration = Duration::from_millis(20);
@@ -70,10 +69,7 @@ pub fn run_cell_watched(
     watch: &Watch,
     stop: &AtomicBool,
 ) -> Result<CellReport, CellError> {
-    let program = match std::env::var_os(PROGRAM_VARIABLE) {
-        Some(program) => PathBuf::from(program),
-        None => std::env::current_exe().context("could not find this program's own file")?,
-    };
+    let program = own_program().context("could not find this program's own file")?;
     run_watched_in_child_of(&program, (cell, processors), watch, stop)
 }
 

@@ -29,6 +29,7 @@ mod memory_group;
 pub mod metric;
 pub mod nearest;
 pub mod netbench;
+mod own_program;
 pub mod plan;
 pub mod price;
 pub mod processors;

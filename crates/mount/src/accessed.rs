@@ -35,7 +35,7 @@ fn now() -> u64 {
 }
 
 /// Notes that a program has read a file that is in the engine.
-pub(crate) fn note_read(file: &OpenFile) {
+fn note_read(file: &OpenFile) {
     let now = now();
     if file.node.next_look.load(Ordering::Relaxed) > now {
         return;
@@ -76,6 +76,22 @@ fn keeps_times(file: &OpenFile) -> io::Result<bool> {
         let flags = ioctl_getflags(held).unwrap_or(IFlags::empty());
         Ok(is_kept && !flags.contains(IFlags::NOATIME))
     })
+}
+
+impl OpenFile {
+    /// Reads with the flags of the descriptor, and notes the time.
+    pub(crate) fn read(&self, buffer: &mut [u8], offset: u64, flags: i32) -> io::Result<usize> {
+        let leaves_time = flags & libc::O_NOATIME != 0;
+        if leaves_time && let Some(small) = self.data.small() {
+            // The kernel's read of a small file moves the time, which matters less than the read.
+            let _ = small.grow();
+        }
+        let read = self.data.read(buffer, offset)?;
+        if !leaves_time && self.data.is_in_engine() {
+            note_read(self);
+        }
+        Ok(read)
+    }
 }
 
 impl Node {

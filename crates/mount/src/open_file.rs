@@ -9,7 +9,6 @@ use std::time::{Instant, SystemTime};
 
 use rustix::fs::OFlags;
 
-use crate::accessed;
 use crate::appends::Appends;
 use crate::data::{Access, OpenData, Sync, Way, as_asked, plain};
 use crate::limits::KEEP_WRITABLE;
@@ -287,20 +286,6 @@ impl OpenFile {
         let file = Self::new(node, opened?, access);
         state.add(&file);
         Ok(file)
-    }
-
-    /// Reads with the flags of the descriptor, and notes the time.
-    pub(crate) fn read(&self, buffer: &mut [u8], offset: u64, flags: i32) -> io::Result<usize> {
-        let leaves_time = flags & libc::O_NOATIME != 0;
-        if leaves_time && let Some(small) = self.data.small() {
-            // The kernel's read of a small file moves the time, which matters less than the read.
-            let _ = small.grow();
-        }
-        let read = self.data.read(buffer, offset)?;
-        if !leaves_time && self.data.is_in_engine() {
-            accessed::note_read(self);
-        }
-        Ok(read)
     }
 
     /// Writes, and notes the time: also after an error, because a part may have been accepted.

@@ -15,6 +15,7 @@
 //! held during a copy, a system call or a wake.
 
 pub(crate) mod after;
+mod append;
 pub(crate) mod change;
 mod errors;
 pub(crate) mod failing;
@@ -29,7 +30,7 @@ pub(crate) mod tickets;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 use std::time::Instant;
 
 use forebay_block::Target;
@@ -243,34 +244,6 @@ impl Inode {
         let reach = [roomy, end].into_iter().find(|end| self.file.can_hold(*end));
         self.reach.fetch_max(reach.unwrap_or(0), Ordering::Relaxed);
         reach.is_some()
-    }
-
-    /// Takes the exclusive right to append, or to set the length. An append looks up the end and
-    /// writes there before another one moves it. Also waits for a change of length whose caller was
-    /// dropped.
-    pub(crate) fn poll_append(&self, context: &Context<'_>) -> Poll<()> {
-        let waker = context.waker().clone();
-        let mut state = self.lock();
-        if state.appending && !state.is_orphan {
-            state.append_wakers.push(waker);
-            return Poll::Pending;
-        }
-        if state.cache.is_being_cut() && !state.is_orphan {
-            state.page_wakers.push(waker);
-            return Poll::Pending;
-        }
-        state.appending = true;
-        Poll::Ready(())
-    }
-
-    /// Gives up the right to append. Wakes only other appends. Otherwise an append that gives up
-    /// its turn to wait for a page would wake itself, and others like it.
-    pub(crate) fn end_append(&self) {
-        let mut state = self.lock();
-        state.appending = false;
-        let wakers = state.append_wakers.take();
-        drop(state);
-        user_code::wake_all(wakers);
     }
 
     /// Notes that the file is closed, and ends every wait for it.

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Charges;
 use super::image::{Image, NAME, State, Store};
-use crate::child::PROGRAM_VARIABLE;
+use crate::own_program::own_program;
 
 /// The hidden first argument of a program that is to serve an image.
 const SERVER_ARGUMENT: &str = "__disk";
@@ -78,11 +78,7 @@ impl Server {
         charges: Charges,
         (at, above): (&Path, &Path),
     ) -> io::Result<Self> {
-        let program = match std::env::var_os(PROGRAM_VARIABLE) {
-            Some(program) => PathBuf::from(program),
-            None => std::env::current_exe()?,
-        };
-        let mut child = Command::new(program)
+        let mut child = Command::new(own_program()?)
             .arg(SERVER_ARGUMENT)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

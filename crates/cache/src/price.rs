@@ -1,7 +1,7 @@
-//! Price of a disk: what it charges for requests, bytes and flushes.
+//! Price of a disk: the cost of requests, bytes and flushes.
 //!
 //! Where a request is dear, writing gaps along saves time; where bytes are dear, it wastes time.
-//! Nothing here measures: who has completions to count makes a price of them.
+//! Nothing here measures: a caller that counts completions makes a price of them.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Disks that charge: what they charge is measured again, and nothing of them is left, however the
+//! Disks that charge: their price is measured again, and nothing of them is left, however the
 //! comparison ends.
 
 use std::fs;

@@ -54,7 +54,7 @@ fn main() -> forebay::Result<()> {
     let mut costs = [Vec::new(), Vec::new(), Vec::new()];
     println!("{:>6} {:>10} {:>10} {:>10}", "round", "memcpy", "pwrite", "forebay");
     for round in 0..=ROUNDS {
-        // The first round brings all memory in. It is none of those of the medians.
+        // The first round brings all memory in. The medians leave it out.
         let order = if round == 0 { Order::Once } else { Order::AtRandom };
         let part = memory.len() / threads as usize;
         let parts = memory.chunks_exact_mut(part).map(|part| {

@@ -151,7 +151,7 @@ fn contract_01_a_sync_covers_an_append_past_the_cache() {
     log.close().unwrap();
 }
 
-/// What was written at an offset may be beyond the end that the kernel knows, and its page hides
+/// Data written at an offset may be beyond the end that the kernel knows, and its page hides
 /// the bytes after it.
 #[test]
 fn contract_06_appends_follow_writes_at_an_offset() {

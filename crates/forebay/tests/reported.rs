@@ -1,4 +1,4 @@
-//! What users of other libraries over `io_uring` have reported, tried with this one.
+//! Bugs that users of other libraries over `io_uring` have reported, tried with this one.
 
 mod support;
 

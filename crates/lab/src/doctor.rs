@@ -71,7 +71,7 @@ pub struct Report {
     pub kind: Kind,
     /// The place and the machine, in a line.
     pub heading: String,
-    /// What its disk charges, if it could be measured.
+    /// Price of its disk, if it could be measured.
     #[serde(default)]
     pub price: Option<Measured>,
     pub strength: Strength,

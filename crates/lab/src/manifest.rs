@@ -47,7 +47,7 @@ pub struct Manifest {
     /// How the cells' own file system was made, where they had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_system: Option<Made>,
-    /// What the disk charges, if it could be measured.
+    /// Price of the disk, if it could be measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<Measured>,
     pub title: String,

@@ -109,7 +109,7 @@ pub fn measure(directory: &Path) -> io::Result<Price> {
 
 /// Requests of one part.
 struct Counted {
-    /// Requests that were counted, and the time in which they ended.
+    /// Requests that were counted, and the time until the last one ended.
     ended: u64,
     within: Duration,
     /// End of the bytes that were written in order.

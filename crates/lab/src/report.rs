@@ -197,7 +197,7 @@ fn place(manifest: &Manifest) -> String {
     place
 }
 
-/// What the disk charges, and whether it is a real one.
+/// Price of the disk, and whether it is a real one.
 fn disk(manifest: &Manifest) -> Option<String> {
     let line = manifest.price?.line();
     let spec = manifest.file_system.as_ref().map(|made| made.spec.as_str()).unwrap_or_default();

@@ -12,7 +12,7 @@ use crate::aim::ratio_to;
 /// Below this ratio a row needs a cause.
 const LEAST: f64 = 0.95;
 
-/// A disk, and what was measured on it.
+/// A disk, and the result measured on it.
 #[derive(Debug)]
 pub struct Column {
     /// Its heading.

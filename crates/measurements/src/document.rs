@@ -30,7 +30,7 @@ pub enum Marker {
     Aims(String),
     /// A table of a suite on several disks.
     Disks {
-        /// Which table.
+        /// Kind of table.
         table: Disks,
         /// The suite.
         suite: String,

@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// A file of which the offsets of the appends are remembered.
+    /// A file that remembers the offsets of its appends.
     struct Model {
         appends: Appends,
         end: AtomicU64,

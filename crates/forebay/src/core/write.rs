@@ -46,7 +46,7 @@ enum Stop {
 /// Place of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
-    /// An offset, whatever other programs do.
+    /// An offset, also if other programs move the end.
     Offset,
     /// The end of the file, as long as no other program may move it.
     End,

@@ -92,7 +92,7 @@ pub(crate) fn fill_up(directory: &Path) -> std::path::PathBuf {
     path
 }
 
-/// Root has every permission: runs one test of this program again as somebody who has none.
+/// Root has every permission: runs one test of this program again as a user without any.
 pub(crate) fn as_nobody(test: &str) {
     const NOBODY: u32 = 65534;
     let directory = tempfile::tempdir().unwrap();

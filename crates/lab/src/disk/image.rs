@@ -127,7 +127,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the disk charges now, and who has the image open.
+/// Whether the disk charges now, and the number of its open descriptors.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) charges: AtomicBool,

@@ -7,7 +7,7 @@
 
 use super::{Charges, REQUEST_BYTES};
 
-/// Credit that an idle disk gathers, in nanoseconds. It covers the time in which the one thread of
+/// Credit that an idle disk gathers, in nanoseconds. It covers the time that the one thread of
 /// a loop device waits for a flush.
 pub(super) const CREDIT: u64 = 10_000_000;
 

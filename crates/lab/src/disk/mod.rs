@@ -5,7 +5,7 @@
 //!                 merges requests  (a process of its own)
 //! ```
 //!
-//! Most disks charge: a cloud volume sells so many requests and bytes a second, and a flush takes
+//! Most disks charge: a cloud volume sells a number of requests and bytes a second, and a flush takes
 //! its time on nearly all of them. The server stands below the kernel's merging, as such a disk
 //! does, so a merged request is one request. It counts smoothly: an idle disk gathers
 //! [`meter::CREDIT`] and no more.
@@ -33,7 +33,7 @@ pub use server::{is_server, server_main};
 /// A request of more bytes counts as several.
 pub const REQUEST_BYTES: u64 = 256 << 10;
 
-/// What a disk charges. Nothing that is `None` is charged.
+/// Charges of a disk. Nothing that is `None` is charged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Charges {
     /// Requests of at most [`REQUEST_BYTES`] a second, reads and writes together.
@@ -48,7 +48,7 @@ pub struct Charges {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Named {
     pub name: &'static str,
-    /// What it is, in a few words.
+    /// Its kind, in a few words.
     pub means: &'static str,
     pub charges: Charges,
 }
@@ -113,7 +113,7 @@ impl Charges {
         })
     }
 
-    /// Returns these charges, and those of another disk for what they leave out.
+    /// Returns these charges, completed by those of another disk.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self {

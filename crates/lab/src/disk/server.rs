@@ -44,7 +44,7 @@ pub(crate) enum Backing {
     Memory,
 }
 
-/// What a server is to do.
+/// Task of a server.
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
     backing: Backing,

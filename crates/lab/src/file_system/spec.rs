@@ -39,7 +39,7 @@ pub struct Spec {
     pub image: Image,
     /// On this block device rather than on an image.
     pub device: Option<PathBuf>,
-    /// What the disk below it charges.
+    /// Charges of the disk below it.
     pub charges: Charges,
 }
 

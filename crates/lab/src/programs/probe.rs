@@ -77,7 +77,7 @@ pub(crate) const CPU: (&str, &str) = ("cpu_us_per_operation", "CPU");
 /// Takes a figure by the name of its metric.
 pub(super) type Put<'a> = &'a mut dyn FnMut(&str, f64);
 
-/// What a suite says of the sizes of its new files or records.
+/// How a suite gives the sizes of its new files or records.
 #[derive(Clone, Copy)]
 pub(super) enum Sizes {
     /// Nothing.

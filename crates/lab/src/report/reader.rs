@@ -32,7 +32,7 @@ impl<'a> Reader<'a> {
         self.document.arms_of(&self.job.name)
     }
 
-    /// The arms with their places among all arms of the result, by which pictures choose colours:
+    /// The arms with their places among all arms of the result. Pictures choose colours by them:
     /// an arm has one colour on a page.
     pub(super) fn placed_arms(self) -> Vec<(usize, &'a str)> {
         let mut all: Vec<&str> = Vec::new();

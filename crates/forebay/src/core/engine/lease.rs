@@ -149,7 +149,7 @@ pub(super) fn on_break(shared: &Shared, target: Target) {
     }
 }
 
-/// What the caller of an open knows about other users of the file.
+/// Knowledge of the caller of an open about other users of the file.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Claim {
     /// The open created the file.

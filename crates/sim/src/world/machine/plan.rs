@@ -32,7 +32,7 @@ pub struct VolumePlan {
     pub space_pages: u64,
     /// Alignment that direct I/O needs; `None` if the file system has no direct I/O.
     pub direct: Option<Alignment>,
-    /// Which leases it grants.
+    /// Leases that it grants.
     pub leases: Leases,
     /// Whether the callers of the engine promise that no other program uses its files.
     pub is_promised: bool,

@@ -1,5 +1,5 @@
-//! Appends to a shared file, which go past the cache: only the kernel knows the end at the moment of
-//! a write.
+//! Appends to a shared file, which go past the cache: only the kernel knows the end at the moment
+//! of a write.
 //!
 //! ```text
 //! direct writes, kept --flush--> appended by the kernel --flush--> direct writes again

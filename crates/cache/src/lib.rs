@@ -26,8 +26,8 @@
 // writes a sync covers, `discard` dropping dirty pages, discarding ranges, `exact` the bytes of a
 // page that are ours on a shared file, `readahead`, `clean` and `uses` which clean pages may be
 // dropped, `evict` their order, `price` of a disk, `samples` latencies, `account` records for a
-// keeper, `adopt` taking them over, `settled` the results that the caller applies, `state` the state
-// of a page, `rare` parts that most files never need, `bits` sets of pages.
+// keeper, `adopt` taking them over, `settled` the results that the caller applies, `state` the
+// state of a page, `rare` parts that most files never need, `bits` sets of pages.
 
 pub mod account;
 pub mod adopt;

@@ -244,7 +244,13 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "LIST", help_heading = PLACE)]
     pub(crate) cpus: Option<String>,
     /// Imitate a disk below: volume, consumer or fast (root)
-    #[arg(long, value_name = "NAME", value_parser = disk(), hide_possible_values = true, help_heading = PLACE)]
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_parser = disk(),
+        hide_possible_values = true,
+        help_heading = PLACE
+    )]
     pub(crate) disk: Option<String>,
     /// Make a file system for each run (see below)
     #[arg(long, value_name = "SPEC", help_heading = PLACE, hide_short_help = true)]

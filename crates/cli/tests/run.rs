@@ -228,7 +228,8 @@ fn a_directory_nothing_can_be_made_in_is_a_failure_with_its_path() {
     assert!(said.err.starts_with("forebay: /proc"), "{}", said.err);
 }
 
-/// As in fio: a section without `filename` works on the file of its name, if that is no regular one.
+/// As in fio: a section without `filename` works on the file of its name, if that is no regular
+/// one.
 #[test]
 fn a_section_named_as_a_device_works_on_the_device() {
     let (bench, images) = (Bench::new(), Bench::new());

@@ -2,8 +2,8 @@
 //!
 //! A file without a name is written in full, so that nothing is allocated later. Then it is
 //! overwritten past the page cache: in large requests, in small ones at random places, and in small
-//! ones with a flush each. The rates are those of overwriting, the cheapest kind of write. The first requests of each part are not counted: a disk may have saved
-//! credit.
+//! ones with a flush each. The rates are those of overwriting, the cheapest kind of write. The
+//! first requests of each part are not counted: a disk may have saved credit.
 
 use std::fs::{File, OpenOptions};
 use std::io;

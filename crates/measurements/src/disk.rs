@@ -210,7 +210,8 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "| kernel O_DIRECT | - | 100 MB/s (best bounded) | - | 100 MB/s (best bounded) | - |",
+                "| kernel O_DIRECT | - | 100 MB/s (best bounded) | - | 100 MB/s (best bounded) \
+                 | - |",
                 "| Forebay | - | 200 MB/s, 2.0x | 21 ms | 50 MB/s, 0.5x | 21 ms |",
             ]
         );

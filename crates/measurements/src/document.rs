@@ -7,8 +7,8 @@
 //! ```                                                   ...
 //! ````
 //!
-//! `<!-- ratios: SUITE on DISK, .. -->` and `<!-- first page: SUITE on DISK, .. -->` are tables of the
-//! measurements `SUITE-DISK`.
+//! `<!-- ratios: SUITE on DISK, .. -->` and `<!-- first page: SUITE on DISK, .. -->` are tables of
+//! the measurements `SUITE-DISK`.
 //!
 //! `<!-- measured: NAME, from = "A", to = "B" -->` shows the lines from the first with A on, up to
 //! the next with B, or to the end. A table of `docs/kernel-questions.md` has one of the markers of

@@ -9,10 +9,10 @@
 //!            +--figure, answer--> docs/kernel-questions.md  <--question-- questions.toml
 //! ```
 //!
-//! A comment in a document marks the place of a command's output (`<!-- measured: NAME -->`), of
-//! a table of targets (`<!-- aims: TABLE -->`), of several disks (`<!-- ratios: SUITE on DISK, .. -->`,
-//! `<!-- first page: .. -->`), or of a table about a thread of the kernel lists.
-//! The prose around them is written by hand.
+//! A comment in a document marks the place of a command's output (`<!-- measured: NAME -->`), of a
+//! table of targets (`<!-- aims: TABLE -->`), of several disks (`<!-- ratios: SUITE on DISK, ..
+//! -->`, `<!-- first page: .. -->`), or of a table about a thread of the kernel lists. The prose
+//! around them is written by hand.
 
 pub mod aim;
 pub mod answer;

@@ -43,8 +43,8 @@ impl Order {
 }
 
 impl Appends {
-    /// Calls `append` with the end once it is the turn of the part that the kernel puts at `offset`.
-    /// One part at a time is appended.
+    /// Calls `append` with the end once it is the turn of the part that the kernel puts at
+    /// `offset`. One part at a time is appended.
     pub(crate) fn in_turn(
         &self,
         offset: u64,

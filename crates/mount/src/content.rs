@@ -96,16 +96,18 @@ impl Mount {
         })
     }
 
-    /// Writes, and returns the number of bytes; durably, if the file was opened so. Without a caller,
-    /// pages of a map are written.
+    /// Writes, and returns the number of bytes; durably, if the file was opened so. Without a
+    /// caller, pages of a map are written.
     pub(crate) fn write_file(
         &self,
         file: &OpenFile,
         offset: u64,
         data: &[u8],
-        (flags, caller): (i32, Option<&Caller>),
+        (flags, caller): (i32, Option<Caller>),
     ) -> io::Result<usize> {
-        caller.map_or(Ok(()), |caller| self.drop_privileges(file, caller))?;
+        caller.as_ref().map_or(Ok(()), |caller| self.drop_privileges(file, caller))?;
+        // A page of a map has its place, however the file was opened.
+        let flags = caller.map_or(0, |_| flags);
         file.data.append_as(OFlags::from_bits_retain(flags.cast_unsigned()))?;
         let written = match flags & libc::O_APPEND {
             0 => file.write(data, offset)?,

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::PidfdFlags;
 
+use crate::durable;
 use crate::mounted::Mount;
-use crate::settle;
 
 /// Asks to make everything durable.
 const WRITE_OUT: &str = "write-out\n";
@@ -71,7 +71,7 @@ impl Waiting {
         if asked != WRITE_OUT {
             return client.write_all(line(Some("the request is unknown")).as_bytes());
         }
-        let failed = settle::sync_all(mount);
+        let failed = durable::sync_all(mount);
         client.write_all(line(failed.as_deref()).as_bytes())?;
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(client);
         Ok(())

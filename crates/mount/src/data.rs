@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::fs::FileTimes;
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use forebay::{File, Open, Times};
 use forebay_uring::longest;
-use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, SeekFrom, openat};
-use rustix::io::{Errno, ReadWriteFlags, pwritev2};
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 
 use crate::error::of_engine;
+use crate::plain::{append_all, plain};
 use crate::small::{self, Small, Stack};
 
 /// Where the data of all files goes.
@@ -86,17 +86,6 @@ impl Way {
         file.leave_accessed();
         Ok(OpenData::Engine(file))
     }
-}
-
-/// Opens a file of the source.
-pub(crate) fn plain(path: &Path, access: Access) -> io::Result<std::fs::File> {
-    std::fs::File::options().read(true).write(access == Access::ReadWrite).open(path)
-}
-
-/// Opens a file of the source with the rights that a caller asked for, and no others.
-pub(crate) fn as_asked(path: &Path, flags: OFlags) -> io::Result<std::fs::File> {
-    let flags = flags & (OFlags::RWMODE | OFlags::APPEND) | OFlags::CLOEXEC;
-    Ok(openat(CWD, path, flags, Mode::empty())?.into())
 }
 
 impl OpenData {
@@ -324,24 +313,6 @@ impl OpenData {
     }
 }
 
-/// Appends all of the data, each part at the end of that moment, and returns as
-/// [`OpenData::write`].
-fn append_all(file: &std::fs::File, data: &[u8]) -> io::Result<usize> {
-    let mut done = 0;
-    while done < data.len() {
-        let part = [IoSlice::new(&data[done..])];
-        // The position is not used, so it may move.
-        match pwritev2(file, &part, u64::MAX, ReadWriteFlags::APPEND) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => done += written,
-            Err(Errno::INTR) => {}
-            Err(Errno::FBIG) if done > 0 => break,
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(done)
-}
-
 /// Writes the data, or as much of it as a file can have from this offset on.
 fn what_fits(
     file: Held<'_>,
@@ -418,14 +389,4 @@ impl Sync {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_kind_of_synchronous_write_is_recognized() {
-        let others = libc::O_WRONLY | libc::O_APPEND | libc::O_LARGEFILE;
-        assert_eq!(Sync::of_flags(others), None);
-        assert_eq!(Sync::of_flags(others | libc::O_DSYNC), Some(Sync::Data));
-        assert_eq!(Sync::of_flags(others | libc::O_SYNC), Some(Sync::All));
-    }
-}
+mod tests;

@@ -238,10 +238,7 @@ impl Filesystem for Served {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let caller = Caller::of_write(req, kind);
-        // A page of a map has its place, however the file was opened.
-        let flags = if caller.is_none() { 0 } else { flags.0 };
-        let how = (flags, caller.as_ref());
+        let how = (flags.0, Caller::of_write(req, kind));
         let file = self.mount.files.get(fh);
         let written = file.and_then(|file| self.mount.write_file(&file, offset, data, how));
         answer!(reply, written, written => reply.written(written as u32));
@@ -315,8 +312,7 @@ impl Filesystem for Served {
         reply: ReplyEmpty,
     ) {
         let flags = XattrFlags::from_bits_retain(flags as u32);
-        let caller = Caller::of(req);
-        let set = |node| self.mount.set_extended(&node, (name, value), flags, &caller);
+        let set = |node| self.mount.set_extended(&node, (name, value), flags, &Caller::of(req));
         empty(reply, self.node(ino).and_then(set));
     }
 
@@ -362,8 +358,8 @@ impl Filesystem for Served {
         let flags = FallocateFlags::from_bits_retain(mode as u32);
         let file = self.mount.files.get(fh);
         let range = (offset, length);
-        let caller = Caller::of(req);
-        empty(reply, file.and_then(|file| self.mount.allocate(&file, flags, range, &caller)));
+        let done = file.and_then(|file| self.mount.allocate(&file, flags, range, &Caller::of(req)));
+        empty(reply, done);
     }
 
     fn lseek(
@@ -396,8 +392,7 @@ impl Filesystem for Served {
         let files = &self.mount.files;
         let files = files.get(handle_from).and_then(|from| Ok((from, files.get(handle_to)?)));
         let copied = files.and_then(|(from, to)| {
-            let caller = Caller::of(req);
-            self.mount.copy_range((&from, offset_from), (&to, offset_to), length, &caller)
+            self.mount.copy_range((&from, offset_from), (&to, offset_to), length, &Caller::of(req))
         });
         answer!(reply, copied, copied => reply.written(copied as u32));
     }

@@ -7,10 +7,11 @@
 //! `attributes` answers and sets attributes, `content` reads and writes. Each file, directory or
 //! other object that the kernel knows is a `Node` in the table of `node`. Its open files and what
 //! the source does not show yet are in `open_file`; `appends` has the order of appends, `accessed`
-//! the time of reads. `small` has new small files, which are not in the engine. `settle` ends the
-//! use of files that nobody has open, and `forgetting` that of names. `caller` takes the identity of
-//! the calling process, and `rights` applies the rules that hold for it and not for this process.
-//! `serve` mounts and ends, and `control` is its connection with [`unmount`].
+//! the time of reads. `small` has new small files, which are not in the engine, and `plain` opens
+//! files past it. `settle` ends the use of files that nobody has open, `durable` syncs all, and
+//! `forgetting` ends the use of names. `caller` takes the identity of the calling process, and
+//! `rights` applies the rules that hold for it and not for this process. `serve` mounts and ends,
+//! and `control` is its connection with [`unmount`].
 #![deny(unsafe_code)]
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
@@ -24,6 +25,7 @@ mod content;
 mod control;
 mod data;
 mod directory;
+mod durable;
 mod error;
 mod filesystem;
 mod forgetting;
@@ -33,6 +35,7 @@ mod names;
 mod node;
 mod open_file;
 mod places;
+mod plain;
 mod reply;
 mod rights;
 mod serve;

@@ -10,9 +10,10 @@ use std::time::{Instant, SystemTime};
 use rustix::fs::OFlags;
 
 use crate::appends::Appends;
-use crate::data::{Access, OpenData, Sync, Way, as_asked, plain};
+use crate::data::{Access, OpenData, Sync, Way};
 use crate::limits::KEEP_WRITABLE;
 use crate::node::Node;
+use crate::plain::{as_asked, plain};
 use crate::small::Small;
 
 /// A file that is open in the engine, for one or more opens of the kernel in turn.

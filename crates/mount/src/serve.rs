@@ -18,6 +18,7 @@ use signal_hook::iterator::Signals;
 use crate::caller::become_server;
 use crate::control::{Client, Waiting};
 use crate::data::{Access, OpenData, Way};
+use crate::durable;
 use crate::error::Error;
 use crate::filesystem::Served;
 use crate::limits::{
@@ -27,7 +28,6 @@ use crate::mounted::{Log, Mount, descriptor_limit};
 use crate::node::{Nodes, named};
 use crate::open_file::OpenFile;
 use crate::places::{self, Source};
-use crate::settle;
 use crate::small::{Room, Stack};
 
 /// Time for the kernel's last requests after a mount that is in use was detached.
@@ -244,7 +244,7 @@ fn run(session: Session<Served>) -> io::Result<()> {
 fn finish(mount: &Mount) -> Option<String> {
     mount.settling.end();
     mount.forgetting.end();
-    let first = settle::close_all(mount);
+    let first = durable::close_all(mount);
     let shut = match &mount.way {
         Way::Engine(stack) => stack.engine.shutdown(SHUTDOWN).err().map(|error| error.to_string()),
         Way::Plain => None,
@@ -363,7 +363,7 @@ mod tests {
     fn what_a_dead_process_wrote_is_written_out_when_that_is_asked() {
         let directory = tempfile::tempdir_in(".").unwrap();
         let (engine, mount) = adopted(directory.path());
-        assert_eq!(settle::sync_all(&mount), None);
+        assert_eq!(durable::sync_all(&mount), None);
         assert_eq!(engine.stats().dirty_bytes, 0, "the flush covers it");
     }
 

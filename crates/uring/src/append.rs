@@ -1,9 +1,9 @@
 //! Appends at the end that a file has at that moment, which other programs may move.
 //!
-//! The kernel finds the end and writes there in one step, under its lock of the file. Direct I/O has
-//! no appends of any length, and the mode of the descriptor belongs to the requests of the ring. So
-//! appends go through the page cache, by a second descriptor. It is opened with the first append. It
-//! excludes a lease, so it is closed before the file asks for one.
+//! The kernel finds the end and writes there in one step, under its lock of the file. Direct I/O
+//! has no appends of any length, and the mode of the descriptor belongs to the requests of the
+//! ring. So appends go through the page cache, by a second descriptor. It is opened with the first
+//! append. It excludes a lease, so it is closed before the file asks for one.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};

@@ -13,14 +13,15 @@
 // holds, `masks` its written bytes, `records` its file; `lent`, `aligned` and `buffers` the memory
 // of callers. Files: `open`, `file`, `private` past the cache, `append` at the end, `directory`
 // names, `direct` alignment, `lease`, `coverage` of a lease, `lock`, `extents`, `geometry`
-// allocation groups, `status` attributes, `accessed` the time of reads, `free_space`, `mark` of reserved space, `rewrite` what
-// a second write needs, `hint` extent sizes, `longest` sizes, `polling` of completions. I/O: `ring`,
-// `setup`, `fixed` registered resources, `waker`, `offer` features, `threads`, `backend` either of
-// the two. Devices without files: `null`, `memory`, `modelled`. Other processes: `fork`, `local` and
-// `passing` sockets, `alive` whether the rings of a process are gone, `detached` a process that
-// outlives its parent, `signals` that it ignores, `frames` writing without a ring, `notify` the
-// service manager. `clock`, `probe` and `mounts` the machine, `priority` of a thread. `enter`,
-// `setup` and `mapping` are public for the rings of `forebay-net`.
+// allocation groups, `status` attributes, `accessed` the time of reads, `free_space`, `mark` of
+// reserved space, `rewrite` what a second write needs, `hint` extent sizes, `longest` sizes,
+// `polling` of completions. I/O: `ring`, `setup`, `fixed` registered resources, `waker`, `offer`
+// features, `threads`, `backend` either of the two. Devices without files: `null`, `memory`,
+// `modelled`. Other processes: `fork`, `local` and `passing` sockets, `alive` whether the rings of
+// a process are gone, `detached` a process that outlives its parent, `signals` that it ignores,
+// `frames` writing without a ring, `notify` the service manager. `clock`, `probe` and `mounts` the
+// machine, `priority` of a thread. `enter`, `setup` and `mapping` are public for the rings of
+// `forebay-net`.
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 compile_error!("Forebay runs on Linux 5.15 or newer, on 64-bit x86 and Arm");

@@ -1,4 +1,5 @@
-//! The mark of a file: how far space was reserved, so that the next open after a crash gives it back.
+//! The mark of a file: how far space was reserved, so that the next open after a crash gives it
+//! back.
 
 use std::io;
 

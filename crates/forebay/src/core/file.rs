@@ -284,8 +284,8 @@ impl File {
     }
 
     /// Returns how the file is accessed: `direct`, or `buffered: ` and the reason why direct I/O is
-    /// not possible. `; shared` follows if other programs may have the file open, with the reason if
-    /// a lease does not count on its file system; `; alone as promised` follows if
+    /// not possible. `; shared` follows if other programs may have the file open, with the reason
+    /// if a lease does not count on its file system; `; alone as promised` follows if
     /// [`Open::exclusive`] takes the place of the lease.
     #[must_use]
     pub fn describe(&self) -> String {

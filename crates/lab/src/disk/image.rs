@@ -3,15 +3,13 @@
 //! A thread of the session makes a request on the content at once, and then holds its reply back
 //! until the moment that the meter says. One more thread sends the replies that are held.
 
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
 use std::ffi::OsStr;
 use std::fmt;
-use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
-use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use forebay_uring::AlignedMemory;
@@ -23,6 +21,7 @@ use fuser::{
 
 use super::Charges;
 use super::meter::Meter;
+use super::store::{BLOCK, Store, lock};
 
 /// Name of the file.
 pub(super) const NAME: &str = "image";
@@ -36,96 +35,8 @@ const UNDER_WAY: u16 = 1024;
 /// Bytes of the largest request.
 const LARGEST: usize = 1 << 20;
 
-/// Unit of the content in memory, in bytes.
-const BLOCK: u64 = 4096;
-
 /// Life of names and attributes in the kernel: they never change.
 const FOR_EVER: Duration = Duration::from_secs(1 << 30);
-
-/// Where the bytes are.
-pub(super) enum Store {
-    /// In a file that is open past the page cache, if its file system allows that.
-    File(File),
-    /// In memory, without blocks that are all zero.
-    Memory(Mutex<HashMap<u64, Box<[u8]>>>),
-}
-
-/// The content of an image in memory.
-impl Store {
-    pub(super) fn in_memory() -> Self {
-        Self::Memory(Mutex::default())
-    }
-
-    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        let blocks = match self {
-            Self::File(file) => return file.read_exact_at(into, offset),
-            Self::Memory(blocks) => lock(blocks),
-        };
-        for (block, at, range) in parts(offset, into.len()) {
-            match blocks.get(&block) {
-                Some(bytes) => into[range.clone()].copy_from_slice(&bytes[at..at + range.len()]),
-                None => into[range].fill(0),
-            }
-        }
-        Ok(())
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let mut blocks = match self {
-            Self::File(file) => return file.write_all_at(data, offset),
-            Self::Memory(blocks) => lock(blocks),
-        };
-        for (block, at, range) in parts(offset, data.len()) {
-            let data = &data[range];
-            let is_zero = data.iter().all(|byte| *byte == 0);
-            if data.len() as u64 == BLOCK && is_zero {
-                blocks.remove(&block);
-            } else if !is_zero || blocks.contains_key(&block) {
-                let bytes = blocks.entry(block).or_insert_with(|| vec![0; BLOCK as usize].into());
-                bytes[at..at + data.len()].copy_from_slice(data);
-            }
-        }
-        Ok(())
-    }
-
-    /// Frees a range, or writes zeroes over it.
-    fn clear(&self, offset: u64, length: u64) -> io::Result<()> {
-        use rustix::fs::FallocateFlags;
-        match self {
-            Self::File(file) => {
-                let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                Ok(rustix::fs::fallocate(file, how, offset, length)?)
-            }
-            Self::Memory(blocks) => {
-                let mut blocks = lock(blocks);
-                for (block, at, range) in parts(offset, length as usize) {
-                    if range.len() as u64 == BLOCK {
-                        blocks.remove(&block);
-                    } else if let Some(bytes) = blocks.get_mut(&block) {
-                        bytes[at..at + range.len()].fill(0);
-                    }
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
-/// The blocks of a range: number, first byte in the block, and bytes of the range.
-fn parts(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
-    let mut done = 0;
-    std::iter::from_fn(move || {
-        let at = ((offset + done as u64) % BLOCK) as usize;
-        let count = (BLOCK as usize - at).min(length - done);
-        let part = ((offset + done as u64) / BLOCK, at, done..done + count);
-        done += count;
-        (count > 0).then_some(part)
-    })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Whether the disk charges now, and the number of its open descriptors.
 #[derive(Debug, Default)]
@@ -408,53 +319,4 @@ impl Held {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn holds_what_was_written(store: &Store) {
-        store.write(4096 * 3 + 512, &[7; 4096]).unwrap();
-        let mut found = [1; 3 * 4096];
-        store.read(4096 * 2, &mut found).unwrap();
-        let expected = |at: usize| if (4608..8704).contains(&at) { 7 } else { 0 };
-        assert!((0..found.len()).all(|at| found[at] == expected(at)));
-        store.clear(4096 * 3, 4096 * 2).unwrap();
-        store.read(4096 * 2, &mut found).unwrap();
-        assert_eq!(found, [0; 3 * 4096]);
-    }
-
-    #[test]
-    fn a_file_and_memory_hold_the_same() {
-        let file = tempfile::tempfile_in(".").unwrap();
-        file.set_len(1 << 20).unwrap();
-        holds_what_was_written(&Store::File(file));
-        holds_what_was_written(&Store::in_memory());
-    }
-
-    #[test]
-    fn zeroes_take_no_memory() {
-        let store = Store::in_memory();
-        store.write(0, &[0; 1 << 16]).unwrap();
-        store.write(4096, &[1; 4096]).unwrap();
-        store.write(512, &[0; 512]).unwrap();
-        let Store::Memory(blocks) = &store else { unreachable!() };
-        assert_eq!(lock(blocks).len(), 1);
-        store.write(4096, &[0; 4096]).unwrap();
-        assert_eq!(lock(blocks).len(), 0);
-    }
-
-    #[test]
-    fn replies_are_sent_in_the_order_of_their_moments() {
-        let held = Arc::new(Held::default());
-        let sender = Arc::clone(&held);
-        std::thread::spawn(move || sender.send());
-        let (tell, told) = std::sync::mpsc::channel();
-        let start = Instant::now();
-        for milliseconds in [30, 10, 20] {
-            let tell = tell.clone();
-            let at = start + Duration::from_millis(milliseconds);
-            held.hold(at, Box::new(move || tell.send((milliseconds, at.elapsed())).unwrap()));
-        }
-        let sent: Vec<(u64, Duration)> = told.iter().take(3).collect();
-        assert_eq!(sent.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [10, 20, 30]);
-    }
-}
+mod tests;

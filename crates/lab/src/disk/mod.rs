@@ -5,9 +5,9 @@
 //!                 merges requests  (a process of its own)
 //! ```
 //!
-//! Most disks charge: a cloud volume sells a number of requests and bytes a second, and a flush takes
-//! its time on nearly all of them. The server stands below the kernel's merging, as such a disk
-//! does, so a merged request is one request. It counts smoothly: an idle disk gathers
+//! Most disks charge: a cloud volume sells a number of requests and bytes a second, and a flush
+//! takes its time on nearly all of them. The server stands below the kernel's merging, as such a
+//! disk does, so a merged request is one request. It counts smoothly: an idle disk gathers
 //! [`meter::CREDIT`] and no more.
 //!
 //! Not imitated: bursts that a provider grants for minutes, the time of a single request on an idle
@@ -21,6 +21,7 @@
 mod image;
 mod meter;
 mod server;
+mod store;
 
 use std::fmt;
 use std::time::Duration;

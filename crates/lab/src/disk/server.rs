@@ -22,7 +22,8 @@ use rustix::mount::{UnmountFlags, unmount};
 use serde::{Deserialize, Serialize};
 
 use super::Charges;
-use super::image::{Image, NAME, State, Store};
+use super::image::{Image, NAME, State};
+use super::store::Store;
 use crate::own_program::own_program;
 
 /// The hidden first argument of a program that is to serve an image.

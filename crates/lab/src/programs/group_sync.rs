@@ -1,6 +1,6 @@
 //! Group commit: one thread syncs for all that wait. This is what a log on the standard library
-//! does. It pays if flushes are dear. If they are nearly free, threads that each sync for themselves
-//! are faster with records of half a page.
+//! does. It pays if flushes are dear. If they are nearly free, threads that each sync for
+//! themselves are faster with records of half a page.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 

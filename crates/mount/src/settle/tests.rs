@@ -121,7 +121,7 @@ fn the_end_of_a_mount_returns_the_error_of_an_earlier_close() {
     let directory = tempfile::tempdir_in(".").unwrap();
     let (mount, node) = of_ended_engine(directory.path());
     assert!(close(&mount, &node), "a file that is lost is not kept");
-    let lost = close_all(&mount).expect("no call has returned the error");
+    let lost = crate::durable::close_all(&mount).expect("no call has returned the error");
     assert!(lost.contains("file: could not write the file out"), "{lost}");
 }
 

@@ -12,8 +12,8 @@ use forebay_block::limits::PAGE;
 use forebay_block::{Bio, Errno, Operation};
 use forebay_uring::frames::{MOST_PARTS, Part};
 use forebay_uring::{
-    Access, Alignment, Arena, Direct, Geometry, How, Identity, Kind, LEASE_PATIENCE, Mode, Rewrite,
-    Status, Times, Truncate,
+    Access, Alignment, Arena, Direct, Geometry, How, Identity, Kind, LEASE_PATIENCE, Mode, Status,
+    Times, Truncate,
 };
 
 use crate::world::machine::{self, Content, Machine, Work, call, call_bio, wait_for};
@@ -234,13 +234,6 @@ impl OpenFile {
         self.look(|_, _| Ok(()))
     }
 
-    /// Returns the space that a write of a page needs that has data already.
-    #[must_use]
-    pub fn rewrite(&self) -> Rewrite {
-        let is_in_place = self.look(|machine, node| Ok(machine.volume_of(node).extents));
-        if is_in_place.unwrap_or(true) { Rewrite::InPlace } else { Rewrite::Allocates }
-    }
-
     /// Returns the bytes that can still be allocated; unlimited for a block device.
     ///
     /// # Errors
@@ -314,12 +307,6 @@ impl OpenFile {
 
     /// The machine keeps no times.
     pub fn touch_accessed(&self) {}
-
-    /// As `forebay_uring::OpenFile::append`.
-    pub fn append(&self, data: &[u8]) -> Option<io::Result<(u64, usize)>> {
-        let appended = self.look(|machine, node| machine.append(node, data));
-        Some(appended.map(|(offset, length)| (offset, length as usize)))
-    }
 
     /// Makes everything written to the file durable. Blocks.
     ///

@@ -1,7 +1,8 @@
 //! The lease of an open file, where it counts: only on a file system whose kernel code serves the
-//! data to all its users ([`Coverage`](crate::platform::Coverage)). A write lease is taken when the file is opened for writing and no
-//! other program has it open. It is released when another program opens the file. For a file that
-//! is opened only for reading it is a read lease: other programs may read the file, too.
+//! data to all its users ([`Coverage`](crate::platform::Coverage)). A write lease is taken when the
+//! file is opened for writing and no other program has it open. It is released when another program
+//! opens the file. For a file that is opened only for reading it is a read lease: other programs
+//! may read the file, too.
 //!
 //! A released lease is requested again when the file is next opened for writing here. The request
 //! is made only if no other program has it open and nothing of it is in use or unwritten. There are

@@ -64,8 +64,8 @@ impl File {
     /// because it has given up the right to, the end is looked up when the call starts instead.
     ///
     /// # Errors
-    /// As [`File::write_at`] and [`File::len`]; `Unsupported` on a block device. On a file that other programs may
-    /// have open, also as [`File::sync_data`] for data that was written before.
+    /// As [`File::write_at`] and [`File::len`]; `Unsupported` on a block device. On a file that
+    /// other programs may have open, also as [`File::sync_data`] for data that was written before.
     pub fn append(&self, data: &[u8]) -> Result<u64> {
         wait::block_on(self.append_async(data))
     }

@@ -5,13 +5,26 @@ use std::ops::Range;
 
 use forebay_block::limits::PAGE;
 use forebay_block::{Errno, Operation};
-use forebay_uring::{Access, Extents, Kind};
+use forebay_uring::{Access, Extents, Kind, Rewrite};
 
 use super::OpenFile;
 use crate::marks;
 use crate::world::machine::{self, Machine, error_of};
 
 impl OpenFile {
+    /// Returns the space that a write of a page needs that has data already.
+    #[must_use]
+    pub fn rewrite(&self) -> Rewrite {
+        let is_in_place = self.look(|machine, node| Ok(machine.volume_of(node).extents));
+        if is_in_place.unwrap_or(true) { Rewrite::InPlace } else { Rewrite::Allocates }
+    }
+
+    /// As `forebay_uring::OpenFile::append`.
+    pub fn append(&self, data: &[u8]) -> Option<io::Result<(u64, usize)>> {
+        let appended = self.look(|machine, node| machine.append(node, data));
+        Some(appended.map(|(offset, length)| (offset, length as usize)))
+    }
+
     /// Returns a size that a file can have on every file system.
     #[must_use]
     pub fn sure_end(&self) -> u64 {

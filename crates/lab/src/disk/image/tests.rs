@@ -1,0 +1,48 @@
+use super::*;
+
+fn holds_what_was_written(store: &Store) {
+    store.write(4096 * 3 + 512, &[7; 4096]).unwrap();
+    let mut found = [1; 3 * 4096];
+    store.read(4096 * 2, &mut found).unwrap();
+    let expected = |at: usize| if (4608..8704).contains(&at) { 7 } else { 0 };
+    assert!((0..found.len()).all(|at| found[at] == expected(at)));
+    store.clear(4096 * 3, 4096 * 2).unwrap();
+    store.read(4096 * 2, &mut found).unwrap();
+    assert_eq!(found, [0; 3 * 4096]);
+}
+
+#[test]
+fn a_file_and_memory_hold_the_same() {
+    let file = tempfile::tempfile_in(".").unwrap();
+    file.set_len(1 << 20).unwrap();
+    holds_what_was_written(&Store::File(file));
+    holds_what_was_written(&Store::in_memory());
+}
+
+#[test]
+fn zeroes_take_no_memory() {
+    let store = Store::in_memory();
+    store.write(0, &[0; 1 << 16]).unwrap();
+    store.write(4096, &[1; 4096]).unwrap();
+    store.write(512, &[0; 512]).unwrap();
+    let Store::Memory(blocks) = &store else { unreachable!() };
+    assert_eq!(lock(blocks).len(), 1);
+    store.write(4096, &[0; 4096]).unwrap();
+    assert_eq!(lock(blocks).len(), 0);
+}
+
+#[test]
+fn replies_are_sent_in_the_order_of_their_moments() {
+    let held = Arc::new(Held::default());
+    let sender = Arc::clone(&held);
+    std::thread::spawn(move || sender.send());
+    let (tell, told) = std::sync::mpsc::channel();
+    let start = Instant::now();
+    for milliseconds in [30, 10, 20] {
+        let tell = tell.clone();
+        let at = start + Duration::from_millis(milliseconds);
+        held.hold(at, Box::new(move || tell.send((milliseconds, at.elapsed())).unwrap()));
+    }
+    let sent: Vec<(u64, Duration)> = told.iter().take(3).collect();
+    assert_eq!(sent.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [10, 20, 30]);
+}

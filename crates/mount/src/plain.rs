@@ -1,0 +1,38 @@
+//! Files of the source that are open past the engine.
+
+use std::io::{self, IoSlice};
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::{Errno, ReadWriteFlags, pwritev2};
+
+use crate::data::Access;
+
+/// Opens a file of the source.
+pub(crate) fn plain(path: &Path, access: Access) -> io::Result<std::fs::File> {
+    std::fs::File::options().read(true).write(access == Access::ReadWrite).open(path)
+}
+
+/// Opens a file of the source with the rights that a caller asked for, and no others.
+pub(crate) fn as_asked(path: &Path, flags: OFlags) -> io::Result<std::fs::File> {
+    let flags = flags & (OFlags::RWMODE | OFlags::APPEND) | OFlags::CLOEXEC;
+    Ok(openat(CWD, path, flags, Mode::empty())?.into())
+}
+
+/// Appends all of the data, each part at the end of that moment, and returns as
+/// [`OpenData::write`].
+pub(crate) fn append_all(file: &std::fs::File, data: &[u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while done < data.len() {
+        let part = [IoSlice::new(&data[done..])];
+        // The position is not used, so it may move.
+        match pwritev2(file, &part, u64::MAX, ReadWriteFlags::APPEND) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => done += written,
+            Err(Errno::INTR) => {}
+            Err(Errno::FBIG) if done > 0 => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(done)
+}

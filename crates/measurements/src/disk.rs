@@ -26,7 +26,9 @@ pub struct Column {
 pub fn ratios(columns: &[Column]) -> String {
     let mut text = heading(columns.iter().map(|column| column.disk.clone()));
     let mut jobs: Vec<(&str, &str)> = Vec::new();
-    for part in columns.iter().flat_map(parts) {
+    // The page cache is in no figure of a process, so memory cannot be compared so.
+    let all = columns.iter().flat_map(parts).filter(|part| part.metric != "resident_bytes");
+    for part in all {
         for job in &part.jobs {
             if !jobs.iter().any(|(name, _)| *name == job.name) {
                 jobs.push((&job.name, &part.metric));

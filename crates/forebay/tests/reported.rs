@@ -17,12 +17,13 @@ fn contract_13_signals_interrupt_nothing_and_appends_leave_no_hole() {
     extern "C" fn take(_: libc::c_int) {
         TAKEN.fetch_add(1, Ordering::Relaxed);
     }
-    // SAFETY: the handler touches an atomic number alone. Without SA_RESTART, calls return EINTR.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = take as extern "C" fn(libc::c_int) as usize;
-        assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()), 0);
-    }
+    // SAFETY: numbers and a set of signals, which may be zero. Without SA_RESTART, calls return
+    // EINTR.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = take as extern "C" fn(libc::c_int) as usize;
+    // SAFETY: the handler touches an atomic number alone. No old action is asked for.
+    let taken = unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()) };
+    assert_eq!(taken, 0);
     let directory = support::directory();
     let path = directory.path().join("log");
     std::fs::write(&path, pattern(1, 5_000)).unwrap();

@@ -8,7 +8,7 @@
 //! Most disks charge: a cloud volume sells a number of requests and bytes a second, and a flush
 //! takes its time on nearly all of them. The server stands below the kernel's merging, as such a
 //! disk does, so a merged request is one request. It counts smoothly: an idle disk gathers
-//! [`meter::CREDIT`] and no more.
+//! `meter::CREDIT` and no more.
 //!
 //! Not imitated: bursts that a provider grants for minutes, the time of a single request on an idle
 //! disk, and a queue of limited depth. A loop device has one thread that submits, and this thread
@@ -129,7 +129,7 @@ impl Charges {
     }
 }
 
-/// As [`Charges::set`] takes them, each after a comma.
+/// As `Charges::set` takes them, each after a comma.
 impl fmt::Display for Charges {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(requests) = self.requests_per_second {

@@ -91,7 +91,8 @@ fn a_comparison_on_a_disk_says_what_it_charges() {
     let directory = directory();
     let output = forebay()
         .args(["compare", "layout", "--quick", "--rounds", "1", "--scale", "0.1"])
-        .args(["--scratch", "ext4,size=512m,iops=500,rate=20m,flush=5ms,keep", "--dir"])
+        .args(["--arms", "forebay"])
+        .args(["--scratch", "ext4,size=512m,iops=2000,rate=40m,flush=5ms,keep", "--dir"])
         .arg(directory.path())
         .output()
         .unwrap();
@@ -105,8 +106,8 @@ fn a_comparison_on_a_disk_says_what_it_charges() {
         word.replace(',', "").parse().unwrap_or_else(|_| panic!("{unit} in {line}"))
     };
     // Never more than the disk grants. On a busy machine it may be less.
-    assert!((200.0..=550.0).contains(&figure(" requests/s")), "{line}");
-    assert!((8.0..=22.0).contains(&figure(" MB/s")), "{line}");
+    assert!((800.0..=2200.0).contains(&figure(" requests/s")), "{line}");
+    assert!((15.0..=44.0).contains(&figure(" MB/s")), "{line}");
     assert!(figure(" ms") >= 5.0, "{line}");
     assert_nothing_is_left(directory.path());
 }

@@ -186,7 +186,8 @@ fn what_cannot_be_meant_is_refused_with_a_remedy() {
         (
             "[a]\nsize=8k\nrw=write\nnrfiles=4\n",
             &[],
-            "a.0.0 holds no block of 4096 bytes: its range is 2048 bytes from 0, of 8192 bytes in 4",
+            "a.0.0 holds no block of 4096 bytes: its range is 2048 bytes from 0, of 8192 bytes in \
+             4",
         ),
         ("[a]\nsize=3\nrw=write\nnrfiles=4\n", &[], "of 3 bytes in 4 files; use a larger size"),
         ("[a]\nsize=0\nfilesize=8k\nrw=write\n", &[], "size=0: a job needs something to work on"),

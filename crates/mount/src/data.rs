@@ -79,7 +79,7 @@ impl Way {
     /// Opens the file at a path.
     pub(crate) fn open(&self, path: &Path, access: Access) -> io::Result<OpenData> {
         let Self::Engine(stack) = self else {
-            return plain(path, access).map(OpenData::Plain);
+            return plain(path, access == Access::ReadWrite).map(OpenData::Plain);
         };
         let open = if access == Access::ReadWrite { Open::write() } else { Open::read() };
         let file = stack.engine.open(path, open).map_err(of_engine)?;

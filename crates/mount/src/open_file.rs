@@ -235,7 +235,7 @@ impl OpenFile {
             Way::Engine(stack) if is_unused => {
                 let access = Access::ReadWrite;
                 Self::opening(node, access, || {
-                    let file = plain(&node.path(), access)?;
+                    let file = plain(&node.path(), access == Access::ReadWrite)?;
                     Ok(OpenData::Small(Small::new(stack, file)))
                 })
             }

@@ -6,11 +6,9 @@ use std::path::Path;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 
-use crate::data::Access;
-
-/// Opens a file of the source.
-pub(crate) fn plain(path: &Path, access: Access) -> io::Result<std::fs::File> {
-    std::fs::File::options().read(true).write(access == Access::ReadWrite).open(path)
+/// Opens a file of the source, for reading, or for writing as well.
+pub(crate) fn plain(path: &Path, writes: bool) -> io::Result<std::fs::File> {
+    std::fs::File::options().read(true).write(writes).open(path)
 }
 
 /// Opens a file of the source with the rights that a caller asked for, and no others.
@@ -19,8 +17,8 @@ pub(crate) fn as_asked(path: &Path, flags: OFlags) -> io::Result<std::fs::File> 
     Ok(openat(CWD, path, flags, Mode::empty())?.into())
 }
 
-/// Appends all of the data, each part at the end of that moment, and returns as
-/// [`OpenData::write`].
+/// Appends all of the data, each part at the end of that moment, and returns the number
+/// of bytes: fewer only if the file can be no longer.
 pub(crate) fn append_all(file: &std::fs::File, data: &[u8]) -> io::Result<usize> {
     let mut done = 0;
     while done < data.len() {

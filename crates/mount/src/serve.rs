@@ -237,7 +237,12 @@ fn run(session: Session<Served>) -> io::Result<()> {
     let nothing = std::thread::spawn(|| Ok(()));
     let guard = std::mem::replace(&mut background.guard, nothing);
     std::mem::forget(background);
-    guard.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the session panicked")))
+    match guard.join() {
+        // The kernel has ended the connection: of a mount that was detached, with its last file.
+        Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionAborted => Ok(()),
+        Ok(ended) => ended,
+        Err(_) => Err(io::Error::other("a thread of the session panicked")),
+    }
 }
 
 /// Writes everything out and ends the engine. Returns what could not be written.

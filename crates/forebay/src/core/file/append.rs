@@ -131,7 +131,6 @@ impl File {
         data: &Slices<'_>,
         settling: &mut Settling,
     ) -> Poll<Result<Way>> {
-        let data = front(*data);
         loop {
             let flushed = match &mut settling.asked {
                 Some(ticket) => ready!(Pin::new(ticket).poll(context)),
@@ -151,6 +150,7 @@ impl File {
                 return plugged_no_more(Poll::Pending);
             }
             drop(state);
+            let data = front(*data);
             // Nobody writes to the cache meanwhile.
             let held = Hold::new(&self.inode, &self.shared);
             if let Some(way) = self.append_past(&data, settling.rounds == APPEND_ROUNDS)? {

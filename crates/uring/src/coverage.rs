@@ -43,6 +43,17 @@ impl Coverage {
             None => Self::NotEveryone(format!("file system {:#x}", found.f_type)),
         }
     }
+
+    /// Returns the reason why a lease does not count, unless it holds off everyone.
+    #[must_use]
+    pub fn gap(&self) -> Option<String> {
+        match self {
+            Self::Everyone => None,
+            Self::NotEveryone(name) => {
+                Some(format!("a lease on {name} does not hold off all its users"))
+            }
+        }
+    }
 }
 
 fn of_overlay(descriptor: BorrowedFd<'_>) -> Coverage {

@@ -41,7 +41,7 @@ use crate::core::ticket::{Ticket, Undelivered};
 use crate::core::volume::Pledge;
 use crate::core::wait;
 use crate::core::write::Place;
-use crate::platform::{Coverage, clock};
+use crate::platform::clock;
 
 /// Handle of an open file, cached in memory.
 ///
@@ -296,11 +296,9 @@ impl File {
         match self.inode.lock().cache.liberties() {
             Liberties::Exclusive if self.inode.needs_lease || self.inode.is_private => way,
             Liberties::Exclusive => format!("{way}; alone as promised"),
-            Liberties::Shared => match self.inode.file.lease_coverage() {
-                Coverage::Everyone => format!("{way}; shared"),
-                Coverage::NotEveryone(name) => {
-                    format!("{way}; shared: a lease on {name} does not hold off all its users")
-                }
+            Liberties::Shared => match self.inode.file.lease_coverage().gap() {
+                None => format!("{way}; shared"),
+                Some(gap) => format!("{way}; shared: {gap}"),
             },
         }
     }

@@ -22,7 +22,7 @@ use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::inode::{Hold, Inode};
 use crate::core::limits::{LEASE_TRIES, LEASE_TRIES_AFTER_CRASH};
 use crate::core::shared::Shared;
-use crate::platform::{Coverage, Lock};
+use crate::platform::Lock;
 
 impl Engine {
     /// Takes the lock and lease for the first writing handle of a file that was opened for reading.
@@ -165,11 +165,9 @@ fn hold_by(
     claim: Claim,
     take: impl FnOnce() -> std::io::Result<()>,
 ) -> Hold {
-    let taken = match file.lease_coverage() {
-        Coverage::Everyone => take(),
-        Coverage::NotEveryone(name) => {
-            Err(std::io::Error::other(format!("a lease on {name} does not hold off all its users")))
-        }
+    let taken = match file.lease_coverage().gap() {
+        None => take(),
+        Some(gap) => Err(std::io::Error::other(gap)),
     };
     match taken {
         Ok(()) => Hold::Leased,

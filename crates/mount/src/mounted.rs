@@ -100,8 +100,7 @@ impl Mount {
 
 /// Returns the limit of open files of this process.
 pub(crate) fn descriptor_limit() -> u64 {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    limit.current.unwrap_or(DESCRIPTORS)
+    forebay_uring::detached::descriptor_limit().unwrap_or(DESCRIPTORS)
 }
 
 /// Numbers of open files, as the kernel sends them.

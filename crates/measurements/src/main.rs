@@ -165,10 +165,10 @@ fn content(list: &List, bundle: &Bundle, marker: &Marker) -> Option<String> {
                 })
                 .collect();
             let is_complete = columns.iter().all(|column| column.document.is_some());
-            match table {
-                Disks::FirstPage => is_complete.then(|| disk::first_page(&columns)),
-                Disks::Ratios => is_complete.then(|| disk::ratios(&columns)),
-            }
+            is_complete.then(|| match table {
+                Disks::FirstPage => disk::first_page(&columns),
+                Disks::Ratios => disk::ratios(&columns),
+            })
         }
         // Made from the pages, not from the bundle.
         Marker::Questions { .. } => None,

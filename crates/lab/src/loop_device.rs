@@ -97,6 +97,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     use super::*;
+    use crate::file_system::tests::assert_detached;
 
     #[test]
     fn it_is_there_as_long_as_the_value() {
@@ -113,18 +114,10 @@ mod tests {
         let mut byte = [0];
         File::open(device.path()).unwrap().read_exact_at(&mut byte, (1 << 20) - 1).unwrap();
         assert_eq!(byte, [7]);
-        let of_it = |path: &Path| {
-            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-            std::fs::read_to_string(format!("/sys/block/{name}/loop/backing_file"))
-        };
-        assert_eq!(
-            of_it(device.path()).unwrap().trim(),
-            file.canonicalize().unwrap().to_str().unwrap()
-        );
-        let path = device.path().to_owned();
+        let name = device.path().file_name().unwrap().to_str().unwrap();
+        let below = std::fs::read_to_string(format!("/sys/block/{name}/loop/backing_file"));
+        assert_eq!(below.unwrap().trim(), file.canonicalize().unwrap().to_str().unwrap());
         drop(device);
-        // Another may have taken the number since.
-        let left = of_it(&path).unwrap_or_default();
-        assert_ne!(left.trim(), file.canonicalize().unwrap().to_str().unwrap());
+        assert_detached(directory.path());
     }
 }

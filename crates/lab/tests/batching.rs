@@ -135,8 +135,9 @@ fn not_counted(directory: &Path) -> Option<String> {
 
 fn what_is_handed_over_together_is_unplugged_together(directory: &Path) {
     let metrics = counted(&reads(directory, Way::Uring, 32, Some(32)));
-    // Neighbours among random blocks are merged, so a few less.
-    assert!((28.0..=32.5).contains(&metrics["kernel_requests_per_unplug"]), "{metrics:?}");
+    // Less than 32: neighbours among random blocks are merged, and the kernel hands over what a
+    // thread has gathered if the thread loses its processor or waits for a tag.
+    assert!((16.0..=32.5).contains(&metrics["kernel_requests_per_unplug"]), "{metrics:?}");
     assert!(metrics["kernel_plugged_share"] > 0.95, "{metrics:?}");
     assert!((4096.0..8192.0).contains(&metrics["kernel_request_bytes"]), "{metrics:?}");
     assert!(metrics["kernel_completions_per_enter"] > 2.0, "{metrics:?}");

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use forebay_lab::compare::judge::{Judging, judge};
 use forebay_lab::compare::record::{PartOfRecord, Record};
 use forebay_lab::compare::{CompareError, Outcome, Setting, Until, Writes, compare as run_rounds};
+use forebay_lab::disk::Charges;
 use forebay_lab::file_system::{FileSystemError, Per, Spec};
 use forebay_lab::manifest::{self, Manifest};
 use forebay_lab::plan::{Job, Plan, PlanError, Room, Wish, fresh_seed, spoken};
@@ -43,6 +44,9 @@ const ROUNDS_UNTIL: u32 = 20;
 
 /// The longest wait for quiet between two cells.
 pub(crate) const QUIET_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long a comparison takes at least for its disk to be measured at the end, too.
+const LONG_ENOUGH: Duration = Duration::from_secs(20);
 
 /// What an interrupted comparison says of its files.
 const NOTHING_LEFT: &str = "nothing was left behind";
@@ -151,7 +155,9 @@ fn announce(request: &CompareRequest, planned: &[Planned<'_>], writes: Option<St
     let bytes: u64 = planned.iter().map(|planned| planned.plan.most_written_bytes()).sum();
     let writes = writes.unwrap_or_else(|| writes::at_most(bytes));
     let removed = if writes.is_empty() { "" } else { " All files are removed again." };
-    say(format!("About {}. {writes}{removed}", spoken(time)).trim_end());
+    let charges = request.scratch.as_ref().is_some_and(|spec| spec.charges != Charges::NONE);
+    let slower = if charges { "; longer on a disk that charges" } else { "" };
+    say(format!("About {}{slower}. {writes}{removed}", spoken(time)).trim_end());
 }
 
 /// What is known of where it will run, and of what is asked.
@@ -319,6 +325,13 @@ fn measure(
                 fruitless = Some(error);
             }
         }
+    }
+    if began.elapsed() >= LONG_ENOUGH
+        && let Some(before) = document.manifest.price
+        && let Ok(at) = scratch.cell_directory("price")
+        && let Ok(end) = price::measure(&at)
+    {
+        document.manifest.notes.extend(before.changed(&end.into()));
     }
     // What was done to age it is known once a cell has had it.
     document.manifest.file_system = scratch.made();

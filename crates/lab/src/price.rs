@@ -63,6 +63,33 @@ impl Measured {
     }
 }
 
+/// How many times as dear or as cheap a disk has to be at the end to be called another one: the rates
+/// of a disk that others use drift by two within an hour.
+const ANOTHER: f64 = 3.0;
+
+impl Measured {
+    /// Returns what to say of a disk that charges something else at the end than at the beginning.
+    pub fn changed(&self, end: &Self) -> Option<String> {
+        let pairs = [
+            (self.requests_per_s, end.requests_per_s),
+            (self.bytes_per_s, end.bytes_per_s),
+            (self.flush_us, end.flush_us),
+        ];
+        let is_another = pairs.iter().any(|&(before, after)| {
+            let (before, after) = (before.max(1) as f64, after.max(1) as f64);
+            (after / before).max(before / after) >= ANOTHER
+        });
+        let at_end = end.line();
+        let charges = at_end.trim_start_matches("this disk: ");
+        is_another.then(|| {
+            format!(
+                "the disk charges something else at the end: {charges}. Each figure is a mixture; \
+                 run it again"
+            )
+        })
+    }
+}
+
 impl From<Price> for Measured {
     fn from(price: Price) -> Self {
         let Price { requests_per_second, bytes_per_second, flush } = price;
@@ -206,6 +233,24 @@ mod tests {
             Err(error) => println!("skipped: {error}"),
         }
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_disk_that_charges_something_else_at_the_end_is_told() {
+        let before = Measured { requests_per_s: 3000, bytes_per_s: 125_000_000, flush_us: 1100 };
+        let drifted = Measured { requests_per_s: 1500, bytes_per_s: 250_000_000, flush_us: 2000 };
+        assert_eq!(before.changed(&before), None);
+        assert_eq!(before.changed(&drifted), None, "disks drift by so much");
+        for after in [
+            Measured { requests_per_s: 1000, ..before },
+            Measured { bytes_per_s: 375_000_000, ..before },
+            Measured { flush_us: 0, ..before },
+        ] {
+            for (before, after) in [(before, after), (after, before)] {
+                let note = before.changed(&after).unwrap();
+                assert!(note.contains(after.line().trim_start_matches("this disk: ")), "{note}");
+            }
+        }
     }
 
     #[test]

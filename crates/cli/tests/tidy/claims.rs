@@ -60,8 +60,8 @@ pub(crate) fn broken(page: &Page<'_>, tree: &Tree, facts: &Facts) -> Vec<String>
     findings
 }
 
-/// Options that pages name alone and that are cargo's, or those of `forebay-measurements`.
-const OTHERS: [&str; 3] = ["--features", "--documents", "--only"];
+/// Options that pages name alone and that are cargo's.
+const OTHERS: [&str; 1] = ["--features"];
 
 /// Whether the README has each marked command once and CI takes them from there.
 pub(crate) fn commands_of_ci(readme: &str, ci: &str) -> Vec<String> {

@@ -10,6 +10,7 @@ mod facts;
 mod imports;
 mod phrases;
 mod ratchet;
+mod results;
 mod seam;
 mod tree;
 
@@ -31,6 +32,13 @@ fn every_claim_of_a_page_is_true() {
         findings.extend(claims::broken(&Page { path, text }, &tree, &facts));
     }
     none(&findings, "a page names something that does not exist");
+}
+
+#[test]
+fn every_quoted_figure_is_in_its_result() {
+    let tree = Tree::load();
+    none(&results::broken(&tree), "a figure of a page");
+    none(&results::unanswered(tree.text("docs/kernel-questions.md")), "docs/kernel-questions.md");
 }
 
 #[test]

@@ -24,23 +24,18 @@ pub(crate) fn largest_cycle(tree: &Tree, krate: &str) -> Vec<String> {
     largest.unwrap_or_default().iter().map(|module| modules[*module].file.to_owned()).collect()
 }
 
-/// The section of ARCHITECTURE.md whose table has the layers of the engine, the highest first, with
-/// the files of each in the second column.
-const LAYERS: &str = "## The layers of `forebay`\n";
+/// The layers of the engine's core, the highest first, with the files of each.
+const LAYERS: &str = "crates/cli/tests/tidy/layers.toml";
 
 /// Imports of the engine's core that go from a layer to a higher one, and files without a layer. A
-/// file is in the layer of the longest part of its path that the table names.
+/// file is in the layer of the longest part of its path that the list names.
 pub(crate) fn upward(tree: &Tree) -> Vec<String> {
-    let Some((_, section)) = tree.text("ARCHITECTURE.md").split_once(LAYERS) else {
-        return vec![format!("ARCHITECTURE.md has no section {LAYERS:?}")];
-    };
-    let section = section.split("\n## ").next().unwrap_or_default();
-    let rows = section.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
+    let lists: BTreeMap<String, Vec<Vec<String>>> =
+        toml::from_str(tree.text(LAYERS)).unwrap_or_else(|error| panic!("{LAYERS}: {error}"));
     let mut depths = BTreeMap::new();
-    for (depth, row) in rows.enumerate() {
-        let cell = row.split('|').nth(2).unwrap_or_default();
-        let names = cell.split('`').skip(1).step_by(2);
-        depths.extend(names.map(|name| (format!("core::{}", name.replace('/', "::")), depth)));
+    for (depth, files) in lists["layers"].iter().enumerate() {
+        let module = |file: &String| format!("core::{}", file.replace('/', "::"));
+        depths.extend(files.iter().map(|file| (module(file), depth)));
     }
     let depth_of = |module: &str| {
         let mut part = module;
@@ -261,11 +256,10 @@ mod tests {
 
     #[test]
     fn an_import_of_a_higher_layer_is_found() {
-        let page = "## The layers of `forebay`\n\n| layer | files |\n|---|---|\n\
-            | top | `engine` | x |\n| low | `base`, `inode/space` | `engine` |\n\n## More\n";
+        let list = "layers = [['engine'], ['base', 'inode/space']]";
         let of = |source: &str| {
             let tree = Tree::of(&[
-                ("ARCHITECTURE.md", page),
+                (LAYERS, list),
                 ("crates/forebay/src/core/mod.rs", "mod base;"),
                 ("crates/forebay/src/core/engine.rs", "use crate::core::base::Base;"),
                 ("crates/forebay/src/core/base.rs", source),
@@ -277,7 +271,7 @@ mod tests {
         let path = "crates/forebay/src/core";
         let upward = format!("{path}/base.rs imports {path}/engine.rs");
         assert_eq!(of("use crate::core::engine::Engine;"), [upward]);
-        let other = [("ARCHITECTURE.md", page), ("crates/forebay/src/core/pool.rs", "")];
+        let other = [(LAYERS, list), ("crates/forebay/src/core/pool.rs", "")];
         let found = super::upward(&Tree::of(&other));
         assert_eq!(found, [format!("{path}/pool.rs is in no layer")]);
     }

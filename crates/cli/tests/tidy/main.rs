@@ -91,5 +91,5 @@ fn the_core_names_the_machine_only_through_the_platform() {
 #[test]
 fn the_core_imports_downwards() {
     let tree = Tree::load();
-    none(&imports::upward(&tree), "an import against the layers of ARCHITECTURE.md");
+    none(&imports::upward(&tree), "an import against the layers of layers.toml");
 }

@@ -135,12 +135,24 @@ fn documented() -> (BTreeSet<String>, BTreeSet<String>) {
     let mut some = BTreeSet::new();
     for line in lines {
         let (name, rest) = line.split_once('`').unwrap();
-        assert!(all.insert(name.to_owned()), "{name} is documented twice");
-        if rest.contains("(may be absent)") {
-            some.insert(name.to_owned());
+        for name in alternatives(name) {
+            if rest.contains("(may be absent)") {
+                some.insert(name.clone());
+            }
+            assert!(all.insert(name.clone()), "{name} is documented twice");
         }
     }
     (all, some)
+}
+
+/// `a.{b,c}` is `a.b` and `a.c`.
+fn alternatives(name: &str) -> Vec<String> {
+    let Some((head, (inside, tail))) =
+        name.split_once('{').and_then(|(head, rest)| Some((head, rest.split_once('}')?)))
+    else {
+        return vec![name.to_owned()];
+    };
+    inside.split(',').flat_map(|one| alternatives(&format!("{head}{one}{tail}"))).collect()
 }
 
 #[test]

@@ -63,7 +63,7 @@ impl Measured {
     }
 }
 
-/// How many times as dear or as cheap a disk has to be at the end to be called another one: the rates
+/// How many times as dear or as cheap a disk has to be at the end to be called another one. Rates
 /// of a disk that others use drift by two within an hour.
 const ANOTHER: f64 = 3.0;
 

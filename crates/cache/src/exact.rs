@@ -235,7 +235,6 @@ impl CachedFile {
             let (chunk, slot) = self.index.get_mut(page).expect("looked at");
             chunk.flight |= 1 << slot;
         }
-        self.reserved.note_sent(bytes.end);
         let (offset, length) = (bytes.start, bytes.end - bytes.start);
         let flight = self.flights.start(Flight::Exact { bytes });
         let segments = segments.cut_to(length);

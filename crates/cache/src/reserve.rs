@@ -19,7 +19,7 @@ use crate::writeback::flight::Flight;
 impl CachedFile {
     /// Returns the space to allocate before a run that starts at `first` is sent.
     pub(crate) fn reservation(&mut self, first: u64, class: Class) -> Option<Reservation> {
-        if !self.ahead.may_reserve(self.reserved.has_hint()) || self.lease.is_shared() {
+        if !self.ahead.may_reserve() || self.lease.is_shared() {
             return None;
         }
         let origin = self.sizes.origin_pages();
@@ -124,12 +124,6 @@ impl CachedFile {
     /// Sets the maximum of bytes per reservation; see `space::at_most`.
     pub fn set_reserve_most(&mut self, bytes: u64) {
         self.ahead.set_most(bytes);
-    }
-
-    /// Sets the extent-size hint that the file was created with, in bytes. The file system
-    /// allocates in such units, and the part of the last one beyond the end must be given back.
-    pub fn set_extent_hint(&mut self, bytes: u64) {
-        self.reserved.set_extent_hint(bytes);
     }
 
     /// Records the time of a reservation, to measure how fast the file grows.

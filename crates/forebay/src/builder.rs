@@ -471,7 +471,7 @@ mod tests {
             .affinity(Affinity::Single)
             .context_priority(ContextPriority::Realtime)
             .flight(Flight::Depth(7))
-            .prealloc(Prealloc::ExtentHint(1 << 20))
+            .prealloc(Prealloc::Ahead(1 << 20))
             .cache_bytes(9 << 20)
             .dirty_bytes(7 << 20)
             .background_bytes(6 << 20)
@@ -492,7 +492,7 @@ mod tests {
             ("affinity", "single"),
             ("context_priority", "realtime"),
             ("flight", "7"),
-            ("prealloc", "extsize=1048576"),
+            ("prealloc", "1048576"),
             ("cache_bytes", "9437184"),
             ("dirty_bytes", "7340032"),
             ("background_bytes", "6291456"),

@@ -440,7 +440,7 @@ fn reserving(random: &mut Random) -> Reserving {
         Reserving::Adaptive,
         Reserving::Adaptive,
         Reserving::Ahead(64 * PAGE as u64),
-        Reserving::Hint(16 * PAGE as u64),
+        Reserving::Ahead(16 * PAGE as u64),
         Reserving::Off,
     ])
 }

@@ -572,16 +572,6 @@ impl OpenFile {
         hint::get(self.as_fd())
     }
 
-    /// Sets the extent-size hint of the file, in bytes.
-    ///
-    /// # Errors
-    /// `AlreadyExists` if the file has a hint, which is kept. `InvalidInput` if the number is not a
-    /// multiple of a block, or the file has extents. `Unsupported` and others if the file system
-    /// has no such hints.
-    pub fn set_extent_hint(&self, bytes: u32) -> io::Result<()> {
-        hint::set(self.as_fd(), bytes)
-    }
-
     /// Returns the allocation groups of the file system, or `None` if it reports none. Makes one
     /// system call.
     #[must_use]

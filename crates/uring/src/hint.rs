@@ -1,16 +1,11 @@
-//! The extent-size hint of a file: XFS allocates stretches of this size for it, aligned to it.
-//!
-//! It stays with the file for good, and can be set only while the file has no extents. So it is
-//! only for a file we made, and one that stands already, the user's or one inherited from the
-//! directory, is left as it is.
+//! The extent-size hint of a file: XFS allocates stretches of this size for it, aligned to it. The
+//! user sets it on a file, or on a directory for the files created there.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR`: read and write 28 bytes, type `X`, numbers 31 and
-/// 32.
+/// `FS_IOC_FSGETXATTR`: reads 28 bytes, type `X`, number 31.
 const FS_IOC_FSGETXATTR: libc::Ioctl = 0x801c_581f;
-const FS_IOC_FSSETXATTR: libc::Ioctl = 0x401c_5820;
 const FS_XFLAG_EXTSIZE: u32 = 0x800;
 
 /// Attributes of a file besides the usual ones.
@@ -27,30 +22,11 @@ struct Attributes {
 
 const _: () = assert!(size_of::<Attributes>() == 28);
 
-/// The current hint.
+/// Returns the hint in bytes, or `None` if the file has none.
 pub(crate) fn get(descriptor: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     let attributes = attributes(descriptor)?;
     let is_set = attributes.flags & FS_XFLAG_EXTSIZE != 0 && attributes.extent_bytes > 0;
     Ok(is_set.then_some(attributes.extent_bytes))
-}
-
-/// Sets one where none stands.
-pub(crate) fn set(descriptor: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
-    let mut attributes = attributes(descriptor)?;
-    if attributes.flags & FS_XFLAG_EXTSIZE != 0 || attributes.extent_bytes > 0 {
-        return Err(io::ErrorKind::AlreadyExists.into());
-    }
-    attributes.flags |= FS_XFLAG_EXTSIZE;
-    attributes.extent_bytes = bytes;
-    // SAFETY: the descriptor is open for the length of the call, and the kernel reads the 28 bytes
-    // that the call's number says and the structure has.
-    let result =
-        unsafe { libc::ioctl(descriptor.as_raw_fd(), FS_IOC_FSSETXATTR, &raw const attributes) };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // ext4 takes the call, and keeps nothing of it.
-    if get(descriptor)? == Some(bytes) { Ok(()) } else { Err(io::ErrorKind::Unsupported.into()) }
 }
 
 fn attributes(descriptor: BorrowedFd<'_>) -> io::Result<Attributes> {

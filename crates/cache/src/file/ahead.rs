@@ -20,9 +20,6 @@ pub enum Reserving {
     Adaptive,
     /// As `Adaptive`, and this many bytes beyond the end of a file that grows.
     Ahead(u64),
-    /// Set an extent-size hint of this many bytes on new files. As `Adaptive` if the file system
-    /// has no such hint.
-    Hint(u64),
     /// Reserve nothing for now, because the knob says so.
     Paused,
     /// Reserve nothing ever in this file: it could not be given back, or the file system refused.
@@ -114,14 +111,9 @@ impl Ahead {
         self.growth.note(size, now);
     }
 
-    /// Returns whether space may be reserved at all. `has_hint`: the file system allocates in units
-    /// of an extent-size hint.
-    pub(crate) fn may_reserve(&self, has_hint: bool) -> bool {
-        match self.reserving {
-            Reserving::Adaptive | Reserving::Ahead(_) => true,
-            Reserving::Hint(_) => !has_hint,
-            Reserving::Paused | Reserving::Off => false,
-        }
+    /// Returns whether space may be reserved at all.
+    pub(crate) fn may_reserve(&self) -> bool {
+        matches!(self.reserving, Reserving::Adaptive | Reserving::Ahead(_))
     }
 
     /// Returns whether this run is in the pause before the file is examined again.
@@ -189,11 +181,11 @@ mod tests {
     fn contract_09_a_refusal_pauses_or_ends_reservations() {
         let mut ahead = Ahead::default();
         assert!(ahead.refuse(NO_SPACE) && ahead.refuse(OVER_QUOTA));
-        assert!(!ahead.refuse(Errno::WOULD_BLOCK) && ahead.may_reserve(false));
+        assert!(!ahead.refuse(Errno::WOULD_BLOCK) && ahead.may_reserve());
         assert_eq!((0..100).filter(|_| ahead.is_paused()).count() as u64, SCARCE_PAUSE);
         assert!(!ahead.refuse(Errno::IO));
         ahead.change_reserving(Reserving::Adaptive);
-        assert!(!ahead.may_reserve(false), "off for good");
+        assert!(!ahead.may_reserve(), "off for good");
         ahead.verify();
     }
 }

@@ -16,10 +16,8 @@ use crate::space::Space;
 #[derive(Debug, Default)]
 pub(crate) struct Reserved {
     ranges: Space,
-    /// Byte up to which a failed allocation, or an extent-size hint, may have left space.
+    /// Byte up to which a failed allocation may have left space.
     littered: u64,
-    /// Extent-size hint in bytes: the unit of the allocations for this file; 0 without a hint.
-    extent_hint: u64,
     /// Set if space beyond the end could not be given back: the next open does it.
     leaves_space: bool,
     /// Writes in progress whose space was allocated before.
@@ -44,10 +42,6 @@ pub enum Below {
 impl Reserved {
     pub(crate) fn ranges(&self) -> &Space {
         &self.ranges
-    }
-
-    pub(crate) fn has_hint(&self) -> bool {
-        self.extent_hint > 0
     }
 
     pub(crate) fn below(&self) -> Below {
@@ -80,20 +74,9 @@ impl Reserved {
         self.ranges.add(bytes);
     }
 
-    pub(crate) fn set_extent_hint(&mut self, bytes: u64) {
-        self.extent_hint = bytes;
-    }
-
     /// Records that space may have been left up to this byte.
     pub(crate) fn note_litter(&mut self, end: u64) {
         self.littered = self.littered.max(end);
-    }
-
-    /// Records that data is sent up to this byte.
-    pub(crate) fn note_sent(&mut self, end: u64) {
-        if self.extent_hint > 0 {
-            self.note_litter(end.next_multiple_of(self.extent_hint));
-        }
     }
 
     pub(crate) fn begin_write(&mut self) {
@@ -168,16 +151,6 @@ mod tests {
         reserved.verify();
         assert_eq!((reserved.ranges().end(), reserved.beyond(40)), (40, 60));
         assert_eq!((reserved.give_back(40), reserved.beyond(40)), (60, 0));
-    }
-
-    #[test]
-    fn a_hint_leaves_the_rest_of_its_unit() {
-        let mut reserved = Reserved::default();
-        reserved.note_sent(10);
-        assert_eq!(reserved.beyond(0), 0, "no hint");
-        reserved.set_extent_hint(64);
-        reserved.note_sent(65);
-        assert_eq!(reserved.beyond(65), 63);
     }
 
     #[test]

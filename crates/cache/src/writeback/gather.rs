@@ -315,7 +315,6 @@ impl CachedFile {
             chunk.sending |= mask;
         });
         self.holes.mark_written(page..page + u64::from(sent));
-        self.reserved.note_sent((page + u64::from(sent)) * PAGE);
         u64::from(sent)
     }
 

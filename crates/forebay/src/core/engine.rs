@@ -449,8 +449,6 @@ impl Engine {
         {
             find_holes(&file, length, &mut cache);
         }
-        let hint = if is_new { self.hint(path, &file, liberties) } else { None };
-        cache.set_extent_hint(hint.unwrap_or(0));
         cache.set_reserving(match (is_device, is_new) {
             (true, _) => Reserving::Off,
             (false, true) => self.owner.shared.reserving(),
@@ -468,7 +466,7 @@ impl Engine {
                 return Err(at_path(error));
             }
         }
-        if let Err(error) = self.insert(&inode, hint.is_some()) {
+        if let Err(error) = self.insert(&inode) {
             self.take_back(&inode);
             return Err(error);
         }
@@ -484,15 +482,14 @@ impl Engine {
     /// # Errors
     /// `Shutdown` once the engine stops. A shutdown lists the table after setting that state, and
     /// would not write out a file entered later.
-    fn insert(&self, inode: &Arc<Inode>, is_marked: bool) -> Result<()> {
+    fn insert(&self, inode: &Arc<Inode>) -> Result<()> {
         let mut table = self.owner.shared.table();
         self.owner.shared.check()?;
-        self.insert_into(&mut table, inode, is_marked);
+        self.insert_into(&mut table, inode);
         Ok(())
     }
 
-    fn insert_into(&self, table: &mut Table, inode: &Arc<Inode>, is_marked: bool) {
-        inode.set_marked(is_marked);
+    fn insert_into(&self, table: &mut Table, inode: &Arc<Inode>) {
         let mut state = inode.lock();
         // Set again: it may have changed meanwhile for all files in the table.
         state.cache.change_reserving(self.owner.shared.reserving());
@@ -511,39 +508,6 @@ impl Engine {
         drop(state);
         if let (Some(keeper), Some(generation)) = (&self.owner.shared.keeper, generation) {
             keeper.remove(inode.target.0, generation);
-        }
-    }
-
-    /// Sets an extent-size hint on a just created file, if the knob asks for it. Returns the hint
-    /// in bytes. The space that it allocates beyond the end belongs to the engine, so the file is
-    /// marked as for any reservation.
-    fn hint(
-        &self,
-        path: &Path,
-        file: &crate::platform::OpenFile,
-        liberties: Liberties,
-    ) -> Option<u64> {
-        let Reserving::Hint(bytes) = self.owner.shared.reserving() else { return None };
-        if liberties != Liberties::Exclusive || file.set_reservation_mark(bytes).is_err() {
-            return None;
-        }
-        match file.set_extent_hint(u32::try_from(bytes).expect("the limit of the hint fits")) {
-            Ok(()) => Some(bytes),
-            Err(error) => {
-                tracing::debug!(
-                    path = %path.display(),
-                    %error,
-                    "could not set the extent-size hint"
-                );
-                if let Err(error) = file.remove_reservation_mark() {
-                    tracing::warn!(
-                        path = %path.display(),
-                        %error,
-                        "could not remove the reservation mark"
-                    );
-                }
-                None
-            }
         }
     }
 

@@ -13,13 +13,12 @@ use std::time::Duration;
 use forebay_block::knobs::QueueKnob;
 use forebay_cache::Caching;
 use forebay_cache::file::Reserving;
-use forebay_cache::limits::PAGE;
 use forebay_cache::writeback::pace::Bound;
 
 use crate::core::contexts::wanted;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::home::Affinity;
-use crate::core::limits::{EXTENT_HINTS, FLIGHT, FLIGHT_TIMES};
+use crate::core::limits::{FLIGHT, FLIGHT_TIMES};
 use crate::core::priority::Priority;
 use crate::core::settings::{Settings, invalid};
 use crate::platform::{Choice, Register, jiffy};
@@ -166,13 +165,11 @@ const OWN: [Own; 13] = [
     },
     Own {
         name: "prealloc",
-        choices: "off, adaptive, BYTES such as 64m, or extsize=BYTES (4096 to 1g, a multiple of \
-                  4096)",
+        choices: "off, adaptive, or BYTES such as 64m",
         default: "adaptive",
-        help: "Space reserved ahead of data: none; for files that become dense; that, and BYTES \
-               beyond the end of growing files, at most 1 % of the free space; or an extent-size \
-               hint of BYTES on new XFS files. Reserved space is given back when the file is \
-               closed.",
+        help: "Space reserved ahead of data: none; for files that become dense; or that, and BYTES \
+               beyond the end of growing files, at most 1 % of the free space. Reserved space is \
+               given back when the file is closed.",
         fixed: None,
         get: |settings| told_reserving(settings.reserving),
         set: |settings, value| reserving(value).map(|reserving| settings.reserving = reserving),
@@ -430,17 +427,12 @@ fn choose<T>(value: &str, first: (&str, T), other: (&str, T)) -> Option<T> {
     }
 }
 
-/// Parses the knob `prealloc`: a word, a number of bytes, or `extsize=BYTES`.
+/// Parses the knob `prealloc`: a word or a number of bytes.
 fn reserving(value: &str) -> Option<Reserving> {
     match value {
         "adaptive" => Some(Reserving::Adaptive),
         "off" => Some(Reserving::Paused),
-        _ => match value.strip_prefix("extsize=") {
-            Some(value) => bytes(value)
-                .filter(|bytes| EXTENT_HINTS.contains(bytes) && bytes.is_multiple_of(PAGE))
-                .map(Reserving::Hint),
-            None => bytes(value).map(Reserving::Ahead),
-        },
+        _ => bytes(value).map(Reserving::Ahead),
     }
 }
 
@@ -448,7 +440,6 @@ fn told_reserving(reserving: Reserving) -> String {
     match reserving {
         Reserving::Adaptive => "adaptive".to_owned(),
         Reserving::Ahead(bytes) => bytes.to_string(),
-        Reserving::Hint(bytes) => format!("extsize={bytes}"),
         Reserving::Paused | Reserving::Off => "off".to_owned(),
     }
 }
@@ -532,15 +523,13 @@ mod tests {
     }
 
     #[test]
-    fn space_ahead_is_a_word_a_number_or_a_hint() {
+    fn space_ahead_is_a_word_or_a_number() {
         let told = [("adaptive", "adaptive"), ("off", "off"), ("64m", "67108864"), ("0", "0")];
-        for (value, again) in told.into_iter().chain([("extsize=16m", "extsize=16777216")]) {
+        for (value, again) in told {
             assert_eq!(told_reserving(reserving(value).unwrap()), again);
             assert_eq!(reserving(again), reserving(value));
         }
-        for value in
-            ["extsize=", "extsize=0", "extsize=6000", "extsize=2g", "extsize", "extsize=off", "on"]
-        {
+        for value in ["extsize=1m", "-1", "", "on"] {
             assert_eq!(reserving(value), None, "{value}");
         }
     }

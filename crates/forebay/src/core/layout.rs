@@ -32,8 +32,6 @@ pub struct Layout {
     /// Bytes of space that the engine has reserved beyond the end of the file. Closing the file
     /// gives them back.
     pub reserved_bytes: u64,
-    /// Extent-size hint of the file in bytes, or 0 if it has none.
-    pub extent_hint_bytes: u64,
 }
 
 impl Layout {
@@ -44,14 +42,7 @@ impl Layout {
                 .at_path(&inode.path)
                 .because(error)
         })?;
-        // Most file systems have no hints, which is no error.
-        let hint = inode.file.extent_hint().ok().flatten();
-        Ok(Self {
-            extents: extents.count,
-            allocated_bytes: extents.bytes,
-            reserved_bytes,
-            extent_hint_bytes: hint.map_or(0, u64::from),
-        })
+        Ok(Self { extents: extents.count, allocated_bytes: extents.bytes, reserved_bytes })
     }
 
     /// Returns the mean size of an extent in bytes, or 0 if the file has none.

@@ -84,11 +84,6 @@ pub(crate) const COPY_PIECE_BYTES: usize = REQUEST_BYTES as usize;
 /// Pieces of a copy in memory: one is written while the others are read.
 pub(crate) const COPY_PIECES: usize = 4;
 
-/// Valid extent-size hints; the largest is that of XFS.
-pub(crate) const EXTENT_HINTS: RangeInclusive<u64> = PAGE..=1 << 30;
-
-const _: () = assert!(*EXTENT_HINTS.end() <= u32::MAX as u64, "the kernel takes 32 bits");
-
 /// Number of files among which the one with most dirty pages is written next.
 pub(crate) const DIRTIEST_OF: usize = 64;
 

@@ -180,10 +180,6 @@ pub enum Prealloc {
     /// As `Adaptive`, and reserves this many bytes beyond the end of files that grow, at most 1 %
     /// of the free space.
     Ahead(u64),
-    /// Sets an extent-size hint of this many bytes on new XFS files (4096 to 1 GiB, a multiple of
-    /// 4096); the file system then allocates in such units, for sparse files too, and the hint
-    /// stays. Other files are treated as with `Adaptive`.
-    ExtentHint(u64),
 }
 
 impl From<Prealloc> for Reserving {
@@ -192,7 +188,6 @@ impl From<Prealloc> for Reserving {
             Prealloc::Off => Self::Paused,
             Prealloc::Adaptive => Self::Adaptive,
             Prealloc::Ahead(bytes) => Self::Ahead(bytes),
-            Prealloc::ExtentHint(bytes) => Self::Hint(bytes),
         }
     }
 }

@@ -177,7 +177,6 @@ mod tests {
         refused(Settings { contexts: 65, ..of() }, "contexts");
         refused(Settings { flight: Bound::Depth(0), ..of() }, "flight");
         refused(Settings { flight: Bound::Time(Duration::from_secs(2)), ..of() }, "flight");
-        refused(Settings { reserving: Reserving::Hint(5000), ..of() }, "prealloc");
         let mut slow = of();
         slow.queue.holding = Holding::Delay(Duration::from_secs(1));
         refused(slow, "completion");

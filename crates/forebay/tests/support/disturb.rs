@@ -21,7 +21,7 @@ const KNOBS: [(&str, &[&str]); 12] = [
     ("merge", &["on", "off"]),
     ("flight", &["1", "4", "112", "time=100", "time=2000"]),
     ("uncached", &["on", "off"]),
-    ("prealloc", &["off", "adaptive", "1m", "extsize=65536"]),
+    ("prealloc", &["off", "adaptive", "1m", "64k"]),
     ("plug", &["never", "always", "adaptive"]),
     ("completion", &["immediate", "delay=200"]),
     ("order", &["fifo", "lifo"]),

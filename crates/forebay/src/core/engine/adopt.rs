@@ -158,7 +158,7 @@ impl Engine {
         taken.is_in_use = true;
         let inode = Arc::clone(&taken.inode);
         let pages = inode.adopt_pages(shared, &taken.inherited, taken.trust);
-        self.insert_into(&mut shared.table(), &inode, false);
+        self.insert_into(&mut shared.table(), &inode);
         if inode.file.kind() != Kind::Block {
             self.look_at_lease(&inode);
             self.flush_what_was_there(&inode);

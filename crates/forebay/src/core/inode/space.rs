@@ -53,11 +53,6 @@ pub(crate) enum Unreserved {
 }
 
 impl Inode {
-    /// Sets whether a just opened file has the reservation mark.
-    pub(crate) fn set_marked(&self, is_marked: bool) {
-        *self.marked.lock() = is_marked;
-    }
-
     /// Removes the reservation mark if nothing is reserved beyond the end. May block.
     pub(crate) fn unmark(&self) {
         let mut marked = self.marked.lock();

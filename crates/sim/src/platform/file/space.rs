@@ -154,39 +154,6 @@ impl OpenFile {
         })
     }
 
-    /// Returns the extent-size hint in bytes, or `None` if the file has none.
-    ///
-    /// # Errors
-    /// `Unsupported` if the file system has no such hints.
-    pub fn extent_hint(&self) -> io::Result<Option<u32>> {
-        self.look(|machine, node| match machine.volume_of(node).hints {
-            true => Ok(machine.inode(node).metadata.hint),
-            false => Err(Errno::UNSUPPORTED),
-        })
-    }
-
-    /// Sets the extent-size hint of the file, in bytes.
-    ///
-    /// # Errors
-    /// As `forebay_uring::OpenFile::set_extent_hint`.
-    pub fn set_extent_hint(&self, bytes: u32) -> io::Result<()> {
-        let page = PAGE as u32;
-        self.look(|machine, node| {
-            if !machine.volume_of(node).hints {
-                return Err(Errno::UNSUPPORTED);
-            }
-            let inode = machine.inode_mut(node);
-            if inode.metadata.hint.is_some() {
-                return Err(Errno(libc::EEXIST));
-            }
-            if !bytes.is_multiple_of(page) || !inode.stored.allocated().is_empty() {
-                return Err(Errno::INVALID);
-            }
-            inode.metadata.hint = Some(bytes);
-            Ok(())
-        })
-    }
-
     /// Returns the end of the space that an engine reserved and did not give back before a crash.
     ///
     /// # Errors

@@ -48,7 +48,6 @@ pub(crate) struct Metadata {
     marks: Vec<Marked>,
     /// Pages allocated ahead of a write, and when.
     reserved: Vec<(Range<u64>, u64)>,
-    pub(crate) hint: Option<u32>,
 }
 
 impl Metadata {
@@ -91,8 +90,8 @@ impl Metadata {
     }
 
     /// The metadata after a loss of power.
-    pub(crate) fn restarted(mark: Option<String>, hint: Option<u32>) -> Self {
-        Self { durable_mark: mark, hint, ..Self::default() }
+    pub(crate) fn restarted(mark: Option<String>) -> Self {
+        Self { durable_mark: mark, ..Self::default() }
     }
 }
 

@@ -42,8 +42,6 @@ pub struct VolumePlan {
     pub punches_beyond_end: bool,
     /// Whether it has extended attributes.
     pub attributes: bool,
-    /// Whether it has extent-size hints.
-    pub hints: bool,
     /// Whether it reports the extents of a file.
     pub extents: bool,
     /// Its allocation groups, if it reports any.
@@ -85,7 +83,6 @@ impl VolumePlan {
             allocates: true,
             punches_beyond_end: true,
             attributes: true,
-            hints: true,
             extents: true,
             groups: Some(Geometry::new(4, 1 << 30, INODE_BITS)),
             piece_pages: None,
@@ -99,7 +96,6 @@ impl VolumePlan {
     pub fn ext4() -> Self {
         Self {
             punches_beyond_end: false,
-            hints: false,
             groups: None,
             most_bytes: (1 << 44) - 4096,
             ..Self::xfs()

@@ -133,7 +133,7 @@ impl Machine {
             inode.stored = StoredFile::of_survivor(&survivor, &reserved);
             let is_beyond = inode.stored.allocated_beyond_end().is_some();
             inode.is_littered |= mark.is_none() && is_beyond;
-            inode.metadata = Metadata::restarted(mark, inode.metadata.hint);
+            inode.metadata = Metadata::restarted(mark);
         }
         for inode in self.nodes.iter_mut().flatten() {
             inode.opened.clear();

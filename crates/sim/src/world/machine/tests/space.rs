@@ -51,13 +51,9 @@ fn a_file_system_refuses_what_it_does_not_have() {
         assert_eq!(mark("/a").as_deref(), Some("17"));
         xfs.remove_reservation_mark().unwrap();
         assert_eq!(xfs.reservation_mark().unwrap(), None);
-        xfs.set_extent_hint(1 << 20).unwrap();
-        assert_eq!(xfs.extent_hint().unwrap(), Some(1 << 20));
-        assert!(xfs.set_extent_hint(1 << 20).is_err());
         assert_eq!(errno(&tmpfs.allocate(0, 1).unwrap_err()), libc::EOPNOTSUPP);
         assert_eq!(errno(&tmpfs.extents().unwrap_err()), libc::EOPNOTSUPP);
         assert_eq!(errno(&tmpfs.reservation_mark().unwrap_err()), libc::EOPNOTSUPP);
-        assert_eq!(errno(&ext4.set_extent_hint(1 << 20).unwrap_err()), libc::EOPNOTSUPP);
         assert!(xfs.can_hold(1 << 50) && !ext4.can_hold(1 << 50));
         assert_eq!(errno(&ext4.truncate(1 << 50).unwrap_err()), libc::EFBIG);
         ext4.write_all_at(&[1; 512], 4096).unwrap();

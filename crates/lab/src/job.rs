@@ -131,8 +131,6 @@ with_defaults! {
         pub complete_batch: u32 = 1,
         /// Whether the memory of its operations is registered with the ring.
         pub fixed_buffers: YesNo = YesNo::No,
-        /// Whether its ring polls for completions.
-        pub polled: YesNo = YesNo::No,
         /// Its way of I/O, where the arm leaves that to the job.
         pub io_engine: IoEngine = IoEngine::Calls,
         /// Through the page cache or not, where the arm leaves that to the job.

@@ -255,10 +255,11 @@ fn a_probe_is_answered_and_kept_apart() {
 #[test]
 fn a_refusal_is_typed_and_a_bad_directory_is_named() {
     let directory = directory();
-    let mut workload = Workload::random_writes_into_new_files(1, MIB, 4096);
-    workload.jobs[0].polled = YesNo::Yes;
-    let refused = run_cell(&spec(Arm::Forebay, workload.clone(), directory.path())).unwrap_err();
-    assert!(matches!(refused, CellError::ArmRefused { arm: Arm::Forebay, .. }), "{refused}");
+    // No file system on a disk reads 1000 bytes past the page cache.
+    let mut workload = Workload::random_writes_into_new_files(1, 50_000, 1000);
+    workload.jobs[0].caching = Caching::Direct;
+    let refused = run_cell(&spec(Arm::Kernel, workload.clone(), directory.path())).unwrap_err();
+    assert!(matches!(refused, CellError::ArmRefused { arm: Arm::Kernel, .. }), "{refused}");
     let missing = directory.path().join("missing");
     let error = run_cell(&spec(Arm::Kernel, workload, &missing)).unwrap_err().to_string();
     assert!(error.contains("there is no such directory"), "{error}");

@@ -9,7 +9,7 @@ use forebay_lab::cell::{Cell, CellSpec, SyncProbe, Verify};
 use forebay_lab::child::{
     PROGRAM_VARIABLE, Watch, cell_main, is_cell, run_cell_watched, run_watched_in_child_of,
 };
-use forebay_lab::job::{Workload, YesNo};
+use forebay_lab::job::{Caching, Workload};
 use forebay_lab::load::{CellError, CellReport};
 use forebay_lab::request::{Operation, Pattern, RequestDevice, RequestSpec, Submitter, Switch};
 use forebay_lab::through::{Poll, RequestCell, Way};
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         return cell_main();
     }
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let mut spec = CellSpec {
+    let spec = CellSpec {
         workload: Workload::random_writes_into_new_files(2, 1 << 20, 4096),
         arm: Arm::Forebay,
         directory: directory.path().to_owned(),
@@ -37,7 +37,6 @@ fn main() -> ExitCode {
     a_result_comes_back(&spec);
     a_death_is_told(&spec);
     a_death_for_memory_is_a_refusal(&spec);
-    spec.workload.jobs[0].polled = YesNo::Yes;
     a_refusal_stays_typed(&spec);
     requests_run_in_a_child_too(directory.path());
     println!("child: 5 passed");
@@ -60,9 +59,13 @@ fn a_result_comes_back(spec: &CellSpec) {
     );
 }
 
+/// No file system on a disk reads 1000 bytes past the page cache.
 fn a_refusal_stays_typed(spec: &CellSpec) {
-    let error = run_in_child(&Cell::Jobs(spec.clone())).unwrap_err();
-    assert!(matches!(error, CellError::ArmRefused { arm: Arm::Forebay, .. }), "{error}");
+    let mut workload = Workload::random_writes_into_new_files(1, 50_000, 1000);
+    workload.jobs[0].caching = Caching::Direct;
+    let cell = CellSpec { workload, arm: Arm::Kernel, ..spec.clone() };
+    let error = run_in_child(&Cell::Jobs(cell)).unwrap_err();
+    assert!(matches!(error, CellError::ArmRefused { arm: Arm::Kernel, .. }), "{error}");
 }
 
 /// One write of the arm needs more memory than its group has. Without control groups the arm is

@@ -183,30 +183,6 @@ fn registered_buffers_move_the_same_data() {
 }
 
 #[test]
-fn polling_is_refused_where_nothing_polls() {
-    let job = |more: &str| format!("[w]\nsize=64k\nrw=write\nhipri=1\n{more}");
-    let direct = job("direct=1\nioengine=io_uring\n");
-    for (text, arm, expected) in [
-        (&job(""), Arm::Kernel, "only direct I/O over a ring"),
-        (&job(""), Arm::Forebay, "only direct I/O over a ring"),
-        (&direct, Arm::Forebay, "the device has no queue for polling"),
-        (&direct, Arm::Kernel, "the device has no queue for polling"),
-    ] {
-        let bench = Bench::new();
-        match bench.run(text, arm).0 {
-            Err(error) => {
-                let error = error.to_string();
-                assert!(error.contains("job w: hipri=1, but"), "{error}");
-                assert!(error.contains(expected) && error.contains("set hipri=0"), "{error}");
-                assert!(!bench.path().join("w.0.0").exists());
-            }
-            // This device polls.
-            Ok(_) => assert!(expected.starts_with("the device")),
-        }
-    }
-}
-
-#[test]
 fn a_file_system_without_direct_io_refuses_a_direct_job() {
     let memory = Path::new("/dev/shm");
     if !memory.is_dir() {

@@ -11,7 +11,7 @@ use std::mem;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -90,8 +90,6 @@ pub struct OpenFile {
     directory: Directory,
     /// Reads end where the file ends; see [`OpenFile::ends_reads`].
     ends_reads: AtomicBool,
-    /// Most bytes of a request whose completion is polled for; see [`OpenFile::poll`].
-    pub(crate) polled: AtomicU64,
 }
 
 impl OpenFile {
@@ -150,7 +148,6 @@ impl OpenFile {
             alignment,
             directory,
             ends_reads: AtomicBool::new(false),
-            polled: AtomicU64::new(0),
         };
         Ok(Opened { file, created })
     }
@@ -194,7 +191,6 @@ impl OpenFile {
             alignment,
             directory: Directory::NotNeeded,
             ends_reads: AtomicBool::new(false),
-            polled: AtomicU64::new(0),
         })
     }
 

@@ -155,11 +155,6 @@ impl Tables {
         self.enter_alive(uring)
     }
 
-    /// Returns a duplicate of what the ring holds for as long as it has requests.
-    pub(crate) fn alive(&self) -> Option<io::Result<OwnedFd>> {
-        self.alive.as_ref().map(OwnedFd::try_clone)
-    }
-
     /// Puts what tells that the ring is gone back into the table.
     fn register_alive(&mut self, uring: &IoUring) {
         if let Err(error) = self.enter_alive(uring) {

@@ -251,12 +251,6 @@ impl Lent {
         address
     }
 
-    /// Address of a lent byte, for a look at its alignment.
-    pub(crate) fn address(&mut self, buffer: BufferId, offset: u32) -> usize {
-        let held = self.place(buffer).held.as_ref().expect("looked at by `place`");
-        held.start().addr().get() + offset as usize
-    }
-
     /// A request that used it has ended.
     pub(crate) fn arrive(&mut self, buffer: BufferId) {
         let place = self.place(buffer);

@@ -14,8 +14,8 @@
 // of callers. Files: `open`, `file`, `private` past the cache, `append` at the end, `directory`
 // names, `direct` alignment, `lease`, `coverage` of a lease, `lock`, `extents`, `geometry`
 // allocation groups, `status` attributes, `accessed` the time of reads, `free_space`, `mark` of
-// reserved space, `rewrite` what a second write needs, `hint` extent sizes, `longest` sizes,
-// `polling` of completions. I/O: `ring`, `setup`, `fixed` registered resources, `waker`, `offer`
+// reserved space, `rewrite` what a second write needs, `hint` extent sizes, `longest` sizes.
+// I/O: `ring`, `setup`, `fixed` registered resources, `waker`, `offer`
 // features, `threads`, `backend` either of the two. Devices without files: `null`, `memory`,
 // `modelled`. Other processes: `fork`, `local` and `passing` sockets, `alive` whether the rings of
 // a process are gone, `detached` a process that outlives its parent, `signals` that it ignores,
@@ -71,7 +71,6 @@ pub mod offer;
 pub mod open;
 pub mod page_cache;
 pub mod passing;
-mod polling;
 pub mod priority;
 pub mod private;
 pub mod probe;

@@ -49,10 +49,6 @@ pub enum Feature {
     MinimalWaitEnds,
     /// Wait that is not accounted as waiting for I/O.
     UnbookedWait,
-    /// Polling for completions, which files ask for ([`OpenFile::poll`](crate::OpenFile::poll)).
-    Polled,
-    /// Polling that sleeps first. Not used here.
-    HybridPolled,
 }
 
 /// Availability of a feature.
@@ -112,8 +108,6 @@ impl Feature {
             Feature::MinimalWait => ("a minimal wait", (6, 12)),
             Feature::MinimalWaitEnds => ("a minimal wait that a late event ends", (6, 19)),
             Feature::UnbookedWait => ("waiting unbooked", (6, 15)),
-            Feature::Polled => ("polled completions", (5, 1)),
-            Feature::HybridPolled => ("polled completions that sleep first", (6, 13)),
         }
     }
 
@@ -147,9 +141,6 @@ impl Offers {
         offers.push(Feature::VectoredFixed.when(setup.has.vectored_fixed));
         let ends = setup.has.min_wait && min_wait::behaviour(setup.level) == MinWait::Ends;
         offers.push(Feature::MinimalWaitEnds.when(ends));
-        let polled: io::Result<IoUring> = IoUring::builder().setup_iopoll().build(2);
-        offers.push(Feature::Polled.when(polled.is_ok()));
-        offers.push(Feature::HybridPolled.when(crate::setup::has_hybrid_polling()));
         Ok(Self(offers))
     }
 
@@ -205,11 +196,7 @@ mod tests {
         ]);
         let line = "io_uring: without setting a file's length (6.9), registered buffers (no memory may be locked)";
         assert_eq!(some.to_string(), line);
-        assert!(
-            some.had(Feature::SubmitAll)
-                && !some.had(Feature::SetLength)
-                && !some.had(Feature::Polled)
-        );
+        assert!(some.had(Feature::SubmitAll) && !some.had(Feature::SetLength));
     }
 
     #[test]
@@ -218,8 +205,8 @@ mod tests {
         let version = crate::probe::kernel_version();
         for offer in &offers.0 {
             println!("{:?} {}: {:?}", offer.feature, offer.feature.since(), offer.state);
-            // The minimal wait's repair went to older kernels too, and buffers and polling need
-            // more than a kernel.
+            // The minimal wait's repair went to older kernels too, and buffers need more than a
+            // kernel.
             let told =
                 matches!(offer.feature, Feature::MinimalWaitEnds | Feature::RegisteredBuffers);
             if offer.state == State::Lost && !told {

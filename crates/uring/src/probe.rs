@@ -8,7 +8,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_block::limits::PAGE;
 use rustix::time::{ClockId, clock_getres};
 
 use crate::mounts::Mount;
@@ -36,26 +35,10 @@ pub struct BlockDevice {
 }
 
 impl BlockDevice {
-    /// Returns whether the device supports polling for completions, or `None` if unknown.
-    #[must_use]
-    pub fn polls(&self) -> Option<bool> {
-        self.setting("io_poll").map(|value| value == 1)
-    }
-
     /// Returns the logical block size in bytes, or `None` if unknown.
     #[must_use]
     pub fn logical_block(&self) -> Option<u32> {
         self.setting("logical_block_size").and_then(|value| u32::try_from(value).ok())
-    }
-
-    /// Returns the most bytes that the device takes in one request if their pages are scattered, or
-    /// `None` if unknown.
-    #[must_use]
-    pub fn most_bytes(&self) -> Option<u64> {
-        let kibibytes = self.setting("max_sectors_kb")?;
-        // Bytes that do not begin with a page have one page more.
-        let pages = self.setting("max_segments")?.saturating_sub(1);
-        Some((kibibytes << 10).min(pages * PAGE as u64))
     }
 
     fn setting(&self, name: &str) -> Option<u64> {

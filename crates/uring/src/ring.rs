@@ -49,14 +49,12 @@ use crate::setup::{Level, Setup, SetupError};
 use crate::slot::{Flight, Ticket};
 use crate::waker::Waker;
 use ledger::Ledger;
-use polled::Polled;
 use synchronous::Synchronous;
 use wait::Sleep;
 
 mod goodbye;
 mod ledger;
 mod plan;
-pub(crate) mod polled;
 mod synchronous;
 #[cfg(test)]
 mod tests;
@@ -88,8 +86,6 @@ thread_local! {
 pub struct Ring {
     /// Dropped by hand, because a forked child must not.
     setup: ManuallyDrop<Setup>,
-    /// Made for the first request of a file that is polled; dropped by hand, too.
-    polled: ManuallyDrop<Option<Box<Polled>>>,
     /// Whether the kernel knows the ring's descriptor; `None` before the first doorbell.
     door_registered: Option<bool>,
     home: Home,
@@ -133,7 +129,6 @@ impl Ring {
         Ok(Self {
             door_registered: None,
             setup: ManuallyDrop::new(setup),
-            polled: ManuallyDrop::default(),
             home: Home::here(),
             arena,
             thread: None,
@@ -185,7 +180,6 @@ impl Ring {
             0,
             "what is registered does not change under requests in flight"
         );
-        *self.polled = None;
         let uring = &self.setup.uring;
         match fixed.files {
             Register::Yes => self.tables.register_files(uring),
@@ -227,7 +221,6 @@ impl Ring {
             0,
             "what is registered does not change under requests in flight"
         );
-        *self.polled = None;
         let set = alive.as_fd().try_clone_to_owned();
         let set = set.and_then(|alive| self.tables.set_alive(&self.setup.uring, alive));
         if let Err(error) = &set {
@@ -251,9 +244,7 @@ impl Ring {
     /// How often the kernel was called.
     #[must_use]
     pub fn enters(&self) -> Enters {
-        let mut enters = self.setup.door.enters();
-        enters.all += self.polled.as_ref().map_or(0, |polled| polled.enters().all);
-        enters
+        self.setup.door.enters()
     }
 
     /// Puts a file under a target's number. Numbers index a table: take small ones and use them
@@ -383,18 +374,6 @@ impl Ring {
     /// Takes over all that has completed, until the kernel holds none back: neither completions
     /// that found no place, nor work beyond its share of one call.
     fn take(&mut self, into: &mut impl Extend<Completion>) {
-        while let Some(entry) = self.polled.as_mut().and_then(|polled| polled.next()) {
-            let Ticket::Request { tag, generation } = Ticket::of(entry.user_data()) else {
-                continue;
-            };
-            let mut result = result_of(&entry);
-            if result == Err(Errno::UNSUPPORTED) {
-                // Its owner submits it again, and then it goes over the ordinary ring.
-                self.ledger.stop_polling(tag, Errno::UNSUPPORTED);
-                result = Err(Errno::WOULD_BLOCK);
-            }
-            into.extend(self.ledger.end(tag, generation, result));
-        }
         loop {
             let mut came = 0;
             for entry in self.setup.uring.completion() {
@@ -431,16 +410,11 @@ impl Device for Ring {
             return Err(Refused);
         }
         drop(queue);
-        let is_polled = self.goes_polled(request);
         let flight = Flight { target: request.target, operation: request.operation };
         let ticket = self.ledger.enter(tag, flight);
-        match (self.plan(tag, request, is_polled), &mut *self.polled) {
-            (Ok(entry), Some(polled)) if is_polled => {
-                // SAFETY: as for `push`.
-                unsafe { polled.push(&entry.user_data(ticket.word())) };
-            }
-            (Ok(entry), _) => self.push(&entry.user_data(ticket.word())),
-            (Err(work), _) => self.synchronous.push((ticket, work)),
+        match self.plan(tag, request) {
+            Ok(entry) => self.push(&entry.user_data(ticket.word())),
+            Err(work) => self.synchronous.push((ticket, work)),
         }
         Ok(())
     }
@@ -449,7 +423,6 @@ impl Device for Ring {
         self.enable_here()?;
         self.run_synchronous();
         match self.sleep_for(wait) {
-            sleep if self.polls() => self.poll(sleep),
             Some(sleep) => self.sleep(sleep),
             None => self.submit(),
         }

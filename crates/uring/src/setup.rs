@@ -6,7 +6,6 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use io_uring::{IoUring, Probe, opcode};
 
@@ -145,18 +144,9 @@ impl Setup {
 
     /// The best ring from `best` down that the kernel grants.
     pub(crate) fn new(entries: u32, best: Level) -> Result<Self, SetupError> {
-        Self::by(best, |level| level.build(entries))
-    }
-
-    /// The best ring that is polled for completions.
-    pub(crate) fn polled(entries: u32) -> Result<Self, SetupError> {
-        Self::by(Level::NoArray, |level| level.builder().setup_iopoll().build(entries))
-    }
-
-    fn by(best: Level, build: impl Fn(Level) -> io::Result<IoUring>) -> Result<Self, SetupError> {
         let mut refused = io::Error::from_raw_os_error(libc::EINVAL);
         for level in Level::ALL.into_iter().filter(|&level| level >= best) {
-            match build(level) {
+            match level.build(entries) {
                 Ok(uring) => return Self::probe(uring, level),
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => refused = error,
                 Err(error) => return Err(explain(error)),
@@ -243,25 +233,6 @@ impl fmt::Debug for Setup {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Setup").field("level", &self.level).finish_non_exhaustive()
     }
-}
-
-/// Whether the kernel knows polling that sleeps first. The crate below has no name for it.
-pub(crate) fn has_hybrid_polling() -> bool {
-    const SETUP_IOPOLL: u32 = 1;
-    const SETUP_HYBRID_IOPOLL: u32 = 1 << 17;
-    // The parameters are 120 bytes, and the third word holds the flags; the kernel fills in the
-    // rest.
-    let mut parameters = [0u32; 30];
-    parameters[2] = SETUP_IOPOLL | SETUP_HYBRID_IOPOLL;
-    // SAFETY: the kernel reads and writes the 120 bytes of parameters during the call.
-    let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1u32, parameters.as_mut_ptr()) };
-    let Ok(ring) = RawFd::try_from(ring) else { return false };
-    if ring < 0 {
-        return false;
-    }
-    // SAFETY: the call has just made the descriptor, and nobody else has it.
-    drop(unsafe { OwnedFd::from_raw_fd(ring) });
-    true
 }
 
 fn explain(error: io::Error) -> SetupError {

@@ -76,11 +76,6 @@ impl Slot {
         Ticket::Request { tag, generation: self.generation }
     }
 
-    /// The request in flight.
-    pub(crate) fn flight(&self) -> Option<Flight> {
-        self.flight
-    }
-
     /// Ends what is in flight, if it is of this generation; the lent memory it used is counted
     /// back.
     pub(crate) fn end(&mut self, generation: u32, lent: &mut Lent) -> Option<Flight> {

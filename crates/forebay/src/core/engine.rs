@@ -145,7 +145,7 @@ impl Engine {
     /// - `Shutdown` if the engine was shut down before the open ended.
     pub fn open(&self, path: impl AsRef<Path>, open: Open) -> Result<File> {
         let path = path.as_ref();
-        self.may_open_cached(path, &open)?;
+        self.may_open(path, &open)?;
         let file = self.open_cached(path, &open);
         // Dropped if the engine was shut down meanwhile.
         self.owner.shared.check()?;
@@ -282,16 +282,6 @@ impl Engine {
             .remedy("open it with Open::write().truncate(true)"));
         }
         Ok(())
-    }
-
-    /// Checks as [`Engine::may_open`], for a handle through the cache.
-    fn may_open_cached(&self, path: &Path, open: &Open) -> Result<()> {
-        if open.polled {
-            return Err(Error::new(ErrorKind::InvalidInput, "cannot poll for a cached handle")
-                .at_path(path)
-                .remedy("open it with Engine::open_direct, or without Open::polled"));
-        }
-        self.may_open(path, open)
     }
 
     /// Returns a file that is already open here, for one more handle.

@@ -31,7 +31,6 @@ pub struct Open {
     pub(crate) truncate: bool,
     pub(crate) uncached: Option<bool>,
     pub(crate) exclusive: bool,
-    pub(crate) polled: bool,
     pub(crate) mode: u32,
 }
 
@@ -50,7 +49,6 @@ impl Open {
             truncate: false,
             uncached: None,
             exclusive: false,
-            polled: false,
             mode: 0o666,
         }
     }
@@ -157,25 +155,6 @@ impl Open {
     #[must_use]
     pub fn exclusive(mut self, exclusive: bool) -> Self {
         self.exclusive = exclusive;
-        self
-    }
-
-    /// Sets whether the engine polls the device for completions of direct reads and writes, in
-    /// place of interrupts (default: `false`). Only for
-    /// [`Engine::open_direct`](crate::Engine::open_direct).
-    ///
-    /// It needs a device with queues for polling, such as NVMe with the kernel parameter
-    /// `nvme.poll_queues`; others are refused. Polling saves the interrupt and the wakeup of each
-    /// batch. In return, one thread of the engine uses a whole processor while such an operation is
-    /// in flight. Syncs, and operations larger than one request of the device, wait for interrupts
-    /// as always.
-    ///
-    /// If a file has several handles, all are polled once one asks for it, until the last handle
-    /// closes. If the kernel refuses polling later, operations continue without it, and
-    /// [`DirectFile::describe`](crate::DirectFile::describe) no longer says `polled`.
-    #[must_use]
-    pub fn polled(mut self, polled: bool) -> Self {
-        self.polled = polled;
         self
     }
 

@@ -172,13 +172,10 @@ fn engine() -> Result<String, String> {
     Ok(described)
 }
 
-/// Features of the ring, except those with a finding of their own, and polling, which Forebay does
-/// not use.
+/// Features of the ring, except those with a finding of their own.
 fn features(offers: &Offers) -> Finding {
-    let is_apart = |feature: &Feature| {
-        use Feature::{HybridPolled, MinimalWait, MinimalWaitEnds, Polled};
-        matches!(feature, MinimalWait | MinimalWaitEnds | Polled | HybridPolled)
-    };
+    let is_apart =
+        |feature: &Feature| matches!(feature, Feature::MinimalWait | Feature::MinimalWaitEnds);
     let all: Vec<_> = offers.0.iter().filter(|offer| !is_apart(&offer.feature)).collect();
     let missing: Vec<_> = all.iter().filter(|offer| offer.state != State::Had).collect();
     if missing.is_empty() {
@@ -348,7 +345,8 @@ mod tests {
     #[test]
     fn what_the_ring_lacks_is_told_with_the_kernel_that_has_it() {
         let offer = |feature, state| Offer { feature, state };
-        let most = vec![offer(Feature::SubmitAll, State::Had), offer(Feature::Polled, State::Lost)];
+        let most =
+            vec![offer(Feature::SubmitAll, State::Had), offer(Feature::MinimalWait, State::Lost)];
         assert_eq!(features(&Offers(most.clone())).found, "all 1");
         let mut some = most;
         some.extend([

@@ -217,8 +217,11 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
     "serialize_overlap" => WithoutEffect("a job's blocks in flight do not overlap unless norandommap is set");
     "io_submit_mode" => WithoutEffect("a job's own thread submits");
     "atomic" => Unsupported("atomic writes are not supported");
-    "hipri" => Honoured(set!(job.polled = |value| value.boolean()?.into()));
-    "hipri_percentage" => WithoutEffect("all completions are polled for, or none");
+    "hipri" => Honoured(|_, value| match value.boolean()? {
+        true => Err(ValueError("completions are not polled for (set hipri=0)".into())),
+        false => WHOLE,
+    });
+    "hipri_percentage" => WithoutEffect("completions are not polled for");
     "fixedbufs" => Honoured(set!(job.fixed_buffers = |value| value.boolean()?.into()));
     "registerfiles" => WithoutEffect(RING);
     "nonvectored" => WithoutEffect("buffers are single, never vectors");

@@ -180,12 +180,6 @@ fn check_files(arm: Arm, plan: &JobPlan, way: Way) -> Result<(), CellError> {
 /// Whether the kernel, and the file system of each job's first file, can do what an arm needs.
 pub(crate) fn probe(arm: Arm, ways: &[(Way, &JobPlan)]) -> Result<(), CellError> {
     for &(way, plan) in ways {
-        if plan.job.polled == YesNo::Yes {
-            check_polls(way, plan).map_err(|why| {
-                let name = &plan.job.name;
-                CellError::refused(arm, format!("job {name}: hipri=1, but {why}"))
-            })?;
-        }
         if matches!(way, Way::Ring { .. }) {
             ring::set_up(1, YesNo::No).map_err(|error| {
                 CellError::refused(arm, format!("io_uring is missing or forbidden here: {error}"))
@@ -200,30 +194,6 @@ pub(crate) fn probe(arm: Arm, ways: &[(Way, &JobPlan)]) -> Result<(), CellError>
         }
     }
     Ok(())
-}
-
-/// Why completions cannot be polled for, and what to do about it.
-fn check_polls(way: Way, plan: &JobPlan) -> Result<(), String> {
-    match way {
-        Way::Ring { opening: Opening { caching: Caching::Direct, .. }, .. }
-        | Way::LibraryDirect { .. } => {
-            let place = &plan.files[0].path;
-            let place =
-                if place.exists() { place.as_path() } else { guard::nearest_directory(place) };
-            ring::device_polls(place).map_err(|why| {
-                format!(
-                    "the device has no queue for polling: {why} (set hipri=0, or take a device \
-                     with such queues, as NVMe with the parameter nvme.poll_queues)"
-                )
-            })
-        }
-        Way::Ring { .. } | Way::Calls { .. } | Way::Library { .. } => {
-            Err("only direct I/O over a ring is polled for \
-            (set hipri=0, or direct=1 and ioengine=io_uring)"
-                .into())
-        }
-        Way::Null => Ok(()),
-    }
 }
 
 fn probe_uncached(arm: Arm, path: &Path) -> Result<(), CellError> {
@@ -303,8 +273,7 @@ impl Prepared {
                 Self::Calls { buffers: Buffers::new(1, bytes), opening, window_bytes }
             }
             Way::Ring { opening, depth, window_bytes } => {
-                let ring =
-                    ring::set_up(depth, plan.job.polled).context("could not set up a ring")?;
+                let ring = ring::set_up(depth, YesNo::No).context("could not set up a ring")?;
                 let buffers = Buffers::new(depth as usize, bytes);
                 if plan.job.fixed_buffers == YesNo::Yes {
                     // SAFETY: `Prepared` and `RingMemory` free the buffers after the ring.

@@ -155,7 +155,6 @@ pub(crate) fn open_files<F: Handle>(engine: &Engine, plan: &JobPlan) -> Result<V
             (false, _) => Open::read(),
         };
         let how = if job.caching == Caching::Uncached { how.uncached(true) } else { how };
-        let how = how.polled(job.polled == YesNo::Yes);
         let open = F::open(engine, &file.path, how);
         let open = open.map_err(|error| match error.kind() {
             // It serves no such file, or not here.

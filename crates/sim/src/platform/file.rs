@@ -21,7 +21,6 @@ use crate::world::{self, memory};
 
 mod leases;
 mod open;
-mod polling;
 mod space;
 
 /// An open file or block device of the simulated machine.

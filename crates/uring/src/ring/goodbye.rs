@@ -14,17 +14,13 @@ use super::{HERE, Ring};
 /// How long a dropped ring waits for requests in flight before it leaks the memory.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// How long it waits between two looks at requests that are polled for.
-const LOOK: Duration = Duration::from_millis(1);
-
 impl Ring {
     /// Requests the kernel has. One too many where requests were staged behind a waker's read and
     /// never submitted.
     fn flying(&mut self) -> u32 {
         let staged = self.staged().saturating_sub(u32::from(self.wake_armed));
         let synchronous = u32::try_from(self.synchronous.len()).expect("at most one for each tag");
-        let polled = self.polled.as_mut().map_or(0, |polled| polled.staged());
-        self.in_flight() - synchronous - staged - polled
+        self.in_flight() - synchronous - staged
     }
 
     /// Waits for the kernel's requests, to a deadline; staged and never submitted ones stay
@@ -33,13 +29,7 @@ impl Ring {
         let deadline = Instant::now() + GOODBYE;
         while self.flying() > 0 {
             let left = deadline.saturating_duration_since(Instant::now());
-            let mut limit = left;
-            if let Some(polled) = self.polled.as_mut().filter(|polled| polled.in_flight() > 0) {
-                // An error leaves its requests in flight, and ends with the deadline.
-                let _ = polled.look();
-                limit = left.min(LOOK);
-            }
-            let sleep = Sleep { want: 1, within: Duration::ZERO, limit: Some(limit) };
+            let sleep = Sleep { want: 1, within: Duration::ZERO, limit: Some(left) };
             let waited = if left.is_zero() { Err(libc::ETIME) } else { self.enter_once(0, sleep) };
             self.collect();
             let goes_on = matches!(waited, Ok(_) | Err(libc::EINTR | libc::ETIME));
@@ -81,7 +71,5 @@ impl Drop for Ring {
         }
         // SAFETY: nothing uses the ring after its drop.
         unsafe { ManuallyDrop::drop(&mut self.setup) };
-        // SAFETY: as above.
-        unsafe { ManuallyDrop::drop(&mut self.polled) };
     }
 }

@@ -54,15 +54,6 @@ impl Ledger {
         self.slots[index].take(tag, flight)
     }
 
-    /// Ends polling for the file of the request under a tag, because the kernel refused it.
-    pub(super) fn stop_polling(&self, tag: Tag, reason: Errno) {
-        let flight = self.slots.get(usize::from(tag.0)).and_then(Slot::flight);
-        if let Some(Flight { target, .. }) = flight {
-            let reason = std::io::Error::from_raw_os_error(reason.0).to_string();
-            self.targets.attached(target).file.stop_polling(&reason);
-        }
-    }
-
     /// Crosses a request out, if there is one of that name.
     pub(super) fn end(
         &mut self,

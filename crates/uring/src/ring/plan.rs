@@ -15,7 +15,6 @@ use super::Ring;
 use super::synchronous::Synchronous;
 use crate::direct::Mode;
 use crate::file::Kind;
-use crate::fixed::Name;
 use crate::open::Directory;
 use crate::vectors::IoVector;
 
@@ -31,28 +30,21 @@ enum Shape<'a> {
 
 impl Ring {
     /// Plans a request: an entry for the ring, or a call for the doorbell.
-    pub(super) fn plan(
-        &mut self,
-        tag: Tag,
-        request: &Bio,
-        is_polled: bool,
-    ) -> Result<squeue::Entry, Synchronous> {
+    pub(super) fn plan(&mut self, tag: Tag, request: &Bio) -> Result<squeue::Entry, Synchronous> {
         let (has, target) = (self.setup.has, request.target);
         let attached = self.ledger.targets.attached(target);
         let (offset, length) = (request.offset, request.length);
-        let name = if is_polled { Name::descriptor(&attached.file) } else { attached.name };
+        let name = attached.name;
         let file = name.number();
         let fallocate =
             |mode| Ok(opcode::Fallocate::new(file, length).offset(offset).mode(mode).build());
         let entry = match request.operation {
             Operation::Read | Operation::Write | Operation::WriteFua => {
                 // Nothing is left of a read behind the end of the file.
-                self.transfer(tag, file, request, is_polled).ok_or(Synchronous::Ended(Ok(0)))
+                self.transfer(tag, file, request).ok_or(Synchronous::Ended(Ok(0)))
             }
             Operation::WriteBuffered => match attached.file.set_direct(Mode::Buffered) {
-                Ok(()) => {
-                    self.transfer(tag, file, request, is_polled).ok_or(Synchronous::Ended(Ok(0)))
-                }
+                Ok(()) => self.transfer(tag, file, request).ok_or(Synchronous::Ended(Ok(0))),
                 Err(error) => Err(Synchronous::Ended(Err(super::errno_of(&error)))),
             },
             Operation::FlushData => {
@@ -91,17 +83,10 @@ impl Ring {
     }
 
     /// A read or write, of one piece or of several; `None` if there is nothing to move.
-    fn transfer(
-        &mut self,
-        tag: Tag,
-        file: Fd,
-        request: &Bio,
-        is_polled: bool,
-    ) -> Option<squeue::Entry> {
+    fn transfer(&mut self, tag: Tag, file: Fd, request: &Bio) -> Option<squeue::Entry> {
         let Bio { operation, offset, .. } = *request;
         let vectors = self.ledger.describe(tag, &self.arena, request);
-        let polled = self.polled.as_ref().filter(|_| is_polled);
-        let tables = polled.map_or(&self.tables, |polled| &polled.tables);
+        let tables = &self.tables;
         let buffer = |piece: &IoVector| tables.buffer(piece.start(), piece.length());
         let shape = match vectors {
             [] => return None,

@@ -15,7 +15,6 @@ use tempfile::TempDir;
 use super::*;
 use crate::{Access, AlignedMemory, Create, How, Truncate};
 
-mod polled;
 mod wait;
 
 const PAGE_BYTES: u32 = PAGE as u32;
@@ -213,7 +212,7 @@ fn a_request_uses_what_is_registered_and_nothing_else() {
         let Ticket::Request { tag, generation } = bench.ring.ledger.enter(Tag(0), flight) else {
             unreachable!()
         };
-        let entry = bench.ring.plan(Tag(0), request, false).unwrap();
+        let entry = bench.ring.plan(Tag(0), request).unwrap();
         bench.ring.ledger.end(tag, generation, Ok(0));
         u8::try_from(entry.get_opcode()).unwrap()
     };

@@ -232,12 +232,11 @@ impl DirectFile {
         self.inode.block() as usize
     }
 
-    /// Returns how the file is accessed: `direct`, `direct, polled` with [`Open::polled`], or
-    /// `buffered: ` and the reason why direct I/O is not possible.
+    /// Returns how the file is accessed: `direct`, or `buffered: ` and the reason why direct I/O is
+    /// not possible.
     #[must_use]
     pub fn describe(&self) -> String {
         match self.inode.file.direct() {
-            Direct::Yes if self.inode.file.is_polled() => "direct, polled".to_owned(),
             Direct::Yes => "direct".to_owned(),
             Direct::Refused(reason) => format!("buffered: {reason}"),
         }

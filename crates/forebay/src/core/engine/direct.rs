@@ -31,9 +31,8 @@ impl Engine {
     /// Opens a file for direct I/O, past the cache; see [`DirectFile`]. Blocks as [`Engine::open`].
     ///
     /// # Errors
-    /// As [`Engine::open`]; also `Busy` if this engine has the file open through the cache,
-    /// `InvalidInput` for [`Open::append`], and `Unsupported` if completions cannot be polled for
-    /// ([`Open::polled`]). A file that the call created stays then.
+    /// As [`Engine::open`]; also `Busy` if this engine has the file open through the cache, and
+    /// `InvalidInput` for [`Open::append`].
     pub fn open_direct(&self, path: impl AsRef<Path>, open: Open) -> Result<DirectFile> {
         let path = path.as_ref();
         self.may_open(path, &open)?;
@@ -60,29 +59,10 @@ impl Engine {
         )?;
         let shared = Arc::clone(&self.owner.shared);
         let file = DirectFile::new(shared, inode, open.clone(), self.owner.patience);
-        if open.polled {
-            self.poll(&file.inode).map_err(|error| error.at_path(path))?;
-        }
         if open.truncate && !file.is_empty() {
             file.set_len(0)?;
         }
         Ok(file)
-    }
-
-    /// Makes the ring poll for completions of a file.
-    fn poll(&self, inode: &DirectInode) -> Result<()> {
-        let refused = |reason: String| Error::new(ErrorKind::Unsupported, reason);
-        if !self.owner.description.starts_with("io_uring") {
-            let reason = format!("cannot poll for completions by {}", self.owner.description);
-            return Err(refused(reason)
-                .remedy("set the knob `engine` to io_uring, or open it without Open::polled"));
-        }
-        inode.file.poll().map_err(|reason| {
-            refused(format!("cannot poll for completions: {reason}")).remedy(
-                "open it without Open::polled, or use a device with queues for polling, such as \
-                 NVMe with the kernel parameter nvme.poll_queues",
-            )
-        })
     }
 
     /// Returns a file that is already open here for direct I/O.

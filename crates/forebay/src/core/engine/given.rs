@@ -23,7 +23,7 @@ impl Engine {
     /// already, and after an error.
     pub(crate) fn open_given(&self, given: Given, open: Open) -> Result<File> {
         let shared = &self.owner.shared;
-        self.may_open_cached(&given.path, &open)?;
+        self.may_open(&given.path, &open)?;
         check_given(&given, &open)?;
         let Given { file, path, again } = given;
         let identity = file.identity();

@@ -21,7 +21,7 @@ use crate::core::shared::{OnError, Parts, Shared};
 use crate::keeper::Keeper;
 use crate::keeper::adopt::Handed;
 use crate::keeper::standby::Started;
-use crate::platform::{Register, thread};
+use crate::platform::thread;
 
 /// Options of an engine; [`Builder::build`] checks them and makes the engine.
 ///
@@ -112,17 +112,6 @@ impl Builder {
     #[must_use]
     pub fn buffer_bytes(mut self, bytes: u64) -> Self {
         self.settings.buffer_bytes = bytes;
-        self
-    }
-
-    /// Sets whether the pool that [`Engine::buffer`] takes from is registered with the kernel
-    /// (default: `false`).
-    ///
-    /// It is pinned at once, within the limit of locked memory. A direct operation on one of its
-    /// buffers then need not pin pages. [`Engine::describe`] says if the kernel refuses.
-    #[must_use]
-    pub fn register_buffers(mut self, register: bool) -> Self {
-        self.settings.pool = if register { Register::Yes } else { Register::No };
         self
     }
 
@@ -478,7 +467,6 @@ mod tests {
             .dirty_age(Duration::from_millis(3))
             .uncached(true)
             .buffer_bytes(8192)
-            .register_buffers(true)
             .engine(Backend::Threads);
         let expected = [
             ("plug", "never"),
@@ -499,7 +487,6 @@ mod tests {
             ("dirty_age", "3ms"),
             ("uncached", "on"),
             ("buffer_bytes", "8192"),
-            ("register_buffers", "on"),
             ("engine", "threads"),
         ];
         let knobs = builder.knobs();

@@ -27,7 +27,7 @@ pub(crate) use forebay_uring::{
     Access, AlignedMemory, Alignment, Alive, Arena, Backend, BackendError, Buffers, Coverage,
     Create, Direct, Extents, FILE_RECORDS, FileRecord, ForkGuard, FrameState, Geometry, Header,
     How, Identity, Inline, Kind, LeaseWatch, Lock, Memory, Named, OpenDirectory, OpenFile, Opened,
-    Piece, PrivateFile, Register, Replace, Rewrite, Truncate, Waker,
+    Piece, PrivateFile, Replace, Rewrite, Truncate, Waker,
 };
 /// Time in an attribute of a file.
 pub(crate) use std::time::SystemTime as FileTime;

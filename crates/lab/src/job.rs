@@ -129,8 +129,6 @@ with_defaults! {
         pub submit_batch: Option<u32> = None,
         /// How many completions are waited for, once it has to wait.
         pub complete_batch: u32 = 1,
-        /// Whether the memory of its operations is registered with the ring.
-        pub fixed_buffers: YesNo = YesNo::No,
         /// Its way of I/O, where the arm leaves that to the job.
         pub io_engine: IoEngine = IoEngine::Calls,
         /// Through the page cache or not, where the arm leaves that to the job.

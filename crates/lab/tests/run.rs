@@ -122,7 +122,7 @@ fn a_device_is_not_written_unasked() {
 const DIRECT: &str = "[global]\nsize=4m\ndirect=1\nioengine=io_uring\niodepth=16\n\
     [w]\nrw=randwrite\nbssplit=4k/50:16k/50\nverify=crc32c\n\
     [r]\nstonewall\nrw=randread\nbs=4k\nfilename=w.0.0\niodepth_batch_submit=BATCH\n\
-    [m]\nstonewall\nrw=randrw\nbs=4k,16k\nfilename=w.0.0\nverify=crc32c\nfixedbufs=1\n\
+    [m]\nstonewall\nrw=randrw\nbs=4k,16k\nfilename=w.0.0\nverify=crc32c\n\
     [c]\nstonewall\nioengine=psync\nrw=write\nbs=1000\nsize=50000\nverify=crc32c\n";
 
 #[test]
@@ -157,28 +157,6 @@ fn a_direct_job_goes_past_the_cache_in_batches_of_any_size() {
                 .any(|note| note.ends_with("were not aligned and copied"))
         };
         assert_eq!([0, 1, 2, 3].map(copied), [false, false, false, true]);
-    }
-}
-
-#[test]
-fn registered_buffers_move_the_same_data() {
-    let job = "[w]\nsize=4m\ndirect=1\nioengine=io_uring\niodepth=8\nfixedbufs=1\nbs=16k\n\
-        rw=randrw\nverify=crc32c\n";
-    for arm in [Arm::Kernel, Arm::Forebay] {
-        let bench = Bench::new();
-        let (report, told) = bench.run(job, arm);
-        assert!(!told.contains("fixedbufs"), "{told}");
-        match report {
-            Ok(report) => {
-                let notes = &report.groups[0].total.notes;
-                assert!(notes.iter().any(|note| note.starts_with("verified ")), "{notes:?}");
-            }
-            Err(error) => {
-                let known = ["ulimit -l", "no direct I/O", "set direct=0"];
-                assert!(known.iter().any(|known| error.to_string().contains(known)), "{error}");
-                eprintln!("skipped: {error}");
-            }
-        }
     }
 }
 

@@ -12,7 +12,6 @@ use forebay_block::{Bio, BufferId, Completion, Device, Errno, Moment, Refused, T
 
 use crate::alive::Alive;
 use crate::arena::Arena;
-use crate::buffers::Buffers;
 use crate::file::OpenFile;
 use crate::lent::Memory;
 use crate::ring::Ring;
@@ -121,15 +120,6 @@ impl Backend {
         match self {
             Self::Ring(ring) => ring.set_alive(alive),
             Self::Threads(threads) => threads.set_alive(alive),
-        }
-    }
-
-    /// Registers the memory of a pool with the kernel, which saves each request with a piece of it
-    /// the pinning of its pages. A pool of threads has no such thing. Nothing may be in flight;
-    /// after the first doorbell, call it on the same thread.
-    pub fn register_pool(&mut self, pool: Arc<Buffers>) {
-        if let Self::Ring(ring) = self {
-            ring.register_pool(pool);
         }
     }
 

@@ -62,11 +62,6 @@ impl Buffers {
         (self.pages * PAGE) as u64
     }
 
-    /// Returns the memory that a ring may register.
-    pub(crate) fn registrable(&self) -> (*mut u8, usize) {
-        (self.memory.start(), self.pages * PAGE)
-    }
-
     fn take_run(&self, pages: usize) -> Option<usize> {
         let mut free = self.free();
         let (first, run) =

@@ -4,7 +4,7 @@
 //! ```text
 //! files    a table, an entry for each target, empty at first; set when a file is attached, cleared when detached;
 //!          behind them one for what tells that the ring is gone (alive.rs), where that is wanted
-//! buffers  the mapping of the arena or of a pool, in stretches of 1 GiB, the most of one buffer
+//! buffers  the mapping of the arena, in stretches of 1 GiB, the most of one buffer
 //! ```
 //!
 //! A registered file saves each request the lookup and the count of its descriptor; it stays the
@@ -213,8 +213,8 @@ impl Tables {
                 iov_len: stretch.min(bytes - from),
             })
             .collect();
-        // SAFETY: the stretches are a mapping that the ring holds. It is leaked if requests that
-        // use it outlive the ring: the arena itself, a pool with its lent pieces.
+        // SAFETY: the stretches are the arena, which the ring holds. It is leaked if requests that
+        // use it outlive the ring.
         match unsafe { uring.submitter().register_buffers(&stretches) } {
             Ok(()) => {
                 (self.memory, self.bytes) = (start.addr(), bytes);

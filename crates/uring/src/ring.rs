@@ -36,7 +36,6 @@ use io_uring::{cqueue, opcode, squeue};
 
 use crate::alive::Alive;
 use crate::arena::Arena;
-use crate::buffers::Buffers;
 use crate::clock;
 use crate::enter::{Booked, Enter, Enters};
 use crate::file::OpenFile;
@@ -93,8 +92,6 @@ pub struct Ring {
     thread: Option<ThreadId>,
     ledger: Ledger,
     fixed: Fixed,
-    /// The pool whose memory is registered in place of the arena's.
-    pool: Option<Arc<Buffers>>,
     tables: Tables,
     /// Operations that the doorbell does itself, because the kernel cannot do them through the
     /// ring.
@@ -134,7 +131,6 @@ impl Ring {
             thread: None,
             ledger: Ledger::default(),
             fixed: Fixed::default(),
-            pool: None,
             tables,
             synchronous: Vec::new(),
             arrived: VecDeque::new(),
@@ -156,7 +152,7 @@ impl Ring {
         let mut offers = self.setup.offers();
         offers.extend(self.door_registered.map(|had| Feature::RingDescriptor.when(had)));
         offers.extend(self.tables.offers());
-        if self.fixed.buffers == Register::Yes || self.pool.is_some() {
+        if self.fixed.buffers == Register::Yes {
             offers.push(Feature::VectoredFixed.when(self.setup.has.vectored_fixed));
         }
         if let Some(known) = min_wait::known().filter(|_| self.setup.has.min_wait) {
@@ -188,28 +184,11 @@ impl Ring {
         for (target, file, name) in self.ledger.targets.names() {
             *name = self.tables.enter(uring, target, file);
         }
-        let had_pool = self.pool.take().is_some();
-        if had_pool || fixed.buffers == Register::No {
-            self.tables.unregister_memory(uring);
-        }
-        if fixed.buffers == Register::Yes {
-            self.tables.register_memory(uring, self.arena.registrable());
+        match fixed.buffers {
+            Register::Yes => self.tables.register_memory(uring, self.arena.registrable()),
+            Register::No => self.tables.unregister_memory(uring),
         }
         self.fixed = fixed;
-    }
-
-    /// Registers the memory of a pool, so that requests with its pieces need not pin their pages; a
-    /// ring has one registered memory, so this replaces the arena. As with [`Ring::set_fixed`],
-    /// nothing is in flight, the call blocks, and [`Ring::describe`] says what was refused.
-    pub fn register_pool(&mut self, pool: Arc<Buffers>) {
-        self.set_fixed(Fixed { buffers: Register::No, ..self.fixed });
-        self.tables.register_memory(&self.setup.uring, pool.registrable());
-        self.pool = Some(pool);
-    }
-
-    /// Registers the arena: [`Ring::set_fixed`] with its files as they are.
-    pub fn register_arena(&mut self) {
-        self.set_fixed(Fixed { buffers: Register::Yes, ..self.fixed });
     }
 
     /// Has the kernel hold this end of a pipe until the ring's last request has ended, however the

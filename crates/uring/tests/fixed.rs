@@ -15,6 +15,9 @@ use support::{Bench, PAGE_BYTES, create, directory, frames, moving, process, sti
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
+/// Both are registered.
+const ARENA: Fixed = Fixed { files: Register::Yes, buffers: Register::Yes };
+
 fn every_fixed() -> impl Iterator<Item = Fixed> {
     let both = [Register::No, Register::Yes];
     both.into_iter().flat_map(move |files| both.map(|buffers| Fixed { files, buffers }))
@@ -73,7 +76,7 @@ fn what_is_registered_changes_while_nothing_is_in_flight() {
 fn what_is_registered_stays_under_requests() {
     let mut bench = Bench::new(8, 8);
     bench.ring.prepare(Tag(0), &still(Operation::FlushData, 0, 0)).unwrap();
-    bench.ring.register_arena();
+    bench.ring.set_fixed(ARENA);
 }
 
 #[test]
@@ -131,7 +134,7 @@ fn of_a_shared_arena_all_but_records_and_masks_is_registered() {
     let arena = Arc::new(Arena::shared(64).unwrap());
     let memory = std::fs::File::from(arena.memfd().unwrap().try_clone_to_owned().unwrap());
     let mut ring = Ring::new(Arc::clone(&arena), 4).unwrap();
-    ring.register_arena();
+    ring.set_fixed(ARENA);
     if !ring.offers().had(Feature::RegisteredBuffers) {
         return process::skip("registered_shared_arena", &ring.describe());
     }
@@ -177,9 +180,8 @@ fn a_ring_dropped_elsewhere_hurts_nobody() {
 
 #[test]
 fn contract_5_what_is_registered_outlives_what_is_in_flight() {
-    let fixed = Fixed { files: Register::Yes, buffers: Register::Yes };
     let mut bench = Bench::new(1024, 64);
-    bench.ring.set_fixed(fixed);
+    bench.ring.set_fixed(ARENA);
     for tag in 0..32 {
         let request = moving(Operation::Write, u64::from(tag) << 17, &[frames(0, 32 * PAGE_BYTES)]);
         bench.ring.prepare(Tag(tag), &request).unwrap();
@@ -201,7 +203,7 @@ fn contract_5_what_is_registered_outlives_what_is_in_flight() {
     let pipe = Arc::new(create(&path).file);
     let mut ring = Ring::new(Arc::clone(&arena), 8).unwrap();
     ring.attach(Target(0), Arc::clone(&pipe));
-    ring.set_fixed(fixed);
+    ring.set_fixed(ARENA);
     ring.prepare(Tag(0), &moving(Operation::Read, 0, &[frames(0, PAGE_BYTES)])).unwrap();
     ring.doorbell(Wait::Not).unwrap();
     drop(ring);
@@ -262,7 +264,7 @@ fn memory_that_may_not_be_locked_is_gone_without() {
     // lowered only now.
     let maximum = getrlimit(Resource::Memlock).maximum;
     setrlimit(Resource::Memlock, Rlimit { current: Some(64 << 10), maximum }).unwrap();
-    ring.register_arena();
+    ring.set_fixed(ARENA);
     println!("{}", ring.describe());
     assert!(ring.describe().contains("registered buffers (no memory"), "{}", ring.describe());
     assert!(ring.describe().contains("the limit is 64 KiB; raise `ulimit -l`"));

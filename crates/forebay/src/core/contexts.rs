@@ -22,7 +22,7 @@ use crate::core::message::Sender;
 use crate::core::settings::OfContext;
 use crate::core::shared::{Shared, Start};
 use crate::platform::sync::Mutex;
-use crate::platform::{Alive, Arena, Backend, BackendError, Buffers, Choice, thread};
+use crate::platform::{Alive, Arena, Backend, BackendError, Choice, thread};
 
 /// Starts the contexts of an engine, one after the other.
 #[derive(Debug)]
@@ -37,8 +37,6 @@ pub(crate) struct Contexts {
 struct State {
     choice: Choice,
     arena: Arc<Arena>,
-    /// For the first context, which serves the direct files.
-    registered: Option<Arc<Buffers>>,
     /// Each context holds it, so that another process sees the end of all. `None` once no more may
     /// start.
     alive: Option<Arc<Alive>>,
@@ -47,16 +45,14 @@ struct State {
 }
 
 impl Contexts {
-    /// Creates the set without a context. The kernel gets to know the memory of `registered`. The
-    /// second value reports the end of the last context.
+    /// Creates the set without a context. The second value reports the end of the last context.
     pub(crate) fn new(
         choice: Choice,
         arena: Arc<Arena>,
-        registered: Option<Arc<Buffers>>,
         alive: Option<Arc<Alive>>,
     ) -> (Self, Arc<Ended>) {
         let (has_ended, ended) = Ended::new();
-        let state = Mutex::new(State { choice, arena, registered, alive, ended: Some(ended) });
+        let state = Mutex::new(State { choice, arena, alive, ended: Some(ended) });
         (Self { living: Arc::default(), state }, has_ended)
     }
 }
@@ -73,9 +69,6 @@ impl Start for Contexts {
         if let Some(alive) = &state.alive {
             // A failure has been logged. The keeper then waits only for this process.
             let _ = backend.set_alive(alive);
-        }
-        if let Some(pool) = state.registered.take() {
-            backend.register_pool(pool);
         }
         let description = backend.describe();
         // All contexts use the backend that the first one got.

@@ -42,7 +42,7 @@ use crate::core::table::Table;
 use crate::core::together;
 use crate::core::wait;
 use crate::platform::sync::Mutex;
-use crate::platform::{Access, Identity, Kind, LeaseWatch, Register, thread};
+use crate::platform::{Access, Identity, Kind, LeaseWatch, thread};
 
 /// Cache for files, with its memory, threads and rings.
 ///
@@ -92,8 +92,7 @@ impl Engine {
     ) -> Result<Self> {
         let alive = parts.keeper.as_ref().and_then(|keeper| keeper.alive());
         let arena = Arc::clone(&parts.arena);
-        let registered = (parts.settings.pool == Register::Yes).then(|| Arc::clone(&parts.buffers));
-        let (contexts, ended) = Contexts::new(parts.settings.backend, arena, registered, alive);
+        let (contexts, ended) = Contexts::new(parts.settings.backend, arena, alive);
         let shared = Arc::new(Shared::new(parts, Box::new(contexts)));
         watch_keeper(&shared)?;
         let description = shared.start()?;

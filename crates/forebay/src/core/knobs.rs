@@ -21,7 +21,7 @@ use crate::core::home::Affinity;
 use crate::core::limits::{FLIGHT, FLIGHT_TIMES};
 use crate::core::priority::Priority;
 use crate::core::settings::{Settings, invalid};
-use crate::platform::{Choice, Register, jiffy};
+use crate::platform::{Choice, jiffy};
 
 /// Description and current value of a knob: an option of an engine with a name.
 ///
@@ -113,7 +113,7 @@ const JIFFY: &str = "delay=jiffy";
 const HOLDS: &str =
     "immediate, delay=MICROSECONDS (0 to 100000), delay=jiffy (1/HZ of this kernel)";
 
-const OWN: [Own; 13] = [
+const OWN: [Own; 12] = [
     Own {
         name: "contexts",
         choices: wanted::CHOICES,
@@ -232,20 +232,6 @@ const OWN: [Own; 13] = [
         fixed: Some("the memory of the pool is allocated once and lent to callers"),
         get: |settings| settings.buffer_bytes.to_string(),
         set: |settings, value| bytes(value).map(|bytes| settings.buffer_bytes = bytes),
-    },
-    Own {
-        name: "register_buffers",
-        choices: "off, on",
-        default: "off",
-        help: "Whether the pool of `Engine::buffer` is registered with the kernel: all of it is \
-               pinned at once, within `ulimit -l`, and a direct operation on a buffer of it need \
-               not pin pages.",
-        fixed: Some("the memory of the pool is registered when the first thread starts"),
-        get: |settings| word(settings.pool == Register::Yes, "on", "off"),
-        set: |settings, value| {
-            settings.pool = choose(value, ("on", Register::Yes), ("off", Register::No))?;
-            Some(())
-        },
     },
     Own {
         name: "engine",

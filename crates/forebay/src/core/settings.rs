@@ -15,7 +15,7 @@ use crate::core::limits::{
     MAX_BUFFER_BYTES, MAX_CACHE_BYTES, MIN_CACHE_BYTES, MIN_DIRTY_BYTES,
 };
 use crate::core::priority::Priority;
-use crate::platform::{Choice, Register, memory_limit};
+use crate::platform::{Choice, memory_limit};
 
 /// Values of all knobs.
 #[derive(Clone, Debug)]
@@ -31,8 +31,6 @@ pub(crate) struct Settings {
     pub(crate) reserving: Reserving,
     pub(crate) backend: Choice,
     pub(crate) buffer_bytes: u64,
-    /// Whether the pool of buffers is registered with the kernel.
-    pub(crate) pool: Register,
     pub(crate) caching: Caching,
     pub(crate) queue: forebay_block::Knobs,
     pub(crate) contexts: usize,
@@ -64,7 +62,6 @@ impl Default for Settings {
             reserving: Reserving::Adaptive,
             backend: Choice::Auto,
             buffer_bytes: DEFAULT_BUFFER_BYTES,
-            pool: Register::No,
             caching: Caching::Cached,
             queue: forebay_block::Knobs::default(),
             contexts: wanted::USUAL,

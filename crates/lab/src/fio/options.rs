@@ -222,7 +222,7 @@ pub(crate) const OPTIONS: &[JobOption] = options! {
         false => WHOLE,
     });
     "hipri_percentage" => WithoutEffect("completions are not polled for");
-    "fixedbufs" => Honoured(set!(job.fixed_buffers = |value| value.boolean()?.into()));
+    "fixedbufs" => WithoutEffect("buffers are not registered with the ring");
     "registerfiles" => WithoutEffect(RING);
     "nonvectored" => WithoutEffect("buffers are single, never vectors");
     "sqthread_poll" | "sqthread_poll_cpu" => WithoutEffect(RING);

@@ -275,10 +275,6 @@ impl Prepared {
             Way::Ring { opening, depth, window_bytes } => {
                 let ring = ring::set_up(depth, YesNo::No).context("could not set up a ring")?;
                 let buffers = Buffers::new(depth as usize, bytes);
-                if plan.job.fixed_buffers == YesNo::Yes {
-                    // SAFETY: `Prepared` and `RingMemory` free the buffers after the ring.
-                    unsafe { ring::register(&ring, &buffers, bytes) }?;
-                }
                 Self::Ring { buffers, opening, window_bytes, ring: Box::new(ring) }
             }
             Way::Library { depth: 1 } => Self::Library { buffers: Buffers::new(1, bytes) },

@@ -29,7 +29,6 @@ use super::usage::Usage;
 use super::{CellError, Context};
 use crate::cell::{CellSpec, SyncProbe};
 use crate::detail::Holds;
-use crate::job::YesNo;
 use crate::processors;
 
 pub(crate) struct Stage<'a> {
@@ -243,12 +242,8 @@ fn settings(stage: &Stage<'_>) -> Vec<(String, String)> {
     let jobs = stage.ways.iter().copied().zip(stage.plans);
     let probe = stage.probe.map(|plan| (probe_way(stage.ways), plan));
     let bytes: u64 = jobs.chain(probe).map(|(way, plan)| arms::pool_bytes(way, &plan.job)).sum();
-    let fixed = |plan: &JobPlan| plan.job.fixed_buffers == YesNo::Yes;
-    let register = if stage.plans.iter().any(fixed) { "on" } else { "off" };
-    let pool = [("buffer_bytes", bytes.to_string()), ("register_buffers", register.to_owned())];
-    let pool = pool.into_iter().filter(|_| bytes > 0);
-    let pool = pool.map(|(name, value)| (name.to_owned(), value));
-    pool.chain(stage.spec.settings.iter().cloned()).collect()
+    let pool = (bytes > 0).then(|| ("buffer_bytes".to_owned(), bytes.to_string()));
+    pool.into_iter().chain(stage.spec.settings.iter().cloned()).collect()
 }
 
 fn spawn_sampler<'scope>(

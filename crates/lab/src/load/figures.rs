@@ -298,7 +298,6 @@ fn copied(engine: &EngineReport) -> Option<String> {
 fn notes(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) -> Vec<String> {
     let mut notes = Vec::new();
     let deepest = plans.iter().map(|plan| arms::depth_of(&plan.job)).max().unwrap_or(1);
-    let fixed = |plan: &&JobPlan| plan.job.fixed_buffers == YesNo::Yes;
     let single = |plan: &JobPlan| plan.job.io_engine == IoEngine::Calls && plan.job.depth > 1;
     match spec.arm {
         arm if arm.is_forebay() => {
@@ -306,13 +305,9 @@ fn notes(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) -> Vec<Strin
                 conducted.engine.as_ref().map(|engine| format!("engine: {}", engine.description)),
             );
             notes.extend(conducted.engine.as_ref().and_then(copied));
-            let (past, through): (Vec<_>, Vec<_>) =
-                plans.iter().partition(|plan| plan.job.caching == Caching::Direct);
-            if through.into_iter().any(|plan| fixed(&plan)) {
-                notes.push("fixedbufs has no effect: the cache has its own memory".into());
-            }
+            let mut past = plans.iter().filter(|plan| plan.job.caching == Caching::Direct);
             let most = BATCH_REQUESTS as u32;
-            if past.iter().any(|plan| plan.job.submit_batch.is_some_and(|batch| batch > most)) {
+            if past.any(|plan| plan.job.submit_batch.is_some_and(|batch| batch > most)) {
                 notes.push(format!("iodepth_batch_submit: at most {most} go out together"));
             }
             if deepest > 1 {
@@ -331,11 +326,6 @@ fn notes(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) -> Vec<Strin
         | Arm::Null => {}
         _ if plans.iter().any(single) => {
             notes.push("iodepth has no effect: this ioengine makes single calls".into());
-        }
-        Arm::Kernel
-            if plans.iter().filter(fixed).any(|plan| plan.job.io_engine != IoEngine::Ring) =>
-        {
-            notes.push("fixedbufs has no effect: this ioengine makes single calls".into());
         }
         _ => {}
     }

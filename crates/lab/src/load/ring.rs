@@ -133,7 +133,6 @@ pub(crate) struct RingLane {
     memory: RingMemory,
     files: KernelFiles,
     window: Option<Window>,
-    fixed_buffers: YesNo,
     slots: Vec<Option<Flight>>,
     staged: usize,
     submit_batch: usize,
@@ -147,8 +146,8 @@ struct Flight {
 }
 
 impl RingLane {
-    /// Made and used on the thread that set the ring up, with the buffers registered where the job
-    /// says so. With at most two windows of these bytes in memory, if any.
+    /// Made and used on the thread that set the ring up. With at most two windows of these bytes in
+    /// memory, if any.
     pub(crate) fn new(
         ring: IoUring,
         buffers: Buffers,
@@ -162,7 +161,6 @@ impl RingLane {
             files,
             window: window_bytes.map(Window::new),
             staged: 0,
-            fixed_buffers: job.fixed_buffers,
             submit_batch: job.submit_batch.map_or(usize::MAX, |batch| batch as usize),
             counters: LaneCounters::default(),
         }
@@ -193,18 +191,13 @@ impl RingLane {
         let offset = operation.offset + u64::from(done);
         let flags = self.files.flags().bits() as i32;
         macro_rules! entry {
-            ($operation:ident $(, $buffer:expr)?) => {
-                opcode::$operation::new(file, address, left $(, $buffer)?)
-                    .offset(offset)
-                    .rw_flags(flags)
-                    .build()
+            ($operation:ident) => {
+                opcode::$operation::new(file, address, left).offset(offset).rw_flags(flags).build()
             };
         }
-        let entry = match (operation.kind, self.fixed_buffers) {
-            (Kind::Read, YesNo::No) => entry!(Read),
-            (Kind::Write, YesNo::No) => entry!(Write),
-            (Kind::Read, YesNo::Yes) => entry!(ReadFixed, slot as u16),
-            (Kind::Write, YesNo::Yes) => entry!(WriteFixed, slot as u16),
+        let entry = match operation.kind {
+            Kind::Read => entry!(Read),
+            Kind::Write => entry!(Write),
         };
         entry.user_data(slot as u64)
     }

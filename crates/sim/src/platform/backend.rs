@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_block::{Bio, BufferId, Completion, Device, Errno, Moment, Refused, Tag, Target, Wait};
-use forebay_uring::{Alive, Arena, BackendError, Buffers, Choice, Memory};
+use forebay_uring::{Alive, Arena, BackendError, Choice, Memory};
 
 use crate::platform::file::OpenFile;
 use crate::random::PerMille;
@@ -97,9 +97,6 @@ impl Backend {
         let Ok(alive) = alive.as_fd().try_clone_to_owned() else { return false };
         machine::with(|machine| machine.set_alive(self.port(), alive)).is_ok()
     }
-
-    /// Does nothing: requests of the model name memory in one way.
-    pub fn register_pool(&mut self, _pool: Arc<Buffers>) {}
 
     /// Returns one line that names the backend.
     #[must_use]

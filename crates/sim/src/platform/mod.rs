@@ -21,8 +21,7 @@ pub use forebay_uring::frames::{MOST_PARTS, Part};
 pub use forebay_uring::{
     Access, AlignedMemory, Alignment, Alive, Arena, BackendError, Buffers, Choice, Coverage,
     Create, Direct, Extents, FILE_RECORDS, FileRecord, ForkGuard, FrameState, Geometry, Header,
-    How, Identity, Kind, Lock, Memory, Named, Piece, Register, Replace, Rewrite, Status, Times,
-    Truncate,
+    How, Identity, Kind, Lock, Memory, Named, Piece, Replace, Rewrite, Status, Times, Truncate,
 };
 pub use lease::LeaseWatch;
 pub use private_file::PrivateFile;

@@ -13,7 +13,7 @@ use forebay_block::{Class, Frame, Operation, Segment, Segments, Source};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{Access, AlignedMemory, Create, How, Truncate};
+use crate::{Access, Create, How, Truncate};
 
 mod wait;
 
@@ -239,22 +239,6 @@ fn a_request_uses_what_is_registered_and_nothing_else() {
         code(&mut bench, &moving(Operation::Read, 0, &[page(0), page(2)])),
         opcode::Readv::CODE
     );
-    let pool = Buffers::new(4 * 4096).unwrap();
-    bench.ring.register_pool(Arc::clone(&pool));
-    for (memory, expected) in [
-        (Memory::from(pool.take(8192).unwrap()), opcode::ReadFixed::CODE),
-        (Memory::from(AlignedMemory::new(8192)), opcode::Read::CODE),
-    ] {
-        let buffer = bench.ring.lend(memory);
-        let lent = Segment::Lent { buffer, offset: 4096, length: PAGE_BYTES };
-        assert_eq!(code(&mut bench, &moving(Operation::Read, 0, &[lent])), expected);
-        drop(bench.ring.take_back(buffer));
-    }
-    let arena = moving(Operation::Read, 0, &[page(0)]);
-    assert_eq!(code(&mut bench, &arena), opcode::Read::CODE, "the pool is in its place");
-    assert!(bench.ring.offers().had(Feature::RegisteredBuffers));
-    bench.ring.register_arena();
-    assert_eq!(code(&mut bench, &arena), opcode::ReadFixed::CODE);
 }
 
 /// The doorbell's own call on a kernel without the command. (The system call for devices is tested

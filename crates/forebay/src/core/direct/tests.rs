@@ -55,7 +55,7 @@ impl Bench {
         let (tell, told) = mpsc::channel();
         let tell = Mutex::new(tell);
         let sender = Sender::new(sender, backend.waker(), Arc::default());
-        let (contexts, _) = Contexts::new(Choice::Auto, Arc::clone(&arena), None, None);
+        let (contexts, _) = Contexts::new(Choice::Auto, Arc::clone(&arena), None);
         let settings = Settings {
             cache_bytes: Some(MIN_CACHE_BYTES),
             dirty_bytes: Some(1024 * 4096),

@@ -14,7 +14,7 @@ use crate::core::engine::adopt::Adopted;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::knobs::{self, Knob};
 use crate::core::limits::PATIENCE;
-use crate::core::policy::{Affinity, Backend, ContextPriority, Contexts, Flight, Prealloc};
+use crate::core::policy::{Affinity, Backend, ContextPriority, Flight, Prealloc};
 use crate::core::recovery::inherited::forget_all_but;
 use crate::core::settings::Settings;
 use crate::core::shared::{OnError, Parts, Shared};
@@ -179,10 +179,10 @@ impl Builder {
         self
     }
 
-    /// Sets how many writeback threads share the files (default: 1).
+    /// Sets how many writeback threads share the files (default: 1; at most 64).
     #[must_use]
-    pub fn contexts(mut self, contexts: Contexts) -> Self {
-        self.settings.contexts = contexts.number();
+    pub fn contexts(mut self, contexts: usize) -> Self {
+        self.settings.contexts = contexts;
         self
     }
 
@@ -456,7 +456,7 @@ mod tests {
             .doorbell(Ringing::Each)
             .completion(Holding::Immediate)
             .order(Order::Lifo)
-            .contexts(Contexts::Number(3))
+            .contexts(3)
             .affinity(Affinity::Single)
             .context_priority(ContextPriority::Realtime)
             .flight(Flight::Depth(7))

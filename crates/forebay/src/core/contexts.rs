@@ -6,8 +6,6 @@
 //! `directory.rs` sends messages to them. Each context checks whether its files still belong to it,
 //! and hands over those that do not (`context/handover.rs`).
 
-pub(crate) mod wanted;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -15,10 +15,9 @@ use forebay_cache::Caching;
 use forebay_cache::file::Reserving;
 use forebay_cache::writeback::pace::Bound;
 
-use crate::core::contexts::wanted;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::home::Affinity;
-use crate::core::limits::{FLIGHT, FLIGHT_TIMES};
+use crate::core::limits::{CONTEXTS, FLIGHT, FLIGHT_TIMES};
 use crate::core::priority::Priority;
 use crate::core::settings::{Settings, invalid};
 use crate::platform::{Choice, jiffy};
@@ -116,12 +115,12 @@ const HOLDS: &str =
 const OWN: [Own; 12] = [
     Own {
         name: "contexts",
-        choices: wanted::CHOICES,
+        choices: "a number from 1 to 64",
         default: "1",
         help: "Writeback threads that share the files.",
         fixed: None,
         get: |settings| settings.contexts.to_string(),
-        set: |settings, value| wanted::by_name(value).map(|number| settings.contexts = number),
+        set: |settings, value| contexts(value).map(|number| settings.contexts = number),
     },
     Own {
         name: "affinity",
@@ -374,30 +373,17 @@ impl Definition {
     }
 
     fn set(self, settings: &mut Settings, value: &str) -> Result<()> {
-        let current = self.current_word(value);
         let read = match self {
             Definition::QueueKnob(knob) => {
-                let value = match &*current {
+                let value = match value {
                     JIFFY => Cow::Owned(format!("delay={}", jiffy().as_micros())),
                     value => Cow::Borrowed(value),
                 };
                 knob.set(&mut settings.queue, &value).ok()
             }
-            Definition::Own(knob) => (knob.set)(settings, &current),
+            Definition::Own(knob) => (knob.set)(settings, value),
         };
         read.ok_or_else(|| invalid(self.name(), value, self.choices()))
-    }
-
-    /// Replaces a value that the last release had, with a warning.
-    fn current_word(self, value: &str) -> Cow<'_, str> {
-        match (self.name(), value) {
-            ("completion", "adaptive") => {
-                tracing::warn!("completion=adaptive is now called immediate");
-                Cow::Borrowed("immediate")
-            }
-            ("contexts", "auto") => Cow::Owned(wanted::former_auto().to_string()),
-            _ => Cow::Borrowed(value),
-        }
     }
 }
 
@@ -443,6 +429,11 @@ fn bytes(value: &str) -> Option<u64> {
     };
     let number: u64 = digits.parse().ok()?;
     number.checked_mul(1 << shift)
+}
+
+/// Parses the knob `contexts`: a number.
+fn contexts(value: &str) -> Option<usize> {
+    value.parse().ok().filter(|number| (1..=CONTEXTS).contains(number))
 }
 
 /// Parses the knob `flight`: a depth, or `time=MICROSECONDS`.
@@ -509,6 +500,15 @@ mod tests {
     }
 
     #[test]
+    fn contract_18_a_number_of_contexts_is_read_within_its_bounds() {
+        assert_eq!(contexts("1"), Some(1));
+        assert_eq!(contexts("64"), Some(CONTEXTS));
+        for value in ["0", "65", "10000", "", "-1", "all", "auto", "1.5", "99999999999999999999"] {
+            assert_eq!(contexts(value), None, "{value}");
+        }
+    }
+
+    #[test]
     fn space_ahead_is_a_word_or_a_number() {
         let told = [("adaptive", "adaptive"), ("off", "off"), ("64m", "67108864"), ("0", "0")];
         for (value, again) in told {
@@ -518,19 +518,6 @@ mod tests {
         for value in ["extsize=1m", "-1", "", "on"] {
             assert_eq!(reserving(value), None, "{value}");
         }
-    }
-
-    #[test]
-    fn the_former_words_are_accepted() {
-        let mut settings = Settings::default();
-        set(&mut settings, "completion", "delay=7").unwrap();
-        set(&mut settings, "completion", "adaptive").unwrap();
-        assert_eq!(settings.queue.holding, forebay_block::knobs::Holding::Immediate);
-        assert!(set(&mut settings, "order", "adaptive").is_err());
-        set(&mut settings, "contexts", "7").unwrap();
-        set(&mut settings, "contexts", "auto").unwrap();
-        assert_eq!(settings.contexts, wanted::USUAL);
-        assert!(set(&mut settings, "flight", "auto").is_err());
     }
 
     #[test]

@@ -5,12 +5,12 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use forebay::policy::{Affinity, Contexts, Flight, Plugging};
+//! use forebay::policy::{Affinity, Flight, Plugging};
 //!
 //! # fn main() -> forebay::Result<()> {
 //! let engine = forebay::Engine::builder()
 //!     .plug(Plugging::Always)
-//!     .contexts(Contexts::Number(2))
+//!     .contexts(2)
 //!     .affinity(Affinity::Directory)
 //!     .flight(Flight::Time(Duration::from_millis(5)))
 //!     .build()?;
@@ -149,8 +149,6 @@ pub use forebay_block::knobs::Order;
 #[doc(inline)]
 pub use forebay_cache::writeback::pace::Bound as Flight;
 
-#[doc(inline)]
-pub use crate::core::contexts::wanted::Wanted as Contexts;
 #[doc(inline)]
 pub use crate::core::home::Affinity;
 #[doc(inline)]

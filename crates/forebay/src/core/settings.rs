@@ -7,7 +7,6 @@ use forebay_cache::limits::PAGE;
 use forebay_cache::writeback::pace::Bound;
 use forebay_cache::{Caching, Throttle};
 
-use crate::core::contexts::wanted;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::home::Affinity;
 use crate::core::limits::{
@@ -64,7 +63,7 @@ impl Default for Settings {
             buffer_bytes: DEFAULT_BUFFER_BYTES,
             caching: Caching::Cached,
             queue: forebay_block::Knobs::default(),
-            contexts: wanted::USUAL,
+            contexts: 1,
             affinity: Affinity::default(),
             priority: Priority::default(),
         }

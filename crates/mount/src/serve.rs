@@ -1,13 +1,16 @@
 //! Mounts a source, serves it, and ends.
 
+use std::ffi::OsStr;
 use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use forebay::{Adopted, Builder, Engine, Keeper};
 use forebay_uring::mounts;
-use forebay_uring::notify::Manager;
 use forebay_uring::probe::memory_limit;
 use forebay_uring::signals::not_ignored;
 use fuser::{Config, MountOption, Session, SessionACL};
@@ -328,8 +331,15 @@ fn adopt(mount: &Mount, file: forebay::File) -> io::Result<()> {
 
 /// Tells a service manager that the mount is there (`sd_notify(3)`).
 fn tell_manager() -> io::Result<()> {
-    let manager = Manager::of_this_process()?;
-    manager.map_or(Ok(()), |manager| manager.send("READY=1", &[]))
+    std::env::var_os("NOTIFY_SOCKET").map_or(Ok(()), |socket| tell_manager_at(&socket))
+}
+
+fn tell_manager_at(socket: &OsStr) -> io::Result<()> {
+    let address = match socket.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        _ => SocketAddr::from_pathname(socket)?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address).map(drop)
 }
 
 #[cfg(test)]
@@ -339,6 +349,24 @@ mod tests {
     use super::*;
     use crate::attributes::Wanted;
     use crate::caller::Caller;
+
+    #[test]
+    fn the_service_manager_hears_at_a_path_and_at_an_abstract_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let name = format!("forebay-mount-test-{}", std::process::id());
+        let at_name = SocketAddr::from_abstract_name(&name).unwrap();
+        for (manager, socket) in [
+            (UnixDatagram::bind(&path).unwrap(), path.as_os_str()),
+            (UnixDatagram::bind_addr(&at_name).unwrap(), format!("@{name}").as_ref()),
+        ] {
+            tell_manager_at(socket).unwrap();
+            let mut bytes = [0; 16];
+            let length = manager.recv(&mut bytes).unwrap();
+            assert_eq!(&bytes[..length], b"READY=1");
+        }
+        assert!(tell_manager_at(path.as_os_str()).is_err(), "nobody listens");
+    }
 
     #[test]
     fn the_cache_is_a_quarter_of_the_memory_and_at_most_a_gibibyte() {

@@ -19,7 +19,7 @@
 // features, `threads`, `backend` either of the two. Devices without files: `null`, `memory`,
 // `modelled`. Other processes: `fork`, `local` and `passing` sockets, `alive` whether the rings of
 // a process are gone, `detached` a process that outlives its parent, `signals` that it ignores,
-// `frames` writing without a ring, `notify` the service manager. `clock`, `probe` and `mounts` the
+// `frames` writing without a ring. `clock`, `probe` and `mounts` the
 // machine, `priority` of a thread. `enter`, `setup` and `mapping` are public for the rings of
 // `forebay-net`.
 
@@ -65,7 +65,6 @@ pub mod memory;
 mod min_wait;
 pub mod modelled;
 pub mod mounts;
-pub mod notify;
 pub mod null;
 pub mod offer;
 pub mod open;

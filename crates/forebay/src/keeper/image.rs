@@ -40,11 +40,14 @@ pub enum Run {
     Dry,
 }
 
-/// Result of the recovery of one file, as [`recover`] and [`stored`](super::stored) return it.
+/// Result of the recovery of one file, as [`recover`] returns it.
 ///
-/// ```
+/// ```no_run
 /// # fn main() -> forebay::Result<()> {
-/// for file in forebay::keeper::stored()? {
+/// use std::path::Path;
+/// use forebay::keeper::image::{Run, recover};
+///
+/// for file in recover(Path::new("saved.image"), Run::Real)? {
 ///     if let Err(error) = &file.result {
 ///         eprintln!("{} bytes not recovered: {error}", file.bytes);
 ///     }

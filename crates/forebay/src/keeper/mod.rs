@@ -21,7 +21,6 @@
 //!   [`run_if_asked`] before anything else. In the keeper that call never returns.
 //! - [`Keeper::program`] executes another program, which calls [`run`]: the program `forebay`, or
 //!   one of your own.
-//! - [`Keeper::descriptor_store`] uses the service manager instead of a process.
 //!
 //! Both programs must be built from the same version of this library. Otherwise building the engine
 //! fails with `Keeper`.
@@ -47,7 +46,7 @@
 //!
 //! - A failure of the machine: call a sync.
 //! - The death of both processes, as when a service manager kills all processes of a service. Use
-//!   `KillMode=mixed`, or [`Keeper::descriptor_store`].
+//!   `KillMode=process`.
 //! - Space reserved for writes that never came, unless the lease of the file is still held.
 
 // The modules:
@@ -56,7 +55,7 @@
 // - `devices`: the writing of the files. `progress`: the watch for hung devices.
 // - `report`: the account of the result. `log`: the log of the keeper.
 // - `adopt`: the handover to a new program. `image`: saved arenas.
-// - `store`: the service manager as the keeper. `standby`: either kind of keeper.
+// - `standby`: the start of the process.
 
 pub(crate) mod adopt;
 pub(crate) mod devices;
@@ -68,7 +67,6 @@ pub(crate) mod process;
 pub(crate) mod progress;
 pub(crate) mod report;
 pub(crate) mod standby;
-pub(crate) mod store;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -79,7 +77,6 @@ use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::{KEEPER_LINGER, KEEPER_PATH_BYTES, PATIENCE};
 
 pub use process::{run, run_if_asked};
-pub use store::stored;
 
 /// Environment variable that makes a program a keeper: the number of the descriptor of its channel.
 pub(crate) const ASKED: &str = "FOREBAY_KEEPER";
@@ -146,8 +143,6 @@ pub struct Keeper {
 enum Program {
     Path(PathBuf),
     This,
-    /// No program: the service manager stores memory and files.
-    Store,
 }
 
 impl Keeper {
@@ -167,23 +162,6 @@ impl Keeper {
     #[must_use]
     pub fn this_program() -> Self {
         Self::of(Program::This)
-    }
-
-    /// Uses the descriptor store of the service manager (systemd) instead of a keeper process, for
-    /// services whose processes are all killed together.
-    ///
-    /// The manager holds memory and files while the program is not running. The restarted program
-    /// writes what was left: its `main` calls [`stored`] before it opens its files. The unit needs
-    /// a `FileDescriptorStoreMax=` of at least two more than the number of open files. The first
-    /// open and the last close of each file wait for the manager. All other options of a keeper are
-    /// ignored.
-    #[must_use]
-    pub fn descriptor_store() -> Self {
-        Self::of(Program::Store)
-    }
-
-    pub(crate) fn is_store(&self) -> bool {
-        matches!(self.program, Program::Store)
     }
 
     fn of(program: Program) -> Self {
@@ -291,12 +269,12 @@ impl Keeper {
         use std::os::unix::process::CommandExt as _;
         let mut command = match &self.program {
             Program::Path(path) => Command::new(path),
-            Program::This | Program::Store => Command::new("/proc/self/exe"),
+            Program::This => Command::new("/proc/self/exe"),
         };
         command.args(&self.arguments);
         match &self.program {
             Program::Path(_) => command.args(["keeper", "--channel", "0"]),
-            Program::This | Program::Store => command.arg0("forebay-keeper").env(ASKED, "0"),
+            Program::This => command.arg0("forebay-keeper").env(ASKED, "0"),
         };
         command.stdin(channel).stdout(Stdio::null());
         command.stderr(if self.log.is_some() { Stdio::null() } else { Stdio::inherit() });
@@ -309,9 +287,7 @@ impl Keeper {
             Program::Path(path) => {
                 format!("use the program forebay of this version as {}", path.display())
             }
-            Program::This | Program::Store => {
-                "call forebay::keeper::run_if_asked at the start of main".to_owned()
-            }
+            Program::This => "call forebay::keeper::run_if_asked at the start of main".to_owned(),
         }
     }
 }

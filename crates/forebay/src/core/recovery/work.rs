@@ -23,7 +23,6 @@ pub(crate) struct Work {
 /// A file with unwritten data that must not be written.
 #[derive(Debug)]
 pub(crate) struct Refused {
-    pub(crate) number: u32,
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
     /// Ranges of these bytes.
@@ -32,8 +31,8 @@ pub(crate) struct Refused {
 }
 
 impl Refused {
-    fn new(number: u32, path: PathBuf, plan: &Plan, error: io::Error) -> Self {
-        Self { number, path, bytes: plan.bytes(), ranges: plan.ranges(), error }
+    fn new(path: PathBuf, plan: &Plan, error: io::Error) -> Self {
+        Self { path, bytes: plan.bytes(), ranges: plan.ranges(), error }
     }
 }
 
@@ -60,7 +59,7 @@ pub(crate) fn work_of(arena: &Arena, kept: BTreeMap<u32, Received>) -> Work {
         if is_interrupted {
             // Even without published data: some accepted bytes may not be published.
             let error = io::Error::other(INTERRUPTED);
-            work.refused.push(Refused::new(number, path, &plan, error));
+            work.refused.push(Refused::new(path, &plan, error));
             continue;
         }
         match file.and_then(|file| if plan.is_empty() { Ok(file) } else { still_locked(file) }) {
@@ -68,7 +67,7 @@ pub(crate) fn work_of(arena: &Arena, kept: BTreeMap<u32, Received>) -> Work {
                 work.jobs.insert(number, (generation, Job::new(file, path, plan)));
             }
             Err(_) if plan.is_empty() => {}
-            Err(error) => work.refused.push(Refused::new(number, path, &plan, error)),
+            Err(error) => work.refused.push(Refused::new(path, &plan, error)),
         }
     }
     work

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_block::knobs::{ClockReads, Holding, Merging, Order, Plugging, Ringing, Tagging};
 use forebay_cache::Caching;
 use forebay_cache::limits::PAGE;
 use forebay_uring::{Arena, Buffers, ForkGuard};
@@ -14,7 +13,7 @@ use crate::core::engine::adopt::Adopted;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::knobs::{self, Knob};
 use crate::core::limits::PATIENCE;
-use crate::core::policy::{Affinity, Backend, ContextPriority, Flight, Prealloc};
+use crate::core::policy::{Backend, ContextPriority, Flight, Prealloc};
 use crate::core::recovery::inherited::forget_all_but;
 use crate::core::settings::Settings;
 use crate::core::shared::{OnError, Parts, Shared};
@@ -26,9 +25,9 @@ use crate::platform::thread;
 /// Options of an engine; [`Builder::build`] checks them and makes the engine.
 ///
 /// Every option has a default, so `Engine::builder().build()` is the same as
-/// [`Engine::new`]. A *knob* is an option with a name: it has a typed method here and can be set by
-/// name with [`Builder::set`]. Most knobs can be changed while the engine runs, with
-/// [`Engine::set`].
+/// [`Engine::new`]. A *knob* is an option with a name, which [`Builder::set`] takes. Knobs that are
+/// not only for measurement have a typed method, too. Most knobs can be changed while the engine
+/// runs, with [`Engine::set`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -125,72 +124,10 @@ impl Builder {
         self
     }
 
-    /// Sets when a batch of requests goes to the device: at once, when it is full or due, or as
-    /// measured (default: `Adaptive`).
-    #[must_use]
-    pub fn plug(mut self, plugging: Plugging) -> Self {
-        self.settings.queue.plugging = plugging;
-        self
-    }
-
-    /// Sets whether adjacent operations become one request (default: `On`).
-    #[must_use]
-    pub fn merge(mut self, merging: Merging) -> Self {
-        self.settings.queue.merging = merging;
-        self
-    }
-
-    /// Sets how tags, the numbers of requests in flight, are allocated: for a whole batch in one
-    /// pass, or one at a time, for measurement (default: `Sweep`).
-    #[must_use]
-    pub fn tags(mut self, tagging: Tagging) -> Self {
-        self.settings.queue.tagging = tagging;
-        self
-    }
-
-    /// Sets how often the clock is read: once per batch of requests, or per operation, for
-    /// measurement (default: `Batch`).
-    #[must_use]
-    pub fn clock(mut self, reads: ClockReads) -> Self {
-        self.settings.queue.clock = reads;
-        self
-    }
-
-    /// Sets how often the kernel is called to submit requests: once per batch, or per request, for
-    /// measurement (default: `Batch`).
-    #[must_use]
-    pub fn doorbell(mut self, ringing: Ringing) -> Self {
-        self.settings.queue.ringing = ringing;
-        self
-    }
-
-    /// Sets when completed requests wake their callers: at once, or several together, for
-    /// measurement (default: `Immediate`).
-    #[must_use]
-    pub fn completion(mut self, holding: Holding) -> Self {
-        self.settings.queue.holding = holding;
-        self
-    }
-
-    /// Sets the order of the completions that end together (default: `Fifo`).
-    #[must_use]
-    pub fn order(mut self, order: Order) -> Self {
-        self.settings.queue.order = order;
-        self
-    }
-
     /// Sets how many writeback threads share the files (default: 1; at most 64).
     #[must_use]
     pub fn contexts(mut self, contexts: usize) -> Self {
         self.settings.contexts = contexts;
-        self
-    }
-
-    /// Sets how files are assigned to writeback threads: by allocation group, directory or hash, or
-    /// all to one (default: `Group`).
-    #[must_use]
-    pub fn affinity(mut self, affinity: Affinity) -> Self {
-        self.settings.affinity = affinity;
         self
     }
 
@@ -449,15 +386,7 @@ mod tests {
     #[test]
     fn typed_methods_set_the_knobs_of_their_names() {
         let builder = Builder::default()
-            .plug(Plugging::Never)
-            .merge(Merging::Off)
-            .tags(Tagging::Single)
-            .clock(ClockReads::Each)
-            .doorbell(Ringing::Each)
-            .completion(Holding::Immediate)
-            .order(Order::Lifo)
             .contexts(3)
-            .affinity(Affinity::Single)
             .context_priority(ContextPriority::Realtime)
             .flight(Flight::Depth(7))
             .prealloc(Prealloc::Ahead(1 << 20))
@@ -469,15 +398,7 @@ mod tests {
             .buffer_bytes(8192)
             .engine(Backend::Threads);
         let expected = [
-            ("plug", "never"),
-            ("merge", "off"),
-            ("tags", "single"),
-            ("clock", "each"),
-            ("doorbell", "each"),
-            ("completion", "immediate"),
-            ("order", "lifo"),
             ("contexts", "3"),
-            ("affinity", "single"),
             ("context_priority", "realtime"),
             ("flight", "7"),
             ("prealloc", "1048576"),
@@ -490,8 +411,11 @@ mod tests {
             ("engine", "threads"),
         ];
         let knobs = builder.knobs();
-        let found = knobs.iter().map(|knob| (knob.name.as_str(), knob.value.as_str()));
-        assert!(found.eq(expected), "each knob has a typed method: {knobs:?}");
+        let by_name_alone =
+            ["plug", "merge", "tags", "clock", "doorbell", "completion", "order", "affinity"];
+        let typed = knobs.iter().filter(|knob| !by_name_alone.contains(&knob.name.as_str()));
+        let found = typed.map(|knob| (knob.name.as_str(), knob.value.as_str()));
+        assert!(found.eq(expected), "each other knob has a typed method: {knobs:?}");
     }
 
     #[test]

@@ -13,18 +13,8 @@ use crate::core::volume::Volume;
 use crate::platform::{Identity, Kind, OpenFile, files};
 
 /// How files are assigned to writeback contexts (knob `affinity`).
-///
-/// ```
-/// # fn main() -> forebay::Result<()> {
-/// use forebay::policy::Affinity;
-///
-/// let engine = forebay::Engine::builder().affinity(Affinity::Hash).build()?;
-/// assert_eq!(engine.get("affinity")?, "hash");
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Affinity {
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Affinity {
     /// Assigns all files to the first context.
     Single,
     /// Assigns each file by a hash of its identity.

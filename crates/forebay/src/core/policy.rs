@@ -1,23 +1,24 @@
 //! Values of the typed methods of [`Builder`](crate::Builder), one type for each knob.
 //!
-//! The default of each is the adaptive or fastest form. The others are kept for comparison and for
-//! measurement.
-//!
 //! ```
 //! use std::time::Duration;
-//! use forebay::policy::{Affinity, Flight, Plugging};
+//! use forebay::policy::{ContextPriority, Flight};
 //!
 //! # fn main() -> forebay::Result<()> {
 //! let engine = forebay::Engine::builder()
-//!     .plug(Plugging::Always)
 //!     .contexts(2)
-//!     .affinity(Affinity::Directory)
+//!     .context_priority(ContextPriority::Normal)
 //!     .flight(Flight::Time(Duration::from_millis(5)))
 //!     .build()?;
 //! assert_eq!(engine.get("flight")?, "time=5000");
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! Knobs that only measure what a part of the engine is worth have no type here. [`Builder::set`]
+//! takes them by name, such as `set("plug", "never")`.
+//!
+//! [`Builder::set`]: crate::Builder::set
 
 use forebay_cache::file::Reserving;
 
@@ -35,106 +36,6 @@ use forebay_cache::file::Reserving;
 #[doc(inline)]
 pub use crate::platform::Choice as Backend;
 
-/// When a batch of requests goes to the device (knob `plug`).
-///
-/// ```
-/// # fn main() -> forebay::Result<()> {
-/// use forebay::policy::Plugging;
-///
-/// let engine = forebay::Engine::builder().plug(Plugging::Never).build()?;
-/// assert_eq!(engine.get("plug")?, "never");
-/// # Ok(())
-/// # }
-/// ```
-#[doc(inline)]
-pub use forebay_block::knobs::Plugging;
-
-/// Whether adjacent operations become one request (knob `merge`).
-///
-/// ```
-/// # fn main() -> forebay::Result<()> {
-/// use forebay::policy::Merging;
-///
-/// let engine = forebay::Engine::builder().merge(Merging::Off).build()?;
-/// assert_eq!(engine.get("merge")?, "off");
-/// # Ok(())
-/// # }
-/// ```
-#[doc(inline)]
-pub use forebay_block::knobs::Merging;
-
-/// How the tags of a batch are allocated (knob `tags`).
-///
-/// ```
-/// # fn main() -> forebay::Result<()> {
-/// use forebay::policy::Tagging;
-///
-/// let engine = forebay::Engine::builder().tags(Tagging::Single).build()?;
-/// assert_eq!(engine.get("tags")?, "single");
-/// # Ok(())
-/// # }
-/// ```
-#[doc(inline)]
-pub use forebay_block::knobs::Tagging;
-
-/// How often the clock is read (knob `clock`).
-///
-/// ```
-/// # fn main() -> forebay::Result<()> {
-/// use forebay::policy::ClockReads;
-///
-/// let engine = forebay::Engine::builder().clock(ClockReads::Each).build()?;
-/// assert_eq!(engine.get("clock")?, "each");
-/// # Ok(())
-/// # }
-/// ```
-#[doc(inline)]
-pub use forebay_block::knobs::ClockReads;
-
-/// How often the kernel is called to submit requests (knob `doorbell`).
-///
-/// ```
-/// # fn main() -> forebay::Result<()> {
-/// use forebay::policy::Ringing;
-///
-/// let engine = forebay::Engine::builder().doorbell(Ringing::Each).build()?;
-/// assert_eq!(engine.get("doorbell")?, "each");
-/// # Ok(())
-/// # }
-/// ```
-#[doc(inline)]
-pub use forebay_block::knobs::Ringing;
-
-/// When completed requests wake their callers (knob `completion`).
-///
-/// ```
-/// # fn main() -> forebay::Result<()> {
-/// use std::time::Duration;
-/// use forebay::policy::Holding;
-///
-/// let held = Holding::Delay(Duration::from_millis(1));
-/// let engine = forebay::Engine::builder().completion(held).build()?;
-/// assert_eq!(engine.get("completion")?, "delay=1000");
-/// # Ok(())
-/// # }
-/// ```
-#[doc(inline)]
-pub use forebay_block::knobs::Holding;
-
-/// Order of the completed requests that end together (knob `order`).
-///
-/// ```
-/// # fn main() -> forebay::Result<()> {
-/// use forebay::policy::Order;
-///
-/// let engine = forebay::Engine::builder().order(Order::Lifo).build()?;
-/// assert_eq!(engine.get("order")?, "lifo");
-/// # Ok(())
-/// # }
-/// ```
-#[doc(inline)]
-pub use forebay_block::knobs::Order;
-
 /// How much background writeback is in flight to a device (knob `flight`).
 ///
 /// ```
@@ -149,8 +50,6 @@ pub use forebay_block::knobs::Order;
 #[doc(inline)]
 pub use forebay_cache::writeback::pace::Bound as Flight;
 
-#[doc(inline)]
-pub use crate::core::home::Affinity;
 #[doc(inline)]
 pub use crate::core::priority::Priority as ContextPriority;
 

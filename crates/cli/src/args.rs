@@ -125,7 +125,7 @@ pub(crate) struct KeeperArgs {
 }
 
 /// Options that a check of the lab does not take.
-const NOT_OF_A_CHECK: [&str; 26] = [
+const NOT_OF_A_CHECK: [&str; 25] = [
     "suite",
     "suite_file",
     "list",
@@ -150,7 +150,6 @@ const NOT_OF_A_CHECK: [&str; 26] = [
     "fio_json",
     "bundle",
     "batching",
-    "profile",
     "verbose",
 ];
 
@@ -158,7 +157,7 @@ const WORK: &str = "Work";
 const LENGTH: &str = "Length";
 const PLACE: &str = "Place";
 const OUTPUT: &str = "Output";
-const KERNEL: &str = "Kernel counters and profiles";
+const KERNEL: &str = "Kernel counters";
 const CHECKS: &str = "Checks of the lab, instead of a comparison";
 
 /// `forebay compare`.
@@ -284,9 +283,6 @@ pub(crate) struct CompareArgs {
     /// Count how the kernel batches requests (root)
     #[arg(long, help_heading = KERNEL, hide_short_help = true)]
     pub(crate) batching: bool,
-    /// Save a perf profile of each run to DIR
-    #[arg(long, value_name = "DIR", help_heading = KERNEL, hide_short_help = true)]
-    pub(crate) profile: Option<PathBuf>,
 
     /// Check the load generator against fio and exit
     #[arg(long, help_heading = CHECKS, hide_short_help = true,
@@ -355,9 +351,6 @@ pub(crate) struct RunArgs {
     /// Count how the kernel batches requests (root)
     #[arg(long, help_heading = KERNEL, hide_short_help = true)]
     pub(crate) batching: bool,
-    /// Save a perf profile of each group to DIR
-    #[arg(long, value_name = "DIR", help_heading = KERNEL, hide_short_help = true)]
-    pub(crate) profile: Option<PathBuf>,
 }
 
 /// `forebay ctl`.

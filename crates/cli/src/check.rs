@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use forebay_lab::batching::Batching;
 use forebay_lab::check::{CheckError, Ground, Load, Mark, against_fio, against_itself, shapes};
 use forebay_lab::fio_program;
 use forebay_lab::manifest::Manifest;
@@ -14,7 +15,7 @@ use forebay_lab::scratch::{Scratch, Stop};
 
 use crate::compare::{QUIET_WITHIN, not_writable, remove_leftovers};
 use crate::failure::Failure;
-use crate::meaning::{Against, CheckRequest, Watching};
+use crate::meaning::{Against, CheckRequest};
 use crate::output::{print, say, write_json};
 use crate::wiring;
 
@@ -77,8 +78,7 @@ pub(crate) fn check(request: &CheckRequest) -> Result<(), Failure> {
 }
 
 fn run(request: &CheckRequest, ground: &Ground<'_>) -> Result<Outcome, CheckError> {
-    let watching = Watching::default();
-    let mut runner = wiring::runner(ground.stop, &[], &watching);
+    let mut runner = wiring::runner(ground.stop, &[], Batching::Off);
     let format = request.format;
     match request.against {
         Against::Fio => {

@@ -304,7 +304,7 @@ fn measure(
         };
         let started = Instant::now();
         let mut progress = Progress::new(plan, (part + 1, all), request.verbosity);
-        let mut runner = wiring::runner(stop, &request.processors, &request.watching);
+        let mut runner = wiring::runner(stop, &request.processors, request.batching);
         let outcome = run_rounds(&setting, &mut runner, &mut progress);
         progress.finish();
         match outcome {

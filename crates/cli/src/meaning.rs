@@ -20,7 +20,6 @@ use forebay_lab::manifest::JobFile;
 use forebay_lab::netbench::{self, Ends, Netbench, ServerEnd};
 use forebay_lab::plan::fresh_seed;
 use forebay_lab::processors;
-use forebay_lab::profile;
 use forebay_lab::progress::Verbosity;
 use forebay_lab::refusal::Refusal;
 use forebay_lab::report::Format;
@@ -117,7 +116,7 @@ pub(crate) struct CompareRequest {
     pub(crate) outputs: Outputs,
     pub(crate) format: Format,
     pub(crate) verbosity: Verbosity,
-    pub(crate) watching: Watching,
+    pub(crate) batching: Batching,
     /// The files of the suites, as they were read.
     pub(crate) job_files: Vec<JobFile>,
     /// What is done again, if that is what it is.
@@ -162,15 +161,7 @@ pub(crate) struct RunRequest {
     /// That of the options, or the one we are in.
     pub(crate) directory: PathBuf,
     pub(crate) json: Option<PathBuf>,
-    pub(crate) watching: Watching,
-}
-
-/// What is looked at while cells run.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Watching {
     pub(crate) batching: Batching,
-    /// Where profiles go, if any are wanted.
-    pub(crate) profiles: Option<PathBuf>,
 }
 
 /// What a command line means.
@@ -319,7 +310,7 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
         json: typed.json.map(json).transpose()?,
         format: if typed.markdown { Format::Markdown } else { Format::Text },
         verbosity: if typed.verbose { Verbosity::Verbose } else { Verbosity::Brief },
-        watching: watching(typed.batching, typed.profile)?,
+        batching: batching(typed.batching),
     })
 }
 
@@ -389,7 +380,7 @@ fn run(typed: RunArgs) -> Result<RunRequest, Failure> {
         },
         directory,
         json: typed.json.map(json).transpose()?,
-        watching: watching(typed.batching, typed.profile)?,
+        batching: batching(typed.batching),
     })
 }
 
@@ -489,14 +480,9 @@ fn directory(option: &str, path: PathBuf) -> Result<PathBuf, Failure> {
     }
 }
 
-/// A profile that could not be had is told before anything is run.
-fn watching(batching: bool, profile: Option<PathBuf>) -> Result<Watching, Failure> {
-    let profiles = profile.map(|path| directory("--profile", path)).transpose()?;
-    if profiles.is_some() {
-        profile::check().map_err(|reason| Failure::usage(format!("--profile: {reason}")))?;
-    }
-    let batching = if batching { Batching::Counted } else { Batching::Off };
-    Ok(Watching { batching, profiles })
+/// Returns whether the kernel's batching is counted.
+fn batching(asked: bool) -> Batching {
+    if asked { Batching::Counted } else { Batching::Off }
 }
 
 /// A path that can be written to when the result is there.
@@ -620,12 +606,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_looked_at_is_off_unless_asked_for() {
-        assert_eq!(comparison(&["compare"]).watching.batching, Batching::Off);
-        let counted = comparison(&["compare", "--batching"]).watching;
-        assert_eq!((counted.batching, counted.profiles), (Batching::Counted, None));
-        let refused = meant(&["run", "Cargo.toml", "--profile", "nowhere"]).unwrap_err();
-        assert!(matches!(refused, Failure::Usage(what) if what.starts_with("--profile nowhere: ")));
+    fn batching_is_counted_only_on_request() {
+        assert_eq!(comparison(&["compare"]).batching, Batching::Off);
+        assert_eq!(comparison(&["compare", "--batching"]).batching, Batching::Counted);
     }
 
     #[test]

@@ -26,12 +26,8 @@ pub(crate) fn run(request: &RunRequest) -> Result<(), Failure> {
             wiring::describe_engine(None, &options.settings, options.control.as_deref())?
                 .map_err(Failure::failed)?;
     }
-    let report = run_groups(
-        options,
-        &mut Beside,
-        &mut wiring::group_runner(&stop, &request.watching),
-        &stop,
-    );
+    let report =
+        run_groups(options, &mut Beside, &mut wiring::group_runner(&stop, request.batching), &stop);
     if let (Err(_), Some(path)) = (&report, &options.control) {
         wiring::remove_control(path);
     }

@@ -3,15 +3,14 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use forebay_lab::batching::Batching;
 use forebay_lab::cell::{Cell, CellResult, CellSpec};
-use forebay_lab::child::{self, Watch, run_cell_watched};
-use forebay_lab::compare::runner::{CellRunner, Named, RunError};
+use forebay_lab::child::{self, run_cell};
+use forebay_lab::compare::runner::{CellRunner, RunError};
 use forebay_lab::load::{CellError, CellReport};
-use forebay_lab::profile::Profile;
 use forebay_lab::scratch::Stop;
 
 use crate::failure::Failure;
-use crate::meaning::Watching;
 
 /// Whether this process is one cell of a comparison.
 pub(crate) fn is_cell() -> bool {
@@ -27,23 +26,10 @@ pub(crate) fn cell_main() -> ExitCode {
 /// after `stop` is set.
 pub(crate) fn group_runner(
     stop: &Stop,
-    watching: &Watching,
+    batching: Batching,
 ) -> impl FnMut(&CellSpec) -> Result<CellReport, CellError> {
     let stop = stop.flag();
-    let (watching, mut group) = (watching.clone(), 0);
-    move |spec: &CellSpec| {
-        group += 1;
-        let watch = watching.watch(&format!("group-{group}"));
-        run_cell_watched(&Cell::Jobs(spec.clone()), &[], &watch, &stop)
-    }
-}
-
-impl Watching {
-    /// What is looked at in a cell of that name.
-    fn watch(&self, cell: &str) -> Watch {
-        let profile = self.profiles.as_ref().map(|directory| Profile::new(directory.clone(), cell));
-        Watch { batching: self.batching, profile }
-    }
+    move |spec: &CellSpec| run_cell(&Cell::Jobs(spec.clone()), &[], batching, &stop)
 }
 
 /// Which engine Forebay has here, or why none. Knobs it does not know, and a path where no control
@@ -86,30 +72,19 @@ pub(crate) fn remove_control(path: &Path) {
 
 /// What runs the cells of a comparison, on these processors if there are any; ends the running one
 /// soon after `stop` is set.
-pub(crate) fn runner(stop: &Stop, processors: &[u32], watching: &Watching) -> impl CellRunner {
-    let (processors, watching) = (processors.to_vec(), watching.clone());
-    Runner { stop: stop.clone(), processors, watching, next: String::new() }
+pub(crate) fn runner(stop: &Stop, processors: &[u32], batching: Batching) -> impl CellRunner {
+    Runner { stop: stop.clone(), processors: processors.to_vec(), batching }
 }
 
 struct Runner {
     stop: Stop,
     processors: Vec<u32>,
-    watching: Watching,
-    /// By which name the next cell goes.
-    next: String,
+    batching: Batching,
 }
 
 impl CellRunner for Runner {
-    fn next(&mut self, Named { job, arm, round }: Named<'_>) {
-        self.next = match round {
-            Some(round) => format!("{job}-{arm}-{}", round + 1),
-            None => arm.to_owned(),
-        };
-    }
-
     fn run(&mut self, cell: &Cell) -> Result<CellResult, RunError> {
-        let watch = self.watching.watch(&self.next);
-        match run_cell_watched(cell, &self.processors, &watch, &self.stop.flag()) {
+        match run_cell(cell, &self.processors, self.batching, &self.stop.flag()) {
             Ok(report) => Ok(report.total),
             Err(_) if self.stop.is_set() => Err(RunError::Interrupted),
             Err(CellError::ArmRefused { reason, .. } | CellError::Unavailable { reason }) => {

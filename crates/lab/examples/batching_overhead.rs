@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 
 use forebay_lab::batching::Batching;
 use forebay_lab::cell::Cell;
-use forebay_lab::child::{Watch, cell_main, is_cell, run_cell_watched};
+use forebay_lab::child::{cell_main, is_cell, run_cell};
 use forebay_lab::request::{Operation, Pattern, RequestDevice, RequestSpec, Submitter, Switch};
 use forebay_lab::statistics::{Paired, mean, noise_floor, ratio};
 use forebay_lab::through::{Poll, RequestCell, Way};
@@ -86,8 +86,7 @@ fn compare(title: &str, cell: &Cell, rounds: usize) -> Result<(), String> {
     for round in 0..rounds {
         for place in 0..ARMS.len() {
             let arm = (round + place) % ARMS.len();
-            let watch = Watch { batching: ARMS[arm].1, profile: None };
-            let report = run_cell_watched(cell, &[], &watch, &AtomicBool::new(false));
+            let report = run_cell(cell, &[], ARMS[arm].1, &AtomicBool::new(false));
             let report = report.map_err(|error| error.to_string())?;
             if let Some(note) =
                 report.total.notes.iter().find(|note| note.starts_with("batching: "))

@@ -26,7 +26,6 @@ use crate::memory_group;
 pub use crate::own_program::PROGRAM_VARIABLE;
 use crate::own_program::own_program;
 use crate::processors;
-use crate::profile::Profile;
 use crate::programs;
 
 /// The hidden first argument of a program that is to run one cell.
@@ -41,15 +40,6 @@ enum Outcome {
     Failed(CellError),
 }
 
-/// Observations beside a cell's own figures.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Watch {
-    /// Whether it is counted what the kernel batches.
-    pub batching: Batching,
-    /// Where a profile of it goes, if one is wanted.
-    pub profile: Option<Profile>,
-}
-
 /// Message to the child process.
 #[derive(Serialize, Deserialize)]
 struct Told<C> {
@@ -61,32 +51,28 @@ struct Told<C> {
 
 /// Runs a cell in a child: the program [`PROGRAM_VARIABLE`] names, or this one once more.
 ///
-/// An empty list of processors allows all those of this process. `watch` is looked at meanwhile,
-/// and a failure of that becomes a note. `stop`, once set, ends the cell soon.
-pub fn run_cell_watched(
+/// An empty list of processors allows all those of this process. If the kernel's batching cannot be
+/// counted, a note says why. `stop`, once set, ends the cell soon.
+pub fn run_cell(
     cell: &Cell,
     processors: &[u32],
-    watch: &Watch,
+    batching: Batching,
     stop: &AtomicBool,
 ) -> Result<CellReport, CellError> {
     let program = own_program().context("could not find this program's own file")?;
-    run_watched_in_child_of(&program, (cell, processors), watch, stop)
+    run_cell_of(&program, (cell, processors), batching, stop)
 }
 
 /// The same in a child of this program, which has to call [`cell_main`] if its first argument asks
 /// for a cell.
-pub fn run_watched_in_child_of(
+pub fn run_cell_of(
     program: &Path,
     (cell, processors): (&Cell, &[u32]),
-    watch: &Watch,
+    batching: Batching,
     stop: &AtomicBool,
 ) -> Result<CellReport, CellError> {
-    let text = serde_json::to_vec(&Told {
-        cell,
-        processors: processors.to_vec(),
-        batching: watch.batching,
-    })
-    .map_err(|error| CellError::invalid(format!("cannot describe the cell: {error}")))?;
+    let text = serde_json::to_vec(&Told { cell, processors: processors.to_vec(), batching })
+        .map_err(|error| CellError::invalid(format!("cannot describe the cell: {error}")))?;
     let started = Command::new(program)
         .arg(CELL_ARGUMENT)
         .stdin(Stdio::piped())
@@ -94,21 +80,15 @@ pub fn run_watched_in_child_of(
         .stderr(Stdio::piped())
         .spawn();
     let mut child = started.context_at("could not start it", program)?;
-    // It waits for its specification.
-    let recording = watch.profile.as_ref().map(|profile| profile.attach(Pid::from_child(&child)));
     let outcome = converse(&mut child, &text, stop);
     if outcome.is_err() {
         // It may be waiting for the rest of a specification that never comes.
         let _ = child.kill();
     }
     let status = child.wait().context("could not wait for the cell")?;
-    let profiled = recording.map_or(Ok(()), |recording| recording?.end());
     let Said { output, errors } = outcome?;
     match serde_json::from_slice(&output) {
-        Ok(Outcome::Done(mut report)) if status.success() => {
-            report.total.notes.extend(profiled.err());
-            Ok(report)
-        }
+        Ok(Outcome::Done(report)) if status.success() => Ok(report),
         Ok(Outcome::Failed(error)) => Err(error),
         _ if memory_group::killed_for_memory(child.id()) => Err(died_of_memory(cell, status)),
         _ => Err(CellError::Process { what: format!("{status}{}", last_words(&errors)) }),

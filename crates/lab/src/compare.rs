@@ -39,7 +39,7 @@ use crate::tuning::{Claim, Held, Journal, Places};
 use device::{Device, Found};
 use judge::Judging;
 use record::{PartOfRecord, RecordError, RoundRecord};
-use runner::{CellRunner, Named, RunError};
+use runner::{CellRunner, RunError};
 use serde::{Deserialize, Serialize};
 use settle::{Settled, settle};
 use state::{Before, CellState};
@@ -320,7 +320,6 @@ impl Comparison<'_, '_> {
             return Err(self.setting.writes.no_round());
         }
         self.progress.warm_up();
-        self.runner.next(Named { job: "", arm: "warm-up", round: None });
         let cell = self.cell("warm-up", &plan.warm_up, plan.cell_seed(u32::MAX), Verify::Off)?;
         match self.runner.run(&cell) {
             Ok(result) if plan.writes_so_much() => {
@@ -384,7 +383,6 @@ impl Comparison<'_, '_> {
             let in_job =
                 if plan.jobs.len() > 1 { format!("{}  ", job.title) } else { String::new() };
             self.progress.cell(round, &in_job, &arm.name);
-            self.runner.next(Named { job: &job.name, arm: &arm.name, round: Some(round) });
             let cell = self.cell(&arm.name, &arm.cell, plan.cell_seed(round), verify)?;
             let before = Before::look(setting.scratch.path());
             let ran = self.run_with(arm, &cell);

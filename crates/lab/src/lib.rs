@@ -33,7 +33,6 @@ mod own_program;
 pub mod plan;
 pub mod price;
 pub mod processors;
-pub mod profile;
 pub mod programs;
 pub mod progress;
 pub mod refusal;

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use forebay_lab::arm::Arm;
 use forebay_lab::batching::Batching;
 use forebay_lab::cell::{Cell, CellResult, CellSpec, SyncProbe, Verify};
-use forebay_lab::child::{Watch, cell_main, is_cell, run_cell_watched};
+use forebay_lab::child::{cell_main, is_cell, run_cell};
 use forebay_lab::file_system::FileSystem;
 use forebay_lab::job::Workload;
 use forebay_lab::programs::spec::{
@@ -58,8 +58,7 @@ fn main() -> ExitCode {
 }
 
 fn run(cell: &Cell, batching: Batching) -> CellResult {
-    let watch = Watch { batching, profile: None };
-    run_cell_watched(cell, &[], &watch, &AtomicBool::new(false)).unwrap().total
+    run_cell(cell, &[], batching, &AtomicBool::new(false)).unwrap().total
 }
 
 fn counted(cell: &Cell) -> Metrics {

@@ -5,10 +5,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use forebay_lab::arm::Arm;
+use forebay_lab::batching::Batching;
 use forebay_lab::cell::{Cell, CellSpec, SyncProbe, Verify};
-use forebay_lab::child::{
-    PROGRAM_VARIABLE, Watch, cell_main, is_cell, run_cell_watched, run_watched_in_child_of,
-};
+use forebay_lab::child::{PROGRAM_VARIABLE, cell_main, is_cell, run_cell, run_cell_of};
 use forebay_lab::job::{Caching, Workload};
 use forebay_lab::load::{CellError, CellReport};
 use forebay_lab::request::{Operation, Pattern, RequestDevice, RequestSpec, Submitter, Switch};
@@ -44,7 +43,7 @@ fn main() -> ExitCode {
 }
 
 fn run_in_child(cell: &Cell) -> Result<CellReport, CellError> {
-    run_cell_watched(cell, &[], &Watch::default(), &GO_ON)
+    run_cell(cell, &[], Batching::Off, &GO_ON)
 }
 
 fn a_result_comes_back(spec: &CellSpec) {
@@ -89,15 +88,13 @@ fn a_death_for_memory_is_a_refusal(spec: &CellSpec) {
 fn a_death_is_told(spec: &CellSpec) {
     let cell = Cell::Jobs(spec.clone());
     let error =
-        run_watched_in_child_of("/bin/false".as_ref(), (&cell, &[]), &Watch::default(), &GO_ON)
-            .unwrap_err();
+        run_cell_of("/bin/false".as_ref(), (&cell, &[]), Batching::Off, &GO_ON).unwrap_err();
     assert!(
         matches!(&error, CellError::Process { what } if what.contains("exit status: 1")),
         "{error}"
     );
     let error =
-        run_watched_in_child_of("/nonexistent".as_ref(), (&cell, &[]), &Watch::default(), &GO_ON)
-            .unwrap_err();
+        run_cell_of("/nonexistent".as_ref(), (&cell, &[]), Batching::Off, &GO_ON).unwrap_err();
     assert!(matches!(error, CellError::Failed { .. }), "{error}");
 }
 

@@ -86,7 +86,6 @@ pub(super) fn from_bundle(
         max_writes: typed.max_writes.or(then.max_writes),
         resume: typed.resume,
         batching: typed.batching,
-        profile: typed.profile,
         json: typed.json,
         html: typed.html,
         fio_json: typed.fio_json,
@@ -257,21 +256,11 @@ mod tests {
     fn what_is_typed_holds_and_what_is_of_another_machine_is_not_taken() {
         let rounds = tempfile::tempdir().unwrap();
         let there = rounds.path().join("rounds").to_str().unwrap().to_owned();
-        let words = [
-            "--resume",
-            &there,
-            "--batching",
-            "--profile",
-            "no-such",
-            "--max-writes",
-            "9g",
-            "--cpus",
-            "0",
-        ];
+        let words = ["--resume", &there, "--batching", "--max-writes", "9g", "--cpus", "0"];
         let bundle = layout(&words);
         let plain = again(bundle.path(), &[]).unwrap();
-        assert_eq!((plain.resume, plain.watching.profiles), (None, None));
-        assert_eq!(plain.watching.batching, forebay_lab::batching::Batching::Off);
+        assert_eq!(plain.resume, None);
+        assert_eq!(plain.batching, forebay_lab::batching::Batching::Off);
         assert_eq!(
             (plain.max_writes, plain.processors, plain.seed),
             (Some(9 << 30), vec![0], Some(0x7f3a))
@@ -281,7 +270,7 @@ mod tests {
         let typed = again(bundle.path(), &typed).unwrap();
         assert_eq!(typed.resume.as_deref(), Some(Path::new(&here)));
         assert_eq!((typed.max_writes, typed.until), (Some(1 << 30), Some(0.02)));
-        assert_eq!(typed.watching.batching, forebay_lab::batching::Batching::Counted);
+        assert_eq!(typed.batching, forebay_lab::batching::Batching::Counted);
         assert!(
             again(bundle.path(), &["--arms", "forebay"])
                 .unwrap_err()

@@ -6,18 +6,6 @@ pub trait CellRunner {
     /// Runs one to its end. Returns [`RunError::Interrupted`] soon after the user wanted it to end,
     /// with nothing left running that could write into the cell's directory.
     fn run(&mut self, cell: &Cell) -> Result<CellResult, RunError>;
-
-    /// Says which is next, for who keeps something of each. Most do not.
-    fn next(&mut self, _turn: Named<'_>) {}
-}
-
-/// Names of a cell.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Named<'a> {
-    pub job: &'a str,
-    pub arm: &'a str,
-    /// From zero; none for a cell that does not count.
-    pub round: Option<u32>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

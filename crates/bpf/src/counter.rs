@@ -91,7 +91,13 @@ impl Counts {
         Self(all)
     }
 
-    pub(crate) fn sum(processors: &[u64]) -> Self {
+    /// Returns the sums of the values of all processors, one after the other.
+    ///
+    /// # Panics
+    /// If a processor has more or fewer values than there are counters.
+    #[must_use]
+    pub fn sum(processors: &[u64]) -> Self {
+        assert!(processors.len().is_multiple_of(COUNTERS), "{} values", processors.len());
         let mut sums = [0_u64; COUNTERS];
         for processor in processors.chunks_exact(COUNTERS) {
             for (sum, value) in sums.iter_mut().zip(processor) {

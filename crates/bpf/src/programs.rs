@@ -27,10 +27,9 @@ mod process;
 mod requests;
 mod writer;
 
-use crate::Ring;
 use crate::btf::Btf;
 use crate::counter::Counter;
-use crate::place::Kind;
+use crate::place::{Kind, Ring};
 
 use writer::Writer;
 pub(crate) use writer::{Means, Program};

@@ -310,7 +310,7 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
         json: typed.json.map(json).transpose()?,
         format: if typed.markdown { Format::Markdown } else { Format::Text },
         verbosity: if typed.verbose { Verbosity::Verbose } else { Verbosity::Brief },
-        batching: batching(typed.batching),
+        batching: batching(typed.batching)?,
     })
 }
 
@@ -380,7 +380,7 @@ fn run(typed: RunArgs) -> Result<RunRequest, Failure> {
         },
         directory,
         json: typed.json.map(json).transpose()?,
-        batching: batching(typed.batching),
+        batching: batching(typed.batching)?,
     })
 }
 
@@ -481,8 +481,16 @@ fn directory(option: &str, path: PathBuf) -> Result<PathBuf, Failure> {
 }
 
 /// Returns whether the kernel's batching is counted.
-fn batching(asked: bool) -> Batching {
-    if asked { Batching::Counted } else { Batching::Off }
+fn batching(asked: bool) -> Result<Batching, Failure> {
+    match asked {
+        true if cfg!(feature = "batching") => Ok(Batching::Counted),
+        true => Err(Failure::usage(
+            "--batching: this program was built without the feature `batching`; build it with the \
+             default features"
+                .to_owned(),
+        )),
+        false => Ok(Batching::Off),
+    }
 }
 
 /// A path that can be written to when the result is there.

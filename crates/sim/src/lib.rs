@@ -20,12 +20,16 @@
 //! has it, [`ledger`] the promises made, [`plan`] and [`run`], [`trace`] and [`marks`]. [`disk`],
 //! [`arena`] and [`clock`] drive parts of the cache alone. [`request`] is the way of a request
 //! alone. [`setting`], [`writeback`] and [`order`] are models, which run no code of the engine.
+//!
+//! Without the feature `machine` only the models are built: the program `forebay` needs no more.
 #![deny(unsafe_code)]
 
+#[cfg(feature = "machine")]
 pub mod arena;
+#[cfg(feature = "machine")]
 pub mod clock;
 // Without the unit tests of this crate: the core has its own, which need the real machine.
-#[cfg(not(test))]
+#[cfg(all(feature = "machine", not(test)))]
 #[allow(
     dead_code,
     missing_docs,
@@ -37,27 +41,43 @@ pub mod clock;
     reason = "the engine's own source, of which the simulation uses a part"
 )]
 mod core;
+#[cfg(feature = "machine")]
 pub mod disk;
+#[cfg(feature = "machine")]
 pub mod faults;
+#[cfg(feature = "machine")]
 pub mod ledger;
+#[cfg(feature = "machine")]
 pub mod marks;
 pub mod order;
+#[cfg(feature = "machine")]
 pub mod plan;
+#[cfg(feature = "machine")]
 pub mod platform;
 pub mod random;
+#[cfg(feature = "machine")]
 pub mod request;
-#[cfg(not(test))]
+#[cfg(all(feature = "machine", not(test)))]
 pub mod run;
+#[cfg(feature = "machine")]
 pub mod seed;
 pub mod setting;
+#[cfg(feature = "machine")]
 pub mod stored;
+#[cfg(feature = "machine")]
 pub mod trace;
+#[cfg(feature = "machine")]
 pub mod world;
 pub mod writeback;
 
+#[cfg(feature = "machine")]
 pub use disk::Disk;
+#[cfg(feature = "machine")]
 pub use faults::Faults;
+#[cfg(feature = "machine")]
 pub use ledger::Ledger;
+#[cfg(feature = "machine")]
 pub use marks::Marks;
+#[cfg(feature = "machine")]
 pub use plan::Plan;
 pub use random::{PerMille, Random};

@@ -2,11 +2,11 @@
 
 use std::os::fd::BorrowedFd;
 
-use crate::Ring;
 use crate::btf::Btf;
 use crate::code::{ARGUMENTS, Code, END, Helper, KEPT, RESULT, Register, Width};
 use crate::counter::Counter;
-use crate::place::{Disk, FileSystem, Namespace};
+use crate::here::Namespace;
+use crate::place::{Disk, FileSystem, Ring};
 
 /// Number of the software interrupt that completes requests.
 const BLOCK_SOFTIRQ: i32 = 4;
@@ -88,8 +88,9 @@ impl Writer<'_> {
 
     /// Ends the program if the number is not that of the file system.
     pub(super) fn only_on_file_system(self, code: &mut Code, number: Register) {
-        let wanted = ARGUMENTS[1];
-        code.set_wide(wanted, u64::from(self.means.file_system.number()));
+        let (wanted, device) = (ARGUMENTS[1], self.means.file_system.device);
+        assert!(device.minor < 1 << 20, "a minor number has 20 bits");
+        code.set_wide(wanted, u64::from(device.major << 20 | device.minor));
         code.jump_unless_same(number, wanted, END);
     }
 

@@ -5,6 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use forebay_lab::loop_device::attached_below;
+
 /// Runs it once round, on files of 32 MiB and for a fiftieth of a second a cell.
 fn compare(suite: &str, directory: &Path) -> (String, String, String) {
     let json = directory.join("result.json");
@@ -126,15 +128,7 @@ fn the_jobs_at_depth_on_a_device_and_under_pressure() {
         2,
         "only the suite and the result are left"
     );
-    let loops = fs::read_dir("/sys/block")
-        .unwrap()
-        .flatten()
-        .map(|entry| entry.path().join("loop/backing_file"));
-    let ours = |path: &std::path::PathBuf| {
-        fs::read_to_string(path)
-            .is_ok_and(|file| file.starts_with(directory.path().to_str().unwrap()))
-    };
-    assert_eq!(loops.filter(ours).count(), 0, "the loop device is detached");
+    assert!(attached_below(directory.path()).is_empty(), "the loop device is detached");
 }
 
 fn block_of_device(out: &str) -> &str {

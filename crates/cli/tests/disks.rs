@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use forebay_lab::loop_device::attached_below;
+
 fn forebay() -> Command {
     Command::new(env!("CARGO_BIN_EXE_forebay"))
 }
@@ -32,10 +34,7 @@ fn left(directory: &Path) -> Vec<String> {
         let mounts = fs::read_to_string(entry.path().join("mountinfo")).ok()?;
         (line.contains("__disk") && inside(&mounts)).then_some(line)
     });
-    let devices = fs::read_dir("/sys/block").unwrap().flatten();
-    let devices = devices
-        .filter_map(|entry| fs::read_to_string(entry.path().join("loop/backing_file")).ok())
-        .filter(|backing| inside(backing));
+    let devices = attached_below(directory).into_iter().map(|file| file.display().to_string());
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let mounts: Vec<String> =
         mounts.lines().filter(|line| inside(line)).map(str::to_owned).collect();

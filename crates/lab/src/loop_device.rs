@@ -4,7 +4,7 @@
 //! it is closed, so one whose owner is killed goes too. Requests go past the page cache of the
 //! file, where its file system can do that, so that what is written to the device has been written.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -34,6 +34,7 @@ struct Config {
 
 const _: () = assert!(size_of::<Config>() == 304);
 
+/// A loop device that is detached when this is dropped, or with its last user.
 #[derive(Debug)]
 pub struct LoopDevice {
     device: File,
@@ -41,7 +42,7 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Over all of a file.
+    /// Attaches a device to all of a file.
     ///
     /// # Errors
     /// The kernel's message; `PermissionDenied` or `NotFound` without root, or without loop
@@ -55,6 +56,7 @@ impl LoopDevice {
             if number < 0 {
                 return Err(io::Error::last_os_error());
             }
+            assert!(number < 1 << 20, "{number} is no minor number");
             let path = PathBuf::from(format!("/dev/loop{number}"));
             let device = OpenOptions::new().read(true).write(true).open(&path)?;
             let config = Config {
@@ -79,9 +81,20 @@ impl LoopDevice {
         Err(io::ErrorKind::ResourceBusy.into())
     }
 
+    /// Returns the path of the device.
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Returns the paths of the files in a directory, or below it, that loop devices are attached to.
+pub fn attached_below(directory: &Path) -> Vec<PathBuf> {
+    let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let files =
+        devices.filter_map(|one| fs::read_to_string(one.path().join("loop/backing_file")).ok());
+    let files = files.map(|file| PathBuf::from(file.trim_end()));
+    files.filter(|file| file.starts_with(&directory)).collect()
 }
 
 impl Drop for LoopDevice {
@@ -103,7 +116,7 @@ mod tests {
     fn it_is_there_as_long_as_the_value() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("data");
-        std::fs::write(&file, vec![7; 1 << 20]).unwrap();
+        fs::write(&file, vec![7; 1 << 20]).unwrap();
         let device = match LoopDevice::over(&file) {
             Ok(device) => device,
             Err(error) => {
@@ -114,9 +127,7 @@ mod tests {
         let mut byte = [0];
         File::open(device.path()).unwrap().read_exact_at(&mut byte, (1 << 20) - 1).unwrap();
         assert_eq!(byte, [7]);
-        let name = device.path().file_name().unwrap().to_str().unwrap();
-        let below = std::fs::read_to_string(format!("/sys/block/{name}/loop/backing_file"));
-        assert_eq!(below.unwrap().trim(), file.canonicalize().unwrap().to_str().unwrap());
+        assert_eq!(attached_below(directory.path()), [file.canonicalize().unwrap()]);
         drop(device);
         assert_detached(directory.path());
     }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! image, written once --loop device--+
-//!                                    +--> mkfs, mount, (age) --> cell --> unmount --> mkfs, ...
+//!                                    +--> mkfs, mount --> cell --> unmount --> mkfs, ...
 //! a block device, given -------------+
 //! ```
 //!
@@ -15,7 +15,6 @@
 //! find space, and that file system would be measured. A disk that charges (`disk`) does not charge
 //! while a file system is made, mounted and unmounted.
 
-mod age;
 mod ground;
 mod spec;
 
@@ -37,7 +36,7 @@ use crate::manifest::Storage;
 use crate::scratch::Stop;
 
 use ground::Ground;
-pub use spec::{Image, Inodes, Kind, Per, Spec, State};
+pub use spec::{Image, Inodes, Kind, Per, Spec};
 
 /// Where it is mounted, below the directory it was given.
 const MOUNT_POINT: &str = "mounted";
@@ -54,8 +53,6 @@ pub struct Made {
     pub output: String,
     /// Options of the mount, those the kernel adds included.
     pub options: String,
-    /// How it was aged before the cell, if asked for.
-    pub aged: Option<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -70,7 +67,7 @@ pub enum FileSystemError {
 }
 
 impl FileSystemError {
-    /// With what the system said.
+    /// Returns a failure with the message of the system.
     pub(crate) fn failed(what: impl fmt::Display, error: &io::Error) -> Self {
         Self::Failed(format!("{what}: {error}"))
     }
@@ -84,7 +81,6 @@ pub struct FileSystem {
     mount_point: PathBuf,
     made: Made,
     storage: Storage,
-    stop: Stop,
     /// Goes last: a device in use cannot be let go of.
     ground: Ground,
 }
@@ -110,7 +106,6 @@ impl FileSystem {
             mount_point,
             made: Made { spec: spec.to_string(), ..Made::default() },
             storage: Storage::default(),
-            stop: stop.clone(),
             ground,
         };
         file_system
@@ -123,11 +118,6 @@ impl FileSystem {
         file_system.made.options.clone_from(&file_system.storage.options);
         if spec.per == Per::Cell {
             file_system.unmount().map_err(failed("it could not be unmounted"))?;
-        } else {
-            file_system.grow_old().map_err(|error| match file_system.stop.is_set() {
-                true => FileSystemError::Interrupted,
-                false => failed("ageing it")(error),
-            })?;
         }
         Ok(file_system)
     }
@@ -140,7 +130,6 @@ impl FileSystem {
         }
         if !self.is_mounted {
             self.mount()?;
-            self.grow_old()?;
         }
         Ok(&self.mount_point)
     }
@@ -173,23 +162,26 @@ impl FileSystem {
         Ok(self.ground.path())
     }
 
-    /// Where it is mounted, if it is kept for all cells.
+    /// Returns its mount point, if it is kept for all cells.
     pub fn kept_at(&self) -> Option<&Path> {
         (self.spec.per == Per::Comparison).then_some(&self.mount_point)
     }
 
+    /// Describes how it was made.
     pub fn made(&self) -> &Made {
         &self.made
     }
 
+    /// Returns its storage, as it was when it was first mounted.
     pub fn storage(&self) -> &Storage {
         &self.storage
     }
 
-    /// The first time mkfs's words are kept; later ones differ in an identifier.
+    /// Makes it. The output of the first mkfs is kept; later ones differ in an identifier.
     fn make(&mut self) -> Result<(), String> {
         self.ground.refuse_in_use()?;
         self.ground.charge(false).map_err(|error| error.to_string())?;
+        assert!(!self.is_mounted, "a mounted file system is not made anew");
         let words = self.spec.make_command(self.ground.path());
         let (program, arguments) = words.split_first().expect("a command has a first word");
         let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
@@ -207,6 +199,7 @@ impl FileSystem {
     }
 
     fn mount(&mut self) -> io::Result<()> {
+        assert!(!self.is_mounted, "it is mounted once");
         let options = CString::new(self.spec.mount_options()).expect("options hold no zero");
         let device = self.ground.path();
         mount(
@@ -218,14 +211,6 @@ impl FileSystem {
         )?;
         self.is_mounted = true;
         self.ground.charge(true)
-    }
-
-    fn grow_old(&mut self) -> io::Result<()> {
-        if self.spec.state == State::Aged {
-            let aged = age::age(&self.mount_point, &self.stop)?;
-            self.made.aged.get_or_insert(aged.to_string());
-        }
-        Ok(())
     }
 
     fn unmount(&mut self) -> io::Result<()> {
@@ -258,8 +243,8 @@ impl Drop for FileSystem {
     }
 }
 
-/// From here on what this thread mounts is seen by itself and the processes it starts, and goes
-/// with the last of them.
+/// Moves this thread to a mount namespace of its own. Mounts made from here on are visible to this
+/// thread and to the processes that it starts, and disappear with the last of them.
 fn own_namespace() -> io::Result<()> {
     // SAFETY: of what threads share only mounts and the working directory are parted; no descriptor
     // changes.
@@ -278,7 +263,7 @@ fn reason(errors: &[u8], output: &[u8]) -> String {
     if line.is_empty() { "it failed, and did not say why".to_owned() } else { line }
 }
 
-/// Without what moves a cursor, and without empty lines.
+/// Removes characters that move a cursor, and empty lines.
 fn plain(output: &[u8]) -> String {
     let text = String::from_utf8_lossy(output);
     let lines = text.lines().map(|line| line.replace(|letter: char| letter.is_control(), " "));

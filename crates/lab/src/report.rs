@@ -233,8 +233,7 @@ fn remarks(document: &Document) -> Vec<String> {
 
 /// How the cells' own file system was made; what mkfs said stands in the file.
 fn made(made: &Made) -> String {
-    let aged = made.aged.as_ref().map(|aged| format!("; aged: {aged}")).unwrap_or_default();
-    format!("file system ({}): {}; mounted {}{aged}", made.spec, made.command, made.options)
+    format!("file system ({}): {}; mounted {}", made.spec, made.command, made.options)
 }
 
 /// Breaks a paragraph at its spaces into lines of at most [`WIDTH`] characters.

@@ -18,12 +18,9 @@ const DEFAULT_BYTES: u64 = 8 << 30;
 /// Below this mkfs makes nothing useful of any kind.
 const LEAST_BYTES: u64 = 16 << 20;
 
-/// Percent of an aged file system that is free.
-pub(super) const LEFT_PERCENT: u64 = 10;
-
 /// The words after the first.
-const KEYS: [&str; 9] =
-    ["size", "agcount", "inode32", "data", "aged", "keep", "sparse", "memory", "device"];
+const KEYS: [&str; 8] =
+    ["size", "agcount", "inode32", "data", "keep", "sparse", "memory", "device"];
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spec {
@@ -34,7 +31,6 @@ pub struct Spec {
     pub inodes: Inodes,
     /// Content of the journal of ext4.
     pub journal: Journal,
-    pub state: State,
     pub per: Per,
     pub image: Image,
     /// On this block device rather than on an image.
@@ -68,14 +64,6 @@ pub enum Journal {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
-    /// As mkfs leaves it.
-    New,
-    /// Filled, then holes punched until it is nine tenths full.
-    Aged,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Per {
     Cell,
     Comparison,
@@ -92,16 +80,12 @@ pub enum Image {
 }
 
 impl Spec {
-    /// About how much a cell finds free; a file system keeps some for itself.
+    /// Returns about how much a cell finds free; a file system keeps some for itself.
     pub fn free_bytes(&self) -> u64 {
-        let usable = self.size_bytes / 100 * 94;
-        match self.state {
-            State::New => usable,
-            State::Aged => usable / 100 * LEFT_PERCENT,
-        }
+        self.size_bytes / 100 * 94
     }
 
-    /// Bytes that are written before the first cell, of its image.
+    /// Returns the bytes of its image that are written before the first cell.
     pub fn image_bytes(&self) -> u64 {
         match (&self.device, self.image) {
             (None, Image::Written) => self.size_bytes,
@@ -109,8 +93,8 @@ impl Spec {
         }
     }
 
-    /// The command that makes it. Nothing is discarded, for that is the device's work and would be
-    /// another's burden; and nothing is left for later.
+    /// Returns the command that makes it. It discards nothing, because the device would work on that
+    /// during a cell, and defers nothing.
     pub(super) fn make_command(&self, device: &Path) -> Vec<String> {
         let options: &[&str] = match self.kind {
             Kind::Xfs => &["mkfs.xfs", "-f", "-K"],
@@ -137,8 +121,8 @@ impl Spec {
 }
 
 impl Spec {
-    /// The same, once it is seen that this user can mount something, and that a device it names is
-    /// there and in nobody's use; with that device's size.
+    /// Checks that this user can mount something, and that no program uses the device it names.
+    /// Returns it with the size of that device.
     pub fn looked_at(mut self) -> Result<Self, Refusal> {
         if !rustix::process::geteuid().is_root() {
             return Err(Refusal(
@@ -174,7 +158,6 @@ impl FromStr for Spec {
             groups: None,
             inodes: Inodes::Anywhere,
             journal: Journal::Metadata,
-            state: State::New,
             per: Per::Cell,
             image: Image::Written,
             device: None,
@@ -206,14 +189,13 @@ impl FromStr for Spec {
                 ("data", _) => {
                     return refuse(format!("{word}: say data=journal, or leave it out"));
                 }
-                ("aged", None) => spec.state = State::Aged,
                 ("keep", None) => spec.per = Per::Comparison,
                 ("sparse", None) => spec.image = Image::Sparse,
                 ("memory", None) => spec.image = Image::Memory,
                 ("size" | "agcount" | "device", _) => {
                     return refuse(format!("{key} wants a value (such as size=16g, agcount=16)"));
                 }
-                ("inode32" | "aged" | "keep" | "sparse" | "memory", Some(_)) => {
+                ("inode32" | "keep" | "sparse" | "memory", Some(_)) => {
                     return refuse(format!("{word}: {key} takes no value (say {key} alone)"));
                 }
                 _ => {
@@ -249,11 +231,6 @@ impl Spec {
         if self.device.is_some() && self.charges != Charges::NONE {
             return refuse("a device charges what it charges (leave iops, rate and flush out)");
         }
-        if self.kind == Kind::Btrfs && self.state == State::Aged {
-            return refuse(
-                "btrfs gives nothing back of an extent that is punched (age xfs or ext4)",
-            );
-        }
         Ok(())
     }
 }
@@ -277,7 +254,6 @@ impl fmt::Display for Spec {
         let said = [
             (self.inodes == Inodes::Low, ",inode32"),
             (self.journal == Journal::Data, ",data=journal"),
-            (self.state == State::Aged, ",aged"),
             (self.per == Per::Comparison, ",keep"),
             (self.image == Image::Sparse, ",sparse"),
             (self.image == Image::Memory, ",memory"),
@@ -299,8 +275,8 @@ mod tests {
     fn what_is_asked_is_understood_and_told_again() {
         for text in [
             "xfs,size=16g,agcount=16,inode32",
-            "xfs,size=300m,aged,keep,sparse",
-            "ext4,device=/dev/sdz,aged",
+            "xfs,size=300m,keep,sparse",
+            "ext4,device=/dev/sdz,keep",
             "ext4,size=8g,data=journal,keep",
             "btrfs,size=8g",
             "xfs,size=1024g,memory",
@@ -309,8 +285,6 @@ mod tests {
             assert_eq!(text.parse::<Spec>().unwrap().to_string(), text);
         }
         assert_eq!("xfs".parse::<Spec>().unwrap().to_string(), "xfs,size=8g");
-        let aged: Spec = "xfs,size=10g,aged".parse().unwrap();
-        assert!(aged.free_bytes() < 1 << 30 && aged.free_bytes() > 900 << 20);
     }
 
     #[test]
@@ -355,7 +329,6 @@ mod tests {
             ("xfs,device=/dev/sdz,size=1g", "a device has its size"),
             ("xfs,data=journal", "data=journal is ext4's"),
             ("ext4,data=ordered", "say data=journal, or leave it out"),
-            ("btrfs,aged", "btrfs gives nothing back"),
             ("xfs,iops=none", "iops=none: not a number of requests"),
             ("xfs,flash=1ms", "flash: no such key; did you mean flush?"),
             ("xfs,iops", "iops: no such key"),

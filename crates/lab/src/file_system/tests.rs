@@ -1,8 +1,8 @@
-use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::time::Instant;
 
 use super::*;
+use crate::loop_device::attached_below;
 
 /// Makes one in a directory of its own, or reports why that is not possible. Continuous integration
 /// as root requires it.
@@ -29,23 +29,14 @@ pub(crate) fn made(test: &str, spec: &str) -> Option<(tempfile::TempDir, FileSys
     }
 }
 
-/// Loop devices over files below a directory.
-fn attached(directory: &Path) -> usize {
-    let directory = directory.canonicalize().unwrap();
-    let devices = fs::read_dir("/sys/block").unwrap().flatten();
-    let backing =
-        devices.filter_map(|entry| fs::read_to_string(entry.path().join("loop/backing_file")).ok());
-    backing.filter(|path| Path::new(path.trim()).starts_with(&directory)).count()
-}
-
 /// A device goes with its last opener: a process that another test starts holds it until it runs
 /// its program.
 pub(crate) fn assert_detached(directory: &Path) {
     let until = Instant::now() + Duration::from_secs(30);
-    while attached(directory) > 0 && Instant::now() < until {
+    while !attached_below(directory).is_empty() && Instant::now() < until {
         std::thread::sleep(BETWEEN_TRIES);
     }
-    assert_eq!(attached(directory), 0, "the loop device is detached");
+    assert!(attached_below(directory).is_empty(), "a loop device is left");
 }
 
 #[test]
@@ -73,7 +64,7 @@ fn each_cell_finds_it_new_and_nothing_is_left() {
         assert!(file_system.made().command.starts_with("mkfs.ext4 -F"), "{:?}", file_system.made());
         assert!(file_system.made().output.contains("inodes"), "{:?}", file_system.made());
         file_system.renew().unwrap();
-        assert_eq!(attached(directory.path()), 1);
+        assert_eq!(attached_below(directory.path()).len(), 1);
         drop(file_system);
         assert_detached(directory.path());
         directory.close().unwrap();
@@ -96,30 +87,6 @@ fn one_that_is_kept_keeps_what_is_not_the_cell_s() {
         let mounted = file_system.renew().unwrap();
         assert!(mounted.join("stays").exists() && !mounted.join("cell").exists());
         assert!(file_system.bare_device().unwrap_err().to_string().contains("is kept"));
-    };
-    std::thread::spawn(test).join().unwrap();
-}
-
-#[test]
-fn an_aged_one_is_nine_tenths_full_and_what_is_free_lies_in_pieces() {
-    let test = || {
-        let Some((_directory, mut file_system)) = made("an_aged_one", "ext4,size=512m,aged,sparse")
-        else {
-            return;
-        };
-        let mounted = file_system.renew().unwrap().to_owned();
-        let space = rustix::fs::statvfs(&mounted).unwrap();
-        let free = space.f_bfree * 100 / space.f_blocks;
-        assert!((5..=15).contains(&free), "{free} % are free");
-        let aged = file_system.made().aged.clone().unwrap();
-        assert!(aged.contains("holes of 16 to 256 KiB"), "{aged}");
-        let path = mounted.join("data");
-        let file = File::create(&path).unwrap();
-        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 24 << 20).unwrap();
-        drop(file);
-        let extents = forebay_uring::Extents::of(File::open(&path).unwrap().as_fd()).unwrap();
-        // ext4 keeps a reserve, which stays in one piece.
-        assert!(extents.count > 24, "24 MiB in {} pieces", extents.count);
     };
     std::thread::spawn(test).join().unwrap();
 }

@@ -98,10 +98,9 @@ fn read(path: &Path) -> Value {
 }
 
 /// Names of fields that are data of their own: one stands for all.
-const NAMED_BY_DATA: [&str; 5] = [
-    "manifest.machine.kernel.mitigations",
-    "manifest.machine.kernel.memory",
-    "manifest.machine.cpu_frequency",
+const NAMED_BY_DATA: [&str; 4] = [
+    "manifest.machine.mitigations",
+    "manifest.machine.settings",
     "manifest.storage.queue.settings",
     "parts[].jobs[].best",
 ];

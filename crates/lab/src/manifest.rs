@@ -4,10 +4,8 @@
 //! Read from `/proc` and `/sys` without privilege. Unreadable values are absent (null), never
 //! guessed.
 
-pub mod kernel;
 pub mod machine;
 pub mod mount;
-pub mod space;
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,10 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::file_system::Made;
 use crate::price::Measured;
-pub use kernel::Kernel;
 pub use machine::Machine;
 pub use mount::Storage;
-pub use space::Space;
 
 /// All that is known about how a result came about.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -32,7 +28,7 @@ pub struct Manifest {
     pub build: Option<String>,
     /// When it started, UTC.
     pub date: String,
-    /// As it was typed, but for where the program lies.
+    /// The words that were typed; of the program its name alone.
     pub command_line: Vec<String>,
     /// Name of the machine, if the user wants it recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,7 +40,7 @@ pub struct Manifest {
     /// Whether the file system was made for this, or in use before.
     #[serde(default)]
     pub ground: String,
-    /// How the cells' own file system was made, where they had one.
+    /// How the cells' own file system was made, if they had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_system: Option<Made>,
     /// Price of the disk, if it could be measured.
@@ -92,7 +88,7 @@ impl Manifest {
     /// Gathers the facts known beforehand, for files in `directory`. None is secret: no
     /// environment, no names of machines or users.
     pub fn gather(directory: &Path) -> Self {
-        let storage = Storage::of(directory).looked_into();
+        let storage = Storage::of(directory).with_free_space();
         let ground = match storage.used_percent() {
             Some(used) => format!("in use before: {used} % full"),
             None => "in use before".to_owned(),
@@ -109,12 +105,12 @@ impl Manifest {
     }
 }
 
-/// Name of this machine. Recorded only if the user wants it.
+/// Returns the name of this machine, which is recorded only on request.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// The program by its name alone: where it lies is its user's business.
+/// Returns the words that were typed, with the program by its name alone: its place may be private.
 fn command_line() -> Vec<String> {
     let mut words: Vec<String> =
         std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -125,7 +121,7 @@ fn command_line() -> Vec<String> {
     words
 }
 
-/// As `2026-03-01T12:34:56Z`.
+/// Formats a time as `2026-03-01T12:34:56Z`.
 pub(crate) fn utc(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (days, second) = (seconds / 86_400, seconds % 86_400);
@@ -134,8 +130,8 @@ pub(crate) fn utc(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}Z", second % 60)
 }
 
-/// Year, month and day of the Gregorian calendar, from days since 1970-01-01. The year is taken to
-/// begin in March, so that the leap day is its last.
+/// Returns year, month and day of the Gregorian calendar, from days since 1970-01-01. The year is
+/// taken to begin in March, so that the leap day is its last.
 fn civil_from_days(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468; // since 0000-03-01
     let era = days / 146_097;
@@ -146,6 +142,7 @@ fn civil_from_days(days: u64) -> (u64, u64, u64) {
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
     let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    assert!((1..=12).contains(&month) && (1..=31).contains(&day), "{month}-{day} is no date");
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 

@@ -1,7 +1,6 @@
 //! The disk and the file system of a cell.
 
 use std::fs;
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use forebay_bpf::{Disk, FileSystem, Kind};
@@ -12,9 +11,7 @@ use crate::manifest::{Storage, mount};
 /// Returns the disk that is a block device, has it as a part, or has the file system of a
 /// directory; `None` if that has no disk of its own.
 pub(super) fn disk_under(path: &Path) -> Option<Disk> {
-    let is_device = fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device());
-    let directory = if is_device { mount::disk_of_device(path) } else { mount::disk_of(path) };
-    let number = fs::read_to_string(directory?.join("dev")).ok()?;
+    let number = fs::read_to_string(mount::disk_of(path)?.join("dev")).ok()?;
     let (major, minor) = number.trim().split_once(':')?;
     Some(Disk { major: major.parse().ok()?, minor: minor.parse().ok()? })
 }

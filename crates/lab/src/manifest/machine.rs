@@ -1,14 +1,16 @@
-//! Kernel, processors, memory, and whether the machine is a guest.
+//! Kernel, processors, memory, whether the machine is a guest, and settings that change figures.
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 use forebay_uring::probe;
 use procfs::{Current, Meminfo};
 use serde::{Deserialize, Serialize};
 
-use super::kernel::Kernel;
+use crate::chosen::chosen;
 
+/// The machine of a result.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Machine {
     pub release: String,
@@ -22,82 +24,102 @@ pub struct Machine {
     pub memory_limit_bytes: Option<u64>,
     /// The hypervisor or container it seems to run in. A hint, not a proof.
     pub virtualization: Option<String>,
-    /// Governor of the first processor's frequency.
-    pub cpu_governor: Option<String>,
-    /// Processors of the machine that are in use.
+    /// Settings that change figures, as the kernel shows them.
     #[serde(default)]
-    pub cpus_online: Option<String>,
-    /// Threads of one core: `1` with simultaneous multithreading `0`.
+    pub settings: BTreeMap<String, String>,
+    /// Mitigations of processor flaws.
     #[serde(default)]
-    pub multithreading: Option<String>,
-    /// Frequency driver of the first processor, its preference, and whether it may exceed its
-    /// nominal frequency.
+    pub mitigations: BTreeMap<String, String>,
+    /// Kernel parameters: in full if known to change figures, else the name alone, because the
+    /// value may be private.
     #[serde(default)]
-    pub cpu_frequency: BTreeMap<String, String>,
-    /// Other limits of our control group, up to the root, that are not `max`.
-    #[serde(default)]
-    pub group_limits: Vec<String>,
-    #[serde(default)]
-    pub kernel: Kernel,
+    pub parameters: Vec<String>,
 }
 
-/// Files of a processor's frequency, with the names they get.
-const FREQUENCY: [(&str, &str); 7] = [
-    ("driver", "cpu0/cpufreq/scaling_driver"),
-    ("preference", "cpu0/cpufreq/energy_performance_preference"),
-    ("least_khz", "cpu0/cpufreq/scaling_min_freq"),
-    ("most_khz", "cpu0/cpufreq/scaling_max_freq"),
-    ("boost", "cpufreq/boost"),
-    ("no_turbo", "intel_pstate/no_turbo"),
-    ("idle", "cpuidle/current_driver"),
+/// Files of settings, with the names they get.
+#[rustfmt::skip]
+const SETTINGS: [(&str, &str); 18] = [
+    ("cpus_online", "/sys/devices/system/cpu/online"),
+    ("multithreading", "/sys/devices/system/cpu/smt/active"),
+    ("governor", "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+    ("frequency_driver", "/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver"),
+    ("boost", "/sys/devices/system/cpu/cpufreq/boost"),
+    ("no_turbo", "/sys/devices/system/cpu/intel_pstate/no_turbo"),
+    ("idle_driver", "/sys/devices/system/cpu/cpuidle/current_driver"),
+    ("clock_source", "/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+    ("preemption", "/sys/kernel/debug/sched/preempt"),
+    ("dirty_ratio", "/proc/sys/vm/dirty_ratio"),
+    ("dirty_background_ratio", "/proc/sys/vm/dirty_background_ratio"),
+    ("dirty_bytes", "/proc/sys/vm/dirty_bytes"),
+    ("dirty_background_bytes", "/proc/sys/vm/dirty_background_bytes"),
+    ("dirty_expire_centisecs", "/proc/sys/vm/dirty_expire_centisecs"),
+    ("dirty_writeback_centisecs", "/proc/sys/vm/dirty_writeback_centisecs"),
+    ("swappiness", "/proc/sys/vm/swappiness"),
+    ("overcommit_memory", "/proc/sys/vm/overcommit_memory"),
+    ("transparent_hugepage", "/sys/kernel/mm/transparent_hugepage/enabled"),
 ];
 
-/// Files of limits that matter here.
-const LIMITS: [&str; 4] = ["cpu.max", "memory.high", "memory.swap.max", "io.max"];
+/// Begins of the kernel parameters that are shown whole.
+const SHOWN: [&str; 18] = [
+    "mitigations",
+    "spec",
+    "nospec",
+    "retbleed",
+    "pti",
+    "nopti",
+    "preempt",
+    "nohz",
+    "isolcpus",
+    "rcu_nocbs",
+    "threadirqs",
+    "nosmt",
+    "transparent_hugepage",
+    "iommu",
+    "intel_",
+    "amd_",
+    "nvme.",
+    "processor.",
+];
 
 impl Machine {
+    /// Reads the facts of this machine.
     pub fn here() -> Self {
         let name = rustix::system::uname();
         let text = |field: &std::ffi::CStr| field.to_string_lossy().into_owned();
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let memory_bytes = Meminfo::current().map_or(0, |memory| memory.mem_total);
+        let limit = probe::memory_limit();
+        let setting =
+            |(name, path): (&str, &str)| Some((name.to_owned(), chosen(&word(path)?).to_owned()));
         Self {
             release: text(name.release()),
             build: text(name.version()),
             architecture: text(name.machine()),
             cpu_model: field(&cpuinfo, &["model name", "Processor", "CPU part"]),
             cpus: std::thread::available_parallelism().map_or(1, |count| count.get() as u32),
-            memory_bytes: memory_bytes().unwrap_or(0),
-            memory_limit_bytes: memory_limit_bytes(),
+            memory_bytes,
+            memory_limit_bytes: (limit < memory_bytes).then_some(limit),
             virtualization: virtualization(&cpuinfo),
-            cpu_governor: word("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-            cpus_online: word("/sys/devices/system/cpu/online"),
-            multithreading: word("/sys/devices/system/cpu/smt/active"),
-            cpu_frequency: FREQUENCY
-                .into_iter()
-                .filter_map(|(name, file)| {
-                    Some((name.to_owned(), word(&format!("/sys/devices/system/cpu/{file}"))?))
-                })
-                .collect(),
-            group_limits: group_limits(),
-            kernel: Kernel::here(&text(name.release())),
+            settings: SETTINGS.into_iter().filter_map(setting).collect(),
+            mitigations: mitigations(),
+            parameters: word("/proc/cmdline").map(|line| parameters(&line)).unwrap_or_default(),
         }
     }
 
-    /// The release without what the distribution adds: `6.18`.
+    /// Returns the release without what the distribution adds: `6.18`.
     pub fn short_release(&self) -> String {
         let end = self.release.match_indices('.').nth(1).map_or(self.release.len(), |(at, _)| at);
         self.release[..end].split('-').next().unwrap_or_default().to_owned()
     }
 }
 
-/// The content of a small file of one line; none if it cannot be read or is empty.
-pub(super) fn word(path: &str) -> Option<String> {
+/// Reads a small file of one line; none if it cannot be read or is empty.
+pub(super) fn word(path: impl AsRef<Path>) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
-    let text = text.trim();
-    (!text.is_empty()).then(|| text.to_owned())
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
-/// The value of the first of these keys in lines `key : value`.
+/// Returns the value of the first of these keys in lines `key : value`.
 fn field(text: &str, keys: &[&str]) -> Option<String> {
     keys.iter().find_map(|key| {
         let rest = text.lines().find_map(|line| line.strip_prefix(key))?;
@@ -106,30 +128,24 @@ fn field(text: &str, keys: &[&str]) -> Option<String> {
     })
 }
 
-fn memory_bytes() -> Option<u64> {
-    Meminfo::current().ok().map(|memory| memory.mem_total)
-}
-
-/// The least limit of our control groups; none if that is not below the machine's memory.
-fn memory_limit_bytes() -> Option<u64> {
-    let limit = probe::memory_limit();
-    (limit < memory_bytes()?).then_some(limit)
-}
-
-/// Of the one hierarchy that newer kernels have. The groups' own names are nobody's business.
-fn group_limits() -> Vec<String> {
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let Some(path) = groups.lines().find_map(|line| line.strip_prefix("0::")) else {
-        return Vec::new();
-    };
-    let ancestors = std::path::Path::new(path.trim_start_matches('/')).ancestors();
-    let limits = ancestors.flat_map(|group| {
-        LIMITS.iter().filter_map(move |name| {
-            let told = word(&format!("/sys/fs/cgroup/{}/{name}", group.display()))?;
-            (!told.starts_with("max")).then(|| format!("{name}: {}", told.replace('\n', "; ")))
-        })
+/// Returns the kernel's parameters. Words after `--` are for other programs.
+fn parameters(line: &str) -> Vec<String> {
+    let is_shown = |name: &str| SHOWN.iter().any(|begin| name.starts_with(begin));
+    let words = line.split_whitespace().take_while(|word| *word != "--");
+    let shown = words.map(|word| match word.split_once('=') {
+        Some((name, _)) if !is_shown(name) => format!("{name}=..."),
+        _ => word.to_owned(),
     });
-    limits.collect()
+    shown.collect()
+}
+
+fn mitigations() -> BTreeMap<String, String> {
+    let entries = fs::read_dir("/sys/devices/system/cpu/vulnerabilities").into_iter().flatten();
+    let of = |entry: fs::DirEntry| {
+        Some((entry.file_name().to_string_lossy().into_owned(), word(entry.path())?))
+    };
+    let all = entries.filter_map(|entry| of(entry.ok()?));
+    all.filter(|(_, mitigation)| mitigation != "Not affected").collect()
 }
 
 fn virtualization(cpuinfo: &str) -> Option<String> {
@@ -150,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_release_is_cut_to_what_matters() {
+    fn the_release_is_cut_to_its_first_two_numbers() {
         let short = |release: &str| {
             Machine { release: release.into(), ..Machine::default() }.short_release()
         };
@@ -166,5 +182,20 @@ mod tests {
         assert_eq!(field(text, &["Processor", "model name"]).unwrap(), "Some CPU @ 2 GHz");
         assert_eq!(field(text, &["CPU part"]), None);
         assert!(virtualization(text).is_some());
+    }
+
+    #[test]
+    fn values_of_parameters_that_may_be_private_are_left_out() {
+        let line = "mitigations=auto quiet root=UUID=1234 intel_idle.max_cstate=1 ip=10.0.0.2::::host nosmt -- --token x";
+        assert_eq!(
+            parameters(line),
+            ["mitigations=auto", "quiet", "root=...", "intel_idle.max_cstate=1", "ip=...", "nosmt"]
+        );
+    }
+
+    #[test]
+    fn settings_are_read() {
+        let machine = Machine::here();
+        assert!(machine.settings.contains_key("swappiness"), "{:?}", machine.settings);
     }
 }

@@ -1,16 +1,17 @@
 //! The file system a directory is on, and the device below it.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use forebay_uring::FreeSpace;
 use forebay_uring::mounts::Mount;
 use rustix::fs::{major, makedev, minor, statvfs};
 use serde::{Deserialize, Serialize};
 
 use super::machine::word;
-use super::space::Space;
 use crate::chosen::chosen;
 
 /// Where files are.
@@ -28,36 +29,34 @@ pub struct Storage {
     pub total_bytes: u64,
     /// The block device; none where the file system has none of its own.
     pub queue: Option<Queue>,
-    /// How it was made and how its free space lay, if examined.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub space: Option<Space>,
+    /// Pieces of its free space before anything was measured, if the file system reports them.
+    pub free_extents: Option<u64>,
+    /// Their mean length.
+    pub mean_free_extent_bytes: Option<u64>,
 }
 
+/// The block device below a file system, and how it queues its requests.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Queue {
     pub name: String,
     pub model: Option<String>,
-    pub scheduler: Option<String>,
-    /// Requests that may wait.
-    pub nr_requests: Option<u64>,
-    /// `write back` or `write through`.
-    pub write_cache: Option<String>,
-    /// Smallest unit it addresses.
-    pub logical_block_bytes: Option<u64>,
-    /// Smallest unit it writes without reading.
-    pub physical_block_bytes: Option<u64>,
-    pub max_request_kib: Option<u64>,
-    /// Whether it says it has a disk that turns.
-    pub rotational: Option<bool>,
-    #[serde(default)]
-    pub hardware_queues: Option<u64>,
-    /// More of how it is set, by the kernel's names.
+    /// How it is set, by the kernel's names.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,
 }
 
-/// Settings of a queue that change figures and have no field of their own.
-const SETTINGS: [&str; 14] = [
+/// Longest examination of the free space.
+const TIME_FOR_FREE_SPACE: Duration = Duration::from_secs(1);
+
+/// Settings of a queue that change figures.
+const SETTINGS: [&str; 21] = [
+    "scheduler",
+    "nr_requests",
+    "write_cache",
+    "logical_block_size",
+    "physical_block_size",
+    "max_sectors_kb",
+    "rotational",
     "nomerges",
     "rq_affinity",
     "read_ahead_kb",
@@ -74,7 +73,7 @@ const SETTINGS: [&str; 14] = [
     "discard_granularity",
 ];
 
-/// Options of a mount that say who, not how.
+/// Mount options that name users and machines.
 const PRIVATE: [&str; 8] =
     ["addr", "clientaddr", "mountaddr", "username", "user", "domain", "ip", "source"];
 
@@ -98,18 +97,25 @@ impl Storage {
         storage
     }
 
-    /// The share of it that is in use, in percent; none of nothing.
+    /// Returns the percentage in use, if it has a size.
     pub fn used_percent(&self) -> Option<u64> {
         (self.total_bytes.saturating_sub(self.free_bytes) * 100).checked_div(self.total_bytes)
     }
 
-    /// Adds the answers of the file system's programs, which takes a moment.
-    pub fn looked_into(mut self) -> Self {
-        self.space = Some(Space::of(&self));
+    /// Adds the pieces of the free space. Blocks for about a second on a large file system, whose
+    /// pieces then stay unknown.
+    pub fn with_free_space(mut self) -> Self {
+        let found = File::open(&self.mount_point)
+            .and_then(|root| FreeSpace::of(&root, TIME_FOR_FREE_SPACE));
+        if let Some(space) = found.ok().filter(|space| space.looked_until.is_none()) {
+            assert!(space.pieces <= space.bytes, "{space:?}: a piece has no bytes");
+            self.free_extents = Some(space.pieces);
+            self.mean_free_extent_bytes = space.bytes.checked_div(space.pieces);
+        }
         self
     }
 
-    /// The same without the names of other machines, and of users.
+    /// Removes the names of other machines, and of users.
     pub fn without_names(mut self) -> Self {
         if let Some((_, path)) =
             self.device.split_once(':').filter(|_| !self.device.starts_with('/'))
@@ -141,7 +147,7 @@ impl Storage {
         }
     }
 
-    /// As `ext4 on /dev/vda`.
+    /// Returns it in words, as `ext4 on /dev/vda`.
     pub fn heading(&self) -> String {
         match (self.file_system.as_str(), self.device.as_str()) {
             ("", _) => "an unknown file system".to_owned(),
@@ -153,25 +159,13 @@ impl Storage {
     }
 }
 
-/// Where the kernel shows and sets how the device under a directory queues its requests. None where
-/// the directory is on no block device of its own.
-pub(crate) fn queue_directory(directory: &Path) -> Option<PathBuf> {
-    Some(disk_of(directory)?.join("queue")).filter(|queue| queue.is_dir())
-}
-
-/// Where the kernel shows the disk that the file system of a directory is on, if that has one of
-/// its own.
-pub(crate) fn disk_of(directory: &Path) -> Option<PathBuf> {
-    disk_directory(device_of(directory)?)
-}
-
-/// The number of the device that the file system of a directory is on.
+/// Returns the device number of the file system that a directory is on.
 pub(crate) fn device_of(directory: &Path) -> Option<u64> {
     device_number(&Mount::of(directory).ok()??.source, directory)
 }
 
-/// Number of a file system in `/proc/locks` and traces. On btrfs `stat` returns another, that of
-/// the subvolume. 0 if unknown.
+/// Returns the number of a file system in `/proc/locks` and traces; 0 if unknown. On btrfs `stat`
+/// returns another, that of the subvolume.
 pub(crate) fn file_system_number(path: &Path) -> u64 {
     let mounted = Mount::of(path).ok().flatten();
     mounted
@@ -180,24 +174,24 @@ pub(crate) fn file_system_number(path: &Path) -> u64 {
         .unwrap_or_default()
 }
 
-/// Where it shows the disk that a block device is, or is a part of.
-pub(crate) fn disk_of_device(device: &Path) -> Option<PathBuf> {
-    disk_directory(fs::metadata(device).ok()?.rdev())
-}
-
-/// The same for a block device itself, or for what a file lies on.
-pub(crate) fn queue_directory_of(path: &Path) -> Option<PathBuf> {
+/// Returns the directory in `/sys` of the disk that a block device is or is a part of, or that a
+/// file or directory lies on. None without a disk of its own.
+pub(crate) fn disk_of(path: &Path) -> Option<PathBuf> {
     let data = fs::metadata(path).ok()?;
-    if !data.file_type().is_block_device() {
-        return queue_directory(path);
-    }
-    Some(disk_directory(data.rdev())?.join("queue")).filter(|queue| queue.is_dir())
+    let is_device = data.file_type().is_block_device();
+    disk_directory(Path::new("/"), if is_device { data.rdev() } else { device_of(path)? })
 }
 
-/// Where the kernel shows a disk, by the number of it or of a partition of it.
-fn disk_directory(device: u64) -> Option<PathBuf> {
-    let link = format!("/sys/dev/block/{}:{}", major(device), minor(device));
-    let mut directory = fs::canonicalize(link).ok()?;
+/// Returns the directory of the queue of the disk of [`disk_of`], which has the settings of its
+/// requests.
+pub(crate) fn queue_directory_of(path: &Path) -> Option<PathBuf> {
+    Some(disk_of(path)?.join("queue")).filter(|queue| queue.is_dir())
+}
+
+/// Returns the directory of a disk, by the number of it or of a partition of it. `root` has `sys`.
+pub(crate) fn disk_directory(root: &Path, device: u64) -> Option<PathBuf> {
+    let link = format!("sys/dev/block/{}:{}", major(device), minor(device));
+    let mut directory = fs::canonicalize(root.join(link)).ok()?;
     if !directory.join("queue").is_dir() {
         // A partition: the queue is its disk's.
         directory.pop();
@@ -207,31 +201,19 @@ fn disk_directory(device: u64) -> Option<PathBuf> {
 
 impl Queue {
     fn of(device: u64) -> Option<Self> {
-        let directory = disk_directory(device)?;
-        let read = |name: &str| word(directory.join(name).to_str()?);
-        let number = |name: &str| read(name)?.parse::<u64>().ok();
-        directory.join("queue").is_dir().then(|| Self {
-            name: directory.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-            model: read("device/model"),
-            scheduler: read("queue/scheduler").map(|list| chosen(&list).to_owned()),
-            nr_requests: number("queue/nr_requests"),
-            write_cache: read("queue/write_cache"),
-            logical_block_bytes: number("queue/logical_block_size"),
-            physical_block_bytes: number("queue/physical_block_size"),
-            max_request_kib: number("queue/max_sectors_kb"),
-            rotational: number("queue/rotational").map(|flag| flag == 1),
-            hardware_queues: fs::read_dir(directory.join("mq"))
-                .ok()
-                .map(|queues| queues.count() as u64),
-            settings: SETTINGS
-                .iter()
-                .filter_map(|name| Some(((*name).to_owned(), read(&format!("queue/{name}"))?)))
-                .collect(),
+        let directory = disk_directory(Path::new("/"), device)?;
+        let queue = Some(directory.join("queue")).filter(|queue| queue.is_dir())?;
+        let setting =
+            |name: &&str| Some(((*name).to_owned(), chosen(&word(queue.join(name))?).to_owned()));
+        Some(Self {
+            name: directory.file_name()?.to_string_lossy().into_owned(),
+            model: word(directory.join("device/model")),
+            settings: SETTINGS.iter().filter_map(setting).collect(),
         })
     }
 }
 
-/// The device by its mount; on btrfs the number of a file is not its device's.
+/// Returns the number of a mounted device; on btrfs the number of a file is not its device's.
 pub(crate) fn device_number(mounted: impl AsRef<Path>, directory: &Path) -> Option<u64> {
     fs::metadata(mounted)
         .ok()

@@ -1,13 +1,12 @@
-//! `forebay doctor`: the abilities of this machine, its kernel and one place for files, and the
-//! obstacles to full strength.
+//! `forebay doctor`: what this machine and one place for files offer Forebay, and the obstacles to
+//! full strength.
 //!
-//! Each part first gathers facts, then judges them by a function of the facts alone, so that every
-//! judgement can be tested without such a machine. `/proc` and `/sys` are read below a root that a
-//! test can set.
+//! [`Facts`] are gathered first. Then each check of the table [`CHECKS`] judges them: one function,
+//! which returns a finding with a remedy, or none if the check makes no sense in this place. `/proc`
+//! and `/sys` are read below a root that a test can set.
 //!
-//! Nothing here changes anything. Trials use a file without a name in the place (or beside the file
-//! that is the place), which disappears with this process. A block device is only read. A file on
-//! which somebody holds a lease is not opened, for that would break it.
+//! Nothing here changes anything. Trials use a file without a name in the place, or beside the file
+//! that is the place, which disappears with this process. A block device is only read.
 //!
 //! `--json` prints one document:
 //!
@@ -21,39 +20,28 @@
 //! ```
 //!
 //! Names stay; a later version may add findings and fields, and only a change of meaning raises
-//! `schema`. Findings that make no sense in a place are absent.
+//! `schema`.
 
 mod device;
+mod facts;
 mod files;
 mod finding;
-mod free_space;
-mod groups;
 mod machine;
-mod mount;
-mod place;
-mod process;
 mod ring;
-mod tags;
 mod text;
-mod tree;
 mod trial;
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use forebay_uring::Mode;
 use serde::{Deserialize, Serialize};
 
+use facts::Facts;
+pub use facts::Kind;
 pub(crate) use finding::quoted;
 pub use finding::{By, Command, Finding, Level, Part, Remedy};
-pub use place::Kind;
-use place::Place;
-use process::Process;
-use ring::Ring;
-use tree::Tree;
-use trial::Trial;
 
-use crate::manifest::{self, Machine, Storage};
+use crate::manifest::{self, Machine};
 use crate::price::{Measured, measure};
 use crate::progress::Verbosity;
 use crate::refusal::Refusal;
@@ -61,11 +49,50 @@ use crate::refusal::Refusal;
 /// The version of the document.
 pub const SCHEMA: u32 = 1;
 
+/// A check: its part, the name that programs rely on, and the function that looks.
+type Check = (Part, &'static str, fn(&Facts) -> Option<Finding>);
+
+/// Every check, in the order of the report. The mount options have a table of their own.
+#[rustfmt::skip]
+const CHECKS: [Check; 30] = [
+    (Part::Ring, "kernel", ring::kernel),
+    (Part::Ring, "engine", ring::engine),
+    (Part::Ring, "io_uring", ring::permission),
+    (Part::Ring, "ring features", ring::features),
+    (Part::Machine, "processors", machine::processors),
+    (Part::Machine, "processor quota", machine::quota),
+    (Part::Machine, "frequency governor", machine::governor),
+    (Part::Machine, "other load", machine::load),
+    (Part::Machine, "memory", machine::memory),
+    (Part::Machine, "huge pages", machine::huge_pages),
+    (Part::Machine, "locked memory", machine::locked),
+    (Part::Machine, "descriptors", machine::descriptors),
+    (Part::Machine, "FUSE", machine::fuse),
+    (Part::FileSystem, "type", files::kind),
+    (Part::FileSystem, "free space", files::room),
+    (Part::FileSystem, "free space in pieces", files::free_space),
+    (Part::Files, "access", files::access),
+    (Part::Files, "trial", files::trial),
+    (Part::Files, "direct I/O", files::direct),
+    (Part::Files, "write lease", files::lease),
+    (Part::Files, "reservation", files::reservation),
+    (Part::Files, "reservation mark", files::mark),
+    (Part::Device, "access", device::access),
+    (Part::Device, "below it", device::below),
+    (Part::Device, "scheduler", device::scheduler),
+    (Part::Device, "request size", device::request_size),
+    (Part::Device, "wbt", device::wbt),
+    (Part::Device, "rotational", device::rotational),
+    (Part::Device, "tags", device::tags),
+    (Part::Device, "merges", device::merges),
+];
+
+/// All findings on a place.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Report {
     pub schema: u32,
     pub version: String,
-    /// When it was looked, UTC.
+    /// When the place was examined, UTC.
     pub date: String,
     pub path: PathBuf,
     pub kind: Kind,
@@ -78,6 +105,7 @@ pub struct Report {
     pub findings: Vec<Finding>,
 }
 
+/// How well Forebay works in a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strength {
@@ -93,60 +121,49 @@ pub enum Strength {
 /// seconds for the price of the disk, and two more on a file system with much free space in pieces.
 ///
 /// # Errors
-/// Where there is nothing that could be looked at.
+/// If there is no file, directory or block device at the path.
 pub fn examine(path: &Path) -> Result<Report, Refusal> {
-    let tree = Tree::real();
-    let place = Place::of(path)?;
-    let process = Process::of(&tree);
-    let ring = Ring::of(&tree, &process);
-    let machine = machine::Limits::of(&tree, &process);
-    let storage = place.is_on_file_system().then(|| Storage::of(&place.directory));
-    let trial = place.is_on_file_system().then(|| Trial::of(&place, &tree));
-    let device = device::Device::of(&tree, &place, storage.as_ref());
-
-    let mut findings = Vec::new();
-    let mut add = |part, found: Vec<Finding>| {
-        findings.extend(found.into_iter().map(|finding| Finding { part, ..finding }));
-    };
-    add(Part::Ring, ring.findings());
-    add(Part::Machine, machine.findings());
-    if let (Some(storage), Some(trial)) = (&storage, &trial) {
-        add(Part::FileSystem, mount::findings(storage, trial.groups()));
-        add(Part::FileSystem, groups::findings(storage, trial.groups(), machine.processors()));
-        add(Part::FileSystem, free_space::findings(storage, trial));
-        add(Part::Files, files::findings(&place, trial, &process));
-    }
-    let mode = trial.as_ref().map_or(Mode::Direct, Trial::mode);
-    if let Some(device) = device {
-        add(Part::Device, device.findings(mode, machine.huge.answer()));
-    }
+    let facts = Facts::of(path)?;
+    let findings = findings(&facts);
+    let on_files = facts.storage.is_some();
+    let price = on_files.then(|| measure(&facts.place.directory).ok()).flatten();
     Ok(Report {
         schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         date: manifest::utc(SystemTime::now()),
         path: path.to_owned(),
-        kind: place.kind,
-        heading: heading(&place, storage.as_ref()),
-        price: place
-            .is_on_file_system()
-            .then(|| measure(&place.directory).ok())
-            .flatten()
-            .map(Measured::from),
+        kind: facts.place.kind,
+        heading: heading(&facts),
+        price: price.map(Measured::from),
         strength: Strength::of(&findings),
         findings,
     })
 }
 
-fn heading(place: &Place, storage: Option<&Storage>) -> String {
-    let what = match storage {
+/// Makes every check, in the order of the table.
+fn findings(facts: &Facts) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (part, name, look) in CHECKS {
+        findings.extend(look(facts).map(|finding| finding.of(part).named(name)));
+        if name == "type" {
+            let options = files::mount_options(facts);
+            findings.extend(options.into_iter().map(|finding| finding.of(part)));
+        }
+    }
+    findings
+}
+
+fn heading(facts: &Facts) -> String {
+    let what = match &facts.storage {
         Some(storage) => format!("{} at {}", storage.heading(), storage.mount_point.display()),
-        None => format!("block device {}", place.path.display()),
+        None => format!("block device {}", facts.place.path.display()),
     };
     format!("{what}; Linux {}", Machine::here().release)
 }
 
 impl Strength {
-    /// One finding that stops everything decides; unknown ones do not count.
+    /// Returns the strength of all findings: one that stops everything decides, and unknown ones do
+    /// not count.
     fn of(findings: &[Finding]) -> Self {
         if findings.iter().any(Finding::stops_everything) {
             return Self::None;
@@ -157,13 +174,13 @@ impl Strength {
 }
 
 impl Report {
-    /// The report as text of 72 columns, problems first. Words that cannot be broken, such as
-    /// paths, may be longer.
+    /// Returns the report as text of 72 columns, problems first. Words that cannot be broken, such
+    /// as paths, may be longer.
     pub fn text(&self, verbosity: Verbosity) -> String {
         text::text(self, verbosity)
     }
 
-    /// As JSON, with a line end.
+    /// Returns the report as JSON, with a line end.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("words and numbers become JSON") + "\n"
     }

@@ -1,476 +1,453 @@
-//! The block device and its queue: of a place that is one, whether it can be had, too. It is only
-//! read.
+//! The block device of a place, and its queue. A place that is a device is opened as an engine
+//! opens it, and only read.
+//!
+//! A batch of requests gets its tags in one sweep if the device has no scheduler and a set of tags
+//! of its own. Two faults of Linux are judged by the version; a kernel may have the correction
+//! earlier.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_uring::{Access, Create, How, Mode, OpenFile, Truncate, probe};
-use rustix::fs::{major, minor};
+use forebay_uring::probe::{KernelVersion, mounted_at};
+use forebay_uring::{Access, Create, Direct, How, OpenFile, Truncate};
 
-use super::files::uncached_one;
-use super::finding::{Finding, degraded, full, missing, quoted, unknown};
-use super::machine::HugePages;
-use super::place::{Kind, Place};
-use super::tags::Tags;
-use super::tree::Tree;
-use super::trial;
+use super::facts::{Disk, Facts, Kind};
+use super::finding::{Finding, degraded, full, missing, quoted};
+use super::machine::has_huge_pages;
 use crate::chosen::chosen;
-use crate::manifest::{Storage, mount};
 
-/// Requests of small writes that Forebay has in flight at most.
-const FLIGHT: u64 = 112;
-
-/// The largest request, and its pieces where memory has small pages.
+/// The largest request, and its pieces if memory has small pages.
 const REQUEST_KIB: u64 = 1024;
 const REQUEST_PIECES: u64 = 256;
 
-/// Blocks the device writes without reading are no larger than a page of the cache.
-const PAGE: u64 = 4096;
+/// First kernel that takes the tags of a batch together.
+const BATCHES: KernelVersion = KernelVersion { major: 5, minor: 16 };
 
-/// The device of a place.
-#[derive(Debug)]
-pub(super) struct Device {
-    queue: Option<Queue>,
-    tags: Option<Tags>,
-    /// Of a place that is a device.
-    own: Option<Own>,
-}
+/// First kernel that tries again until the batch has all its tags.
+const WHOLE_BATCHES: KernelVersion = KernelVersion { major: 6, minor: 19 };
 
-/// Trials on a place that is a device.
-#[derive(Debug)]
-struct Own {
-    path: PathBuf,
-    user: u32,
-    /// Whether it can be had for itself alone, as an engine has it; else what the system said.
-    exclusive: io::Result<String>,
-    mounted_at: Option<PathBuf>,
-    is_read_only: bool,
-    uncached_read: io::Result<()>,
-    zoned: Option<String>,
-}
+/// First kernel whose plug no longer merges at its tail, and the first that does again.
+const LOST_MERGES: KernelVersion = KernelVersion { major: 6, minor: 13 };
+const MERGES: KernelVersion = KernelVersion { major: 6, minor: 16 };
 
-/// Queue settings of a device; none if the kernel does not report them.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
-struct Queue {
-    /// Name of the disk, also for a partition.
-    name: String,
-    scheduler: Option<String>,
-    nomerges: Option<u64>,
-    nr_requests: Option<u64>,
-    io_poll: Option<u64>,
-    /// In microseconds; zero is off.
-    wbt_latency: Option<i64>,
-    iostats: Option<u64>,
-    write_cache: Option<String>,
-    fua: Option<u64>,
-    rotational: Option<u64>,
-    logical_block: Option<u64>,
-    physical_block: Option<u64>,
-    max_kib: Option<u64>,
-    max_hardware_kib: Option<u64>,
-    max_segments: Option<u64>,
-    /// Devices it is made of.
-    slaves: Vec<String>,
-    /// Of a loop device the file below it, and whether that is read and written direct.
-    backing: Option<(String, bool)>,
-}
-
-impl Device {
-    /// Returns the device that a place is, or is on.
-    pub(super) fn of(tree: &Tree, place: &Place, storage: Option<&Storage>) -> Option<Self> {
-        let number = match storage {
-            Some(storage) => mount::device_number(&storage.device, &place.directory)?,
-            None => place.own_device,
-        };
-        let disk = disk(tree, major(number), minor(number));
-        let queue = disk.as_deref().and_then(Queue::of);
-        let tags = disk.map(|disk| Tags::of(&disk, probe::kernel_version()));
-        let own = (place.kind == Kind::Device).then(|| Own::of(tree, place, queue.as_ref()));
-        (queue.is_some() || own.is_some()).then_some(Self { queue, tags, own })
-    }
-
-    /// `mode`: how requests of files there go.
-    pub(super) fn findings(&self, mode: Mode, huge_pages: HugePages) -> Vec<Finding> {
-        let mut findings = self.own.as_ref().map(Own::findings).unwrap_or_default();
-        match &self.queue {
-            Some(queue) => findings.extend(queue.findings(mode, huge_pages)),
-            None => findings.push(
-                unknown("queue", "it has none in /sys").means("its queue settings are unknown"),
-            ),
-        }
-        findings.extend(self.tags.iter().flat_map(Tags::findings));
-        findings
-    }
-}
-
-impl Own {
-    fn of(tree: &Tree, place: &Place, queue: Option<&Queue>) -> Self {
-        let path = place.path.clone();
-        let (major, minor) = (major(place.own_device), minor(place.own_device));
-        let disk = |file: &str| {
-            queue.and_then(|queue| tree.word(format!("/sys/block/{}/{file}", queue.name)))
-        };
-        Self {
-            user: rustix::process::geteuid().as_raw(),
-            exclusive: exclusive(&path),
-            mounted_at: probe::mounted_at(&path),
-            is_read_only: tree.number::<u32>(format!("/sys/dev/block/{major}:{minor}/ro"))
-                == Some(1),
-            uncached_read: fs::File::open(&path).and_then(trial::uncached_read_of),
-            zoned: disk("queue/zoned").filter(|zoned| zoned != "none"),
-            path,
-        }
-    }
-
-    fn findings(&self) -> Vec<Finding> {
-        let mut findings = vec![self.access()];
-        findings.extend(self.zones());
-        findings.push(match &self.exclusive {
-            Ok(alignment) => full("direct I/O", alignment.as_str())
-                .means("requests bypass the kernel's page cache"),
-            Err(error) => {
-                unknown("direct I/O", format!("cannot open it: {error}")).means("see access")
-            }
-        });
-        findings.push(uncached_one("read", &self.uncached_read, ""));
-        let written = match &self.uncached_read {
-            Ok(()) => "not tried, for that would write; the kernel takes it both ways or neither",
-            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                "not tried, because that would write; a kernel that refuses it for reads refuses it for writes"
-            }
-            Err(_) => "not tried, for that would write",
-        };
-        findings.push(
-            unknown("uncached write", written)
-                .means("Forebay does not need it; the arm `kernel uncached` of a comparison does"),
-        );
-        findings
-    }
-
-    fn access(&self) -> Finding {
-        let path = quoted(&self.path);
-        match &self.exclusive {
-            Ok(_) if self.is_read_only => degraded("access", "read only")
-                .means("Forebay can read it, but not write to it")
-                .root(
-                    "make it writable, if the device itself allows it",
-                    format!("blockdev --setrw {path}"),
-                ),
-            Ok(_) => full("access", "nobody else has it").means("Forebay can open it exclusively"),
-            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                let lost = missing("access", self.why_busy())
-                    .means("Forebay opens a device exclusively or not at all");
-                match &self.mounted_at {
-                    Some(point) => lost.root("unmount it", format!("umount {}", quoted(point))),
-                    None => lost.root("who has it", format!("lsblk {path}")),
-                }
-            }
-            Err(error) => {
-                let lost = missing("access", error.to_string()).means("this user cannot use it");
-                match self.user {
-                    0 => lost.remedy(
-                        "allow the device in the container, for example with docker's --device",
-                    ),
-                    user => lost.root(
-                        "give it to this user, until it is plugged in again",
-                        format!("chown {user} {path}"),
-                    ),
-                }
-            }
-        }
-    }
-
-    fn why_busy(&self) -> String {
-        match &self.mounted_at {
-            Some(point) => format!("mounted at {}", point.display()),
-            None => "in use: a partition of it is mounted, or it is swap or part of another device"
-                .to_owned(),
-        }
-    }
-
-    fn zones(&self) -> Option<Finding> {
-        let zoned = self.zoned.as_deref()?;
-        Some(match zoned {
-            "host-managed" => missing("zones", zoned)
-                .means("its zones accept only sequential writes; Forebay writes in any order")
-                .remedy("use a file system for zoned devices on it (btrfs, f2fs, XFS)"),
-            _ => degraded("zones", zoned)
-                .means("it writes zone by zone: scattered data is written twice")
-                .remedy("write to it sequentially"),
-        })
-    }
-}
-
-/// Opens it for reading as an engine does, and returns its alignment.
-fn exclusive(path: &Path) -> io::Result<String> {
+/// Opens a device for reading as an engine does.
+fn exclusive(path: &Path) -> io::Result<()> {
     let how = How { access: Access::Read, create: Create::No, truncate: Truncate::Keep, mode: 0 };
-    let file = OpenFile::open_within(path, &how, Duration::ZERO)?.file;
-    let alignment = file.alignment();
-    Ok(format!("memory by {}, offsets and lengths by {} bytes", alignment.memory, alignment.offset))
+    OpenFile::open_within(path, &how, Duration::ZERO).map(drop)
 }
 
-/// Returns the directory of a disk in `/sys`, which has the queue; of a partition that of its disk.
-fn disk(tree: &Tree, major: u32, minor: u32) -> Option<PathBuf> {
-    let mut disk = fs::canonicalize(tree.place(format!("/sys/dev/block/{major}:{minor}"))).ok()?;
-    if !disk.join("queue").is_dir() {
-        disk.pop();
+/// Judges whether an engine can have the place that is a device.
+pub(super) fn access(facts: &Facts) -> Option<Finding> {
+    let place = facts.place.path.as_path();
+    if facts.place.kind != Kind::Device {
+        return None;
     }
-    disk.join("queue").is_dir().then_some(disk)
+    let (major, minor) =
+        (rustix::fs::major(facts.place.device), rustix::fs::minor(facts.place.device));
+    let read_only = facts.tree.number::<u32>(format!("/sys/dev/block/{major}:{minor}/ro"));
+    let path = quoted(place);
+    Some(match exclusive(place) {
+        Ok(()) if read_only == Some(1) => {
+            degraded("read only").means("Forebay can read it, but not write to it").root(
+                "make it writable, if the device itself allows it",
+                format!("blockdev --setrw {path}"),
+            )
+        }
+        Ok(()) => full("nobody else has it").means("Forebay can open it exclusively"),
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => busy(place),
+        Err(error) => {
+            let lost = missing(error.to_string()).means("this user cannot use it");
+            match facts.process.user {
+                0 => lost.remedy(
+                    "allow the device in the container, for example with docker's --device",
+                ),
+                user => lost.root(
+                    "give it to this user, until it is plugged in again",
+                    format!("chown {user} {path}"),
+                ),
+            }
+        }
+    })
 }
 
-impl Queue {
-    fn of(disk: &Path) -> Option<Self> {
-        let name = disk.file_name()?.to_string_lossy().into_owned();
-        // From here on below the disk itself, wherever the tree begins.
-        let disk = Tree::below(disk);
-        let number = |file: &str| disk.number(format!("/queue/{file}"));
-        let backing = disk.word("/loop/backing_file");
-        Some(Self {
-            scheduler: disk.word("/queue/scheduler"),
-            nomerges: number("nomerges"),
-            nr_requests: number("nr_requests"),
-            io_poll: number("io_poll"),
-            wbt_latency: disk.number("/queue/wbt_lat_usec"),
-            iostats: number("iostats"),
-            write_cache: disk.word("/queue/write_cache"),
-            fua: number("fua"),
-            rotational: number("rotational"),
-            logical_block: number("logical_block_size"),
-            physical_block: number("physical_block_size"),
-            max_kib: number("max_sectors_kb"),
-            max_hardware_kib: number("max_hw_sectors_kb"),
-            max_segments: number("max_segments"),
-            slaves: disk.names("/slaves"),
-            backing: backing.map(|file| (file, disk.number::<u32>("/loop/dio") == Some(1))),
-            name,
-        })
+fn busy(path: &Path) -> Finding {
+    let means = "Forebay opens a device exclusively or not at all";
+    match mounted_at(path) {
+        Some(point) => missing(format!("mounted at {}", point.display()))
+            .means(means)
+            .root("unmount it", format!("umount {}", quoted(&point))),
+        None => {
+            missing("in use: a partition of it is mounted, or it is swap or part of another device")
+                .means(means)
+                .root("who has it", format!("lsblk {}", quoted(path)))
+        }
     }
+}
 
-    fn findings(&self, mode: Mode, huge_pages: HugePages) -> Vec<Finding> {
-        let findings = [
-            self.below(),
-            self.scheduler(),
-            self.nomerges(),
-            self.nr_requests(),
-            self.request_size(huge_pages),
-            self.blocks(),
-            self.io_poll(),
-            self.wbt(mode),
-            self.iostats(),
-            self.write_cache(),
-            self.rotational(),
-        ];
-        findings.into_iter().flatten().collect()
-    }
-
-    /// How something of the queue is set.
+impl Disk {
+    /// Returns the command that changes a setting of the queue.
     fn set(&self, value: &str, file: &str) -> String {
         format!("echo {value} > /sys/block/{}/queue/{file}", self.name)
     }
 
-    /// Made of memory or by a host: it says that it turns, and does not.
+    /// Returns whether it is made of memory or by a host: such a device reports that it rotates,
+    /// and does not.
     fn is_virtual(&self) -> bool {
         ["vd", "xvd", "nbd", "loop", "zram", "ram"].iter().any(|begin| self.name.starts_with(begin))
     }
 
-    fn turns(&self) -> bool {
-        self.rotational == Some(1) && !self.is_virtual()
+    fn rotates(&self) -> bool {
+        self.queue_number("rotational") == Some(1) && !self.is_virtual()
     }
 
-    fn below(&self) -> Option<Finding> {
-        let Some((file, is_direct)) = &self.backing else {
-            let first = self.slaves.first()?;
-            let found = format!("{} is made of {}", self.name, self.slaves.join(", "));
-            let told = full("below it", found).means("their queues matter as well");
-            return Some(told.root("check them as well", format!("forebay doctor /dev/{first}")));
-        };
-        let found = format!("{} is the file {file}", self.name);
-        Some(if *is_direct {
-            full("below it", found)
-                .means("its file system and device matter as well")
-                .user("check it as well", format!("forebay doctor {}", quoted(file)))
-        } else {
-            let means = "the backing file goes through the kernel's page cache, and a flush \
-                         writes that out";
-            let line = format!("losetup --direct-io=on /dev/{}", self.name);
-            degraded("below it", found)
-                .means(means)
-                .root("use direct I/O for the backing file", line)
-        })
+    fn has_scheduler(&self) -> bool {
+        self.queue("scheduler").is_some_and(|list| chosen(&list) != "none")
     }
 
-    fn scheduler(&self) -> Option<Finding> {
-        let list = self.scheduler.as_deref()?;
-        let has = |name: &str| list.split([' ', '[', ']']).any(|one| one == name);
-        let chosen = chosen(list);
-        let wanted = if self.turns() { "mq-deadline" } else { "none" };
-        if chosen == wanted || !has(wanted) {
-            return Some(full("scheduler", chosen).means(match chosen {
-                "none" => "requests go to the device as Forebay has ordered them",
-                _ => "requests of several programs are put in the disk's order",
-            }));
-        }
-        let lost = degraded("scheduler", chosen).means(match chosen {
-            "none" => "a rotating disk gets the requests of several programs unordered",
-            "bfq" => {
-                "every request takes its lock, and it lets the device idle for who may ask next"
-            }
-            _ => "every request takes its lock, and is ordered a second time",
-        });
-        let what = "change it until the next boot (permanently: a udev rule)";
-        Some(lost.root(what, self.set(wanted, "scheduler")))
-    }
-
-    fn nomerges(&self) -> Option<Finding> {
-        let value = self.nomerges?;
-        Some(if value == 0 {
-            full("nomerges", "0")
-                .means("the kernel merges adjacent requests; Forebay has already merged its own")
-        } else {
-            degraded("nomerges", value.to_string())
-                .means("writes of other programs, the journal and the page cache are merged little or not at all")
-                .root("enable merging", self.set("0", "nomerges"))
-        })
-    }
-
-    fn nr_requests(&self) -> Option<Finding> {
-        let value = self.nr_requests?;
-        if value >= FLIGHT {
-            return Some(full("nr_requests", value.to_string()).means(format!(
-                "enough for the {FLIGHT} requests that Forebay keeps in flight at most"
-            )));
-        }
-        let lost = degraded("nr_requests", value.to_string()).means(format!(
-            "fewer than the {FLIGHT} requests that Forebay may keep in flight; the rest wait in kernel threads"
-        ));
-        Some(if self.scheduler.as_deref().is_some_and(|list| chosen(list) != "none") {
-            lost.root("more", self.set("256", "nr_requests"))
-        } else {
-            lost.remedy(
-                "without a scheduler the device's own depth is the limit; set `flight` no higher",
-            )
-        })
-    }
-
-    fn request_size(&self, huge_pages: HugePages) -> Option<Finding> {
-        let (kib, pieces) = (self.max_kib?, self.max_segments.unwrap_or(u64::MAX));
-        let found = match self.max_segments {
-            Some(pieces) => format!("up to {kib} KiB in {pieces} pieces"),
-            None => format!("up to {kib} KiB"),
-        };
-        let can = self.max_hardware_kib.unwrap_or(0).min(REQUEST_KIB);
-        Some(if kib < REQUEST_KIB {
-            let lost =
-                degraded("request size", found).means("a request of 1 MiB is split into several");
-            if can > kib {
-                let larger = self.set(&can.to_string(), "max_sectors_kb");
-                lost.root("raise it to the device's maximum", larger)
-            } else {
-                lost.remedy("none: this is the device's limit")
-            }
-        } else if pieces < REQUEST_PIECES && huge_pages == HugePages::No {
-            degraded("request size", found)
-                .means("with small pages a request of 1 MiB has 256 segments and is split")
-                .remedy("allow huge pages (see huge pages)")
-        } else {
-            full("request size", found).means("a request of 1 MiB stays whole")
-        })
-    }
-
-    fn blocks(&self) -> Option<Finding> {
-        let (logical, physical) = (self.logical_block?, self.physical_block?);
-        let found = format!("{logical} bytes, {physical} written without reading");
-        Some(if physical > PAGE {
-            degraded("blocks", found)
-                .means("the device reads before it writes a page of 4096 bytes")
-                .remedy("write in multiples of that size; Forebay gathers adjacent pages")
-        } else {
-            full("blocks", found).means("a cache page is a whole number of blocks")
-        })
-    }
-
-    fn io_poll(&self) -> Option<Finding> {
-        let found = match self.io_poll? {
-            0 => "no queues that are polled",
-            _ => "queues that can be polled",
-        };
-        Some(full("poll queues", found).means("Forebay waits for interrupts and does not poll"))
-    }
-
-    fn wbt(&self, mode: Mode) -> Option<Finding> {
-        let Some(latency) = self.wbt_latency.filter(|latency| *latency > 0) else {
-            self.scheduler.as_ref()?;
-            return Some(full("wbt", "off").means("writes are not held back for reads"));
-        };
-        let found = format!("{latency} us (wbt_lat_usec)");
-        Some(if mode == Mode::Direct {
-            full("wbt", found).means(
-                "the kernel's writeback slows down when reads are slow; Forebay's direct writes do not",
-            )
-        } else {
-            degraded("wbt", found)
-                .means(
-                    "without direct I/O Forebay's writes are held back as well when reads are slow",
-                )
-                .root("switch it off", self.set("0", "wbt_lat_usec"))
-        })
-    }
-
-    fn iostats(&self) -> Option<Finding> {
-        Some(if self.iostats? == 0 {
-            degraded("iostats", "off")
-                .means("iostat and the device figures of a comparison stay at zero")
-                .root(
-                    "count requests (costs two clock reads per request)",
-                    self.set("1", "iostats"),
-                )
-        } else {
-            full("iostats", "on").means("the device's requests are counted and timed")
-        })
-    }
-
-    fn write_cache(&self) -> Option<Finding> {
-        let cache = self.write_cache.as_deref()?;
-        let found = match self.fua {
-            Some(0) => format!("{cache}, no FUA"),
-            Some(_) => format!("{cache}, FUA"),
-            None => cache.to_owned(),
-        };
-        let full = full("write cache", found.as_str());
-        Some(match (cache, self.fua) {
-            ("write through", _) if self.is_virtual() => full.means(
-                "a sync flushes nothing: data is durable only if the host's file or cache is",
-            ),
-            ("write through", _) => {
-                full.means("the device reports no volatile cache: a sync flushes nothing")
-            }
-            (_, Some(0)) => {
-                let lost = degraded("write cache", found).means(
-                    "each journal commit flushes the device twice, before and after its last block",
-                );
-                lost.remedy(match self.name.starts_with("sd") {
-                    true => "if the SATA disk supports it: boot with libata.fua=1",
-                    false => "none on this device; sync several files together to share a flush",
-                })
-            }
-            _ => full
-                .means("a sync flushes the cache; the last block of a journal commit bypasses it"),
-        })
-    }
-
-    fn rotational(&self) -> Option<Finding> {
-        Some(match (self.rotational?, self.is_virtual()) {
-            (0, _) => full("rotational", "no").means("the order of requests does not matter"),
-            (_, true) => degraded("rotational", "yes, reported by a virtual device")
-                .means("file systems and schedulers optimize for a moving head")
-                .root("declare it as not rotating", self.set("0", "rotational")),
-            _ => full("rotational", "yes")
-                .means("a rotating disk: each scattered request costs milliseconds"),
-        })
+    /// Returns whether its hardware queues have tags. A device of the device mapper has none; an
+    /// NVMe namespace with several paths has those of its paths.
+    fn has_tags(&self) -> bool {
+        !self.files.names("/mq").is_empty()
+            || self.directory.parent().is_some_and(|above| is_numbered(above, &["nvme-subsys"]))
     }
 }
 
+/// Judges the file below a loop device, or the devices it is made of.
+pub(super) fn below(facts: &Facts) -> Option<Finding> {
+    let disk = facts.disk.as_ref()?;
+    let Some(file) = disk.files.word("/loop/backing_file") else {
+        let slaves = disk.files.names("/slaves");
+        let first = slaves.first()?;
+        return Some(
+            full(format!("{} is made of {}", disk.name, slaves.join(", ")))
+                .means("their queues matter as well")
+                .root("check them as well", format!("forebay doctor /dev/{first}")),
+        );
+    };
+    let found = format!("{} is the file {file}", disk.name);
+    if disk.files.number::<u32>("/loop/dio") == Some(1) {
+        return Some(
+            full(found)
+                .means("its file system and device matter as well")
+                .user("check it as well", format!("forebay doctor {}", quoted(file))),
+        );
+    }
+    Some(
+        degraded(found)
+            .means(
+                "the backing file goes through the kernel's page cache, and a flush writes that out",
+            )
+            .root(
+                "use direct I/O for the backing file",
+                format!("losetup --direct-io=on /dev/{}", disk.name),
+            ),
+    )
+}
+
+/// Judges the scheduler.
+pub(super) fn scheduler(facts: &Facts) -> Option<Finding> {
+    let disk = facts.disk.as_ref()?;
+    let list = disk.queue("scheduler")?;
+    let has = |name: &str| list.split([' ', '[', ']']).any(|one| one == name);
+    let wanted = if disk.rotates() { "mq-deadline" } else { "none" };
+    let chosen = chosen(&list);
+    if chosen == wanted || !has(wanted) {
+        return Some(full(chosen).means(match chosen {
+            "none" => "requests go to the device as Forebay has ordered them",
+            _ => "requests of several programs are put in the disk's order",
+        }));
+    }
+    let lost = degraded(chosen).means(match chosen {
+        "none" => "a rotating disk gets the requests of several programs unordered",
+        "bfq" => "every request takes its lock, and it lets the device idle for who may ask next",
+        _ => "every request takes its lock, and is ordered a second time",
+    });
+    let what = "change it until the next boot (permanently: a udev rule)";
+    Some(lost.root(what, disk.set(wanted, "scheduler")))
+}
+
+/// Judges whether a request of 1 MiB stays whole.
+pub(super) fn request_size(facts: &Facts) -> Option<Finding> {
+    let disk = facts.disk.as_ref()?;
+    let (kib, segments) = (disk.queue_number("max_sectors_kb")?, disk.queue_number("max_segments"));
+    let pieces = segments.map(|pieces| format!(" in {pieces} pieces")).unwrap_or_default();
+    let found = format!("up to {kib} KiB{pieces}");
+    let possible = disk.queue_number("max_hw_sectors_kb").unwrap_or(0).min(REQUEST_KIB);
+    Some(if kib < REQUEST_KIB {
+        let lost = degraded(found).means("a request of 1 MiB is split into several");
+        if possible > kib {
+            let larger = disk.set(&possible.to_string(), "max_sectors_kb");
+            lost.root("raise it to the device's maximum", larger)
+        } else {
+            lost.remedy("none: this is the device's limit")
+        }
+    } else if segments.is_some_and(|most| most < REQUEST_PIECES) && !has_huge_pages(facts) {
+        degraded(found)
+            .means("with small pages a request of 1 MiB has 256 segments and is split")
+            .remedy("allow huge pages (see huge pages)")
+    } else {
+        full(found).means("a request of 1 MiB stays whole")
+    })
+}
+
+/// Judges the write-back throttling.
+pub(super) fn wbt(facts: &Facts) -> Option<Finding> {
+    let disk = facts.disk.as_ref()?;
+    let latency = disk.files.number::<i64>("/queue/wbt_lat_usec").filter(|latency| *latency > 0);
+    let Some(latency) = latency else {
+        disk.queue("scheduler")?;
+        return Some(full("off").means("writes are not held back for reads"));
+    };
+    let found = format!("{latency} us (wbt_lat_usec)");
+    let trial = facts.trial.as_ref().and_then(|trial| trial.as_ref().ok());
+    if trial.is_none_or(|trial| trial.direct == Direct::Yes) {
+        return Some(full(found).means(
+            "the kernel's writeback slows down when reads are slow; Forebay's direct writes do not",
+        ));
+    }
+    Some(
+        degraded(found)
+            .means("without direct I/O Forebay's writes are held back as well when reads are slow")
+            .root("switch it off", disk.set("0", "wbt_lat_usec")),
+    )
+}
+
+/// Judges whether the device reports that it rotates.
+pub(super) fn rotational(facts: &Facts) -> Option<Finding> {
+    let disk = facts.disk.as_ref()?;
+    Some(match (disk.queue_number("rotational")?, disk.is_virtual()) {
+        (0, _) => full("no").means("the order of requests does not matter"),
+        (_, true) => degraded("yes, reported by a virtual device")
+            .means("file systems and schedulers optimize for a moving head")
+            .root("declare it as not rotating", disk.set("0", "rotational")),
+        _ => full("yes").means("a rotating disk: each scattered request costs milliseconds"),
+    })
+}
+
+/// Judges how a batch of requests gets its tags.
+pub(super) fn tags(facts: &Facts) -> Option<Finding> {
+    let disk = facts.disk.as_ref().filter(|disk| disk.has_tags())?;
+    let (version, others) = (facts.version, others(facts, disk));
+    Some(if !others.is_empty() {
+        degraded(format!("shared with {}", others.join(", ")))
+            .means("each request takes its tag alone; a busy disk leaves this one fewer")
+            .remedy("put the files on a disk with a controller of its own")
+    } else if version < BATCHES {
+        degraded(format!("one at a time in Linux {version}"))
+            .means("a batch of requests saves the kernel less than it could")
+            .remedy("run Linux 5.16 or newer")
+    } else if disk.has_scheduler() {
+        full("one at a time, because of the scheduler")
+            .means("the scheduler decides anyway which request gets a tag")
+    } else if version < WHOLE_BATCHES {
+        degraded(format!("a batch may get only a part of them in Linux {version}"))
+            .means("the other requests take their tags alone, which costs processor time")
+            .remedy("run Linux 6.19, or a kernel with commit ddc32b7f2921")
+    } else {
+        full("together for a batch").means("a batch takes its tags in one sweep")
+    })
+}
+
+/// Returns the other disks of the same controller: they share a set of tags.
+fn others(facts: &Facts, disk: &Disk) -> Vec<String> {
+    let Some(own) = controller(&disk.directory) else { return Vec::new() };
+    // A path of a namespace with several controllers (`nvme0c1n1`) is not a disk of its own.
+    let is_path = |name: &str| name.strip_prefix("nvme").is_some_and(|rest| rest.contains('c'));
+    let beside = |name: &String| {
+        let link = facts.tree.place(format!("/sys/block/{name}"));
+        let directory = fs::canonicalize(link).ok();
+        *name != disk.name
+            && !is_path(name)
+            && directory.is_some_and(|directory| controller(&directory).as_ref() == Some(&own))
+    };
+    facts.tree.names("/sys/block").into_iter().filter(beside).collect()
+}
+
+/// Returns the directory of a disk's controller: of an NVMe controller or subsystem, or of a SCSI
+/// host.
+fn controller(disk: &Path) -> Option<PathBuf> {
+    let is_one = |place: &&Path| is_numbered(place, &["nvme", "nvme-subsys", "host"]);
+    disk.ancestors().skip(1).find(is_one).map(Path::to_owned)
+}
+
+fn is_numbered(place: &Path, kinds: &[&str]) -> bool {
+    let name = place.file_name().unwrap_or_default().to_string_lossy();
+    let number = |kind: &&str| name.strip_prefix(*kind).and_then(|rest| rest.parse::<u32>().ok());
+    kinds.iter().any(|kind| number(kind).is_some())
+}
+
+/// Judges whether the kernel merges neighbours at the tail of a plug.
+pub(super) fn merges(facts: &Facts) -> Option<Finding> {
+    let disk = facts.disk.as_ref()?;
+    let version = facts.version;
+    let is_merging = disk.has_tags() && disk.queue_number("nomerges").unwrap_or(0) == 0;
+    (is_merging && LOST_MERGES <= version && version < MERGES).then(|| {
+        degraded(format!("not at the tail of a plug in Linux {version}"))
+            .means("requests of other programs stay unmerged; Forebay merges its own")
+            .remedy("run Linux 6.16, or a kernel with commit 961296e89dc3")
+    })
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::super::facts::fake::Fake;
+    use super::super::finding::Level;
+    use super::*;
+
+    /// A fast disk, set as most are.
+    fn disk(name: &str) -> Fake {
+        let at = format!("/sys/devices/pci/{name}");
+        let mut fake = Fake::new(&[("/sys/kernel/mm/transparent_hugepage/enabled", "[madvise]")]);
+        for (file, text) in [
+            ("queue/scheduler", "[none] mq-deadline kyber bfq \n"),
+            ("queue/nomerges", "0\n"),
+            ("queue/wbt_lat_usec", "2000\n"),
+            ("queue/rotational", "0\n"),
+            ("queue/max_sectors_kb", "1280\n"),
+            ("queue/max_hw_sectors_kb", "2048\n"),
+            ("queue/max_segments", "127\n"),
+            ("mq/0/nr_tags", "127\n"),
+        ] {
+            fake.write(&format!("{at}/{file}"), text);
+        }
+        fake.link("/sys/dev/block/8:0", &at);
+        fake.link(&format!("/sys/block/{name}"), &at);
+        fake.facts.disk = Disk::of(&fake.facts.tree, rustix::fs::makedev(8, 0));
+        fake
+    }
+
+    /// Changes files of the disk, and looks with one check.
+    fn with(name: &str, files: &[(&str, &str)], look: fn(&Facts) -> Option<Finding>) -> Finding {
+        let fake = disk(name);
+        for (file, text) in files {
+            fake.write(&format!("/sys/devices/pci/{name}/{file}"), text);
+        }
+        look(&fake.facts).unwrap()
+    }
+
+    fn line(finding: &Finding) -> &str {
+        let command = finding.remedy.as_ref().and_then(|remedy| remedy.command.as_ref());
+        command.map_or("", |command| &command.line)
+    }
+
+    #[test]
+    fn a_fast_disk_is_full() {
+        let fake = disk("sda");
+        let all = [scheduler, request_size, wbt, rotational, tags];
+        for look in all {
+            let finding = look(&fake.facts).unwrap();
+            assert_eq!(finding.level, Level::Full, "{finding:?}");
+            assert!(look(&Fake::new(&[]).facts).is_none(), "no disk, no finding");
+        }
+        assert!(below(&fake.facts).is_none() && merges(&fake.facts).is_none());
+        assert!(access(&fake.facts).is_none());
+    }
+
+    #[test]
+    fn the_scheduler_depends_on_rotation() {
+        let rotates = ("queue/rotational", "1\n");
+        let of = |name, list, more: &[_]| {
+            with(name, &[&[("queue/scheduler", list)], more].concat(), scheduler)
+        };
+        let slow = of("sda", "none [mq-deadline] bfq\n", &[]);
+        assert_eq!(slow.level, Level::Degraded);
+        assert_eq!(line(&slow), "echo none > /sys/block/sda/queue/scheduler");
+        let unordered = of("sda", "[none] mq-deadline bfq\n", &[rotates]);
+        assert_eq!(line(&unordered), "echo mq-deadline > /sys/block/sda/queue/scheduler");
+        // A virtual disk only reports that it rotates.
+        assert_eq!(of("vda", "[none] mq-deadline\n", &[rotates]).level, Level::Full);
+        // Without a choice there is nothing to change.
+        assert_eq!(of("sda", "[bfq]\n", &[]).level, Level::Full);
+    }
+
+    #[test]
+    fn settings_in_the_way_are_found_with_their_commands() {
+        for (files, look, command) in [
+            (
+                &[("queue/rotational", "1\n")][..],
+                rotational as fn(&Facts) -> _,
+                "echo 0 > /sys/block/vda/queue/rotational",
+            ),
+            (
+                &[("queue/max_sectors_kb", "512\n")],
+                request_size,
+                "echo 1024 > /sys/block/vda/queue/max_sectors_kb",
+            ),
+            (
+                &[("loop/backing_file", "/a b\n"), ("loop/dio", "0\n")],
+                below,
+                "losetup --direct-io=on /dev/vda",
+            ),
+        ] {
+            let found = with("vda", files, look);
+            assert_eq!((found.level, line(&found)), (Level::Degraded, command));
+        }
+        let limit = [("queue/max_sectors_kb", "512\n"), ("queue/max_hw_sectors_kb", "512\n")];
+        assert_eq!(
+            with("vda", &limit, request_size).remedy.unwrap().what,
+            "none: this is the device's limit"
+        );
+        let fake = disk("vda");
+        fake.write("/sys/kernel/mm/transparent_hugepage/enabled", "[never]");
+        assert_eq!(request_size(&fake.facts).unwrap().level, Level::Degraded, "small pages");
+        let direct = with("vda", &[("loop/backing_file", "/a b\n"), ("loop/dio", "1\n")], below);
+        assert_eq!(line(&direct), "forebay doctor '/a b'");
+        let made = with("dm-0", &[("slaves/sda/dev", "8:0\n")], below);
+        assert_eq!(line(&made), "forebay doctor /dev/sda");
+    }
+
+    #[test]
+    fn faults_of_kernels_are_found_by_the_version() {
+        let of = |minor, scheduler| {
+            let mut fake = disk("sda");
+            fake.write("/sys/devices/pci/sda/queue/scheduler", scheduler);
+            fake.facts.version = KernelVersion { major: 6, minor };
+            (tags(&fake.facts).unwrap().level, merges(&fake.facts).map(|finding| finding.level))
+        };
+        assert_eq!(of(12, "[none] bfq\n"), (Level::Degraded, None));
+        assert_eq!(of(13, "[none] bfq\n"), (Level::Degraded, Some(Level::Degraded)));
+        assert_eq!(of(15, "[none] bfq\n").1, Some(Level::Degraded));
+        assert_eq!(of(16, "[none] bfq\n"), (Level::Degraded, None));
+        assert_eq!(of(19, "[none] bfq\n"), (Level::Full, None));
+        // A scheduler takes each tag alone in every version.
+        assert_eq!(of(18, "none [bfq]\n").0, Level::Full);
+        let mut old = disk("sda");
+        old.facts.version = KernelVersion { major: 5, minor: 15 };
+        assert!(tags(&old.facts).unwrap().found.contains("one at a time in Linux 5.15"));
+    }
+
+    #[test]
+    fn disks_of_a_controller_share_their_tags() {
+        let shared = |of: &str, disks: &[&str]| {
+            let mut fake = Fake::new(&[]);
+            for path in disks {
+                let name = path.rsplit('/').next().unwrap();
+                fake.write(&format!("{path}/queue/scheduler"), "none\n");
+                fake.write(&format!("{path}/mq/0/nr_tags"), "127\n");
+                fake.link(&format!("/sys/block/{name}"), path);
+                if name == of {
+                    fake.link("/sys/dev/block/8:0", path);
+                }
+            }
+            fake.facts.disk = Disk::of(&fake.facts.tree, rustix::fs::makedev(8, 0));
+            tags(&fake.facts).unwrap().found
+        };
+        let namespaces = [
+            "/sys/devices/pci/nvme/nvme0/nvme0n1",
+            "/sys/devices/pci/nvme/nvme0/nvme0n2",
+            "/sys/devices/pci/nvme/nvme0/nvme0c0n3",
+            "/sys/devices/pci/nvme/nvme1/nvme1n1",
+        ];
+        assert_eq!(shared("nvme0n1", &namespaces), "shared with nvme0n2");
+        assert_eq!(shared("nvme1n1", &namespaces), "together for a batch");
+        let units = [
+            "/sys/devices/pci/host2/target2:0:0/2:0:0:0/block/sda",
+            "/sys/devices/pci/host2/target2:0:1/2:0:1:0/block/sdb",
+            "/sys/devices/pci/host3/target3:0:0/3:0:0:0/block/sdc",
+        ];
+        assert_eq!(shared("sda", &units), "shared with sdb");
+        assert_eq!(shared("sdc", &units), "together for a batch");
+    }
+}

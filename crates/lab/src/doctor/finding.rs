@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The findings without which nothing works: where one of them is missing the rest does not matter.
-const ESSENTIAL: [&str; 4] = ["kernel", "engine", "access", "zones"];
+/// Findings without which nothing works: if one of them is missing, the rest does not matter.
+const ESSENTIAL: [&str; 3] = ["kernel", "engine", "access"];
 
 /// One line of a report.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -68,6 +68,7 @@ pub enum By {
 }
 
 impl Part {
+    /// Returns its title in a report.
     pub(super) fn title(self) -> &'static str {
         match self {
             Part::Ring => "Kernel and io_uring",
@@ -80,7 +81,7 @@ impl Part {
 }
 
 impl Level {
-    /// In a report.
+    /// Returns its word in a report.
     pub(super) fn word(self) -> &'static str {
         match self {
             Level::Full => "full",
@@ -92,27 +93,39 @@ impl Level {
 }
 
 impl Finding {
-    /// Its part is set where the parts come together.
-    pub(super) fn new(name: &str, level: Level, found: impl Into<String>) -> Self {
-        let (part, name, found) = (Part::Ring, name.to_owned(), found.into());
-        Self { part, name, level, found, means: String::new(), remedy: None }
+    fn new(level: Level, found: impl Into<String>) -> Self {
+        // The table of checks has the part and the name.
+        let (part, name, means) = (Part::Ring, String::new(), String::new());
+        Self { part, name, level, found: found.into(), means, remedy: None }
     }
 
-    pub(super) fn means(mut self, means: impl Into<String>) -> Self {
-        self.means = means.into();
-        self
+    /// Gives it a name.
+    pub(super) fn named(self, name: &str) -> Self {
+        assert!(self.name.is_empty(), "{}: a finding has one name", self.name);
+        Self { name: name.to_owned(), ..self }
     }
 
+    /// Sets its part.
+    pub(super) fn of(self, part: Part) -> Self {
+        Self { part, ..self }
+    }
+
+    /// Sets its consequence.
+    pub(super) fn means(self, means: impl Into<String>) -> Self {
+        Self { means: means.into(), ..self }
+    }
+
+    /// Adds a remedy in words.
     pub(super) fn remedy(self, what: impl Into<String>) -> Self {
         Self { remedy: Some(Remedy { what: what.into(), command: None }), ..self }
     }
 
-    /// A remedy with a command for root.
+    /// Adds a remedy with a command for root.
     pub(super) fn root(self, what: impl Into<String>, line: impl Into<String>) -> Self {
         self.command(what.into(), By::Root, line.into())
     }
 
-    /// A remedy with a command for the user.
+    /// Adds a remedy with a command for the user.
     pub(super) fn user(self, what: impl Into<String>, line: impl Into<String>) -> Self {
         self.command(what.into(), By::User, line.into())
     }
@@ -121,29 +134,33 @@ impl Finding {
         Self { remedy: Some(Remedy { what, command: Some(Command { line, by }) }), ..self }
     }
 
-    /// Whether nothing works for it.
+    /// Returns whether nothing works because of it.
     pub(super) fn stops_everything(&self) -> bool {
         self.level == Level::Missing && ESSENTIAL.contains(&self.name.as_str())
     }
 }
 
-pub(super) fn full(name: &str, found: impl Into<String>) -> Finding {
-    Finding::new(name, Level::Full, found)
+/// Returns a finding of something that is fully there.
+pub(super) fn full(found: impl Into<String>) -> Finding {
+    Finding::new(Level::Full, found)
 }
 
-pub(super) fn degraded(name: &str, found: impl Into<String>) -> Finding {
-    Finding::new(name, Level::Degraded, found)
+/// Returns a finding of something that is less than it could be.
+pub(super) fn degraded(found: impl Into<String>) -> Finding {
+    Finding::new(Level::Degraded, found)
 }
 
-pub(super) fn missing(name: &str, found: impl Into<String>) -> Finding {
-    Finding::new(name, Level::Missing, found)
+/// Returns a finding of something that is absent.
+pub(super) fn missing(found: impl Into<String>) -> Finding {
+    Finding::new(Level::Missing, found)
 }
 
-pub(super) fn unknown(name: &str, found: impl Into<String>) -> Finding {
-    Finding::new(name, Level::NotKnown, found)
+/// Returns a finding of something unknown.
+pub(super) fn unknown(found: impl Into<String>) -> Finding {
+    Finding::new(Level::NotKnown, found)
 }
 
-/// A word of a shell's line.
+/// Quotes a word of a shell's line where it must be.
 pub(crate) fn quoted(word: impl AsRef<std::path::Path>) -> String {
     let word = word.as_ref().to_string_lossy().into_owned();
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+:@%,=".contains(letter);
@@ -166,8 +183,8 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_essential_stops_everything() {
-        let finding = |name, level| Finding::new(name, level, "");
+    fn only_an_essential_finding_stops_everything() {
+        let finding = |name, level| Finding::new(level, "").named(name);
         assert!(finding("engine", Level::Missing).stops_everything());
         assert!(!finding("engine", Level::Degraded).stops_everything());
         assert!(!finding("minimal wait", Level::Missing).stops_everything());

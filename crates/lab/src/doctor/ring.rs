@@ -4,20 +4,19 @@
 use std::io;
 use std::time::Duration;
 
-use forebay_uring::probe::{KernelVersion, kernel_version};
-use forebay_uring::{Feature, Offers, SetupError, offer::State};
+use forebay_uring::probe::KernelVersion;
+use forebay_uring::{Feature, SetupError, offer::State};
 
+use super::facts::{Capability, Facts};
 use super::finding::{Finding, degraded, full, missing};
-use super::process::{Capability, Process};
-use super::tree::Tree;
 
 /// The oldest kernel Forebay is for.
 const OLDEST: KernelVersion = KernelVersion { major: 5, minor: 15 };
 
-/// The first with io_uring.
+/// The first kernel with io_uring.
 const FIRST_RING: KernelVersion = KernelVersion { major: 5, minor: 1 };
 
-/// Memory of the engine that is made to see whether one can be: the least there can be.
+/// Memory of the engine that is made as a trial: the least that is possible.
 const CACHE_BYTES: u64 = 8 << 20;
 const BUFFER_BYTES: u64 = 1 << 20;
 
@@ -27,144 +26,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const ALLOW: &str = "allow io_uring_setup, io_uring_enter and io_uring_register in the filter: in docker and podman \
                      by --security-opt seccomp=PROFILE, in a unit of systemd by SystemCallFilter=@aio";
 
-#[derive(Debug)]
-pub(super) struct Ring {
-    version: KernelVersion,
-    offers: Result<Offers, SetupError>,
-    /// `kernel.io_uring_disabled`; none before 6.6.
-    disabled: Option<u32>,
-    /// `kernel.io_uring_group`.
-    group: Option<i64>,
-    is_filtered: bool,
-    may_administer: bool,
-    /// The group of this process.
-    own_group: u32,
-    /// Description of the engine, or the error that prevented it.
-    engine: Result<String, String>,
-}
-
-impl Ring {
-    /// Asks the kernel, with rings and an engine of its own that are gone afterwards.
-    pub(super) fn of(tree: &Tree, process: &Process) -> Self {
-        Self {
-            version: kernel_version(),
-            offers: Offers::of_this_kernel(),
-            disabled: tree.number("/proc/sys/kernel/io_uring_disabled"),
-            group: tree.number("/proc/sys/kernel/io_uring_group"),
-            is_filtered: process.is_filtered,
-            may_administer: process.may(Capability::SysAdmin),
-            own_group: process.group,
-            engine: engine(),
-        }
-    }
-
-    pub(super) fn findings(&self) -> Vec<Finding> {
-        let mut findings = vec![self.kernel(), self.engine(), self.permission()];
-        if let Ok(offers) = &self.offers {
-            findings.extend([features(offers), minimal_wait(offers)]);
-        }
-        findings
-    }
-
-    fn kernel(&self) -> Finding {
-        let found = format!("Linux {}", self.version);
-        if self.version < OLDEST {
-            return missing("kernel", found)
-                .means("older than 5.15, the oldest supported kernel")
-                .remedy("run a newer kernel");
-        }
-        full("kernel", found).means("5.15 or newer is required")
-    }
-
-    fn engine(&self) -> Finding {
-        match &self.engine {
-            Ok(described) if self.offers.is_ok() => {
-                full("engine", described.as_str()).means("requests go through io_uring")
-            }
-            Ok(described) => degraded("engine", described.as_str())
-                .means("a thread pool makes the system calls; a small request costs several times as much")
-                .remedy("see io_uring"),
-            Err(why) => missing("engine", why.as_str())
-                .means("Forebay does not work here")
-                .remedy("see the message, and the findings on memory and limits"),
-        }
-    }
-
-    fn permission(&self) -> Finding {
-        match &self.offers {
-            Ok(_) => self.allowed(),
-            Err(SetupError::Forbidden(_)) => self.forbidden(),
-            Err(SetupError::Missing) => self.absent(),
-            Err(SetupError::Other(error)) if self.is_filtered && is_refusal(error) => by_filter(),
-            Err(SetupError::TooOld(what)) => {
-                refused(format!("this kernel's io_uring lacks {what}"))
-                    .remedy("run Linux 5.15 or newer")
-            }
-            Err(SetupError::Memory(error)) => refused(format!("no memory for a ring: {error}"))
-                .root(
-                    "raise the limit of locked memory, or the limit of the control group",
-                    "prlimit --memlock=unlimited --pid $$",
-                ),
-            Err(error) => refused(error.to_string()).remedy("run Linux 5.15 or newer"),
-        }
-    }
-
-    fn allowed(&self) -> Finding {
-        match self.disabled {
-            Some(1) => full("io_uring", format!("allowed for root{}", and_group(self.group)))
-                .means("kernel.io_uring_disabled is 1: programs of other users get a thread pool")
-                .root(
-                    "allow it for all users, if they need it",
-                    "sysctl -w kernel.io_uring_disabled=0",
-                ),
-            Some(_) => full("io_uring", "allowed (kernel.io_uring_disabled is 0)")
-                .means("no setting forbids it"),
-            None => full("io_uring", "allowed").means("this kernel has no setting that forbids it"),
-        }
-    }
-
-    fn forbidden(&self) -> Finding {
-        match self.disabled {
-            Some(2) => refused("forbidden for all users: kernel.io_uring_disabled is 2")
-                .root("allow it until the next boot", "sysctl -w kernel.io_uring_disabled=0"),
-            Some(1) if !self.may_administer => {
-                let own = self.own_group;
-                refused(format!(
-                    "forbidden: kernel.io_uring_disabled is 1, allowed for root{}",
-                    and_group(self.group)
-                ))
-                .root(
-                    format!("allow it for the group of this process ({own}), or for all users"),
-                    format!("sysctl -w kernel.io_uring_group={own}"),
-                )
-            }
-            _ if self.is_filtered => by_filter(),
-            _ => refused("refused, but not by kernel.io_uring_disabled or a seccomp filter").root(
-                "look for a denial by a security module (SELinux, AppArmor) in the kernel log",
-                "dmesg | grep -i denied",
-            ),
-        }
-    }
-
-    /// There is no such call: or a filter says so.
-    fn absent(&self) -> Finding {
-        // The switch is there only where io_uring is.
-        let is_built_in = self.disabled.is_some();
-        match (self.is_filtered, self.version >= FIRST_RING) {
-            (true, true) if is_built_in => by_filter(),
-            (true, true) => {
-                refused("missing: the kernel was built without it, or a seccomp filter hides it")
-                    .remedy(ALLOW)
-            }
-            (_, false) => refused("not in this kernel (5.1)").remedy("run Linux 5.15 or newer"),
-            (false, true) => refused("missing: this kernel was built without it")
-                .remedy("run a kernel with CONFIG_IO_URING"),
-        }
-    }
-}
-
-/// An engine of the least size, made and shut down.
-fn engine() -> Result<String, String> {
+/// Makes the smallest engine, shuts it down, and returns its description.
+///
+/// # Errors
+/// The reason why none can be made.
+pub(super) fn smallest_engine() -> Result<String, String> {
     let builder = forebay::Engine::builder().cache_bytes(CACHE_BYTES).buffer_bytes(BUFFER_BYTES);
     let engine = builder.build().map_err(|error| error.to_string())?;
     let described = engine.describe();
@@ -172,58 +38,135 @@ fn engine() -> Result<String, String> {
     Ok(described)
 }
 
-/// Features of the ring, except those with a finding of their own.
-fn features(offers: &Offers) -> Finding {
-    let is_apart =
-        |feature: &Feature| matches!(feature, Feature::MinimalWait | Feature::MinimalWaitEnds);
-    let all: Vec<_> = offers.0.iter().filter(|offer| !is_apart(&offer.feature)).collect();
-    let missing: Vec<_> = all.iter().filter(|offer| offer.state != State::Had).collect();
-    if missing.is_empty() {
-        return full("ring features", format!("all {}", all.len()))
-            .means("a request has no extra cost");
-    }
-    let names: Vec<_> = missing.iter().map(ToString::to_string).collect();
-    let lacking =
-        degraded("ring features", format!("{} of {}", all.len() - missing.len(), all.len())).means(
-            format!("without {}, requests cost more system calls or copies", names.join(", ")),
-        );
-    let lost = missing.iter().filter(|offer| offer.state == State::Lost);
-    match lost.map(|offer| offer.feature.since()).max() {
-        Some(newest) => lacking.remedy(format!("run Linux {newest} or newer")),
-        None => lacking.remedy("see the reasons given"),
+/// Judges the kernel's version.
+pub(super) fn kernel(facts: &Facts) -> Option<Finding> {
+    let found = format!("Linux {}", facts.version);
+    Some(if facts.version < OLDEST {
+        missing(found)
+            .means("older than 5.15, the oldest supported kernel")
+            .remedy("run a newer kernel")
+    } else {
+        full(found).means("5.15 or newer is required")
+    })
+}
+
+/// Judges the engine that could be made.
+pub(super) fn engine(facts: &Facts) -> Option<Finding> {
+    Some(match &facts.engine {
+        Ok(described) if facts.offers.is_ok() => {
+            full(described.as_str()).means("requests go through io_uring")
+        }
+        Ok(described) => degraded(described.as_str())
+            .means(
+                "a thread pool makes the system calls; a small request costs several times as much",
+            )
+            .remedy("see io_uring"),
+        Err(why) => missing(why.as_str())
+            .means("Forebay does not work here")
+            .remedy("see the message, and the findings on memory and limits"),
+    })
+}
+
+/// Judges whether this process may use io_uring, and who forbids it.
+pub(super) fn permission(facts: &Facts) -> Option<Finding> {
+    let disabled = facts.tree.number("/proc/sys/kernel/io_uring_disabled");
+    let is_filtered = facts.process.is_filtered;
+    Some(match &facts.offers {
+        Ok(_) => allowed(facts, disabled),
+        Err(SetupError::Forbidden(_)) => forbidden(facts, disabled),
+        Err(SetupError::Missing) => absent(facts, disabled),
+        Err(SetupError::Other(error)) if is_filtered && is_refusal(error) => by_filter(),
+        Err(SetupError::TooOld(what)) => refused(format!("this kernel's io_uring lacks {what}"))
+            .remedy("run Linux 5.15 or newer"),
+        Err(SetupError::Memory(error)) => refused(format!("no memory for a ring: {error}")).root(
+            "raise the limit of locked memory, or the limit of the control group",
+            "prlimit --memlock=unlimited --pid $$",
+        ),
+        Err(error) => refused(error.to_string()).remedy("run Linux 5.15 or newer"),
+    })
+}
+
+fn allowed(facts: &Facts, disabled: Option<u32>) -> Finding {
+    match disabled {
+        Some(1) => full(format!("allowed for root{}", and_group(facts)))
+            .means("kernel.io_uring_disabled is 1: programs of other users get a thread pool")
+            .root(
+                "allow it for all users, if they need it",
+                "sysctl -w kernel.io_uring_disabled=0",
+            ),
+        Some(_) => full("allowed (kernel.io_uring_disabled is 0)").means("no setting forbids it"),
+        None => full("allowed").means("this kernel has no setting that forbids it"),
     }
 }
 
-/// Whether a batch can be waited for by one call.
-fn minimal_wait(offers: &Offers) -> Finding {
-    const MEANS: &str = "waiting for a batch of completions takes one more system call";
-    let since = Feature::MinimalWaitEnds.since();
-    match (offers.had(Feature::MinimalWait), offers.had(Feature::MinimalWaitEnds)) {
-        (true, true) => full("minimal wait", "works, and a late completion ends it")
-            .means("one system call waits for a batch of completions"),
-        (true, false) => degraded(
-            "minimal wait",
-            "present, but a late completion does not end it, so it is not used",
-        )
-        .means(MEANS)
-        .remedy(format!("run Linux {since} or newer, or a stable kernel with the fix")),
-        (false, _) => missing("minimal wait", "not in this kernel")
-            .means(MEANS)
-            .remedy(format!("run Linux {since} or newer")),
+fn forbidden(facts: &Facts, disabled: Option<u32>) -> Finding {
+    match disabled {
+        Some(2) => refused("forbidden for all users: kernel.io_uring_disabled is 2")
+            .root("allow it until the next boot", "sysctl -w kernel.io_uring_disabled=0"),
+        Some(1) if !facts.process.may(Capability::SysAdmin) => {
+            let own = facts.process.group;
+            refused(format!(
+                "forbidden: kernel.io_uring_disabled is 1, allowed for root{}",
+                and_group(facts)
+            ))
+            .root(
+                format!("allow it for the group of this process ({own}), or for all users"),
+                format!("sysctl -w kernel.io_uring_group={own}"),
+            )
+        }
+        _ if facts.process.is_filtered => by_filter(),
+        _ => refused("refused, but not by kernel.io_uring_disabled or a seccomp filter").root(
+            "look for a denial by a security module (SELinux, AppArmor) in the kernel log",
+            "dmesg | grep -i denied",
+        ),
     }
+}
+
+/// Judges a kernel without the call, or a filter that says so.
+fn absent(facts: &Facts, disabled: Option<u32>) -> Finding {
+    // The switch is there only where io_uring is.
+    let is_built_in = disabled.is_some();
+    match (facts.process.is_filtered, facts.version >= FIRST_RING) {
+        (true, true) if is_built_in => by_filter(),
+        (true, true) => {
+            refused("missing: the kernel was built without it, or a seccomp filter hides it")
+                .remedy(ALLOW)
+        }
+        (_, false) => refused("not in this kernel (5.1)").remedy("run Linux 5.15 or newer"),
+        (false, true) => refused("missing: this kernel was built without it")
+            .remedy("run a kernel with CONFIG_IO_URING"),
+    }
+}
+
+/// Judges the features of the ring that Forebay uses.
+pub(super) fn features(facts: &Facts) -> Option<Finding> {
+    let offers = facts.offers.as_ref().ok()?;
+    let all = &offers.0;
+    let lacking: Vec<_> = all.iter().filter(|offer| offer.state != State::Had).collect();
+    if lacking.is_empty() {
+        return Some(full(format!("all {}", all.len())).means("a request has no extra cost"));
+    }
+    let names: Vec<_> = lacking.iter().map(ToString::to_string).collect();
+    let finding = degraded(format!("{} of {}", all.len() - lacking.len(), all.len()))
+        .means(format!("without {}, requests cost more system calls or copies", names.join(", ")));
+    let lost = lacking.iter().filter(|offer| offer.state == State::Lost);
+    Some(match lost.map(|offer| offer.feature.since()).max() {
+        Some(newest) => finding.remedy(format!("run Linux {newest} or newer")),
+        None => finding.remedy("see the reasons given"),
+    })
 }
 
 fn refused(found: impl Into<String>) -> Finding {
-    missing("io_uring", found).means("a thread pool replaces it (see engine)")
+    missing(found).means("a thread pool replaces it (see engine)")
 }
 
 fn by_filter() -> Finding {
     refused("forbidden by a seccomp filter of this process").remedy(ALLOW)
 }
 
-fn and_group(group: Option<i64>) -> String {
-    match group {
-        Some(group) if group >= 0 => format!(" and for group {group}"),
+fn and_group(facts: &Facts) -> String {
+    match facts.tree.number("/proc/sys/kernel/io_uring_group") {
+        Some(group @ 0i64..) => format!(" and for group {group}"),
         _ => " only".to_owned(),
     }
 }
@@ -234,155 +177,126 @@ fn is_refusal(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use forebay_uring::Offer;
+    use forebay_uring::{Offer, Offers};
 
+    use super::super::facts::fake::Fake;
     use super::super::finding::Level;
     use super::*;
 
-    fn ring(offers: Result<Offers, SetupError>) -> Ring {
-        Ring {
-            version: KernelVersion { major: 6, minor: 18 },
-            offers,
-            disabled: Some(0),
-            group: Some(-1),
-            is_filtered: false,
-            may_administer: false,
-            own_group: 1000,
-            engine: Ok("io_uring: full".to_owned()),
+    const DISABLED: &str = "/proc/sys/kernel/io_uring_disabled";
+
+    fn fake(disabled: &str, offers: Result<Offers, SetupError>) -> Fake {
+        let mut fake = Fake::new(&[("/proc/sys/kernel/io_uring_group", "-1\n")]);
+        if !disabled.is_empty() {
+            fake.write(DISABLED, disabled);
         }
+        fake.facts.process.group = 1000;
+        fake.facts.offers = offers;
+        fake
     }
 
-    fn forbidden() -> Ring {
-        ring(Err(SetupError::Forbidden(String::new())))
+    fn forbidden(disabled: &str) -> Fake {
+        fake(disabled, Err(SetupError::Forbidden(String::new())))
     }
 
-    fn permission(ring: &Ring) -> (Level, String, String) {
-        let finding = ring.permission();
+    /// Returns the found value, and the remedy: its command, if it has one.
+    fn said(fake: &Fake) -> (String, String) {
+        let finding = permission(&fake.facts).unwrap();
         let remedy = finding.remedy.map(|remedy| match remedy.command {
             Some(command) => command.line,
             None => remedy.what,
         });
-        (finding.level, finding.found, remedy.unwrap_or_default())
+        (finding.found, remedy.unwrap_or_default())
     }
 
     #[test]
-    fn who_forbids_it_is_told_with_what_allows_it() {
-        let said = |ring: Ring| permission(&ring);
-        let (level, found, remedy) =
-            said(Ring { disabled: Some(2), is_filtered: true, ..forbidden() });
-        assert_eq!(level, Level::Missing);
-        assert!(
-            found.contains("is 2") && remedy == "sysctl -w kernel.io_uring_disabled=0",
-            "{found}"
-        );
+    fn a_prohibition_is_named_with_what_lifts_it() {
+        let mut all = forbidden("2");
+        all.facts.process.is_filtered = true;
+        let (found, remedy) = said(&all);
+        assert!(found.contains("is 2"), "{found}");
+        assert_eq!(remedy, "sysctl -w kernel.io_uring_disabled=0");
 
-        let (_, found, remedy) = said(Ring { disabled: Some(1), ..forbidden() });
+        let mut some = forbidden("1");
+        let (found, remedy) = said(&some);
         assert!(found.ends_with("allowed for root only"), "{found}");
         assert_eq!(remedy, "sysctl -w kernel.io_uring_group=1000");
-        let (_, found, _) = said(Ring { disabled: Some(1), group: Some(7), ..forbidden() });
-        assert!(found.ends_with("for root and for group 7"), "{found}");
+        some.write("/proc/sys/kernel/io_uring_group", "7\n");
+        assert!(said(&some).0.ends_with("for root and for group 7"));
+        // The switch lets root through, so something else forbids it.
+        some.facts.process.capabilities = 1 << Capability::SysAdmin as u32;
+        assert!(said(&some).0.starts_with("refused, but not by"));
 
-        // Root is let through by the switch, so it is somebody else.
-        let (_, found, _) = said(Ring { disabled: Some(1), may_administer: true, ..forbidden() });
-        assert!(found.starts_with("refused, but not by"), "{found}");
-        let (_, found, remedy) = said(Ring { is_filtered: true, ..forbidden() });
-        assert!(
-            found.contains("seccomp filter") && remedy.contains("SystemCallFilter=@aio"),
-            "{found}"
-        );
-        let (_, found, _) = said(Ring { disabled: None, is_filtered: true, ..forbidden() });
-        assert!(found.contains("seccomp filter"), "{found}");
-        let (_, found, _) = said(forbidden());
-        assert!(found.starts_with("refused, but not by"), "{found}");
+        let mut filtered = forbidden("0");
+        assert!(said(&filtered).0.starts_with("refused, but not by"));
+        filtered.facts.process.is_filtered = true;
+        let (found, remedy) = said(&filtered);
+        assert!(found.contains("seccomp filter") && remedy.contains("SystemCallFilter=@aio"));
     }
 
     #[test]
-    fn a_call_that_is_not_there_may_be_hidden() {
-        let absent = || ring(Err(SetupError::Missing));
-        let found = |ring: Ring| permission(&ring).1;
-        assert!(
-            found(Ring { is_filtered: true, ..absent() })
-                .starts_with("forbidden by a seccomp filter")
-        );
-        assert!(
-            found(Ring { is_filtered: true, disabled: None, ..absent() })
-                .contains("or a seccomp filter")
-        );
-        assert!(found(Ring { disabled: None, ..absent() }).contains("built without it"));
-        let old = KernelVersion { major: 4, minor: 19 };
-        assert!(found(Ring { version: old, disabled: None, ..absent() }).contains("(5.1)"));
-        let other = |errno| ring(Err(SetupError::Other(io::Error::from_raw_os_error(errno))));
-        assert!(found(Ring { is_filtered: true, ..other(libc::EPERM) }).contains("seccomp"));
-        assert!(found(other(libc::EMFILE)).contains("Too many open files"));
-        let memory = ring(Err(SetupError::Memory(io::Error::from_raw_os_error(libc::ENOMEM))));
-        assert!(permission(&memory).2.contains("--memlock"));
-        assert!(found(ring(Err(SetupError::TooOld("readv")))).contains("lacks readv"));
+    fn a_missing_call_may_be_hidden() {
+        let mut absent = fake("0", Err(SetupError::Missing));
+        assert!(said(&absent).0.contains("built without it"));
+        absent.facts.process.is_filtered = true;
+        assert!(said(&absent).0.starts_with("forbidden by a seccomp filter"));
+        let mut old = fake("", Err(SetupError::Missing));
+        old.facts.process.is_filtered = true;
+        assert!(said(&old).0.contains("or a seccomp filter"));
+        old.facts.version = KernelVersion { major: 4, minor: 19 };
+        assert!(said(&old).0.contains("(5.1)"));
+        let other = |errno| fake("0", Err(SetupError::Other(io::Error::from_raw_os_error(errno))));
+        let mut filtered = other(libc::EPERM);
+        filtered.facts.process.is_filtered = true;
+        assert!(said(&filtered).0.contains("seccomp"));
+        assert!(said(&other(libc::EMFILE)).0.contains("Too many open files"));
+        let memory = SetupError::Memory(io::Error::from_raw_os_error(libc::ENOMEM));
+        assert!(said(&fake("0", Err(memory))).1.contains("--memlock"));
+        assert!(said(&fake("0", Err(SetupError::TooOld("readv")))).0.contains("lacks readv"));
     }
 
     #[test]
-    fn where_it_is_allowed_to_some_that_is_said() {
-        let allowed = || ring(Ok(Offers::default()));
-        assert_eq!(permission(&allowed()).0, Level::Full);
-        let (level, found, remedy) =
-            permission(&Ring { disabled: Some(1), group: Some(5), ..allowed() });
-        assert_eq!((level, found.as_str()), (Level::Full, "allowed for root and for group 5"));
+    fn permission_for_some_users_is_reported() {
+        let some = fake("1", Ok(Offers::default()));
+        some.write("/proc/sys/kernel/io_uring_group", "5\n");
+        assert_eq!(permission(&some.facts).unwrap().level, Level::Full);
+        let (found, remedy) = said(&some);
+        assert_eq!(found, "allowed for root and for group 5");
         assert_eq!(remedy, "sysctl -w kernel.io_uring_disabled=0");
-        assert_eq!(permission(&Ring { disabled: None, ..allowed() }).1, "allowed");
+        assert_eq!(said(&fake("", Ok(Offers::default()))).0, "allowed");
     }
 
     #[test]
     fn the_engine_decides() {
-        let level = |ring: Ring| ring.engine().level;
-        assert_eq!(level(ring(Ok(Offers::default()))), Level::Full);
-        assert_eq!(level(forbidden()), Level::Degraded);
-        let dead = Ring { engine: Err("no memory".to_owned()), ..forbidden() };
-        assert!(dead.engine().stops_everything());
-        let old = Ring { version: KernelVersion { major: 5, minor: 10 }, ..forbidden() };
-        assert!(old.kernel().stops_everything());
-        assert_eq!(forbidden().kernel().level, Level::Full);
+        let level = |fake: &Fake| engine(&fake.facts).unwrap().level;
+        assert_eq!(level(&fake("0", Ok(Offers::default()))), Level::Full);
+        let mut dead = forbidden("0");
+        assert_eq!(level(&dead), Level::Degraded);
+        assert_eq!(kernel(&dead.facts).unwrap().level, Level::Full);
+        dead.facts.engine = Err("no memory".to_owned());
+        dead.facts.version = KernelVersion { major: 5, minor: 10 };
+        assert_eq!(level(&dead), Level::Missing);
+        assert_eq!(kernel(&dead.facts).unwrap().level, Level::Missing);
     }
 
     #[test]
-    fn what_the_ring_lacks_is_told_with_the_kernel_that_has_it() {
+    fn missing_features_are_named_with_the_kernel_that_has_them() {
         let offer = |feature, state| Offer { feature, state };
-        let most =
-            vec![offer(Feature::SubmitAll, State::Had), offer(Feature::MinimalWait, State::Lost)];
-        assert_eq!(features(&Offers(most.clone())).found, "all 1");
-        let mut some = most;
+        let of =
+            |offers: &[Offer]| features(&fake("0", Ok(Offers(offers.to_vec()))).facts).unwrap();
+        let mut some =
+            vec![offer(Feature::SubmitAll, State::Had)];
+        assert_eq!(of(&some).found, "all 1");
         some.extend([
             offer(Feature::SetLength, State::Lost),
-            offer(Feature::UnbookedWait, State::Lost),
+            offer(Feature::MinimalWaitEnds, State::Lost),
             offer(Feature::RegisteredBuffers, State::Refused("no memory may be locked".into())),
         ]);
-        let told = features(&Offers(some));
-        assert_eq!((told.level, told.found.as_str()), (Level::Degraded, "1 of 4"));
-        assert!(told.means.contains("setting a file's length (6.9)"), "{}", told.means);
-        assert_eq!(told.remedy.unwrap().what, "run Linux 6.15 or newer");
-        let refused = Offers(vec![offer(Feature::RegisteredBuffers, State::Refused("no".into()))]);
-        assert_eq!(features(&refused).remedy.unwrap().what, "see the reasons given");
-    }
-
-    #[test]
-    fn the_minimal_wait_has_three_answers() {
-        let offers = |minimal, ends| {
-            let state = |had| if had { State::Had } else { State::Lost };
-            Offers(vec![
-                Offer { feature: Feature::MinimalWait, state: state(minimal) },
-                Offer { feature: Feature::MinimalWaitEnds, state: state(ends) },
-            ])
-        };
-        let level = |minimal, ends| minimal_wait(&offers(minimal, ends)).level;
-        assert_eq!(level(true, true), Level::Full);
-        assert_eq!(level(true, false), Level::Degraded);
-        assert_eq!(level(false, false), Level::Missing);
-    }
-
-    #[test]
-    fn this_machine_has_an_answer() {
-        let tree = Tree::real();
-        for finding in Ring::of(&tree, &Process::of(&tree)).findings() {
-            println!("{finding:?}");
-            assert!(!finding.found.is_empty() && !finding.means.is_empty());
-        }
+        let lacking = of(&some);
+        assert_eq!((lacking.level, lacking.found.as_str()), (Level::Degraded, "1 of 4"));
+        assert!(lacking.means.contains("setting a file's length (6.9)"), "{}", lacking.means);
+        assert_eq!(lacking.remedy.unwrap().what, "run Linux 6.19 or newer");
+        let refused = of(&[offer(Feature::RegisteredBuffers, State::Refused("no".into()))]);
+        assert_eq!(refused.remedy.unwrap().what, "see the reasons given");
     }
 }

@@ -1,7 +1,13 @@
 use super::*;
 
 fn finding(name: &str, level: Level) -> Finding {
-    Finding::new(name, level, "what was found").means("what it means")
+    let made = match level {
+        Level::Full => finding::full("what was found"),
+        Level::Degraded => finding::degraded("what was found"),
+        Level::Missing => finding::missing("what was found"),
+        Level::NotKnown => finding::unknown("what was found"),
+    };
+    made.named(name).means("what it means")
 }
 
 fn report(findings: Vec<Finding>) -> Report {
@@ -109,6 +115,7 @@ fn a_real_place_is_examined_and_left_as_it_is() {
         }
     }
     let part = |name: &str| report.findings.iter().find(|finding| finding.name == name);
+    assert!(CHECKS.iter().all(|(_, name, _)| !name.is_empty()));
     for (name, expected) in [
         ("kernel", Part::Ring),
         ("processors", Part::Machine),

@@ -19,6 +19,7 @@ const WIDTH: usize = 72;
 const MARGIN: usize = 11;
 const INDENT: usize = 13;
 
+/// Prints a report.
 pub(super) fn text(report: &Report, verbosity: Verbosity) -> String {
     let mut lines = folded(&report.heading, 0, "");
     lines.extend(report.price.iter().flat_map(|price| folded(&price.line(), 0, "")));
@@ -37,7 +38,7 @@ pub(super) fn text(report: &Report, verbosity: Verbosity) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Every check that passed, by its part.
+/// Lists every check that passed, by its part.
 fn passed(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     let mut parts: Vec<Part> = Vec::new();
@@ -62,7 +63,7 @@ fn of_finding(finding: &Finding) -> Vec<String> {
     lines
 }
 
-/// The command, in lines that a shell reads as one.
+/// Breaks a command into lines that a shell reads as one.
 fn of_command(command: &Command) -> Vec<String> {
     let prompt = match command.by {
         By::Root => "# ",
@@ -70,6 +71,7 @@ fn of_command(command: &Command) -> Vec<String> {
     };
     // Each but the last ends in a blank and a backslash.
     let mut lines = broken(words(&command.line), WIDTH - INDENT - 4);
+    assert!(!lines.is_empty(), "a command has a line");
     let last = lines.len() - 1;
     lines[..last].iter_mut().for_each(|line| line.push_str(" \\"));
     let begin = |at| if at == 0 { prompt } else { "  " };
@@ -94,7 +96,7 @@ fn summary(report: &Report, verbosity: Verbosity) -> String {
     format!("{word} {of}{root}")
 }
 
-/// A paragraph from a column on; its first line begins with `first`, which is as wide or empty.
+/// Folds a paragraph from a column on; its first line begins with `first`, which is as wide or empty.
 fn folded(paragraph: &str, indent: usize, first: &str) -> Vec<String> {
     let blank = " ".repeat(indent);
     let lines = broken(paragraph.split([' ', '\n']), WIDTH - indent);

@@ -63,7 +63,7 @@ pub fn run_cell(
     run_cell_of(&program, (cell, processors), batching, stop)
 }
 
-/// The same in a child of this program, which has to call [`cell_main`] if its first argument asks
+/// Runs a cell in a child of a program, which has to call [`cell_main`] if its first argument asks
 /// for a cell.
 pub fn run_cell_of(
     program: &Path,
@@ -110,7 +110,7 @@ fn died_of_memory(cell: &Cell, status: ExitStatus) -> CellError {
     }
 }
 
-/// For `main`: whether the arguments ask for a cell.
+/// Returns whether the arguments of a program ask for a cell.
 pub fn is_cell(mut arguments: impl Iterator<Item = OsString>) -> bool {
     arguments.nth(1).is_some_and(|first| first == CELL_ARGUMENT)
 }

@@ -40,6 +40,7 @@ impl MemoryGroup {
                 format!("cannot limit memory by control group: {}: {error}", control.display())
             })?;
         }
+        assert!(bytes <= u64::MAX - BESIDES_BYTES, "{bytes} bytes cannot be a limit");
         let own = above.join(name_of(std::process::id()));
         fs::create_dir(&own)
             .map_err(|error| format!("cannot make the control group {}: {error}", own.display()))?;
@@ -87,13 +88,13 @@ impl Drop for MemoryGroup {
     }
 }
 
-/// The group above this one, or this one if it is the root of its hierarchy. In version 2 a new
-/// group goes there, because a group with processes has no groups below it.
+/// Returns the group above this one, or this one if it is the root of its hierarchy. In version 2
+/// a new group is made there, because a group with processes has no groups below it.
 fn beside(group: &Path) -> &Path {
     group.parent().filter(|above| above.join("cgroup.procs").exists()).unwrap_or(group)
 }
 
-/// The group of this process in the hierarchy that has the memory controller, from all mounts and
+/// Finds the group of this process in the hierarchy with the memory controller, from all mounts and
 /// the text of `/proc/self/cgroup`.
 fn present(mounts: Vec<Mount>, groups: &str) -> Option<(Version, PathBuf)> {
     let has_memory = |controllers: &str| controllers.split(',').any(|one| one == "memory");

@@ -55,7 +55,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// As `this disk: about 3,000 requests/s, ...`.
+    /// Returns it in words: `this disk: about 3,000 requests/s, ...`.
     pub fn line(&self) -> String {
         let flush = Duration::from_micros(self.flush_us);
         let (requests_per_second, bytes_per_second) = (self.requests_per_s, self.bytes_per_s);

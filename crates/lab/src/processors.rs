@@ -33,6 +33,10 @@ pub fn parse(text: &str) -> Result<Vec<u32>, Refusal> {
     Ok(numbers)
 }
 
+/// Returns the processors that this process may run on.
+///
+/// # Errors
+/// The message of the system.
 pub fn allowed() -> io::Result<Vec<u32>> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU)

@@ -61,8 +61,8 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// A flag that Ctrl-C, SIGTERM and a hangup of the terminal set. They no longer kill the
-    /// process.
+    /// Returns a flag that Ctrl-C, SIGTERM and a hangup of the terminal set. They no longer kill
+    /// the process.
     pub fn on_signals() -> io::Result<Self> {
         let stop = Self::default();
         for signal in not_ignored(&STOPPING_SIGNALS) {
@@ -71,7 +71,7 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Whether it is set.
+    /// Returns whether it is set.
     pub fn is_set(&self) -> bool {
         self.flag.load(Ordering::Relaxed)
     }
@@ -81,7 +81,7 @@ impl Stop {
         self.flag.store(true, Ordering::Relaxed);
     }
 
-    /// The flag itself, to wait on a child.
+    /// Returns the flag itself, to wait on a child.
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.flag)
     }
@@ -156,30 +156,30 @@ impl Scratch {
         Ok(told)
     }
 
-    /// How the cells' file system was made, if they have one of their own.
+    /// Describes how the cells' own file system was made, if they have one.
     pub fn made(&self) -> Option<Made> {
         self.file_system.borrow().as_ref().map(|file_system| file_system.made().clone())
     }
 
-    /// The device of the cells' file system, with nothing mounted on it until the next cell's
-    /// directory is asked for. None if they have none of their own.
+    /// Returns the device of the cells' own file system, with nothing mounted on it until the next
+    /// cell's directory is requested. None without such a file system.
     pub fn bare_device(&self) -> Option<io::Result<PathBuf>> {
         let mut file_system = self.file_system.borrow_mut();
         Some(file_system.as_mut()?.bare_device().map(Path::to_owned))
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The directory, open: for `syncfs`.
+    /// Returns the open directory, for `syncfs`.
     pub fn directory(&self) -> &File {
         &self.directory
     }
 
-    /// A new, empty directory for a cell. There is one at a time: the one before is removed.
-    /// On the cells' own file system, which may have to be made anew for it.
+    /// Makes a new, empty directory for a cell. There is one at a time: the one before is removed.
+    /// It is on the cells' own file system, which may have to be made anew for it.
     pub fn cell_directory(&self, name: &str) -> io::Result<PathBuf> {
         self.clear()?;
         let path = match self.file_system.borrow_mut().as_mut() {
@@ -192,8 +192,8 @@ impl Scratch {
         Ok(path)
     }
 
-    /// The same for a cell that works on a device alone: beside the cells' file system, if they
-    /// have one.
+    /// Makes one for a cell that works on a device alone: beside the cells' own file system, if
+    /// they have one.
     pub fn directory_beside(&self, name: &str) -> io::Result<PathBuf> {
         self.clear()?;
         let path = self.path.join(CELLS).join(name);
@@ -220,8 +220,8 @@ impl Scratch {
         Ok(tempfile::Builder::new().prefix(name).rand_bytes(8).tempdir_in(kept)?.keep())
     }
 
-    /// The directory of what all cells share: it stays until the end. On a file system of the
-    /// cells' own if that is kept.
+    /// Returns the directory that all cells share, and makes it the first time. It stays until the
+    /// end. It is on the cells' own file system if that is kept.
     pub fn shared_directory(&self) -> io::Result<PathBuf> {
         let file_system = self.file_system.borrow();
         let kept = file_system.as_ref().and_then(FileSystem::kept_at);
@@ -295,7 +295,8 @@ impl Leftover {
     }
 }
 
-/// A record that cannot be removed does no harm: the directory with its token is gone.
+/// Removes a record. One that cannot be removed does no harm: the directory with its token is
+/// already removed.
 fn remove_record(record: Option<&Path>) {
     let _ = record.map(fs::remove_file);
 }
@@ -314,7 +315,7 @@ fn recorded_leftovers(parent: &Path, records: &Records) -> Vec<Leftover> {
         .collect()
 }
 
-/// The directory, if one of ours that nobody holds.
+/// Returns the directory if it is one of ours that no process holds.
 fn abandoned(path: &Path, records: &Records) -> Option<Leftover> {
     let flags = libc::O_NOFOLLOW | libc::O_DIRECTORY;
     let directory = fs::OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;

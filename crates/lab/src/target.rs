@@ -16,7 +16,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// The one at a path.
+    /// Opens the one at a path for reading.
     ///
     /// # Errors
     /// Why nothing can be read there, with what would do.
@@ -42,10 +42,12 @@ impl Target {
         Ok(Self { path, bytes })
     }
 
+    /// Returns its path without links.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
+    /// Returns its size.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

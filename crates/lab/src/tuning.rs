@@ -107,13 +107,13 @@ pub struct Places {
 }
 
 impl Places {
-    /// Those of this machine, and the queue of the device under `path`: a device, a file or a
-    /// directory.
+    /// Returns the places of this machine, with the queue of the device under `path`: a device, a
+    /// file or a directory.
     pub fn under(path: &Path) -> Self {
         Self { sysctl: PathBuf::from("/proc/sys"), queue: mount::queue_directory_of(path) }
     }
 
-    /// The file of a knob; none where there is no queue.
+    /// Returns the file of a knob; none without a queue.
     fn file(&self, knob: &Knob) -> Option<PathBuf> {
         match knob {
             Knob::Sysctl(name) => Some(self.sysctl.join(name.replace('.', "/"))),
@@ -121,11 +121,10 @@ impl Places {
         }
     }
 
-    /// Whether all of it is there and may be written; the first that is not, with what would do.
-    /// Nothing is changed.
+    /// Checks that all settings exist and may be written. Changes nothing.
     ///
     /// # Errors
-    /// [`TuningError`], but for what only setting it can show.
+    /// The first that does not, with a remedy. Values that the kernel refuses are not found.
     pub fn check(&self, tunings: &[Tuning]) -> Result<(), TuningError> {
         tunings.iter().try_for_each(|tuning| self.look(&tuning.knob).map(drop))
     }
@@ -150,7 +149,7 @@ impl Places {
     }
 }
 
-/// The name beside the one that is not there which may have been meant.
+/// Suggests the nearest name that exists.
 fn meant(knob: &Knob, file: &Path) -> String {
     let beside = file.parent().and_then(|directory| fs::read_dir(directory).ok());
     let names =
@@ -178,7 +177,7 @@ pub enum TuningError {
 }
 
 impl Tuning {
-    /// The kernel did not take the value.
+    /// Returns the error of a value that the kernel refused.
     fn refused(&self, error: &io::Error) -> TuningError {
         let what = format!("{self}: the kernel refuses this value: {error}; give another one");
         TuningError::NotSet(what)
@@ -191,7 +190,7 @@ fn read(file: &Path) -> io::Result<String> {
     Ok(chosen(text.trim()).to_owned())
 }
 
-/// Whether two values are one: numbers of a list are parted by a tab or by a space.
+/// Returns whether two values are the same: the kernel separates numbers by tabs or by spaces.
 fn same(one: &str, other: &str) -> bool {
     one.split_whitespace().eq(other.split_whitespace())
 }

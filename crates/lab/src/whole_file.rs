@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::Access;
 
-/// Has `write` fill it. A pipe or a device is written to, not replaced; a link stays one, and a
+/// Lets `write` fill the file at a path. A pipe or a device is written to, not replaced; a link stays one, and a
 /// file as readable as it was. Blocks until it is on the disk.
 pub fn write(path: &Path, write: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
     let before = fs::metadata(path).ok();
@@ -28,7 +28,7 @@ pub fn write(path: &Path, write: impl FnOnce(&File) -> io::Result<()>) -> io::Re
     file.persist(&path).map(drop).map_err(|error| error.error)
 }
 
-/// Whether [`write()`] should succeed, as far as known beforehand.
+/// Checks whether [`write()`] should succeed, as far as known beforehand.
 ///
 /// # Errors
 ///
@@ -41,7 +41,7 @@ pub fn may_be_written(path: &Path) -> io::Result<()> {
     Ok(rustix::fs::access(directory_of(&path), Access::WRITE_OK)?)
 }
 
-/// The directory that a file is in, as its path has it.
+/// Returns the directory that a file is in, as its path has it.
 pub fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

@@ -75,11 +75,12 @@ impl Writers {
         Ok(())
     }
 
+    /// Returns the number of files.
     pub fn files(&self) -> u32 {
         self.threads * self.files_each
     }
 
-    /// The jobs of one cell. An arm of the raw device writes to one that is named when the cell
+    /// Returns the jobs of one cell. An arm of the raw device writes to one that is named when the cell
     /// gets its place.
     pub fn workload(&self, arm: Arm, layout: Layout, file_bytes: u64) -> Workload {
         let each = file_bytes * u64::from(self.files_each);
@@ -134,8 +135,9 @@ impl Writers {
     }
 }
 
-/// The largest power of two up to [`LARGE_BYTES`] that these bytes are a multiple of.
+/// Returns the largest power of two up to [`LARGE_BYTES`] that these bytes are a multiple of.
 fn large_block(bytes: u64) -> u32 {
+    assert!(bytes > 0, "a file without bytes has no blocks");
     let power = bytes.trailing_zeros().min(LARGE_BYTES.trailing_zeros());
     1 << power
 }

@@ -38,7 +38,7 @@ pub(super) struct Owner {
 }
 
 impl Records {
-    /// Those of this user.
+    /// Returns the records of this user.
     pub(super) fn of_user() -> Self {
         let absolute = |name: &str| {
             let path = std::env::var_os(name).map(PathBuf::from);

@@ -33,7 +33,7 @@ impl Drop for Lock {
 }
 
 impl Claim {
-    /// The claim of a comparison that changes no setting.
+    /// Returns the claim of a comparison that changes no setting.
     pub const fn none() -> Self {
         Self { locks: Vec::new() }
     }

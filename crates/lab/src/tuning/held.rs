@@ -81,6 +81,7 @@ impl Held {
             .filter(|change| change.ours.is_some())
             .map(|change| &*change.file)
             .collect();
+        assert_eq!(tunings.len(), files.len(), "each setting has its file");
         for (tuning, file) in tunings.into_iter().zip(files) {
             set(tuning, file)?;
         }
@@ -125,7 +126,7 @@ fn set(tuning: &Tuning, file: &Path) -> Result<(), TuningError> {
     Err(TuningError::NotSet(what))
 }
 
-/// All files that the kernel changes along with a file. Those to restore first come last.
+/// Returns all files that the kernel changes along with a file. Those to restore first come last.
 pub(super) fn changed_along(file: &Path) -> Vec<PathBuf> {
     if file.file_name().is_none_or(|name| name != "scheduler") {
         return partner(file).into_iter().collect();
@@ -140,7 +141,7 @@ pub(super) fn changed_along(file: &Path) -> Vec<PathBuf> {
     own
 }
 
-/// The file that the kernel changes along with one.
+/// Returns the file that the kernel changes along with one.
 fn partner(file: &Path) -> Option<PathBuf> {
     let name = file.file_name()?.to_str()?;
     let other = PAIRS.iter().find_map(|(one, other)| match name {
@@ -186,7 +187,7 @@ pub(super) fn put_back(changes: &[Change]) -> Result<(), String> {
     }
 }
 
-/// Whether it becomes 0 by itself when the other of its pair is put back.
+/// Returns whether it becomes 0 by itself when the other of its pair is restored.
 fn is_zero_of_pair(change: &Change, changes: &[Change]) -> bool {
     let Some(other) = partner(&change.file) else { return false };
     let other = changes.iter().find(|one| one.file == other);

@@ -40,7 +40,7 @@ pub(super) struct Change {
 }
 
 impl Journal {
-    /// The one of the comparison whose directory this is.
+    /// Returns the journal of the comparison that works in a directory.
     pub fn of(directory: &Path) -> Self {
         Self { path: directory.join(FILE) }
     }
@@ -49,7 +49,7 @@ impl Journal {
         &self.path
     }
 
-    /// On the disk when it returns.
+    /// Writes the changes. They are on the disk when it returns.
     pub(super) fn write(&self, changes: &[Change]) -> io::Result<()> {
         let written = Written { boot: boot(), changes: changes.to_vec() };
         let mut file = File::create(&self.path)?;

@@ -198,7 +198,6 @@ fn a_directory_a_file_and_nothing_are_places() {
         "descriptors",
         "type",
         "free space",
-        "free space in pieces",
         "access",
         "direct I/O",
         "write lease",
@@ -283,7 +282,6 @@ fn a_new_xfs_is_full() {
     for name in ["type", "direct I/O", "write lease", "reservation", "reservation mark"] {
         assert_eq!(level(&report, name), "full", "{report:#}");
     }
-    assert_eq!(level(&report, "free space in pieces"), "full", "{report:#}");
     assert_eq!(fs::read_dir(mount.point()).unwrap().count(), 0);
 }
 
@@ -306,31 +304,6 @@ fn options_of_xfs_are_found_and_remedied() {
     obey(remedy(&after, "wsync"));
     let last = report(&point);
     assert!(has_none_of(&last, &["wsync", "dirsync", "discard"]), "{last:#}");
-}
-
-#[test]
-fn free_space_in_pieces_is_found_on_xfs_and_ext4() {
-    let test = "free_space_in_pieces";
-    for (kind, make) in [("xfs", ["-q", "-f"]), ("ext4", ["-q", "-F"])] {
-        let Some(mount) = made_by_root(test, || Mount::new(kind, &make, "rw", 320 * MIB)) else {
-            return;
-        };
-        let point = mount.point();
-        let whole = report(&point);
-        assert_eq!(level(&whole, "free space in pieces"), "full", "{whole:#}");
-        // Nothing is left but each second piece of 128 KiB.
-        let piece = vec![1u8; 128 << 10];
-        let path = |number: u32| point.join(format!("piece-{number}"));
-        let mut many = 0;
-        while fs::write(path(many), &piece).is_ok() {
-            many += 1;
-        }
-        obey(&format!("sync -f {}", point.display()));
-        (0..many).step_by(2).for_each(|number| fs::remove_file(path(number)).unwrap());
-        obey(&format!("sync -f {}", point.display()));
-        let apart = report(&point);
-        assert_eq!(level(&apart, "free space in pieces"), "degraded", "{apart:#}");
-    }
 }
 
 #[test]

@@ -54,7 +54,7 @@ type Check = (Part, &'static str, fn(&Facts) -> Option<Finding>);
 
 /// Every check, in the order of the report. The mount options have a table of their own.
 #[rustfmt::skip]
-const CHECKS: [Check; 30] = [
+const CHECKS: [Check; 27] = [
     (Part::Ring, "kernel", ring::kernel),
     (Part::Ring, "engine", ring::engine),
     (Part::Ring, "io_uring", ring::permission),
@@ -70,7 +70,6 @@ const CHECKS: [Check; 30] = [
     (Part::Machine, "FUSE", machine::fuse),
     (Part::FileSystem, "type", files::kind),
     (Part::FileSystem, "free space", files::room),
-    (Part::FileSystem, "free space in pieces", files::free_space),
     (Part::Files, "access", files::access),
     (Part::Files, "trial", files::trial),
     (Part::Files, "direct I/O", files::direct),
@@ -83,8 +82,6 @@ const CHECKS: [Check; 30] = [
     (Part::Device, "request size", device::request_size),
     (Part::Device, "wbt", device::wbt),
     (Part::Device, "rotational", device::rotational),
-    (Part::Device, "tags", device::tags),
-    (Part::Device, "merges", device::merges),
 ];
 
 /// All findings on a place.
@@ -117,8 +114,8 @@ pub enum Strength {
     None,
 }
 
-/// Looks at a place, and at the machine it is on. Blocks for as long as that takes: up to three
-/// seconds for the price of the disk, and two more on a file system with much free space in pieces.
+/// Looks at a place, and at the machine it is on. Blocks for up to three seconds, in which the
+/// price of the disk is measured.
 ///
 /// # Errors
 /// If there is no file, directory or block device at the path.

@@ -1,16 +1,11 @@
 //! The block device of a place, and its queue. A place that is a device is opened as an engine
 //! opens it, and only read.
-//!
-//! A batch of requests gets its tags in one sweep if the device has no scheduler and a set of tags
-//! of its own. Two faults of Linux are judged by the version; a kernel may have the correction
-//! earlier.
 
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use forebay_uring::probe::{KernelVersion, mounted_at};
+use forebay_uring::probe::mounted_at;
 use forebay_uring::{Access, Create, Direct, How, OpenFile, Truncate};
 
 use super::facts::{Disk, Facts, Kind};
@@ -21,16 +16,6 @@ use crate::chosen::chosen;
 /// The largest request, and its pieces if memory has small pages.
 const REQUEST_KIB: u64 = 1024;
 const REQUEST_PIECES: u64 = 256;
-
-/// First kernel that takes the tags of a batch together.
-const BATCHES: KernelVersion = KernelVersion { major: 5, minor: 16 };
-
-/// First kernel that tries again until the batch has all its tags.
-const WHOLE_BATCHES: KernelVersion = KernelVersion { major: 6, minor: 19 };
-
-/// First kernel whose plug no longer merges at its tail, and the first that does again.
-const LOST_MERGES: KernelVersion = KernelVersion { major: 6, minor: 13 };
-const MERGES: KernelVersion = KernelVersion { major: 6, minor: 16 };
 
 /// Opens a device for reading as an engine does.
 fn exclusive(path: &Path) -> io::Result<()> {
@@ -100,17 +85,6 @@ impl Disk {
 
     fn rotates(&self) -> bool {
         self.queue_number("rotational") == Some(1) && !self.is_virtual()
-    }
-
-    fn has_scheduler(&self) -> bool {
-        self.queue("scheduler").is_some_and(|list| chosen(&list) != "none")
-    }
-
-    /// Returns whether its hardware queues have tags. A device of the device mapper has none; an
-    /// NVMe namespace with several paths has those of its paths.
-    fn has_tags(&self) -> bool {
-        !self.files.names("/mq").is_empty()
-            || self.directory.parent().is_some_and(|above| is_numbered(above, &["nvme-subsys"]))
     }
 }
 
@@ -226,70 +200,6 @@ pub(super) fn rotational(facts: &Facts) -> Option<Finding> {
     })
 }
 
-/// Judges how a batch of requests gets its tags.
-pub(super) fn tags(facts: &Facts) -> Option<Finding> {
-    let disk = facts.disk.as_ref().filter(|disk| disk.has_tags())?;
-    let (version, others) = (facts.version, others(facts, disk));
-    Some(if !others.is_empty() {
-        degraded(format!("shared with {}", others.join(", ")))
-            .means("each request takes its tag alone; a busy disk leaves this one fewer")
-            .remedy("put the files on a disk with a controller of its own")
-    } else if version < BATCHES {
-        degraded(format!("one at a time in Linux {version}"))
-            .means("a batch of requests saves the kernel less than it could")
-            .remedy("run Linux 5.16 or newer")
-    } else if disk.has_scheduler() {
-        full("one at a time, because of the scheduler")
-            .means("the scheduler decides anyway which request gets a tag")
-    } else if version < WHOLE_BATCHES {
-        degraded(format!("a batch may get only a part of them in Linux {version}"))
-            .means("the other requests take their tags alone, which costs processor time")
-            .remedy("run Linux 6.19, or a kernel with commit ddc32b7f2921")
-    } else {
-        full("together for a batch").means("a batch takes its tags in one sweep")
-    })
-}
-
-/// Returns the other disks of the same controller: they share a set of tags.
-fn others(facts: &Facts, disk: &Disk) -> Vec<String> {
-    let Some(own) = controller(&disk.directory) else { return Vec::new() };
-    // A path of a namespace with several controllers (`nvme0c1n1`) is not a disk of its own.
-    let is_path = |name: &str| name.strip_prefix("nvme").is_some_and(|rest| rest.contains('c'));
-    let beside = |name: &String| {
-        let link = facts.tree.place(format!("/sys/block/{name}"));
-        let directory = fs::canonicalize(link).ok();
-        *name != disk.name
-            && !is_path(name)
-            && directory.is_some_and(|directory| controller(&directory).as_ref() == Some(&own))
-    };
-    facts.tree.names("/sys/block").into_iter().filter(beside).collect()
-}
-
-/// Returns the directory of a disk's controller: of an NVMe controller or subsystem, or of a SCSI
-/// host.
-fn controller(disk: &Path) -> Option<PathBuf> {
-    let is_one = |place: &&Path| is_numbered(place, &["nvme", "nvme-subsys", "host"]);
-    disk.ancestors().skip(1).find(is_one).map(Path::to_owned)
-}
-
-fn is_numbered(place: &Path, kinds: &[&str]) -> bool {
-    let name = place.file_name().unwrap_or_default().to_string_lossy();
-    let number = |kind: &&str| name.strip_prefix(*kind).and_then(|rest| rest.parse::<u32>().ok());
-    kinds.iter().any(|kind| number(kind).is_some())
-}
-
-/// Judges whether the kernel merges neighbours at the tail of a plug.
-pub(super) fn merges(facts: &Facts) -> Option<Finding> {
-    let disk = facts.disk.as_ref()?;
-    let version = facts.version;
-    let is_merging = disk.has_tags() && disk.queue_number("nomerges").unwrap_or(0) == 0;
-    (is_merging && LOST_MERGES <= version && version < MERGES).then(|| {
-        degraded(format!("not at the tail of a plug in Linux {version}"))
-            .means("requests of other programs stay unmerged; Forebay merges its own")
-            .remedy("run Linux 6.16, or a kernel with commit 961296e89dc3")
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::facts::fake::Fake;
@@ -302,18 +212,15 @@ mod tests {
         let mut fake = Fake::new(&[("/sys/kernel/mm/transparent_hugepage/enabled", "[madvise]")]);
         for (file, text) in [
             ("queue/scheduler", "[none] mq-deadline kyber bfq \n"),
-            ("queue/nomerges", "0\n"),
             ("queue/wbt_lat_usec", "2000\n"),
             ("queue/rotational", "0\n"),
             ("queue/max_sectors_kb", "1280\n"),
             ("queue/max_hw_sectors_kb", "2048\n"),
             ("queue/max_segments", "127\n"),
-            ("mq/0/nr_tags", "127\n"),
         ] {
             fake.write(&format!("{at}/{file}"), text);
         }
         fake.link("/sys/dev/block/8:0", &at);
-        fake.link(&format!("/sys/block/{name}"), &at);
         fake.facts.disk = Disk::of(&fake.facts.tree, rustix::fs::makedev(8, 0));
         fake
     }
@@ -335,13 +242,13 @@ mod tests {
     #[test]
     fn a_fast_disk_is_full() {
         let fake = disk("sda");
-        let all = [scheduler, request_size, wbt, rotational, tags];
+        let all = [scheduler, request_size, wbt, rotational];
         for look in all {
             let finding = look(&fake.facts).unwrap();
             assert_eq!(finding.level, Level::Full, "{finding:?}");
             assert!(look(&Fake::new(&[]).facts).is_none(), "no disk, no finding");
         }
-        assert!(below(&fake.facts).is_none() && merges(&fake.facts).is_none());
+        assert!(below(&fake.facts).is_none());
         assert!(access(&fake.facts).is_none());
     }
 
@@ -396,58 +303,5 @@ mod tests {
         assert_eq!(line(&direct), "forebay doctor '/a b'");
         let made = with("dm-0", &[("slaves/sda/dev", "8:0\n")], below);
         assert_eq!(line(&made), "forebay doctor /dev/sda");
-    }
-
-    #[test]
-    fn faults_of_kernels_are_found_by_the_version() {
-        let of = |minor, scheduler| {
-            let mut fake = disk("sda");
-            fake.write("/sys/devices/pci/sda/queue/scheduler", scheduler);
-            fake.facts.version = KernelVersion { major: 6, minor };
-            (tags(&fake.facts).unwrap().level, merges(&fake.facts).map(|finding| finding.level))
-        };
-        assert_eq!(of(12, "[none] bfq\n"), (Level::Degraded, None));
-        assert_eq!(of(13, "[none] bfq\n"), (Level::Degraded, Some(Level::Degraded)));
-        assert_eq!(of(15, "[none] bfq\n").1, Some(Level::Degraded));
-        assert_eq!(of(16, "[none] bfq\n"), (Level::Degraded, None));
-        assert_eq!(of(19, "[none] bfq\n"), (Level::Full, None));
-        // A scheduler takes each tag alone in every version.
-        assert_eq!(of(18, "none [bfq]\n").0, Level::Full);
-        let mut old = disk("sda");
-        old.facts.version = KernelVersion { major: 5, minor: 15 };
-        assert!(tags(&old.facts).unwrap().found.contains("one at a time in Linux 5.15"));
-    }
-
-    #[test]
-    fn disks_of_a_controller_share_their_tags() {
-        let shared = |of: &str, disks: &[&str]| {
-            let mut fake = Fake::new(&[]);
-            for path in disks {
-                let name = path.rsplit('/').next().unwrap();
-                fake.write(&format!("{path}/queue/scheduler"), "none\n");
-                fake.write(&format!("{path}/mq/0/nr_tags"), "127\n");
-                fake.link(&format!("/sys/block/{name}"), path);
-                if name == of {
-                    fake.link("/sys/dev/block/8:0", path);
-                }
-            }
-            fake.facts.disk = Disk::of(&fake.facts.tree, rustix::fs::makedev(8, 0));
-            tags(&fake.facts).unwrap().found
-        };
-        let namespaces = [
-            "/sys/devices/pci/nvme/nvme0/nvme0n1",
-            "/sys/devices/pci/nvme/nvme0/nvme0n2",
-            "/sys/devices/pci/nvme/nvme0/nvme0c0n3",
-            "/sys/devices/pci/nvme/nvme1/nvme1n1",
-        ];
-        assert_eq!(shared("nvme0n1", &namespaces), "shared with nvme0n2");
-        assert_eq!(shared("nvme1n1", &namespaces), "together for a batch");
-        let units = [
-            "/sys/devices/pci/host2/target2:0:0/2:0:0:0/block/sda",
-            "/sys/devices/pci/host2/target2:0:1/2:0:1:0/block/sdb",
-            "/sys/devices/pci/host3/target3:0:0/3:0:0:0/block/sdc",
-        ];
-        assert_eq!(shared("sda", &units), "shared with sdb");
-        assert_eq!(shared("sdc", &units), "together for a batch");
     }
 }

@@ -70,9 +70,7 @@ pub(super) struct Tree(PathBuf);
 pub(super) struct Disk {
     /// Its name, also for a partition of it.
     pub(super) name: String,
-    /// Its directory in `/sys`.
-    pub(super) directory: PathBuf,
-    /// The files in it.
+    /// The files of it in `/sys`.
     pub(super) files: Tree,
 }
 
@@ -93,8 +91,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Gathers the facts of a place. Blocks for up to two seconds on a file system with much free
-    /// space in pieces.
+    /// Gathers the facts of a place.
     ///
     /// # Errors
     /// If the path leads to no file, directory or block device.
@@ -218,8 +215,7 @@ impl Disk {
     pub(super) fn of(tree: &Tree, number: u64) -> Option<Self> {
         let directory = mount::disk_directory(&tree.0, number)?;
         let name = directory.file_name()?.to_string_lossy().into_owned();
-        let files = Tree::at(&directory);
-        directory.join("queue").is_dir().then_some(Self { name, directory, files })
+        directory.join("queue").is_dir().then(|| Self { name, files: Tree::at(&directory) })
     }
 
     /// Reads a setting of its queue.

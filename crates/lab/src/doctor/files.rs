@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use forebay_uring::{Alignment, Coverage, Direct, FreeSpace};
+use forebay_uring::{Alignment, Coverage, Direct};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use super::facts::{Capability, Facts, Kind};
@@ -15,9 +15,6 @@ use crate::report::bytes;
 /// Free space that the default cache needs to accept writes: below, space is allocated before each
 /// write.
 const PLENTY_BYTES: u64 = 4 * (256 << 20);
-
-/// Share of the free bytes that must be in pieces of a request's size.
-const IN_LARGE: f64 = 0.9;
 
 /// Judges the type of the file system.
 pub(super) fn kind(facts: &Facts) -> Option<Finding> {
@@ -39,7 +36,7 @@ pub(super) fn kind(facts: &Facts) -> Option<Finding> {
             "let new files in this directory be overwritten in place (without checksums)",
             format!("chattr +C {}", quoted(&storage.mount_point)),
         ),
-        "bcachefs" | "f2fs" | "nilfs2" | "zfs" => {
+        "bcachefs" | "f2fs" | "zfs" => {
             degraded(name).means(rewritten).remedy("put such files on XFS or ext4")
         }
         "tmpfs" | "ramfs" => degraded(name)
@@ -59,58 +56,44 @@ pub(super) fn kind(facts: &Facts) -> Option<Finding> {
     })
 }
 
-/// A mount option that costs speed or durability.
-struct MountOption {
-    /// The option; with its value, if only that value counts.
-    option: &'static str,
-    /// Name of the finding.
-    name: &'static str,
-    /// File systems that it concerns; all if empty.
-    file_systems: &'static [&'static str],
-    means: &'static str,
-    /// Option that undoes it with a remount; empty if only a new mount does.
-    undone_by: &'static str,
-}
-
 const SLOW_NAMES: &str = "creating and removing a file waits for the device";
 const DISCARDS: &str = "freed space, such as the reserve of each closed file, is discarded at once while writes wait; \
                         the weekly fstrim does this at a better time";
+const TWICE: &str = "data goes through the journal, twice, and direct I/O is refused";
 const NO_FLUSH: &str = "the device is never flushed: a sync makes nothing durable unless the device's cache survives a \
                         power cut";
 
-#[rustfmt::skip]
-const OPTIONS: [MountOption; 9] = [
-    MountOption { option: "ro", name: "ro", file_systems: &[], means: "files can be read, but not written", undone_by: "rw" },
-    MountOption { option: "sync", name: "sync", file_systems: &[], means: "each write is a sync and waits for the device", undone_by: "async" },
-    MountOption { option: "dirsync", name: "dirsync", file_systems: &[], means: SLOW_NAMES, undone_by: "" },
-    MountOption { option: "wsync", name: "wsync", file_systems: &["xfs"], means: SLOW_NAMES, undone_by: "" },
+/// Mount options that cost speed or durability: the option, the name of the finding, the file
+/// systems that it concerns (all if empty), its consequence, and the option that undoes it with a
+/// remount (empty if only a new mount does).
+const OPTIONS: [(&str, &str, &[&str], &str, &str); 9] = [
+    ("ro", "ro", &[], "files can be read, but not written", "rw"),
+    ("sync", "sync", &[], "each write is a sync and waits for the device", "async"),
+    ("dirsync", "dirsync", &[], SLOW_NAMES, ""),
+    ("wsync", "wsync", &["xfs"], SLOW_NAMES, ""),
     // XFS accepts the remount and changes nothing.
-    MountOption { option: "discard", name: "discard", file_systems: &["xfs"], means: DISCARDS, undone_by: "" },
-    MountOption { option: "discard", name: "discard", file_systems: &["ext4", "ext3", "f2fs"], means: DISCARDS, undone_by: "nodiscard" },
-    MountOption { option: "nobarrier", name: "barrier", file_systems: &[], means: NO_FLUSH, undone_by: "barrier" },
-    MountOption { option: "barrier=0", name: "barrier", file_systems: &[], means: NO_FLUSH, undone_by: "barrier" },
-    MountOption { option: "data=journal", name: "data", file_systems: &["ext4", "ext3"], means: "data goes through the journal, twice, and direct I/O is refused", undone_by: "" },
+    ("discard", "discard", &["xfs"], DISCARDS, ""),
+    ("discard", "discard", &["ext4", "ext3", "f2fs"], DISCARDS, "nodiscard"),
+    ("nobarrier", "barrier", &[], NO_FLUSH, "barrier"),
+    ("barrier=0", "barrier", &[], NO_FLUSH, "barrier"),
+    ("data=journal", "data", &["ext4", "ext3"], TWICE, ""),
 ];
 
 /// Judges the options that the file system is mounted with: a finding for each that costs
 /// something.
 pub(super) fn mount_options(facts: &Facts) -> Vec<Finding> {
     let Some(storage) = &facts.storage else { return Vec::new() };
-    let has = |known: &&MountOption| {
-        let is_set = storage.options.split(',').any(|option| option == known.option);
-        let kinds = known.file_systems;
-        is_set && (kinds.is_empty() || kinds.contains(&storage.file_system.as_str()))
-    };
-    OPTIONS.iter().filter(has).map(|option| option.finding(storage)).collect()
-}
-
-impl MountOption {
-    fn finding(&self, storage: &Storage) -> Finding {
-        let found = format!("mounted with {}", self.option);
-        let finding = if self.option == "ro" { missing(found) } else { degraded(found) };
-        let finding = finding.named(self.name).means(self.means);
-        let (device, point) = (quoted(&storage.device), quoted(&storage.mount_point));
-        if self.undone_by.is_empty() {
+    let (device, point) = (quoted(&storage.device), quoted(&storage.mount_point));
+    let options: Vec<&str> = storage.options.split(',').collect();
+    let set = OPTIONS.iter().filter(|(option, _, file_systems, ..)| {
+        let kind = storage.file_system.as_str();
+        options.contains(option) && (file_systems.is_empty() || file_systems.contains(&kind))
+    });
+    let judged = set.map(|(option, name, _, means, undone_by)| {
+        let found = format!("mounted with {option}");
+        let finding = if *name == "ro" { missing(found) } else { degraded(found) };
+        let finding = finding.named(name).means(*means);
+        if undone_by.is_empty() {
             return finding.root(
                 "mount it again without this option, also in /etc/fstab (a remount does not change it)",
                 format!("umount {point} && mount {device} {point}"),
@@ -118,9 +101,10 @@ impl MountOption {
         }
         finding.root(
             "remount (permanently: in /etc/fstab)",
-            format!("mount -o remount,{} {point}", self.undone_by),
+            format!("mount -o remount,{undone_by} {point}"),
         )
-    }
+    });
+    judged.collect()
 }
 
 /// Judges how much space is free.
@@ -142,45 +126,6 @@ pub(super) fn room(facts: &Facts) -> Option<Finding> {
                 format!("du -xh {} | sort -h | tail", quoted(&storage.mount_point)),
             ),
     )
-}
-
-/// Judges the pieces of the free space, if the file system reports them.
-pub(super) fn free_space(facts: &Facts) -> Option<Finding> {
-    let space = tried(facts)?.free_space.as_ref().ok()?;
-    Some(judged_space(facts.storage.as_ref()?, space))
-}
-
-fn judged_space(storage: &Storage, space: &FreeSpace) -> Finding {
-    let FreeSpace { pieces, bytes: free, largest, in_large, looked_until } = *space;
-    assert!(in_large <= free && largest <= free, "{space:?}: a part is larger than the whole");
-    if free == 0 {
-        return degraded("no free space")
-            .means("no more data can be written")
-            .remedy("free some space");
-    }
-    let share = in_large as f64 / free as f64;
-    let of =
-        looked_until.map(|end| format!(", in the first {}", bytes(end as f64))).unwrap_or_default();
-    let found = full(format!(
-        "{pieces}, the largest {}; {:.0} % in pieces of 1 MiB and more{of}",
-        bytes(largest as f64),
-        (share * 100.0).floor()
-    ));
-    if share >= IN_LARGE {
-        return found.means("reservations come in large pieces, and requests stay whole");
-    }
-    let finding = Finding { level: Level::Degraded, ..found }.means(
-        "new files are fragmented, with any program: requests are split, and metadata grows",
-    );
-    let what =
-        "remove fragmented files, or copy all data to a new file system; to see the free space:";
-    match storage.file_system.as_str() {
-        "xfs" => {
-            let point = quoted(&storage.mount_point);
-            finding.root(what, format!("xfs_spaceman -c 'freesp -s' {point}"))
-        }
-        _ => finding.root(what, format!("e2freefrag {}", quoted(&storage.device))),
-    }
 }
 
 /// Returns the trials, if a file could be made.
@@ -387,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn little_space_and_space_in_pieces_are_found() {
+    fn little_space_is_found() {
         let mut facts = on("xfs", "rw");
         let mut with = |free| {
             facts.storage.as_mut().unwrap().free_bytes = free;
@@ -399,23 +344,5 @@ mod tests {
             (little.level, line(&little)),
             (Level::Degraded, "du -xh '/mnt/a b' | sort -h | tail")
         );
-
-        let space = FreeSpace {
-            pieces: 9,
-            bytes: 100 << 20,
-            largest: 64 << 20,
-            in_large: 95 << 20,
-            looked_until: None,
-        };
-        let of = |kind, space| judged_space(on(kind, "rw").storage.as_ref().unwrap(), &space);
-        let whole = of("xfs", space);
-        let expected = "9, the largest 64 MiB; 95 % in pieces of 1 MiB and more";
-        assert_eq!((whole.level, whole.found.as_str()), (Level::Full, expected));
-        let apart = FreeSpace { in_large: 89 << 20, looked_until: Some(1 << 30), ..space };
-        let found = of("xfs", apart);
-        assert!(found.found.ends_with("in the first 1.0 GiB"), "{}", found.found);
-        assert_eq!(line(&found), "xfs_spaceman -c 'freesp -s' '/mnt/a b'");
-        assert_eq!(line(&of("ext4", apart)), "e2freefrag /dev/sda");
-        assert_eq!(of("xfs", FreeSpace::default()).found, "no free space");
     }
 }

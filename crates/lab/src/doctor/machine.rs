@@ -34,15 +34,9 @@ pub(super) fn processors(facts: &Facts) -> Option<Finding> {
     let allowed: u32 = ranges.iter().map(|(first, last)| last - first + 1).sum();
     let listed = facts.tree.word("/sys/devices/system/cpu/online");
     let online = listed.as_deref().and_then(counted).unwrap_or(allowed);
-    let found = if online == allowed {
-        allowed.to_string()
-    } else {
-        let range = |(first, last): &(u32, u32)| match first == last {
-            true => first.to_string(),
-            false => format!("{first}-{last}"),
-        };
-        let list = ranges.iter().map(range).collect::<Vec<_>>().join(",");
-        format!("{allowed} of {online} (bound to {list})")
+    let found = match online == allowed {
+        true => allowed.to_string(),
+        false => format!("{allowed} of {online}"),
     };
     if allowed != 1 {
         return Some(
@@ -282,12 +276,12 @@ mod tests {
     }
 
     #[test]
-    fn one_processor_is_few_and_a_binding_is_named() {
+    fn one_processor_is_few() {
         let mut fake = Fake::new(&[(ONLINE, "0-3\n")]);
         assert_eq!(processors(&fake.facts).unwrap().found, "4");
         fake.facts.process.processors = vec![(0, 0), (3, 3)];
         let some = processors(&fake.facts).unwrap();
-        assert_eq!((some.level, some.found.as_str()), (Level::Full, "2 of 4 (bound to 0,3)"));
+        assert_eq!((some.level, some.found.as_str()), (Level::Full, "2 of 4"));
         fake.facts.process.processors = vec![(2, 2)];
         assert_eq!(line(processors(&fake.facts).unwrap()), "taskset -p -c 0-3 $$");
         fake.write(ONLINE, "2\n");

@@ -10,12 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_uring::{
-    Access, Alignment, Coverage, Create, Direct, FreeSpace, How, LeaseWatch, OpenFile, Truncate,
+    Access, Alignment, Coverage, Create, Direct, How, LeaseWatch, OpenFile, Truncate,
 };
 use rustix::fs::{Mode, OFlags};
-
-/// How long the free space is examined.
-const TIME_FOR_FREE_SPACE: Duration = Duration::from_secs(2);
 
 const RESERVED_BYTES: u64 = 1 << 20;
 
@@ -31,7 +28,6 @@ pub(super) struct Trial {
     pub(super) coverage: Coverage,
     pub(super) reserve: io::Result<()>,
     pub(super) mark: io::Result<()>,
-    pub(super) free_space: io::Result<FreeSpace>,
 }
 
 impl Trial {
@@ -51,7 +47,6 @@ impl Trial {
             mark: file
                 .set_reservation_mark(RESERVED_BYTES)
                 .and_then(|()| file.remove_reservation_mark()),
-            free_space: FreeSpace::of(&file, TIME_FOR_FREE_SPACE),
         })
     }
 }

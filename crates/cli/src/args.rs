@@ -23,7 +23,7 @@ use help::{
 use mount::{MOUNT_IN_FULL, UNMOUNT_IN_FULL};
 pub(crate) use mount::{MountArgs, UnmountArgs};
 pub(crate) use parse::{Parsed, command, parse};
-use values::{bytes, count, disk, percent, rounds, seconds, share};
+use values::{bytes, count, disk, rounds, seconds, share};
 
 /// Buffered file I/O from user space: compare it with the kernel, and run jobs
 #[derive(Parser, Debug)]
@@ -124,10 +124,9 @@ pub(crate) struct KeeperArgs {
     pub(crate) channel: i32,
 }
 
-/// Options that a check of the lab does not take.
-const NOT_OF_A_CHECK: [&str; 25] = [
+/// Options that the check of the lab does not take.
+const NOT_OF_A_CHECK: [&str; 22] = [
     "suite",
-    "suite_file",
     "list",
     "quick",
     "seconds",
@@ -140,14 +139,12 @@ const NOT_OF_A_CHECK: [&str; 25] = [
     "jobs",
     "cell_bytes",
     "cpus",
-    "until",
     "resume",
     "max_writes",
     "part",
     "settings",
     "from",
     "html",
-    "fio_json",
     "bundle",
     "batching",
     "verbose",
@@ -158,7 +155,7 @@ const LENGTH: &str = "Length";
 const PLACE: &str = "Place";
 const OUTPUT: &str = "Output";
 const KERNEL: &str = "Kernel counters";
-const CHECKS: &str = "Checks of the lab, instead of a comparison";
+const CHECKS: &str = "Check of the lab, instead of a comparison";
 
 /// `forebay compare`.
 #[derive(Args, Debug)]
@@ -189,12 +186,9 @@ pub(crate) struct CompareArgs {
     /// Add an arm (repeatable; see Arms below)
     #[arg(long = "arm", value_name = "SPEC", help_heading = WORK, hide_short_help = true)]
     pub(crate) own_arms: Vec<String>,
-    /// Read the suite from FILE
-    #[arg(long = "suite", value_name = "FILE", conflicts_with = "suite", help_heading = WORK, hide_short_help = true)]
-    pub(crate) suite_file: Option<PathBuf>,
     /// Repeat the run recorded in a bundle
     #[arg(long, value_name = "DIR", help_heading = WORK, hide_short_help = true, conflicts_with_all = [
-        "suite", "suite_file", "list", "part", "rounds", "seconds", "quick", "scale", "settings", "seed", "kept_arms",
+        "suite", "list", "part", "rounds", "seconds", "quick", "scale", "settings", "seed", "kept_arms",
         "jobs", "cell_bytes",
     ])]
     pub(crate) from: Option<PathBuf>,
@@ -223,9 +217,6 @@ pub(crate) struct CompareArgs {
         hide_short_help = true
     )]
     pub(crate) cell_bytes: Option<u64>,
-    /// Repeat until all intervals are narrower, as 2%
-    #[arg(long, value_name = "SHARE", value_parser = percent, help_heading = LENGTH, hide_short_help = true)]
-    pub(crate) until: Option<f64>,
     /// Write at most SIZE bytes in all, as 20g
     #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = LENGTH, hide_short_help = true)]
     pub(crate) max_writes: Option<u64>,
@@ -270,24 +261,11 @@ pub(crate) struct CompareArgs {
     /// Save everything that another person needs to DIR
     #[arg(long, value_name = "DIR", help_heading = OUTPUT, hide_short_help = true)]
     pub(crate) bundle: Option<PathBuf>,
-    /// Save each run in fio's JSON format to DIR
-    #[arg(long, value_name = "DIR", help_heading = OUTPUT, hide_short_help = true)]
-    pub(crate) fio_json: Option<PathBuf>,
-    /// Print the full tables as markdown
-    #[arg(long, help_heading = OUTPUT, hide_short_help = true)]
-    pub(crate) markdown: bool,
-    /// Record the host name in the result
-    #[arg(long, help_heading = OUTPUT, hide_short_help = true)]
-    pub(crate) host_name: bool,
 
     /// Count how the kernel batches requests (root)
     #[arg(long, help_heading = KERNEL, hide_short_help = true)]
     pub(crate) batching: bool,
 
-    /// Check the load generator against fio and exit
-    #[arg(long, help_heading = CHECKS, hide_short_help = true,
-        conflicts_with = "check_against_itself", conflicts_with_all = NOT_OF_A_CHECK)]
-    pub(crate) check_against_fio: bool,
     /// Check the verdicts on known differences and exit
     #[arg(long, help_heading = CHECKS, hide_short_help = true, conflicts_with_all = NOT_OF_A_CHECK)]
     pub(crate) check_against_itself: bool,
@@ -307,12 +285,6 @@ pub(crate) struct ReportArgs {
     /// Save a page with charts to FILE
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub(crate) html: Option<PathBuf>,
-    /// Save each run in fio's JSON format to DIR
-    #[arg(long, value_name = "DIR", help_heading = OUTPUT)]
-    pub(crate) fio_json: Option<PathBuf>,
-    /// Print the tables as markdown
-    #[arg(long, help_heading = OUTPUT)]
-    pub(crate) markdown: bool,
 }
 
 /// `forebay run`.

@@ -1,40 +1,21 @@
-//! `forebay compare --check-against-fio` and `--check-against-itself`: checks of the lab. Exit code
-//! 1 if a check fails.
-
-use std::time::Duration;
+//! `forebay compare --check-against-itself`: the check of the lab. Exit code 1 if it fails.
 
 use forebay_lab::batching::Batching;
-use forebay_lab::check::{CheckError, Ground, Load, Mark, against_fio, against_itself, shapes};
-use forebay_lab::fio_program;
+use forebay_lab::check::{CheckError, Ground, Itself, Load, against_itself};
 use forebay_lab::manifest::Manifest;
 use forebay_lab::plan::counted;
-use forebay_lab::report::{Format, check as report};
-use forebay_lab::request::Operation;
-use forebay_lab::schema::{Comparison, Document, Row};
+use forebay_lab::report::check as report;
+use forebay_lab::schema::Document;
 use forebay_lab::scratch::{Scratch, Stop};
 
 use crate::compare::{QUIET_WITHIN, not_writable, remove_leftovers};
 use crate::failure::Failure;
-use crate::meaning::{Against, CheckRequest};
+use crate::meaning::CheckRequest;
 use crate::output::{print, say, write_json};
 use crate::wiring;
 
-/// What came out, whatever was checked.
-struct Outcome {
-    text: String,
-    rows: Vec<Row>,
-    comparisons: Vec<Comparison>,
-    /// Why it may not be believed, where that is so.
-    fails: Option<String>,
-}
-
-/// Does a check.
+/// Runs the check and prints its result.
 pub(crate) fn check(request: &CheckRequest) -> Result<(), Failure> {
-    let version = match request.against {
-        // Before anything is made.
-        Against::Fio => Some(fio_program::version().map_err(Failure::usage)?),
-        Against::Itself => None,
-    };
     let stop = Stop::on_signals().map_err(|error| Failure::failed(format!("signals: {error}")))?;
     remove_leftovers(&request.directory);
     let mut manifest = Manifest::gather(&request.directory);
@@ -50,7 +31,12 @@ pub(crate) fn check(request: &CheckRequest) -> Result<(), Failure> {
     }
     let scratch = Scratch::new_in(&request.directory)
         .map_err(|error| not_writable(&request.directory, &error))?;
-    announce(request, version.as_deref(), &load);
+    say(&format!(
+        "20 comparisons of an arm with itself, {} each, on a file of {} MiB; seed {:x}",
+        counted(request.rounds.into(), "round"),
+        load.file_bytes >> 20,
+        request.seed
+    ));
     let ground = Ground {
         scratch: &scratch,
         stop: &stop,
@@ -59,88 +45,28 @@ pub(crate) fn check(request: &CheckRequest) -> Result<(), Failure> {
         scale: request.scale,
         seed: request.seed,
     };
-    let outcome = run(request, &ground).map_err(|error| match error {
+    let mut runner = wiring::runner(&stop, &[], Batching::Off);
+    let found = against_itself(&ground, &mut runner, &mut say).map_err(|error| match error {
         CheckError::Interrupted => Failure::Interrupted("nothing was left behind"),
         error => Failure::failed(error),
     })?;
-
+    let (text, fails) = (report::itself(&found), failure(&found));
     manifest.seed = format!("{:x}", request.seed);
     manifest.rounds = request.rounds;
-    let suite = match request.against {
-        Against::Fio => "check-against-fio",
-        Against::Itself => "check-against-itself",
-    };
-    let document = Document::new(manifest, suite, outcome.rows, outcome.comparisons);
+    let said = found.same.iter().chain(&found.planted);
+    let comparisons = said.map(|said| said.comparison.clone()).collect();
+    let document = Document::new(manifest, "check-against-itself", found.rows, comparisons);
     let written = request.json.as_deref().map_or(Ok(()), |path| write_json(&document, path));
-    print(&outcome.text)?;
+    print(&text)?;
     written?;
-    outcome.fails.map_or(Ok(()), |what| Err(Failure::failed(what)))
+    fails.map_or(Ok(()), |what| Err(Failure::failed(what)))
 }
 
-fn run(request: &CheckRequest, ground: &Ground<'_>) -> Result<Outcome, CheckError> {
-    let mut runner = wiring::runner(ground.stop, &[], Batching::Off);
-    let format = request.format;
-    match request.against {
-        Against::Fio => {
-            against_fio(ground, &mut runner, &mut say).map(|found| of_fio(found, format))
-        }
-        Against::Itself => {
-            against_itself(ground, &mut runner, &mut say).map(|found| of_itself(found, format))
-        }
-    }
-}
-
-fn of_fio(found: forebay_lab::check::Fio, format: Format) -> Outcome {
-    let apart = found.marked(Mark::Apart);
-    Outcome {
-        text: report::fio(&found, format),
-        fails: (apart > 0)
-            .then(|| format!("{apart} of {} figures differ from fio", found.agreements.len())),
-        rows: found.rows,
-        comparisons: found.agreements.into_iter().map(|agreement| agreement.comparison).collect(),
-    }
-}
-
-fn of_itself(found: forebay_lab::check::Itself, format: Format) -> Outcome {
-    let fails = (!found.holds()).then(|| {
-        let (shown, missed) = (found.false_verdicts(), found.planted.len() - found.found());
+use crate::meaning::CheckRequest;
         format!(
             "{shown} of {} verdicts are false; {} missed",
             found.same.len(),
             counted(missed as u64, "difference")
         )
-    });
-    let said = found.same.iter().chain(&found.planted);
-    Outcome {
-        text: report::itself(&found, format),
-        fails,
-        comparisons: said.map(|said| said.comparison.clone()).collect(),
-        rows: found.rows,
-    }
-}
-
-/// Says what will be done, and how much of it.
-fn announce(request: &CheckRequest, version: Option<&str>, load: &Load) {
-    let rounds = request.rounds;
-    let file = load.file_bytes >> 20;
-    let seed = format!("seed {:x}", request.seed);
-    let Some(version) = version else {
-        say(&format!(
-            "20 comparisons of an arm with itself, {} each, on a file of {file} MiB; {seed}",
-            counted(rounds.into(), "round")
-        ));
-        return;
-    };
-    let all = shapes();
-    let writes = || all.iter().filter(|shape| shape.operation == Operation::Write);
-    let cells = u64::from(rounds) * 4;
-    let buffered = writes().filter(|shape| !shape.is_direct()).count() as u64 * cells;
-    let direct = writes().filter(|shape| shape.is_direct()).count() as u64 * cells;
-    say(&format!(
-        "{} loads through the lab and through {version}, each twice a round, {}, on a file of {file} MiB; {seed}",
-        all.len(),
-        counted(rounds.into(), "round")
-    ));
-    let direct = Duration::from_secs_f64(direct as f64 * load.seconds).as_secs();
-    say(&format!("Writes {} MiB, and as much as the disk accepts in {direct} s.", buffered * file));
+    })
 }

@@ -18,14 +18,14 @@ use std::time::{Duration, Instant};
 
 use forebay_lab::compare::judge::{Judging, judge};
 use forebay_lab::compare::record::{PartOfRecord, Record};
-use forebay_lab::compare::{CompareError, Outcome, Setting, Until, Writes, compare as run_rounds};
+use forebay_lab::compare::{CompareError, Outcome, Setting, Writes, compare as run_rounds};
 use forebay_lab::disk::Charges;
 use forebay_lab::file_system::{FileSystemError, Per, Spec};
-use forebay_lab::manifest::{self, Manifest};
+use forebay_lab::manifest::Manifest;
 use forebay_lab::plan::{Job, Plan, PlanError, Room, Wish, fresh_seed, spoken};
 use forebay_lab::price;
 use forebay_lab::progress::{Progress, Verbosity};
-use forebay_lab::report::{self, Format};
+use forebay_lab::report;
 use forebay_lab::schema::{self, Document};
 use forebay_lab::scratch::{Scratch, Stop, leftovers};
 use forebay_lab::suite::{Form, Part, Suite};
@@ -38,9 +38,6 @@ use crate::meaning::{CompareRequest, TargetAsked, check_size};
 use crate::output::{print, say, write_json};
 use crate::wiring;
 use settings::Settings;
-
-/// Rounds at most where they go on until intervals are narrow, and the user says no other number.
-const ROUNDS_UNTIL: u32 = 20;
 
 /// The longest wait for quiet between two cells.
 pub(crate) const QUIET_WITHIN: Duration = Duration::from_secs(10);
@@ -132,13 +129,11 @@ pub(crate) fn compare(request: &CompareRequest) -> Result<(), Failure> {
         let path = request.json.as_deref().filter(|_| written.is_ok())?;
         Some(format!("forebay report {}", path.display()))
     });
-    let is_brief = request.form == Form::Bare
-        && request.format == Format::Text
-        && request.verbosity == Verbosity::Brief;
+    let is_brief = request.form == Form::Bare && request.verbosity == Verbosity::Brief;
     let width = terminal::columns(io::stdout()).unwrap_or(terminal::WIDTH);
     print(&match is_brief {
         true => report::summary(&document, everything.as_deref(), width),
-        false => report::comparison(&document, request.format),
+        false => report::comparison(&document),
     })?;
     written.and(outputs)?;
     left_out::failure(&document.manifest)
@@ -169,9 +164,6 @@ fn gather(request: &CompareRequest) -> Manifest {
         // So that this one can be done again too.
         manifest.command_line.clone_from(&repeated.document.manifest.command_line);
     }
-    if request.tells_host_name {
-        manifest.host_name = Some(manifest::host_name());
-    }
     manifest
 }
 
@@ -188,7 +180,6 @@ fn plan<'a>(
         TargetAsked::Read(target) => Some(target),
         TargetAsked::None | TargetAsked::Write(_) => None,
     };
-    let rounds = request.rounds.or(request.until.map(|_| ROUNDS_UNTIL));
     let directory = request.directory.display();
     let mut planned = Vec::new();
     for (suite, part) in
@@ -198,7 +189,7 @@ fn plan<'a>(
             suite: &suite.name,
             form: request.form,
             scale: request.scale,
-            rounds,
+            rounds: request.rounds,
             time_limit: None,
             seed,
             free_bytes,
@@ -300,7 +291,6 @@ fn measure(
             claim: &claim,
             writes: &writes,
             record: record.as_ref().map(|record| PartOfRecord { record, part }),
-            until: request.until.map(|width| Until { width, judging: planned.judging() }),
         };
         let started = Instant::now();
         let mut progress = Progress::new(plan, (part + 1, all), request.verbosity);

@@ -22,7 +22,6 @@ use forebay_lab::plan::fresh_seed;
 use forebay_lab::processors;
 use forebay_lab::progress::Verbosity;
 use forebay_lab::refusal::Refusal;
-use forebay_lab::report::Format;
 use forebay_lab::run::RunOptions;
 use forebay_lab::suite::own::{self, Choice, OwnArm};
 use forebay_lab::suite::{self, BARE, Form, SHIPPED, Suite, job_file};
@@ -103,7 +102,6 @@ pub(crate) struct CompareRequest {
     pub(crate) scale: Option<f64>,
     pub(crate) target: TargetAsked,
     pub(crate) processors: Vec<u32>,
-    pub(crate) until: Option<f64>,
     pub(crate) resume: Option<PathBuf>,
     pub(crate) max_writes: Option<u64>,
     pub(crate) scratch: Option<Spec>,
@@ -114,14 +112,12 @@ pub(crate) struct CompareRequest {
     pub(crate) settings: Vec<(String, String)>,
     pub(crate) json: Option<PathBuf>,
     pub(crate) outputs: Outputs,
-    pub(crate) format: Format,
     pub(crate) verbosity: Verbosity,
     pub(crate) batching: Batching,
     /// The files of the suites, as they were read.
     pub(crate) job_files: Vec<JobFile>,
     /// What is done again, if that is what it is.
     pub(crate) repeated: Option<Box<Repeated>>,
-    pub(crate) tells_host_name: bool,
 }
 
 /// What `--target` names.
@@ -138,20 +134,11 @@ pub(crate) enum TargetAsked {
 /// A check of the lab itself.
 #[derive(Debug)]
 pub(crate) struct CheckRequest {
-    pub(crate) against: Against,
     pub(crate) scale: f64,
     pub(crate) directory: PathBuf,
     pub(crate) rounds: u32,
     pub(crate) seed: u64,
     pub(crate) json: Option<PathBuf>,
-    pub(crate) format: Format,
-}
-
-/// Against what it is checked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Against {
-    Fio,
-    Itself,
 }
 
 /// A job file to run.
@@ -170,8 +157,7 @@ pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
         Parsed::Show(text) => Ok(Command::Show(text)),
         Parsed::Typed(typed) => match typed.verb {
             Verb::Compare(typed) if typed.list => Ok(Command::Show(suite::list())),
-            Verb::Compare(typed) if typed.check_against_fio => check(*typed, Against::Fio),
-            Verb::Compare(typed) if typed.check_against_itself => check(*typed, Against::Itself),
+            Verb::Compare(typed) if typed.check_against_itself => check(*typed),
             Verb::Compare(typed) => {
                 compare(*typed).map(|request| Command::Compare(Box::new(request)))
             }
@@ -218,16 +204,13 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
     let shipped = |names: &[&str]| -> Result<Vec<Suite>, Failure> {
         names.iter().map(|name| suite::find(Path::new(name)).map_err(refused)).collect()
     };
-    let named = match (&typed.suite, &typed.suite_file) {
-        (Some(name), _) if name.as_os_str() == ALL => {
-            Some(shipped(&SHIPPED.map(|(name, _)| name))?)
-        }
-        (Some(path), _) if job_file::is_job_file(path) => {
+    let named = match &typed.suite {
+        Some(name) if name.as_os_str() == ALL => Some(shipped(&SHIPPED.map(|(name, _)| name))?),
+        Some(path) if job_file::is_job_file(path) => {
             Some(vec![job_file::suite(path, &mut Beside).map_err(refused)?])
         }
-        (Some(name), _) => Some(vec![suite::find(name).map_err(refused)?]),
-        (None, Some(path)) => Some(vec![suite::read(path).map_err(refused)?]),
-        (None, None) => None,
+        Some(name) => Some(vec![suite::find(name).map_err(refused)?]),
+        None => None,
     };
     let form = match (&named, typed.quick) {
         (None, _) => Form::Bare,
@@ -281,15 +264,13 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
     }
     let processors = typed.cpus.as_deref().map(processors::parse).transpose();
     Ok(CompareRequest {
-        outputs: Outputs::meant(typed.html, typed.fio_json, typed.bundle.as_deref())?,
+        outputs: Outputs::meant(typed.html, typed.bundle.as_deref())?,
         job_files,
         repeated,
-        tells_host_name: typed.host_name,
         suites,
         processors: processors
             .map_err(|error| Failure::usage(format!("--cpus: {error}")))?
             .unwrap_or_default(),
-        until: typed.until,
         resume: typed.resume.map(|path| file_to_write("--resume", path)).transpose()?,
         max_writes: typed.max_writes,
         form,
@@ -308,21 +289,18 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
         seed: typed.seed.as_deref().map(seed).transpose()?,
         settings: settings(&typed.settings)?,
         json: typed.json.map(json).transpose()?,
-        format: if typed.markdown { Format::Markdown } else { Format::Text },
         verbosity: if typed.verbose { Verbosity::Verbose } else { Verbosity::Brief },
         batching: batching(typed.batching)?,
     })
 }
 
-fn check(typed: CompareArgs, against: Against) -> Result<Command, Failure> {
+fn check(typed: CompareArgs) -> Result<Command, Failure> {
     Ok(Command::Check(CheckRequest {
-        against,
         scale: typed.scale.unwrap_or(1.0),
         directory: directory("--dir", typed.dir)?,
         rounds: typed.rounds.unwrap_or(ROUNDS),
         seed: typed.seed.as_deref().map(seed).transpose()?.unwrap_or_else(fresh_seed),
         json: typed.json.map(json).transpose()?,
-        format: if typed.markdown { Format::Markdown } else { Format::Text },
     }))
 }
 
@@ -549,7 +527,7 @@ mod tests {
     #[test]
     fn the_forms_of_compare() {
         let bare = comparison(&["compare"]);
-        assert_eq!((bare.form, bare.format, bare.rounds), (Form::Bare, Format::Text, None));
+        assert_eq!((bare.form, bare.rounds), (Form::Bare, None));
         let names = |request: &CompareRequest| -> Vec<String> {
             request.suites.iter().map(|suite| suite.name.clone()).collect()
         };
@@ -566,35 +544,29 @@ mod tests {
             "60",
             "--seed",
             "7f3a",
-            "--markdown",
             "--set",
             "flight=8",
             "--set",
             "a = b=c",
         ]);
-        assert_eq!((all.rounds, all.seed, all.format), (Some(7), Some(0x7f3a), Format::Markdown));
+        assert_eq!((all.rounds, all.seed), (Some(7), Some(0x7f3a)));
         assert_eq!(all.time_limit, Some(Duration::from_secs(60)));
         assert_eq!(all.settings[1], ("a".to_owned(), "b=c".to_owned()));
     }
 
     #[test]
-    fn checks_are_understood() {
+    fn the_check_takes_few_options() {
         let check = |words: &[&str]| match meant(words) {
-            Ok(Command::Check(request)) => (request.against, request.rounds, request.scale),
+            Ok(Command::Check(request)) => (request.rounds, request.scale),
             other => panic!("{other:?}"),
         };
-        assert_eq!(check(&["compare", "--check-against-fio"]), (Against::Fio, ROUNDS, 1.0));
+        assert_eq!(check(&["compare", "--check-against-itself"]), (ROUNDS, 1.0));
         let small = ["compare", "--check-against-itself", "--rounds", "2", "--scale", "0.1"];
-        assert_eq!(check(&small), (Against::Itself, 2, 0.1));
-        let limits =
-            ["--max-writes=1g", "--until=2%", "--cpus=0", "--resume=rounds", "--arm=x=forebay"];
-        for other in
-            ["plug", "--quick", "--list", "--check-against-itself"].into_iter().chain(limits)
+        assert_eq!(check(&small), (2, 0.1));
+        for other in ["plug", "--quick", "--list", "--max-writes=1g", "--cpus=0", "--resume=rounds"]
         {
-            assert!(
-                matches!(meant(&["compare", "--check-against-fio", other]), Err(Failure::Usage(_))),
-                "{other}"
-            );
+            let refused = meant(&["compare", "--check-against-itself", other]);
+            assert!(matches!(refused, Err(Failure::Usage(_))), "{other}");
         }
     }
 

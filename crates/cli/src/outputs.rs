@@ -1,11 +1,11 @@
-//! The outputs besides the terminal and `--json`: a page, fio's format, a bundle. A path that
-//! cannot be written is refused before anything runs.
+//! The outputs besides the terminal and `--json`: a page and a bundle. A path that cannot be written
+//! is refused before anything runs.
 
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use forebay_lab::bundle::{Bundle, write_fio_files};
+use forebay_lab::bundle::Bundle;
 use forebay_lab::report;
 use forebay_lab::schema::Document;
 use forebay_lab::whole_file;
@@ -16,30 +16,19 @@ use crate::failure::Failure;
 #[derive(Debug, Default)]
 pub(crate) struct Outputs {
     html: Option<PathBuf>,
-    fio: Option<PathBuf>,
     bundle: Option<Bundle>,
 }
 
 impl Outputs {
     /// As it was typed, if it can be written.
-    pub(crate) fn meant(
-        html: Option<PathBuf>,
-        fio: Option<PathBuf>,
-        bundle: Option<&Path>,
-    ) -> Result<Self, Failure> {
-        let refused = |option: &str| {
-            let option = option.to_owned();
-            move |error| Failure::usage(format!("{option} {error}"))
-        };
+    pub(crate) fn meant(html: Option<PathBuf>, bundle: Option<&Path>) -> Result<Self, Failure> {
         if let Some(path) = &html {
             file(path)
                 .map_err(|why| Failure::usage(format!("--html {}: {why}", path.display())))?;
         }
-        if let Some(path) = &fio {
-            Bundle::new_in(path).map_err(refused("--fio-json"))?;
-        }
-        let bundle = bundle.map(Bundle::new_in).transpose().map_err(refused("--bundle"))?;
-        Ok(Self { html, fio, bundle })
+        let bundle = bundle.map(Bundle::new_in).transpose();
+        let bundle = bundle.map_err(|error| Failure::usage(format!("--bundle {error}")))?;
+        Ok(Self { html, bundle })
     }
 
     /// Writes all of it.
@@ -56,9 +45,6 @@ impl Outputs {
             let page = report::html(document);
             whole_file::write(path, |mut file| file.write_all(page.as_bytes()))
                 .map_err(failed(path))?;
-        }
-        if let Some(path) = &self.fio {
-            write_fio_files(document, path).map_err(failed(path))?;
         }
         if let Some(bundle) = &self.bundle {
             bundle.write(document).map_err(failed(bundle.directory()))?;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use forebay_lab::bundle::document_in;
-use forebay_lab::report::{self, Format};
+use forebay_lab::report;
 use forebay_lab::schema::Document;
 
 use crate::args::ReportArgs;
@@ -19,15 +19,12 @@ pub(crate) struct ReportRequest {
     /// To be set beside it.
     other: Option<Document>,
     outputs: Outputs,
-    format: Format,
 }
 
 /// As it was typed; what cannot be read is refused.
 pub(crate) fn meant(typed: ReportArgs) -> Result<ReportRequest, Failure> {
-    if typed.other.is_some() && (typed.html.is_some() || typed.fio_json.is_some()) {
-        return Err(Failure::usage(
-            "--html and --fio-json show one result; leave the second one out",
-        ));
+    if typed.other.is_some() && typed.html.is_some() {
+        return Err(Failure::usage("--html: the page shows one result; leave the second one out"));
     }
     let result = match typed.result {
         Some(path) => read(&path)?,
@@ -36,8 +33,7 @@ pub(crate) fn meant(typed: ReportArgs) -> Result<ReportRequest, Failure> {
     Ok(ReportRequest {
         result,
         other: typed.other.as_deref().map(read).transpose()?,
-        outputs: Outputs::meant(typed.html, typed.fio_json, None)?,
-        format: if typed.markdown { Format::Markdown } else { Format::Text },
+        outputs: Outputs::meant(typed.html, None)?,
     })
 }
 
@@ -50,8 +46,8 @@ pub(crate) fn read(path: &Path) -> Result<Document, Failure> {
 pub(crate) fn report(request: &ReportRequest) -> Result<(), Failure> {
     request.outputs.write(&request.result)?;
     let text = match &request.other {
-        Some(other) => report::side_by_side(&request.result, other, request.format),
-        None => report::any(&request.result, request.format),
+        Some(other) => report::side_by_side(&request.result, other),
+        None => report::any(&request.result),
     };
     print(&text)
 }

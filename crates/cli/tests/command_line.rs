@@ -36,7 +36,6 @@ fn bad_input_is_code_2_and_one_line_with_the_remedy() {
             &["compare", "--cpus", "1-"],
             "--cpus: 1-: not a list of processors; use a form like 0-3,6",
         ),
-        (&["compare", "--until", "0%"], "give a share above 0% and up to 100%, such as 2%"),
         (&["compare", "--max-writes", "much"], "give a number of bytes above 0"),
         (&["compare", "layout", "--max-writes", "1m"], "this comparison writes"),
         (&["compare", "--resume", "/tmp"], "--resume /tmp: is a directory; name a file in it"),
@@ -65,7 +64,6 @@ fn bad_input_is_code_2_and_one_line_with_the_remedy() {
             "--target /dev/null: not a block device",
         ),
         (&["compare", "./no-such.toml"], "./no-such.toml: No such file"),
-        (&["compare", "--suite", "/dev/null"], "/dev/null:1:1: missing field `name`"),
         (&["compare", "plug", "--set", "flight=8"], "no knob `flight` (there are: plug, merge"),
         (
             &["compare", "plug", "--set", "plug=often"],
@@ -143,7 +141,6 @@ fn version_and_help() {
     let text = String::from_utf8(output.stdout).unwrap();
     for option in [
         "--list",
-        "--suite",
         "--dir",
         "--rounds",
         "--seconds",
@@ -151,12 +148,10 @@ fn version_and_help() {
         "--set",
         "--json",
         "--seed",
-        "--markdown",
         "--target",
         "--arm",
         "--arms",
         "--cpus",
-        "--until",
         "--resume",
         "--max-writes",
     ] {

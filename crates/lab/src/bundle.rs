@@ -1,5 +1,5 @@
 //! A bundle: a directory with all that another reader needs. It holds the result, the manifest, the
-//! suites and job files, each cell, and the command that repeats it.
+//! suites and job files, and the command that repeats it.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use crate::doctor::quoted;
 use crate::file_name::plain;
 use crate::manifest::{JobFile, Manifest};
 use crate::refusal::Refusal;
-use crate::report::{self, Format};
+use crate::report;
 use crate::schema::Document;
 use crate::whole_file;
 
@@ -18,9 +18,6 @@ pub const RESULT: &str = "result.json";
 
 /// Where the files are that say what was asked.
 const JOB_FILES: &str = "job-files";
-
-/// Where cells are, as fio tells its own.
-const FIO: &str = "fio";
 
 /// A directory a bundle can go to.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -63,7 +60,7 @@ impl Bundle {
         let texts = [
             ("README.md", readme(document)),
             ("manifest.json", manifest),
-            ("result.txt", report::any(document, Format::Text)),
+            ("result.txt", report::any(document)),
             ("result.html", report::html(document)),
         ];
         for (name, text) in texts {
@@ -74,19 +71,8 @@ impl Bundle {
         for (name, job_file) in named(&document.manifest.job_files) {
             write_new(&directory.join(name), &job_file.text)?;
         }
-        write_fio_files(document, &self.directory.join(FIO))
+        Ok(())
     }
-}
-
-/// Writes each cell as fio would have told it, into a directory that is made if it is not there.
-pub fn write_fio_files(document: &Document, directory: &Path) -> io::Result<()> {
-    fs::create_dir_all(directory)?;
-    for file in report::fio_files(document) {
-        let mut text = serde_json::to_string_pretty(&file.report)?;
-        text.push('\n');
-        write_new(&directory.join(file.name), &text)?;
-    }
-    Ok(())
 }
 
 /// The document a path names: itself, or that of a bundle.
@@ -124,7 +110,7 @@ fn readme(document: &Document) -> String {
         named(&manifest.job_files).map(|(name, _)| format!("`{name}`")).collect();
     let files = if files.is_empty() { "none".to_owned() } else { files.join(", ") };
     let typed: Vec<String> = manifest.command_line.iter().map(quoted).collect();
-    let text = report::any(document, Format::Text);
+    let text = report::any(document);
     format!(
         "# {title}\n\n\
          Recorded {date} with forebay {version}. The full text is below and in `result.txt`.\n\n\
@@ -133,7 +119,6 @@ fn readme(document: &Document) -> String {
          | `result.html` | the same with charts; needs no network |\n\
          | `result.json` | every figure of every round and run; schema {schema} |\n\
          | `manifest.json` | machine, disk and program (also in `result.json`) |\n\
-         | `{FIO}/` | one file for each run, in the format of `fio --output-format=json+` |\n\
          | `{JOB_FILES}/` | the suites or job files: {files} |\n\n\
          ## To repeat it\n\n\
          The command was:\n\n```sh\n{typed}\n```\n\n\

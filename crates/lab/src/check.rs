@@ -1,13 +1,9 @@
-//! Whether the lab may be believed: its load generator against another one ([`against_fio()`]), and
-//! its verdicts against what is known beforehand ([`against_itself()`]).
+//! Checks the verdicts of the lab where the answer is known ([`against_itself()`]).
 //!
-//! Both run real cells on this machine, in a directory that goes at the end, one at a time and on a
-//! file system that has come to rest. On a machine that does something else meanwhile they say
-//! little.
+//! The check runs real cells on this machine, one at a time, in a directory that is removed at the
+//! end and on a file system at rest. On a busy machine its result means little.
 
-mod against_fio;
 mod against_itself;
-mod shape;
 
 use std::io;
 use std::time::Duration;
@@ -18,9 +14,8 @@ use crate::compare::settle::{Settled, settle};
 use crate::load::data::{self, LaidOut};
 use crate::scratch::{Scratch, Stop};
 
-pub use against_fio::{Agreement, FIO_ARMS, Fio, Mark, against_fio};
+pub use against_itself::Load;
 pub use against_itself::{Itself, MOST_FALSE, Said, against_itself};
-pub use shape::{Load, Shape, shapes};
 
 /// Rounds of a check, unless told.
 pub const ROUNDS: u32 = 5;

@@ -37,7 +37,6 @@ use crate::scratch::{Scratch, Stop};
 use crate::statistics::ROUNDS_FOR_A_VERDICT;
 use crate::tuning::{Claim, Held, Journal, Places};
 use device::{Device, Found};
-use judge::Judging;
 use record::{PartOfRecord, RecordError, RoundRecord};
 use runner::{CellRunner, RunError};
 use serde::{Deserialize, Serialize};
@@ -65,17 +64,6 @@ pub struct Setting<'a> {
     pub writes: &'a Writes,
     /// Where rounds are written down as they end, and where they are from that ended before.
     pub record: Option<PartOfRecord<'a>>,
-    /// When rounds end, if not by their number alone.
-    pub until: Option<Until<'a>>,
-}
-
-/// Rounds go on until every interval is narrow enough, but not longer than the plan says.
-#[derive(Clone, Copy, Debug)]
-pub struct Until<'a> {
-    /// Upper end of an interval over its lower one, less 1: 0.02 is 2 %.
-    pub width: f64,
-    /// The intervals: of this metric, of every arm to its base.
-    pub judging: Judging<'a>,
 }
 
 /// One arm's cells in one job, one per round.
@@ -142,7 +130,6 @@ pub fn compare(
         busy_cells: 0,
         device: None,
         skipped: Vec::new(),
-        narrow: false,
     }
     .run()
 }
@@ -160,8 +147,6 @@ struct Comparison<'a, 'b> {
     device: Option<Device>,
     /// Jobs that cannot run here.
     skipped: Vec<String>,
-    /// It ended because every interval was narrow enough.
-    narrow: bool,
 }
 
 enum Round {
@@ -183,7 +168,7 @@ impl Comparison<'_, '_> {
         }
         self.outcome.notes.clone_from(&plan.notes);
         let mut round = self.take_up()?;
-        if round < self.rounds && !self.is_narrow(round) {
+        if round < self.rounds {
             self.find_device()?;
             self.lay_out()?;
             self.warm_up()?;
@@ -193,7 +178,7 @@ impl Comparison<'_, '_> {
         let first = round;
         while round < self.rounds {
             let began = Instant::now();
-            if self.is_narrow(round) || self.time_left().is_some_and(|left| left < longest_round) {
+            if self.time_left().is_some_and(|left| left < longest_round) {
                 break;
             }
             match self.round(round)? {
@@ -261,35 +246,6 @@ impl Comparison<'_, '_> {
             ..RoundRecord::new(part, round, &self.outcome.measured)
         };
         Ok(record.borrow_mut().append(whole)?)
-    }
-
-    /// Whether every interval is as narrow as asked for. Checked only between rounds.
-    fn is_narrow(&mut self, rounds: u32) -> bool {
-        let plan = self.setting.plan;
-        let Some(Until { width, judging }) = self.setting.until else { return false };
-        if self.narrow {
-            return true;
-        }
-        if (rounds as usize) < ROUNDS_FOR_A_VERDICT {
-            return false;
-        }
-        let Some(widest) = judge::widest_interval(&self.outcome.measured, judging, plan.seed)
-        else {
-            return false;
-        };
-        let [widest, asked] = [widest, width].map(|width| width * 100.0);
-        if widest >= asked {
-            self.progress
-                .say(&format!("After {rounds} rounds the widest interval is {widest:.1} %."));
-            return false;
-        }
-        self.outcome.notes.push(format!(
-            "stopped after {rounds} of at most {} rounds: every interval is below {asked} % (the widest is \
-             {widest:.1} %); a test after every round stops slightly too early by chance",
-            plan.rounds
-        ));
-        self.narrow = true;
-        true
     }
 
     /// Writes the file that requests go to, unless an earlier part has.
@@ -529,16 +485,10 @@ impl Comparison<'_, '_> {
             measured.rounds.truncate(rounds as usize);
         }
         self.outcome.states.retain(|state| state.round < rounds);
-        if let (true, false, Some(limit)) = (rounds < plan.rounds, self.narrow, plan.time_limit) {
+        if let (true, Some(limit)) = (rounds < plan.rounds, plan.time_limit) {
             let limit = spoken(limit);
             let planned = counted(plan.rounds.into(), "round");
             self.outcome.notes.push(format!("{rounds} of {planned} fit in {limit} (--seconds)"));
-        }
-        if let (Some(until), false) = (self.setting.until, self.narrow || self.is_narrow(rounds)) {
-            let asked = until.width * 100.0;
-            self.outcome.notes.push(format!(
-                "some intervals are still wider than {asked} % after {rounds} rounds"
-            ));
         }
         if self.busy_cells > 0 {
             self.outcome.notes.push(format!(

@@ -30,9 +30,6 @@ pub struct Manifest {
     pub date: String,
     /// The words that were typed; of the program its name alone.
     pub command_line: Vec<String>,
-    /// Name of the machine, if the user wants it recorded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub host_name: Option<String>,
     pub machine: Machine,
     /// I/O engine that Forebay uses here, and its limits.
     pub engine: String,
@@ -103,11 +100,6 @@ impl Manifest {
             ..Self::default()
         }
     }
-}
-
-/// Returns the name of this machine, which is recorded only on request.
-pub fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// Returns the words that were typed, with the program by its name alone: its place may be private.

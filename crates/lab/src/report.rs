@@ -12,7 +12,6 @@ mod completion;
 mod echo;
 pub(crate) mod figures;
 mod files;
-mod fio;
 mod html;
 mod pair;
 mod programs;
@@ -33,20 +32,12 @@ use crate::schema::{Document, Part, PartJob};
 use crate::suite::TableKind;
 
 pub use figures::{bytes, microseconds};
-pub use fio::{FioFile, fio_files};
 pub use html::html;
 pub use pair::side_by_side;
 pub use run::run;
 pub use summary::{WIDTH as SUMMARY_WIDTH, name as arm_name, summary};
 
 use table::{Table, WIDTH, label};
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Format {
-    Text,
-    /// Markdown, for documents.
-    Markdown,
-}
 
 enum Block {
     Lines(Vec<String>),
@@ -57,15 +48,15 @@ enum Block {
 }
 
 /// The result of a comparison, with the machine and the notes. Ends with a newline.
-pub fn comparison(document: &Document, format: Format) -> String {
-    written(&blocks_of(document), format).join("\n") + "\n"
+pub fn comparison(document: &Document) -> String {
+    written(&blocks_of(document)).join("\n") + "\n"
 }
 
 /// The result of a comparison or of a run.
-pub fn any(document: &Document, format: Format) -> String {
+pub fn any(document: &Document) -> String {
     // A comparison has parts, and one of an earlier version comparisons.
     let is_run = document.parts.is_empty() && document.comparisons.is_empty();
-    if is_run { run(document) } else { comparison(document, format) }
+    if is_run { run(document) } else { comparison(document) }
 }
 
 fn blocks_of(document: &Document) -> Vec<Block> {
@@ -106,37 +97,15 @@ fn blocks_of(document: &Document) -> Vec<Block> {
     blocks
 }
 
-fn written(blocks: &[Block], format: Format) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    let paragraph = |lines: &mut Vec<String>| {
-        if format == Format::Markdown && !lines.is_empty() {
-            lines.push(String::new());
-        }
-    };
-    for (number, block) in blocks.iter().enumerate() {
-        match (block, format) {
-            (Block::Lines(block), _) => {
-                // A heading belongs to the line before it only where that is the heading of all.
-                if number > 1 {
-                    paragraph(&mut lines);
-                }
-                lines.extend(block.iter().cloned());
-            }
-            (Block::Table(table), Format::Text) => lines.extend(table.text()),
-            (Block::Table(table), Format::Markdown) => {
-                paragraph(&mut lines);
-                lines.extend(table.markdown());
-            }
-            (Block::Text(text), Format::Text) => lines.extend(folded(text)),
-            (Block::Text(text), Format::Markdown) => {
-                paragraph(&mut lines);
-                lines.push(text.clone());
-            }
-            (Block::Gap, Format::Text) => lines.push(String::new()),
-            (Block::Gap, Format::Markdown) => {}
-        }
-    }
-    lines
+/// Returns the lines of a text.
+fn written(blocks: &[Block]) -> Vec<String> {
+    let lines = blocks.iter().map(|block| match block {
+        Block::Lines(lines) => lines.clone(),
+        Block::Table(table) => table.text(),
+        Block::Text(text) => folded(text),
+        Block::Gap => vec![String::new()],
+    });
+    lines.collect::<Vec<_>>().concat()
 }
 
 /// Its parts; of one that names none, the one it is.

@@ -23,7 +23,7 @@ pub(super) const COMPARE_IN_FULL: &str = "\
 Examples:
   forebay compare                         a summary, two minutes, at most 6 GiB
   forebay compare --dir /data             the same on another disk
-  forebay compare layout --until 2%       one suite, until intervals are narrow
+  forebay compare layout --rounds 20      one suite, in more rounds
   forebay compare plug --target /dev/sdX  read an unmounted device
   forebay compare layout --arm small=forebay,cache_bytes=32m
   forebay compare layout --scratch xfs,size=16g,agcount=16
@@ -59,8 +59,8 @@ a disk charges, also for reads: iops=3000 (requests/s of at most 256 KiB),
 rate=125m (bytes/s), flush=1ms. volume is these three, consumer flush=2ms, and
 fast nothing. Without --scratch the file system is ext4,size=4g,keep.
 
-Checks of the lab: --check-against-fio takes about ten minutes and writes 20
-GiB; --check-against-itself takes two minutes. Both accept --scale, --rounds.
+Check of the lab: --check-against-itself takes two minutes. It accepts --scale
+and --rounds.
 
 Exit codes: 0 success, 1 failure (also a failed arm, or a failed check), 2
 invalid arguments or not possible here, 130 interrupted. All files are in a

@@ -11,15 +11,6 @@ pub(super) fn disk() -> PossibleValuesParser {
     PossibleValuesParser::new(NAMED.map(named))
 }
 
-/// A share in percent, as `2%`.
-pub(super) fn percent(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('%').unwrap_or(text).trim();
-    match number.parse::<f64>() {
-        Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(percent / 100.0),
-        _ => Err("give a share above 0% and up to 100%, such as 2%".to_owned()),
-    }
-}
-
 /// Bytes, as `20g`.
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
     match text.to_lowercase().try_into() {

@@ -84,7 +84,7 @@ mod tests {
         let known = surroundings(&plain, &nvme);
         assert_eq!(known["disk"], "xfs on /dev/nvme0n1");
         assert!(known["forebay"].starts_with(env!("CARGO_PKG_VERSION")), "{known:?}");
-        let rounds_and_results = request(&["--rounds", "7", "--json", "result.json", "--markdown"]);
+        let rounds_and_results = request(&["--rounds", "7", "--json", "result.json"]);
         assert_eq!(surroundings(&rounds_and_results, &nvme), known);
         assert_ne!(surroundings(&plain, &manifest("/dev/sda")), known);
         assert_ne!(surroundings(&request(&["--set", "flight=8"]), &nvme), known);

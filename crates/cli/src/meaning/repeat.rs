@@ -67,14 +67,12 @@ pub(super) fn from_bundle(
         ));
     }
     // A name that is no path stays: it says which form is meant where none is given.
-    let suite = match (&then.suite, &then.suite_file) {
-        (Some(name), _) if !is_path(name) => Some(name.clone()),
-        (Some(_), _) | (None, Some(_)) => job_files.first().cloned(),
-        (None, None) => None,
+    let suite = match &then.suite {
+        Some(name) if is_path(name) => job_files.first().cloned(),
+        other => other.clone(),
     };
     let again = CompareArgs {
         suite,
-        suite_file: None,
         seed: Some(document.manifest.seed.clone()),
         dir: typed.dir,
         target: typed.target,
@@ -82,17 +80,13 @@ pub(super) fn from_bundle(
         disk: typed.disk.or(then.disk.clone()),
         scratch: typed.scratch.or(then.scratch.clone()),
         cpus: typed.cpus.or(then.cpus.clone()),
-        until: typed.until.or(then.until),
         max_writes: typed.max_writes.or(then.max_writes),
         resume: typed.resume,
         batching: typed.batching,
         json: typed.json,
         html: typed.html,
-        fio_json: typed.fio_json,
         bundle: typed.bundle,
-        markdown: typed.markdown,
         verbose: typed.verbose,
-        host_name: typed.host_name,
         from: None,
         ..then
     };
@@ -142,7 +136,7 @@ fn confirm_suite(suite: &Suite, path: &Path) -> Result<(), Failure> {
     match suite.needs().find(|tuning| !shipped(tuning)) {
         Some(tuning) => Err(Failure::usage(format!(
             "{path}: it sets {tuning} on this machine; to accept that, run the suite itself with \
-             --suite {path}",
+             `forebay compare {path}`",
             path = path.display()
         ))),
         None => Ok(()),
@@ -152,7 +146,7 @@ fn confirm_suite(suite: &Suite, path: &Path) -> Result<(), Failure> {
 /// The files of what is asked, as they are read: one's own, or those shipped.
 pub(super) fn job_files(typed: &CompareArgs, suites: &[Suite]) -> Result<Vec<JobFile>, Failure> {
     let own = typed.suite.as_deref().filter(|name| is_path(name));
-    if let Some(path) = typed.suite_file.as_deref().or(own) {
+    if let Some(path) = own {
         return Ok(vec![as_read(path)?]);
     }
     let shipped =
@@ -266,10 +260,10 @@ mod tests {
             (Some(9 << 30), vec![0], Some(0x7f3a))
         );
         let here = rounds.path().join("mine").to_str().unwrap().to_owned();
-        let typed = ["--resume", &here, "--max-writes", "1g", "--until", "2%", "--batching"];
+        let typed = ["--resume", &here, "--max-writes", "1g", "--batching"];
         let typed = again(bundle.path(), &typed).unwrap();
         assert_eq!(typed.resume.as_deref(), Some(Path::new(&here)));
-        assert_eq!((typed.max_writes, typed.until), (Some(1 << 30), Some(0.02)));
+        assert_eq!(typed.max_writes, Some(1 << 30));
         assert_eq!(typed.batching, forebay_lab::batching::Batching::Counted);
         assert!(
             again(bundle.path(), &["--arms", "forebay"])

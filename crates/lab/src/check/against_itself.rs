@@ -7,7 +7,6 @@
 
 use std::path::Path;
 
-use super::shape::Load;
 use super::{CheckError, Ground};
 use crate::cell::Cell;
 use crate::compare::Measured;
@@ -20,6 +19,27 @@ use crate::through::{Poll, RequestCell, Way};
 use forebay_block::random::Random;
 
 const SAME: u32 = 20;
+
+/// Length of the file at full scale.
+const FILE_BYTES: u64 = 256 << 20;
+
+/// Step of that length.
+const STEP_BYTES: u64 = 128 << 10;
+
+/// The laid-out file that all cells read and write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Load {
+    /// Length of the file, in whole blocks.
+    pub file_bytes: u64,
+}
+
+impl Load {
+    /// Returns this share of the full length, of eight steps at least.
+    pub fn scaled(scale: f64) -> Self {
+        let file_bytes = (FILE_BYTES as f64 * scale) as u64 / STEP_BYTES * STEP_BYTES;
+        Self { file_bytes: file_bytes.max(8 * STEP_BYTES) }
+    }
+}
 
 /// Comparisons of a thing with itself that may show a difference.
 pub const MOST_FALSE: usize = 3;

@@ -110,24 +110,6 @@ pub fn judge(measured: &[Measured], judging: Judging<'_>, seed: u64) -> Judged {
     judged
 }
 
-/// Returns the widest interval of the metric, over every arm to its base, as upper end over lower
-/// end less 1.
-pub fn widest_interval(measured: &[Measured], judging: Judging<'_>, seed: u64) -> Option<f64> {
-    let mut jobs: Vec<&str> = measured.iter().map(|one| one.job.as_str()).collect();
-    jobs.dedup();
-    let of_job = |job: &str| {
-        let (rows, arms) = rows_and_arms(measured, job);
-        let of_job = OfJob { rows: &rows, floor: Floor { job, again: judging.again }, seed };
-        let base = base_of(&rows, &arms, judging)?;
-        let widths = against(base, &arms).into_iter().filter_map(|pair| {
-            let found = of_job.ratio(&pair, judging.metric)?;
-            Some(found.high / found.low - 1.0)
-        });
-        widths.reduce(f64::max)
-    };
-    jobs.into_iter().filter_map(of_job).reduce(f64::max)
-}
-
 /// Of a job, and its arms in their order.
 fn rows_and_arms<'a>(measured: &'a [Measured], job: &str) -> (Vec<Row>, Vec<&'a str>) {
     let of_job = || measured.iter().filter(|measured| measured.job == job);

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::judge::Judging;
 use super::record::{Record, Surroundings};
 use super::*;
 use crate::arm::Arm;
@@ -86,7 +87,6 @@ static NO_CLAIM: Claim = Claim::none();
 struct Options<'a> {
     writes: Writes,
     record: Option<PartOfRecord<'a>>,
-    until: Option<Until<'a>>,
 }
 
 fn run_as(
@@ -109,7 +109,6 @@ fn run_as(
         claim: &NO_CLAIM,
         writes: &options.writes,
         record: options.record,
-        until: options.until,
     };
     let mut cells = Vec::new();
     let mut runner = |cell: &Cell| {
@@ -436,7 +435,6 @@ fn a_device_of_the_user_s_is_the_one_that_is_written() {
         claim: &NO_CLAIM,
         writes: &Writes::default(),
         record: None,
-        until: None,
     };
     let mut cells = Vec::new();
     let mut runner = |cell: &Cell| {
@@ -447,47 +445,6 @@ fn a_device_of_the_user_s_is_the_one_that_is_written() {
     assert!(devices_of(&cells[1..]).iter().all(|device| device.as_deref() == Some(target)));
     let allowed = |cell: &Cell| spec_of(cell).workload.devices == crate::job::Devices::Write;
     assert!(cells[1..].iter().all(allowed));
-}
-
-const NOT_BASE: &str = "forebay";
-
-/// As fixed, but one arm is half as fast in every other round.
-fn restless(cell: &Cell, cells: &mut u32) -> CellResult {
-    let mut result = fixed_speed(cell);
-    if name_of(cell) == NOT_BASE {
-        *cells += 1;
-        let speed = result.metrics.get_mut("write_bytes_per_s").unwrap();
-        *speed /= f64::from(1 + *cells % 2);
-    }
-    result
-}
-
-#[test]
-fn rounds_go_on_until_every_interval_is_narrow() {
-    let suite = suite::find(Path::new("layout")).unwrap();
-    let part = &suite.parts[0];
-    let judging = Judging { base: &part.base, metric: part.metric, again: &part.again, also: &[] };
-    let until = || Options { until: Some(Until { width: 0.05, judging }), ..Options::default() };
-    let plan = plan(12, None);
-    let outcome =
-        run_as(&plan, &Stop::default(), until(), |cell| Ok(fixed_speed(cell))).result.unwrap();
-    assert_eq!(outcome.orders.len(), ROUNDS_FOR_A_VERDICT, "no claim is made of fewer");
-    let note = "stopped after 4 of at most 12 rounds: every interval is below 5 %";
-    assert!(
-        outcome
-            .notes
-            .iter()
-            .any(|one| one.starts_with(note) && one.contains("too early by chance")),
-        "{:?}",
-        outcome.notes
-    );
-
-    let mut cells = 0;
-    let outcome = run_as(&plan, &Stop::default(), until(), |cell| Ok(restless(cell, &mut cells)));
-    let outcome = outcome.result.unwrap();
-    assert_eq!(outcome.orders.len(), 12);
-    let note = "some intervals are still wider than 5 % after 12 rounds";
-    assert!(outcome.notes.iter().any(|one| one == note), "{:?}", outcome.notes);
 }
 
 /// But for the last digit, which a file may lose.
@@ -722,7 +679,6 @@ fn on_scratch<'a>(
         claim: &NO_CLAIM,
         writes,
         record: None,
-        until: None,
     }
 }
 

@@ -47,15 +47,6 @@ impl Bins {
         });
         reached.or(self.0.last()).map(|(nanos, _)| *nanos)
     }
-
-    /// How many are longer than `above` nanoseconds and at most `upto`.
-    pub fn between(&self, above: u64, upto: u64) -> u64 {
-        self.0
-            .iter()
-            .filter(|(nanos, _)| *nanos > above && *nanos <= upto)
-            .map(|(_, count)| count)
-            .sum()
-    }
 }
 
 /// The middle of the bin a length is in.
@@ -98,7 +89,6 @@ mod tests {
         assert_eq!(both.quantile(0.9), Some(100));
         assert!(both.quantile(0.91).unwrap().abs_diff(100_000) < 1600);
         assert_eq!(both.quantile(1.0), both.quantile(0.999));
-        assert_eq!(both.between(100, u64::MAX), 10);
         assert_eq!(Bins::default().quantile(0.5), None);
     }
 }

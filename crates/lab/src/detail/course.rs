@@ -47,17 +47,9 @@ impl Course {
     /// Bytes in a second, slot by slot. The last is left out where there are others: it was not a
     /// whole one.
     pub fn bytes_per_s(&self) -> impl Iterator<Item = f64> + '_ {
-        self.whole(&self.bytes)
-    }
-
-    /// Operations in a second, slot by slot, but for the last.
-    pub fn operations_per_s(&self) -> impl Iterator<Item = f64> + '_ {
-        self.whole(&self.operations)
-    }
-
-    fn whole<'a>(&'a self, counts: &'a [u64]) -> impl Iterator<Item = f64> + 'a {
-        let whole = counts.len().saturating_sub(1).max(usize::from(!counts.is_empty()));
-        counts[..whole].iter().map(|count| *count as f64 * 1e9 / self.interval_ns as f64)
+        let slots = self.bytes.len();
+        let whole = slots.saturating_sub(1).max(usize::from(slots > 0));
+        self.bytes[..whole].iter().map(|bytes| *bytes as f64 * 1e9 / self.interval_ns as f64)
     }
 
     fn add_to_slot(&mut self, after_ns: u64, bytes: u64, operations: u64) {

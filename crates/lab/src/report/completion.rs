@@ -187,8 +187,8 @@ mod tests {
     use crate::compare::Measured;
     use crate::compare::judge::{Judging, judge};
     use crate::manifest::Manifest;
+    use crate::report::comparison;
     use crate::report::table::{assert_fits, assert_heads_fit};
-    use crate::report::{Format, comparison};
     use crate::schema::PartJob;
     use crate::suite::{Base, Pair, TableKind};
 
@@ -265,7 +265,7 @@ mod tests {
             jobs: vec![job, absent],
             ..Part::default()
         });
-        let text = comparison(&document, Format::Text);
+        let text = comparison(&document);
         let expected = "
 A seq 128k qd1
                        delay    immediate    delta     realtime    delta

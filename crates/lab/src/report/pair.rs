@@ -11,7 +11,7 @@ use crate::suite::Form;
 
 use super::figures::in_brackets;
 use super::table::{Head, Table, absent, head, spread_of};
-use super::{Block, Format, folded, parts_of, place, written};
+use super::{Block, folded, parts_of, place, written};
 
 const ARMS: [Head; 4] =
     [head(26, "", "arm"), head(10, "", "A"), head(10, "", "B"), head(17, "", "B/A [95 %]")];
@@ -20,23 +20,14 @@ const LEGEND: &str = "Ratios are not paired by round: they include every other d
     shown: the interval includes 1, or the ratio is within a noise floor, or there are too few rounds.";
 
 /// Fields of a manifest that differ by nature.
-const PASSING: [&str; 9] = [
-    "command_line",
-    "date",
-    "host_name",
-    "job_files",
-    "left_out",
-    "notes",
-    "orders",
-    "seed",
-    "title",
-];
+const PASSING: [&str; 8] =
+    ["command_line", "date", "job_files", "left_out", "notes", "orders", "seed", "title"];
 
 /// Figures that are never the same twice.
 const RESTLESS: [&str; 4] = ["free_bytes", "free_extents", "mean_free_extent_bytes", "ground"];
 
 /// The second result beside the first. Ends with a newline.
-pub fn side_by_side(first: &Document, second: &Document, format: Format) -> String {
+pub fn side_by_side(first: &Document, second: &Document) -> String {
     let mut blocks = Vec::new();
     for (name, document) in [("A", first), ("B", second)] {
         let manifest = &document.manifest;
@@ -60,7 +51,7 @@ pub fn side_by_side(first: &Document, second: &Document, format: Format) -> Stri
     }
     blocks.push(Block::Gap);
     blocks.push(Block::Text(LEGEND.to_owned()));
-    written(&blocks, format).join("\n") + "\n"
+    written(&blocks).join("\n") + "\n"
 }
 
 type Side<'a> = (&'a Document, &'a Part);
@@ -256,11 +247,11 @@ mod tests {
     fn two_kernels() {
         assert_heads_fit(&ARMS);
         let (old, new) = (document("6.12.1", 200.0, 1 << 28), document("6.18.44", 300.0, 1 << 28));
-        let text = side_by_side(&old, &new, Format::Text);
+        let text = side_by_side(&old, &new);
         assert!(text.contains("machine.release: 6.12.1 | 6.18.44"), "{text}");
         assert!(text.contains("write bytes, MB/s:") && text.contains("1.50 [1.4"), "{text}");
         assert!(text.contains("200+-") && text.contains("300+-"), "{text}");
-        let same = side_by_side(&old, &old, Format::Text);
+        let same = side_by_side(&old, &old);
         assert!(same.contains("~1.00 [") && same.contains("no difference is known"), "{same}");
         for text in [text, same] {
             assert!(
@@ -274,16 +265,16 @@ mod tests {
     fn no_ratio_of_what_is_not_the_same() {
         let (small, large) =
             (document("6.18.44", 200.0, 1 << 28), document("6.18.44", 300.0, 1 << 29));
-        let text = side_by_side(&small, &large, Format::Text);
+        let text = side_by_side(&small, &large);
         assert!(text.contains("no ratios: cells wrote 256 MiB in A, 512 MiB in B"), "{text}");
         assert!(!text.contains("1.50 ["), "{text}");
         let mut other = document("6.18.44", 300.0, 1 << 28);
         other.parts[0].name = "others".into();
-        let text = side_by_side(&small, &other, Format::Text);
+        let text = side_by_side(&small, &other);
         assert!(text.contains("only in A") && text.contains("only in B"), "{text}");
         let mut arms = document("6.18.44", 300.0, 1 << 28);
         arms.rows.iter_mut().for_each(|row| row.arm = row.arm.replace("forebay", "kernel"));
-        let text = side_by_side(&small, &arms, Format::Text);
+        let text = side_by_side(&small, &arms);
         assert!(
             text.lines().any(|line| line.starts_with("forebay ") && line.trim_end().ends_with('-')),
             "{text}"

@@ -166,17 +166,6 @@ impl Table {
             None => format!("{} {}", head.above, head.head).trim().to_owned(),
         })
     }
-
-    pub(super) fn markdown(&self) -> Vec<String> {
-        let row = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
-        let rule = (0..self.heads.len()).map(|place| if place == 0 { "---" } else { "---:" });
-        let rule = format!("|{}|", rule.collect::<Vec<_>>().join("|"));
-        let body = self
-            .lines
-            .iter()
-            .map(|cells| row(cells.iter().map(|cell| cell.trim().replace('|', "\\|")).collect()));
-        [row(self.heads().collect()), rule].into_iter().chain(body).collect()
-    }
 }
 
 /// Asserts that columns with the spaces between fit in a line, heads in columns, and that every

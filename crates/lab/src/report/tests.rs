@@ -94,7 +94,7 @@ fn with_forebay_at(speed: f64) -> Document {
 }
 
 fn reading_of(document: &Document) -> String {
-    let text = comparison(document, Format::Text);
+    let text = comparison(document);
     let start = text.find("Reading:").unwrap();
     text[start..].split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -141,22 +141,9 @@ Until a sync returns, data written through forebay does not survive kill
 -9; the kernel's arms do, and forebay with a keeper (--survive). No
 arm's survives a loss of power.
 ";
-    let text = comparison(&document, Format::Text);
+    let text = comparison(&document);
     assert_eq!(text, expected, "\n{text}");
     assert!(text.lines().all(|line| line.len() <= 72));
-}
-
-#[test]
-fn the_same_as_markdown() {
-    let text = comparison(&with_forebay_at(415.0), Format::Markdown);
-    let expected = "
-| arm | MB/s | ratio [95 %] | memory | sync p99 | pieces a file |
-|---|---:|---:|---:|---:|---:|
-| kernel buffered | 640+-22 | 2.60 [2.49-2.72] | 288MiB | 410ms | 10 |
-| kernel bounded | 246+-8.3 | 1 (base) | 64MiB | 38ms | 24576 |
-";
-    assert!(text.contains(expected), "\n{text}");
-    assert!(text.contains("\n\nReading: with equal memory forebay ends 1.69x sooner"));
 }
 
 #[test]
@@ -216,14 +203,14 @@ fn nothing_is_shown_and_why() {
     few.manifest.rounds = 3;
     few.comparisons.iter_mut().for_each(|one| one.verdict = crate::statistics::Verdict::NotShown);
     assert!(reading_of(&few).contains("from fewer than 4 rounds"));
-    assert!(comparison(&few, Format::Text).contains("~1.69 [1.63-1.76]"));
+    assert!(comparison(&few).contains("~1.69 [1.63-1.76]"));
 
     let noisy =
         document(&[fixed(Arm::KernelBounded, 246.0), fixed(Arm::Forebay, 415.0), twin(830.0)]);
     assert!(reading_of(&noisy).contains("within the noise floor"), "{}", reading_of(&noisy));
     let alone = document(&[fixed(Arm::KernelBounded, 246.0), fixed(Arm::Forebay, 415.0)]);
     assert!(reading_of(&alone).contains("without a noise floor"));
-    assert!(comparison(&alone, Format::Text).contains("noise floor unknown"));
+    assert!(comparison(&alone).contains("noise floor unknown"));
 }
 
 #[test]
@@ -246,19 +233,17 @@ fn missing_arms() {
     let no_base =
         document(&[fixed(Arm::KernelBuffered, 640.0), fixed(Arm::Forebay, 415.0), twin(416.0)]);
     assert!(reading_of(&no_base).contains("no bounded kernel arm ran here"));
-    assert!(comparison(&no_base, Format::Text).contains("Unbounded buffering ends"));
+    assert!(comparison(&no_base).contains("Unbounded buffering ends"));
 
     let mut no_forebay =
         document(&[fixed(Arm::KernelBuffered, 640.0), fixed(Arm::KernelBounded, 246.0)]);
     let reason = "wrong byte at 4096".to_owned();
     no_forebay.manifest.left_out = vec![ArmLeftOut { arm: "forebay".into(), reason, failed: true }];
     assert_eq!(reading_of(&no_forebay), "Reading: forebay did not run here: wrong byte at 4096.");
-    assert!(comparison(&no_forebay, Format::Text).contains("FAILED: forebay: wrong byte at 4096"));
+    assert!(comparison(&no_forebay).contains("FAILED: forebay: wrong byte at 4096"));
 
     let empty = Document::new(Manifest::default(), "layout", vec![], vec![]);
-    for format in [Format::Text, Format::Markdown] {
-        assert!(comparison(&empty, format).contains("forebay did not run here."));
-    }
+    assert!(comparison(&empty).contains("forebay did not run here."));
 }
 
 #[test]
@@ -274,7 +259,7 @@ fn no_line_is_too_long_whatever_is_measured() {
             sync_us: sync,
             extents,
         });
-        let text = comparison(&document(&arms), Format::Text);
+        let text = comparison(&document(&arms));
         assert!(text.lines().all(|line| line.len() <= 72), "\n{text}");
     }
 }
@@ -312,7 +297,7 @@ fn each_job_on_new_files_has_its_own_ratios() {
         jobs: vec![job("first"), job("second")],
         ..Part::default()
     });
-    let text = comparison(&document, Format::Text);
+    let text = comparison(&document);
     let ratios: Vec<&str> = text
         .lines()
         .filter(|line| line.starts_with("forebay  ") && line.contains('['))

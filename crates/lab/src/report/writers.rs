@@ -152,8 +152,8 @@ mod tests {
     use crate::compare::Measured;
     use crate::compare::judge::{Judging, judge};
     use crate::manifest::Manifest;
+    use crate::report::comparison;
     use crate::report::table::{assert_fits, assert_heads_fit};
-    use crate::report::{Format, comparison};
     use crate::schema::PartJob;
     use crate::suite::cross::{Contrast, Factor};
     use crate::suite::{Base, Pair, TableKind};
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn what_each_factor_is_worth() {
-        let text = comparison(&document(TableKind::Factors), Format::Text);
+        let text = comparison(&document(TableKind::Factors));
         assert!(text.contains("1 again            holes"), "{text}");
         let line = |start: &str| {
             let found = text.lines().find(|line| line.trim_start().starts_with(start));
@@ -283,12 +283,12 @@ mod tests {
 
     #[test]
     fn by_contexts_and_by_arm() {
-        let text = comparison(&document(TableKind::Contexts), Format::Text);
+        let text = comparison(&document(TableKind::Contexts));
         assert!(
             text.lines().any(|line| line.starts_with("4                   hash  500+-")),
             "{text}"
         );
-        let text = comparison(&document(TableKind::Writers), Format::Text);
+        let text = comparison(&document(TableKind::Writers));
         assert!(text.contains("contexts-4-group-holes") && text.contains("271MiB"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 72), "{text}");
     }

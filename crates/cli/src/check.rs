@@ -3,10 +3,10 @@
 use forebay_lab::batching::Batching;
 use forebay_lab::check::{CheckError, Ground, Itself, Load, against_itself};
 use forebay_lab::manifest::Manifest;
-use forebay_lab::plan::counted;
 use forebay_lab::report::check as report;
 use forebay_lab::schema::Document;
 use forebay_lab::scratch::{Scratch, Stop};
+use forebay_lab::text::counted;
 
 use crate::compare::{QUIET_WITHIN, not_writable, remove_leftovers};
 use crate::failure::Failure;
@@ -62,7 +62,10 @@ pub(crate) fn check(request: &CheckRequest) -> Result<(), Failure> {
     fails.map_or(Ok(()), |what| Err(Failure::failed(what)))
 }
 
-use crate::meaning::CheckRequest;
+/// Returns why the verdicts may not be believed, if so.
+fn failure(found: &Itself) -> Option<String> {
+    let (shown, missed) = (found.false_verdicts(), found.planted.len() - found.found());
+    (!found.holds()).then(|| {
         format!(
             "{shown} of {} verdicts are false; {} missed",
             found.same.len(),

@@ -22,7 +22,7 @@ use forebay_lab::compare::{CompareError, Outcome, Setting, Writes, compare as ru
 use forebay_lab::disk::Charges;
 use forebay_lab::file_system::{FileSystemError, Per, Spec};
 use forebay_lab::manifest::Manifest;
-use forebay_lab::plan::{Job, Plan, PlanError, Room, Wish, fresh_seed, spoken};
+use forebay_lab::plan::{Job, Plan, PlanError, Room, Wish, fresh_seed};
 use forebay_lab::price;
 use forebay_lab::progress::{Progress, Verbosity};
 use forebay_lab::report;
@@ -30,6 +30,7 @@ use forebay_lab::schema::{self, Document};
 use forebay_lab::scratch::{Scratch, Stop, leftovers};
 use forebay_lab::suite::{Form, Part, Suite};
 use forebay_lab::terminal;
+use forebay_lab::text::spoken;
 
 use crate::build;
 use crate::failure::Failure;
@@ -372,6 +373,7 @@ fn add(document: &mut Document, planned: &Planned<'_>, outcome: &Outcome, parts:
         name: job.name.clone(),
         title: job.title.clone(),
         workload: job.workload.clone(),
+        probe: job.probe.to_owned(),
         device: job.place.as_ref().map(|(device, _)| device.name().to_owned()),
         depth: job.place.as_ref().map(|(_, depth)| *depth),
         base: base(job),
@@ -384,7 +386,6 @@ fn add(document: &mut Document, planned: &Planned<'_>, outcome: &Outcome, parts:
         name: part.name.clone(),
         question,
         title: part.title.clone(),
-        table: part.table,
         metric: part.metric.to_owned(),
         again: part.again.clone(),
         rounds,
@@ -394,8 +395,6 @@ fn add(document: &mut Document, planned: &Planned<'_>, outcome: &Outcome, parts:
         scale: planned.scale,
         data_bytes: plan.data_bytes,
         orders: outcome.orders.clone(),
-        crossed: plan.crossed.clone(),
-        contrasts: plan.contrasts.clone(),
         jobs: plan.jobs.iter().map(job).collect(),
         cells: outcome.states.clone(),
     });

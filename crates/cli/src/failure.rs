@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use forebay_lab::report::folded_to;
 use forebay_lab::terminal;
+use forebay_lab::text::folded_to;
 
 /// Why the program fails.
 #[derive(Clone, PartialEq, Eq, Debug)]

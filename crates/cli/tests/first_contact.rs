@@ -60,7 +60,7 @@ fn a_bare_comparison_answers_on_one_screen_and_is_kept() {
     // All of it, from the kept result.
     let full = forebay(&["report", "--last", "--html", "page.html"], here);
     assert_eq!(full.code, Some(0), "{}", full.err);
-    assert!(full.out.contains("forebay again") && full.out.contains("own system"), "{}", full.out);
+    assert!(full.out.contains("forebay-again") && full.out.contains("own cs"), "{}", full.out);
     assert!(!full.out.contains("1 rounds"), "{}", full.out);
     assert_eq!(forebay(&["report", "a.json"], here).out, full.out);
     assert!(fs::read_to_string(here.join("page.html")).unwrap().contains("<svg"));
@@ -72,7 +72,7 @@ fn verbose_prints_the_tables_and_a_line_for_each_run() {
     let words = ["compare", "--rounds", "1", "--scale", "0.005", "--verbose"];
     let said = forebay(&words, home.path());
     assert_eq!(said.code, Some(0), "{}{}", said.out, said.err);
-    assert!(said.out.contains("forebay again") && said.out.contains("Reading: "), "{}", said.out);
+    assert!(said.out.contains("forebay-again") && said.out.contains("noise floor"), "{}", said.out);
     assert!(said.err.lines().any(|line| line.starts_with("[  1/")), "{}", said.err);
 }
 

@@ -50,7 +50,6 @@ batch = 8
 [[part]]
 name = "files"
 title = "Random 4k writes, 2 new files"
-table = "files"
 metric = "write_bytes_per_s"
 base = "kernel-direct-prealloc"
 again = "forebay"
@@ -64,7 +63,6 @@ file_bytes = "24m"
 [[part]]
 name = "queue"
 title = "A queue without a device"
-table = "arms"
 metric = "iops"
 base = "one"
 again = "eight"
@@ -168,7 +166,7 @@ fn a_bundle_is_done_again_and_set_beside_the_first() {
     assert_eq!(fs::read_to_string(bundle.join("job-files/01-small.toml")).unwrap(), SUITE);
     let page = fs::read_to_string(bundle.join("result.html")).unwrap();
     assert_eq!(fs::read_to_string(here.join("page.html")).unwrap(), page);
-    for heading in ["round by round", "Latency of a write", "Bytes written over time"] {
+    for heading in ["Bytes written per second", "Latency of a write", "a dot for each round"] {
         assert!(page.contains(heading), "{heading}");
     }
 

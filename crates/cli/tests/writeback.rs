@@ -59,9 +59,9 @@ fn the_quick_form_comes_to_its_end_with_every_table() {
         "forebay-one-context ",
         "pieces",
         "Concurrency, affinity and layout, each alone",
-        "concurrency         2 hash : 1          holes",
-        "affinity          group : hash",
-        "layout         written : holes",
+        "contexts-2-hash-holes : contexts-1-holes",
+        "contexts-2-group-holes : contexts-2-hash-holes",
+        "contexts-1-written : contexts-1-holes",
         "not shown",
         "By the number of writeback contexts",
         "Files that grow by appends",
@@ -70,9 +70,7 @@ fn the_quick_form_comes_to_its_end_with_every_table() {
     }
     assert!(out.contains("ways: every arm: verified ") || out.contains("left out: "), "{out}");
     let json = fs::read_to_string(&json).unwrap();
-    for word in
-        [r#""table": "factors""#, r#""factor": "concurrency""#, r#""job": "factors/A-12x12""#]
-    {
+    for word in [r#""probe": "writers""#, r#""job": "factors/A-12x12""#] {
         assert!(json.contains(word), "{word}");
     }
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "only the result is left");

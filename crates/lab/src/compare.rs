@@ -31,10 +31,11 @@ use std::time::{Duration, Instant};
 
 use crate::cell::{Cell, CellResult, Place, Verify};
 use crate::load::data;
-use crate::plan::{Plan, PlannedArm, Turn, counted, spoken};
+use crate::plan::{Plan, PlannedArm, Turn};
 use crate::progress::{Left, Progress, Speed};
 use crate::scratch::{Scratch, Stop};
 use crate::statistics::ROUNDS_FOR_A_VERDICT;
+use crate::text::{counted, spoken};
 use crate::tuning::{Claim, Held, Journal, Places};
 use device::{Device, Found};
 use record::{PartOfRecord, RecordError, RoundRecord};

@@ -1,4 +1,5 @@
-//! Metrics: names, units, and which direction is better. Names stay; later work adds.
+//! Metrics: names, units, which direction is better, and how tables call them. Names stay; later
+//! work adds.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +13,10 @@ pub struct Metric {
     pub name: &'static str,
     pub unit: &'static str,
     pub better: Better,
+    /// Head of its column; a bar divides two lines.
+    pub head: &'static str,
+    /// What the head does not say, for the legend of a table.
+    pub about: &'static str,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -22,91 +27,93 @@ pub enum Better {
 }
 
 macro_rules! metrics {
-    ($($name:literal, $unit:literal, $better:ident;)*) => {
+    ($($name:literal, $unit:literal, $better:ident, $head:literal, $about:literal;)*) => {
         /// Those that no probe has to itself.
-        const METRICS: &[Metric] =
-            &[$(Metric { name: $name, unit: $unit, better: Better::$better }),*];
+        const METRICS: &[Metric] = &[$(Metric {
+            name: $name,
+            unit: $unit,
+            better: Better::$better,
+            head: $head,
+            about: $about,
+        }),*];
     };
 }
 
 metrics! {
-    "iops", "1/s", Higher;
-    "operations_per_s", "1/s", Higher;
-    "read_iops", "1/s", Higher;
-    "read_bytes_per_s", "B/s", Higher;
-    "read_latency_p50_us", "us", Lower;
-    "read_latency_p99_us", "us", Lower;
-    "read_latency_p999_us", "us", Lower;
-    "write_iops", "1/s", Higher;
-    "write_bytes_per_s", "B/s", Higher;
-    "write_latency_p50_us", "us", Lower;
-    "write_latency_p99_us", "us", Lower;
-    "write_latency_p999_us", "us", Lower;
-    "elapsed_s", "s", Lower;
-    "context_switches", "1", Lower;
-    "context_switches_per_io", "1", Lower;
-    "context_switches_per_gib", "1", Lower;
-    "system_context_switches", "1", Lower;
-    "system_context_switches_per_io", "1", Lower;
-    "system_context_switches_per_gib", "1", Lower;
-    "cpu_us_per_io", "us", Lower;
-    "cpu_us_per_operation", "us", Lower;
-    "system_calls_per_operation", "1", Lower;
-    // Bytes passed to `write` by the bulk writer in another process.
-    "beside_bytes_per_s", "B/s", Higher;
-    "sync_probe_p50_us", "us", Lower;
-    "sync_probe_p99_us", "us", Lower;
-    "extents_per_file", "1", Lower;
-    "mean_extent_bytes", "B", Higher;
-    "written_per_asked", "1", Lower;
-    "peak_memory_bytes", "B", Lower;
-    "peak_dirty_bytes", "B", Lower;
-    "resident_bytes", "B", Lower;
-    "doorbells_per_io", "1", Lower;
-    "requests_per_doorbell", "1", Higher;
-    "bios_per_run", "1", Higher;
-    "run_bytes", "B", Higher;
-    "merged_share", "1", Higher;
-    "completion_holds", "1", Lower;
-    "hold_mean_us", "us", Lower;
-    "hold_p99_us", "us", Lower;
-    "written_latency_p99_us", "us", Lower;
-    "writeback_latency_p99_us", "us", Lower;
-    "latency_p50_us", "us", Lower;
-    "latency_p99_us", "us", Lower;
-    "latency_p999_us", "us", Lower;
-    "ns_per_io", "ns", Lower;
-    "driver_ns_per_io", "ns", Lower;
-    "requests_per_s", "1/s", Higher;
-    "idle_share", "1", Lower;
-    "user_share", "1", Lower;
-    "system_share", "1", Lower;
-    "server_us_per_message", "us", Lower;
-    "reorder_distance_p99", "1", Lower;
-    // Items that a server served after one of the same pass that arrived later.
-    "inversions_per_1000_items", "1", Lower;
-    "coefficient_of_variation", "1", Lower;
-    "start_late_p99_us", "us", Lower;
-    "backlog_peak", "1", Lower;
-    "never_started", "1", Lower;
-    "kernel_requests_per_unplug", "1", Higher;
-    "kernel_unplug_asked_share", "1", Higher;
-    "kernel_unplug_full_share", "1", Higher;
-    "kernel_plugged_share", "1", Higher;
-    "kernel_insert_share", "1", Lower;
-    "kernel_bios_per_request", "1", Higher;
-    "kernel_request_bytes", "B", Higher;
-    "kernel_polled_share", "1", Higher;
-    "kernel_requests_per_run", "1", Higher;
-    "kernel_bios_per_run", "1", Higher;
-    "kernel_bios_per_worker_run", "1", Higher;
-    "kernel_task_work_per_run", "1", Higher;
-    "kernel_completions_per_enter", "1", Higher;
-    "kernel_writeback_pages_per_run", "1", Higher;
-    // Of XFS, and for the locks of its allocation groups.
-    "kernel_allocations_per_s", "1/s", Lower;
-    "kernel_group_waits_per_s", "1/s", Lower;
-    "kernel_busiest_group_share", "1", Lower;
+    "iops", "1/s", Higher, "IOPS", "";
+    "operations_per_s", "1/s", Higher, "per s", "";
+    "read_iops", "1/s", Higher, "read|IOPS", "";
+    "read_bytes_per_s", "B/s", Higher, "read|MB/s", "";
+    "read_latency_p50_us", "us", Lower, "read|p50", "";
+    "read_latency_p99_us", "us", Lower, "read|p99", "";
+    "read_latency_p999_us", "us", Lower, "read|p999", "";
+    "write_iops", "1/s", Higher, "write|IOPS", "";
+    "write_bytes_per_s", "B/s", Higher, "MB/s", "";
+    "write_latency_p50_us", "us", Lower, "write|p50", "";
+    "write_latency_p99_us", "us", Lower, "write|p99", "";
+    "write_latency_p999_us", "us", Lower, "write|p999", "";
+    "elapsed_s", "s", Lower, "time", "";
+    "context_switches", "1", Lower, "own cs", "context switches of the process";
+    "context_switches_per_io", "1", Lower, "own cs|per I/O", "the same for each I/O";
+    "context_switches_per_gib", "1", Lower, "own cs|per GiB", "";
+    "system_context_switches", "1", Lower, "system|cs", "context switches of the whole system";
+    "system_context_switches_per_io", "1", Lower, "system|cs/IO", "the same for each I/O";
+    "system_context_switches_per_gib", "1", Lower, "system|cs/GiB", "the same for each GiB";
+    "cpu_us_per_io", "us", Lower, "CPU us|per I/O", "processor time of the process";
+    "cpu_us_per_operation", "us", Lower, "CPU", "processor time of the process for each operation, without kernel threads";
+    "system_calls_per_operation", "1", Lower, "calls", "system calls of the process for each operation";
+    "beside_bytes_per_s", "B/s", Higher, "beside|MB/s", "bytes passed to write by the bulk writer in another process";
+    "sync_probe_p50_us", "us", Lower, "sync|p50", "a write of 4 KiB and its sync, beside the work";
+    "sync_probe_p99_us", "us", Lower, "sync|p99", "a write of 4 KiB and its sync, beside the work";
+    "extents_per_file", "1", Lower, "pieces|a file", "extents";
+    "mean_extent_bytes", "B", Higher, "mean|piece", "";
+    "written_per_asked", "1", Lower, "written|/ asked", "bytes of the device per byte of the caller";
+    "peak_memory_bytes", "B", Lower, "memory", "for data, at its peak";
+    "peak_dirty_bytes", "B", Lower, "peak|dirty", "";
+    "resident_bytes", "B", Lower, "RSS", "memory of the process above that at its start, without the page cache";
+    "doorbells_per_io", "1", Lower, "bells|per I/O", "calls that submit or wait";
+    "requests_per_doorbell", "1", Higher, "own|req/bell", "requests of a call, as the arm counts them";
+    "bios_per_run", "1", Higher, "own|bios/run", "bios ended in one go, as the arm counts them";
+    "run_bytes", "B", Higher, "bio|size", "bytes of a bio of writeback";
+    "merged_share", "1", Higher, "merged", "";
+    "completion_holds", "1", Lower, "holds", "runs of completions that waited for more";
+    "hold_mean_us", "us", Lower, "hold|mean", "";
+    "hold_p99_us", "us", Lower, "hold|p99", "";
+    "written_latency_p99_us", "us", Lower, "written|p99", "from the acceptance of a write until it was at the device";
+    "writeback_latency_p99_us", "us", Lower, "durable|p99", "from the acceptance of a write until it was durable";
+    "latency_p50_us", "us", Lower, "p50", "";
+    "latency_p99_us", "us", Lower, "p99", "";
+    "latency_p999_us", "us", Lower, "p999", "";
+    "ns_per_io", "ns", Lower, "ns|per I/O", "";
+    "driver_ns_per_io", "ns", Lower, "driver|ns/IO", "";
+    "requests_per_s", "1/s", Higher, "per s", "";
+    "idle_share", "1", Lower, "idle", "";
+    "user_share", "1", Lower, "user", "";
+    "system_share", "1", Lower, "system", "";
+    "server_us_per_message", "us", Lower, "us/msg", "";
+    "reorder_distance_p99", "1", Lower, "passed", "";
+    "inversions_per_1000_items", "1", Lower, "inv/|1000", "";
+    "coefficient_of_variation", "1", Lower, "cv", "";
+    "start_late_p99_us", "us", Lower, "late|p99", "";
+    "backlog_peak", "1", Lower, "backlog", "";
+    "never_started", "1", Lower, "never|started", "";
+    "kernel_requests_per_unplug", "1", Higher, "reqs /|unplug", "requests of an unplug";
+    "kernel_unplug_asked_share", "1", Higher, "asked", "unplugs that were asked for; the others are before a sleep";
+    "kernel_unplug_full_share", "1", Higher, "full", "";
+    "kernel_plugged_share", "1", Higher, "plugged", "of the requests made";
+    "kernel_insert_share", "1", Lower, "sched-|uled", "of the requests issued";
+    "kernel_bios_per_request", "1", Higher, "bios|/ req", "";
+    "kernel_request_bytes", "B", Higher, "request|size", "";
+    "kernel_polled_share", "1", Higher, "polled", "";
+    "kernel_requests_per_run", "1", Higher, "reqs /|run", "run = one interrupt";
+    "kernel_bios_per_run", "1", Higher, "bios /|run", "";
+    "kernel_bios_per_worker_run", "1", Higher, "bios /|worker", "of a completion worker, of any disk";
+    "kernel_task_work_per_run", "1", Higher, "items|/ task", "of a run of task work";
+    "kernel_completions_per_enter", "1", Higher, "CQEs /|enter", "";
+    "kernel_writeback_pages_per_run", "1", Higher, "pages/|wback", "of a call that writes pages back";
+    "kernel_allocations_per_s", "1/s", Lower, "allocs|per s", "allocations of space by XFS";
+    "kernel_group_waits_per_s", "1/s", Lower, "waits|per s", "for the lock of an allocation group";
+    "kernel_busiest_group_share", "1", Lower, "busiest|group", "its share of the allocations";
 }
 
 /// Adds a value unless it is not finite: nothing divided by nothing is left out.

@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use crate::request::RequestDevice;
 use crate::statistics::ROUNDS_FOR_A_VERDICT;
-use crate::suite::cross::{Contrast, Crossed};
 use crate::suite::{Cut, Form, Pair, Part, Suite};
 use crate::target::Target;
+use crate::text::{counted, spoken};
 use crate::tuning::Tuning;
 use forebay_block::random::Random;
 
@@ -96,10 +96,6 @@ pub struct Plan {
     pub time_limit: Option<Duration>,
     /// Pairs that are compared besides those with the base.
     pub also: Vec<Pair>,
-    /// Arms made by crossing.
-    pub crossed: Vec<Crossed>,
-    /// Pairs of those that differ in one thing; they are among the pairs.
-    pub contrasts: Vec<Contrast>,
     /// Notes on bounds that changed the request.
     pub notes: Vec<String>,
 }
@@ -109,6 +105,8 @@ pub struct Job {
     pub name: String,
     pub title: String,
     pub workload: String,
+    /// Name of its probe.
+    pub probe: &'static str,
     pub place: Option<(RequestDevice, u32)>,
     /// Its arms, in the order of the table.
     pub arms: Vec<PlannedArm>,
@@ -203,11 +201,8 @@ impl Plan {
             ));
         }
         let warm_up = warm_up(&jobs);
-        let contrast = |one: &Contrast| Pair { arm: one.arm.clone(), base: one.base.clone() };
         Ok(Some(Self {
-            also: part.also.iter().cloned().chain(cut.contrasts.iter().map(contrast)).collect(),
-            crossed: cut.crossed.clone(),
-            contrasts: cut.contrasts.clone(),
+            also: part.also.iter().chain(&cut.contrasts).cloned().collect(),
             part: part.name.clone(),
             title: part.title.clone(),
             jobs,
@@ -426,21 +421,6 @@ fn warm_up(jobs: &[Job]) -> Cell {
 pub struct Turn {
     pub job: usize,
     pub arm: usize,
-}
-
-/// A number with its noun, in the plural unless it is 1.
-pub fn counted(number: u64, noun: &str) -> String {
-    let ending = if number == 1 { "" } else { "s" };
-    format!("{number} {noun}{ending}")
-}
-
-/// A duration in seconds, minutes or hours.
-pub fn spoken(duration: Duration) -> String {
-    match duration.as_secs() {
-        seconds @ 0..100 => format!("{} s", seconds.max(1)),
-        seconds @ 100..6000 => format!("{} min", (seconds + 30) / 60),
-        seconds => format!("{:.1} h", seconds as f64 / 3600.0),
-    }
 }
 
 /// A seed nobody chose: short enough to be typed.

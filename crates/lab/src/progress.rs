@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::plan::{Plan, counted, spoken};
-use crate::report::folded_to;
+use crate::plan::Plan;
 use crate::terminal;
+use crate::text::{counted, folded_to, spoken};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Verbosity {

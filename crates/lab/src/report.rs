@@ -1,149 +1,126 @@
-//! A result as a table that can be pasted into a mail: plain text, at most 72 columns, complete in
-//! itself.
+//! A result as text that can be pasted into a mail: at most 72 columns, complete in itself.
 //!
-//! Made from the [`Document`] alone, so that what is shown is what the file says. MB/s is 10^6
-//! bytes asked for per second until all was synced; a ratio above 1 is more of it per second than
-//! the base.
+//! It is made from the [`Document`] alone, so that it says what the file says. MB/s is 10^6 bytes
+//! asked for per second until all was synced. A ratio is to the base of its job.
 
-mod batching;
 pub mod check;
-pub(crate) mod column;
-mod completion;
-mod echo;
-pub(crate) mod figures;
-mod files;
 mod html;
 mod pair;
-mod programs;
 mod reader;
-mod reading;
-mod requests;
 mod run;
+mod sentence;
 mod summary;
 mod table;
-mod writers;
-
-use std::borrow::Cow;
 
 use crate::file_system::Made;
 use crate::manifest::Manifest;
-use crate::plan::counted;
-use crate::schema::{Document, Part, PartJob};
-use crate::suite::TableKind;
+use crate::metric;
+use crate::schema::{Document, Part};
+use crate::text::{counted, ends, folded_to};
 
-pub use figures::{bytes, microseconds};
+pub use crate::figures::{bytes, microseconds};
 pub use html::html;
 pub use pair::side_by_side;
 pub use run::run;
-pub use summary::{WIDTH as SUMMARY_WIDTH, name as arm_name, summary};
+pub use summary::{name as arm_name, summary};
 
-use table::{Table, WIDTH, label};
+use reader::Reader;
+use table::{Table, WIDTH};
 
 enum Block {
     Lines(Vec<String>),
     Table(Table),
     Text(String),
-    /// An empty line, where that parts what belongs to other things.
+    /// An empty line between what belongs to different things.
     Gap,
 }
 
-/// The result of a comparison, with the machine and the notes. Ends with a newline.
+/// Returns the result of a comparison, with the machine and the notes. Ends with a newline.
 pub fn comparison(document: &Document) -> String {
-    written(&blocks_of(document)).join("\n") + "\n"
+    written(&blocks_of(document))
 }
 
-/// The result of a comparison or of a run.
+/// Returns the result of a comparison or of a run.
 pub fn any(document: &Document) -> String {
-    // A comparison has parts, and one of an earlier version comparisons.
-    let is_run = document.parts.is_empty() && document.comparisons.is_empty();
-    if is_run { run(document) } else { comparison(document) }
+    if document.parts.is_empty() { run(document) } else { comparison(document) }
 }
 
 fn blocks_of(document: &Document) -> Vec<Block> {
-    let parts = parts_of(document);
-    let head = [place(&document.manifest)].into_iter().chain(disk(&document.manifest));
-    let mut blocks = vec![Block::Lines(head.flat_map(|line| folded(&line)).collect())];
-    for (number, part) in parts.iter().enumerate() {
+    let mut blocks = vec![Block::Lines(head(&document.manifest))];
+    let mut shown: Vec<&str> = Vec::new();
+    for (number, part) in document.parts.iter().enumerate() {
         if number > 0 {
             blocks.push(Block::Gap);
         }
         blocks.extend(part.question.iter().map(|question| Block::Lines(folded(question))));
         blocks.push(Block::Lines(heading(document, part)));
-        blocks.extend(match part.table {
-            TableKind::Files => files::blocks(document, part),
-            TableKind::Arms => requests::arms(document, part),
-            TableKind::Ladder => requests::ladder(document, part),
-            TableKind::Worth => requests::worth(document, part),
-            TableKind::Policies => requests::policies(document, part),
-            TableKind::Completion => completion::completion(document, part),
-            TableKind::Beside => completion::beside(document, part),
-            TableKind::Copies => completion::copies(document, part),
-            TableKind::Writers => writers::writers(document, part),
-            TableKind::Contexts => writers::contexts(document, part),
-            TableKind::Factors => writers::factors(document, part),
-            TableKind::Echo => echo::echo(document, part),
-            TableKind::Programs => programs::programs(document, part),
-        });
-        blocks.extend(batching::batching(document, part));
-    }
-    blocks.extend(remarks(document).into_iter().map(Block::Text));
-    for part in parts.iter() {
-        let reading = reading::reading(document, part);
-        if !reading.is_empty() {
-            blocks.push(Block::Gap);
+        for reader in Reader::ran(document, part) {
+            let (probe, title) = (reader.job.probe.as_str(), &reader.job.title);
+            if !title.is_empty() && *title != part.title {
+                blocks.extend([Block::Gap, Block::Text(format!("{title}:"))]);
+            }
+            let figures = sentence::figures(probe);
+            let tables = table::of_job(reader, figures, sentence::compared(probe));
+            for (number, table) in tables.into_iter().enumerate() {
+                blocks.extend((number > 0).then_some(Block::Gap));
+                blocks.push(Block::Table(table));
+            }
+            blocks.push(Block::Text(reader.noise()));
+            blocks.extend(sentence::sentence(reader).map(Block::Text));
+            let own = table::shown_figures(reader, figures).map(|metric| metric.name);
+            shown.extend(own.chain([part.metric.as_str()]));
         }
-        blocks.extend(reading.into_iter().map(Block::Text));
     }
+    blocks.push(Block::Gap);
+    blocks.extend(legend(&shown).map(Block::Text));
+    blocks.extend(remarks(document).into_iter().map(Block::Text));
     blocks
 }
 
-/// Returns the lines of a text.
-fn written(blocks: &[Block]) -> Vec<String> {
+/// Returns what the heads of the shown columns mean, each once.
+fn legend(shown: &[&str]) -> Option<String> {
+    let about = metric::all().filter(|metric| !metric.about.is_empty());
+    let about = about.filter(|metric| shown.contains(&metric.name));
+    let said: Vec<String> = about
+        .map(|metric| {
+            format!("{}: {}", metric.head.replace("-|", "").replace('|', " "), metric.about)
+        })
+        .collect();
+    (!said.is_empty()).then(|| format!("{}. - = not measured", said.join("; ")))
+}
+
+fn written(blocks: &[Block]) -> String {
     let lines = blocks.iter().map(|block| match block {
         Block::Lines(lines) => lines.clone(),
         Block::Table(table) => table.text(),
         Block::Text(text) => folded(text),
         Block::Gap => vec![String::new()],
     });
-    lines.collect::<Vec<_>>().concat()
+    let mut lines = lines.collect::<Vec<_>>().concat();
+    while lines.last().is_some_and(String::is_empty) {
+        lines.pop();
+    }
+    lines.join("\n") + "\n"
 }
 
-/// Its parts; of one that names none, the one it is.
-fn parts_of(document: &Document) -> Cow<'_, [Part]> {
-    if !document.parts.is_empty() {
-        return Cow::Borrowed(&document.parts);
-    }
-    let manifest = &document.manifest;
-    let name = document.rows.first().map(|row| row.job.clone()).unwrap_or_default();
-    let job = PartJob { name, base: files::base_of(document), ..PartJob::default() };
-    Cow::Owned(vec![Part {
-        title: manifest.title.clone(),
-        metric: crate::compare::judge::THROUGHPUT.to_owned(),
-        again: crate::arm::Arm::Forebay.name().to_owned(),
-        rounds: manifest.rounds,
-        cell_bytes: manifest.cell_bytes,
-        jobs: vec![job],
-        ..Part::default()
-    }])
+/// Returns the lines over all tables: machine and disk.
+fn head(manifest: &Manifest) -> Vec<String> {
+    [place(manifest)].into_iter().chain(disk(manifest)).flat_map(|line| folded(&line)).collect()
 }
 
 fn heading(document: &Document, part: &Part) -> Vec<String> {
-    let asked = match part.table {
-        TableKind::Files => {
-            format!("{}{}, until synced", part.title, size(part))
-        }
-        _ => part.title.clone(),
-    };
     let rounds = counted(part.rounds.into(), "round");
-    apart(asked, format!("{rounds}, seed {}", document.manifest.seed))
+    let asked = format!("{}{}", part.title, size(part));
+    ends(&asked, format!("{rounds}, seed {}", document.manifest.seed), WIDTH)
 }
 
-/// `, 288 MiB`: what each of its cells writes.
+/// Returns `, 288 MiB, until synced`: what each cell of a part writes, if that is fixed.
 fn size(part: &Part) -> String {
-    part.cell_bytes.map(|size| format!(", {}", bytes(size as f64))).unwrap_or_default()
+    let size = part.cell_bytes.map(|size| bytes(size as f64));
+    size.map(|size| format!(", {size}, until synced")).unwrap_or_default()
 }
 
-/// File system, its page cache, kernel, processors, and the engine that ran.
+/// Returns file system, its page cache, kernel, processors, and the engine that ran.
 fn place(manifest: &Manifest) -> String {
     let machine = &manifest.machine;
     let cores = if machine.cpus == 1 { "core" } else { "cores" };
@@ -166,7 +143,7 @@ fn place(manifest: &Manifest) -> String {
     place
 }
 
-/// Price of the disk, and whether it is a real one.
+/// Returns the price of the disk, and whether it is imitated.
 fn disk(manifest: &Manifest) -> Option<String> {
     let line = manifest.price?.line();
     let spec = manifest.file_system.as_ref().map(|made| made.spec.as_str()).unwrap_or_default();
@@ -176,31 +153,19 @@ fn disk(manifest: &Manifest) -> Option<String> {
     Some(if is_imitated { format!("{line} (imitated)") } else { line })
 }
 
-fn apart(left: String, right: String) -> Vec<String> {
-    ends(left, right, WIDTH)
-}
-
-/// One text at each end of a line, or each on a line of its own.
-fn ends(left: String, right: String, width: usize) -> Vec<String> {
-    match width.checked_sub(left.chars().count() + right.chars().count()) {
-        Some(space) if space > 1 => vec![format!("{left}{}{right}", " ".repeat(space))],
-        _ => folded_to(width, &left).into_iter().chain([right]).collect(),
-    }
-}
-
-/// Arms that are missing, and what else has to be known.
+/// Returns the arms that are missing, and what else has to be known.
 fn remarks(document: &Document) -> Vec<String> {
     let manifest = &document.manifest;
     let left_out = manifest.left_out.iter().map(|left_out| {
         let word = if left_out.failed { "FAILED" } else { "left out" };
-        format!("{word}: {}: {}", label(&left_out.arm), left_out.reason)
+        format!("{word}: {}: {}", left_out.arm, left_out.reason)
     });
     let notes = manifest.notes.iter().map(|note| format!("note: {note}"));
     let file_system = manifest.file_system.iter().map(made);
     left_out.chain(file_system).chain(notes).collect()
 }
 
-/// How the cells' own file system was made; what mkfs said stands in the file.
+/// Returns how the cells' own file system was made; the output of mkfs stands in the file.
 fn made(made: &Made) -> String {
     format!("file system ({}): {}; mounted {}", made.spec, made.command, made.options)
 }
@@ -208,30 +173,6 @@ fn made(made: &Made) -> String {
 /// Breaks a paragraph at its spaces into lines of at most [`WIDTH`] characters.
 fn folded(paragraph: &str) -> Vec<String> {
     folded_to(WIDTH, paragraph)
-}
-
-/// Breaks a paragraph at its spaces into lines of at most `width` characters, unless one word is
-/// longer. Double spaces stay.
-pub fn folded_to(width: usize, paragraph: &str) -> Vec<String> {
-    let lines = broken(paragraph.split([' ', '\n', '\r']), width);
-    lines.iter().map(|line| line.trim_end().to_owned()).collect()
-}
-
-/// Breaks words into lines of at most `width` letters, unless one word is longer.
-pub(crate) fn broken<'a>(words: impl Iterator<Item = &'a str>, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in words {
-        let line = lines.last_mut().expect("there is one from the start");
-        if line.is_empty() {
-            line.push_str(word);
-        } else if line.chars().count() + 1 + word.chars().count() <= width {
-            line.push(' ');
-            line.push_str(word);
-        } else {
-            lines.push(word.to_owned());
-        }
-    }
-    lines
 }
 
 #[cfg(test)]

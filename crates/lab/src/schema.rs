@@ -5,7 +5,7 @@
 //!   rows:        [ { job, arm, metric, unit, better, mean, stddev, rounds: [..] } ],
 //!   comparisons: [ { job, metric, base, arm, ratio, ci_low, ci_high, p, verdict } ],
 //!   differences: [ { job, metric, unit, base, arm, value, ci_low, ci_high, p, floor, shown } ],
-//!   parts:       [ { name, title, table, .., jobs: [ { name, title, device, depth, base, best } ] } ],
+//!   parts:       [ { name, title, metric, .., jobs: [ { name, title, probe, depth, base, best } ] } ],
 //!   cells:       [ { job, arm, round, read: { operations, latency, course, .. }, write, usage } ] }
 //! ```
 //!
@@ -50,7 +50,7 @@ pub struct Document {
     /// The same in the unit of a metric, where a suite asks for that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differences: Vec<Difference>,
-    /// The tables it is shown as; one of work on files if empty.
+    /// The questions of a comparison; none of a run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
     /// Details of each cell, if kept.

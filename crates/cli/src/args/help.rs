@@ -1,6 +1,6 @@
 //! The ends of the help of each subcommand: examples, reference, exit codes.
 
-use forebay_lab::report::folded_to;
+use forebay_lab::text::folded_to;
 
 pub(super) const MORE: &str = "All options, with examples and exit codes: --help.";
 

@@ -4,7 +4,8 @@ use std::cell::RefCell;
 
 use forebay_lab::compare::record::{Record, RecordError, Surroundings};
 use forebay_lab::manifest::Manifest;
-use forebay_lab::plan::{Plan, counted};
+use forebay_lab::plan::Plan;
+use forebay_lab::text::counted;
 
 use super::Planned;
 use crate::build;

@@ -7,10 +7,9 @@ use forebay_uring::{Alignment, Coverage, Direct};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use super::facts::{Capability, Facts, Kind};
-use super::finding::{Finding, Level, degraded, full, missing, quoted, unknown};
+use super::finding::{Finding, degraded, full, missing, quoted, unknown};
 use super::trial::Trial;
-use crate::manifest::Storage;
-use crate::report::bytes;
+use crate::figures::bytes;
 
 /// Free space that the default cache needs to accept writes: below, space is allocated before each
 /// write.
@@ -256,7 +255,9 @@ pub(super) fn mark(facts: &Facts) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::super::facts::fake::Fake;
+    use super::super::finding::Level;
     use super::*;
+    use crate::manifest::Storage;
 
     fn on(file_system: &str, options: &str) -> Facts {
         let storage = Storage {

@@ -10,7 +10,7 @@ use rustix::process::{Resource, getrlimit};
 use super::facts::{Capability, Facts};
 use super::finding::{Finding, degraded, full, missing, quoted};
 use crate::chosen::chosen;
-use crate::report::bytes;
+use crate::figures::bytes;
 
 const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage";
 const FREQUENCY: &str = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor";

@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use forebay_uring::probe::KernelVersion;
-use forebay_uring::{Feature, SetupError, offer::State};
+use forebay_uring::{SetupError, offer::State};
 
 use super::facts::{Capability, Facts};
 use super::finding::{Finding, degraded, full, missing};
@@ -177,7 +177,7 @@ fn is_refusal(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use forebay_uring::{Offer, Offers};
+    use forebay_uring::{Feature, Offer, Offers};
 
     use super::super::facts::fake::Fake;
     use super::super::finding::Level;
@@ -284,8 +284,7 @@ mod tests {
         let offer = |feature, state| Offer { feature, state };
         let of =
             |offers: &[Offer]| features(&fake("0", Ok(Offers(offers.to_vec()))).facts).unwrap();
-        let mut some =
-            vec![offer(Feature::SubmitAll, State::Had)];
+        let mut some = vec![offer(Feature::SubmitAll, State::Had)];
         assert_eq!(of(&some).found, "all 1");
         some.extend([
             offer(Feature::SetLength, State::Lost),

@@ -11,7 +11,7 @@
 use super::finding::{By, Command, Finding, Level, Part};
 use super::{Report, Strength};
 use crate::progress::Verbosity;
-use crate::report::broken;
+use crate::text::broken;
 
 const WIDTH: usize = 72;
 

@@ -321,7 +321,7 @@ impl<'a> Planner<'a> {
         let title =
             workload.title.as_ref().map_or_else(|| name.clone(), |title| format!("{name} {title}"));
         let arms = self.with_again(self.cut.arms.iter().filter_map(arm).collect());
-        Job { workload: name.clone(), name, title, place: None, arms }
+        Job { workload: name.clone(), name, title, probe: workload.kind.probe(), place: None, arms }
     }
 
     /// Of one cell.

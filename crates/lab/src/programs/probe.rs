@@ -14,7 +14,6 @@ use super::spec::{Beside, Form, ProgramLoad, ProgramWay};
 use crate::batching::Counter;
 use crate::load::CellError;
 use crate::metric::Metric;
-use crate::report::column::Column;
 
 /// Most threads of a cell, or tasks of an asynchronous one.
 const MOST_THREADS: u32 = 1024;
@@ -47,32 +46,7 @@ pub struct Probe {
     pub(super) figures: fn(&Measured, Put<'_>),
     /// Metrics that no other probe has.
     pub(super) metrics: &'static [Metric],
-    /// How it is shown, if not as the others.
-    pub(super) table: Option<Shown>,
 }
-
-/// How programs are shown: a line for each arm, and ratios below.
-#[derive(Clone, Copy)]
-pub(crate) struct Shown {
-    /// The metric of the parts that are shown so.
-    pub(crate) metric: &'static str,
-    pub(crate) columns: &'static [Column],
-    pub(crate) ratios: [(&'static str, &'static str); 3],
-    pub(crate) pairs: Pairs,
-    pub(crate) legend: &'static str,
-}
-
-/// Arms that have ratios.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pairs {
-    /// Each to the base.
-    ToBase,
-    /// The arm that runs twice, if it is not the base, to each other arm; else each to the base.
-    OfTheTwin,
-}
-
-/// The processor time, as a ratio.
-pub(crate) const CPU: (&str, &str) = ("cpu_us_per_operation", "CPU");
 
 /// Takes a figure by the name of its metric.
 pub(super) type Put<'a> = &'a mut dyn FnMut(&str, f64);
@@ -119,8 +93,11 @@ impl Probe {
             counters: &[],
             figures: one_by_one,
             metrics: &[],
-            table: None,
         }
+    }
+
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 
     /// The probe of a name.
@@ -131,11 +108,6 @@ impl Probe {
     /// Metrics that only one probe has.
     pub(crate) fn metrics() -> impl Iterator<Item = &'static Metric> {
         PROBES.iter().flat_map(|probe| probe.metrics)
-    }
-
-    /// Tables that only one probe has.
-    pub(crate) fn tables() -> impl Iterator<Item = &'static Shown> {
-        PROBES.iter().filter_map(|probe| probe.table.as_ref())
     }
 }
 

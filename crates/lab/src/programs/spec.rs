@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 pub use super::probe::Probe;
-pub(crate) use super::probe::{CPU, Pairs, Shown};
 use super::probe::{Sizes, Writes, by_name};
 use crate::words::words;
 

@@ -2,20 +2,24 @@
 
 use crate::check::{Itself, MOST_FALSE, Said};
 
-use super::table::{Head, Table, head, with_interval};
+use super::table::{Column, Table, with_interval};
 use super::{Block, written};
 
-const ITSELF_HEADS: [Head; 4] =
-    [head(24, "", "what"), head(16, "", "ratio"), head(6, "", "p"), head(10, "", "said")];
-
-/// Verdicts where the answer is known. Ends with a newline.
+/// Returns the verdicts where the answer is known. Ends with a newline.
 pub fn itself(found: &Itself) -> String {
-    let lines = found.same.iter().chain(&found.planted).map(itself_line).collect();
+    let said: Vec<&Said> = found.same.iter().chain(&found.planted).collect();
+    let column = |head: &str, cell: fn(&&Said) -> String| Column::new(head, said.iter().map(cell));
+    let columns = vec![
+        column("what", |said| said.title.clone()),
+        column("ratio [95 %]", |said| with_interval(&said.comparison)),
+        column("p", |said| format!("{:.4}", said.comparison.p)),
+        column("said", |said| said.comparison.verdict.name().to_owned()),
+    ];
     let blocks = [
         Block::Lines(vec![
             "Requests per second of an arm against itself, and of a slower device".to_owned(),
         ]),
-        Block::Table(Table { heads: ITSELF_HEADS.into(), lines }),
+        Block::Table(Table { columns }),
         Block::Text(format!(
             "Of {} comparisons of an arm with itself {} were shown as a difference; {MOST_FALSE} may be. A device \
              that is 5 % slower was found {} times of {}.",
@@ -25,20 +29,12 @@ pub fn itself(found: &Itself) -> String {
             found.planted.len()
         )),
     ];
-    written(&blocks).join("\n") + "\n"
-}
-
-fn itself_line(said: &Said) -> Vec<String> {
-    let comparison = &said.comparison;
-    let p = format!("{:.4}", comparison.p);
-    let verdict = comparison.verdict.name().to_owned();
-    vec![said.title.clone(), with_interval(comparison), p, verdict]
+    written(&blocks)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::table::assert_heads_fit;
     use crate::schema::Comparison;
     use crate::statistics::Verdict;
 
@@ -58,7 +54,6 @@ mod tests {
 
     #[test]
     fn what_was_said_of_itself_is_told() {
-        assert_heads_fit(&ITSELF_HEADS);
         let same =
             vec![Said { title: "uring read 4k 1".into(), comparison: comparison("1", "iops") }];
         let slower = Comparison { verdict: Verdict::Worse, ..comparison("2", "iops") };

@@ -1,6 +1,6 @@
-//! A result as one page: a picture for each question, then the tables, then the details of every
-//! round. It needs nothing but itself: no network, no script, no font. Pictures are inline SVG,
-//! each with a title and a description, and follow the reader's light or dark scheme.
+//! A result as one page: pictures for each question first, then the tables, then machine and disk.
+//! It needs nothing but itself: no network, no script, no font. Pictures are inline SVG, each with
+//! a title and a description, and follow the reader's light or dark scheme.
 //!
 //! The page is well-formed XML, so that other programs can read it. To look at it in both schemes
 //! (0 is dark, 1 is light), with Debian's `chromium`:
@@ -10,111 +10,73 @@
 //!     --blink-settings=preferredColorScheme=0 --window-size=1000,5200 --screenshot=dark.png page.html
 //! ```
 
-mod axis;
 mod bars;
-mod batches;
-mod course;
 mod curves;
-mod histograms;
-mod holds;
-mod key;
-mod manifest;
-mod strips;
 mod svg;
 
 use std::fmt::Write;
 
-use crate::metric::Better;
+use serde_json::Value;
+
 use crate::schema::{Document, Part};
 
 use super::reader::Reader;
-use super::{Block, Table, blocks_of, disk, figures, parts_of, place, summary, table};
-use strips::{Strip, Strips};
-use svg::escape;
+use super::table::{Table, shown_figures};
+use super::{Block, blocks_of, head, sentence};
+use svg::{Numbers, escape};
 
 const STYLE: &str = include_str!("html/style.css");
 
-/// Jobs that are shown at once; of more, the reader opens each.
+/// Jobs that are open at once; of more, the reader opens each.
 const OPEN_JOBS: usize = 6;
 
-/// Another metric shown of each arm if any has it: name, heading, text below.
-type Beside = (&'static str, &'static str, &'static str);
-
-/// Those that the cells count themselves.
-const BESIDES: &[Beside] = &[
-    ("requests_per_doorbell", "Requests handed over together", "mean of a cell"),
-    ("bios_per_run", "Bios ended together", "mean of a completion run"),
-    ("hold_p99_us", "Time that completions were held", "99th percentile"),
-    ("sync_probe_p99_us", "A small sync beside it", "99th percentile"),
-    ("extents_per_file", "Extents of a file", "mean of the files of a cell"),
-    ("mean_extent_bytes", "Length of an extent", "mean"),
-];
-
-/// Those counted in the kernel: the tables have their means.
-const OF_KERNEL: &[Beside] = &[
-    ("kernel_requests_per_unplug", "Requests unplugged together", "mean of an unplug"),
-    ("kernel_plugged_share", "Requests from a plug", "share of those made"),
-    ("kernel_insert_share", "Requests that went through the scheduler", "share of those issued"),
-    ("kernel_bios_per_request", "Bios of a request", "mean of those issued"),
-    ("kernel_requests_per_run", "Requests ended together", "mean of an interrupt"),
-    (
-        "kernel_bios_per_worker_run",
-        "Bios ended by a completion worker",
-        "mean of its runs, for any disk",
-    ),
-    ("kernel_task_work_per_run", "Items of task work done together", "mean of a run"),
-    ("kernel_writeback_pages_per_run", "Pages written back together", "mean of a call"),
-];
-
-/// Pictures get numbers, so that no two share an id.
-#[derive(Debug, Default)]
-struct Numbers(u32);
-
-impl Numbers {
-    fn next(&mut self) -> u32 {
-        self.0 += 1;
-        self.0
-    }
-}
-
+/// Returns the page of a result.
 pub fn html(document: &Document) -> String {
-    let parts = parts_of(document);
-    let title = match parts.as_ref() {
+    let title = match document.parts.as_slice() {
         [one] => one.title.clone(),
         _ => format!("forebay compare {}", document.suite),
     };
+    let title = escape(&title);
     let mut numbers = Numbers::default();
-    let mut page = String::new();
-    let mut put = |text: &str| page.push_str(text);
-    put(
-        "<!DOCTYPE html>\n<html lang=\"en\" xmlns=\"http://www.w3.org/1999/xhtml\">\n<head>\n<meta charset=\"utf-8\"/>\n",
+    let mut page = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\" xmlns=\"http://www.w3.org/1999/xhtml\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
+         <meta name=\"color-scheme\" content=\"light dark\"/>\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<header>\n<h1>{title}</h1>\n\
+         <p>{}</p>\n</header>\n<main>\n",
+        escape(&dateline(document))
     );
-    put("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n");
-    put("<meta name=\"color-scheme\" content=\"light dark\"/>\n");
-    put(&format!("<title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n", escape(&title)));
-    put(&format!("<header>\n<h1>{}</h1>\n", escape(&title)));
-    put(&format!("<p>{}</p>\n</header>\n<main>\n", escape(&dateline(document))));
-    let head = [place(&document.manifest)].into_iter().chain(disk(&document.manifest));
-    head.for_each(|line| put(&format!("<p>{}</p>\n", escape(&line))));
-    for (number, part) in parts.iter().enumerate() {
+    head(&document.manifest)
+        .iter()
+        .for_each(|line| page.push_str(&format!("<p>{}</p>\n", escape(line))));
+    for (number, part) in document.parts.iter().enumerate() {
         let title = part.question.as_ref().unwrap_or(&part.title);
-        put(&format!("<section id=\"part-{}\">\n<h2>{}</h2>\n", number + 1, escape(title)));
-        put(&jobs(document, part, |reader| answer(reader, &mut numbers)));
-        put("</section>\n");
+        let answer = |reader: Reader<'_>| answer(reader, &mut numbers);
+        let jobs = jobs(document, part, answer);
+        page.push_str(&section(&format!("part-{}", number + 1), title, &jobs));
     }
-    put("<section id=\"tables\">\n<h2>Tables</h2>\n");
-    put(&tables(&blocks_of(document)));
-    put("</section>\n");
-    for (number, part) in parts.iter().enumerate() {
-        let title = escape(&part.title);
-        put(&format!("<section id=\"rounds-{}\">\n<h2>{title}: every round</h2>\n", number + 1));
-        put(&jobs(document, part, |reader| of_job(reader, &mut numbers)));
-        put("</section>\n");
+    let tables: String = blocks_of(document).iter().map(block).collect();
+    page.push_str(&section("tables", "Tables", &tables));
+    for (number, part) in document.parts.iter().enumerate() {
+        let title = format!("{}: all figures", part.title);
+        let figures = |reader: Reader<'_>| all_figures(reader, &mut numbers);
+        let jobs = jobs(document, part, figures);
+        page.push_str(&section(&format!("figures-{}", number + 1), &title, &jobs));
     }
-    put("<section id=\"manifest\">\n<h2>Machine, disk and program</h2>\n");
-    put(&manifest::table(&document.manifest));
-    put("</section>\n</main>\n</body>\n</html>\n");
+    // It was written as JSON before, or will be.
+    let manifest = serde_json::to_value(&document.manifest).unwrap_or(Value::Null);
+    let mut lines = String::new();
+    facts(&manifest, "", &mut lines);
+    let facts = format!(
+        "<div class=\"wide\"><table class=\"facts\">\n<tbody>\n{lines}</tbody>\n</table></div>\n"
+    );
+    page.push_str(&section("manifest", "Machine, disk and program", &facts));
+    page.push_str("</main>\n</body>\n</html>\n");
     page
+}
+
+fn section(id: &str, title: &str, content: &str) -> String {
+    format!("<section id=\"{id}\">\n<h2>{}</h2>\n{content}</section>\n", escape(title))
 }
 
 fn dateline(document: &Document) -> String {
@@ -126,48 +88,24 @@ fn dateline(document: &Document) -> String {
     )
 }
 
-fn tables(blocks: &[Block]) -> String {
-    let mut text = String::new();
-    for block in blocks {
-        let _ = match block {
-            Block::Lines(lines) => {
-                writeln!(text, "<p class=\"head\">{}</p>", escape(&heading(lines)))
-            }
-            Block::Text(paragraph) => writeln!(text, "<p>{}</p>", escape(paragraph)),
-            Block::Table(table) => writeln!(text, "{}", table_of(table)),
-            Block::Gap => Ok(()),
-        };
+/// Returns the pictures that answer a question: the arms as bars, then the latencies.
+fn answer(reader: Reader<'_>, numbers: &mut Numbers) -> String {
+    let mut drawn: Vec<String> =
+        bars::bars(reader, &reader.part.metric, numbers).into_iter().collect();
+    for direction in ["read", "write"] {
+        drawn.extend(curves::curves(reader, direction, numbers));
     }
-    text
+    drawn.concat()
 }
 
-fn heading(lines: &[String]) -> String {
-    let ends = lines.iter().map(|line| {
-        let parts: Vec<&str> =
-            line.split("  ").map(str::trim).filter(|part| !part.is_empty()).collect();
-        parts.join(", ")
-    });
-    ends.collect::<Vec<_>>().join(" ")
+/// Returns the pictures of the other figures of a job.
+fn all_figures(reader: Reader<'_>, numbers: &mut Numbers) -> String {
+    let figures = sentence::figures(&reader.job.probe);
+    let shown = shown_figures(reader, figures);
+    shown.filter_map(|metric| bars::bars(reader, metric.name, numbers)).collect()
 }
 
-fn table_of(table: &Table) -> String {
-    let cell = |tag: &str, text: &str| format!("<{tag}>{}</{tag}>", escape(text.trim()));
-    let heads: String =
-        table.heads().map(|head| format!("<th scope=\"col\">{}</th>", escape(&head))).collect();
-    let mut lines = String::new();
-    for line in &table.lines {
-        let mut cells = line.iter();
-        let first =
-            cells.next().map(|name| format!("<th scope=\"row\">{}</th>", escape(name.trim())));
-        let rest: String = cells.map(|text| cell("td", text)).collect();
-        let _ = writeln!(lines, "<tr>{}{rest}</tr>", first.unwrap_or_default());
-    }
-    format!(
-        "<div class=\"wide\"><table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{lines}</tbody>\n</table></div>"
-    )
-}
-
-/// Something of each job of a part that ran.
+/// Returns something of each job of a part that ran.
 fn jobs<'a>(
     document: &'a Document,
     part: &'a Part,
@@ -181,133 +119,79 @@ fn jobs<'a>(
     {
         return of(only);
     }
-    let mut text = String::new();
-    for reader in ran {
+    let details = |reader: Reader<'a>| {
         let job = reader.job;
-        let title = if job.title.is_empty() { &job.name } else { &job.title };
-        let _ = writeln!(text, "<details{open}>\n<summary>{}</summary>", escape(title));
-        text.push_str(&of(reader));
-        text.push_str("</details>\n");
-    }
-    text
-}
-
-/// The answer to a question: the arms as bars, then the latencies.
-fn answer(reader: Reader<'_>, numbers: &mut Numbers) -> String {
-    let mut drawn: Vec<String> = bars::bars(reader, numbers).into_iter().collect();
-    for direction in ["read", "write"] {
-        drawn.extend(curves::curves(reader, direction, numbers));
-    }
-    drawn.concat()
-}
-
-fn of_job(reader: Reader<'_>, numbers: &mut Numbers) -> String {
-    let mut drawn = Vec::new();
-    drawn.extend(rounds(reader, numbers));
-    for direction in ["read", "write"] {
-        drawn.extend(course::courses(reader, direction, numbers));
-    }
-    drawn.extend(batches::batches(reader, numbers));
-    drawn.extend(holds::holds(reader, numbers));
-    let mut strips = |metrics: &[Beside]| -> String {
-        metrics.iter().filter_map(|metric| besides(reader, *metric, numbers)).collect()
+        let title = escape(if job.title.is_empty() { &job.name } else { &job.title });
+        format!("<details{open}>\n<summary>{title}</summary>\n{}</details>\n", of(reader))
     };
-    drawn.push(strips(BESIDES));
-    let of_kernel = strips(OF_KERNEL);
-    if !of_kernel.is_empty() {
-        drawn.push(format!(
-            "<details open=\"open\">\n<summary>Batches counted in the kernel</summary>\n{of_kernel}</details>\n"
-        ));
-    }
-    drawn.concat()
+    ran.into_iter().map(details).collect()
 }
 
-/// Each round of each arm, divided by the same round of the base.
-fn rounds(reader: Reader<'_>, numbers: &mut Numbers) -> Option<String> {
-    let (base, metric) = (reader.job.base.as_deref()?, &reader.part.metric);
-    let of_base = reader.row(base, metric)?;
-    let strip = |(place, arm): (usize, &str)| {
-        let row = reader.row(arm, metric)?;
-        let pairs = row.rounds.iter().zip(&of_base.rounds);
-        let ratios = pairs.filter_map(|(arm, base)| Some((*arm)? / (*base)?));
-        let compared = reader.against_base(arm);
-        Some(Strip {
-            arm: place,
-            name: summary::name(arm),
-            values: ratios.filter(|ratio| ratio.is_finite() && *ratio > 0.0).collect(),
-            interval: compared.map(|found| [found.ci_low, found.ratio, found.ci_high]),
-            told: if arm == base { "1 (base)".to_owned() } else { table::marked(compared) },
-        })
+fn block(block: &Block) -> String {
+    match block {
+        Block::Lines(lines) => {
+            let words = lines.iter().flat_map(|line| line.split("  "));
+            let words: Vec<&str> = words.map(str::trim).filter(|part| !part.is_empty()).collect();
+            format!("<p class=\"head\">{}</p>\n", escape(&words.join(", ")))
+        }
+        Block::Text(paragraph) => format!("<p>{}</p>\n", escape(paragraph)),
+        Block::Table(table) => table_of(table),
+        Block::Gap => String::new(),
+    }
+}
+
+fn table_of(table: &Table) -> String {
+    let head = |head: &str| escape(&head.replace("-|", "").replace('|', " "));
+    let heads: String = table
+        .columns
+        .iter()
+        .map(|column| format!("<th scope=\"col\">{}</th>", head(&column.head)))
+        .collect();
+    let mut lines = String::new();
+    for at in 0..table.columns.first().map_or(0, |names| names.cells.len()) {
+        let mut cells = table.columns.iter().map(|column| escape(&column.cells[at]));
+        let name = cells.next().unwrap_or_default();
+        let rest: String = cells.map(|text| format!("<td>{text}</td>")).collect();
+        let _ = writeln!(lines, "<tr><th scope=\"row\">{name}</th>{rest}</tr>");
+    }
+    format!(
+        "<div class=\"wide\"><table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{lines}</tbody>\n</table></div>\n"
+    )
+}
+
+/// Adds a line for each fact, by the name that it has in the file; the reader opens long ones.
+fn facts(value: &Value, name: &str, lines: &mut String) {
+    const LONG: usize = 160;
+    if let Value::Object(fields) = value {
+        for (field, value) in fields {
+            let name = if name.is_empty() { field.clone() } else { format!("{name}.{field}") };
+            facts(value, &name, lines);
+        }
+        return;
+    }
+    let text = words(value);
+    let cell = if text.is_empty() {
+        "<td class=\"unknown\">unknown, or none</td>".to_owned()
+    } else if text.len() > LONG || text.contains('\n') {
+        let first: String = text.lines().next().unwrap_or_default().chars().take(60).collect();
+        let (first, text) = (escape(&first), escape(&text));
+        format!("<td><details><summary>{first} ...</summary><pre>{text}</pre></details></td>")
+    } else {
+        format!("<td>{}</td>", escape(&text))
     };
-    let better = better(of_base.better);
-    let floor = reader.floor(metric);
-    let band = floor.map_or_else(String::new, |_| "; band: the noise floor".to_owned());
-    Strips {
-        title: format!("{}, round by round against {}", spoken(metric), summary::name(base)),
-        below: format!(
-            "ratio ({better}); a dot for each round, a line for the 95 % interval{band}"
-        ),
-        strips: reader.placed_arms().into_iter().filter_map(strip).collect(),
-        one: true,
-        band: floor,
-        shown: figures::short,
-        bytes: false,
-    }
-    .drawn(numbers)
+    let _ = writeln!(lines, "<tr><th scope=\"row\">{}</th>{cell}</tr>", escape(name));
 }
 
-/// A metric of each arm in its own unit, where any has it.
-fn besides(
-    reader: Reader<'_>,
-    (metric, heading, below): Beside,
-    numbers: &mut Numbers,
-) -> Option<String> {
-    let shown = told(metric);
-    let strip = |(place, arm): (usize, &str)| {
-        let row = reader.row(arm, metric)?;
-        Some(Strip {
-            arm: place,
-            name: summary::name(arm),
-            values: row.rounds.iter().flatten().copied().filter(|value| *value > 0.0).collect(),
-            interval: None,
-            told: shown(row.mean),
-        })
-    };
-    Strips {
-        title: heading.to_owned(),
-        below: format!("{below}; a dot for each round"),
-        strips: reader.placed_arms().into_iter().filter_map(strip).collect(),
-        one: false,
-        band: None,
-        shown,
-        bytes: metric.ends_with("_bytes"),
-    }
-    .drawn(numbers)
-}
-
-/// Returns the format of a metric's values.
-fn told(metric: &str) -> fn(f64) -> String {
-    match metric {
-        name if name.ends_with("_us") => figures::microseconds,
-        name if name.ends_with("_bytes") => figures::bytes,
-        name if name.ends_with("_share") => figures::percent,
-        _ => figures::short,
-    }
-}
-
-fn better(direction: Better) -> &'static str {
-    match direction {
-        Better::Higher => "more is better",
-        Better::Lower => "less is better",
-    }
-}
-
-fn spoken(metric: &str) -> String {
-    match metric {
-        "write_bytes_per_s" => "Bytes written per second".to_owned(),
-        "read_bytes_per_s" => "Bytes read per second".to_owned(),
-        "iops" => "I/Os per second".to_owned(),
-        other => other.replace('_', " "),
+/// Returns a value as text, lists of words on one line each.
+fn words(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.trim_end().to_owned(),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(words).collect();
+            items.join(if items.iter().any(|item| item.contains(' ')) { "\n" } else { " " })
+        }
+        other => other.to_string(),
     }
 }
 

@@ -5,36 +5,31 @@
 use crate::run::is_total;
 use crate::schema::{Document, Row};
 
-use super::figures::{ABSENT, bytes, count, microseconds, per_io, plain, time};
-use super::table::{Head, Table, head};
-use super::{apart, batching, disk, folded, place};
+use crate::figures::{ABSENT, bytes, count, microseconds, per_io, plain, time};
+use crate::metric;
+use crate::text::{ends, shortened};
+
+use super::table::{Column, Table, WIDTH, absent, shown};
+use super::{folded, head};
 
 /// Most characters of a job's name.
 const NAME: usize = 27;
 
-/// The widths, with the spaces between and the two before, make the width of a text.
-const HEADS: [Head; 7] = [
-    head(NAME, "", "job"),
-    head(5, "", ""),
-    head(7, "", "MB/s"),
-    head(7, "", "IOPS"),
-    head(6, "", "p50"),
-    head(6, "", "p99"),
-    head(6, "", "p999"),
-];
+/// Heads of the columns.
+const HEADS: [&str; 7] = ["job", "", "MB/s", "IOPS", "p50", "p99", "p999"];
 
 /// A run as plain text of at most 72 columns. Ends with a newline.
 pub fn run(document: &Document) -> String {
     let manifest = &document.manifest;
-    let mut lines = folded(&place(manifest));
-    lines.extend(disk(manifest).iter().flat_map(|line| folded(line)));
-    lines.extend(apart(
-        format!("{}, until synced", manifest.title),
-        format!("seed {}", manifest.seed),
-    ));
+    let mut lines = head(manifest);
+    let asked = format!("{}, until synced", manifest.title);
+    lines.extend(ends(&asked, format!("seed {}", manifest.seed), WIDTH));
     let jobs = Job::all(document);
-    let table = Table { heads: HEADS.into(), lines: jobs.iter().flat_map(Job::lines).collect() };
-    lines.extend(table.text());
+    let all: Vec<[String; 7]> = jobs.iter().flat_map(Job::lines).collect();
+    let column = |(place, head): (usize, &str)| {
+        Column::new(head, all.iter().map(|line| line[place].clone()))
+    };
+    lines.extend(Table { columns: HEADS.into_iter().enumerate().map(column).collect() }.text());
     let totals: Vec<&Job<'_>> = jobs.iter().filter(|job| is_total(job.name)).collect();
     for total in &totals {
         lines.push(String::new());
@@ -43,7 +38,7 @@ pub fn run(document: &Document) -> String {
         }
         lines.extend(total.costs());
     }
-    lines.extend(batching::of_run(document, &groups(&jobs)));
+    lines.extend(batching(&totals));
     if !manifest.notes.is_empty() {
         lines.push(String::new());
     }
@@ -51,18 +46,23 @@ pub fn run(document: &Document) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Each group by the name of its first job.
-fn groups<'a>(jobs: &[Job<'a>]) -> Vec<batching::Group<'a>> {
-    let mut groups = Vec::new();
-    let mut first = None;
-    for job in jobs {
-        if is_total(job.name) {
-            groups.push(batching::Group { name: first.take().unwrap_or(job.name), rows: job.name });
-        } else {
-            first = first.or(Some(job.name));
-        }
-    }
-    groups
+/// Returns what the kernel batched in each group, if that was counted.
+fn batching(groups: &[&Job<'_>]) -> Vec<String> {
+    let counted = metric::all().filter(|metric| metric.name.starts_with(crate::batching::PREFIX));
+    let counted =
+        counted.filter(|metric| groups.iter().any(|job| job.value(metric.name).is_some()));
+    let columns = counted.map(|metric| {
+        let cell = |job: &&Job<'_>| {
+            job.value(metric.name).map_or_else(absent, |value| shown(metric, value))
+        };
+        Column::new(metric.head, groups.iter().map(cell))
+    });
+    let names = Column::names("group", groups.iter().map(|job| job.name));
+    let tables: Vec<String> =
+        Table::split(&names, columns.collect()).iter().flat_map(Table::text).collect();
+    let title = (!tables.is_empty()).then(|| "Did the kernel batch?".to_owned());
+    let gap = title.is_some().then(String::new);
+    gap.into_iter().chain(title).chain(tables).collect()
 }
 
 /// The rows of one job, or of a group.
@@ -89,7 +89,7 @@ impl<'a> Job<'a> {
     }
 
     /// One for reads and one for writes, where there were any.
-    fn lines(&self) -> Vec<Vec<String>> {
+    fn lines(&self) -> Vec<[String; 7]> {
         let directions = ["read", "write"].into_iter();
         let present = directions.filter(|name| self.value(&format!("{name}_iops")).is_some());
         let mut lines: Vec<_> = present.map(|direction| self.line(direction)).collect();
@@ -99,11 +99,11 @@ impl<'a> Job<'a> {
         lines
     }
 
-    fn line(&self, direction: &str) -> Vec<String> {
+    fn line(&self, direction: &str) -> [String; 7] {
         let show = |metric: &str, shown: fn(f64) -> String| {
             self.value(&format!("{direction}_{metric}")).map_or_else(|| ABSENT.to_owned(), shown)
         };
-        vec![
+        [
             shortened(self.name, NAME, 10),
             direction.to_owned(),
             show("bytes_per_s", |value| plain(value / 1e6)),
@@ -139,16 +139,6 @@ impl<'a> Job<'a> {
         let known = lines.into_iter().filter_map(|(label, value)| Some((label, value?)));
         known.map(|(label, value)| format!("{label:<NAME$} {value}")).collect()
     }
-}
-
-/// A name of more than `most` letters by its two ends: names differ at the end.
-pub(super) fn shortened(name: &str, most: usize, end: usize) -> String {
-    let letters: Vec<char> = name.chars().collect();
-    if letters.len() <= most {
-        return name.to_owned();
-    }
-    let start = &letters[..most - end - 2];
-    start.iter().chain(&['.', '.']).chain(&letters[letters.len() - end..]).collect()
 }
 
 #[cfg(test)]
@@ -204,11 +194,11 @@ mod tests {
         let expected = "\
 ext4 on /dev/nvme0n1 with large folios, Linux 6.18, 2 cores, io_uring
 mixed.fio on forebay, until synced                             seed 7f3a
-job                                  MB/s    IOPS    p50    p99   p999
-a-name-of-more-..letters.11  read     300    4578   12us      -      -
-a-name-of-more-..letters.11 write     301    4592  9.0us      -   15ms
-total                        read     300    4578   12us      -      -
-total                       write     301    4592  9.0us      -   15ms
+job                               MB/s IOPS   p50 p99 p999
+a-name-of-more-..letters.11  read  300 4578  12us   -    -
+a-name-of-more-..letters.11 write  301 4592 9.0us   - 15ms
+total                        read  300 4578  12us   -    -
+total                       write  301 4592 9.0us   - 15ms
 
 elapsed, until synced       1.2 s
 context switches per I/O    0.020 own, 0.25 of the whole system

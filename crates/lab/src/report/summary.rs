@@ -4,22 +4,25 @@
 //! command that shows everything follow. The arm that measures noise and every column that no
 //! sentence uses are left to [`super::comparison`]. Made from the document alone.
 
-use crate::arm::Arm;
-use crate::compare::judge::THROUGHPUT;
-use crate::compare::state::{self, CellState};
-use crate::plan::{again, spoken};
-use crate::schema::{Against, Comparison, Document, Part};
-use crate::statistics::{ROUNDS_FOR_A_VERDICT, Verdict};
-use crate::suite::TableKind;
+use std::time::Duration;
 
-use super::completion::{DELAY, OWN};
-use super::figures::{bytes, microseconds, percent, ratio};
-use super::reader::Reader;
+use crate::compare::state::{self, CellState};
+use crate::figures::{bytes, microseconds, percent, ratio};
+use crate::plan::again;
+use crate::schema::{Document, Part};
+use crate::statistics::{ROUNDS_FOR_A_VERDICT, Verdict};
+use crate::text::{counted, ends, folded_to, spoken};
+
+use super::reader::{Reader, factor};
+use super::sentence::sentence;
 use super::table::absent;
-use super::{disk, ends, folded_to, place, size};
+use super::{disk, place, size};
 
 /// The widest line: two columns less than a terminal has.
-pub const WIDTH: usize = 78;
+const WIDTH: usize = 78;
+
+/// The arm of the page cache without a limit of memory.
+const UNBOUNDED: &str = "kernel-buffered";
 
 /// Below this width the table has no intervals.
 const WIDE: usize = 76;
@@ -27,34 +30,29 @@ const WIDE: usize = 76;
 /// A space at which no line is broken.
 const UNBROKEN: &str = "\u{a0}";
 
-/// How a comparison without a shown difference begins.
-const NO_DIFFERENCE: &str = "shows no difference from ";
-
 /// Width of the column of names.
 const NAME: usize = 17;
 
-/// The summary of a comparison. `everything` is the command that shows the full tables; none if the
+/// Returns the summary of a comparison. `everything` is the command that shows the full tables; none if the
 /// result was not kept. Lines have at most `width` characters, from 60 on. Ends with a newline.
 pub fn summary(document: &Document, everything: Option<&str>, width: usize) -> String {
     let width = width.min(WIDTH);
     let mut lines = Vec::new();
     for (number, part) in document.parts.iter().enumerate() {
-        let question = match part.table {
-            TableKind::Files => format!("{}{}, until synced", part.title, size(part)),
-            _ => part.question.clone().unwrap_or_else(|| part.title.clone()),
-        };
-        lines.extend(ends(question, time(part), width));
+        let question = part.question.clone().unwrap_or_else(|| part.title.clone());
+        lines.extend(ends(&format!("{question}{}", size(part)), time(part), width));
         if number == 0 {
             lines.extend(folded_to(width, &place(&document.manifest)));
             lines.extend(disk(&document.manifest).iter().flat_map(|line| folded_to(width, line)));
         }
-        match part.table {
-            TableKind::Files => {
-                lines.extend(Reader::all(document, part).take(1).flat_map(|job| files(job, width)));
-            }
-            TableKind::Arms => lines.extend(sentences(document, part, width, batching)),
-            TableKind::Completion => lines.extend(sentences(document, part, width, completion)),
-            _ => {}
+        let (files, others): (Vec<Reader<'_>>, Vec<Reader<'_>>) =
+            Reader::ran(document, part).partition(|reader| reader.job.probe == "new-files");
+        lines.extend(files.into_iter().flat_map(|job| files_of(job, width)));
+        let said = others.into_iter().filter_map(sentence).map(|text| capitalized(&text));
+        let said: Vec<String> = said.collect();
+        if !said.is_empty() {
+            let said = folded_to(width - 2, &said.join(" "));
+            lines.extend(said.into_iter().map(|line| format!("  {line}")));
         }
         lines.push(String::new());
     }
@@ -67,36 +65,34 @@ pub fn summary(document: &Document, everything: Option<&str>, width: usize) -> S
 }
 
 fn time(part: &Part) -> String {
-    let rounds = crate::plan::counted(part.rounds.into(), "round");
+    let rounds = counted(part.rounds.into(), "round");
     match part.seconds {
-        Some(seconds) => {
-            format!("{rounds}, {}", spoken(std::time::Duration::from_secs_f64(seconds)))
-        }
+        Some(seconds) => format!("{rounds}, {}", spoken(Duration::from_secs_f64(seconds))),
         None => rounds,
     }
 }
 
-/// An arm by the name a reader knows it by.
+/// Returns an arm by the name a reader knows it by.
 pub fn name(arm: &str) -> String {
     let known = [
-        (Arm::KernelBuffered, "kernel page cache"),
-        (Arm::KernelCgroup, "kernel, cgroup"),
-        (Arm::KernelBoundedPrealloc, "kernel bounded"),
-        (Arm::KernelDirectPrealloc, "kernel O_DIRECT"),
-        (Arm::Forebay, "Forebay"),
-        (Arm::ForebaySurvive, "Forebay + keeper"),
-        (Arm::ForebayDeclared, "Forebay, set_len"),
+        (UNBOUNDED, "kernel page cache"),
+        ("kernel-cgroup", "kernel, cgroup"),
+        ("kernel-bounded-prealloc", "kernel bounded"),
+        ("kernel-direct-prealloc", "kernel O_DIRECT"),
+        ("forebay", "Forebay"),
+        ("forebay-survive", "Forebay + keeper"),
+        ("forebay-declared", "Forebay, set_len"),
     ];
-    let found = known.iter().find(|(known, _)| known.name() == arm);
+    let found = known.iter().find(|(known, _)| *known == arm);
     found.map_or_else(|| arm.to_owned(), |(_, name)| (*name).to_owned())
 }
 
-/// A table of one job, the fastest arm first, and what its figures mean.
-fn files(reader: Reader<'_>, width: usize) -> Vec<String> {
+/// Returns a table of one job, the fastest arm first, and what its figures mean.
+fn files_of(reader: Reader<'_>, width: usize) -> Vec<String> {
     let twin = again(&reader.part.again);
     let others = reader.arms().into_iter().filter(|arm| *arm != twin);
     let mut arms: Vec<(&str, f64)> =
-        others.filter_map(|arm| Some((arm, reader.mean(arm, THROUGHPUT)?))).collect();
+        others.filter_map(|arm| Some((arm, reader.mean(arm, &reader.part.metric)?))).collect();
     arms.sort_by(|left, right| right.1.total_cmp(&left.1));
     let is_wide = width >= WIDE;
     let (ratio_width, against, sync) = if is_wide {
@@ -116,7 +112,7 @@ fn files(reader: Reader<'_>, width: usize) -> Vec<String> {
         unshown |= against.starts_with('~');
         let memory = reader.mean(arm, "peak_memory_bytes").map_or_else(absent, bytes);
         let sync = reader.mean(arm, "sync_probe_p99_us").map_or_else(absent, microseconds);
-        let is_unbounded = *arm == Arm::KernelBuffered.name() && is_wide;
+        let is_unbounded = *arm == UNBOUNDED && is_wide;
         let remark = if is_unbounded { "  unbounded" } else { "" };
         let line = format!(
             "  {:<NAME$} {:>9}  {against:<ratio_width$} {memory:>8} {sync:>8}{remark}",
@@ -131,7 +127,7 @@ fn files(reader: Reader<'_>, width: usize) -> Vec<String> {
     lines
 }
 
-/// `2.0x (1.7-2.2)`, with `~` in front if no difference is shown.
+/// Returns `2.0x (1.7-2.2)`, with `~` in front if no difference is shown.
 fn against_base(reader: Reader<'_>, arm: &str) -> String {
     if reader.job.base.as_deref() == Some(arm) {
         return "1 (best bounded)".to_owned();
@@ -142,26 +138,15 @@ fn against_base(reader: Reader<'_>, arm: &str) -> String {
     })
 }
 
-/// The ratio, and its interval unless it rests on one round.
-fn factor(found: &Comparison, rounds: u32, shown: fn(f64, bool) -> String) -> String {
-    let near = (0.95..1.05).contains(&found.ratio);
-    let [middle, low, high] = [found.ratio, found.ci_low, found.ci_high].map(|it| shown(it, near));
-    if rounds < 2 { format!("{middle}x") } else { format!("{middle}x ({low}-{high})") }
-}
-
-/// `2.0`; `0.97` near 1, so that it does not read as equal.
+/// Returns `2.0`; `0.97` near 1, so that it does not read as equal.
 fn tenths(value: f64, near: bool) -> String {
     if near || value >= 99.5 { ratio(value) } else { format!("{value:.1}") }
-}
-
-fn hundredths(value: f64, _near: bool) -> String {
-    ratio(value)
 }
 
 fn legend(reader: Reader<'_>, unshown: bool) -> String {
     let mut said = Vec::new();
     let arms = reader.arms();
-    let ran = |arm: Arm| arms.contains(&arm.name());
+    let ran = |arm: &str| arms.contains(&arm);
     if arms.iter().any(|arm| reader.row(arm, "sync_probe_p99_us").is_some()) {
         said.push("Small sync: p99 of another thread's 4 KiB write + fdatasync.".to_owned());
     }
@@ -174,10 +159,10 @@ fn legend(reader: Reader<'_>, unshown: bool) -> String {
     if unshown {
         said.push("~: no difference is shown.".to_owned());
     }
-    if !ran(Arm::Forebay) {
-        let why = reader.why_left_out(Arm::Forebay.name()).unwrap_or_default();
+    if !ran("forebay") {
+        let why = reader.why_left_out("forebay").unwrap_or_default();
         said.push(format!("Forebay did not run{why}."));
-    } else if ran(Arm::ForebaySurvive) {
+    } else if ran("forebay-survive") {
         said.push(
             format!(
                 "Until a sync returns, only \"+{UNBROKEN}keeper\" and the kernel survive kill{UNBROKEN}-9; nothing \
@@ -194,104 +179,12 @@ fn legend(reader: Reader<'_>, unshown: bool) -> String {
     said.join(" ")
 }
 
-/// The sentences on each job of a part.
-fn sentences(
-    document: &Document,
-    part: &Part,
-    width: usize,
-    on: fn(Reader<'_>) -> Option<String>,
-) -> Vec<String> {
-    let said: Vec<String> = Reader::all(document, part).filter_map(on).collect();
-    folded_to(width - 2, &said.join(" ")).into_iter().map(|line| format!("  {line}")).collect()
-}
-
-/// Compares adaptive batching with submitting requests one by one, and with
-/// the best of the kernel's paths.
-fn batching(reader: Reader<'_>) -> Option<String> {
-    let job = reader.job;
-    let (adaptive, single) = ("adaptive", "never");
-    let depth = job.depth.map(|depth| format!("At depth {depth}, ")).unwrap_or_default();
-    let calls = |arm: &str| reader.mean(arm, "doorbells_per_io");
-    let rate = |base: &str| {
-        let compared = reader.compared("iops", Against { arm: adaptive, base })?;
-        Some(shown(compared, reader.part.rounds))
-    };
-    let own = rate(single)?;
-    let kernel = job.base.as_deref().filter(|base| base.starts_with("kernel-"));
-    let kernel =
-        kernel.and_then(|base| Some((format!("the best kernel path ({base})"), rate(base)?)));
-    let mut said = match &own {
-        Some(own) => format!("batching gives {own} the IOPS of single submission"),
-        None => "batching shows no difference from single submission".to_owned(),
-    };
-    if let Some((path, other)) = kernel {
-        said += &match (own, other) {
-            (Some(_), Some(other)) => format!(" and {other} those of {path}"),
-            (Some(_), None) => format!(" and shows no difference from {path}"),
-            (None, Some(other)) => format!(" and gives {other} the IOPS of {path}"),
-            (None, None) => format!(" or from {path}"),
-        };
-    }
-    let saved = match (calls(adaptive), calls(single)) {
-        (Some(batched), Some(single)) if (single - batched).abs() >= 0.005 => {
-            let [batched, single] = [batched, single].map(ratio);
-            format!("; it makes {batched} system calls per I/O instead of {single}")
-        }
-        _ => String::new(),
-    };
-    Some(format!("{depth}{said}{saved}."))
-}
-
-/// Completion at once against a delay and against the best bounded kernel arm.
-fn completion(reader: Reader<'_>) -> Option<String> {
-    let (job, rounds) = (reader.job, reader.part.rounds);
-    let against = |base: &str, called: &str| {
-        let found = |metric: &str| reader.compared(metric, Against { arm: OWN, base });
-        let bandwidth = found(THROUGHPUT)?;
-        let latency = found("write_latency_p99_us").and_then(|found| shown(found, rounds));
-        let differs: Vec<String> = shown(bandwidth, rounds)
-            .map(|times| format!("{times} the bandwidth"))
-            .into_iter()
-            .chain(latency.map(|times| format!("{times} the p99 latency")))
-            .collect();
-        Some(match differs.as_slice() {
-            [] => format!("{NO_DIFFERENCE}{called}"),
-            differs => format!("gives {} of {called}", differs.join(" and ")),
-        })
-    };
-    let kernel = job.base.as_deref().map(|base| {
-        let memory = |arm: &str| reader.mean(arm, "peak_memory_bytes").map(bytes);
-        let memory = match (memory(OWN), memory(base)) {
-            (Some(own), Some(other)) => format!(" ({own} of memory against {other})"),
-            _ => String::new(),
-        };
-        (base, format!("the best bounded kernel arm, {}{memory}", name(base)))
-    });
-    let said = [
-        against(DELAY, "holding them for 1 ms"),
-        kernel.and_then(|(base, called)| against(base, &called)),
-    ];
-    let said: Vec<String> = said.into_iter().flatten().collect();
-    if said.is_empty() {
-        return None;
-    }
-    // The name of the job stands before its title.
-    let title = job.title.strip_prefix(&job.name).unwrap_or(&job.title);
-    let title = capitalized(title.trim_start_matches([':', ' ']));
-    Some(format!("{title}: ending completions at once {}.", said.join(". It ")))
-}
-
 fn capitalized(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
-/// The ratio of a difference that is shown.
-fn shown(found: &Comparison, rounds: u32) -> Option<String> {
-    (found.verdict != Verdict::NotShown).then(|| factor(found, rounds, hundredths))
-}
-
-/// The gravest thing that may spoil the figures, with its remedy, and how many others there are.
+/// Returns the gravest thing that may spoil the figures, with its remedy, and how many others there are.
 fn warning(document: &Document) -> Option<String> {
     let manifest = &document.manifest;
     let cells: Vec<CellState> =
@@ -310,7 +203,7 @@ fn warning(document: &Document) -> Option<String> {
     let first = all.first()?;
     let more = match all.len() - 1 {
         0 => String::new(),
-        more => format!(" ({})", crate::plan::counted(more as u64, "further warning")),
+        more => format!(" ({})", counted(more as u64, "further warning")),
     };
     Some(format!("Warning: {first}{more}."))
 }

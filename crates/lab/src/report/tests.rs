@@ -2,10 +2,13 @@ use super::*;
 use crate::arm::Arm;
 use crate::cell::CellResult;
 use crate::compare::Measured;
-use crate::compare::judge::{Judging, THROUGHPUT, judge};
+use crate::compare::judge::{Judging, judge};
 use crate::manifest::{ArmLeftOut, Machine, Manifest, Storage};
 use crate::plan::again;
+use crate::schema::PartJob;
 use crate::suite::{Base, Pair};
+
+const THROUGHPUT: &str = "write_bytes_per_s";
 
 const MIB: f64 = (1u64 << 20) as f64;
 
@@ -70,7 +73,23 @@ fn document(arms: &[Fixed]) -> Document {
     let also = [Pair { arm: "forebay".into(), base: "kernel-buffered".into() }];
     let judging = Judging { base: &base, metric: THROUGHPUT, again: "forebay", also: &also };
     let judged = judge(&arms.iter().map(measured).collect::<Vec<_>>(), judging, 0x7f3a);
-    Document::new(manifest, "layout", judged.rows, judged.comparisons)
+    let mut document = Document::new(manifest, "layout", judged.rows, judged.comparisons);
+    document.parts.push(Part {
+        name: "layout".into(),
+        title: "Random 4k writes, 12 new files".into(),
+        metric: THROUGHPUT.into(),
+        again: "forebay".into(),
+        rounds: 5,
+        cell_bytes: Some(288 << 20),
+        jobs: vec![PartJob {
+            name: "job".into(),
+            probe: "new-files".into(),
+            base: judged.bases.first().map(|(_, base)| base.clone()),
+            ..PartJob::default()
+        }],
+        ..Part::default()
+    });
+    document
 }
 
 /// The same program under another name.
@@ -93,10 +112,8 @@ fn with_forebay_at(speed: f64) -> Document {
     ])
 }
 
-fn reading_of(document: &Document) -> String {
-    let text = comparison(document);
-    let start = text.find("Reading:").unwrap();
-    text[start..].split_whitespace().collect::<Vec<_>>().join(" ")
+fn flat(document: &Document) -> String {
+    comparison(document).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]
@@ -104,42 +121,11 @@ fn the_whole_table() {
     let mut document = with_forebay_at(415.0);
     document.manifest.left_out = vec![ArmLeftOut {
         arm: "kernel-uncached".into(),
-        reason: "RWF_DONTCACHE needs Linux 6.14 and a file system that knows it (use the other arms, or ext4, XFS)"
-            .into(),
+        reason: "RWF_DONTCACHE needs Linux 6.14".into(),
         failed: false,
     }];
     document.manifest.notes = vec!["4 rounds of 5 fit in 60 s".into()];
     let expected = "\
-ext4 on /dev/nvme0n1 with large folios, Linux 6.18, 8 cores, io_uring
-Random 4k writes, 12 new files, 288 MiB, until synced
-5 rounds, seed 7f3a
-                                                             sync pieces
-arm                           MB/s      ratio [95 %] memory   p99 a file
-kernel buffered           640+-22   2.60 [2.49-2.72] 288MiB 410ms     10
-kernel bounded            246+-8.3          1 (base)  64MiB  38ms  24576
-forebay                   415+-14   1.69 [1.63-1.76]  66MiB  12ms      1
-forebay again             417+-14   1.69 [1.62-1.77]  66MiB  12ms      1
-noise floor 5.8 %.  ~ = not shown
-
-                            own system CPU us bells written   peak
-arm                      cs/I/O cs/I/O  / I/O / I/O / asked  dirty
-kernel buffered           0.020   0.25   4.20     -    1.00 144MiB
-kernel bounded            0.020   0.25   4.20     -    1.00  32MiB
-forebay                   0.020   0.25   4.20     -    1.00  33MiB
-forebay again             0.020   0.25   4.20     -    1.00  33MiB
-cs: context switches of the arm's process and of the whole system;
-bells: system calls that submit requests; written / asked: bytes of the
-device per byte of the caller
-left out: kernel uncached: RWF_DONTCACHE needs Linux 6.14 and a file
-system that knows it (use the other arms, or ext4, XFS)
-note: 4 rounds of 5 fit in 60 s
-
-Reading: with equal memory forebay ends 1.69x sooner than the best
-bounded kernel arm (kernel bounded). Unbounded buffering ends 1.54x
-sooner than forebay, with 4.36x forebay's memory.
-Until a sync returns, data written through forebay does not survive kill
--9; the kernel's arms do, and forebay with a keeper (--survive). No
-arm's survives a loss of power.
 ";
     let text = comparison(&document);
     assert_eq!(text, expected, "\n{text}");
@@ -147,103 +133,88 @@ arm's survives a loss of power.
 }
 
 #[test]
-fn forebay_is_worse() {
-    let reading = reading_of(&with_forebay_at(164.0));
-    assert!(reading.contains("with equal memory forebay ends 1.50x later than"), "{reading}");
-    assert!(reading.contains("Unbounded buffering ends 3.90x sooner than forebay"), "{reading}");
-}
-
-#[test]
-fn of_several_parts_it_is_told_which_is_read() {
-    let mut document = with_forebay_at(164.0);
-    let title = document.manifest.title.clone();
-    let job =
-        PartJob { name: "job".into(), base: Some("kernel-bounded".into()), ..PartJob::default() };
-    let metric = "write_bytes_per_s".into();
-    let files = Part {
-        title,
-        metric,
-        again: "forebay".into(),
-        rounds: 5,
-        jobs: vec![job],
-        ..Part::default()
-    };
-    let other = Part { table: TableKind::Worth, metric: "ns_per_io".into(), ..Part::default() };
-    document.parts = vec![files, other];
-    let reading = reading_of(&document);
-    let expected =
-        "Reading: Random 4k writes, 12 new files: with equal memory forebay ends 1.50x later than";
-    assert!(reading.starts_with(expected), "{reading}");
-}
-
-#[test]
-fn forebay_beats_plain_buffering_too() {
-    let reading = reading_of(&with_forebay_at(1280.0));
+fn only_shown_differences_are_said() {
+    let worse = flat(&with_forebay_at(164.0));
+    assert!(worse.contains("forebay writes 0.67x (0.6"), "{worse}");
+    let same = flat(&with_forebay_at(247.0));
     assert!(
-        reading.contains("Unbounded buffering ends 2.00x later than forebay, with 4.36x"),
-        "{reading}"
-    );
-}
-
-#[test]
-fn nothing_is_shown_and_why() {
-    let reading = reading_of(&with_forebay_at(247.0));
-    assert!(
-        reading.contains("no difference between forebay and the best bounded kernel arm"),
-        "{reading}"
-    );
-    assert!(reading.contains("which includes 1."), "{reading}");
-    let same = reading_of(&with_forebay_at(640.0));
-    assert!(
-        same.contains("Between forebay and unbounded buffering, with 4.36x forebay's memory, no"),
+        same.contains("forebay shows no difference from the best bounded kernel arm"),
         "{same}"
     );
-
-    let mut few = with_forebay_at(415.0);
-    few.manifest.rounds = 3;
-    few.comparisons.iter_mut().for_each(|one| one.verdict = crate::statistics::Verdict::NotShown);
-    assert!(reading_of(&few).contains("from fewer than 4 rounds"));
-    assert!(comparison(&few).contains("~1.69 [1.63-1.76]"));
-
     let noisy =
         document(&[fixed(Arm::KernelBounded, 246.0), fixed(Arm::Forebay, 415.0), twin(830.0)]);
-    assert!(reading_of(&noisy).contains("within the noise floor"), "{}", reading_of(&noisy));
+    assert!(flat(&noisy).contains("shows no difference from"), "{}", flat(&noisy));
     let alone = document(&[fixed(Arm::KernelBounded, 246.0), fixed(Arm::Forebay, 415.0)]);
-    assert!(reading_of(&alone).contains("without a noise floor"));
-    assert!(comparison(&alone).contains("noise floor unknown"));
+    assert!(flat(&alone).contains("noise floor unknown"), "{}", flat(&alone));
 }
 
 #[test]
-fn unequal_memory_is_named() {
+fn memory_is_named_and_so_are_missing_arms() {
     let document = document(&[
         Fixed { memory_mib: 2.0, ..fixed(Arm::KernelDirectPrealloc, 246.0) },
         Fixed { memory_mib: 66.0, ..fixed(Arm::Forebay, 415.0) },
         Fixed { memory_mib: 66.0, ..twin(416.0) },
     ]);
-    let reading = reading_of(&document);
-    assert!(
-        reading.starts_with("Reading: with 66 MiB of memory against 2 MiB forebay ends"),
-        "{reading}"
-    );
-    assert!(!reading.contains("Unbounded"), "{reading}");
-}
+    let said = flat(&document);
+    assert!(said.contains("with 66 MiB of memory against 2 MiB."), "{said}");
 
-#[test]
-fn missing_arms() {
-    let no_base =
-        document(&[fixed(Arm::KernelBuffered, 640.0), fixed(Arm::Forebay, 415.0), twin(416.0)]);
-    assert!(reading_of(&no_base).contains("no bounded kernel arm ran here"));
-    assert!(comparison(&no_base).contains("Unbounded buffering ends"));
-
+    let no_base = self::document(&[fixed(Arm::KernelBuffered, 640.0), fixed(Arm::Forebay, 415.0)]);
+    assert!(flat(&no_base).contains("no bounded arm of the kernel ran here"));
     let mut no_forebay =
-        document(&[fixed(Arm::KernelBuffered, 640.0), fixed(Arm::KernelBounded, 246.0)]);
+        self::document(&[fixed(Arm::KernelBuffered, 640.0), fixed(Arm::KernelBounded, 246.0)]);
     let reason = "wrong byte at 4096".to_owned();
     no_forebay.manifest.left_out = vec![ArmLeftOut { arm: "forebay".into(), reason, failed: true }];
-    assert_eq!(reading_of(&no_forebay), "Reading: forebay did not run here: wrong byte at 4096.");
-    assert!(comparison(&no_forebay).contains("FAILED: forebay: wrong byte at 4096"));
+    let said = flat(&no_forebay);
+    assert!(said.contains("forebay did not run here: wrong byte at 4096."), "{said}");
+    assert!(said.contains("FAILED: forebay: wrong byte at 4096"), "{said}");
+}
 
-    let empty = Document::new(Manifest::default(), "layout", vec![], vec![]);
-    assert!(comparison(&empty).contains("forebay did not run here."));
+/// Costs are compared in their own unit, pairs besides those with the base have a line, and a part
+/// may have several jobs.
+#[test]
+fn pairs_differences_and_jobs_stand_in_the_same_table() {
+    let cells = |job: &str, arm: &str, nanos: f64| {
+        let cell = |ripple: &f64| CellResult {
+            metrics: [("ns_per_io".to_owned(), nanos * ripple)].into(),
+            ..CellResult::default()
+        };
+        let rounds = [1.0, 1.01, 0.99, 1.004, 0.996].iter().map(cell).collect();
+        Measured { job: job.into(), arm: arm.into(), rounds }
+    };
+    let measured: Vec<Measured> = ["null", "gen4"]
+        .into_iter()
+        .flat_map(|job| {
+            [("all-on", 250.0), ("clock-each", 500.0), ("tags", 251.0), ("all-on-again", 251.0)]
+                .map(|(arm, nanos)| cells(job, arm, nanos))
+        })
+        .collect();
+    let base = Base::Arm("all-on".into());
+    let also = [Pair { arm: "clock-each".into(), base: "tags".into() }];
+    let judging = Judging { base: &base, metric: "ns_per_io", again: "all-on", also: &also };
+    let judged = judge(&measured, judging, 1);
+    let mut document = Document::new(Manifest::default(), "plug", judged.rows, judged.comparisons);
+    document.differences = judged.differences;
+    let job = |name: &str| PartJob {
+        name: name.into(),
+        title: format!("on {name}"),
+        probe: "requests".into(),
+        base: Some("all-on".into()),
+        ..PartJob::default()
+    };
+    document.parts.push(Part {
+        metric: "ns_per_io".into(),
+        again: "all-on".into(),
+        jobs: vec![job("null"), job("gen4")],
+        ..Part::default()
+    });
+    let text = comparison(&document);
+    for line in ["on null:", "on gen4:"] {
+        assert_eq!(text.matches(line).count(), 1, "{text}");
+    }
+    assert_eq!(text.matches("ns more [95 %]").count(), 2, "{text}");
+    assert!(text.contains("+250 [+24") && text.contains("clock-each : tags"), "{text}");
+    assert!(text.contains("clock-each has 2.00x"), "{text}");
+    assert!(text.lines().all(|line| line.len() <= 72), "{text}");
 }
 
 #[test]
@@ -262,47 +233,4 @@ fn no_line_is_too_long_whatever_is_measured() {
         let text = comparison(&document(&arms));
         assert!(text.lines().all(|line| line.len() <= 72), "\n{text}");
     }
-}
-
-#[test]
-fn each_job_on_new_files_has_its_own_ratios() {
-    let arms = [fixed(Arm::KernelBounded, 246.0), fixed(Arm::Forebay, 492.0), twin(492.0)];
-    let of_job = |name: &str, factor: f64| {
-        let slower = |arm: &Fixed| {
-            let speed = if arm.arm == "kernel-bounded" {
-                arm.mega_bytes_per_s
-            } else {
-                arm.mega_bytes_per_s * factor
-            };
-            Measured {
-                job: name.into(),
-                ..measured(&Fixed { arm: arm.arm.clone(), mega_bytes_per_s: speed, ..*arm })
-            }
-        };
-        arms.iter().map(slower).collect::<Vec<_>>()
-    };
-    let cells = [of_job("first", 1.0), of_job("second", 2.0)].concat();
-    let base = Base::Arm("kernel-bounded".into());
-    let judging = Judging { base: &base, metric: THROUGHPUT, again: "forebay", also: &[] };
-    let judged = judge(&cells, judging, 0x7f3a);
-    let mut document = Document::new(Manifest::default(), "two", judged.rows, judged.comparisons);
-    let job = |name: &str| PartJob {
-        name: name.into(),
-        base: Some("kernel-bounded".into()),
-        ..PartJob::default()
-    };
-    document.parts.push(Part {
-        metric: THROUGHPUT.into(),
-        again: "forebay".into(),
-        jobs: vec![job("first"), job("second")],
-        ..Part::default()
-    });
-    let text = comparison(&document);
-    let ratios: Vec<&str> = text
-        .lines()
-        .filter(|line| line.starts_with("forebay  ") && line.contains('['))
-        .map(|line| line.split_whitespace().nth(2).unwrap())
-        .collect();
-    assert_eq!(ratios.len(), 2, "{text}");
-    assert!(ratios[0].starts_with("2.") && ratios[1].starts_with("4."), "{ratios:?}: {text}");
 }

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::state::CellState;
-use crate::suite::cross::{Contrast, Crossed};
-use crate::suite::{Form, TableKind};
+use crate::suite::Form;
 
 /// One part of a suite: one table, or one for each job.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -17,7 +16,6 @@ pub struct Part {
     pub question: Option<String>,
     /// Over its table.
     pub title: String,
-    pub table: TableKind,
     /// Metric of the ratio.
     pub metric: String,
     /// The arm that runs twice.
@@ -40,12 +38,6 @@ pub struct Part {
     pub data_bytes: Option<u64>,
     /// The order of the arms in each round.
     pub orders: Vec<Vec<String>>,
-    /// Arms made by crossing.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub crossed: Vec<Crossed>,
-    /// Pairs of those that differ in one thing.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub contrasts: Vec<Contrast>,
     /// Its jobs, in the order of the tables.
     pub jobs: Vec<PartJob>,
     /// In what surroundings its cells ran.
@@ -59,6 +51,9 @@ pub struct PartJob {
     pub name: String,
     pub title: String,
     pub workload: String,
+    /// Name of its probe; empty in older results.
+    #[serde(default)]
+    pub probe: String,
     /// Where requests went.
     pub device: Option<String>,
     /// Bios in flight.

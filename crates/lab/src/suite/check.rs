@@ -18,6 +18,7 @@ use crate::nearest;
 use crate::plan::{MOST_ROUNDS, WRITER_STEP_BYTES};
 use crate::refusal::Refusal;
 use crate::shape::MOST_DEPTH;
+use crate::through::Family;
 
 /// Most characters of a name: what a column of a table holds.
 const NAME_AT_MOST: usize = 24;
@@ -109,7 +110,6 @@ impl Checker<'_> {
         Ok(Part {
             name: written.name.get_ref().clone(),
             title: written.title.clone(),
-            table: written.table,
             metric: metric.name,
             base,
             again: written.again.get_ref().clone(),
@@ -135,7 +135,8 @@ impl Checker<'_> {
                 "contexts and affinities are crossed together: give both, or none",
             ));
         }
-        let (arms, crossed) = if contexts.is_empty() && layouts.is_empty() {
+        let is_crossed = !(contexts.is_empty() && layouts.is_empty());
+        let (arms, contrasts) = if !is_crossed {
             (looked_up, Vec::new())
         } else {
             let levels = Levels { contexts: &contexts, affinities: &affinities, layouts };
@@ -148,8 +149,8 @@ impl Checker<'_> {
         let cut = Cut {
             workloads: workloads.iter().map(|name| self.workload(name)).collect::<Checked<_>>()?,
             arms,
-            contrasts: cross::contrasts(&crossed),
-            crossed,
+            contrasts,
+            is_crossed,
             cell_bytes: bytes(&form.cell_bytes),
             devices: devices.map(|device| device.get_ref().clone()).collect(),
             depths: numbers(&form.depths)?,
@@ -303,6 +304,11 @@ impl Checker<'_> {
 }
 
 impl Cut {
+    /// Returns the arms that can run its workloads, which are all of one kind.
+    pub(super) fn family(&self) -> Option<Family> {
+        self.workloads.first().map(|workload| workload.kind.family())
+    }
+
     pub fn is_of_job_files(&self) -> bool {
         self.workloads.iter().any(|workload| matches!(workload.kind, WorkloadKind::JobFile(_)))
     }

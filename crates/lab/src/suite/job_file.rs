@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::{Component, Path};
 
 use super::own::job_file_engines;
-use super::{Arm, Base, Cut, Form, Part, Suite, TableKind, Workload, WorkloadKind};
+use super::{Arm, Base, Cut, Form, Part, Suite, Workload, WorkloadKind};
 use crate::fio::Leniency;
 use crate::job::{self, Amount, Devices, YesNo};
 use crate::refusal::Refusal;
@@ -88,7 +88,6 @@ pub fn suite_called(called: &str, path: &Path, tell: &mut dyn Write) -> Result<S
     let part = Part {
         name: name.clone(),
         title: title.clone(),
-        table: TableKind::Arms,
         metric: "iops",
         base: Base::BestOf(
             ARMS.into_iter().filter(|arm| *arm != "forebay").map(str::to_owned).collect(),

@@ -15,7 +15,6 @@ mod arm;
 mod check;
 pub mod cross;
 pub mod job_file;
-mod kind;
 pub mod own;
 mod text;
 
@@ -33,13 +32,12 @@ use crate::programs::spec::ProgramLoad;
 use crate::refusal::Refusal;
 use crate::request::{Operation, Pattern};
 use crate::shape::JobShape;
+use crate::through::Family;
 use crate::tuning::Tuning;
 use crate::words::words;
 use crate::writers::Writers;
 pub use arm::Arm;
-use cross::{Contrast, Crossed};
 use job_file::JobFile;
-pub use kind::Kind;
 
 /// Those inside the program, by name.
 pub const SHIPPED: [(&str, &str); 7] = [
@@ -105,7 +103,6 @@ pub struct Part {
     pub name: String,
     /// Over its table.
     pub title: String,
-    pub table: TableKind,
     /// Metric of the ratio.
     pub metric: &'static str,
     pub base: Base,
@@ -150,41 +147,6 @@ impl Suite {
     }
 }
 
-/// How a part is shown.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TableKind {
-    /// Of jobs on new files: rate, memory, sync probe, extents; then what an I/O costs.
-    #[default]
-    Files,
-    /// A line for each arm, a table for each job.
-    Arms,
-    /// A line for each batch, a column for each device, a table for each depth: ratios to the base.
-    Ladder,
-    /// A line for each arm but the base: what an I/O costs more on it, in the metric's own unit.
-    Worth,
-    /// A line for each device, a column for each depth: the arm that runs twice against the base.
-    Policies,
-    /// For each job a block of metrics by policy of completion, then its arms.
-    Completion,
-    /// Of a bulk writer beside one that syncs: a line for each arm, a table for each job.
-    Beside,
-    /// Of copies: a line for each arm, a table for each job.
-    Copies,
-    /// Of writers: rate and layout side by side, then what that costs; a line for each arm, both
-    /// for each job.
-    Writers,
-    /// Of writers: a line for each number of contexts and affinity, a table for each job.
-    Contexts,
-    /// The same by layout of the files, and what each of the three is worth by itself.
-    Factors,
-    /// Of echoes: a line for each arm, a table for each job; then the arm that runs twice against
-    /// each other.
-    Echo,
-    /// Of programs: a line for each arm, a table for each job; then the ratios to the base.
-    Programs,
-}
-
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Base {
@@ -220,10 +182,10 @@ pub struct Cut {
     pub file_bytes: Option<u64>,
     /// Bytes that all writers of a cell write together.
     pub cell_bytes: Option<u64>,
-    /// Arms made by crossing; empty if nothing is crossed.
-    pub crossed: Vec<Crossed>,
+    /// Whether its arms were made by crossing.
+    pub is_crossed: bool,
     /// Pairs of those that differ in one thing.
-    pub contrasts: Vec<Contrast>,
+    pub contrasts: Vec<Pair>,
     /// Limit of the bytes of all cells.
     pub writes_at_most: Option<u64>,
 }
@@ -256,6 +218,35 @@ pub enum WorkloadKind {
     Program(ProgramLoad),
     /// A group of a fio job file.
     JobFile(Box<JobFile>),
+}
+
+impl WorkloadKind {
+    /// Returns the name of its probe.
+    pub fn probe(&self) -> &'static str {
+        match self {
+            WorkloadKind::NewFiles(_) => "new-files",
+            WorkloadKind::Requests { .. } => "requests",
+            WorkloadKind::Jobs(_) => "jobs",
+            WorkloadKind::Copies(_) => "copies",
+            WorkloadKind::Writers(_) => "writers",
+            WorkloadKind::Echo(_) => "echo",
+            WorkloadKind::Program(load) => load.probe.name(),
+            WorkloadKind::JobFile(_) => "job-file",
+        }
+    }
+
+    /// Returns the arms that can run it.
+    pub fn family(&self) -> Family {
+        match self {
+            WorkloadKind::NewFiles(_) | WorkloadKind::Jobs(_) | WorkloadKind::Writers(_) => {
+                Family::Files
+            }
+            WorkloadKind::Requests { .. } | WorkloadKind::JobFile(_) => Family::Requests,
+            WorkloadKind::Copies(_) => Family::Copies,
+            WorkloadKind::Echo(_) => Family::Echoes,
+            WorkloadKind::Program(_) => Family::Programs,
+        }
+    }
 }
 
 /// The suite of this name, or in the file of this path: what holds a slash or ends in `.toml` is a

@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use forebay_block::Knobs;
 
-use super::{Arm, Base, Cut, Form, Part, Suite, TableKind};
+use super::{Arm, Base, Cut, Form, Part, Suite};
 use crate::arm::Arm as FilesArm;
 use crate::echo::WorkOrder;
 use crate::nearest::{meant_or_all, nearest};
@@ -127,7 +127,7 @@ pub fn choose(suites: Vec<Suite>, form: Form, choice: Choice<'_>) -> Result<Vec<
         goes_somewhere(
             own,
             form,
-            all().filter(|part| part.cut(form).is_some_and(|cut| takes_own(part, cut))),
+            all().filter(|part| part.cut(form).is_some_and(takes_own)),
         )?;
     }
     let chosen = suites.into_iter().map(|mut suite| {
@@ -138,10 +138,10 @@ pub fn choose(suites: Vec<Suite>, form: Form, choice: Choice<'_>) -> Result<Vec<
     Ok(chosen.filter(|suite| !suite.parts.is_empty()).collect())
 }
 
-/// Whether a part's table has a line for an arm that is not the suite's: one of a ladder, or of
-/// arms that came of crossing, has not.
-fn takes_own(part: &Part, cut: &Cut) -> bool {
-    cut.batches.is_empty() && cut.crossed.is_empty() && part.table != TableKind::Policies
+/// Whether a part has a place for an arm that is not the suite's: a ladder, and arms that were made
+/// by crossing, have none.
+fn takes_own(cut: &Cut) -> bool {
+    cut.batches.is_empty() && !cut.is_crossed
 }
 
 /// That some part runs an arm; if none does, what would do.
@@ -192,7 +192,7 @@ fn unknown(before: &str, what: &str, word: &str, known: &[String]) -> String {
 
 /// The part with the arms of a choice; none if it has none left.
 fn of_part(mut part: Part, form: Form, choice: Choice<'_>) -> Option<Part> {
-    let takes = takes_own(&part, part.cut(form)?);
+    let takes = takes_own(part.cut(form)?);
     let own: Vec<Arm> = if takes {
         choice.own.iter().filter_map(|own| arm_in(&part, form, own).ok().flatten()).collect()
     } else {
@@ -222,7 +222,6 @@ fn of_part(mut part: Part, form: Form, choice: Choice<'_>) -> Option<Part> {
     let first = names.first()?.clone();
     cut.contrasts
         .retain(|contrast| names.contains(&contrast.arm) && names.contains(&contrast.base));
-    cut.crossed.retain(|crossed| names.contains(&crossed.arm));
     part.base = match part.base {
         Base::Arm(name) if names.contains(&name) => Base::Arm(name),
         Base::BestOf(best) if best.iter().any(|name| names.contains(name)) => Base::BestOf(best),
@@ -261,7 +260,7 @@ fn engines(part: &Part, form: Form) -> Vec<Engine> {
     if part.cut(form).is_some_and(Cut::is_of_job_files) {
         return job_file_engines().collect();
     }
-    let family = part.table.kind().family();
+    let Some(family) = part.cut(form).and_then(Cut::family) else { return Vec::new() };
     let aliases = ALIASES.into_iter().filter(|(_, through)| through.family() == family);
     family.ways().map(|way| (way.name(), way)).chain(aliases).collect()
 }

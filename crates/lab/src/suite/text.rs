@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Bytes, FileBytes, Pair, TableKind};
+use super::{Bytes, FileBytes, Pair};
 use crate::echo::EchoLoad;
 use crate::programs::spec::ProgramLoad;
 use crate::request::{Operation, Pattern, RequestDevice, Submitter, Switch};
@@ -86,7 +86,6 @@ macro_rules! keys_of_forms {
         pub(super) struct PartText {
             pub(super) name: Word,
             pub(super) title: String,
-            pub(super) table: TableKind,
             pub(super) metric: Word,
             pub(super) base: Option<Word>,
             pub(super) best_of: Option<Vec<Word>>,

@@ -50,6 +50,7 @@ impl Planner<'_> {
                     name: format!("{}/{}/{device}/{depth}", self.part.name, workload.name),
                     title: format!("{}, depth {depth}, {device}", workload.name),
                     workload: workload.name.clone(),
+                    probe: workload.kind.probe(),
                     place: Some((device.clone(), depth)),
                     arms: self.with_again(arms),
                 });

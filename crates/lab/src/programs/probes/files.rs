@@ -25,11 +25,9 @@ use crate::metric::{Better, Metric};
 use crate::programs::Stage;
 use crate::programs::beside::Dd;
 use crate::programs::clock::{Measured, Meter, histogram};
-use crate::programs::probe::{CPU, Pairs, Probe, Put, Shown, Sizes, Writes};
+use crate::programs::probe::{Probe, Put, Sizes, Writes};
 use crate::programs::spec::{Beside, FilesWay, ProgramCell, ProgramWay};
 use crate::programs::store::Store;
-use crate::report::column::{Cell, column};
-use crate::report::figures::{megabytes, size, three_digits, time};
 use crate::request::DATA_FILE;
 use forebay_block::random::Random;
 
@@ -52,36 +50,30 @@ pub(super) static PROBE: Probe = Probe {
     ],
     figures,
     metrics: &[
-        Metric { name: RATE, unit: "1/s", better: Better::Higher },
-        // On ext4: ends of a commit of its journal. On XFS: writes of the log with a commit record.
-        Metric { name: "commits_per_1000_files", unit: "1", better: Better::Lower },
-        // Flush commands issued to the disk, for all processes.
-        Metric { name: "flushes_per_1000_files", unit: "1", better: Better::Lower },
+        Metric {
+            name: RATE,
+            unit: "1/s",
+            better: Better::Higher,
+            head: "files|per s",
+            about: "files that became durable under their names; no-sync makes none durable",
+        },
+        Metric {
+            name: "commits_per_1000_files",
+            unit: "1",
+            better: Better::Lower,
+            head: "commits",
+            about: "for 1,000 files, of all processes: ends of commits of the journal on ext4, \
+                log writes with a commit record on XFS",
+        },
+        Metric {
+            name: "flushes_per_1000_files",
+            unit: "1",
+            better: Better::Lower,
+            head: "flushes",
+            about: "flush commands issued to the disk for 1,000 files, of all processes",
+        },
     ],
-    table: Some(TABLE),
     ..Probe::new("files", run)
-};
-
-const TABLE: Shown = Shown {
-    metric: RATE,
-    columns: &[
-        column(16, "", "arm", Cell::Arm),
-        column(6, "files", "per s", Cell::Mean(RATE, three_digits)),
-        column(5, "", "time", Cell::Mean("elapsed_s", |seconds| time(seconds * 1e6))),
-        column(5, "", "CPU", Cell::Mean("cpu_us_per_operation", time)),
-        column(5, "", "calls", Cell::Mean("system_calls_per_operation", three_digits)),
-        column(6, "", "RSS", Cell::Mean("resident_bytes", size)),
-        column(7, "", "commits", Cell::Mean("commits_per_1000_files", three_digits)),
-        column(7, "", "flushes", Cell::Mean("flushes_per_1000_files", three_digits)),
-        column(6, "beside", "MB/s", Cell::Mean("beside_bytes_per_s", megabytes)),
-    ],
-    ratios: [(RATE, "files per s"), CPU, ("beside_bytes_per_s", "beside MB/s")],
-    pairs: Pairs::OfTheTwin,
-    legend: "Time: until all files are durable under their names; no-sync makes \
-        none durable. CPU and calls: processor time and system calls of the process for each file. \
-        Commits and flushes: for 1,000 files, of all processes on the file system and its disk. \
-        Commits are ends of commits of the journal on ext4, and log writes with a commit record on \
-        XFS. Beside: the bulk writer. Ratios with 95 %. ~ = not shown",
 };
 
 fn figures(measured: &Measured, put: Put<'_>) {

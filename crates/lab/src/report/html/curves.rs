@@ -1,19 +1,20 @@
 //! How long operations took, of all rounds together: percentiles on an axis that gives each further
 //! nine the same length, so that the few slow ones show.
 
-use super::Numbers;
-use super::axis::{Axis, nines};
-use super::key;
-use super::svg::{Anchor, LETTER, LINE, Svg, WIDTH};
+use super::svg::{Anchor, Axis, LETTER, LINE, Numbers, Svg, WIDTH, class_of};
 use crate::detail::Bins;
+use crate::figures::microseconds;
 use crate::plan::again;
-use crate::report::figures;
 use crate::report::reader::Reader;
-use crate::report::summary;
+use crate::report::summary::name;
 
 const HEIGHT: f64 = 300.0;
 const LEFT: f64 = 9.0 * LETTER;
 const RIGHT: f64 = WIDTH - 3.0 * LETTER;
+
+/// Columns of the key, and letters of a name in it.
+const COLUMNS: usize = 3;
+const NAME: usize = 28;
 
 /// Marked shares, with their labels.
 const SHARES: [(f64, &str); 8] = [
@@ -36,16 +37,13 @@ struct Curve {
     bins: Bins,
 }
 
-/// The picture of a direction, without the arm that measures noise; none if no latencies were kept.
+/// Returns the picture of a direction, without the arm that measures noise; none if no latencies
+/// were kept.
 pub(super) fn curves(reader: Reader<'_>, direction: &str, numbers: &mut Numbers) -> Option<String> {
     let twin = again(&reader.part.again);
-    let curve = |(arm, name): (usize, &str)| {
-        let bins = Bins::sum(reader.flows(name, direction).map(|flow| &flow.latency.bins));
-        (name != twin && bins.count() >= LEAST).then(|| Curve {
-            arm,
-            name: summary::name(name),
-            bins,
-        })
+    let curve = |(arm, of): (usize, &str)| {
+        let bins = reader.latencies(of, direction);
+        (of != twin && bins.count() >= LEAST).then(|| Curve { arm, name: name(of), bins })
     };
     let curves: Vec<Curve> = reader.placed_arms().into_iter().filter_map(curve).collect();
     (!curves.is_empty()).then(|| picture(&curves, direction, numbers))
@@ -54,14 +52,18 @@ pub(super) fn curves(reader: Reader<'_>, direction: &str, numbers: &mut Numbers)
 fn picture(curves: &[Curve], direction: &str, numbers: &mut Numbers) -> String {
     let bottom = HEIGHT - LINE;
     let key_top = HEIGHT + LINE + 8.0;
-    let mut svg = Svg::new(key_top + key::height(curves.len()));
+    let mut svg = Svg::new(key_top + curves.len().div_ceil(COLUMNS) as f64 * LINE + 6.0);
     let furthest = curves.iter().map(|curve| last_share(&curve.bins)).fold(0.9, f64::max);
     let across = |share: f64| LEFT + (nines(share) / nines(furthest)).min(1.0) * (RIGHT - LEFT);
     let lengths = curves
         .iter()
         .flat_map(|curve| curve.bins.0.iter().map(|(nanos, _)| (*nanos).max(1) as f64));
     let up = Axis::of_powers(lengths, [bottom, 8.0]);
-    svg.marks_up(&up, [LEFT, RIGHT], |mark| figures::microseconds(mark / 1e3));
+    for mark in up.marks() {
+        let y = up.place(mark);
+        svg.line("grid", [LEFT, y], [RIGHT, y]);
+        svg.text("mark", [LEFT - LETTER, y + 4.0], Anchor::End, &microseconds(mark / 1e3));
+    }
     let mut free_from = 0.0;
     for (share, told) in SHARES.iter().filter(|(share, _)| *share <= furthest) {
         let x = across(*share);
@@ -73,42 +75,50 @@ fn picture(curves: &[Curve], direction: &str, numbers: &mut Numbers) -> String {
         }
     }
     svg.below(HEIGHT + LINE, "percentile of all rounds together");
-    for curve in curves {
-        svg.path(&format!("curve {}", key::class_of(curve.arm)), &points(&curve.bins, across, &up));
+    for (number, curve) in curves.iter().enumerate() {
+        let class = format!("curve {}", class_of(curve.arm));
+        svg.path(&class, &points(&curve.bins, across, &up));
+        let x = (number % COLUMNS) as f64 * WIDTH / COLUMNS as f64 + 8.0;
+        let y = key_top + ((number / COLUMNS) as f64 + 0.5) * LINE;
+        svg.line(&class, [x, y], [x + 3.0 * LETTER, y]);
+        svg.name([x + 4.0 * LETTER, y + 4.0], Anchor::Start, &curve.name, NAME);
     }
-    key::write(&mut svg, key_top, curves.iter().map(|curve| (curve.arm, curve.name.as_str())));
     let told = curves.iter().map(|curve| {
-        let at =
-            |share| figures::microseconds(curve.bins.quantile(share).unwrap_or(0) as f64 / 1e3);
+        let at = |share| microseconds(curve.bins.quantile(share).unwrap_or(0) as f64 / 1e3);
         format!("{}: p50 {}, p99 {}, p99.9 {}", curve.name, at(0.5), at(0.99), at(0.999))
     });
     let description = told.collect::<Vec<_>>().join("; ");
     svg.figure(numbers, &format!("Latency of a {direction}"), &description)
 }
 
-/// Beyond it a percentile would be of less than one operation.
+/// Returns the place of a share on the axis: 0, 0.9, 0.99 and 0.999 are equally far apart.
+fn nines(share: f64) -> f64 {
+    -(1.0 - share).max(1e-9).log10()
+}
+
+/// Returns the share beyond which a percentile would be of less than one operation.
 fn last_share(bins: &Bins) -> f64 {
     1.0 - 1.0 / bins.count().max(1) as f64
 }
 
-/// Steps of the cumulative distribution.
+/// Returns the steps of the cumulative distribution.
 fn points(bins: &Bins, across: impl Fn(f64) -> f64, up: &Axis) -> Vec<[f64; 2]> {
-    let all = bins.count() as f64;
-    let last = last_share(bins);
+    let (all, last) = (bins.count() as f64, last_share(bins));
     let mut points: Vec<[f64; 2]> = Vec::new();
     let mut seen = 0;
     for (nanos, count) in &bins.0 {
         let y = up.place((*nanos).max(1) as f64);
-        let (from, to) = (seen as f64 / all, (seen + count) as f64 / all);
+        let ends = [seen as f64 / all, (seen + count) as f64 / all];
         seen += count;
-        for share in [from, to] {
+        for share in ends {
             let point = [across(share.min(last)), y];
             // Points too near to be seen are left out.
-            if points.last().is_none_or(|[x, y]| (x - point[0]).abs() + (y - point[1]).abs() > 0.4)
-            {
+            let is_apart = |[x, y]: &[f64; 2]| (x - point[0]).abs() + (y - point[1]).abs() > 0.4;
+            if points.last().is_none_or(is_apart) {
                 points.push(point);
             }
         }
     }
+    debug_assert_eq!(seen, bins.count(), "each operation is in one step");
     points
 }

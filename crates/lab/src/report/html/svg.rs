@@ -1,20 +1,36 @@
-//! A picture: shapes one after the other, in a space of its own units, with a title and a
-//! description for who does not see it. Colours are classes of the page's style, so that they
-//! follow light and dark.
+//! A picture: shapes one after the other in a space of its own units, and the axes that place
+//! values in it. Colours are classes of the page's style, so that they follow light and dark.
 
 use std::fmt::Write;
 
-use super::Numbers;
-use super::axis::Axis;
-use crate::report::run::shortened;
+use crate::text::shortened;
 
 /// Width of a letter of a text: the style's face is of fixed width.
 pub(super) const LETTER: f64 = 7.25;
 
+/// Height of a line of text.
 pub(super) const LINE: f64 = 18.0;
 
-/// Pictures are so wide.
+/// Width of a picture.
 pub(super) const WIDTH: f64 = 760.0;
+
+/// Colours in the style.
+pub(super) const COLOURS: usize = 8;
+
+/// Numbers of pictures, so that no two share an id.
+#[derive(Debug, Default)]
+pub(super) struct Numbers(u32);
+
+/// Returns the classes of an arm's line: one colour for each arm, and a stroke that tells apart
+/// those of one colour.
+pub(super) fn class_of(arm: usize) -> String {
+    format!("c{} d{}", arm % COLOURS, arm / COLOURS % 3)
+}
+
+/// Returns the class of an arm's area.
+pub(super) fn fill(arm: usize) -> String {
+    format!("f{}", arm % COLOURS)
+}
 
 /// Where a text's point is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,37 +48,37 @@ pub(super) struct Svg {
 
 impl Svg {
     pub(super) fn new(height: f64) -> Self {
+        assert!(height > 0.0, "a picture has a height");
         Self { body: String::new(), height }
     }
 
+    fn put(&mut self, shape: std::fmt::Arguments<'_>) {
+        let _ = writeln!(self.body, "{shape}");
+    }
+
     pub(super) fn line(&mut self, class: &str, [x1, y1]: [f64; 2], [x2, y2]: [f64; 2]) {
-        let _ = writeln!(
-            self.body,
+        self.put(format_args!(
             "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>"
-        );
+        ));
     }
 
     pub(super) fn path(&mut self, class: &str, points: &[[f64; 2]]) {
-        if points.is_empty() {
-            return;
-        }
-        let mut d = String::new();
-        for (number, [x, y]) in points.iter().enumerate() {
-            let _ = write!(d, "{}{x:.1} {y:.1}", if number == 0 { "M" } else { "L" });
-        }
-        let _ = writeln!(self.body, "<path class=\"{class}\" d=\"{d}\"/>");
+        let step = |(number, [x, y]): (usize, &[f64; 2])| {
+            format!("{}{x:.1} {y:.1}", if number == 0 { "M" } else { "L" })
+        };
+        let steps: String = points.iter().enumerate().map(step).collect();
+        self.put(format_args!("<path class=\"{class}\" d=\"{steps}\"/>"));
     }
 
-    /// A disc with a tooltip.
+    /// Draws a disc with a tooltip.
     pub(super) fn dot(&mut self, class: &str, [x, y]: [f64; 2], told: &str) {
-        let _ = writeln!(
-            self.body,
-            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"><title>{}</title></circle>",
+        self.put(format_args!(
+            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"><title>{}</title></circle>",
             escape(told)
-        );
+        ));
     }
 
-    /// A rectangle with a tooltip.
+    /// Draws a rectangle with a tooltip.
     pub(super) fn rectangle(
         &mut self,
         class: &str,
@@ -71,70 +87,40 @@ impl Svg {
         told: &str,
     ) {
         let (width, height) = (width.max(0.5), height.max(0.5));
-        let _ = writeln!(
-            self.body,
+        self.put(format_args!(
             "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\">\
              <title>{}</title></rect>",
             escape(told)
-        );
+        ));
     }
 
-    /// A text whose base line is at the point.
+    /// Writes a text whose base line is at the point.
     pub(super) fn text(&mut self, class: &str, [x, y]: [f64; 2], anchor: Anchor, text: &str) {
         let anchor = match anchor {
             Anchor::Start => "start",
             Anchor::Middle => "middle",
             Anchor::End => "end",
         };
-        let _ = writeln!(
-            self.body,
+        self.put(format_args!(
             "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{}</text>",
             escape(text)
-        );
+        ));
     }
 
-    /// A name, or its ends if it has more letters.
+    /// Writes a name, or its ends if it has more letters.
     pub(super) fn name(&mut self, at: [f64; 2], anchor: Anchor, name: &str, most: usize) {
         self.text("name", at, anchor, &shortened(name, most, most / 2));
     }
 
-    /// A text under the whole picture.
+    /// Writes a text under the whole picture.
     pub(super) fn below(&mut self, y: f64, text: &str) {
         self.text("mark", [WIDTH / 2.0, y], Anchor::Middle, text);
     }
 
-    /// A line down to `bottom` for each mark of an axis, with its value below.
-    pub(super) fn marks_across(
-        &mut self,
-        axis: &Axis,
-        marks: Vec<f64>,
-        bottom: f64,
-        shown: impl Fn(f64) -> String,
-    ) {
-        for mark in marks {
-            let x = axis.place(mark);
-            self.line("grid", [x, 4.0], [x, bottom]);
-            self.text("mark", [x, bottom + LINE - 3.0], Anchor::Middle, &shown(mark));
-        }
-    }
-
-    /// A line from `left` to `right` for each mark of an axis, with its value to the left.
-    pub(super) fn marks_up(
-        &mut self,
-        axis: &Axis,
-        [left, right]: [f64; 2],
-        shown: impl Fn(f64) -> String,
-    ) {
-        for mark in axis.marks() {
-            let y = axis.place(mark);
-            self.line("grid", [left, y], [right, y]);
-            self.text("mark", [left - LETTER, y + 4.0], Anchor::End, &shown(mark));
-        }
-    }
-
-    /// The picture with its caption.
+    /// Returns the picture with its caption.
     pub(super) fn figure(self, numbers: &mut Numbers, title: &str, description: &str) -> String {
-        let number = numbers.next();
+        numbers.0 += 1;
+        let number = numbers.0;
         let (title, description) = (escape(title), escape(description));
         let Self { body, height } = self;
         format!(
@@ -147,7 +133,7 @@ impl Svg {
     }
 }
 
-/// Text that may stand in a page.
+/// Returns text that may stand in a page.
 pub(super) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -164,14 +150,75 @@ pub(super) fn escape(text: &str) -> String {
     safe
 }
 
-/// Panels that are beside each other.
-pub(super) const ACROSS: usize = 2;
+/// Marks that a scale has at most.
+const MOST_MARKS: usize = 8;
 
-/// The left and the right end of a panel, and its top; in rows of this height.
-pub(super) fn panel(number: usize, height: f64) -> [f64; 3] {
-    const PANEL: f64 = WIDTH / ACROSS as f64;
-    let column = (number % ACROSS) as f64;
-    [column * PANEL, (column + 1.0) * PANEL, (number / ACROSS) as f64 * height + LINE]
+/// From values to places.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Axis {
+    is_logarithmic: bool,
+    ends: [f64; 2],
+    places: [f64; 2],
+}
+
+impl Axis {
+    /// Returns an axis from nothing to somewhat more than the most.
+    pub(super) fn from_zero(most: f64, places: [f64; 2]) -> Self {
+        let most = if most > 0.0 { most } else { 1.0 };
+        Self { is_logarithmic: false, ends: [0.0, most * 1.05], places }
+    }
+
+    /// Returns an axis by powers over these values, which are above nothing, with room at both
+    /// ends.
+    pub(super) fn of_powers(values: impl Iterator<Item = f64> + Clone, places: [f64; 2]) -> Self {
+        let least = values.clone().fold(f64::INFINITY, f64::min);
+        let most = values.fold(0.0, f64::max);
+        assert!(0.0 < least && least <= most, "{least} to {most}: nothing has no power");
+        // Never so near that noise looks like a canyon.
+        let half = (most / least).max(1.2).sqrt() * 1.06;
+        let middle = (least * most).sqrt();
+        Self { is_logarithmic: true, ends: [middle / half, middle * half], places }
+    }
+
+    /// Returns the place of a value; one outside is at the end.
+    pub(super) fn place(&self, value: f64) -> f64 {
+        let [low, high] = self.ends;
+        let share = if self.is_logarithmic {
+            (value / low).ln() / (high / low).ln()
+        } else {
+            (value - low) / (high - low)
+        };
+        let [first, last] = self.places;
+        first + share.clamp(0.0, 1.0) * (last - first)
+    }
+
+    /// Returns round values to mark, not more than there is room for.
+    pub(super) fn marks(&self) -> Vec<f64> {
+        let [low, high] = self.ends;
+        let within = |value: &f64| (low..=high).contains(value);
+        let decades = low.max(1e-9).log10().floor() as i32..=high.log10().ceil() as i32;
+        let powers = |steps: &[f64]| -> Vec<f64> {
+            let of = |decade| steps.iter().map(move |step| step * 10f64.powi(decade));
+            decades.clone().flat_map(of).filter(within).collect()
+        };
+        let sets = [powers(&[1.0]), powers(&[1.0, 3.0]), powers(&[1.0, 2.0, 5.0])];
+        let found = sets.into_iter().find(|marks| self.is_logarithmic && marks.len() >= 3);
+        if let Some(marks) = found {
+            let every = marks.len().div_ceil(MOST_MARKS);
+            return marks.into_iter().step_by(every).collect();
+        }
+        let step = round_step((high - low) / 4.0);
+        let first = (low / step).ceil();
+        let marks = (0..).map(|number| (first + f64::from(number)) * step);
+        marks.take_while(|value| *value <= high).collect()
+    }
+}
+
+/// Returns the least of 1, 2, 2.5, 5 times a power of ten that is not less.
+fn round_step(step: f64) -> f64 {
+    let power = 10f64.powf(step.log10().floor());
+    let factors = [1.0, 2.0, 2.5, 5.0, 10.0];
+    factors.into_iter().find(|factor| factor * power >= step * 0.999).unwrap_or(10.0) * power
 }
 
 #[cfg(test)]
@@ -179,9 +226,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_harmless_and_short() {
-        assert_eq!(escape("a<b & \"c\"\u{1}"), "a&lt;b &amp; &quot;c&quot;?");
-        assert_eq!(shortened("kernel-uncached-prealloc", 12, 6), "kern..ealloc");
-        assert_eq!(shortened("forebay", 12, 6), "forebay");
+    fn values_have_places_and_marks_are_round() {
+        let axis = Axis::from_zero(95.0, [0.0, 100.0]);
+        assert_eq!(axis.marks(), [0.0, 25.0, 50.0, 75.0]);
+        assert_eq!((axis.place(0.0), axis.place(1e9)), (0.0, 100.0));
+        let powers = Axis::of_powers([1e3, 1e7].into_iter(), [100.0, 0.0]);
+        assert_eq!(powers.marks(), [1e3, 1e4, 1e5, 1e6, 1e7]);
+        assert!((powers.place(1e5) - 50.0).abs() < 1e-9);
+        let near = Axis::of_powers([100.0, 101.0].into_iter(), [0.0, 1.0]);
+        assert!(near.marks().len() >= 2, "{:?}", near.marks());
     }
 }

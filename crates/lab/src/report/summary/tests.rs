@@ -7,6 +7,10 @@ use crate::manifest::{ArmLeftOut, Machine, Manifest, Storage};
 use crate::schema::PartJob;
 use crate::suite::{Base, Pair};
 
+const THROUGHPUT: &str = "write_bytes_per_s";
+const OWN: &str = "forebay-immediate";
+const DELAY: &str = "forebay-delay";
+
 /// An arm and the means of its metrics.
 type Figures<'a> = (&'a str, &'a [(&'a str, f64)]);
 
@@ -52,13 +56,16 @@ fn add(document: &mut Document, asked: Asked<'_>) {
 fn files_of(rounds: u32) -> Part {
     Part {
         title: "Random 4 KiB writes, 12 new files".into(),
-        table: TableKind::Files,
         metric: THROUGHPUT.into(),
         again: "forebay".into(),
         rounds,
         seconds: Some(17.2),
         cell_bytes: Some(180 << 20),
-        jobs: vec![PartJob { name: "new-files".into(), ..PartJob::default() }],
+        jobs: vec![PartJob {
+            name: "new-files".into(),
+            probe: "new-files".into(),
+            ..PartJob::default()
+        }],
         ..Part::default()
     }
 }
@@ -101,11 +108,15 @@ fn document(rounds: u32) -> Document {
             part: Part {
                 title: "Direct reads of a file".into(),
                 question: Some("What does batching cost and save?".into()),
-                table: TableKind::Arms,
                 metric: "iops".into(),
                 again: "adaptive".into(),
                 rounds,
-                jobs: vec![PartJob { name: "32".into(), depth: Some(32), ..PartJob::default() }],
+                jobs: vec![PartJob {
+                    name: "32".into(),
+                    probe: "requests".into(),
+                    depth: Some(32),
+                    ..PartJob::default()
+                }],
                 ..Part::default()
             },
             arms: &[
@@ -131,12 +142,12 @@ fn document(rounds: u32) -> Document {
         Asked {
             part: Part {
                 question: Some("Who pays for a held completion?".into()),
-                table: TableKind::Completion,
                 metric: THROUGHPUT.into(),
                 again: OWN.into(),
                 rounds,
                 jobs: vec![PartJob {
                     name: "C".into(),
+                    probe: "jobs".into(),
                     title: "C: random 4 KiB writes, depth 32".into(),
                     ..PartJob::default()
                 }],

@@ -1,39 +1,45 @@
-//! Requirements of a part by kind: only arms and work of that kind, and the needs of its cells.
+//! Requirements of a part by the kind of its work: only arms for it, and the needs of its cells.
 
 use super::{Checked, Checker};
 use crate::plan::{FILE_STEP_BYTES, LENGTH_STEP_BYTES};
 use crate::suite::text::{CutText, PartText, Word};
-use crate::suite::{Cut, Kind};
-use crate::through::{Through, Way};
+use crate::suite::{Cut, WorkloadKind};
+use crate::through::{Family, Through, Way};
 
 impl Checker<'_> {
-    /// A part has work and arms of the kind that its table shows, and what its cells need.
+    /// Checks that the work of a part is of one kind, that its arms can do it, and what its cells
+    /// need.
     pub(super) fn kind(&self, part: &PartText, form: &CutText, cut: &Cut) -> Checked<()> {
-        let kind = part.table.kind();
-        if kind == Kind::Requests && (cut.devices.is_empty() || cut.depths.is_empty()) {
+        let Some(first) = cut.workloads.first() else { return Ok(()) };
+        let family = first.kind.family();
+        for (word, workload) in form.workloads.iter().flatten().zip(&cut.workloads) {
+            let of_programs = family == Family::Programs && workload.kind.family() == family;
+            if workload.kind.probe() != first.kind.probe() && !of_programs {
+                let what = format!(
+                    "{} in a part about {} (give it a part of its own)",
+                    workload.kind.probe(),
+                    first.kind.probe()
+                );
+                return Err(self.at(word, what));
+            }
+        }
+        if family == Family::Requests && (cut.devices.is_empty() || cut.depths.is_empty()) {
             return Err(self.at(&part.name, "every form needs devices and depths"));
         }
         for word in form.arms.iter().flatten() {
-            if self.arm(word)?.through.family() != kind.family() {
-                let (arms, table) = (kind.family().name(), kind.name());
-                let what = format!("no arm for {arms} in a table of {table} (take another table)");
+            let own = self.arm(word)?.through.family();
+            if own != family {
+                let (arms, work) = (own.name(), first.kind.probe());
+                let what = format!("an arm for {arms} in a part about {work} (take another arm)");
                 return Err(self.at(word, what));
             }
         }
-        let (work, key) = kind.key();
-        for (word, workload) in form.workloads.iter().flatten().zip(&cut.workloads) {
-            if workload.kind.kind() != kind {
-                let table = kind.name();
-                let what = format!("no {work} in a table of {table} (give the workload {key})");
-                return Err(self.at(word, what));
-            }
-        }
-        match kind {
-            Kind::Files => self.of_files(part, form, cut),
-            Kind::Jobs => self.of_jobs(part, cut),
-            Kind::Writers => self.of_writers(part, cut),
-            Kind::Requests => self.of_requests(form, cut),
-            Kind::Copies | Kind::Echoes | Kind::Programs => Ok(()),
+        match first.kind {
+            WorkloadKind::NewFiles(_) => self.of_files(part, form, cut),
+            WorkloadKind::Jobs(_) => self.of_jobs(part, cut),
+            WorkloadKind::Writers(_) => self.of_writers(part, cut),
+            WorkloadKind::Requests { .. } => self.of_requests(form, cut),
+            _ => Ok(()),
         }
     }
 

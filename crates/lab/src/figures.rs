@@ -3,10 +3,10 @@
 const MIB: f64 = (1u64 << 20) as f64;
 
 /// Shown if there is no value.
-pub(super) const ABSENT: &str = "-";
+pub(crate) const ABSENT: &str = "-";
 
 /// `640+-31 `: a mean and its deviation, in 9 characters.
-pub(super) fn mean_and_deviation(mean: f64, deviation: Option<f64>) -> String {
+pub(crate) fn mean_and_deviation(mean: f64, deviation: Option<f64>) -> String {
     let deviation = match deviation {
         None => "?".to_owned(),
         Some(value) if value < 999.5 => plain(value),
@@ -15,23 +15,6 @@ pub(super) fn mean_and_deviation(mean: f64, deviation: Option<f64>) -> String {
         Some(value) => format!("{:.0}M", value / 1e6),
     };
     format!("{}+-{deviation:<3}", plain(mean))
-}
-
-/// `36.2+-0.80`, `3.68M+-65.0k`: three digits of each, in 12 characters.
-pub(super) fn with_deviation(mean: f64, deviation: Option<f64>) -> String {
-    let deviation = deviation.map_or_else(|| "?".to_owned(), three_digits);
-    format!("{}+-{deviation}", three_digits(mean))
-}
-
-/// `+1903%`, `-8.7%`: how much more than the first, in at most 7 characters; nothing is no share of
-/// nothing.
-pub(super) fn delta(value: f64, first: f64) -> String {
-    match (value / first - 1.0) * 100.0 {
-        change if !change.is_finite() => ABSENT.to_owned(),
-        change if change.abs() < 99.95 => format!("{change:+.1}%"),
-        change if change < 9_999.5 => format!("{change:+.0}%"),
-        _ => ">+9999%".to_owned(),
-    }
 }
 
 /// `0.09`, `36.2`, `4333`, `26.9k`, `3.68M`: at most 5 characters.
@@ -53,26 +36,8 @@ fn in_unit(value: f64) -> (f64, &'static str) {
     (value / size, unit)
 }
 
-/// Millions of bytes, with three digits.
-pub(crate) fn megabytes(bytes: f64) -> String {
-    three_digits(bytes / 1e6)
-}
-
-/// A mark of a scale, without digits that say nothing: `0.5`, `1.25`, `200`, `3M`.
-pub(super) fn short(value: f64) -> String {
-    let text = three_digits(value);
-    let (figure, unit) =
-        text.split_at(text.find(|letter: char| letter.is_alphabetic()).unwrap_or(text.len()));
-    let figure = if figure.contains('.') {
-        figure.trim_end_matches('0').trim_end_matches('.')
-    } else {
-        figure
-    };
-    format!("{figure}{unit}")
-}
-
 /// A quantity in at most 4 characters.
-pub(super) fn plain(value: f64) -> String {
+pub(crate) fn plain(value: f64) -> String {
     match in_unit(value) {
         (figure, _) if !figure.is_finite() => ABSENT.to_owned(),
         (figure, unit) if figure < 9.95 && figure != figure.round() => format!("{figure:.1}{unit}"),
@@ -81,12 +46,12 @@ pub(super) fn plain(value: f64) -> String {
 }
 
 /// A count with all its digits, up to six: `24576`, `1.5`.
-pub(super) fn count(value: f64) -> String {
+pub(crate) fn count(value: f64) -> String {
     if (9999.5..999_999.5).contains(&value) { format!("{value:.0}") } else { plain(value) }
 }
 
 /// A ratio with three digits: `0.98`, `1.69`, `12.3`, `123`. At most 4 characters.
-pub(super) fn ratio(value: f64) -> String {
+pub(crate) fn ratio(value: f64) -> String {
     match value {
         value if !value.is_finite() => ABSENT.to_owned(),
         value if value < 9.995 => format!("{value:.2}"),
@@ -96,14 +61,19 @@ pub(super) fn ratio(value: f64) -> String {
     }
 }
 
+/// A number without a unit: `0.020`, `4.20`, `310`, `24576`.
+pub(crate) fn number(value: f64) -> String {
+    if value < 999.5 { per_io(value) } else { count(value) }
+}
+
 /// `1.69 [1.60-1.80]`, or without the interval.
-pub(super) fn in_brackets([middle, low, high]: [f64; 3], has_none: bool) -> String {
+pub(crate) fn in_brackets([middle, low, high]: [f64; 3], has_none: bool) -> String {
     let middle = ratio(middle);
     if has_none { middle } else { format!("{middle} [{}-{}]", ratio(low), ratio(high)) }
 }
 
 /// A quantity per I/O: `0.04`, `1.25`, `310`; three digits below a tenth.
-pub(super) fn per_io(value: f64) -> String {
+pub(crate) fn per_io(value: f64) -> String {
     if value > 0.0 && value < 0.0995 { format!("{value:.3}") } else { ratio(value) }
 }
 
@@ -146,7 +116,7 @@ pub fn microseconds(value: f64) -> String {
 }
 
 /// `3.1 %`.
-pub(super) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     let digits = usize::from(share < 0.0995);
     format!("{:.digits$} %", share * 100.0)
 }
@@ -166,6 +136,7 @@ mod tests {
             ["0.98", "1.69", "12.3", "123", ">999"]
         );
         assert_eq!([0.0, 0.004, 0.25, 31.0].map(per_io), ["0.00", "0.004", "0.25", "31.0"]);
+        assert_eq!([4.2, 24_576.0].map(number), ["4.20", "24576"]);
         let mib = 1024.0 * 1024.0;
         let found = [1024.0, 66.0 * mib, 1023.9 * mib, 2048.0 * mib].map(bytes);
         assert_eq!(found, ["1 KiB", "66 MiB", "1.0 GiB", "2.0 GiB"]);
@@ -175,18 +146,6 @@ mod tests {
         assert_eq!([1.0, 1.5, 24_576.0].map(count), ["1", "1.5", "24576"]);
         assert_eq!(percent(0.0312), "3.1 %");
         assert_eq!(plain(f64::NAN), ABSENT);
-        let found = [0.0, 0.5, 1.25, 1.0, 200.0, 3e6].map(short);
-        assert_eq!(found, ["0", "0.5", "1.25", "1", "200", "3M"]);
-    }
-
-    #[test]
-    fn as_they_stand_in_a_block() {
-        assert_eq!(with_deviation(36.21, Some(0.8)), "36.2+-0.80");
-        assert_eq!(with_deviation(3.68e6, Some(65e3)), "3.68M+-65.0k");
-        assert_eq!(with_deviation(0.093, None), "0.09+-?");
-        let found = [(3.68e6, 184e3), (44.6, 66.2), (1.0, 0.0), (0.0, 0.0), (3e9, 2.0), (2.0, 2.0)];
-        let found = found.map(|(value, first)| delta(value, first));
-        assert_eq!(found, ["+1900%", "-32.6%", "-", "-", ">+9999%", "+0.0%"]);
     }
 
     #[test]
@@ -202,12 +161,6 @@ mod tests {
                 size(value)
             );
             assert!(mean_and_deviation(value.min(1e9), Some(value.min(9e7))).len() <= 9);
-            assert!(
-                with_deviation(value, Some(value)).len() <= 12,
-                "{}",
-                with_deviation(value, Some(value))
-            );
-            assert!(delta(value, 1.0).len() <= 7 && delta(1.0, value).len() <= 7);
             value *= 1.07;
         }
     }

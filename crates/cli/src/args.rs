@@ -17,13 +17,13 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use crate::build::version;
 use crate::simulate;
 use help::{
-    COMPARE_IN_FULL, COMPLETIONS_IN_FULL, DOCTOR_IN_FULL, MORE, NETBENCH_IN_FULL, RECOVER_IN_FULL,
-    REPORT_IN_FULL, TOP_IN_FULL, ctl_in_full, run_in_full,
+    COMPARE_IN_FULL, COMPLETIONS_IN_FULL, DOCTOR_IN_FULL, MORE, RECOVER_IN_FULL, REPORT_IN_FULL,
+    TOP_IN_FULL, ctl_in_full, run_in_full,
 };
 use mount::{MOUNT_IN_FULL, UNMOUNT_IN_FULL};
 pub(crate) use mount::{MountArgs, UnmountArgs};
 pub(crate) use parse::{Parsed, command, parse};
-use values::{bytes, count, disk, rounds, seconds, share};
+use values::{bytes, disk, rounds, seconds, share};
 
 /// Buffered file I/O from user space: compare it with the kernel, and run jobs
 #[derive(Parser, Debug)]
@@ -76,9 +76,6 @@ pub(crate) enum Verb {
     /// Run a model in virtual time, without measuring
     #[command(after_long_help = simulate::in_full())]
     Simulate(SimulateArgs),
-    /// Load an echo server over sockets
-    #[command(after_long_help = NETBENCH_IN_FULL)]
-    Netbench(NetbenchArgs),
     /// Print a completion script for a shell
     #[command(after_long_help = COMPLETIONS_IN_FULL)]
     Completions(CompletionsArgs),
@@ -384,61 +381,6 @@ pub(crate) struct WalkArgs {
     /// Put the file in DIR [default: the directory for temporary files]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-}
-
-/// `forebay netbench`.
-#[derive(Args, Debug)]
-pub(crate) struct NetbenchArgs {
-    /// Open N connections
-    #[arg(long, value_name = "N", value_parser = count, default_value_t = 4)]
-    pub(crate) connections: u32,
-    /// Keep N messages in flight on each connection
-    #[arg(long, value_name = "N", value_parser = count, default_value_t = 2)]
-    pub(crate) in_flight: u32,
-    /// Send messages of this size
-    #[arg(long, value_name = "BYTES", value_parser = count, default_value_t = 9)]
-    pub(crate) size: u32,
-    /// Send all messages of a connection once all are answered
-    #[arg(long)]
-    pub(crate) together: bool,
-    /// Work this long on each message in the server, on average
-    #[arg(long, value_name = "MICROS", value_parser = count, default_value_t = 0)]
-    pub(crate) work: u32,
-    /// Serve through ring or epoll
-    #[arg(long, value_enum, default_value_t = ServerMeans::Ring, hide_possible_values = true)]
-    pub(crate) server: ServerMeans,
-    /// Serve messages in this order: fifo or lifo
-    #[arg(long, value_enum, default_value_t = ServerOrder::Fifo, hide_possible_values = true)]
-    pub(crate) order: ServerOrder,
-    /// Use a Unix socket in the directory for temporary files
-    #[arg(long, conflicts_with_all = ["listen", "connect"])]
-    pub(crate) unix: bool,
-    /// Run only the server, at ADDRESS
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "connect")]
-    pub(crate) listen: Option<String>,
-    /// Run only the client, of a server at ADDRESS
-    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["server", "order", "work"])]
-    pub(crate) connect: Option<String>,
-    /// Stop after N seconds [default: 5; a server alone: never]
-    #[arg(long, value_name = "N", value_parser = seconds)]
-    pub(crate) seconds: Option<u64>,
-    /// Repeat the work times of an earlier run [default: new]
-    #[arg(long, value_name = "HEX")]
-    pub(crate) seed: Option<String>,
-}
-
-/// How the server of `netbench` asks the kernel.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ServerMeans {
-    Ring,
-    Epoll,
-}
-
-/// The order of service in `netbench`.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ServerOrder {
-    Fifo,
-    Lifo,
 }
 
 /// The subject of `walk`.

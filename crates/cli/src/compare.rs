@@ -288,7 +288,6 @@ fn measure(
             quiet_within: QUIET_WITHIN,
             stop,
             metric: planned.part.metric,
-            processors: &request.processors,
             claim: &claim,
             writes: &writes,
             record: record.as_ref().map(|record| PartOfRecord { record, part }),

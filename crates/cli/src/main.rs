@@ -15,7 +15,6 @@ mod generated;
 mod kept;
 mod meaning;
 mod mount;
-mod netbench;
 mod output;
 mod outputs;
 mod recover;
@@ -59,7 +58,6 @@ fn perform(command: Command) -> Result<ExitCode, Failure> {
         Command::Walk { way: args::Way::Request, directory } => walk::request(&directory),
         Command::Walk { way: args::Way::Page, directory } => walk::page(&directory),
         Command::Simulate(request) => simulate::simulate(&request),
-        Command::Netbench(bench) => netbench::netbench(&bench),
         Command::Recover { image, run } => recover::recover(&image, run),
         Command::Mount(request) => mount::mount(&request),
         Command::Unmount(mount_point) => mount::unmount(&mount_point),

@@ -12,12 +12,10 @@ use forebay_lab::arm::Arm;
 use forebay_lab::batching::Batching;
 use forebay_lab::check::ROUNDS;
 use forebay_lab::disk::NAMED;
-use forebay_lab::echo::{EchoLoad, EchoWay, Pace, Transport, WorkOrder};
 use forebay_lab::file_system::Spec;
 use forebay_lab::fio::Leniency;
 use forebay_lab::job::Devices;
 use forebay_lab::manifest::JobFile;
-use forebay_lab::netbench::{self, Ends, Netbench, ServerEnd};
 use forebay_lab::plan::fresh_seed;
 use forebay_lab::processors;
 use forebay_lab::progress::Verbosity;
@@ -27,13 +25,12 @@ use forebay_lab::suite::own::{self, Choice, OwnArm};
 use forebay_lab::suite::{self, BARE, Form, SHIPPED, Suite, job_file};
 use forebay_lab::target::Target;
 use forebay_mount::{Data, Options};
-use forebay_net::Address;
 
 pub(crate) use repeat::{Repeated, check_size};
 
 use crate::args::{
-    self, Ask, CompareArgs, CtlArgs, DoctorArgs, KeeperArgs, MountArgs, NetbenchArgs, Parsed,
-    RecoverArgs, RunArgs, SimulateArgs, UnmountArgs, Verb, WalkArgs, Way,
+    self, Ask, CompareArgs, CtlArgs, DoctorArgs, KeeperArgs, MountArgs, Parsed, RecoverArgs,
+    RunArgs, SimulateArgs, UnmountArgs, Verb, WalkArgs, Way,
 };
 use crate::doctor;
 use crate::failure::Failure;
@@ -73,8 +70,6 @@ pub(crate) enum Command {
     },
     /// Work through a model.
     Simulate(SimulateRequest),
-    /// Ask an echo server.
-    Netbench(Netbench),
     /// Write what a keeper saved.
     Recover { image: PathBuf, run: Run },
     /// Mount a directory.
@@ -176,7 +171,6 @@ pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
             }
             Verb::Completions(typed) => Ok(Command::Completions(typed.shell)),
             Verb::Man(typed) => directory("DIR", typed.directory).map(Command::Manual),
-            Verb::Netbench(typed) => netbench(typed).map(Command::Netbench),
             Verb::Walk(WalkArgs { way, dir }) => {
                 let directory = directory("--dir", dir.unwrap_or_else(std::env::temp_dir))?;
                 Ok(Command::Walk { way, directory })
@@ -398,43 +392,6 @@ fn scratch(
         return Err(refused("this erases the device; add --allow-write-device to confirm".into()));
     }
     spec.looked_at().map(Some).map_err(|error| refused(error.to_string()))
-}
-
-fn netbench(typed: NetbenchArgs) -> Result<Netbench, Failure> {
-    let address = |text: &str| netbench::parse_address(text).map_err(Failure::usage);
-    let way = match typed.server {
-        args::ServerMeans::Ring => EchoWay::Ring,
-        args::ServerMeans::Epoll => EchoWay::Epoll,
-    };
-    let order = match typed.order {
-        args::ServerOrder::Fifo => WorkOrder::Fifo,
-        args::ServerOrder::Lifo => WorkOrder::Lifo,
-    };
-    let end = |address| ServerEnd { way, order, address };
-    let ends = match (&typed.listen, &typed.connect) {
-        (Some(text), _) => Ends::Server(end(address(text)?)),
-        (None, Some(text)) => Ends::Client(address(text)?),
-        (None, None) if typed.unix => {
-            let name = format!("forebay-netbench-{}", std::process::id());
-            Ends::Both(end(Address::Unix(std::env::temp_dir().join(name))))
-        }
-        (None, None) => Ends::Both(end(Address::Tcp(([127, 0, 0, 1], 0).into()))),
-    };
-    let load = EchoLoad {
-        connections: typed.connections,
-        in_flight: typed.in_flight,
-        message_bytes: typed.size,
-        pace: if typed.together { Pace::Together } else { Pace::Each },
-        work_micros: typed.work,
-        transport: if typed.unix { Transport::Unix } else { Transport::Tcp },
-    };
-    load.check().map_err(Failure::usage)?;
-    let time = match (&ends, typed.seconds) {
-        (Ends::Server(_), seconds) => seconds,
-        (_, seconds) => Some(seconds.unwrap_or(5)),
-    };
-    let seed = typed.seed.as_deref().map(seed).transpose()?.unwrap_or_else(fresh_seed);
-    Ok(Netbench { load, ends, time: time.map(Duration::from_secs), seed })
 }
 
 /// To be read; or to be written over, if nobody else uses it.

@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
 use crate::detail::Detail;
-use crate::echo::EchoCell;
 use crate::job::{Devices, IoEngine, Workload};
 use crate::load::is_block_device;
 use crate::programs::spec::{FilesWay, ProgramCell, ProgramWay};
@@ -25,7 +24,6 @@ pub enum Cell {
     Jobs(CellSpec),
     Requests(RequestCell),
     Copies(CopyCell),
-    Echo(EchoCell),
     Fio(FioCell),
     Program(ProgramCell),
 }
@@ -53,7 +51,6 @@ impl Cell {
             Cell::Copies(cell) => Some(&cell.directory),
             Cell::Fio(cell) => Some(outside(&cell.workload).unwrap_or(&cell.directory)),
             Cell::Program(cell) => Some(&cell.directory),
-            Cell::Echo(_) => None,
         }
     }
 
@@ -71,7 +68,6 @@ impl Cell {
             Cell::Program(cell) => {
                 cell.way.is_forebay() || cell.way == ProgramWay::Files(FilesWay::RingOfFsyncs)
             }
-            Cell::Echo(_) => true,
         }
     }
 }

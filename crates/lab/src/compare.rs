@@ -57,9 +57,6 @@ pub struct Setting<'a> {
     pub stop: &'a Stop,
     /// Metric of the notes on trends and outliers.
     pub metric: &'a str,
-    /// Where cells run that say so themselves; everywhere if none. The others are placed by the
-    /// runner.
-    pub processors: &'a [u32],
     pub claim: &'a Claim,
     /// Limit of the bytes written by all parts together.
     pub writes: &'a Writes,
@@ -406,9 +403,9 @@ impl Comparison<'_, '_> {
         seed: u64,
         verify: Verify,
     ) -> Result<Cell, CompareError> {
-        let Setting { scratch, processors, stop, .. } = *self.setting;
+        let Setting { scratch, stop, .. } = *self.setting;
         let device = self.device.as_ref().map(Device::path);
-        let place = Place { name, scratch, seed, verify, device, processors };
+        let place = Place { name, scratch, seed, verify, device };
         planned.at(&place).map_err(|error| match stop.is_set() {
             // Making the file system of a cell takes a while, and ends too.
             true => CompareError::Interrupted,
@@ -602,9 +599,6 @@ fn speed_of(result: &CellResult) -> Option<Speed> {
     // Of a cell of requests both are known, and operations are what is asked.
     if result.metrics.contains_key("ns_per_io") {
         return of("iops").map(Speed::Operations);
-    }
-    if let Some(rate) = of("requests_per_s") {
-        return Some(Speed::Operations(rate));
     }
     of(judge::THROUGHPUT).map(Speed::Bytes)
 }

@@ -86,14 +86,6 @@ metrics! {
     "latency_p999_us", "us", Lower, "p999", "";
     "ns_per_io", "ns", Lower, "ns|per I/O", "";
     "driver_ns_per_io", "ns", Lower, "driver|ns/IO", "";
-    "requests_per_s", "1/s", Higher, "per s", "";
-    "idle_share", "1", Lower, "idle", "";
-    "user_share", "1", Lower, "user", "";
-    "system_share", "1", Lower, "system", "";
-    "server_us_per_message", "us", Lower, "us/msg", "";
-    "reorder_distance_p99", "1", Lower, "passed", "";
-    "inversions_per_1000_items", "1", Lower, "inv/|1000", "";
-    "coefficient_of_variation", "1", Lower, "cv", "";
     "start_late_p99_us", "us", Lower, "late|p99", "";
     "backlog_peak", "1", Lower, "backlog", "";
     "never_started", "1", Lower, "never|started", "";

@@ -410,7 +410,7 @@ fn warm_up(jobs: &[Job]) -> Cell {
             !arm.cell.wants_device() && (cell.arm.is_bounded_kernel() || cell.arm == Arm::Kernel)
         }
         Cell::Program(cell) => cell.way == ProgramWay::Std,
-        Cell::Requests(_) | Cell::Copies(_) | Cell::Echo(_) | Cell::Fio(_) => false,
+        Cell::Requests(_) | Cell::Copies(_) | Cell::Fio(_) => false,
     };
     let found = arms().find(bounded).or_else(|| arms().next()).expect("a plan has arms");
     found.short.clone()

@@ -1,7 +1,6 @@
 //! Through what an arm of a suite does its I/O: jobs on files through one of the [`Arm`]s of
 //! [`crate::arm`], requests through Forebay's queue, through the kernel's own calls, or through
-//! fio, copies into memory, and echoes over sockets. And what a cell of requests or of copies is
-//! told.
+//! fio, and copies into memory. And what a cell of requests or of copies is told.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
 use crate::cell::Verify;
-use crate::echo::EchoWay;
 use crate::programs::spec::ProgramWay;
 use crate::refusal::Refusal;
 use crate::request::RequestSpec;
@@ -20,7 +18,6 @@ pub enum Through {
     Files(Arm),
     Requests(Way),
     Copies(CopyWay),
-    Echo(EchoWay),
     Program(ProgramWay),
 }
 
@@ -78,7 +75,6 @@ words! {
         Requests = "requests",
         Files = "files",
         Copies = "copies",
-        Echoes = "echoes",
         Programs = "programs",
     }
 }
@@ -94,7 +90,7 @@ impl Through {
     /// Every way of I/O that a suite can name.
     pub fn all() -> impl Iterator<Item = Self> {
         let all = Way::ALL.map(Self::Requests).into_iter().chain(files().map(Self::Files));
-        let all = all.chain(CopyWay::ALL.map(Self::Copies)).chain(EchoWay::ALL.map(Self::Echo));
+        let all = all.chain(CopyWay::ALL.map(Self::Copies));
         all.chain(ProgramWay::all().map(Self::Program))
     }
 
@@ -103,7 +99,6 @@ impl Through {
             Through::Files(arm) => arm.name(),
             Through::Requests(way) => way.name(),
             Through::Copies(way) => way.name(),
-            Through::Echo(way) => way.name(),
             Through::Program(way) => way.name(),
         }
     }
@@ -114,7 +109,6 @@ impl Through {
             Through::Files(_) => Family::Files,
             Through::Requests(_) => Family::Requests,
             Through::Copies(_) => Family::Copies,
-            Through::Echo(_) => Family::Echoes,
             Through::Program(_) => Family::Programs,
         }
     }
@@ -125,7 +119,7 @@ impl Through {
             Through::Files(arm) => arm.is_forebay(),
             Through::Copies(way) => way == CopyWay::Forebay,
             Through::Program(way) => way.is_forebay(),
-            Through::Requests(_) | Through::Echo(_) => false,
+            Through::Requests(_) => false,
         }
     }
 }

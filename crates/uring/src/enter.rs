@@ -29,7 +29,7 @@ const NO_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Arguments of one call.
 #[derive(Clone, Copy, Debug)]
-pub struct Enter {
+pub(crate) struct Enter {
     /// Requests to take from the submission queue.
     pub to_submit: u32,
     /// Completions to wait for; with none there is no wait.
@@ -45,7 +45,7 @@ pub struct Enter {
 
 /// Accounting of a wait in the kernel's figures of load and pressure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Booked {
+pub(crate) enum Booked {
     /// Waiting for I/O.
     WaitingForIo,
     /// Idleness. Only where the kernel has it (6.15).
@@ -63,7 +63,7 @@ pub struct Enters {
 
 /// Handle that enters a ring.
 #[derive(Debug)]
-pub struct Door {
+pub(crate) struct Door {
     ring: RawFd,
     /// The index the kernel knows the ring by, for the thread that registered it.
     registered: Option<u32>,
@@ -96,13 +96,13 @@ impl Door {
 
     /// Returns the number of calls.
     #[must_use]
-    pub fn enters(&self) -> Enters {
+    pub(crate) fn enters(&self) -> Enters {
         self.enters
     }
 
     /// Registers the ring's descriptor for the calling thread. Returns whether the kernel did (5.18,
     /// and up to 16 rings for each thread).
-    pub fn register(&mut self) -> bool {
+    pub(crate) fn register(&mut self) -> bool {
         let mut argument = RingDescriptor {
             index: u32::MAX,
             reserved: 0,
@@ -115,7 +115,7 @@ impl Door {
     }
 
     /// Unregisters the descriptor, on the thread that registered it.
-    pub fn unregister(&mut self) {
+    pub(crate) fn unregister(&mut self) {
         if let Some(index) = self.registered.take() {
             let mut argument = RingDescriptor { index, reserved: 0, descriptor: 0 };
             let result = self.register_call(UNREGISTER_RING_DESCRIPTORS, &mut argument);
@@ -145,7 +145,7 @@ impl Door {
     ///
     /// # Errors
     /// The error number.
-    pub fn enter(&mut self, call: Enter) -> Result<usize, i32> {
+    pub(crate) fn enter(&mut self, call: Enter) -> Result<usize, i32> {
         self.enters.all += 1;
         self.enters.waits += u64::from(call.want > 0);
         let minimal = !call.within.is_zero();

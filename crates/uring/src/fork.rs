@@ -51,20 +51,20 @@ impl ForkGuard {
 /// must leave everything that the parent uses: the child has no mappings, and shares leases and
 /// locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Home {
+pub(crate) struct Home {
     process: u32,
 }
 
 impl Home {
     /// Returns the calling process.
     #[must_use]
-    pub fn here() -> Self {
+    pub(crate) fn here() -> Self {
         Self { process: std::process::id() }
     }
 
     /// Returns whether the calling process is this one.
     #[must_use]
-    pub fn is_here(self) -> bool {
+    pub(crate) fn is_here(self) -> bool {
         self == Self::here()
     }
 }

@@ -17,7 +17,7 @@ use crate::fork::Home;
 
 /// Mapped memory, page-aligned.
 #[derive(Debug)]
-pub struct Mapping {
+pub(crate) struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
     home: Home,
@@ -62,7 +62,7 @@ impl Mapping {
     ///
     /// # Errors
     /// The error of the kernel if it grants no memory.
-    pub fn private(bytes: usize) -> io::Result<Self> {
+    pub(crate) fn private(bytes: usize) -> io::Result<Self> {
         let mapping = Self::anonymous(bytes, ProtFlags::READ | ProtFlags::WRITE)?;
         mapping.hide()?;
         Ok(mapping)
@@ -85,7 +85,7 @@ impl Mapping {
 
     /// Returns the address of the first byte.
     #[must_use]
-    pub fn start(&self) -> *mut u8 {
+    pub(crate) fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 

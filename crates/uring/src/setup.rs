@@ -109,7 +109,7 @@ impl Level {
 }
 
 /// A ring that is disabled until its thread enables it, and its features.
-pub struct Setup {
+pub(crate) struct Setup {
     /// The queues.
     pub uring: IoUring,
     /// Enters the ring.
@@ -138,7 +138,7 @@ impl Setup {
     ///
     /// # Errors
     /// [`SetupError`], with the remedy.
-    pub fn best(entries: u32) -> Result<Self, SetupError> {
+    pub(crate) fn best(entries: u32) -> Result<Self, SetupError> {
         Self::new(entries, Level::NoArray)
     }
 
@@ -191,22 +191,15 @@ impl Setup {
         };
         Ok(Self { door: Door::of(&uring), uring, level, has })
     }
-
-    /// Returns whether only one thread submits (6.0).
-    #[must_use]
-    pub fn has_single_issuer(&self) -> bool {
-        self.level <= Level::SingleIssuer
-    }
-
     /// Returns the accounting of a wait that is idleness, as far as the kernel has it.
     #[must_use]
-    pub fn idle_wait(&self) -> Booked {
+    pub(crate) fn idle_wait(&self) -> Booked {
         if self.has.no_iowait { Booked::Idle } else { Booked::WaitingForIo }
     }
 
     /// Returns the features that were known after the setup.
     #[must_use]
-    pub fn offers(&self) -> Vec<Offer> {
+    pub(crate) fn offers(&self) -> Vec<Offer> {
         let levels =
             Level::ALL.into_iter().filter_map(|level| Some((level.brings()?, level >= self.level)));
         let Has { set_length, discard, vectored_fixed: _, min_wait, no_iowait } = self.has;

@@ -34,7 +34,6 @@ Suites:
   plug        cost and gain of batching requests, by device and depth
   completion  six jobs by the policy of ending completions; an hour in full
   writeback   gain of writing back from several contexts, and its causes
-  order       an echo server by the order of its work
   programs    small programs: puts, logs, commits, copies, against std::fs
   files       many files that become durable together, alone and beside dd
   all         every suite; FILE.toml, JOB.fio: your own
@@ -126,17 +125,6 @@ Examples:
   forebay report --last                 the last comparison on this machine
   forebay report --last --html out.html
   forebay report before.json after.json";
-
-pub(super) const NETBENCH_IN_FULL: &str = "\
-Prints a line each second: messages and bytes that the server received, and the
-shares of that second that its thread was idle and in the program. Percentiles
-follow at the end. Without --listen or --connect both ends run here. An ADDRESS
-is HOST:PORT, or the path (with a slash) of a Unix socket.
-
-Examples:
-  forebay netbench --connections 64 --order lifo
-  forebay netbench --listen 0.0.0.0:7000
-  forebay netbench --connect server:7000 --seconds 10";
 
 pub(super) const RECOVER_IN_FULL: &str = "\
 Prints a line for each file. A file is written only if its path names the same

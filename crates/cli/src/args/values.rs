@@ -35,13 +35,6 @@ pub(super) fn seconds(text: &str) -> Result<u64, String> {
     whole(text, 31_536_000, "seconds, without a unit")
 }
 
-pub(super) fn count(text: &str) -> Result<u32, String> {
-    match text.parse() {
-        Ok(count) => Ok(count),
-        Err(_) => Err("give a whole number without a unit, such as 8".to_owned()),
-    }
-}
-
 /// A whole number from 1 to `most`.
 fn whole(text: &str, most: u64, what: &str) -> Result<u64, String> {
     match text.parse() {

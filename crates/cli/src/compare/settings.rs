@@ -22,7 +22,7 @@ impl Settings {
         let cuts = || request.suites.iter().flat_map(|suite| &suite.parts);
         let cuts = || cuts().filter_map(|part| part.cut(request.form));
         let requests = cuts().any(|cut| !cut.devices.is_empty());
-        let files = cuts().any(|cut| cut.devices.is_empty() && !cut.is_of_echoes());
+        let files = cuts().any(|cut| cut.devices.is_empty());
         if let (false, false, Some((key, value))) = (requests, files, request.settings.first()) {
             return Err(Failure::usage(format!(
                 "--set {key}={value}: no arm of this suite has knobs; leave --set out"

@@ -41,7 +41,7 @@ pub(crate) fn broken(page: &Page<'_>, tree: &Tree, facts: &Facts) -> Vec<String>
         if text.starts_with("--") {
             let option = text.split([' ', '=', '[']).next().unwrap_or(text);
             let is_known = facts.has_option(None, option) || is_of_a_tool(tree, option);
-            if !is_known && !OTHERS.contains(&option) {
+            if !is_known {
                 add(span.line, format!("no option {option}"));
             }
         }
@@ -59,9 +59,6 @@ pub(crate) fn broken(page: &Page<'_>, tree: &Tree, facts: &Facts) -> Vec<String>
     }
     findings
 }
-
-/// Options that pages name alone and that are cargo's.
-const OTHERS: [&str; 1] = ["--features"];
 
 /// Whether the README has each marked command once and CI takes them from there.
 pub(crate) fn commands_of_ci(readme: &str, ci: &str) -> Vec<String> {

@@ -27,14 +27,12 @@ pub struct Place<'a> {
     pub verify: Verify,
     /// The block device of cells that want one.
     pub device: Option<&'a Path>,
-    /// Where cells run that say so themselves.
-    pub processors: &'a [u32],
 }
 
 impl Cell {
     /// The cell at a place. Makes its directory.
     pub fn at(&self, place: &Place<'_>) -> io::Result<Self> {
-        let Place { name, scratch, seed, verify, device, processors } = *place;
+        let Place { name, scratch, seed, verify, device } = *place;
         let mut placed = self.clone();
         match &mut placed {
             Cell::Jobs(cell) => {
@@ -56,10 +54,6 @@ impl Cell {
             Cell::Copies(cell) => {
                 (cell.seed, cell.verify) = (seed, verify);
                 cell.directory = scratch.cell_directory(name)?;
-            }
-            Cell::Echo(cell) => {
-                (cell.seed, cell.directory) = (seed, scratch.cell_directory(name)?);
-                cell.processors = processors.to_vec();
             }
             Cell::Fio(cell) => {
                 (cell.seed, cell.directory) = (seed, scratch.cell_directory(name)?);
@@ -89,7 +83,6 @@ impl Cell {
             Cell::Jobs(cell) => &cell.directory,
             Cell::Requests(cell) => &cell.directory,
             Cell::Copies(cell) => &cell.directory,
-            Cell::Echo(cell) => &cell.directory,
             Cell::Fio(cell) => &cell.directory,
             Cell::Program(cell) => &cell.directory,
         }
@@ -101,7 +94,6 @@ impl Cell {
             Cell::Jobs(_) | Cell::Fio(_) | Cell::Program(_) => true,
             Cell::Requests(cell) => cell.spec.device.is_file(),
             Cell::Copies(cell) => cell.way != CopyWay::Memcpy,
-            Cell::Echo(_) => false,
         }
     }
 
@@ -110,7 +102,7 @@ impl Cell {
         match self {
             Cell::Jobs(cell) => Some(&cell.workload),
             Cell::Fio(cell) => Some(&cell.workload),
-            Cell::Requests(_) | Cell::Copies(_) | Cell::Echo(_) | Cell::Program(_) => None,
+            Cell::Requests(_) | Cell::Copies(_) | Cell::Program(_) => None,
         }
     }
 
@@ -165,7 +157,7 @@ impl Cell {
         match self {
             Cell::Jobs(cell) => Some(cell.budget_bytes),
             Cell::Program(cell) => cell.load.memory_bytes(),
-            Cell::Requests(_) | Cell::Copies(_) | Cell::Echo(_) | Cell::Fio(_) => None,
+            Cell::Requests(_) | Cell::Copies(_) | Cell::Fio(_) => None,
         }
     }
 
@@ -175,7 +167,6 @@ impl Cell {
             Cell::Jobs(_) | Cell::Fio(_) => self.workload()?.seconds(),
             Cell::Requests(cell) => Some(cell.spec.seconds),
             Cell::Copies(cell) => Some(cell.seconds),
-            Cell::Echo(cell) => Some(cell.seconds),
             Cell::Program(cell) => (!cell.load.ends_itself()).then_some(cell.seconds),
         }
     }

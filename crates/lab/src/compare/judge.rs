@@ -79,8 +79,7 @@ pub fn judge(measured: &[Measured], judging: Judging<'_>, seed: u64) -> Judged {
     }
     let mut judged = Judged::default();
     for job in jobs {
-        let (mut rows, arms) = rows_and_arms(measured, job);
-        rows.extend(variations(&rows));
+        let (rows, arms) = rows_and_arms(measured, job);
         let base = base_of(&rows, &arms, judging);
         let of_job = OfJob { rows: &rows, floor: Floor { job, again: judging.again }, seed };
         let pairs = pairs(base, &arms, judging);
@@ -129,16 +128,6 @@ impl Floor<'_> {
     fn pair(self) -> Pair {
         Pair { arm: again(self.again), base: self.again.to_owned() }
     }
-}
-
-/// How much the rate of requests differs from round to round, of each arm that has such a rate: its
-/// deviation as a share of its mean. No value of a round, so it has none, and nothing is judged by
-/// it.
-fn variations(rows: &[Row]) -> Vec<Row> {
-    let metric = metric::find("coefficient_of_variation").expect("it is one of those there are");
-    let rates = rows.iter().filter(|row| row.metric == "requests_per_s" && row.mean > 0.0);
-    let share = |rate: &Row| Some(rate.stddev? / rate.mean);
-    rates.filter_map(|rate| Some(Row::of(&rate.job, &rate.arm, metric, share(rate)?))).collect()
 }
 
 /// The noise floor of a metric, from the rows of the A/A pair.

@@ -15,7 +15,6 @@ mod content;
 mod copy;
 pub mod data;
 mod driver;
-pub(crate) mod echo;
 mod error;
 mod figures;
 mod fio_file;
@@ -88,13 +87,12 @@ pub struct JobRow {
     pub metrics: BTreeMap<String, f64>,
 }
 
-/// Runs a cell of any kind in this process. Requests, copies and echoes have no jobs to tell about.
+/// Runs a cell of any kind in this process. Requests and copies have no jobs to tell about.
 pub fn report(cell: &Cell) -> Result<CellReport, CellError> {
     let total = match cell {
         Cell::Jobs(spec) => return report_cell(spec),
         Cell::Requests(cell) => request::run(cell),
         Cell::Copies(cell) => copy::run(cell),
-        Cell::Echo(cell) => echo::run(cell),
         Cell::Fio(cell) => fio_file::run(cell),
         Cell::Program(_) => Err(CellError::invalid("a program needs a process of its own")),
     };

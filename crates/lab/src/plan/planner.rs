@@ -8,7 +8,6 @@ use super::size::{self, Shape, Size};
 use super::{Each, Job, PlanError, PlannedArm, WRITER_STEP_BYTES, Wish, again, joined};
 use crate::arm::Arm;
 use crate::cell::{Cell, CellSpec, FioCell, SyncProbe, Verify};
-use crate::echo::{EchoCell, EchoLoad, WorkOrder};
 use crate::job::Workload;
 use crate::load::is_held;
 use crate::programs::spec::{CountCalls, ProgramCell, ProgramLoad};
@@ -82,7 +81,7 @@ impl<'a> Planner<'a> {
                 self.data_file(suite)?;
                 self.overridden(self.wish.settings);
             }
-            Some(WorkloadKind::Echo(_)) | None => {}
+            None => {}
             Some(_) => self.overridden(self.wish.engine_settings),
         }
         let mut jobs = Vec::new();
@@ -96,7 +95,6 @@ impl<'a> Planner<'a> {
                 }
                 WorkloadKind::Copies(bytes) => jobs.push(self.copies(workload, *bytes)),
                 WorkloadKind::Writers(writers) => jobs.push(self.writers(workload, writers)?),
-                WorkloadKind::Echo(load) => jobs.push(self.echo(workload, *load)),
                 WorkloadKind::Program(load) => jobs.push(self.program(workload, load)?),
                 WorkloadKind::JobFile(file) => jobs.push(self.job_file(workload, file)?),
             }
@@ -218,23 +216,6 @@ impl<'a> Planner<'a> {
                 seed: 0,
                 verify: Verify::Off,
                 directory: PathBuf::new(),
-            })))
-        })
-    }
-
-    fn echo(&self, workload: &suite::Workload, load: EchoLoad) -> Job {
-        self.job(workload, |arm, _| {
-            let Through::Echo(way) = arm.through else { return None };
-            let order = arm.knobs.iter().find(|(knob, _)| knob == "order");
-            let order = order.and_then(|(_, value)| WorkOrder::by_name(value)).unwrap_or_default();
-            Some(Planned::short(Cell::Echo(EchoCell {
-                way,
-                order,
-                load,
-                seconds: self.seconds(),
-                seed: 0,
-                directory: PathBuf::new(),
-                processors: Vec::new(),
             })))
         })
     }

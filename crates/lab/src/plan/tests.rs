@@ -452,7 +452,7 @@ fn parts_with_the_same_writers_keep_their_rows_apart() {
 /// A result finds rows, ratios and noise by the name of the job alone.
 #[test]
 fn parts_with_the_same_workload_keep_their_rows_apart() {
-    for name in ["layout", "completion", "order"] {
+    for name in ["layout", "completion"] {
         let mut suite = suite::find(Path::new(name)).unwrap();
         let alone: Vec<String> = suite.parts.iter().map(|part| part.name.clone()).collect();
         let jobs = |suite: &Suite| -> Vec<(String, String)> {

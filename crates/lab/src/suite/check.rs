@@ -313,11 +313,6 @@ impl Cut {
         self.workloads.iter().any(|workload| matches!(workload.kind, WorkloadKind::JobFile(_)))
     }
 
-    /// Whether it is about echoes, whose arms have no knobs but those the suite says.
-    pub fn is_of_echoes(&self) -> bool {
-        self.workloads.iter().any(|workload| matches!(workload.kind, WorkloadKind::Echo(_)))
-    }
-
     /// Returns the least bytes that all writers of a cell can write together, if it has writers.
     pub(super) fn least_cell_bytes(&self) -> Option<u64> {
         let of_writers = self.workloads.iter().filter_map(|workload| match workload.kind {

@@ -26,7 +26,6 @@ pub(crate) use check::batch_name;
 use check::rounds_of;
 
 pub use crate::bytes::Bytes;
-use crate::echo::EchoLoad;
 use crate::nearest;
 use crate::programs::spec::ProgramLoad;
 use crate::refusal::Refusal;
@@ -40,11 +39,10 @@ pub use arm::Arm;
 use job_file::JobFile;
 
 /// Those inside the program, by name.
-pub const SHIPPED: [(&str, &str); 7] = [
+pub const SHIPPED: [(&str, &str); 6] = [
     ("completion", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/completion.toml"))),
     ("files", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/files.toml"))),
     ("layout", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/layout.toml"))),
-    ("order", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/order.toml"))),
     ("plug", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/plug.toml"))),
     ("programs", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/programs.toml"))),
     ("writeback", include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/suites/writeback.toml"))),
@@ -195,7 +193,7 @@ pub struct Workload {
     pub name: String,
     /// Its heading.
     pub title: Option<String>,
-    /// Bytes at a time; of echoes, of a message.
+    /// Bytes at a time.
     pub block_bytes: u32,
     pub kind: WorkloadKind,
 }
@@ -214,7 +212,6 @@ pub enum WorkloadKind {
     Copies(u64),
     /// Threads that write files of their own once, until synced.
     Writers(Writers),
-    Echo(EchoLoad),
     Program(ProgramLoad),
     /// A group of a fio job file.
     JobFile(Box<JobFile>),
@@ -229,7 +226,6 @@ impl WorkloadKind {
             WorkloadKind::Jobs(_) => "jobs",
             WorkloadKind::Copies(_) => "copies",
             WorkloadKind::Writers(_) => "writers",
-            WorkloadKind::Echo(_) => "echo",
             WorkloadKind::Program(load) => load.probe.name(),
             WorkloadKind::JobFile(_) => "job-file",
         }
@@ -243,7 +239,6 @@ impl WorkloadKind {
             }
             WorkloadKind::Requests { .. } | WorkloadKind::JobFile(_) => Family::Requests,
             WorkloadKind::Copies(_) => Family::Copies,
-            WorkloadKind::Echo(_) => Family::Echoes,
             WorkloadKind::Program(_) => Family::Programs,
         }
     }

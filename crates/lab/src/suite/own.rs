@@ -12,7 +12,6 @@ use forebay_block::Knobs;
 
 use super::{Arm, Base, Cut, Form, Part, Suite};
 use crate::arm::Arm as FilesArm;
-use crate::echo::WorkOrder;
 use crate::nearest::{meant_or_all, nearest};
 use crate::plan::{again, queue_knobs};
 use crate::refusal::Refusal;
@@ -124,11 +123,7 @@ pub fn choose(suites: Vec<Suite>, form: Form, choice: Choice<'_>) -> Result<Vec<
                 format!("--arm {}: there is an arm of that name (give it another)", own.name);
             return Err(Refusal(what));
         }
-        goes_somewhere(
-            own,
-            form,
-            all().filter(|part| part.cut(form).is_some_and(takes_own)),
-        )?;
+        goes_somewhere(own, form, all().filter(|part| part.cut(form).is_some_and(takes_own)))?;
     }
     let chosen = suites.into_iter().map(|mut suite| {
         suite.parts =
@@ -305,10 +300,6 @@ fn take(arm: &mut Arm, key: &str, value: &str) -> Result<(), String> {
     }
     match arm.through {
         Through::Requests(_) => queue_knobs::check(key, value)?,
-        Through::Echo(_) if WorkOrder::by_name(value).is_none() => {
-            return Err(format!("allowed: {}", WorkOrder::CHOICES));
-        }
-        Through::Echo(_) => {}
         Through::Files(_) | Through::Copies(_) | Through::Program(_) => {
             forebay::Engine::builder().set(key, value).map_err(|refused| refused.to_string())?;
         }
@@ -323,7 +314,6 @@ fn keys_of(through: Through) -> Vec<String> {
         Through::Requests(Way::Queue) => {
             Knobs::NAMES.iter().map(|name| (*name).to_owned()).collect()
         }
-        Through::Echo(way) if way.has_order() => vec!["order".to_owned()],
         through if through.is_engine() => {
             forebay::Engine::builder().knobs().into_iter().map(|knob| knob.name).collect()
         }

@@ -1,6 +1,5 @@
 use super::*;
 use crate::arm::Arm as FilesArm;
-use crate::echo::EchoLoad;
 use crate::through::{Through, Way};
 
 fn shipped(name: &str) -> Suite {
@@ -44,31 +43,6 @@ fn layout_is_the_question_it_was() {
     assert!(bare.arms.iter().all(|arm| quick.arms.contains(arm)));
     assert_eq!(full.workloads[0].kind, WorkloadKind::NewFiles(12));
     assert!(matches!(&part.base, Base::BestOf(arms) if arms.len() == 5));
-}
-
-#[test]
-fn order_asks_every_server_the_same_and_is_run_only_when_named() {
-    let suite = shipped("order");
-    let part = &suite.parts[0];
-    let full = part.cut(Form::Full).unwrap();
-    assert_eq!(
-        (full.rounds, full.names().join(" ")),
-        (10, "fifo lifo epoll tokio compio".to_owned())
-    );
-    let loads: Vec<EchoLoad> = full
-        .workloads
-        .iter()
-        .map(|workload| match workload.kind {
-            WorkloadKind::Echo(load) => load,
-            _ => panic!("{workload:?}"),
-        })
-        .collect();
-    assert!([1, 4, 32, 256].iter().all(|many| loads.iter().any(|load| load.connections == *many)));
-    assert!(loads.iter().any(|load| load.work_micros > 0));
-    assert!(!BARE.contains(&"order") && part.cut(Form::Bare).is_none());
-    assert!(
-        full.is_of_echoes() && !shipped("plug").parts[0].cut(Form::Full).unwrap().is_of_echoes()
-    );
 }
 
 #[test]
@@ -169,40 +143,16 @@ fn what_is_wrong_is_told_with_its_place_and_what_would_do() {
         ),
         ("plug", "[\"file\"]", "[\"null\"]", "pread goes to a file alone (leave null out)"),
         (
-            "order",
-            "connections = 4, in",
-            "connections = 0, in",
-            "0 connections: not between 1 and 10000",
-        ),
-        (
-            "order",
-            "knobs = { order = \"lifo\" }",
-            "knobs = { order = \"last\" }",
-            "last: allowed: fifo, lifo",
-        ),
-        (
-            "order",
-            "knobs = { order = \"lifo\" }",
-            "knobs = { plug = \"never\" }",
-            "only the order of `echo-ring`",
-        ),
-        (
-            "order",
-            "echo = { connections = 1,",
-            "block = \"4k\"\necho = { connections = 1,",
+            "programs",
+            "program = { probe = \"put\", operations = 2000 }",
+            "block = \"4k\"\nprogram = { probe = \"put\", operations = 2000 }",
             "has its own of everything",
         ),
         (
-            "order",
-            "table = \"echo\"",
+            "files",
+            "table = \"programs\"",
             "table = \"copies\"",
             "no arm for copies in a table of copies",
-        ),
-        (
-            "order",
-            "through = \"echo-epoll\"",
-            "through = \"pread\"",
-            "no arm for echoes in a table of echoes",
         ),
         ("plug", "block = \"4k\"\n", "", "give it a block, such as"),
         ("plug", "block = \"4k\"", "block = \"4x\"", "4x: no number of bytes (such as \"4k\""),
@@ -371,13 +321,12 @@ fn a_name_that_is_none_and_a_path_that_leads_nowhere() {
     let said = find(Path::new("plag")).unwrap_err().to_string();
     assert_eq!(
         said,
-        "plag: no such suite; use one of completion, files, layout, order, plug, programs, \
+        "plag: no such suite; use one of completion, files, layout, plug, programs, \
          writeback, or the path of a file"
     );
     let said = find(Path::new("./mine.toml")).unwrap_err().to_string();
     assert!(
-        said.contains("No such file")
-            && said.contains("or one of completion, files, layout, order"),
+        said.contains("No such file") && said.contains("or one of completion, files, layout"),
         "{said}"
     );
     let directory = tempfile::tempdir().unwrap();

@@ -7,7 +7,6 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{Bytes, FileBytes, Pair};
-use crate::echo::EchoLoad;
 use crate::programs::spec::ProgramLoad;
 use crate::request::{Operation, Pattern, RequestDevice, Submitter, Switch};
 use crate::shape::JobShape;
@@ -36,7 +35,7 @@ pub(super) struct SuiteText {
 pub(super) struct WorkloadText {
     pub(super) name: Word,
     pub(super) title: Option<String>,
-    /// Of all but echoes and programs, which have their own.
+    /// Of all but programs, which have their own.
     pub(super) block: Option<Spanned<Bytes>>,
     pub(super) new_files: Option<Spanned<u32>>,
     pub(super) pattern: Option<Pattern>,
@@ -44,7 +43,6 @@ pub(super) struct WorkloadText {
     pub(super) job: Option<Spanned<JobShape>>,
     pub(super) copy: Option<Spanned<Bytes>>,
     pub(super) writers: Option<Spanned<Writers>>,
-    pub(super) echo: Option<Spanned<EchoLoad>>,
     pub(super) program: Option<Spanned<ProgramLoad>>,
 }
 

@@ -3,7 +3,6 @@
 use forebay_block::Knobs;
 
 use super::{Checked, Checker, DEPTHS};
-use crate::echo::{EchoWay, WorkOrder};
 use crate::refusal::Refusal;
 use crate::shape::JobShape;
 use crate::suite::text::{ArmText, Word, WorkloadText};
@@ -24,10 +23,9 @@ impl Checker<'_> {
         let written = self.arm_text(name)?;
         let through = written.through.get_ref().parse::<Through>();
         let through = through.map_err(|refused| self.at(&written.through, refused.to_string()))?;
-        match through {
-            Through::Echo(way) => self.echo_knobs(written, way)?,
-            _ if through.is_engine() => self.engine_knobs(written)?,
-            _ => self.queue_knobs(written, through)?,
+        match through.is_engine() {
+            true => self.engine_knobs(written)?,
+            false => self.queue_knobs(written, through)?,
         }
         let needs = written.machine.iter().map(|(knob, value)| self.tuning(knob, value));
         let needs = needs.collect::<Checked<_>>()?;
@@ -63,21 +61,6 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// The order of a pass, where the way has one.
-    fn echo_knobs(&self, written: &ArmText, way: EchoWay) -> Checked<()> {
-        for (knob, value) in &written.knobs {
-            if knob.get_ref() != "order" || !way.has_order() {
-                let what = "only the order of `echo-ring` and `echo-epoll` can be chosen";
-                return Err(self.at(knob, what));
-            }
-            if WorkOrder::by_name(value.get_ref()).is_none() {
-                let what = format!("{}: allowed: {}", value.get_ref(), WorkOrder::CHOICES);
-                return Err(self.at(value, what));
-            }
-        }
-        Ok(())
-    }
-
     fn queue_knobs(&self, written: &ArmText, through: Through) -> Checked<()> {
         if let (Some((knob, _)), false) =
             (written.knobs.first_key_value(), through == Through::Requests(Way::Queue))
@@ -107,33 +90,25 @@ impl Checker<'_> {
 
     /// The work of a workload, which is of one kind, and bytes at a time.
     fn work(&self, written: &WorkloadText) -> Checked<(WorkloadKind, u32)> {
-        let WorkloadText {
-            new_files, pattern, operation, job, copy, writers, echo, program, ..
-        } = written;
+        let WorkloadText { new_files, pattern, operation, job, copy, writers, program, .. } =
+            written;
         let given = [
             new_files.is_some(),
             pattern.is_some() || operation.is_some(),
             job.is_some(),
             copy.is_some(),
             writers.is_some(),
-            echo.is_some(),
             program.is_some(),
         ];
         let one = given.iter().filter(|given| **given).count() == 1;
-        let own_size = echo.is_some() || program.is_some();
-        if own_size && (!one || written.block.is_some()) {
-            let what = "an echo or a program has its own of everything (leave the rest out)";
+        if program.is_some() && (!one || written.block.is_some()) {
+            let what = "a program has its own of everything (leave the rest out)";
             return Err(self.at(&written.name, what));
         }
         if let Some(program) = program {
             let load = *program.get_ref();
             load.check().map_err(|refused| self.at(program, refused))?;
             return Ok((WorkloadKind::Program(load), PROGRAM_BLOCK_BYTES));
-        }
-        if let Some(echo) = echo {
-            let load = *echo.get_ref();
-            load.check().map_err(|refused| self.at(echo, refused))?;
-            return Ok((WorkloadKind::Echo(load), load.message_bytes));
         }
         let Some(block) = &written.block else {
             return Err(self.at(&written.name, "give it a block, such as \"4k\""));
@@ -169,8 +144,7 @@ impl Checker<'_> {
             _ => None,
         };
         let kind = kind.ok_or_else(|| {
-            let what = "give one of new_files, pattern and operation, job, copy, writers, echo, \
-                        program";
+            let what = "give one of new_files, pattern and operation, job, copy, writers, program";
             self.at(&written.name, what)
         })?;
         Ok((kind, block_bytes))

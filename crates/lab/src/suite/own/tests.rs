@@ -93,7 +93,6 @@ fn what_cannot_be_meant_names_the_nearest() {
         ("layout", "forebay=forebay", "there is an arm of that name"),
         ("plug", "mine=forebay,plug=often", "plug=often: allowed: never, always, adaptive"),
         ("plug", "mine=uring,batch=0", "batch=0: not a number from 1"),
-        ("order", "mine=echo-ring,order=last", "order=last: allowed: fifo, lifo"),
     ] {
         let refused = chosen(suite, &[own], None).unwrap_err();
         assert!(refused.contains(expected), "{refused}");

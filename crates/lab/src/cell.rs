@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::arm::Arm;
 use crate::detail::Detail;
 use crate::job::{Devices, IoEngine, Workload};
-use crate::load::is_block_device;
+use crate::load::guard::is_block_device;
 use crate::programs::spec::{FilesWay, ProgramCell, ProgramWay};
 use crate::through::{CopyCell, CopyWay, RequestCell, Way};
 pub use plan::{DEVICE_TO_COME, Place};

@@ -21,7 +21,10 @@ use serde::{Deserialize, Serialize};
 use crate::arm::Arm;
 use crate::batching::{self, Batching, Ring};
 use crate::cell::{Cell, CellSpec};
-use crate::load::{CellError, CellReport, Context, report};
+use crate::load::error::{CellError, Context};
+use crate::load::figures::CellReport;
+use crate::load::report;
+use crate::load::timed::SetOnDrop;
 use crate::memory_group;
 pub use crate::own_program::PROGRAM_VARIABLE;
 use crate::own_program::own_program;
@@ -173,15 +176,6 @@ fn converse(child: &mut Child, text: &[u8], stop: &AtomicBool) -> Result<Said, C
         let errors = errors.join().expect("reading a pipe does not panic").context(TALK)?;
         Ok(Said { output, errors })
     })
-}
-
-/// However something ends, others hear of it.
-pub(crate) struct SetOnDrop<'a>(pub(crate) &'a AtomicBool);
-
-impl Drop for SetOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Runs the cell and counts the kernel's batching if asked to.

@@ -13,7 +13,7 @@ use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::load::CellError;
+use crate::load::error::CellError;
 
 const PROGRAM: &str = "fio";
 

@@ -157,6 +157,13 @@ with_defaults! {
     }
 }
 
+impl Job {
+    /// Whether its files hold data before the clock starts.
+    pub(crate) fn is_filled(&self) -> bool {
+        self.access.direction.reads() || self.overwrite == YesNo::Yes
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Access {
     pub direction: Direction,

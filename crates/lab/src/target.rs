@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use crate::load::device_length;
+use crate::load::guard::device_length;
 
 /// A file or device that is only read.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -32,7 +32,7 @@ impl Course {
 
     /// An operation ended, so long after the start.
     pub fn record(&mut self, after_ns: u64, bytes: u64) {
-        self.add_to_slot(after_ns, bytes, 1);
+        self.record_all(after_ns, bytes, 1);
     }
 
     /// Adds another course that started `later_ns` later.
@@ -40,7 +40,7 @@ impl Course {
         for (slot, (bytes, operations)) in other.bytes.iter().zip(&other.operations).enumerate() {
             // By the middle of a slot: it may lie in two of ours.
             let after_ns = later_ns + slot as u64 * other.interval_ns + other.interval_ns / 2;
-            self.add_to_slot(after_ns, *bytes, *operations);
+            self.record_all(after_ns, *bytes, *operations);
         }
     }
 
@@ -52,7 +52,8 @@ impl Course {
         self.bytes[..whole].iter().map(|bytes| *bytes as f64 * 1e9 / self.interval_ns as f64)
     }
 
-    fn add_to_slot(&mut self, after_ns: u64, bytes: u64, operations: u64) {
+    /// Counts operations that ended this long after the start, and their bytes.
+    pub fn record_all(&mut self, after_ns: u64, bytes: u64, operations: u64) {
         let mut slot = (after_ns / self.interval_ns) as usize;
         while slot >= MOST_SLOTS {
             self.join();

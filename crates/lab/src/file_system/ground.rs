@@ -6,8 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::disk::{Backing, Charges, Server};
-use crate::load::check_target;
 use crate::load::data::{LaidOut, lay_out};
+use crate::load::guard::check_target;
 use crate::loop_device::LoopDevice;
 use crate::request::DATA_FILE;
 use crate::scratch::Stop;

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use crate::bytes::Bytes;
 use crate::disk::Charges;
-use crate::load::{check_target, device_length};
+use crate::load::guard::{check_target, device_length};
 use crate::nearest;
 use crate::refusal::Refusal;
 use crate::words::words;
@@ -130,7 +130,7 @@ impl Spec {
             ));
         }
         if let Some(device) = &self.device {
-            let told = |error: crate::load::CellError| Refusal(error.to_string());
+            let told = |error: crate::load::error::CellError| Refusal(error.to_string());
             check_target(device).map_err(told)?;
             self.size_bytes = device_length(device).map_err(told)?;
         }

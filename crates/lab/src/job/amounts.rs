@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::{Amount, Devices, FileSize, Job, Workload, YesNo};
-use crate::load::is_filled;
 
 impl Workload {
     /// Bytes of all its files, as far as the jobs say so; none if it only reads existing files.
@@ -22,7 +21,7 @@ impl Workload {
             return 0;
         }
         let mut files: BTreeMap<&Path, u64> = BTreeMap::new();
-        for job in self.jobs.iter().filter(|job| is_filled(job)) {
+        for job in self.jobs.iter().filter(|job| job.is_filled()) {
             let each = length(job).div_ceil(job.files.len().max(1) as u64);
             let start = match job.offset {
                 Amount::Bytes(bytes) => bytes,

@@ -1,5 +1,4 @@
-//! From an arm and a job to a lane: who issues what, with which flags, at which depth, in how much
-//! memory.
+//! From an arm and a job to a lane: its calls, their flags, its depth, its memory.
 //!
 //! An arm other than [`Arm::Kernel`] overrules the job's own `ioengine`, `direct` and `uncached`,
 //! for these are what is being compared. An arm that cannot run here refuses before anything is
@@ -19,17 +18,16 @@ use std::sync::Arc;
 
 use forebay::{Engine, File};
 use forebay_block::limits::PAGE;
-use io_uring::IoUring;
 use rustix::io::{ReadWriteFlags, preadv2};
 
+use super::error::{CellError, Context};
 use super::futures::FuturesLane;
 use super::guard;
 use super::kernel::{Calls, KernelFiles, Opening, Space};
 use super::lane::{Buffers, Lane, Nothing, SerialLane};
 use super::layout::{FileKind, JobPlan};
 use super::library::Blocking;
-use super::ring::{self, RingLane};
-use super::{CellError, Context};
+use super::ring::{self, Handling, RingLane};
 use crate::arm::Arm;
 use crate::job::{Caching, IoEngine, Job, YesNo};
 
@@ -40,73 +38,56 @@ pub(crate) const DIRECT_DEPTH: u32 = 32;
 /// How a job of a cell does its I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
-    /// A call at a time.
-    Calls {
-        /// With which flags.
+    Kernel {
         opening: Opening,
+        /// Operations in flight over a ring; without a ring, one call at a time.
+        ring: Option<u32>,
         /// Bytes after which it writes behind and drops, if it does.
         window_bytes: Option<u64>,
     },
-    /// A ring.
-    Ring {
-        /// With which flags.
-        opening: Opening,
-        /// Operations in flight.
-        depth: u32,
-        /// Bytes after which it writes behind and drops, if it does.
-        window_bytes: Option<u64>,
-    },
-    /// The library.
     Library {
-        /// Operations in flight; with one, the blocking calls.
-        depth: u32,
-    },
-    /// The library, past its cache.
-    LibraryDirect {
-        /// Operations in flight.
+        /// Whether it goes past the cache.
+        direct: YesNo,
+        /// Operations in flight; with one through the cache, the blocking calls.
         depth: u32,
     },
     /// None.
     Null,
 }
 
-/// The way of one of `jobs` jobs on an arm that may use `budget_bytes` of memory.
+/// Returns the way of one of `jobs` jobs on an arm that may use `budget_bytes` of memory.
 pub(crate) fn way(
     arm: Arm,
     plan: &JobPlan,
     budget_bytes: u64,
     jobs: usize,
 ) -> Result<Way, CellError> {
+    use Caching::{Buffered, Direct, Uncached};
+    use Space::{Ahead, AsItGrows};
+    assert!(jobs > 0, "a way of no job");
     let job = &plan.job;
     let window = Some((budget_bytes / (2 * jobs as u64)).max(u64::from(job.blocks.write.max())));
-    let at = |opening, depth, window_bytes| match job.io_engine {
-        IoEngine::Ring => Way::Ring { opening, depth, window_bytes },
-        IoEngine::Calls | IoEngine::Null => Way::Calls { opening, window_bytes },
-    };
-    let cached = |caching, space, window| at(Opening { caching, space }, job.depth, window);
-    let ring = |space, depth| {
-        let opening = Opening { caching: Caching::Direct, space };
-        Way::Ring { opening, depth, window_bytes: None }
+    let own_ring = (job.io_engine == IoEngine::Ring).then_some(job.depth);
+    let kernel = |caching, space, window_bytes, ring| {
+        let opening = Opening { caching, space };
+        Way::Kernel { opening, ring, window_bytes }
     };
     let way = match arm {
-        Arm::KernelBuffered | Arm::KernelCgroup => {
-            cached(Caching::Buffered, Space::AsItGrows, None)
-        }
-        Arm::KernelBufferedPrealloc => cached(Caching::Buffered, Space::Ahead, None),
-        Arm::KernelBounded => cached(Caching::Buffered, Space::AsItGrows, window),
-        Arm::KernelBoundedPrealloc => cached(Caching::Buffered, Space::Ahead, window),
-        Arm::KernelUncached => cached(Caching::Uncached, Space::AsItGrows, None),
-        Arm::KernelUncachedPrealloc => cached(Caching::Uncached, Space::Ahead, None),
-        Arm::KernelDirect => cached(Caching::Direct, Space::AsItGrows, None),
-        Arm::KernelDirectPrealloc => ring(Space::Ahead, job.depth.max(DIRECT_DEPTH)),
-        Arm::KernelDirect1m => ring(ahead_where_it_can(plan), job.depth),
-        Arm::RawDevice | Arm::RawDevice1m => ring(Space::AsItGrows, job.depth),
+        Arm::KernelBuffered | Arm::KernelCgroup => kernel(Buffered, AsItGrows, None, own_ring),
+        Arm::KernelBufferedPrealloc => kernel(Buffered, Ahead, None, own_ring),
+        Arm::KernelBounded => kernel(Buffered, AsItGrows, window, own_ring),
+        Arm::KernelBoundedPrealloc => kernel(Buffered, Ahead, window, own_ring),
+        Arm::KernelUncached => kernel(Uncached, AsItGrows, None, own_ring),
+        Arm::KernelUncachedPrealloc => kernel(Uncached, Ahead, None, own_ring),
+        Arm::KernelDirect => kernel(Direct, AsItGrows, None, own_ring),
+        Arm::KernelDirectPrealloc => kernel(Direct, Ahead, None, Some(job.depth.max(DIRECT_DEPTH))),
+        Arm::KernelDirect1m => kernel(Direct, ahead_where_it_can(plan), None, Some(job.depth)),
+        Arm::RawDevice | Arm::RawDevice1m => kernel(Direct, AsItGrows, None, Some(job.depth)),
         Arm::Kernel if job.io_engine == IoEngine::Null => Way::Null,
-        Arm::Kernel => cached(job.caching, Space::AsItGrows, None),
-        Arm::Forebay | Arm::ForebayDeclared | Arm::ForebaySurvive => match job.caching {
-            Caching::Direct => Way::LibraryDirect { depth: depth_of(job) },
-            Caching::Buffered | Caching::Uncached => Way::Library { depth: depth_of(job) },
-        },
+        Arm::Kernel => kernel(job.caching, AsItGrows, None, own_ring),
+        Arm::Forebay | Arm::ForebayDeclared | Arm::ForebaySurvive => {
+            Way::Library { direct: (job.caching == Direct).into(), depth: depth_of(job) }
+        }
         Arm::Null => Way::Null,
     };
     check_files(arm, plan, way)?;
@@ -114,13 +95,13 @@ pub(crate) fn way(
     Ok(way)
 }
 
-/// On a device there is nothing to allocate.
+/// Returns when files get their space. On a device there is nothing to allocate.
 fn ahead_where_it_can(plan: &JobPlan) -> Space {
     let device = plan.files.iter().any(|file| file.kind == FileKind::BlockDevice);
     if device { Space::AsItGrows } else { Space::Ahead }
 }
 
-/// Operations a job keeps in flight: one, where it asks for single calls.
+/// Returns how many operations a job keeps in flight: one, if it asks for single calls.
 pub(crate) fn depth_of(job: &Job) -> u32 {
     match job.io_engine {
         IoEngine::Ring => job.depth.max(1),
@@ -128,17 +109,14 @@ pub(crate) fn depth_of(job: &Job) -> u32 {
     }
 }
 
-/// A buffer for each operation in flight has to fit in memory; a slip of the pen asks for
-/// terabytes.
+/// Refuses more buffers than fit in memory; a slip of the pen asks for terabytes.
 fn check_buffers(plan: &JobPlan, way: Way) -> Result<(), CellError> {
     const MOST_BYTES: u64 = 4 << 30;
     let depth = match way {
-        Way::Ring { depth, .. } | Way::Library { depth } | Way::LibraryDirect { depth } => {
-            u64::from(depth)
-        }
-        Way::Calls { .. } | Way::Null => 1,
+        Way::Kernel { ring: Some(depth), .. } | Way::Library { depth, .. } => depth,
+        Way::Kernel { ring: None, .. } | Way::Null => 1,
     };
-    let bytes = depth * buffer_bytes(&plan.job) as u64;
+    let bytes = u64::from(depth) * buffer_bytes(&plan.job) as u64;
     if bytes > MOST_BYTES {
         let name = &plan.job.name;
         return Err(CellError::invalid(format!(
@@ -148,15 +126,15 @@ fn check_buffers(plan: &JobPlan, way: Way) -> Result<(), CellError> {
     Ok(())
 }
 
-/// Bytes of the buffer of one operation.
+/// Returns the bytes of the buffer of one operation.
 fn buffer_bytes(job: &Job) -> usize {
     job.blocks.read.max().max(job.blocks.write.max()) as usize
 }
 
-/// Bytes of the engine's pool that the operations of a job take.
+/// Returns the bytes of the engine's pool that the operations of a job take.
 pub(crate) fn pool_bytes(way: Way, job: &Job) -> u64 {
     match way {
-        Way::LibraryDirect { depth } => {
+        Way::Library { direct: YesNo::Yes, depth } => {
             u64::from(depth) * buffer_bytes(job).next_multiple_of(PAGE) as u64
         }
         _ => 0,
@@ -164,7 +142,7 @@ pub(crate) fn pool_bytes(way: Way, job: &Job) -> u64 {
 }
 
 fn check_files(arm: Arm, plan: &JobPlan, way: Way) -> Result<(), CellError> {
-    let (Way::Calls { opening, .. } | Way::Ring { opening, .. }) = way else { return Ok(()) };
+    let Way::Kernel { opening, .. } = way else { return Ok(()) };
     let device = plan.files.iter().find(|file| file.kind == FileKind::BlockDevice);
     if opening.space == Space::Ahead
         && plan.writes()
@@ -177,15 +155,16 @@ fn check_files(arm: Arm, plan: &JobPlan, way: Way) -> Result<(), CellError> {
     Ok(())
 }
 
-/// Whether the kernel, and the file system of each job's first file, can do what an arm needs.
+/// Checks whether the kernel, and the file system of each job's first file, can do what an arm
+/// needs.
 pub(crate) fn probe(arm: Arm, ways: &[(Way, &JobPlan)]) -> Result<(), CellError> {
     for &(way, plan) in ways {
-        if matches!(way, Way::Ring { .. }) {
+        if matches!(way, Way::Kernel { ring: Some(_), .. }) {
             ring::set_up(1, YesNo::No).map_err(|error| {
                 CellError::refused(arm, format!("io_uring is missing or forbidden here: {error}"))
             })?;
         }
-        let (Way::Calls { opening, .. } | Way::Ring { opening, .. }) = way else { continue };
+        let Way::Kernel { opening, .. } = way else { continue };
         let path = &plan.files[0].path;
         match opening.caching {
             Caching::Buffered => {}
@@ -211,7 +190,7 @@ fn probe_uncached(arm: Arm, path: &Path) -> Result<(), CellError> {
     })
 }
 
-/// Two reads show both whether a length and whether an offset of the job's alignment is taken.
+/// Reads twice: that shows whether a length and whether an offset of the job's alignment is taken.
 fn probe_direct(arm: Arm, path: &Path, plan: &JobPlan) -> Result<(), CellError> {
     let blocks = &plan.job.blocks;
     let lengths = [blocks.read.min(), blocks.write.min()].map(u64::from);
@@ -236,7 +215,7 @@ fn gcd(one: u64, other: u64) -> u64 {
     if other == 0 { one } else { gcd(other, one % other) }
 }
 
-/// The file itself if it is there, else one beside it that is gone again when this returns.
+/// Opens the file itself if it is there, else one beside it that is gone again when this returns.
 fn with_sample(
     path: &Path,
     flags: i32,
@@ -254,67 +233,53 @@ fn with_sample(
     result
 }
 
-/// What a job's thread sets up before the clock starts.
-pub(crate) enum Prepared {
-    Calls { buffers: Buffers, opening: Opening, window_bytes: Option<u64> },
-    Ring { ring: Box<IoUring>, buffers: Buffers, opening: Opening, window_bytes: Option<u64> },
-    Library { buffers: Buffers },
-    Futures { buffers: Vec<Box<[u8]>> },
-    Direct { slots: usize, bytes: usize },
-    Null { buffers: Buffers },
-}
+/// Opens the files of a job and returns its lane: the first thing inside the clock.
+pub(crate) type Opener =
+    Box<dyn FnOnce(&JobPlan, Option<Arc<Engine>>) -> Result<Box<dyn Lane + Send>, CellError>>;
 
-impl Prepared {
-    /// On the thread that will use it.
-    pub(crate) fn new(way: Way, plan: &JobPlan) -> Result<Self, CellError> {
-        let bytes = buffer_bytes(&plan.job);
-        Ok(match way {
-            Way::Calls { opening, window_bytes } => {
-                Self::Calls { buffers: Buffers::new(1, bytes), opening, window_bytes }
-            }
-            Way::Ring { opening, depth, window_bytes } => {
-                let ring = ring::set_up(depth, YesNo::No).context("could not set up a ring")?;
-                let buffers = Buffers::new(depth as usize, bytes);
-                Self::Ring { buffers, opening, window_bytes, ring: Box::new(ring) }
-            }
-            Way::Library { depth: 1 } => Self::Library { buffers: Buffers::new(1, bytes) },
-            Way::Library { depth } => {
-                // Not zeroes, which would be no memory yet.
-                let buffer = || vec![0xf0; bytes].into_boxed_slice();
-                Self::Futures { buffers: (0..depth).map(|_| buffer()).collect() }
-            }
-            // The memory is of the engine's pool, and no engine is there yet.
-            Way::LibraryDirect { depth } => Self::Direct { slots: depth as usize, bytes },
-            Way::Null => Self::Null { buffers: Buffers::new(1, bytes) },
-        })
-    }
-
-    /// Opens the files: the first thing inside the clock.
-    pub(crate) fn open(
-        self,
-        plan: &JobPlan,
-        engine: Option<Arc<Engine>>,
-    ) -> Result<Box<dyn Lane>, CellError> {
-        let engine = || engine.expect("a cell through the library has an engine");
-        Ok(match self {
-            Self::Calls { buffers, opening, window_bytes } => {
+/// Sets up what a job needs before the clock starts, on the thread that will use it.
+pub(crate) fn prepare(way: Way, plan: &JobPlan) -> Result<Opener, CellError> {
+    let bytes = buffer_bytes(&plan.job);
+    let engine = |engine: Option<_>| engine.expect("a cell through the library has an engine");
+    Ok(match way {
+        Way::Kernel { opening, ring: None, window_bytes } => {
+            let buffers = Buffers::new(1, bytes);
+            Box::new(move |plan, _| {
                 let files = Calls::new(KernelFiles::open(plan, opening)?, window_bytes);
-                Box::new(SerialLane::new(buffers, files))
-            }
-            Self::Ring { buffers, opening, window_bytes, ring } => {
+                Ok(Box::new(SerialLane::new(buffers, files)))
+            })
+        }
+        Way::Kernel { opening, ring: Some(depth), window_bytes } => {
+            let ring = ring::set_up(depth, YesNo::No).context("could not set up a ring")?;
+            let buffers = Buffers::new(depth as usize, bytes);
+            let handling = Handling { submit_batch: plan.job.submit_batch, ..Handling::default() };
+            Box::new(move |plan, _| {
                 let files = KernelFiles::open(plan, opening)?;
-                Box::new(RingLane::new(*ring, buffers, files, window_bytes, &plan.job))
-            }
-            Self::Library { buffers } => {
-                Box::new(SerialLane::new(buffers, Blocking::open(engine(), plan)?))
-            }
-            Self::Futures { buffers } => {
-                Box::new(FuturesLane::<File>::new(buffers, engine(), plan, 1)?)
-            }
-            Self::Direct { slots, bytes } => {
-                Box::new(FuturesLane::open_direct(slots, bytes, engine(), plan)?)
-            }
-            Self::Null { buffers } => Box::new(SerialLane::new(buffers, Nothing)),
-        })
-    }
+                Ok(Box::new(RingLane::new(ring, buffers, files, window_bytes, handling)?))
+            })
+        }
+        Way::Library { direct: YesNo::No, depth: 1 } => {
+            let buffers = Buffers::new(1, bytes);
+            Box::new(move |plan, of_cell| {
+                Ok(Box::new(SerialLane::new(buffers, Blocking::open(engine(of_cell), plan)?)))
+            })
+        }
+        Way::Library { direct: YesNo::No, depth } => {
+            // Not zeroes, which would be no memory yet.
+            let buffer = || vec![0xf0; bytes].into_boxed_slice();
+            let buffers = (0..depth).map(|_| buffer()).collect();
+            Box::new(move |plan, of_cell| {
+                Ok(Box::new(FuturesLane::<File>::new(buffers, engine(of_cell), plan, 1)?))
+            })
+        }
+        // The memory is of the engine's pool, and no engine is there yet.
+        Way::Library { direct: YesNo::Yes, depth } => Box::new(move |plan, of_cell| {
+            let slots = depth as usize;
+            Ok(Box::new(FuturesLane::open_direct(slots, bytes, engine(of_cell), plan)?))
+        }),
+        Way::Null => {
+            let buffers = Buffers::new(1, bytes);
+            Box::new(move |_, _| Ok(Box::new(SerialLane::new(buffers, Nothing))))
+        }
+    })
 }

@@ -10,23 +10,27 @@ use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::channel;
 use std::thread::{self, Scope, ScopedJoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay::{Engine, Stats};
+use forebay_block::Moment;
+use forebay_uring::clock;
 use rustix::thread::CpuSet;
 
-use super::arms::{self, Prepared, Way};
-use super::driver::{JobOutcome, LOOK_FOR_STOP, drive};
-use super::kernel::Opening;
+use super::arms::{self, Opener, Way};
+use super::error::{CellError, Context};
+use super::kernel::{Opening, Space};
 use super::lane::Lane;
 use super::layout::JobPlan;
 use super::library;
 use super::memory::{self, Peak};
-use super::probe::{self, ProbeOutcome};
+use super::probe;
+use super::start::{Runner, StartLine};
+use super::tally::Tally;
 use super::usage::Usage;
-use super::{CellError, Context};
+use super::work::{JobOutcome, LOOK_FOR_STOP, drive};
 use crate::cell::{CellSpec, SyncProbe};
 use crate::detail::Holds;
 use crate::processors;
@@ -44,7 +48,7 @@ pub(crate) struct Conducted {
     pub(crate) jobs: Vec<JobOutcome>,
     pub(crate) usage: Usage,
     pub(crate) peak: Peak,
-    pub(crate) probe: Option<ProbeOutcome>,
+    pub(crate) probe: Option<Tally>,
     pub(crate) engine: Option<EngineReport>,
 }
 
@@ -60,43 +64,35 @@ pub(crate) struct EngineReport {
 
 #[derive(Clone)]
 struct Go {
-    at: Instant,
+    at: Moment,
     engine: Option<Arc<Engine>>,
 }
 
-type Ready = Result<(), CellError>;
-type Closable = Box<dyn Lane>;
+type Closable = Box<dyn Lane + Send>;
 
 pub(crate) fn conduct(stage: &Stage<'_>) -> Result<Conducted, CellError> {
+    assert_eq!(stage.plans.len(), stage.ways.len());
     let stop = AtomicBool::new(false);
     let quiet = AtomicBool::new(false);
     thread::scope(|scope| {
-        let (ready, all_ready) = channel();
-        let (running, all_ended) = channel();
-        let mut gates = Vec::new();
+        let mut line = StartLine::new();
+        let (running, all_ended) = channel::<Infallible>();
         let mut jobs = Vec::new();
         for (plan, &way) in stage.plans.iter().zip(stage.ways) {
-            let (gate, go) = channel();
-            gates.push(gate);
-            let (ready, running): (_, Sender<Infallible>) = (ready.clone(), running.clone());
-            let stop = &stop;
+            let (runner, running, stop) = (line.runner(), running.clone(), &stop);
             jobs.push(scope.spawn(move || {
                 let _running = running;
-                run_job(plan, way, ready, &go, stop)
+                run_job(plan, way, runner, stop)
             }));
         }
         drop(running);
         let prober = stage.probe.map(|plan| {
-            let (gate, go) = channel();
-            gates.push(gate);
-            let (way, ready, quiet) = (probe_way(stage.ways), ready.clone(), &quiet);
+            let (runner, way, quiet) = (line.runner(), probe_way(stage.ways), &quiet);
             let how = stage.spec.sync_probe;
-            scope.spawn(move || run_probe(plan, (way, how), ready, &go, quiet))
+            scope.spawn(move || run_probe(plan, (way, how), runner, quiet))
         });
-        drop(ready);
-        // If one fails here, returning drops the gates, and all that wait at them return.
-        let set_up = all_ready.iter().collect::<Result<Vec<()>, CellError>>()?;
-        assert_eq!(set_up.len(), gates.len(), "a thread of the load died before the start");
+        // If one fails here, all that wait return.
+        let gates = line.all_ready()?;
 
         let baseline_bytes = memory::resident_bytes();
         let engine = engine_for(stage)?;
@@ -104,24 +100,19 @@ pub(crate) fn conduct(stage: &Stage<'_>) -> Result<Conducted, CellError> {
         let counts_after = |plan: &JobPlan| plan.job.start_delay_us + plan.job.ramp_us;
         let uncounted = stage.plans.iter().map(counts_after).min().unwrap_or(0);
         let mut before = Usage::now();
-        let go = Go { at: Instant::now(), engine: engine.clone() };
-        for gate in gates {
-            // A thread that is gone has said why, and is asked below.
-            let _ = gate.send(go.clone());
-        }
-        drop(go);
-        let told = |engine: &Arc<Engine>| (engine.stats(), Holds::of(engine.holds()));
-        let mut told_before = engine.as_ref().map(told);
+        gates.open(&Go { at: clock::now(), engine: engine.clone() });
+        let state = |engine: &Arc<Engine>| (engine.stats(), Holds::of(engine.holds()));
+        let mut state_before = engine.as_ref().map(state);
         if uncounted > 0 {
             // Returns early once all jobs have ended: no job sends anything.
             let _ = all_ended.recv_timeout(Duration::from_micros(uncounted));
             before = Usage::now();
-            told_before = engine.as_ref().map(told);
+            state_before = engine.as_ref().map(state);
         }
         let finished: Vec<_> = jobs.into_iter().map(join).collect();
         let usage = Usage::now().since(before);
-        let report = engine.as_ref().zip(told_before).map(|(engine, (before, held_before))| {
-            let (after, held) = told(engine);
+        let report = engine.as_ref().zip(state_before).map(|(engine, (before, held_before))| {
+            let (after, held) = state(engine);
             EngineReport {
                 before,
                 after,
@@ -132,9 +123,6 @@ pub(crate) fn conduct(stage: &Stage<'_>) -> Result<Conducted, CellError> {
 
         quiet.store(true, Ordering::Release);
         sampler.thread().unpark();
-        if let Some(prober) = &prober {
-            prober.thread().unpark();
-        }
         let peak = join(sampler);
         let probed = prober.map(join).transpose();
         let finished: Result<Vec<_>, _> = finished.into_iter().collect();
@@ -148,16 +136,15 @@ pub(crate) fn conduct(stage: &Stage<'_>) -> Result<Conducted, CellError> {
 fn run_job(
     plan: &JobPlan,
     way: Way,
-    ready: Sender<Ready>,
-    go: &Receiver<Go>,
+    runner: Runner<Go>,
     stop: &AtomicBool,
 ) -> Result<(JobOutcome, Closable), CellError> {
-    let (prepared, go) = set_up(plan, way, ready, go)?;
+    let (open, go) = runner.wait(set_up(plan, way))?;
     let began = go.at + Duration::from_micros(plan.job.start_delay_us);
-    while !stop.load(Ordering::Relaxed) && Instant::now() < began {
-        thread::sleep(began.saturating_duration_since(Instant::now()).min(LOOK_FOR_STOP));
+    while !stop.load(Ordering::Relaxed) && clock::now() < began {
+        thread::sleep((began - clock::now()).min(LOOK_FOR_STOP));
     }
-    let outcome = prepared.open(plan, go.engine).and_then(|mut lane| {
+    let outcome = open(plan, go.engine).and_then(|mut lane| {
         let outcome = drive(plan, lane.as_mut(), began, stop)?;
         Ok((outcome, lane))
     });
@@ -170,32 +157,19 @@ fn run_job(
 fn run_probe(
     plan: &JobPlan,
     (way, how): (Way, SyncProbe),
-    ready: Sender<Ready>,
-    go: &Receiver<Go>,
+    runner: Runner<Go>,
     quiet: &AtomicBool,
-) -> Result<(ProbeOutcome, Closable), CellError> {
-    let (prepared, go) = set_up(plan, way, ready, go)?;
-    let mut lane = prepared.open(plan, go.engine)?;
+) -> Result<(Tally, Closable), CellError> {
+    let (open, go) = runner.wait(set_up(plan, way))?;
+    let mut lane = open(plan, go.engine)?;
     let outcome = probe::run(plan, lane.as_mut(), how, quiet)?;
     Ok((outcome, lane))
 }
 
-/// Everything a thread does before the clock starts.
-fn set_up(
-    plan: &JobPlan,
-    way: Way,
-    ready: Sender<Ready>,
-    go: &Receiver<Go>,
-) -> Result<(Prepared, Go), CellError> {
-    let aborted = || CellError::Process { what: "another job failed before the start".into() };
-    let set_up = pin(&plan.job.cpus).and_then(|()| Prepared::new(way, plan));
-    let said = ready.send(set_up.as_ref().map(drop).map_err(Clone::clone));
-    // The thread that waits for all must not wait for this one.
-    drop(ready);
-    let prepared = set_up?;
-    said.map_err(|_| aborted())?;
-    let go = go.recv().map_err(|_| aborted())?;
-    Ok((prepared, go))
+/// Does everything a thread does before the clock starts.
+fn set_up(plan: &JobPlan, way: Way) -> Result<Opener, CellError> {
+    pin(&plan.job.cpus)?;
+    arms::prepare(way, plan)
 }
 
 fn pin(cpus: &[u32]) -> Result<(), CellError> {
@@ -205,21 +179,16 @@ fn pin(cpus: &[u32]) -> Result<(), CellError> {
     processors::pin(cpus).context(format!("could not run on processors {cpus:?}"))
 }
 
-/// The way of the first job, without what concerns bulk data alone.
+/// Returns the way of the first job, without what concerns bulk data alone.
 fn probe_way(ways: &[Way]) -> Way {
     match ways[0] {
-        Way::Calls { opening, .. } => Way::Calls { opening: small(opening), window_bytes: None },
-        Way::Ring { opening, .. } => {
-            Way::Ring { opening: small(opening), depth: 1, window_bytes: None }
+        Way::Kernel { opening, ring, .. } => {
+            let opening = Opening { space: Space::AsItGrows, ..opening };
+            Way::Kernel { opening, ring: ring.map(|_| 1), window_bytes: None }
         }
-        Way::Library { .. } => Way::Library { depth: 1 },
-        Way::LibraryDirect { .. } => Way::LibraryDirect { depth: 1 },
+        Way::Library { direct, .. } => Way::Library { direct, depth: 1 },
         Way::Null => Way::Null,
     }
-}
-
-fn small(opening: Opening) -> Opening {
-    Opening { space: super::kernel::Space::AsItGrows, ..opening }
 }
 
 fn engine_for(stage: &Stage<'_>) -> Result<Option<Arc<Engine>>, CellError> {
@@ -237,7 +206,8 @@ fn engine_for(stage: &Stage<'_>) -> Result<Option<Arc<Engine>>, CellError> {
     Ok(Some(Arc::new(engine)))
 }
 
-/// The settings of the cell, after those that its direct jobs need, so that they overrule these.
+/// Returns the settings of the cell, after those that its direct jobs need, so that they overrule
+/// these.
 fn settings(stage: &Stage<'_>) -> Vec<(String, String)> {
     let jobs = stage.ways.iter().copied().zip(stage.plans);
     let probe = stage.probe.map(|plan| (probe_way(stage.ways), plan));
@@ -266,17 +236,13 @@ fn join<T>(handle: ScopedJoinHandle<'_, T>) -> T {
     handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// The last chance to hear an error.
+/// Closes everything. Returns an error that no operation reported.
 fn close(
     lanes: impl Iterator<Item = Closable>,
     engine: Option<Arc<Engine>>,
 ) -> Result<(), CellError> {
-    const PATIENCE: Duration = Duration::from_secs(60);
     for lane in lanes {
         lane.close()?;
     }
-    match engine {
-        Some(engine) => engine.shutdown(PATIENCE).context("could not shut the engine down"),
-        None => Ok(()),
-    }
+    engine.map_or(Ok(()), library::shut_down)
 }

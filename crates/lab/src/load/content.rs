@@ -17,14 +17,14 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    /// Of the file of this name under this seed.
+    /// Returns the content of the file of this name under this seed.
     pub(crate) fn new(seed: u64, file: &std::path::Path) -> Self {
         use std::os::unix::ffi::OsStrExt;
         let name = file.as_os_str().as_bytes();
         Self { key: name.iter().fold(mix(seed), |key, &byte| fold(key, u64::from(byte))) }
     }
 
-    /// The content of the file before any write: as random, but different.
+    /// Returns the content of the file before any write: as random, but different.
     pub(crate) fn before(self) -> Self {
         Self { key: mix(!self.key) }
     }
@@ -36,6 +36,7 @@ impl Content {
         self.fill_bytes(offset, unaligned);
         let offset = offset + head as u64;
         let mut value = self.word(offset / WORD);
+        debug_assert!(aligned.is_empty() || offset.is_multiple_of(WORD), "words begin at {offset}");
         let (words, tail) = aligned.as_chunks_mut();
         for word in words {
             *word = value.to_le_bytes();
@@ -56,7 +57,7 @@ impl Content {
         }
     }
 
-    /// The first place where `buffer` is not what belongs at `offset`.
+    /// Returns the first place where `buffer` is not what belongs at `offset`.
     pub(crate) fn check(self, offset: u64, buffer: &[u8]) -> Result<(), Mismatch> {
         let mut expected = [0_u8; 4096];
         for (index, part) in buffer.chunks(expected.len()).enumerate() {
@@ -118,8 +119,10 @@ fn head_length(offset: u64, length: usize) -> usize {
     length.min(to_word as usize)
 }
 
-/// Of an odd number modulo 2^64, by Newton's iteration: each step doubles the bits that are right.
+/// Returns the inverse of an odd number modulo 2^64, by Newton's iteration: each step doubles the
+/// bits that are right.
 fn inverse(odd: u64) -> u64 {
+    assert!(odd % 2 == 1, "{odd} has no inverse");
     (0..6).fold(odd, |guess, _| guess.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(guess))))
 }
 

@@ -10,21 +10,27 @@
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::ptr::NonNull;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-use forebay::{Engine, Open};
+use forebay::Open;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use super::content::Content;
-use super::library::build_engine;
+use super::driver::{Batch, Drive, Source};
+use super::error::{CellError, Context};
+use super::kernel::{Calls, KernelFiles};
+use super::lane::{Buffers, Lane, Serial, SerialLane};
+use super::library::{Blocking, build_engine, shut_down};
+use super::sequence::{Kind, Operation};
 use super::shuffle::Permutation;
+use super::timed::{Spans, count};
 use super::verify;
-use super::{CellError, Context};
 use crate::cell::{CellResult, Verify};
+use crate::job::FinalSync;
 use crate::through::{CopyCell, CopyWay};
 
 /// Calls between two looks at the clock.
@@ -35,70 +41,114 @@ pub(crate) fn run(cell: &CopyCell) -> Result<CellResult, CellError> {
     if blocks == 0 || !cell.file_bytes.is_multiple_of(u64::from(cell.block_bytes)) {
         return Err(CellError::invalid("a copy needs a file of whole blocks, one at least"));
     }
+    let path = cell.directory.join("copy");
     match cell.way {
-        CopyWay::Memcpy => measure(cell, blocks, Memory::new(cell.file_bytes)?),
-        CopyWay::Pwrite => measure(cell, blocks, Cached::new(&cell.directory)?),
-        CopyWay::Forebay => measure(cell, blocks, Library::new(cell)?),
+        CopyWay::Memcpy => {
+            let memory = Memory::new(cell.file_bytes)?;
+            let file = memory.file.try_clone().context("could not keep the memory file")?;
+            measure(cell, memory, || Ok(file))
+        }
+        CopyWay::Pwrite => {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(true);
+            let file = options.open(&path).context_at("could not open it", &path)?;
+            let files = Calls::new(KernelFiles::one(file, path.clone()), None);
+            measure(cell, files, || verify::open_again(&path))
+        }
+        CopyWay::Forebay => {
+            let engine = Arc::new(build_engine(0, &cell.settings, None)?);
+            let file = engine.open(&path, Open::create()).context("could not open it")?;
+            let files = Blocking::one(file, Arc::clone(&engine));
+            measure(cell, files, || {
+                shut_down(engine)?;
+                verify::open_again(&path)
+            })
+        }
     }
 }
 
-trait Target {
-    fn write(&mut self, from: &[u8], offset: u64) -> Result<(), CellError>;
-
-    /// Closes it, and returns a file to read the data back.
-    fn end(self) -> Result<File, CellError>;
-}
-
-fn measure<T: Target>(
+/// Measures writes, and compares the data if the cell is verified. `reopen` returns a file to read
+/// it back, after the files were synced and closed.
+fn measure<F: Serial>(
     cell: &CopyCell,
-    blocks: u64,
-    mut target: T,
+    files: F,
+    reopen: impl FnOnce() -> Result<File, CellError>,
 ) -> Result<CellResult, CellError> {
-    let block_bytes = u64::from(cell.block_bytes);
-    let order = Permutation::new(blocks, cell.seed);
-    let offsets: Vec<u64> = (0..blocks).map(|index| order.at(index) * block_bytes).collect();
-    let mut from = vec![0xf0; cell.block_bytes as usize];
-    for &offset in &offsets {
-        target.write(&from, offset)?;
-    }
-    let time = Duration::from_secs_f64(cell.seconds);
-    let mut again = offsets.iter().cycle();
-    let began = Instant::now();
-    let mut calls = 0_u64;
-    let elapsed = loop {
-        for &offset in again.by_ref().take(CALLS_BETWEEN_LOOKS) {
-            target.write(&from, offset)?;
-        }
-        calls += CALLS_BETWEEN_LOOKS as u64;
-        let elapsed = began.elapsed();
-        if elapsed >= time {
-            break elapsed;
-        }
-    };
-    let each = elapsed.as_secs_f64() / calls as f64;
+    let blocks = Blocks::new(cell);
+    let mut buffers = Buffers::new(1, blocks.bytes as usize);
+    buffers.slot(0).fill(0xf0);
+    let mut lane = SerialLane::of_slots(CALLS_BETWEEN_LOOKS, buffers, files);
+    blocks.write_all(&mut lane, |_, _| {})?;
+    let batch = Batch { least: 1, most: CALLS_BETWEEN_LOOKS, complete: 1 };
+    let mut drive = Drive::new(blocks.clone(), CALLS_BETWEEN_LOOKS, batch);
+    let time = Spans::without_ramp(Duration::from_secs_f64(cell.seconds));
+    let counted = count(&mut drive, &mut lane, time)?;
+    let each = counted.seconds_each();
     let metrics = [
         ("ns_per_io", each * 1e9),
         ("iops", 1.0 / each),
-        ("write_bytes_per_s", block_bytes as f64 / each),
-        ("elapsed_s", elapsed.as_secs_f64()),
+        ("write_bytes_per_s", f64::from(blocks.bytes) / each),
+        ("elapsed_s", counted.elapsed.as_secs_f64()),
     ];
     let metrics = metrics.map(|(name, value)| (name.to_owned(), value)).into();
     let mut notes = Vec::new();
-    let content = Content::new(cell.seed, Path::new(cell.way.name()));
+    let name = Path::new(cell.way.name());
+    let content = Content::new(cell.seed, name);
     if cell.verify == Verify::After {
-        for &offset in &offsets {
-            content.fill(offset, &mut from);
-            target.write(&from, offset)?;
-        }
+        blocks.write_all(&mut lane, |offset, buffer| content.fill(offset, buffer))?;
     }
-    let written = target.end()?;
+    lane.sync(0, FinalSync::Data)?;
+    Box::new(lane).close()?;
+    let written = reopen()?;
     if cell.verify == Verify::After {
-        for offset in (0..cell.file_bytes).step_by(from.len()) {
-            verify::compare(&written, Path::new(cell.way.name()), content, offset, &mut from)?;
+        let mut buffer = vec![0; blocks.bytes as usize];
+        for offset in (0..cell.file_bytes).step_by(buffer.len()) {
+            verify::compare(&written, name, content, offset, &mut buffer)?;
         }
-        notes.push(super::verified(cell.file_bytes));
+        notes.push(verify::verified(cell.file_bytes));
     }
     Ok(CellResult { metrics, notes, detail: None })
+}
+
+/// Blocks of a file in a random order, again and again.
+#[derive(Clone)]
+struct Blocks {
+    offsets: Vec<u64>,
+    next: usize,
+    bytes: u32,
+}
+
+impl Blocks {
+    fn new(cell: &CopyCell) -> Self {
+        let bytes = cell.block_bytes;
+        let blocks = cell.file_bytes / u64::from(bytes);
+        assert!(blocks > 0, "a file without a block");
+        let order = Permutation::new(blocks, cell.seed);
+        let offsets = (0..blocks).map(|index| order.at(index) * u64::from(bytes)).collect();
+        Self { offsets, next: 0, bytes }
+    }
+
+    /// Writes every block once.
+    fn write_all<F: Serial>(
+        &self,
+        lane: &mut SerialLane<F>,
+        fill: impl Fn(u64, &mut [u8]),
+    ) -> Result<(), CellError> {
+        for &offset in &self.offsets {
+            let write = Operation { kind: Kind::Write, file: 0, offset, bytes: self.bytes };
+            lane.transfer(write, |buffer| fill(offset, buffer))?;
+        }
+        Ok(())
+    }
+}
+
+impl Source for Blocks {
+    #[inline]
+    fn next(&mut self) -> Option<Operation> {
+        let offset = self.offsets[self.next];
+        self.next = if self.next + 1 == self.offsets.len() { 0 } else { self.next + 1 };
+        Some(Operation { kind: Kind::Write, file: 0, offset, bytes: self.bytes })
+    }
 }
 
 /// A shared mapping of a memory file.
@@ -127,8 +177,10 @@ impl Memory {
     }
 }
 
-impl Target for Memory {
-    fn write(&mut self, from: &[u8], offset: u64) -> Result<(), CellError> {
+impl Serial for Memory {
+    #[inline]
+    fn transfer(&mut self, operation: Operation, from: &mut [u8]) -> Result<(), CellError> {
+        let Operation { offset, .. } = operation;
         let end = usize::try_from(offset).ok().and_then(|offset| offset.checked_add(from.len()));
         assert!(end.is_some_and(|end| end <= self.bytes), "{} bytes at {offset}", from.len());
         // SAFETY: the offset was just held against the length of the mapping.
@@ -139,77 +191,17 @@ impl Target for Memory {
         Ok(())
     }
 
-    fn end(self) -> Result<File, CellError> {
-        self.file.try_clone().context("could not keep the memory file")
+    fn close(self) -> Result<(), CellError> {
+        Ok(())
     }
 }
+
+// SAFETY: the mapping is owned, and reached through `&mut self`.
+unsafe impl Send for Memory {}
 
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: the mapping that was made in `new`, used by nobody from here on.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
-    }
-}
-
-/// A file in the page cache.
-struct Cached {
-    file: File,
-    path: PathBuf,
-}
-
-impl Cached {
-    fn new(directory: &Path) -> Result<Self, CellError> {
-        let path = directory.join("copy");
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(&path)
-            .context_at("could not open it", &path)?;
-        Ok(Self { file, path })
-    }
-}
-
-impl Target for Cached {
-    fn write(&mut self, from: &[u8], offset: u64) -> Result<(), CellError> {
-        self.file.write_all_at(from, offset).context_at("could not write", &self.path)
-    }
-
-    fn end(self) -> Result<File, CellError> {
-        self.file.sync_data().context_at("could not sync it", &self.path)?;
-        verify::open_again(&self.path)
-    }
-}
-
-/// A file in an engine's cache.
-struct Library {
-    engine: Engine,
-    file: forebay::File,
-    path: PathBuf,
-}
-
-impl Library {
-    fn new(cell: &CopyCell) -> Result<Self, CellError> {
-        let path = cell.directory.join("copy");
-        let engine = build_engine(0, &cell.settings, None)?;
-        let file = engine.open(&path, Open::create()).context("could not open it")?;
-        Ok(Self { engine, file, path })
-    }
-}
-
-impl Target for Library {
-    fn write(&mut self, from: &[u8], offset: u64) -> Result<(), CellError> {
-        self.file.write_at(from, offset).context("could not write")
-    }
-
-    fn end(self) -> Result<File, CellError> {
-        const PATIENCE: Duration = Duration::from_secs(60);
-        let Self { engine, file, path } = self;
-        file.sync_data()
-            .and_then(|()| file.close())
-            .and_then(|()| engine.shutdown(PATIENCE))
-            .context("could not sync and close it")?;
-        verify::open_again(&path)
     }
 }

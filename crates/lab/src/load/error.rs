@@ -59,7 +59,7 @@ impl CellError {
         Self::ArmRefused { arm, reason: reason.into() }
     }
 
-    /// This machine, kernel or file cannot do it.
+    /// Returns that this machine, kernel or file cannot do it.
     pub fn unavailable(reason: impl Into<String>) -> Self {
         Self::Unavailable { reason: reason.into() }
     }
@@ -68,7 +68,7 @@ impl CellError {
         Self::Invalid { reason: reason.into() }
     }
 
-    /// Of an error of the system or of the engine.
+    /// Describes an error of the system or of the engine.
     pub(crate) fn failed(what: impl Into<String>, error: &impl Cause) -> Self {
         let (path, os_error) = (error.path().map(Path::to_owned), error.os_error());
         Self::Failed { what: what.into(), path, cause: error.to_string(), os_error }
@@ -111,7 +111,7 @@ impl Cause for forebay::Error {
     }
 }
 
-/// The error of a number of the system.
+/// Returns the error of a number of the system.
 pub(crate) fn system_error(errno: forebay_block::Errno) -> io::Error {
     io::Error::from_raw_os_error(errno.0)
 }

@@ -8,19 +8,22 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use forebay_block::Moment;
 use forebay_block::limits::BATCH_REQUESTS;
 use forebay_uring::Extents;
+use serde::{Deserialize, Serialize};
 
 use super::arms::{self, DIRECT_DEPTH};
 use super::conduct::{Conducted, EngineReport};
-use super::driver::{JobOutcome, Tally};
 use super::lane::LaneCounters;
 use super::layout::{FileKind, JobPlan};
 use super::pace::Kept;
 use super::sequence::repeats_offsets;
-use super::{CellReport, JobRow};
+use super::tally::Tally;
+use super::usage::Usage;
+use super::work::JobOutcome;
 use crate::arm::Arm;
 use crate::batching;
 use crate::cell::{CellResult, CellSpec};
@@ -30,13 +33,32 @@ use crate::metric::{put, put_latencies};
 
 type Metrics = BTreeMap<String, f64>;
 
+/// Result of a cell, with a row for each job.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct CellReport {
+    /// For the cell as a whole.
+    pub total: CellResult,
+    /// For each job, in the order of the workload: the figures that are defined for one job alone.
+    pub jobs: Vec<JobRow>,
+}
+
+/// One job's figures.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct JobRow {
+    /// The job's name.
+    pub name: String,
+    /// By metric name.
+    pub metrics: BTreeMap<String, f64>,
+}
+
 pub(crate) fn report(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) -> CellReport {
-    let mut metrics = throughput(conducted.jobs.iter());
+    assert_eq!(plans.len(), conducted.jobs.len());
+    let (mut metrics, directions) = throughput(&conducted.jobs);
     let jobs = &conducted.jobs;
     let operations: u64 = jobs.iter().map(|job| job.reads.operations + job.writes.operations).sum();
     let written: u64 = jobs.iter().map(|job| job.writes.bytes).sum();
     let bytes: u64 = jobs.iter().map(|job| job.reads.bytes + job.writes.bytes).sum();
-    usage(&mut metrics, conducted, operations, bytes);
+    add_usage(&mut metrics, conducted.usage, operations, bytes);
     if spec.arm != Arm::Null {
         memory(&mut metrics, conducted);
         layout(&mut metrics, plans);
@@ -53,77 +75,92 @@ pub(crate) fn report(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) 
     }
     let rows = plans.iter().zip(jobs).map(|(plan, outcome)| JobRow {
         name: plan.job.name.clone(),
-        metrics: throughput(std::iter::once(outcome)),
+        metrics: throughput(std::slice::from_ref(outcome)).0,
     });
     let notes = notes(spec, plans, conducted);
-    let detail = Some(Box::new(detail(conducted)));
+    let detail = Some(Box::new(detail(conducted, directions)));
     CellReport { jobs: rows.collect(), total: CellResult { metrics, notes, detail } }
 }
 
-/// How it went, all jobs together.
-fn detail(conducted: &Conducted) -> Detail {
+/// Returns how it went, all jobs together.
+fn detail(conducted: &Conducted, [read, write]: [Option<Direction>; 2]) -> Detail {
     let mut counters = LaneCounters::default();
     conducted.jobs.iter().for_each(|job| counters += job.counters);
     Detail {
-        read: flow(&conducted.jobs, |job| &job.reads),
-        write: flow(&conducted.jobs, |job| &job.writes),
+        read: read.map(Direction::flow),
+        write: write.map(Direction::flow),
         usage: conducted.usage.process,
-        batches: counters.batches.told(),
+        batches: counters.batches.ranges(),
         holds: conducted.engine.as_ref().map(|engine| engine.holds.clone()).unwrap_or_default(),
     }
 }
 
-/// None where nothing went that way.
-fn flow(jobs: &[JobOutcome], of: fn(&JobOutcome) -> &Tally) -> Option<Flow> {
-    let jobs = jobs.iter().filter(|job| job.is_counted());
-    let began = jobs.clone().map(|job| job.began).min()?;
-    let jobs = jobs.filter(|job| of(job).operations > 0);
-    let sum = sum_of(jobs.clone(), began, of);
-    (sum.operations > 0).then(|| Flow {
-        operations: sum.operations,
-        bytes: sum.bytes,
-        runtime_ns: until(jobs, began).as_nanos() as u64,
-        latency: Latency::of(&sum.latencies),
-        course: sum.course,
-    })
+/// One direction of some jobs, from when the first of them was counted.
+struct Direction {
+    sum: Tally,
+    runtime: Duration,
 }
 
-/// All of one direction together.
-fn sum_of<'a>(
-    jobs: impl Iterator<Item = &'a JobOutcome>,
-    began: Instant,
-    of: impl Fn(&JobOutcome) -> &Tally,
-) -> Tally {
-    let mut sum = Tally::new();
-    jobs.for_each(|job| sum.add(of(job), job.began.saturating_duration_since(began)));
-    sum
+impl Direction {
+    /// Sums one direction; `None` if nothing went that way.
+    fn of(jobs: &[&JobOutcome], began: Moment, tally: fn(&JobOutcome) -> &Tally) -> Option<Self> {
+        let jobs = jobs.iter().filter(|job| tally(job).operations > 0);
+        let mut sum = Tally::with_course();
+        jobs.clone().for_each(|job| sum.add(tally(job), job.began - began));
+        (sum.operations > 0).then(|| Self { sum, runtime: until(jobs, began) })
+    }
+
+    fn put(&self, metrics: &mut Metrics, name: &str) {
+        let seconds = self.runtime.as_secs_f64();
+        put(metrics, &format!("{name}_iops"), self.sum.operations as f64 / seconds);
+        put(metrics, &format!("{name}_bytes_per_s"), self.sum.bytes as f64 / seconds);
+        put_latencies(metrics, &format!("{name}_"), &self.sum.latencies);
+    }
+
+    fn flow(self) -> Flow {
+        Flow {
+            operations: self.sum.operations,
+            bytes: self.sum.bytes,
+            runtime_ns: self.runtime.as_nanos() as u64,
+            latency: Latency::of(&self.sum.latencies),
+            course: self.sum.course.unwrap_or_default(),
+        }
+    }
 }
 
-/// Left out where there is nothing to divide by.
+fn until<'a>(jobs: impl Iterator<Item = &'a &'a JobOutcome>, began: Moment) -> Duration {
+    let ended = jobs.map(|job| job.ended).max().unwrap_or(began);
+    (ended - began).max(Duration::from_nanos(1))
+}
+
+/// Adds a ratio, unless there is nothing to divide by.
 fn put_ratio(metrics: &mut Metrics, name: &str, part: u64, whole: u64) {
     if whole > 0 {
         put(metrics, name, part as f64 / whole as f64);
     }
 }
 
-fn throughput<'a>(jobs: impl Iterator<Item = &'a JobOutcome> + Clone) -> Metrics {
+/// Returns the figures that are defined for some of the jobs, and both directions of these.
+fn throughput(jobs: &[JobOutcome]) -> (Metrics, [Option<Direction>; 2]) {
     let mut metrics = Metrics::new();
-    let jobs = jobs.filter(|job| job.is_counted());
-    let Some(began) = jobs.clone().map(|job| job.began).min() else { return metrics };
-    let elapsed = until(jobs.clone(), began);
-    put(&mut metrics, "elapsed_s", elapsed.as_secs_f64());
-    let operations: u64 =
-        jobs.clone().map(|job| job.reads.operations + job.writes.operations).sum();
-    put(&mut metrics, "iops", operations as f64 / elapsed.as_secs_f64());
-    let reads = jobs.clone().filter(|job| job.reads.operations > 0);
-    direction(&mut metrics, "read", began, reads, |job| &job.reads);
-    let writes = jobs.clone().filter(|job| job.writes.operations > 0);
-    direction(&mut metrics, "write", began, writes, |job| &job.writes);
-    schedule(&mut metrics, jobs);
-    metrics
+    let jobs: Vec<_> = jobs.iter().filter(|job| job.is_counted()).collect();
+    let Some(began) = jobs.iter().map(|job| job.began).min() else {
+        return (metrics, [None, None]);
+    };
+    let elapsed = until(jobs.iter(), began).as_secs_f64();
+    put(&mut metrics, "elapsed_s", elapsed);
+    let operations: u64 = jobs.iter().map(|job| job.reads.operations + job.writes.operations).sum();
+    put(&mut metrics, "iops", operations as f64 / elapsed);
+    let read = Direction::of(&jobs, began, |job| &job.reads);
+    let write = Direction::of(&jobs, began, |job| &job.writes);
+    for (name, direction) in [("read", &read), ("write", &write)] {
+        direction.iter().for_each(|direction| direction.put(&mut metrics, name));
+    }
+    schedule(&mut metrics, jobs.into_iter());
+    (metrics, [read, write])
 }
 
-/// How those that had a rate to keep kept it.
+/// Adds how jobs with a rate to keep kept it.
 fn schedule<'a>(metrics: &mut Metrics, jobs: impl Iterator<Item = &'a JobOutcome>) {
     let Some(kept) = kept(jobs) else { return };
     put(metrics, "start_late_p99_us", kept.late.value_at_quantile(0.99) as f64 / 1000.0);
@@ -138,30 +175,8 @@ fn kept<'a>(jobs: impl Iterator<Item = &'a JobOutcome>) -> Option<Kept> {
     })
 }
 
-fn until<'a>(jobs: impl Iterator<Item = &'a JobOutcome>, began: Instant) -> Duration {
-    let ended = jobs.map(|job| job.ended).max().unwrap_or(began);
-    ended.saturating_duration_since(began).max(Duration::from_nanos(1))
-}
-
-fn direction<'a>(
-    metrics: &mut Metrics,
-    name: &str,
-    began: Instant,
-    jobs: impl Iterator<Item = &'a JobOutcome> + Clone,
-    of: impl Fn(&JobOutcome) -> &Tally,
-) {
-    let elapsed = until(jobs.clone(), began).as_secs_f64();
-    let sum = sum_of(jobs, began, of);
-    if sum.operations == 0 {
-        return;
-    }
-    put(metrics, &format!("{name}_iops"), sum.operations as f64 / elapsed);
-    put(metrics, &format!("{name}_bytes_per_s"), sum.bytes as f64 / elapsed);
-    put_latencies(metrics, &format!("{name}_"), &sum.latencies);
-}
-
-fn usage(metrics: &mut Metrics, conducted: &Conducted, operations: u64, bytes: u64) {
-    let usage = conducted.usage;
+/// Adds what operations that moved these bytes cost the process and the system.
+pub(crate) fn add_usage(metrics: &mut Metrics, usage: Usage, operations: u64, bytes: u64) {
     let own = usage.process.context_switches;
     put(metrics, "context_switches", own as f64);
     put_ratio(metrics, "context_switches_per_io", own, operations);
@@ -177,7 +192,7 @@ fn usage(metrics: &mut Metrics, conducted: &Conducted, operations: u64, bytes: u
     }
 }
 
-/// Counts per GiB, for arms whose I/Os differ in size.
+/// Adds a count per GiB, for arms whose I/Os differ in size.
 fn per_gib(metrics: &mut Metrics, name: &str, count: u64, bytes: u64) {
     if bytes > 0 {
         put(metrics, name, count as f64 * (1u64 << 30) as f64 / bytes as f64);
@@ -194,7 +209,8 @@ fn memory(metrics: &mut Metrics, conducted: &Conducted) {
     }
 }
 
-/// Over the files the cell wrote into new space; a file written over keeps the layout it had.
+/// Adds the extents of the files the cell wrote into new space; a file written over keeps the
+/// layout it had.
 fn layout(metrics: &mut Metrics, plans: &[JobPlan]) {
     let plans = plans.iter().filter(|plan| plan.writes() && plan.job.overwrite == YesNo::No);
     let mut files: Vec<_> = plans.flat_map(|plan| &plan.files).collect();
@@ -274,7 +290,7 @@ fn of_kernel(metrics: &mut Metrics, conducted: &Conducted, operations: u64, writ
     }
 }
 
-/// How far a job that had a rate to keep was behind it.
+/// Returns how far a job that had a rate to keep was behind it.
 fn behind(kept: &Kept) -> String {
     let Kept { backlog_peak, never_started, .. } = kept;
     let mut note = format!(
@@ -289,7 +305,7 @@ fn behind(kept: &Kept) -> String {
     note
 }
 
-/// How many direct operations cost a copy.
+/// Returns how many direct operations cost a copy.
 fn copied(engine: &EngineReport) -> Option<String> {
     let copied = engine.after.bounced - engine.before.bounced;
     (copied > 0).then(|| format!("{copied} direct operations were not aligned and copied"))

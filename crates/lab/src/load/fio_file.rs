@@ -6,7 +6,7 @@
 
 use std::fs;
 
-use super::{CellError, Context};
+use super::error::{CellError, Context};
 use crate::cell::{CellResult, FioCell};
 use crate::fio_program::{self, Direction, Job, Report};
 use crate::job::{Caching, Devices};

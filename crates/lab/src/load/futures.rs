@@ -12,18 +12,19 @@
 //! The call that makes the future of a direct operation submits it. The operations of a batch are
 //! made inside one [`Engine::plug`], which submits at most 32 together.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
-use std::time::Instant;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::thread;
 
 use forebay::{DirectFile, Engine};
+use forebay_uring::clock;
 
-use super::lane::Lane;
+use super::error::{CellError, Context as _};
+use super::lane::{Lane, Wait};
 use super::layout::JobPlan;
 use super::library::{self, Flight, Handle, open_files};
 use super::sequence::Operation;
-use super::{CellError, Context as _};
+use super::wake::Woken;
 use crate::job::FinalSync;
 
 /// A job's files in the engine of its cell, and its operations in flight.
@@ -50,31 +51,9 @@ enum Slot<Memory> {
     Taken,
 }
 
-/// Slots to be polled, and the thread to wake.
-struct Woken {
-    slots: Mutex<Vec<usize>>,
-    thread: Thread,
-}
-
-struct SlotWaker {
-    slot: usize,
-    woken: Arc<Woken>,
-}
-
-impl Wake for SlotWaker {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.woken.slots.lock().unwrap_or_else(PoisonError::into_inner).push(self.slot);
-        self.woken.thread.unpark();
-    }
-}
-
 impl FuturesLane<DirectFile> {
-    /// Past the cache, on the thread that will poll them; each slot with a buffer of the engine's
-    /// pool.
+    /// Opens the files past the cache, on the thread that will poll them; each slot with a buffer
+    /// of the engine's pool.
     pub(crate) fn open_direct(
         slots: usize,
         bytes: usize,
@@ -85,23 +64,23 @@ impl FuturesLane<DirectFile> {
             .map(|_| engine.buffer(bytes))
             .collect::<forebay::Result<_>>()
             .context("could not take its buffers")?;
-        let batch = plan.job.submit_batch.map_or(slots, |batch| slots.min(batch as usize));
+        let batch = plan.job.submit_batch.map_or(slots, |batch| (batch as usize).clamp(1, slots));
         Self::new(buffers, engine, plan, batch)
     }
 }
 
 impl<F: Handle> FuturesLane<F> {
-    /// On the thread that will poll them; a slot for each buffer.
+    /// Opens the files on the thread that will poll them; a slot for each buffer.
     pub(crate) fn new(
         buffers: Vec<F::Memory>,
         engine: Arc<Engine>,
         plan: &JobPlan,
         batch: usize,
     ) -> Result<Self, CellError> {
-        let woken = Arc::new(Woken { slots: Mutex::new(Vec::new()), thread: thread::current() });
-        let waker = |slot| Waker::from(Arc::new(SlotWaker { slot, woken: Arc::clone(&woken) }));
+        let (woken, wakers) = Woken::wakers(buffers.len());
+        assert!(batch > 0 && !buffers.is_empty(), "a lane without a slot");
         Ok(Self {
-            wakers: (0..buffers.len()).map(waker).collect(),
+            wakers,
             ended: Vec::with_capacity(buffers.len()),
             slots: buffers.into_iter().map(Slot::Free).collect(),
             woken,
@@ -115,6 +94,7 @@ impl<F: Handle> FuturesLane<F> {
 
     /// Submits what is staged. Polls only after that: a poll that waits ends the plug.
     fn submit(&mut self) -> Result<(), CellError> {
+        debug_assert!(self.staged.len() <= self.batch, "a batch too large");
         let plug = (self.staged.len() > 1).then(|| self.engine.plug());
         for &(slot, operation) in &self.staged {
             let Slot::Free(memory) = std::mem::replace(&mut self.slots[slot], Slot::Taken) else {
@@ -139,16 +119,16 @@ impl<F: Handle> FuturesLane<F> {
         else {
             return Ok(());
         };
+        assert!(self.in_flight > 0, "slot {slot} ended and was not in flight");
         self.in_flight -= 1;
         self.slots[slot] = Slot::Free(buffer);
         self.ended.push(slot);
         result
     }
 
-    /// Whether there was any.
+    /// Polls the futures that were woken. Returns whether there was any.
     fn poll_woken(&mut self) -> Result<bool, CellError> {
-        let woken =
-            std::mem::take(&mut *self.woken.slots.lock().unwrap_or_else(PoisonError::into_inner));
+        let woken = self.woken.take();
         woken.iter().try_for_each(|&slot| self.poll(slot))?;
         Ok(!woken.is_empty())
     }
@@ -171,38 +151,27 @@ impl<F: Handle> Lane for FuturesLane<F> {
         if self.staged.len() < self.batch { Ok(()) } else { self.submit() }
     }
 
-    fn hands_over_together(&self) -> bool {
-        self.batch > 1
+    fn together(&self) -> usize {
+        self.batch
     }
 
-    fn has_ended(&self) -> bool {
-        !self.ended.is_empty()
-    }
-
-    fn reap(&mut self, least: usize, ended: &mut Vec<usize>) -> Result<(), CellError> {
+    fn reap(&mut self, wait: Wait, ended: &mut Vec<usize>) -> Result<(), CellError> {
         self.submit()?;
-        let least = least.min(self.in_flight + self.ended.len());
+        let least = wait.least().min(self.in_flight + self.ended.len());
         loop {
             // Those that end while others are polled may wake more.
             while self.poll_woken()? {}
-            if self.ended.len() >= least {
-                break;
+            match wait {
+                Wait::Until(until) => {
+                    let left = until - clock::now();
+                    if !self.ended.is_empty() || left.is_zero() {
+                        break;
+                    }
+                    thread::park_timeout(left);
+                }
+                Wait::Not | Wait::Flush | Wait::For(_) if self.ended.len() >= least => break,
+                Wait::Not | Wait::Flush | Wait::For(_) => thread::park(),
             }
-            thread::park();
-        }
-        ended.append(&mut self.ended);
-        Ok(())
-    }
-
-    fn reap_until(&mut self, until: Instant, ended: &mut Vec<usize>) -> Result<(), CellError> {
-        self.submit()?;
-        loop {
-            while self.poll_woken()? {}
-            let left = until.saturating_duration_since(Instant::now());
-            if !self.ended.is_empty() || left.is_zero() {
-                break;
-            }
-            thread::park_timeout(left);
         }
         ended.append(&mut self.ended);
         Ok(())

@@ -12,7 +12,8 @@ use std::path::Path;
 
 use rustix::fs::{Access, access};
 
-use super::{CellError, Context};
+use super::error::{CellError, Context};
+use crate::manifest::mount;
 
 /// Refuses a path that is not a directory.
 pub(crate) fn check_directory(directory: &Path) -> Result<(), CellError> {
@@ -39,7 +40,7 @@ pub(crate) fn check_can_be_made(path: &Path) -> Result<(), CellError> {
     })
 }
 
-/// The directory a file is in, or the nearest above it that is there.
+/// Returns the directory a file is in, or the nearest above it that is there.
 pub(crate) fn nearest_directory(path: &Path) -> &Path {
     let above = path.ancestors().skip(1).find(|above| above.exists());
     above.filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
@@ -58,14 +59,26 @@ pub(crate) fn is_held(path: &Path) -> bool {
         && exclusive().is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
 }
 
-/// How long a block device is.
+/// Returns how long a block device is.
 pub(crate) fn device_length(path: &Path) -> Result<u64, CellError> {
     let device = fs::File::open(path);
     let end = device.and_then(|mut device| device.seek(SeekFrom::End(0)));
     end.context_at("could not ask its length", path)
 }
 
-/// The answer to a job that would write a device unasked.
+/// Returns why the device that a place is or lies on has no queues for polling.
+pub(crate) fn device_polls(place: &Path) -> Result<(), String> {
+    let queue =
+        mount::queue_directory_of(place).ok_or("the file is on no block device of its own")?;
+    let path = queue.join("io_poll");
+    match fs::read_to_string(&path) {
+        Ok(text) if text.trim() == "1" => Ok(()),
+        Ok(_) => Err(format!("{} says 0", path.display())),
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    }
+}
+
+/// Returns the answer to a job that would write a device unasked.
 pub(crate) fn refuse_device(path: &Path) -> CellError {
     CellError::invalid(format!(
         "{}: a block device, whose data would be lost; add --allow-write-device to confirm",
@@ -92,6 +105,14 @@ pub(crate) fn refuse_mounted(path: &Path) -> Result<(), CellError> {
         }
         Err(error) => Err(CellError::failed_at("could not open it for writing", path, &error)),
     }
+}
+
+/// Checks that a path is a block device that nobody else uses, before a suite's jobs write over it.
+pub fn check_target(path: &Path) -> Result<(), CellError> {
+    if !is_block_device(path) {
+        return Err(CellError::invalid(format!("{}: not a block device", path.display())));
+    }
+    refuse_mounted(path)
 }
 
 #[cfg(test)]

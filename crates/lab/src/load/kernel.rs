@@ -6,14 +6,13 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
 use rustix::io::{ReadWriteFlags, preadv2, pwritev2};
 
+use super::error::{CellError, Context};
 use super::lane::Serial;
 use super::layout::{FileKind, JobPlan};
 use super::sequence::{Kind, Operation};
-use super::window::Window;
-use super::{CellError, Context};
 use crate::job::{Caching, FinalSync, YesNo};
 
 /// How a job's files are opened and given space.
@@ -39,6 +38,11 @@ pub(crate) struct KernelFiles {
 }
 
 impl KernelFiles {
+    /// Returns one file that is open already.
+    pub(crate) fn one(file: File, path: PathBuf) -> Self {
+        Self { files: vec![file], paths: vec![path], flags: ReadWriteFlags::empty() }
+    }
+
     pub(crate) fn open(plan: &JobPlan, opening: Opening) -> Result<Self, CellError> {
         let mut files = Vec::with_capacity(plan.files.len());
         let mut paths = Vec::with_capacity(plan.files.len());
@@ -74,7 +78,7 @@ impl KernelFiles {
         self.files[file].as_raw_fd()
     }
 
-    /// Each file and where it is.
+    /// Returns each file and its path.
     pub(crate) fn each(&self) -> impl Iterator<Item = (&File, &PathBuf)> {
         self.files.iter().zip(&self.paths)
     }
@@ -98,8 +102,9 @@ impl KernelFiles {
         result.context_at("could not sync it", &self.paths[file])
     }
 
-    /// All of it, however many calls that takes.
+    /// Transfers all of it, however many calls that takes.
     fn transfer(&self, operation: &Operation, buffer: &mut [u8]) -> io::Result<()> {
+        debug_assert_eq!(buffer.len(), operation.bytes as usize);
         let file = &self.files[operation.file];
         if self.flags.is_empty() {
             return match operation.kind {
@@ -123,6 +128,57 @@ impl KernelFiles {
             }
         }
         Ok(())
+    }
+}
+
+/// Keeps what a job dirtied and cached near a budget, as databases do with `sync_file_range`.
+///
+/// After each window's worth of I/O it waits for the writeback it started a window ago, starts that
+/// of the window just written, and drops clean pages. So at most two windows of a job are in
+/// memory.
+#[derive(Debug)]
+pub(crate) struct Window {
+    bytes: u64,
+    filled: u64,
+}
+
+impl Window {
+    pub(crate) fn new(bytes: u64) -> Self {
+        debug_assert!(bytes > 0, "a window without room");
+        Self { bytes: bytes.max(1), filled: 0 }
+    }
+
+    /// Counts bytes that were read or written. Writes behind and drops a full window, which may
+    /// block.
+    pub(crate) fn moved(&mut self, bytes: u32, files: &KernelFiles) -> Result<(), CellError> {
+        self.filled += u64::from(bytes);
+        if self.filled < self.bytes {
+            return Ok(());
+        }
+        self.filled = 0;
+        for (file, path) in files.each() {
+            write_behind(file).context_at("could not write behind", path)?;
+        }
+        Ok(())
+    }
+}
+
+/// Waits for writeback, starts it for dirty pages, and drops clean ones.
+pub(crate) fn write_behind(file: &File) -> io::Result<()> {
+    sync_range(file, libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE)?;
+    Ok(fadvise(file, 0, None, Advice::DontNeed)?)
+}
+
+/// Starts writeback of the file's dirty pages.
+pub(crate) fn start_writeback(file: &File) -> io::Result<()> {
+    sync_range(file, libc::SYNC_FILE_RANGE_WRITE)
+}
+
+fn sync_range(file: &File, flags: libc::c_uint) -> io::Result<()> {
+    // SAFETY: no memory is passed; the descriptor is open for as long as `file` lives.
+    match unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -1,81 +1,116 @@
-//! A lane: one job's way to its files. The load is driven the same through every lane, so that arms
+//! A lane: the way of operations to their files or device. One loop drives every lane, so that arms
 //! differ in their lane and in nothing else.
 //!
 //! A lane has as many slots as it may have operations in flight, and a buffer for each. The driver
-//! fills the buffer of a free slot, starts an operation on it, and reaps what has ended. A lane
-//! that does one call at a time has one slot and has ended what it started by the time it says so;
-//! so may one with more, and then it is reaped at once. Lanes are set up before the clock starts
-//! (rings, buffers) and opened inside it (files, declared lengths, space).
+//! fills the buffer of a free slot, starts an operation on it, and reaps ended ones. Lanes are set
+//! up before the clock starts (rings, buffers) and opened inside it (files, declared lengths,
+//! space).
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::path::Path;
 use std::ptr::NonNull;
 use std::thread;
-use std::time::Instant;
 
-use super::CellError;
+use forebay_block::Moment;
+use forebay_uring::clock;
+
 use super::content::Content;
+use super::error::CellError;
 use super::sequence::Operation;
+use crate::detail::Holds;
 use crate::job::FinalSync;
 
-/// One job's way to its files.
-pub(crate) trait Lane: Send {
-    /// The most operations in flight.
+/// How long a lane waits for ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wait {
+    /// Not at all.
+    Not,
+    /// Not at all, but hands over everything that was started, also if it would wait for more.
+    Flush,
+    /// Until about as many operations have ended.
+    For(usize),
+    /// Until an operation has ended, or until then.
+    Until(Moment),
+}
+
+impl Wait {
+    /// Returns the number of ends that it waits for.
+    pub(crate) fn least(self) -> usize {
+        match self {
+            Wait::Not | Wait::Flush => 0,
+            Wait::For(least) => least,
+            Wait::Until(_) => 1,
+        }
+    }
+}
+
+/// Blocks until a moment.
+pub(crate) fn sleep_until(moment: Moment) {
+    thread::sleep(moment - clock::now());
+}
+
+/// The way of operations to their files or device.
+pub(crate) trait Lane {
+    /// Returns the most operations in flight.
     fn slots(&self) -> usize;
 
-    /// The buffer of a free slot.
+    /// Returns how many operations it takes now.
+    #[inline]
+    fn room(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Returns how many operations go out together, when they are reaped, and not as each is
+    /// started.
+    fn together(&self) -> usize {
+        1
+    }
+
+    /// Returns the buffer of a free slot.
     fn buffer(&mut self, slot: usize) -> &mut [u8];
 
     /// Starts an operation on a free slot and its buffer.
     fn start(&mut self, slot: usize, operation: Operation) -> Result<(), CellError>;
 
-    /// Whether what was started has ended already, so that it can be reaped without a call.
-    fn has_ended(&self) -> bool {
-        false
-    }
+    /// Hands over started operations, waits, and appends the slots that have ended.
+    fn reap(&mut self, wait: Wait, ended: &mut Vec<usize>) -> Result<(), CellError>;
 
-    /// Whether what is started goes out only when the next is reaped, all of it together.
-    fn hands_over_together(&self) -> bool {
-        false
-    }
-
-    /// Adds the slots that have ended, having waited until there are `least` of them.
-    fn reap(&mut self, least: usize, ended: &mut Vec<usize>) -> Result<(), CellError>;
-
-    /// Adds the slots that have ended, having waited until there is one, or until then. A lane in
-    /// which everything has ended once it is started has nothing to look after meanwhile.
-    fn reap_until(&mut self, until: Instant, ended: &mut Vec<usize>) -> Result<(), CellError> {
-        let had = ended.len();
-        self.reap(0, ended)?;
-        if ended.len() == had {
-            thread::sleep(until.saturating_duration_since(Instant::now()));
-        }
+    /// Makes the data written to a file durable. No operation is in flight.
+    fn sync(&mut self, _file: usize, _how: FinalSync) -> Result<(), CellError> {
         Ok(())
     }
 
-    /// Makes what was written to a file durable. Nothing is in flight.
-    fn sync(&mut self, file: usize, how: FinalSync) -> Result<(), CellError>;
-
-    /// Lets go of the files, hearing a last error if there is one.
-    fn close(self: Box<Self>) -> Result<(), CellError>;
+    /// Closes the files. Returns their last error.
+    fn close(self: Box<Self>) -> Result<(), CellError> {
+        Ok(())
+    }
 
     fn counters(&self) -> LaneCounters {
         LaneCounters::default()
     }
+
+    /// Returns how long completions were held so far.
+    fn holds(&self) -> Holds {
+        Holds::default()
+    }
 }
 
-/// Counts of lanes over a ring.
+/// Counts of lanes over a ring or a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct LaneCounters {
-    /// Enters that handed over requests.
+    /// Calls that handed over requests.
     pub(crate) doorbells: u64,
     /// Requests handed over.
     pub(crate) requests: u64,
     /// Times completions were found.
     pub(crate) runs: u64,
-    /// Completions found.
+    /// Operations that these ended.
     pub(crate) completions: u64,
-    /// Those enters, by how many requests each handed over.
+    /// Operations that a queue took.
+    pub(crate) bios: u64,
+    /// Operations merged into the request of another.
+    pub(crate) merged: u64,
+    /// Those calls, by how many requests each handed over.
     pub(crate) batches: Batches,
 }
 
@@ -92,9 +127,8 @@ impl Batches {
         }
     }
 
-    /// The least of each range, and how many were in it; ranges without any at both ends are left
-    /// out.
-    pub(crate) fn told(&self) -> Vec<(u64, u64)> {
+    /// Returns the least of each range and its count, without the empty ranges at both ends.
+    pub(crate) fn ranges(&self) -> Vec<(u64, u64)> {
         let ranges = self.0.iter().enumerate().map(|(doubling, count)| (1 << doubling, *count));
         let first = ranges.clone().position(|(_, count)| count > 0);
         let last = ranges.clone().rposition(|(_, count)| count > 0);
@@ -109,6 +143,8 @@ impl LaneCounters {
         combine(&mut self.requests, other.requests);
         combine(&mut self.runs, other.runs);
         combine(&mut self.completions, other.completions);
+        combine(&mut self.bios, other.bios);
+        combine(&mut self.merged, other.merged);
         self.batches.0.iter_mut().zip(other.batches.0).for_each(|(own, other)| combine(own, other));
     }
 }
@@ -164,7 +200,12 @@ impl Buffers {
         self.count
     }
 
-    /// One of them.
+    /// Returns the bytes of each.
+    pub(crate) fn slot_bytes(&self) -> usize {
+        self.each
+    }
+
+    /// Returns one of them.
     pub(crate) fn slot(&mut self, slot: usize) -> &mut [u8] {
         let address = self.address(slot);
         // SAFETY: the address begins `each` bytes inside our allocation, initialized when it was
@@ -172,7 +213,7 @@ impl Buffers {
         unsafe { std::slice::from_raw_parts_mut(address, self.each) }
     }
 
-    /// Where one of them is, for the kernel.
+    /// Returns the address of one of them, for the kernel.
     pub(crate) fn address(&self, slot: usize) -> *mut u8 {
         assert!(slot < self.count, "slot {slot} of {}", self.count);
         // SAFETY: below `count` slots of `each` bytes is inside the allocation.
@@ -192,44 +233,73 @@ pub(crate) trait Serial: Send {
     /// Moves all bytes of an operation.
     fn transfer(&mut self, operation: Operation, buffer: &mut [u8]) -> Result<(), CellError>;
 
-    fn sync(&mut self, file: usize, how: FinalSync) -> Result<(), CellError>;
+    fn sync(&mut self, _file: usize, _how: FinalSync) -> Result<(), CellError> {
+        Ok(())
+    }
 
     fn close(self) -> Result<(), CellError>;
 }
 
-/// A lane of one slot: a call at a time.
+/// A lane that does a call at a time, all with one buffer.
 pub(crate) struct SerialLane<F> {
     buffers: Buffers,
     files: F,
-    ended: bool,
+    slots: usize,
+    ended: Vec<usize>,
 }
 
 impl<F: Serial> SerialLane<F> {
+    /// Makes a lane of one slot.
     pub(crate) fn new(buffers: Buffers, files: F) -> Self {
-        Self { buffers, files, ended: false }
+        Self::of_slots(1, buffers, files)
+    }
+
+    /// Makes a lane that is reaped after this many calls.
+    pub(crate) fn of_slots(slots: usize, buffers: Buffers, files: F) -> Self {
+        assert_eq!(buffers.count(), 1, "calls share a buffer");
+        Self { buffers, files, slots, ended: Vec::with_capacity(slots) }
+    }
+
+    /// Does one operation with what `fill` puts into the buffer.
+    pub(crate) fn transfer(
+        &mut self,
+        operation: Operation,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), CellError> {
+        let buffer = &mut self.buffers.slot(0)[..operation.bytes as usize];
+        fill(buffer);
+        self.files.transfer(operation, buffer)
     }
 }
 
 impl<F: Serial> Lane for SerialLane<F> {
     fn slots(&self) -> usize {
-        1
+        self.slots
     }
 
-    fn buffer(&mut self, slot: usize) -> &mut [u8] {
-        self.buffers.slot(slot)
+    fn together(&self) -> usize {
+        self.slots
     }
 
+    fn buffer(&mut self, _slot: usize) -> &mut [u8] {
+        self.buffers.slot(0)
+    }
+
+    #[inline]
     fn start(&mut self, slot: usize, operation: Operation) -> Result<(), CellError> {
-        let buffer = &mut self.buffers.slot(slot)[..operation.bytes as usize];
-        self.files.transfer(operation, buffer)?;
-        self.ended = true;
+        self.transfer(operation, |_| {})?;
+        self.ended.push(slot);
         Ok(())
     }
 
-    fn reap(&mut self, _least: usize, ended: &mut Vec<usize>) -> Result<(), CellError> {
-        if std::mem::take(&mut self.ended) {
-            ended.push(0);
+    #[inline]
+    fn reap(&mut self, wait: Wait, ended: &mut Vec<usize>) -> Result<(), CellError> {
+        if let Wait::Until(until) = wait
+            && self.ended.is_empty()
+        {
+            sleep_until(until);
         }
+        ended.append(&mut self.ended);
         Ok(())
     }
 
@@ -250,10 +320,6 @@ impl Serial for Nothing {
         Ok(())
     }
 
-    fn sync(&mut self, _file: usize, _how: FinalSync) -> Result<(), CellError> {
-        Ok(())
-    }
-
     fn close(self) -> Result<(), CellError> {
         Ok(())
     }
@@ -264,12 +330,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batches_are_told_by_doubling() {
+    fn batches_are_counted_by_doubling() {
         let mut batches = Batches::default();
-        assert_eq!(batches.told(), []);
+        assert_eq!(batches.ranges(), []);
         [0, 2, 3, 9, usize::MAX].iter().for_each(|size| batches.count(*size));
-        assert_eq!(batches.told()[..3], [(2, 2), (4, 0), (8, 1)]);
-        assert_eq!(batches.told().last(), Some(&(1 << 15, 1)));
+        assert_eq!(batches.ranges()[..3], [(2, 2), (4, 0), (8, 1)]);
+        assert_eq!(batches.ranges().last(), Some(&(1 << 15, 1)));
     }
 
     #[test]

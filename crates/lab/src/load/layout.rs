@@ -1,25 +1,16 @@
-//! Preparation before the clock starts: files with lengths, contents and space, and a range for
-//! each job.
-//!
-//! Resolving comes first and touches nothing; making the files comes second. A file that is there
-//! and long enough stays as it is. A file to be read is filled, so that a read is a read of data
-//! and not of a hole. Nothing here is part of any figure, and every arm finds the same.
+//! A plan for each job before the clock starts: its files, and a range in each. Nothing is made or
+//! changed here.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
-use rustix::io::Errno;
-
 use super::content::Content;
+use super::error::CellError;
 use super::guard;
 use super::sequence::{Range, Sequence};
-use super::{CellError, Context};
-use crate::cell::Verify;
-use crate::job::{Amount, Create, Devices, Direction, Fallocate, FileSize, Job, Workload, YesNo};
+use crate::job::{Amount, Devices, Direction, FileSize, Job, Workload, YesNo};
 use forebay_block::random::{Random, fold};
 
 /// A job with everything known that its thread needs.
@@ -84,13 +75,14 @@ pub(crate) fn resolve(
     let jobs = workload.jobs.iter().enumerate();
     let plans: Vec<JobPlan> =
         jobs.map(|(index, job)| ground.resolve_job(job, index)).collect::<Result<_, _>>()?;
+    debug_assert_eq!(plans.len(), workload.jobs.len());
     if workload.devices == Devices::ReadOnly {
         plans.iter().try_for_each(refuse_to_write)?;
     }
     Ok(plans)
 }
 
-/// Files that are only read must exist and be long enough: else they would be made or filled.
+/// Refuses to make or fill files that are only read: they must exist and be long enough.
 fn refuse_to_write(plan: &JobPlan) -> Result<(), CellError> {
     let name = &plan.job.name;
     if plan.writes() || plan.job.overwrite == YesNo::Yes {
@@ -110,8 +102,8 @@ fn refuse_to_write(plan: &JobPlan) -> Result<(), CellError> {
     Ok(())
 }
 
-/// Before anything is made: directories that are not there or closed, devices that are not ours to
-/// write.
+/// Refuses directories that are not there or closed, and devices that are not ours to write, before
+/// anything is made.
 pub(crate) fn refuse_unwritable(workload: &Workload, directory: &Path) -> Result<(), CellError> {
     guard::check_directory(directory)?;
     for job in &workload.jobs {
@@ -135,67 +127,10 @@ pub(crate) fn refuse_unwritable(workload: &Workload, directory: &Path) -> Result
     Ok(())
 }
 
-/// Makes what has to be there, and drops what is cached of it. A device that is to be verified is
-/// written over first: an earlier cell may have left what this one should write.
-pub(crate) fn prepare(plans: &[JobPlan], verify: Verify) -> Result<(), CellError> {
-    refuse_without_space(plans)?;
-    for plan in plans {
-        for file in &plan.files {
-            if file.kind == FileKind::BlockDevice && plan.writes() && verify == Verify::After {
-                let open = OpenOptions::new().write(true).open(&file.path);
-                let device = open.context_at("could not open it", &file.path)?;
-                fill(&device, file, file.range.start)?;
-            }
-            prepare_file(&plan.job, file)?;
-        }
-    }
-    Ok(())
-}
-
-/// A file system does not give back what it had found when it finds no more: the disk would stay
-/// full.
-fn refuse_without_space(plans: &[JobPlan]) -> Result<(), CellError> {
-    let mut needed: BTreeMap<u64, (u64, &Path)> = BTreeMap::new();
-    let mut seen = BTreeSet::new();
-    for (plan, file) in
-        plans.iter().flat_map(|plan| plan.files.iter().map(move |file| (plan, file)))
-    {
-        let takes_space = is_filled(&plan.job)
-            || (plan.job.create == Create::Before
-                && matches!(plan.job.fallocate, Fallocate::Native | Fallocate::KeepSize));
-        if file.kind == FileKind::BlockDevice || !takes_space || !seen.insert(&file.path) {
-            continue;
-        }
-        let there = fs::metadata(&file.path).map_or(0, |metadata| metadata.len());
-        let directory = guard::nearest_directory(&file.path);
-        let Ok(metadata) = fs::metadata(directory) else { continue };
-        let of_disk = needed.entry(metadata.dev()).or_insert((0, directory));
-        of_disk.0 = of_disk.0.saturating_add(file.length.saturating_sub(there));
-    }
-    for (bytes, directory) in needed.into_values() {
-        let Ok(space) = rustix::fs::statvfs(directory) else { continue };
-        let free = space.f_bavail.saturating_mul(space.f_frsize);
-        // One without blocks of its own says nothing about room.
-        if space.f_blocks > 0 && bytes > free {
-            return Err(CellError::invalid(format!(
-                "{}: the files need {} MiB of space, {} MiB are free (use a smaller size, or another --dir)",
-                directory.display(),
-                bytes.div_ceil(1 << 20),
-                free >> 20
-            )));
-        }
-    }
-    Ok(())
-}
-
-/// Whether a job's files hold data before the clock starts.
-pub(crate) fn is_filled(job: &Job) -> bool {
-    job.access.direction.reads() || job.overwrite == YesNo::Yes
-}
-
 /// Refuses a job that does nothing, or nothing on one of its files.
 fn refuse_without_work(job: &Job, files: &[FilePlan], pass_bytes: u64) -> Result<(), CellError> {
-    let block = largest_least_block(job);
+    // Every range must hold one.
+    let block = least_block(job, u32::max);
     let refused = |what: String| {
         let remedy = "use a larger size, fewer files or smaller blocks";
         Err(CellError::invalid(format!("job {}: {what}; {remedy}", job.name)))
@@ -216,14 +151,13 @@ fn refuse_without_work(job: &Job, files: &[FilePlan], pass_bytes: u64) -> Result
     Ok(())
 }
 
-/// Returns the least block of reads or of writes, the larger one if the job does both: what every
-/// range must hold.
-fn largest_least_block(job: &Job) -> u64 {
+/// Returns the least block of reads or of writes; `of_both` says which if the job does both.
+fn least_block(job: &Job, of_both: fn(u32, u32) -> u32) -> u64 {
     let (read, write) = (job.blocks.read.min(), job.blocks.write.min());
     u64::from(match job.access.direction {
         Direction::Read | Direction::Mixed { read_percent: 100 } => read,
         Direction::Write | Direction::Mixed { read_percent: 0 } => write,
-        Direction::Mixed { .. } => read.max(write),
+        Direction::Mixed { .. } => of_both(read, write),
     })
 }
 
@@ -275,7 +209,7 @@ impl Ground<'_> {
             Amount::Percent(_) => {
                 let there =
                     there.ok_or_else(|| missing("offset in percent needs a file that is there"))?;
-                let block = least_block(job);
+                let block = least_block(job, u32::min);
                 job.offset.of(there) / block * block
             }
         };
@@ -284,7 +218,7 @@ impl Ground<'_> {
         let wanted = match (job.file_size, job.size) {
             (Some(FileSize::Fixed(bytes)), _) => bytes.saturating_sub(start),
             (Some(FileSize::Range { min, max }), _) => {
-                let block = least_block(job);
+                let block = least_block(job, u32::min);
                 let length = min + Random::new(drawn).below(max - min + 1);
                 (length / block * block).max(min).saturating_sub(start)
             }
@@ -312,6 +246,7 @@ impl Ground<'_> {
         let end = start.checked_add(length).filter(|&end| end <= 1 << 62);
         let end =
             end.ok_or_else(|| missing("offset and size together pass what a file can hold"))?;
+        assert!(start <= end, "a range from {start} to {end}");
         Ok(FilePlan {
             content: Content::new(self.seed, name),
             path,
@@ -329,15 +264,6 @@ impl Amount {
             Amount::Percent(percent) => (u128::from(whole) * u128::from(percent) / 100) as u64,
         }
     }
-}
-
-fn least_block(job: &Job) -> u64 {
-    let (read, write) = (job.blocks.read.min(), job.blocks.write.min());
-    u64::from(match job.access.direction {
-        Direction::Read => read,
-        Direction::Write => write,
-        Direction::Mixed { .. } => read.min(write),
-    })
 }
 
 #[derive(Clone, Copy)]
@@ -365,74 +291,12 @@ impl Present {
     }
 }
 
-fn prepare_file(job: &Job, file: &FilePlan) -> Result<(), CellError> {
-    let path = &file.path;
-    if file.kind == FileKind::BlockDevice {
-        return drop_cached(job, path);
-    }
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent).context_at("could not make its directory", parent)?;
-    }
-    let filled = is_filled(job);
-    if job.create == Create::OnOpen && !filled {
-        return Ok(());
-    }
-    let there = fs::metadata(path).map_or(0, |metadata| metadata.len());
-    if there < file.length {
-        let open = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-        let handle = open.context_at("could not make it", path)?;
-        if filled {
-            fill(&handle, file, there)?;
-        } else {
-            give_space(&handle, job.fallocate, file)?;
-        }
-    }
-    drop_cached(job, path)
-}
-
-/// In megabytes, then synced, so that the layout owes nothing to the clock. With other data than
-/// will be written: a write that was lost would else go unnoticed.
-fn fill(handle: &File, file: &FilePlan, from: u64) -> Result<(), CellError> {
-    const STEP: u64 = 1 << 20;
-    let content = file.content.before();
-    const FILL: &str = "could not fill it";
-    let mut buffer = vec![0; STEP as usize];
-    let mut offset = from;
-    while offset < file.length {
-        let part = &mut buffer[..STEP.min(file.length - offset) as usize];
-        content.fill(offset, part);
-        handle.write_all_at(part, offset).context_at(FILL, &file.path)?;
-        offset += part.len() as u64;
-    }
-    handle.sync_all().context_at(FILL, &file.path)
-}
-
-fn give_space(handle: &File, fallocate_as: Fallocate, file: &FilePlan) -> Result<(), CellError> {
-    const GIVE: &str = "could not give it space";
-    let flags = match fallocate_as {
-        Fallocate::None => return Ok(()),
-        Fallocate::Truncate => return handle.set_len(file.length).context_at(GIVE, &file.path),
-        Fallocate::Native => FallocateFlags::empty(),
-        Fallocate::KeepSize => FallocateFlags::KEEP_SIZE,
-    };
-    match fallocate(handle, flags, 0, file.length) {
-        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-        failed => failed.context_at(GIVE, &file.path),
-    }
-}
-
-fn drop_cached(job: &Job, path: &Path) -> Result<(), CellError> {
-    if job.invalidate == YesNo::No {
-        return Ok(());
-    }
-    let dropped = File::open(path).and_then(|file| Ok(fadvise(file, 0, None, Advice::DontNeed)?));
-    dropped.context_at("could not drop what is cached of it", path)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cell::Verify;
     use crate::job::{Access, BlockSize, Blocks, Order};
+    use crate::load::making::prepare;
 
     fn writer(files: &[&str]) -> Job {
         Job {
@@ -483,21 +347,6 @@ mod tests {
     }
 
     #[test]
-    fn more_than_is_free_is_refused_before_anything_is_made() {
-        let directory = tempfile::tempdir().unwrap();
-        let job = Job { size: Some(Amount::Bytes(1 << 60)), ..writer(&["a"]) };
-        let workload = Workload { jobs: vec![job.clone()], devices: Devices::Refuse };
-        let plans = resolve(&workload, directory.path(), 1).unwrap();
-        let refused = prepare(&plans, Verify::Off).unwrap_err().to_string();
-        assert!(refused.contains("MiB are free"), "{refused}");
-        assert!(!directory.path().join("a").exists());
-        // A length alone takes nothing.
-        let sparse = Job { fallocate: Fallocate::None, ..job };
-        let workload = Workload { jobs: vec![sparse], devices: Devices::Refuse };
-        prepare(&resolve(&workload, directory.path(), 1).unwrap(), Verify::Off).unwrap();
-    }
-
-    #[test]
     fn what_is_only_read_is_there_and_stays_as_it_is() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("r"), [7; 8192]).unwrap();
@@ -514,28 +363,5 @@ mod tests {
         assert_eq!(fs::read(directory.path().join("r")).unwrap(), [7; 8192]);
         fs::remove_file(directory.path().join("r")).unwrap();
         assert!(read_only(4096, Direction::Read).is_err() && !directory.path().join("r").exists());
-    }
-
-    #[test]
-    fn files_to_be_read_are_filled_and_those_to_be_written_get_space() {
-        let directory = tempfile::tempdir().unwrap();
-        let size = Some(Amount::Bytes(1 << 20));
-        let mut reader = Job { size, ..writer(&["r"]) };
-        reader.access.direction = Direction::Read;
-        let writes = Job { size, ..writer(&["sub/w"]) };
-        let late = Job { size, create: Create::OnOpen, ..writer(&["late"]) };
-        let workload = Workload { jobs: vec![reader, writes, late], devices: Devices::Refuse };
-        let plans = resolve(&workload, directory.path(), 1).unwrap();
-        prepare(&plans, Verify::Off).unwrap();
-        let data = fs::read(directory.path().join("r")).unwrap();
-        assert_eq!(data.len(), 1 << 20);
-        let content = plans[0].files[0].content;
-        assert_eq!(content.before().check(0, &data), Ok(()));
-        assert!(
-            content.check(0, &data[..4096]).is_err(),
-            "what is there beforehand is not what is written"
-        );
-        assert_eq!(fs::metadata(directory.path().join("sub/w")).unwrap().len(), 1 << 20);
-        assert!(!directory.path().join("late").exists());
     }
 }

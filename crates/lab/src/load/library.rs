@@ -7,22 +7,23 @@ use std::ops::DerefMut;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay::{Buffer, DirectFile, Engine, ErrorKind, File, Keeper, Open};
 
+use super::error::{CellError, Context};
 use super::lane::Serial;
 use super::layout::{FileKind, JobPlan};
 use super::sequence::{Kind, Operation};
-use super::{CellError, Context};
 use crate::arm::Arm;
 use crate::job::{Caching, FinalSync, YesNo};
 
-/// The keeper of an arm that has one: the program that this one is, which has to be `forebay`.
+/// Returns the keeper of an arm that has one: this program, which has to be `forebay`.
 pub(crate) fn keeper(arm: Arm) -> Option<Keeper> {
     (arm == Arm::ForebaySurvive).then(|| Keeper::program("/proc/self/exe"))
 }
 
-/// An engine with this budget (its own default if zero), unless the settings say otherwise.
+/// Builds an engine with this budget (its own default if zero), unless the settings say otherwise.
 pub(crate) fn build_engine(
     budget_bytes: u64,
     settings: &[(String, String)],
@@ -45,6 +46,12 @@ pub(crate) fn build_engine(
         ErrorKind::NotPermitted => CellError::unavailable(error.to_string()),
         _ => CellError::failed("could not make the engine", &error),
     })
+}
+
+/// Ends an engine whose files are closed. Returns its last error.
+pub(crate) fn shut_down(engine: Arc<Engine>) -> Result<(), CellError> {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    engine.shutdown(PATIENCE).context("could not shut the engine down")
 }
 
 /// An operation with its memory, until it has ended.
@@ -191,7 +198,7 @@ fn check_write(written: forebay::Result<()>) -> Result<(), CellError> {
     written.context("could not write")
 }
 
-/// The sync a job asks for.
+/// Syncs a file as a job asks for.
 pub(crate) fn sync(file: &impl Handle, how: FinalSync) -> Result<(), CellError> {
     file.sync_as(how).context("could not sync it")
 }
@@ -208,6 +215,11 @@ pub(crate) struct Blocking {
 }
 
 impl Blocking {
+    /// Returns one file that is open already.
+    pub(crate) fn one(file: File, engine: Arc<Engine>) -> Self {
+        Self { files: vec![file], _engine: engine }
+    }
+
     pub(crate) fn open(engine: Arc<Engine>, plan: &JobPlan) -> Result<Self, CellError> {
         Ok(Self { files: open_files(&engine, plan)?, _engine: engine })
     }
@@ -216,6 +228,7 @@ impl Blocking {
 impl Serial for Blocking {
     fn transfer(&mut self, operation: Operation, buffer: &mut [u8]) -> Result<(), CellError> {
         let Operation { file, offset, bytes, kind } = operation;
+        debug_assert_eq!(buffer.len(), bytes as usize);
         let file = &self.files[file];
         match kind {
             Kind::Write => check_write(file.write_at(buffer, offset)),

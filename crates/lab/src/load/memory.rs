@@ -23,7 +23,7 @@ pub(crate) struct Peak {
     pub(crate) dirty_bytes: Option<u64>,
 }
 
-/// Samples until `stop`. `engine_dirty` returns the dirty bytes of an engine.
+/// Samples until `stop` is set. `engine_dirty` returns the dirty bytes of an engine.
 pub(crate) fn sample(
     directory: &Path,
     files: &[PathBuf],
@@ -52,7 +52,8 @@ pub(crate) fn sample(
     }
 }
 
-/// Memory of this process: its own, shared, and in huge pages, which the kernel counts apart.
+/// Returns the memory of this process: its own, shared, and in huge pages, which the kernel counts
+/// apart.
 pub(crate) fn resident_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kilobytes = |name: &str| -> u64 {
@@ -72,7 +73,7 @@ struct Cached {
     dirty_bytes: Option<u64>,
 }
 
-/// Over the files of the cell that are open now, each once however often it is open.
+/// Sums over the files of the cell that are open now, each once however often it is open.
 fn cached_of(directory: &Path, files: &[PathBuf]) -> Cached {
     let mut seen = BTreeSet::new();
     let mut sum = Cached::default();
@@ -117,7 +118,7 @@ struct Cachestat {
 /// The call's number, the same on every architecture.
 const CACHESTAT: libc::c_long = 451;
 
-/// Since Linux 6.5.
+/// Asks what the page cache has of a file, since Linux 6.5.
 fn cachestat(file: BorrowedFd<'_>) -> Option<Cached> {
     let whole = CachestatRange { offset: 0, length: 0 };
     let mut stat = Cachestat::default();
@@ -126,13 +127,14 @@ fn cachestat(file: BorrowedFd<'_>) -> Option<Cached> {
     let failed = unsafe {
         libc::syscall(CACHESTAT, file.as_raw_fd(), &raw const whole, &raw mut stat, 0_u32)
     };
+    debug_assert!(failed != 0 || stat.dirty <= stat.cached, "more is dirty than cached");
     (failed == 0).then(|| Cached {
         pages_bytes: stat.cached * page_bytes(),
         dirty_bytes: Some((stat.dirty + stat.writeback) * page_bytes()),
     })
 }
 
-/// For older kernels; says nothing about dirt.
+/// Counts the cached pages of a file, for older kernels. It says nothing about dirty ones.
 fn mincore(file: BorrowedFd<'_>) -> Option<u64> {
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
     let length = rustix::fs::fstat(file).ok()?.st_size as usize;

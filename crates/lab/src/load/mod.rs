@@ -1,11 +1,20 @@
-//! Running one cell: lay out, start every job together, stop the clock after the last final sync,
-//! measure, verify.
+//! Loads: one loop (`driver`) that all of them run, and what differs between them.
+//!
+//! ```text
+//! source of operations                                  lane
+//!   jobs (work)           ---+                     +--- calls, a ring (kernel, ring)
+//!   requests (request)    ---+--- driver: tally ---+--- Forebay's files (library, futures)
+//!   copies (copy)         ---+                     +--- Forebay's queue (request)
+//!   steps (probe, programs) -+                     +--- closures (steps)
+//! ```
+//!
+//! A cell of jobs is prepared, started on all its threads together, and verified:
 //!
 //! ```text
 //! resolve -> refuse? -> prepare -> threads set up -> baseline -> engine -> [ go ... synced ] -> close -> extents -> verify
 //! ```
 //!
-//! The part in brackets is inside the clock: opening the files (and making them, where the job says
+//! The part in brackets is inside the clock: opening the files (and making them, if the job says
 //! so), giving them length or space, every operation, and the final sync. The load generator's own
 //! memory is allocated before and counted apart.
 
@@ -15,35 +24,41 @@ mod content;
 mod copy;
 pub mod data;
 mod driver;
-mod error;
-mod figures;
+pub(crate) mod error;
+pub(crate) mod figures;
 mod fio_file;
 mod futures;
-mod guard;
-mod kernel;
+pub(crate) mod guard;
+pub(crate) mod kernel;
 mod lane;
 mod layout;
 pub(crate) mod library;
+mod making;
 pub(crate) mod memory;
 mod pace;
 mod probe;
 pub mod request;
-pub(crate) mod ring;
+mod ring;
 mod sequence;
 pub(crate) mod shuffle;
+pub(crate) mod start;
+pub(crate) mod steps;
+pub(crate) mod syncs;
+pub(crate) mod tally;
+pub(crate) mod timed;
 pub(crate) mod usage;
 mod verify;
-pub(crate) mod window;
+pub(crate) mod wake;
+mod work;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Duration;
 
 pub use error::CellError;
-pub(crate) use error::{Context, system_error};
-pub(crate) use guard::{device_length, is_block_device, is_held};
-pub(crate) use layout::is_filled;
-use serde::{Deserialize, Serialize};
+pub(crate) use error::Context;
+pub use figures::{CellReport, JobRow};
+pub use guard::check_target;
+pub(crate) use guard::{is_block_device, is_held};
 
 use crate::arm::Arm;
 use crate::cell::{Cell, CellResult, CellSpec, SyncProbe, Verify};
@@ -52,42 +67,9 @@ use crate::memory_group::MemoryGroup;
 use conduct::Conducted;
 use layout::{Filling, JobPlan};
 use verify::Issued;
+pub(crate) use verify::verified_bytes;
 
-/// How long a closed loop runs. Counting begins in the middle of it: nothing is waited for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Spans {
-    /// Uncounted, at the start: the ring fills and the device wakes up.
-    pub(crate) ramp: Duration,
-    pub(crate) counted: Duration,
-}
-
-impl Spans {
-    /// A ramp of a tenth, 100 ms at most.
-    pub(crate) fn of(counted: Duration) -> Self {
-        const LONGEST: Duration = Duration::from_millis(100);
-        Self { ramp: (counted / 10).min(LONGEST), counted }
-    }
-}
-
-/// Result of a cell, with a row for each job.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct CellReport {
-    /// For the cell as a whole.
-    pub total: CellResult,
-    /// For each job, in the order of the workload: the figures that are defined for one job alone.
-    pub jobs: Vec<JobRow>,
-}
-
-/// One job's figures.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct JobRow {
-    /// The job's name.
-    pub name: String,
-    /// By metric name.
-    pub metrics: BTreeMap<String, f64>,
-}
-
-/// Runs a cell of any kind in this process. Requests and copies have no jobs to tell about.
+/// Runs a cell of any kind in this process. Only cells of jobs have rows of jobs.
 pub fn report(cell: &Cell) -> Result<CellReport, CellError> {
     let total = match cell {
         Cell::Jobs(spec) => return report_cell(spec),
@@ -104,7 +86,7 @@ pub fn run_cell(spec: &CellSpec) -> Result<CellResult, CellError> {
     report_cell(spec).map(|report| report.total)
 }
 
-/// Runs a cell of jobs in this process, and tells about each job besides.
+/// Runs a cell of jobs in this process, and reports on each job besides.
 pub fn report_cell(spec: &CellSpec) -> Result<CellReport, CellError> {
     guard::check_directory(&spec.directory)?;
     let directory =
@@ -120,7 +102,7 @@ pub fn report_cell(spec: &CellSpec) -> Result<CellReport, CellError> {
     let pairs: Vec<_> = ways.iter().copied().zip(&plans).collect();
     arms::probe(spec.arm, &pairs)?;
     if spec.arm != Arm::Null {
-        layout::prepare(&plans, spec.verify)?;
+        making::prepare(&plans, spec.verify)?;
     }
     let probe_plan = probe_plan(spec, &directory)?;
     let stage = conduct::Stage {
@@ -142,20 +124,12 @@ pub fn report_cell(spec: &CellSpec) -> Result<CellReport, CellError> {
     Ok(report)
 }
 
-/// Whether a workload may run on an arm in this directory at all; nothing is made or changed.
+/// Refuses a workload that may not run on an arm in this directory; nothing is made or changed.
 pub fn check_workload(arm: Arm, workload: &Workload, directory: &Path) -> Result<(), CellError> {
     if arm == Arm::Null {
         return Ok(());
     }
     layout::refuse_unwritable(workload, directory)
-}
-
-/// Whether a path is a block device that nobody else uses, before a suite's jobs write over it.
-pub fn check_target(path: &Path) -> Result<(), CellError> {
-    if !is_block_device(path) {
-        return Err(CellError::invalid(format!("{}: not a block device", path.display())));
-    }
-    guard::refuse_mounted(path)
 }
 
 /// Removes the regular files of the jobs with `unlink=1`, and nothing else.
@@ -175,7 +149,7 @@ fn probe_plan(spec: &CellSpec, directory: &Path) -> Result<Option<JobPlan>, Cell
     }
     let workload = Workload { jobs: vec![probe::job()], devices: Devices::Refuse };
     let plans = layout::resolve(&workload, directory, spec.seed)?;
-    layout::prepare(&plans, Verify::Off)?;
+    making::prepare(&plans, Verify::Off)?;
     Ok(plans.into_iter().next())
 }
 
@@ -193,22 +167,12 @@ fn check_data(
         jobs.map(|(plan, outcome)| Issued { plan, operations: outcome.issued }).collect();
     if !issued.is_empty() {
         let bytes = verify::verify(&issued)?;
-        notes.push(verified(bytes));
+        notes.push(verify::verified(bytes));
     }
     Ok(())
 }
 
-/// Whether what a job wrote is read back and compared.
+/// Returns whether the data of a job is read back and compared.
 fn is_verified(spec: &CellSpec, plan: &JobPlan) -> bool {
     spec.verify == Verify::After || plan.job.verify == YesNo::Yes
-}
-
-/// Returns the note on verified bytes.
-fn verified(bytes: u64) -> String {
-    format!("verified {bytes} bytes")
-}
-
-/// How much was, if a note says that.
-pub(crate) fn verified_bytes(note: &str) -> Option<u64> {
-    note.strip_prefix("verified ")?.strip_suffix(" bytes")?.parse().ok()
 }

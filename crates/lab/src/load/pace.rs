@@ -10,23 +10,24 @@
 //!
 //! Thinking is part of a closed loop: a pause after some operations, while nobody waits.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use forebay_block::Moment;
 use hdrhistogram::Histogram;
 
-use super::driver::Tally;
 use super::sequence::{Kind, Operation};
+use super::tally::histogram;
 use crate::job::{Job, Pace, Rate};
 
 /// When the next operation of a job may start.
 #[derive(Debug)]
 pub(crate) struct Pacer {
     pace: Pace,
-    began: Instant,
-    counts_from: Instant,
+    began: Moment,
+    counts_from: Moment,
     issued: [Issued; 2],
     since_thought: u32,
-    thinks_until: Option<Instant>,
+    thinks_until: Option<Moment>,
     kept: Kept,
 }
 
@@ -49,7 +50,7 @@ pub(crate) struct Kept {
 
 impl Kept {
     fn new() -> Self {
-        Self { late: Tally::new().latencies, backlog_peak: 0, never_started: 0 }
+        Self { late: histogram(), backlog_peak: 0, never_started: 0 }
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
@@ -60,8 +61,8 @@ impl Kept {
 }
 
 impl Pacer {
-    /// None for a job in no need of slowing.
-    pub(crate) fn new(job: &Job, began: Instant) -> Option<Self> {
+    /// Returns the pace of a job; `None` if it has none to keep.
+    pub(crate) fn new(job: &Job, began: Moment) -> Option<Self> {
         let idle = Pace { think_operations: job.pace.think_operations, ..Pace::default() };
         (job.pace != idle).then(|| Self {
             pace: job.pace,
@@ -74,20 +75,21 @@ impl Pacer {
         })
     }
 
-    /// When this operation is due.
-    pub(crate) fn due(&self, operation: &Operation) -> Instant {
+    /// Returns when this operation is due.
+    pub(crate) fn due(&self, operation: &Operation) -> Moment {
         let issued = self.issued[operation.kind as usize];
         let due = self.began + self.rate(operation).time_for(issued);
         self.thinks_until.map_or(due, |until| until.max(due))
     }
 
-    /// It is started now. From when its latency counts: from when it was due, where it had a rate
-    /// to keep.
-    pub(crate) fn started(&mut self, operation: &Operation, now: Instant) -> Instant {
+    /// Notes that an operation is started now. Returns from when its latency counts: from when it
+    /// was due, if it had a rate to keep.
+    pub(crate) fn started(&mut self, operation: &Operation, now: Moment) -> Moment {
         let has_schedule = self.rate(operation) != Rate::default();
         let due = self.due(operation);
+        debug_assert!(now >= self.began, "an operation is started before its job");
         if has_schedule && due >= self.counts_from {
-            self.kept.late.saturating_record(now.saturating_duration_since(due).as_nanos() as u64);
+            self.kept.late.saturating_record((now - due).as_nanos() as u64);
             self.kept.backlog_peak = self.kept.backlog_peak.max(self.backlog(operation, now));
         }
         self.issue(operation);
@@ -95,14 +97,15 @@ impl Pacer {
         if has_schedule { due } else { now }
     }
 
-    /// It was not started before the end. How long it had been due by then; none if it was not, or
-    /// had no rate to keep.
-    pub(crate) fn overdue(&mut self, operation: &Operation, end: Instant) -> Option<Duration> {
+    /// Notes that an operation was not started before the end. Returns how long it had been due;
+    /// `None` if it was not, or had no rate to keep.
+    pub(crate) fn overdue(&mut self, operation: &Operation, end: Moment) -> Option<Duration> {
         let due = self.due(operation);
         if self.rate(operation) == Rate::default() || due >= end {
             return None;
         }
         self.issue(operation);
+        debug_assert!(self.counts_from <= end, "the end lies in the ramp");
         self.kept.never_started += 1;
         Some(end - due.max(self.counts_from))
     }
@@ -112,10 +115,10 @@ impl Pacer {
         rates.iter().any(|rate| *rate != Rate::default()).then_some(self.kept)
     }
 
-    /// Operations such as this one that are due now and not started, this one among them.
-    fn backlog(&self, operation: &Operation, now: Instant) -> u64 {
+    /// Counts operations such as this one that are due now and not started, this one among them.
+    fn backlog(&self, operation: &Operation, now: Moment) -> u64 {
         let Issued { bytes, operations } = self.issued[operation.kind as usize];
-        let elapsed = now.saturating_duration_since(self.began).as_secs_f64();
+        let elapsed = (now - self.began).as_secs_f64();
         let rate = self.rate(operation);
         let each = u64::from(operation.bytes.max(1));
         let due = |per_second: u64, one: u64, done: u64| match per_second {
@@ -131,7 +134,7 @@ impl Pacer {
         issued.operations += 1;
     }
 
-    fn think(&mut self, now: Instant) {
+    fn think(&mut self, now: Moment) {
         self.thinks_until = None;
         if self.pace.think_us == 0 {
             return;
@@ -167,6 +170,7 @@ impl Rate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_uring::clock;
 
     const WRITE: Operation = Operation { kind: Kind::Write, file: 0, offset: 0, bytes: 4096 };
     const READ: Operation = Operation { kind: Kind::Read, ..WRITE };
@@ -177,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_rate_spaces_operations() {
-        let began = Instant::now();
+        let began = clock::now();
         let mut pacer =
             Pacer::new(&job(Rate { operations_per_s: 100, bytes_per_s: 0 }), began).unwrap();
         assert_eq!(pacer.due(&WRITE), began);
@@ -188,7 +192,7 @@ mod tests {
 
     #[test]
     fn what_is_late_counts_from_when_it_was_due() {
-        let began = Instant::now();
+        let began = clock::now();
         let mut pacer =
             Pacer::new(&job(Rate { operations_per_s: 100, bytes_per_s: 0 }), began).unwrap();
         let late = began + Duration::from_millis(35);
@@ -209,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_rate_of_bytes_is_a_schedule_too() {
-        let began = Instant::now();
+        let began = clock::now();
         let mut pacer =
             Pacer::new(&job(Rate { operations_per_s: 0, bytes_per_s: 409_600 }), began).unwrap();
         pacer.started(&WRITE, began);
@@ -220,7 +224,7 @@ mod tests {
 
     #[test]
     fn what_was_due_in_the_ramp_is_not_told() {
-        let began = Instant::now();
+        let began = clock::now();
         let ramped = Job { ramp_us: 15_000, ..job(Rate { operations_per_s: 100, bytes_per_s: 0 }) };
         let mut pacer = Pacer::new(&ramped, began).unwrap();
         for _ in 0..3 {
@@ -233,7 +237,7 @@ mod tests {
     fn thinking_pauses_after_so_many() {
         let pace = Pace { think_us: 500, think_operations: 2, ..Pace::default() };
         let job = Job { pace, ..Job::default() };
-        let began = Instant::now();
+        let began = clock::now();
         let mut pacer = Pacer::new(&job, began).unwrap();
         let late = began + Duration::from_micros(50);
         assert_eq!(pacer.started(&WRITE, late), late, "nobody waits while it thinks");

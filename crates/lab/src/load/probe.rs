@@ -9,15 +9,16 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use hdrhistogram::Histogram;
+use forebay_uring::clock;
 
-use super::CellError;
-use super::driver::Tally;
-use super::lane::Lane;
+use super::error::CellError;
+use super::lane::{Lane, Wait};
 use super::layout::JobPlan;
 use super::sequence::{Kind, Operation};
+use super::steps::{self, Pace};
+use super::tally::Tally;
 use crate::cell::SyncProbe;
 use crate::job::{Access, Amount, Direction, FinalSync, Job, Order, YesNo};
 
@@ -28,7 +29,7 @@ const LENGTH: u64 = 1 << 20;
 /// Name of its file in the directory of the cell.
 pub(crate) const FILE_NAME: &str = "sync-probe";
 
-/// Its job, as far as opening files goes.
+/// Returns its job, as far as opening files goes.
 pub(crate) fn job() -> Job {
     Job {
         name: "sync probe".into(),
@@ -40,49 +41,25 @@ pub(crate) fn job() -> Job {
     }
 }
 
-#[derive(Debug)]
-pub(crate) struct ProbeOutcome {
-    /// Of a write and its sync together, in nanoseconds.
-    pub(crate) latencies: Histogram<u64>,
-    /// How many there were.
-    pub(crate) operations: u64,
-}
-
-/// Probes until told to stop. The last one may end after that; it is not counted.
+/// Probes until `stop` is set. Returns writes, each with its sync. The last may end after that.
 pub(crate) fn run(
     plan: &JobPlan,
     lane: &mut dyn Lane,
     how: SyncProbe,
     stop: &AtomicBool,
-) -> Result<ProbeOutcome, CellError> {
-    let file = &plan.files[0];
+) -> Result<Tally, CellError> {
+    let content = plan.files[0].content;
     let every = if how == SyncProbe::Always { Duration::ZERO } else { EVERY };
-    let mut outcome = ProbeOutcome { latencies: Tally::new().latencies, operations: 0 };
+    let pace = Pace { bytes: BLOCK, every, first: clock::now() + every };
     let mut ended = Vec::new();
-    let mut due = Instant::now() + every;
-    for turn in 0.. {
-        while Instant::now() < due {
-            if stop.load(Ordering::Acquire) {
-                return Ok(outcome);
-            }
-            std::thread::park_timeout(due.saturating_duration_since(Instant::now()));
-        }
+    let step = |turn: u64| {
         let offset = turn * u64::from(BLOCK) % LENGTH;
-        file.content.fill(offset, &mut lane.buffer(0)[..BLOCK as usize]);
-        let began = Instant::now();
+        content.fill(offset, &mut lane.buffer(0)[..BLOCK as usize]);
         lane.start(0, Operation { kind: Kind::Write, file: 0, offset, bytes: BLOCK })?;
-        lane.reap(1, &mut ended)?;
-        lane.sync(0, FinalSync::Data)?;
-        if stop.load(Ordering::Acquire) {
-            return Ok(outcome);
-        }
+        lane.reap(Wait::For(1), &mut ended)?;
+        assert_eq!(ended.len(), 1, "one write is in flight");
         ended.clear();
-        outcome.latencies.saturating_record(began.elapsed().as_nanos() as u64);
-        outcome.operations += 1;
-        let now = Instant::now();
-        while due <= now && !every.is_zero() {
-            due += every;
-        }
-    }
-    Ok(outcome)
+        lane.sync(0, FinalSync::Data)
+    };
+    steps::run(pace, |_| stop.load(Ordering::Acquire), step)
 }

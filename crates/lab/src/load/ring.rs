@@ -1,30 +1,31 @@
-//! The kernel's own paths at a depth: one io_uring per job.
+//! The kernel's own paths at a depth: one io_uring, owned by the thread that uses it.
 //!
-//! Operations are staged as they are started and handed over together when the job has to wait, so
-//! that the batch is all that became free meanwhile; `iodepth_batch` hands over earlier. The ring
-//! is owned by its job's thread alone and runs its task work there (`DEFER_TASKRUN`, since Linux
-//! 6.1), which is the cheapest form the kernel offers; older kernels get a plain ring. Operations
-//! that end short, or would have blocked, go out again for the rest.
+//! Operations are staged as they are started and handed over together when the lane is reaped. A
+//! job hands them over in a call of its own, before it waits. Requests are handed over by the call
+//! that waits, in batches: with a depth of 128 and a batch of 32 a quarter is handed over and a
+//! quarter waited for. The kernel begins a plug of its own if more than two are handed over
+//! together, so batches of two and three are apart by more than one.
+//!
+//! The ring runs its task work on its own thread (`DEFER_TASKRUN`, since Linux 6.1), which is the
+//! cheapest form the kernel offers; older kernels get a plain ring. Operations that end short, or
+//! would have blocked, go out again for the rest.
 
-use std::fs::File;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, RawFd};
-use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use forebay_block::Moment;
+use forebay_uring::clock;
 use io_uring::{IoUring, opcode, squeue, types};
 
-use super::CellError;
-use super::kernel::KernelFiles;
-use super::lane::{Buffers, Lane, LaneCounters};
+use super::error::{CellError, Context};
+use super::kernel::{KernelFiles, Window};
+use super::lane::{Buffers, Lane, LaneCounters, Wait, sleep_until};
 use super::sequence::{Kind, Operation};
-use super::window::Window;
-use crate::job::{FinalSync, Job, YesNo};
-use crate::manifest::mount;
+use crate::job::{FinalSync, YesNo};
 
-/// A ring for `depth` operations in flight; a polled one only for direct I/O.
+/// Sets up a ring for `depth` operations in flight; a polled one only for direct I/O.
 pub(crate) fn set_up(depth: u32, polled: YesNo) -> io::Result<IoUring> {
     let entries = depth.next_power_of_two();
     if polled == YesNo::Yes {
@@ -41,78 +42,34 @@ pub(crate) fn set_up(depth: u32, polled: YesNo) -> io::Result<IoUring> {
     }
 }
 
-/// Returns why the device that a place is or lies on has no queues for polling.
-pub(crate) fn device_polls(place: &Path) -> Result<(), String> {
-    let queue =
-        mount::queue_directory_of(place).ok_or("the file is on no block device of its own")?;
-    let path = queue.join("io_poll");
-    match std::fs::read_to_string(&path) {
-        Ok(text) if text.trim() == "1" => Ok(()),
-        Ok(_) => Err(format!("{} says 0", path.display())),
-        Err(error) => Err(format!("{}: {error}", path.display())),
-    }
-}
-
-/// Registers the first `bytes` bytes of each buffer with the ring, under the number of its slot.
-///
-/// # Safety
-/// The buffers outlive the ring.
-pub(crate) unsafe fn register(
-    ring: &IoUring,
-    buffers: &Buffers,
-    bytes: usize,
-) -> Result<(), CellError> {
-    let vector = |slot| libc::iovec { iov_base: buffers.address(slot).cast(), iov_len: bytes };
-    let vectors: Vec<_> = (0..buffers.count()).map(vector).collect();
-    // SAFETY: the caller promises it.
-    unsafe { ring.submitter().register_buffers(&vectors) }.map_err(|error| {
-        CellError::unavailable(format!(
-            "buffers could not be registered: {error} (raise the limit of locked memory: ulimit -l)"
-        ))
-    })
-}
-
-/// Calls fdatasync on all files through one ring, with at most `depth` in flight.
-pub(crate) fn sync_data(files: &[File], depth: u32) -> io::Result<()> {
-    let mut ring = set_up(depth, YesNo::No)?;
-    let (mut waiting, mut in_flight, mut result) = (files.iter(), 0, Ok(()));
-    loop {
-        for file in waiting.by_ref().take(depth as usize - in_flight) {
-            let file = types::Fd(file.as_raw_fd());
-            let entry = opcode::Fsync::new(file).flags(types::FsyncFlags::DATASYNC).build();
-            // SAFETY: the operation uses no memory. The descriptor is open until it is submitted,
-            // and from then on the kernel holds the file.
-            unsafe { ring.submission().push(&entry) }.expect("the ring has room for the depth");
-            in_flight += 1;
-        }
-        if in_flight == 0 {
-            return result;
-        }
-        match ring.submit_and_wait(1) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-            _ => {}
-        }
-        for completion in ring.completion() {
-            in_flight -= 1;
-            if completion.result() < 0 {
-                result = Err(io::Error::from_raw_os_error(-completion.result()));
-            }
-        }
-    }
-}
-
 /// A ring, and the buffers of its operations. They are freed together, and only if nothing is in
 /// flight: after a failure the kernel may still write into the buffers, and then they are given up.
-pub(crate) struct RingMemory {
-    pub(crate) ring: ManuallyDrop<IoUring>,
-    pub(crate) buffers: ManuallyDrop<Buffers>,
-    pub(crate) in_flight: usize,
+struct RingMemory {
+    ring: ManuallyDrop<IoUring>,
+    buffers: ManuallyDrop<Buffers>,
+    in_flight: usize,
 }
 
 impl RingMemory {
-    pub(crate) fn new(ring: IoUring, buffers: Buffers) -> Self {
+    fn new(ring: IoUring, buffers: Buffers) -> Self {
         let (ring, buffers) = (ManuallyDrop::new(ring), ManuallyDrop::new(buffers));
         Self { ring, buffers, in_flight: 0 }
+    }
+
+    /// Registers the buffers with the ring, each under the number of its slot.
+    fn register_buffers(&self) -> Result<(), CellError> {
+        let vector = |slot| libc::iovec {
+            iov_base: self.buffers.address(slot).cast(),
+            iov_len: self.buffers.slot_bytes(),
+        };
+        let vectors: Vec<_> = (0..self.buffers.count()).map(vector).collect();
+        // SAFETY: the buffers are freed after the ring, or neither is.
+        unsafe { self.ring.submitter().register_buffers(&vectors) }.map_err(|error| {
+            CellError::unavailable(format!(
+                "buffers could not be registered: {error} (raise the limit of locked memory: \
+                 ulimit -l)"
+            ))
+        })
     }
 }
 
@@ -128,14 +85,43 @@ impl Drop for RingMemory {
     }
 }
 
-/// A job's operations over its ring.
+/// How operations are handed to the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum HandOver {
+    /// In a call of its own. One that waits as well finds the first of a burst, hands over one for
+    /// it, and finds the rest: from then on one and all but one take turns, and the device runs dry
+    /// between them.
+    Apart,
+    /// By the call that waits.
+    WithWait,
+}
+
+/// Registrations with a ring, and how operations are handed over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Handling {
+    pub(crate) fixed_buffers: YesNo,
+    pub(crate) fixed_files: YesNo,
+    pub(crate) hand_over: HandOver,
+    /// Operations that go out together, if not as many as there are.
+    pub(crate) submit_batch: Option<u32>,
+}
+
+impl Default for Handling {
+    fn default() -> Self {
+        let (fixed_buffers, fixed_files) = (YesNo::No, YesNo::No);
+        Self { fixed_buffers, fixed_files, hand_over: HandOver::Apart, submit_batch: None }
+    }
+}
+
+/// Operations on files over a ring.
 pub(crate) struct RingLane {
     memory: RingMemory,
     files: KernelFiles,
     window: Option<Window>,
+    handling: Handling,
     slots: Vec<Option<Flight>>,
+    /// Pushed and not yet taken by the kernel.
     staged: usize,
-    submit_batch: usize,
     counters: LaneCounters,
 }
 
@@ -146,31 +132,33 @@ struct Flight {
 }
 
 impl RingLane {
-    /// Made and used on the thread that set the ring up. With at most two windows of these bytes in
+    /// Makes a lane on the thread that set the ring up, with at most two windows of these bytes in
     /// memory, if any.
     pub(crate) fn new(
         ring: IoUring,
         buffers: Buffers,
         files: KernelFiles,
         window_bytes: Option<u64>,
-        job: &Job,
-    ) -> Self {
-        Self {
-            slots: vec![None; buffers.count()],
-            memory: RingMemory::new(ring, buffers),
-            files,
-            window: window_bytes.map(Window::new),
-            staged: 0,
-            submit_batch: job.submit_batch.map_or(usize::MAX, |batch| batch as usize),
-            counters: LaneCounters::default(),
+        handling: Handling,
+    ) -> Result<Self, CellError> {
+        let slots = vec![None; buffers.count()];
+        let memory = RingMemory::new(ring, buffers);
+        if handling.fixed_buffers == YesNo::Yes {
+            memory.register_buffers()?;
         }
+        if handling.fixed_files == YesNo::Yes {
+            let descriptors: Vec<RawFd> = files.each().map(|(file, _)| file.as_raw_fd()).collect();
+            let registered = memory.ring.submitter().register_files(&descriptors);
+            registered.context("could not register the file")?;
+        }
+        let window = window_bytes.map(Window::new);
+        let counters = LaneCounters::default();
+        Ok(Self { memory, files, window, handling, slots, staged: 0, counters })
     }
 
     fn stage(&mut self, slot: usize, flight: Flight) -> Result<(), CellError> {
-        let Flight { operation, done } = flight;
-        let descriptor: RawFd = self.files.descriptor(operation.file);
-        let entry = self.entry(slot, flight, types::Fd(descriptor));
-        self.slots[slot] = Some(Flight { operation, done });
+        let entry = self.entry(slot, flight);
+        self.slots[slot] = Some(flight);
         loop {
             // SAFETY: the buffer and the descriptor live until nothing is in flight (see
             // `RingMemory`), and the slot's buffer is not touched until it has ended.
@@ -184,30 +172,41 @@ impl RingLane {
         Ok(())
     }
 
-    fn entry(&self, slot: usize, flight: Flight, file: types::Fd) -> squeue::Entry {
-        let Flight { operation, done } = flight;
+    fn entry(&self, slot: usize, Flight { operation, done }: Flight) -> squeue::Entry {
+        debug_assert!(done < operation.bytes, "an operation without a rest is staged");
         let address = self.memory.buffers.address(slot).wrapping_add(done as usize);
         let left = operation.bytes - done;
         let offset = operation.offset + u64::from(done);
         let flags = self.files.flags().bits() as i32;
+        let file = types::Fd(self.files.descriptor(operation.file));
+        let fixed = types::Fixed(operation.file as u32);
+        // Both kinds of descriptor are types of their own, and so are both kinds of buffer.
         macro_rules! entry {
-            ($operation:ident) => {
-                opcode::$operation::new(file, address, left).offset(offset).rw_flags(flags).build()
+            ($operation:ident $(, $buffer:expr)?) => {
+                match self.handling.fixed_files {
+                    YesNo::Yes => opcode::$operation::new(fixed, address, left $(, $buffer)?)
+                        .offset(offset).rw_flags(flags).build(),
+                    YesNo::No => opcode::$operation::new(file, address, left $(, $buffer)?)
+                        .offset(offset).rw_flags(flags).build(),
+                }
             };
         }
-        let entry = match operation.kind {
-            Kind::Read => entry!(Read),
-            Kind::Write => entry!(Write),
+        let entry = match (operation.kind, self.handling.fixed_buffers) {
+            (Kind::Read, YesNo::No) => entry!(Read),
+            (Kind::Write, YesNo::No) => entry!(Write),
+            (Kind::Read, YesNo::Yes) => entry!(ReadFixed, slot as u16),
+            (Kind::Write, YesNo::Yes) => entry!(WriteFixed, slot as u16),
         };
         entry.user_data(slot as u64)
     }
 
+    /// Hands over staged operations, and waits for completions, in one call.
     fn enter(&mut self, least: usize) -> Result<(), CellError> {
         let entered = self.memory.ring.submit_and_wait(least);
         self.entered(entered)
     }
 
-    /// Hands over what is staged and has the kernel post what has ended by then, without waiting.
+    /// Hands over staged operations and has the kernel post completions, without waiting.
     fn hand_over(&mut self) -> Result<(), CellError> {
         /// `IORING_ENTER_GETEVENTS`: deferred task work runs in no other enter.
         const GET_EVENTS: u32 = 1;
@@ -219,15 +218,8 @@ impl RingLane {
         self.entered(entered)
     }
 
-    /// Waits for one completion, no longer than that.
+    /// Hands over staged operations, and waits for one completion, no longer than that.
     fn enter_within(&mut self, most: Duration) -> Result<(), CellError> {
-        // Before Linux 5.11 an enter has no time limit, so the queue is polled.
-        const LOOK_AGAIN: Duration = Duration::from_micros(50);
-        if !self.memory.ring.params().is_feature_ext_arg() {
-            self.enter(0)?;
-            thread::sleep(most.min(LOOK_AGAIN));
-            return Ok(());
-        }
         let most = types::Timespec::from(most);
         let within = types::SubmitArgs::new().timespec(&most);
         let entered = self.memory.ring.submitter().submit_with_args(1, &within);
@@ -238,7 +230,9 @@ impl RingLane {
         const NO_FAILURE: [i32; 4] = [libc::EINTR, libc::EAGAIN, libc::EBUSY, libc::ETIME];
         match entered {
             Ok(taken) => {
-                self.counters.doorbells += u64::from(taken > 0);
+                // A call that only waits counts for requests, as in Forebay's queue.
+                let rings = taken > 0 || self.handling.hand_over == HandOver::WithWait;
+                self.counters.doorbells += u64::from(rings);
                 self.counters.requests += taken as u64;
                 self.counters.batches.count(taken);
                 self.staged -= taken.min(self.staged);
@@ -253,7 +247,7 @@ impl RingLane {
         }
     }
 
-    /// Ends the operations on the completion queue; partial ones go out again.
+    /// Ends the operations on the completion queue, and stages partial ones again.
     fn collect(&mut self, ended: &mut Vec<usize>) -> Result<(), CellError> {
         let mut found = 0;
         loop {
@@ -295,32 +289,11 @@ impl RingLane {
     }
 }
 
-impl Lane for RingLane {
-    fn slots(&self) -> usize {
-        self.memory.buffers.count()
-    }
-
-    fn buffer(&mut self, slot: usize) -> &mut [u8] {
-        assert!(self.slots[slot].is_none(), "the buffer of slot {slot} is in flight");
-        self.memory.buffers.slot(slot)
-    }
-
-    fn start(&mut self, slot: usize, operation: Operation) -> Result<(), CellError> {
-        self.memory.in_flight += 1;
-        self.stage(slot, Flight { operation, done: 0 })?;
-        if self.staged >= self.submit_batch {
-            self.enter(0)?;
-        }
-        Ok(())
-    }
-
-    fn reap(&mut self, least: usize, ended: &mut Vec<usize>) -> Result<(), CellError> {
-        let least = least.min(self.memory.in_flight);
+impl RingLane {
+    /// Hands over in a call of its own, then waits. Asked for nothing in particular, it still
+    /// enters once.
+    fn reap_apart(&mut self, least: usize, ended: &mut Vec<usize>) -> Result<(), CellError> {
         let had = ended.len();
-        // Handed over in a call of its own. One that waits as well finds the first of a burst,
-        // hands over one for it, and finds the rest: from then on one and all but one take turns,
-        // and the device runs dry between them. Asked for nothing in particular, it still enters
-        // once.
         let mut entered = self.staged == 0 && least > 0;
         while self.staged > 0 || !entered {
             self.hand_over()?;
@@ -335,18 +308,14 @@ impl Lane for RingLane {
         Ok(())
     }
 
-    fn hands_over_together(&self) -> bool {
-        true
-    }
-
-    fn reap_until(&mut self, until: Instant, ended: &mut Vec<usize>) -> Result<(), CellError> {
+    fn reap_until(&mut self, until: Moment, ended: &mut Vec<usize>) -> Result<(), CellError> {
         let had = ended.len();
         loop {
-            let left = until.saturating_duration_since(Instant::now());
             if self.memory.in_flight == 0 {
-                thread::sleep(left);
+                sleep_until(until);
                 return Ok(());
             }
+            let left = until - clock::now();
             self.enter_within(left)?;
             self.collect(ended)?;
             if ended.len() > had || left.is_zero() {
@@ -354,13 +323,41 @@ impl Lane for RingLane {
             }
         }
     }
+}
+
+impl Lane for RingLane {
+    fn slots(&self) -> usize {
+        self.memory.buffers.count()
+    }
+
+    fn together(&self) -> usize {
+        self.handling.submit_batch.map_or(self.slots(), |batch| batch.max(1) as usize)
+    }
+
+    fn buffer(&mut self, slot: usize) -> &mut [u8] {
+        assert!(self.slots[slot].is_none(), "the buffer of slot {slot} is in flight");
+        self.memory.buffers.slot(slot)
+    }
+
+    fn start(&mut self, slot: usize, operation: Operation) -> Result<(), CellError> {
+        self.memory.in_flight += 1;
+        self.stage(slot, Flight { operation, done: 0 })
+    }
+
+    fn reap(&mut self, wait: Wait, ended: &mut Vec<usize>) -> Result<(), CellError> {
+        let least = wait.least().min(self.memory.in_flight);
+        match (wait, self.handling.hand_over) {
+            (Wait::Until(until), _) => self.reap_until(until, ended),
+            (_, HandOver::Apart) => self.reap_apart(least, ended),
+            (_, HandOver::WithWait) => {
+                self.enter(least)?;
+                self.collect(ended)
+            }
+        }
+    }
 
     fn sync(&mut self, file: usize, how: FinalSync) -> Result<(), CellError> {
         self.files.sync(file, how)
-    }
-
-    fn close(self: Box<Self>) -> Result<(), CellError> {
-        Ok(())
     }
 
     fn counters(&self) -> LaneCounters {

@@ -62,8 +62,10 @@ struct FileState {
 }
 
 impl Sequence {
-    /// Of `job` over these ranges of its files; `pass_bytes` is how much the job does in one loop.
+    /// Returns the operations of `job` over these ranges of its files; `pass_bytes` is how much the
+    /// job does in one loop.
     pub(crate) fn new(job: &Job, ranges: &[Range], pass_bytes: u64, seed: u64) -> Self {
+        assert!(!ranges.is_empty(), "a job without a file");
         let mut sequence = Self {
             direction: job.access.direction,
             order: job.access.order,
@@ -86,7 +88,7 @@ impl Sequence {
         sequence
     }
 
-    /// The next one; none when the job's work is done.
+    /// Returns the next one; `None` when the job's work is done.
     pub(crate) fn next(&mut self) -> Option<Operation> {
         if self.operations_left == 0 {
             return None;
@@ -106,9 +108,16 @@ impl Sequence {
                 self.place(kind, bytes)?
             }
         };
+        debug_assert!(self.holds(&operation), "{operation:?} is outside of its range");
         self.bytes_left -= u64::from(operation.bytes);
         self.operations_left -= 1;
         Some(operation)
+    }
+
+    fn holds(&self, operation: &Operation) -> bool {
+        let Range { start, length } = self.files[operation.file].range;
+        let end = operation.offset + u64::from(operation.bytes);
+        operation.bytes > 0 && operation.offset >= start && end <= start + length
     }
 
     fn draw_kind(&mut self) -> Kind {
@@ -142,7 +151,8 @@ impl Sequence {
         }
     }
 
-    /// In the first file, from the one whose turn it is, that has room left in this pass.
+    /// Places an operation in the first file, from the one whose turn it is, that has room left in
+    /// this pass.
     fn place(&mut self, kind: Kind, bytes: u32) -> Option<Operation> {
         let count = self.files.len();
         if self.next_file == NextFile::Random {
@@ -183,7 +193,8 @@ impl Sequence {
         }
     }
 
-    /// Each block once needs one size of block; mixed sizes are drawn with replacement.
+    /// Shuffles the blocks of each file. Each block once needs one size of block; mixed sizes are
+    /// drawn with replacement.
     fn shuffle(&mut self) {
         let [read, write] = &self.blocks;
         let Some(block) = one_size(self.direction, read, write) else { return };
@@ -202,7 +213,7 @@ pub(crate) fn repeats_offsets(job: &Job) -> bool {
         && one_size(job.access.direction, &job.blocks.read, &job.blocks.write).is_none()
 }
 
-/// The size of every block, if they have one.
+/// Returns the size of every block, if they have one.
 fn one_size(direction: Direction, read: &BlockSize, write: &BlockSize) -> Option<u32> {
     match (direction, read, write) {
         (Direction::Read, BlockSize::Fixed(bytes), _)
@@ -223,6 +234,7 @@ impl FileState {
 
     fn follow(&mut self, kind: Kind, bytes: u32, least: u32) -> Option<(u64, u32)> {
         let offset = self.cursors[kind as usize];
+        debug_assert!(offset <= self.range.length, "a cursor behind its range");
         let room = self.range.length - offset;
         if room < u64::from(least) {
             return None;

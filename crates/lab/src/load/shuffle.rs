@@ -21,7 +21,7 @@ pub(crate) struct Permutation {
 }
 
 impl Permutation {
-    /// Of the numbers below `bound`, by `seed`.
+    /// Returns a permutation of the numbers below `bound`, by `seed`.
     pub(crate) fn new(bound: u64, seed: u64) -> Self {
         assert!(bound <= 1 << 62, "a permutation of {bound} numbers");
         let bits = (64 - bound.saturating_sub(1).leading_zeros()).max(2);
@@ -34,7 +34,7 @@ impl Permutation {
         }
     }
 
-    /// Where the number at `index` went.
+    /// Returns the number at `index`.
     pub(crate) fn at(&self, index: u64) -> u64 {
         debug_assert!(index < self.bound);
         let mut value = index;
@@ -46,8 +46,8 @@ impl Permutation {
         }
     }
 
-    /// The halves may differ by a bit, so they trade widths as they trade places; an even number of
-    /// rounds gives each its own back.
+    /// Permutes once. The halves may differ by a bit, so they trade widths as they trade places; an
+    /// even number of rounds gives each its own back.
     fn once(&self, value: u64) -> u64 {
         let (mut kept_bits, mut changed_bits) = (self.low_bits, self.high_bits);
         let mut kept = value & low_mask(kept_bits);

@@ -24,6 +24,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
+    /// Reads the counters.
     pub(crate) fn now() -> Self {
         let usage = resource_usage();
         let io = Process::myself().and_then(|process| process.io()).ok();

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Advice, fadvise};
 
 use super::content::Content;
+use super::error::{CellError, Context};
 use super::layout::JobPlan;
 use super::sequence::Kind;
-use super::{CellError, Context};
 
 /// Marks are kept for pieces of this size: the least that a sector can be.
 const GRAIN: u64 = 512;
@@ -45,7 +45,7 @@ pub(crate) fn verify(jobs: &[Issued<'_>]) -> Result<u64, CellError> {
     files.iter().map(|(path, written)| written.compare(path)).sum()
 }
 
-/// Opened anew, and asked of the device.
+/// Opens a file anew, so that the device is asked.
 pub(crate) fn open_again(path: &Path) -> Result<File, CellError> {
     let file = File::open(path).context_at("could not open it again", path)?;
     // If this is refused, the page cache is read instead.
@@ -70,6 +70,16 @@ pub(crate) fn compare(
     })
 }
 
+/// Returns the note on verified bytes.
+pub(crate) fn verified(bytes: u64) -> String {
+    format!("verified {bytes} bytes")
+}
+
+/// Returns the bytes of a note on verified bytes.
+pub(crate) fn verified_bytes(note: &str) -> Option<u64> {
+    note.strip_prefix("verified ")?.strip_suffix(" bytes")?.parse().ok()
+}
+
 struct Written {
     content: Content,
     /// A bit for each grain that was written whole.
@@ -77,7 +87,7 @@ struct Written {
 }
 
 impl Written {
-    /// Grains at the edges that were written in part are left out.
+    /// Marks the grains that were written whole.
     fn mark(&mut self, offset: u64, bytes: u64) {
         for grain in offset.div_ceil(GRAIN)..(offset + bytes) / GRAIN {
             let word = (grain / 64) as usize;
@@ -106,6 +116,7 @@ impl Written {
             let run = (grain..end.min(grain + MOST))
                 .take_while(|&grain| self.is_marked(grain))
                 .count() as u64;
+            assert!(run > 0, "a marked grain begins a run");
             let offset = grain * GRAIN;
             let part = &mut buffer[..(run * GRAIN) as usize];
             compare(&file, path, self.content, offset, part)?;
@@ -121,7 +132,8 @@ mod tests {
     use super::*;
     use crate::cell::Verify;
     use crate::job::{Access, Amount, Devices, Direction, Job, Order, Workload};
-    use crate::load::layout::{prepare, resolve};
+    use crate::load::layout::resolve;
+    use crate::load::making::prepare;
 
     #[test]
     fn a_write_that_was_lost_in_a_file_with_data_is_noticed() {

@@ -11,8 +11,8 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::probes::content;
 use super::store::{Handle, How, Store};
-use crate::load::window::write_behind;
-use crate::load::{CellError, Context};
+use crate::load::error::{CellError, Context};
+use crate::load::kernel::write_behind;
 
 const BLOCK_BYTES: u64 = 1 << 20;
 

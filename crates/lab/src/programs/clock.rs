@@ -1,19 +1,21 @@
 //! The clock of a program: its threads, its latencies, and what the process used meanwhile.
 
-use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use forebay_block::Moment;
+use forebay_uring::clock;
 use hdrhistogram::Histogram;
 
 use super::Stage;
 use super::spec::ProgramCell;
 use crate::batching::{self, Counter};
-use crate::load::CellError;
+use crate::load::error::CellError;
 use crate::load::memory::resident_bytes;
+use crate::load::start::{Runner, StartLine};
+use crate::load::steps::{self, Pace};
+use crate::load::tally::Tally;
 use crate::load::usage::Usage;
-
-const LONGEST_NS: u64 = 3_600_000_000_000;
 
 /// When a thread ends.
 #[derive(Clone, Copy, Debug)]
@@ -23,8 +25,9 @@ pub(super) enum Limit {
 }
 
 impl Limit {
-    /// The limit of each thread of a cell.
+    /// Returns the limit of each thread of a cell.
     pub(super) fn of(cell: &ProgramCell) -> Self {
+        assert!(cell.load.threads > 0, "a program without a thread");
         let operations = (cell.load.probe.operations)(&cell.load);
         operations.map_or_else(
             || Self::Time(Duration::from_secs_f64(cell.seconds)),
@@ -32,12 +35,12 @@ impl Limit {
         )
     }
 
-    /// Whether a thread that began then and has done `turn` operations does another. It does one at
-    /// least.
-    pub(super) fn allows(self, turn: u64, began: Instant) -> bool {
+    /// Returns whether a thread that began then and has done `turn` operations does another. It
+    /// does one at least.
+    pub(super) fn allows(self, turn: u64, began: Moment) -> bool {
         match self {
             Self::Operations(all) => turn < all,
-            Self::Time(time) => turn == 0 || began.elapsed() < time,
+            Self::Time(time) => turn == 0 || clock::now() - began < time,
         }
     }
 }
@@ -56,14 +59,6 @@ pub(super) struct Measured {
     pub(super) counted: [Option<u64>; 3],
     /// Bytes of the process above its baseline, before and after the last sync: the larger.
     pub(super) resident_bytes: u64,
-}
-
-pub(super) fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("these bounds make a histogram")
-}
-
-pub(super) fn record(latencies: &mut Histogram<u64>, began: Instant) {
-    latencies.saturating_record(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
 }
 
 /// The process at the start of the clock.
@@ -116,48 +111,52 @@ impl Meter {
     }
 }
 
-/// Runs a program on its threads. `prepare` runs on each, before the clock starts, and returns a
-/// closure for one operation, which returns when the operation began.
-pub(super) fn clocked<O>(
+/// Runs a program on its threads, as the other loads are run. `prepare` runs on each, before the
+/// clock starts, and returns a closure for one operation, which takes its number and writes
+/// `bytes`.
+pub(super) fn clocked<O: FnMut(u64) -> Result<(), CellError>>(
     stage: &Stage<'_>,
+    bytes: u32,
     prepare: impl Fn(u32) -> Result<O, CellError> + Sync,
     finish: impl FnOnce() -> Result<(), CellError>,
-) -> Result<Measured, CellError>
-where
-    O: FnMut(u64) -> Result<Instant, CellError>,
-{
-    let (threads, limit) = (stage.cell.load.threads, Limit::of(stage.cell));
-    // Once when all are ready, once when the clock runs.
-    let barrier = Barrier::new(threads as usize + 1);
-    let thread = |index| {
-        let prepared = prepare(index);
-        barrier.wait();
-        barrier.wait();
-        let (mut operation, mut latencies) = (prepared?, histogram());
-        let began = Instant::now();
-        for turn in 0.. {
-            if !limit.allows(turn, began) {
-                break;
-            }
-            record(&mut latencies, operation(turn)?);
-        }
-        Ok(latencies)
+) -> Result<Measured, CellError> {
+    paced(stage, bytes, Duration::ZERO, prepare, finish)
+}
+
+/// Runs a program whose operations have their times, `every` so long. Missed times are skipped.
+pub(super) fn paced<O: FnMut(u64) -> Result<(), CellError>>(
+    stage: &Stage<'_>,
+    bytes: u32,
+    every: Duration,
+    prepare: impl Fn(u32) -> Result<O, CellError> + Sync,
+    finish: impl FnOnce() -> Result<(), CellError>,
+) -> Result<Measured, CellError> {
+    let limit = Limit::of(stage.cell);
+    let run = |index: u32, runner: Runner<()>| {
+        let (step, ()) = runner.wait(prepare(index))?;
+        let began = clock::now();
+        let pace = Pace { bytes, every, first: began };
+        steps::run(pace, |turn| !limit.allows(turn, began), step)
     };
     thread::scope(|scope| {
-        let thread = &thread;
-        let running: Vec<_> =
-            (0..threads).map(|index| scope.spawn(move || thread(index))).collect();
-        barrier.wait();
+        let (mut line, run) = (StartLine::new(), &run);
+        let mut running = Vec::new();
+        for index in 0..stage.cell.load.threads {
+            let runner = line.runner();
+            running.push(scope.spawn(move || run(index, runner)));
+        }
+        let gates = line.all_ready()?;
         let meter = Meter::start();
-        barrier.wait();
-        let mut latencies = histogram();
+        gates.open(&());
         let ended: Vec<Result<_, CellError>> = running
             .into_iter()
             .map(|thread| thread.join().expect("a thread of a program does not panic"))
             .collect();
+        let mut all = Tally::new();
         for of_thread in ended {
-            latencies.add(of_thread?).expect("all have the same bounds");
+            all.add(&of_thread?, Duration::ZERO);
         }
-        meter.stop(stage, latencies, finish)
+        let bytes = all.bytes;
+        Ok(Measured { bytes, ..meter.stop(stage, all.latencies, finish)? })
     })
 }

@@ -4,7 +4,7 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-use crate::load::CellError;
+use crate::load::error::CellError;
 
 /// Syncs of one file, one at a time.
 #[derive(Debug, Default)]
@@ -37,6 +37,7 @@ impl GroupSync {
             drop(state);
             let result = sync();
             state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            debug_assert!(state.done < number && number == state.started, "one sync at a time");
             state.running = false;
             if result.is_ok() {
                 state.done = number;

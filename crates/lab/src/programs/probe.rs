@@ -12,7 +12,7 @@ use super::clock::Measured;
 use super::probes::PROBES;
 use super::spec::{Beside, Form, ProgramLoad, ProgramWay};
 use crate::batching::Counter;
-use crate::load::CellError;
+use crate::load::error::CellError;
 use crate::metric::Metric;
 
 /// Most threads of a cell, or tasks of an asynchronous one.
@@ -72,7 +72,8 @@ pub(super) enum Writes {
 }
 
 impl Probe {
-    /// A probe of threads that each end one operation after the other, on the arms of most probes.
+    /// Returns a probe of threads that each end one operation after the other, on the arms of most
+    /// probes.
     pub(super) const fn new(
         name: &'static str,
         run: fn(&Stage<'_>) -> Result<Measured, CellError>,
@@ -100,23 +101,23 @@ impl Probe {
         self.name
     }
 
-    /// The probe of a name.
+    /// Returns the probe of a name.
     pub fn by_name(name: &str) -> Option<&'static Self> {
         PROBES.iter().copied().find(|probe| probe.name == name)
     }
 
-    /// Metrics that only one probe has.
+    /// Returns metrics that only one probe has.
     pub(crate) fn metrics() -> impl Iterator<Item = &'static Metric> {
         PROBES.iter().flat_map(|probe| probe.metrics)
     }
 }
 
-/// The standard library, and Forebay with and without a keeper.
+/// Returns whether it is the standard library, or Forebay with or without a keeper.
 pub(super) fn on_most_arms(way: ProgramWay) -> bool {
     matches!(way, ProgramWay::Std | ProgramWay::Forebay | ProgramWay::ForebaySurvive)
 }
 
-/// The figures of operations that end one by one.
+/// Adds the figures of operations that end one by one.
 fn one_by_one(measured: &Measured, put: Put<'_>) {
     put("operations_per_s", measured.operations as f64 / measured.elapsed.as_secs_f64());
     for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use forebay::{Engine, Keeper, Open};
 
 use super::spec::{ProgramCell, ProgramWay};
+use crate::load::error::{CellError, Context};
 use crate::load::library::build_engine;
-use crate::load::{CellError, Context};
 
 /// The longest wait for the engine to write everything out.
 const PATIENCE: Duration = Duration::from_secs(60);

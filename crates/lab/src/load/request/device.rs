@@ -1,7 +1,9 @@
-//! The device of a request cell, by its word.
+//! The device of a request cell, by its word, and its file.
 
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::path::Path;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,10 +13,11 @@ use forebay_uring::{
     Truncate,
 };
 
-use super::drive::{TARGET, frames_per_place};
-use super::path_of;
-use crate::load::{CellError, Context};
-use crate::request::{RequestDevice, Switch};
+use super::queued::{TARGET, frames_per_slot};
+use crate::load::data;
+use crate::load::error::{CellError, Context};
+use crate::request::{DATA_FILE, Operation, RequestDevice, RequestSpec, Switch};
+use crate::scratch::Stop;
 use crate::through::RequestCell;
 
 /// A device, ready for use.
@@ -24,12 +27,12 @@ pub(crate) enum Opened {
     File { ring: Box<Ring>, notes: Vec<String> },
 }
 
-/// Whether all that a doorbell handed over has ended when it returns.
+/// Whether everything that a doorbell handed over has ended when it returns.
 pub(crate) fn ends_at_doorbell(device: &RequestDevice) -> bool {
     device.name() == "null" || device.free_nanos().is_some()
 }
 
-/// Opens the device; lays the file out where it is one.
+/// Opens the device, and lays the file out if it is one.
 pub(crate) fn open(cell: &RequestCell) -> Result<Opened, CellError> {
     let spec = &cell.spec;
     let device = &spec.device;
@@ -59,7 +62,8 @@ fn open_file(cell: &RequestCell) -> Result<Opened, CellError> {
     if let Direct::Refused(reason) = file.direct() {
         notes.push(format!("the file is not direct: {reason}"));
     }
-    let frames = u64::from(spec.depth) * u64::from(frames_per_place(spec.block_bytes));
+    let frames = u64::from(spec.depth) * u64::from(frames_per_slot(spec.block_bytes));
+    debug_assert!(frames > 0, "a ring without memory");
     let arena = u32::try_from(frames)
         .map_err(io::Error::other)
         .and_then(Arena::new)
@@ -88,7 +92,36 @@ fn open_own(path: &Path) -> io::Result<OpenFile> {
 
 /// Opens it for reading, also if others use it: our own open would refuse a mounted device.
 fn open_shared(path: &Path) -> io::Result<OpenFile> {
-    let mut file = OpenFile::of_descriptor(std::fs::File::open(path)?.into())?;
+    let mut file = OpenFile::of_descriptor(File::open(path)?.into())?;
     file.go_direct()?;
     Ok(file)
+}
+
+/// Returns the file of a cell: the target, which is only read, or the laid-out file, which this
+/// makes if it does not exist.
+pub(super) fn path_of(cell: &RequestCell) -> Result<PathBuf, CellError> {
+    let RequestCell { spec, directory, target, .. } = cell;
+    if let Some(target) = target {
+        if spec.operation == Operation::Write {
+            return Err(CellError::invalid(format!("{}: it is only read", target.display())));
+        }
+        return Ok(target.clone());
+    }
+    let path = directory.join(DATA_FILE);
+    data::lay_out(directory, spec.file_bytes, spec.seed, &Stop::default())
+        .context_at("could not lay it out", &path)?;
+    Ok(path)
+}
+
+/// Opens it past the page cache.
+pub(super) fn open_direct(spec: &RequestSpec, path: &Path) -> Result<File, CellError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(spec.operation == Operation::Write).custom_flags(libc::O_DIRECT);
+    options.open(path).map_err(|error| match error.raw_os_error() {
+        Some(libc::EINVAL) => CellError::unavailable(format!(
+            "{}: no direct I/O on this file system (use --dir with another)",
+            path.display()
+        )),
+        _ => CellError::failed_at("could not open it", path, &error),
+    })
 }

@@ -9,7 +9,8 @@ use std::path::Path;
 
 use crate::cell::CellResult;
 use crate::fio_program::{self, Report, filename};
-use crate::load::{CellError, Spans};
+use crate::load::error::CellError;
+use crate::load::timed::Spans;
 use crate::metric;
 use crate::request::{Operation, Pattern, RequestSpec, Switch};
 

@@ -9,36 +9,34 @@
 //! the path of a request is measured and not durability. One loop drives all ways but fio. Its own
 //! cost is measured over nothing and reported as `driver_ns_per_io`.
 
-mod calls;
+mod blocks;
 mod device;
-mod drive;
 mod figures;
 mod fio;
-mod offsets;
+mod queued;
 mod thread;
-mod uring;
-mod way;
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use forebay_block::limits::TAGS;
 use forebay_block::{Device, Knobs, Queue};
 
-use super::{CellError, Context, Spans, data, ring};
+use super::driver::Drive;
+use super::error::CellError;
+use super::guard;
+use super::kernel::{Calls, KernelFiles};
+use super::lane::{Buffers, Lane, Nothing, SerialLane};
+use super::ring::{self, HandOver, Handling, RingLane};
+use super::timed::{Counted, Spans, count};
 use crate::cell::CellResult;
 use crate::job::YesNo;
 use crate::plan::queue_knobs;
-use crate::request::{DATA_FILE, Operation, RequestSpec, Submitter};
-use crate::scratch::Stop;
+use crate::request::{RequestSpec, Submitter, Switch};
 use crate::through::{self, Poll, RequestCell};
-use calls::Calls;
-use device::Opened;
-use drive::{Drive, Outcome};
-use uring::Kernel;
-use way::{Echo, Queued, Way};
+use blocks::{Blocks, batch_of};
+use device::{Opened, open_direct, path_of};
+use queued::Queued;
 
 /// Most bios in flight: a multiple of one queue's tags.
 pub const MOST_DEPTH: u32 = 16 * TAGS as u32;
@@ -77,10 +75,16 @@ pub fn run(cell: &RequestCell) -> Result<CellResult, CellError> {
                 notes.push("one call at a time; the depth has no effect".into());
             }
             let one = RequestSpec { depth: 1, batch: None, ..spec.clone() };
-            measured(&one, Calls::open(&one, &path)?, notes)
+            let files = KernelFiles::one(open_direct(&one, &path)?, path);
+            let buffers = Buffers::new(1, one.block_bytes as usize);
+            let mut counted =
+                counted(&one, &mut SerialLane::new(buffers, Calls::new(files, None)))?;
+            let calls = counted.tally.operations;
+            (counted.counters.doorbells, counted.counters.requests) = (calls, calls);
+            result(&one, &counted, notes)
         }
         through::Way::Uring => {
-            let polled = match (cell.poll, ring::device_polls(cell.place())) {
+            let polled = match (cell.poll, guard::device_polls(cell.place())) {
                 (Poll::Never, _) => YesNo::No,
                 (Poll::WhereItCan, Ok(())) => YesNo::Yes,
                 (Poll::WhereItCan, Err(why)) => {
@@ -88,7 +92,8 @@ pub fn run(cell: &RequestCell) -> Result<CellResult, CellError> {
                     YesNo::No
                 }
             };
-            measured(spec, Kernel::open(spec, &path, polled)?, notes)
+            let counted = counted(spec, &mut over_ring(spec, path, polled)?)?;
+            result(spec, &counted, notes)
         }
         through::Way::Queue => unreachable!("it went another way"),
     }
@@ -102,70 +107,56 @@ fn queued<D: Device>(
 ) -> Result<CellResult, CellError> {
     let mut queue = Queue::new();
     queue.set_knobs(knobs);
-    let mut way = Queued::new(queue, device);
-    match spec.from {
-        Submitter::Local => measured(spec, way, notes),
-        Submitter::Thread => {
-            let driver_ns = driver_ns_per_io(spec)?;
-            let outcome = thread::count(spec, &mut way, Spans::of(spec.counted()))?;
-            Ok(result(spec, &outcome, driver_ns, notes))
-        }
-    }
+    let mut lane = Queued::new(spec, queue, device);
+    let counted = match spec.from {
+        Submitter::Local => counted(spec, &mut lane)?,
+        Submitter::Thread => thread::count_crossed(spec, &mut lane, Spans::of(spec.counted()))?,
+    };
+    result(spec, &counted, notes)
 }
 
-/// Drives a way for the time of a cell.
-fn measured<W: Way>(
+/// Makes a lane of the kernel's ring with nothing of ours between.
+fn over_ring(spec: &RequestSpec, path: PathBuf, polled: YesNo) -> Result<RingLane, CellError> {
+    let file = open_direct(spec, &path)?;
+    let ring = ring::set_up(spec.depth, polled).map_err(|error| {
+        CellError::unavailable(format!("io_uring is missing or forbidden here: {error}"))
+    })?;
+    let bytes = spec.block_bytes as usize;
+    let handling = Handling {
+        fixed_buffers: (spec.fixed_buffers == Switch::On).into(),
+        fixed_files: (spec.fixed_files == Switch::On).into(),
+        hand_over: HandOver::WithWait,
+        submit_batch: None,
+    };
+    let buffers = Buffers::new(spec.depth as usize, bytes);
+    RingLane::new(ring, buffers, KernelFiles::one(file, path), None, handling)
+}
+
+/// Drives a lane for the time of a cell.
+fn counted<L: Lane>(spec: &RequestSpec, lane: &mut L) -> Result<Counted, CellError> {
+    let mut drive = Drive::new(Blocks::new(spec), lane.slots(), batch_of(spec));
+    count(&mut drive, lane, Spans::of(spec.counted()))
+}
+
+fn result(
     spec: &RequestSpec,
-    mut way: W,
+    counted: &Counted,
     notes: Vec<String>,
 ) -> Result<CellResult, CellError> {
     let driver_ns = driver_ns_per_io(spec)?;
-    let outcome = Drive::new(spec).count(&mut way, Spans::of(spec.counted()))?;
-    Ok(result(spec, &outcome, driver_ns, notes))
+    let detail = Some(Box::new(figures::detail(spec, counted)));
+    Ok(CellResult { metrics: figures::of(spec, counted, driver_ns), notes, detail })
 }
 
-fn result(spec: &RequestSpec, outcome: &Outcome, driver_ns: f64, notes: Vec<String>) -> CellResult {
-    let detail = Some(Box::new(figures::detail(spec, outcome)));
-    CellResult { metrics: figures::of(spec, outcome, driver_ns), notes, detail }
-}
-
-/// Returns the file of a cell: the target, which is only read, or the laid-out file, which this
-/// makes if it does not exist.
-fn path_of(cell: &RequestCell) -> Result<PathBuf, CellError> {
-    let RequestCell { spec, directory, target, .. } = cell;
-    if let Some(target) = target {
-        if spec.operation == Operation::Write {
-            return Err(CellError::invalid(format!("{}: it is only read", target.display())));
-        }
-        return Ok(target.clone());
-    }
-    let path = directory.join(DATA_FILE);
-    data::lay_out(directory, spec.file_bytes, spec.seed, &Stop::default())
-        .context_at("could not lay it out", &path)?;
-    Ok(path)
-}
-
-/// Opens it past the page cache.
-fn open_direct(spec: &RequestSpec, path: &Path) -> Result<File, CellError> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(spec.operation == Operation::Write).custom_flags(libc::O_DIRECT);
-    options.open(path).map_err(|error| match error.raw_os_error() {
-        Some(libc::EINVAL) => CellError::unavailable(format!(
-            "{}: no direct I/O on this file system (use --dir with another)",
-            path.display()
-        )),
-        _ => CellError::failed_at("could not open it", path, &error),
-    })
-}
-
-/// Cost of the loop itself, per bio.
+/// Measures the cost of the loop itself, per operation.
 fn driver_ns_per_io(spec: &RequestSpec) -> Result<f64, CellError> {
-    let counted = DRIVER_SPAN.min(spec.counted());
-    let mut drive = Drive::new(spec);
+    let spans = Spans::without_ramp(DRIVER_SPAN.min(spec.counted()));
+    let (slots, buffers) = (spec.depth as usize, Buffers::new(1, spec.block_bytes as usize));
+    let mut lane = SerialLane::of_slots(slots, buffers, Nothing);
+    let mut drive = Drive::new(Blocks::new(spec), slots, batch_of(spec));
     let mut least = f64::INFINITY;
     for _ in 0..DRIVER_RUNS {
-        let outcome = drive.count(&mut Echo::default(), Spans { ramp: Duration::ZERO, counted })?;
-        least = least.min(outcome.elapsed.as_secs_f64() * 1e9 / outcome.bios as f64);
+        least = least.min(count(&mut drive, &mut lane, spans)?.seconds_each() * 1e9);
     }
     Ok(least)
 }

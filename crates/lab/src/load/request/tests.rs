@@ -1,5 +1,9 @@
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
 use super::*;
-use crate::request::{Operation, Pattern, RequestDevice, Submitter, Switch};
+use crate::request::{DATA_FILE, Operation, Pattern, RequestDevice};
 use crate::through::{Poll, Way};
 
 /// A small cell: sequential reads at depth 4, for two milliseconds.

@@ -1,15 +1,17 @@
-//! Bios from another thread: one thread submits through a list, the context runs queue and device
-//! and answers through another. The difference to the loop in one thread is the cost of crossing.
+//! Operations from another thread: one thread makes them and hands them over through a list, the
+//! context runs queue and device and answers through another. The difference to the loop in one
+//! thread is the cost of crossing.
 //!
 //! ```text
-//! submitter --plugs of bios, first in first out--> context: submit, dispatch, run
-//!     ^                                               |
-//!     +--------------- runs of free places -----------+
+//! submitter --plugs of operations, first in first out--> context: submit, dispatch, run
+//!     ^                                                     |
+//!     +------------- numbers of those that ended -----------+
 //! ```
 //!
-//! Bios cross in groups: the submitter hands over a plug (as many bios as a batch, or what it has
-//! when no place is free), the context tells a completion run. A list's node is allocated by one
-//! thread and freed by the other, which for each bio alone costs more than all of its way.
+//! Operations cross in groups: the submitter hands over a plug (a batch, or what it has when no
+//! more may be on their way), the context the number of a completion run. A list's node is
+//! allocated by one thread and freed by the other, which for each operation alone costs more than
+//! all of its way.
 //!
 //! Both ends look again and again instead of sleeping: the cost of a wake is the scheduler's, not
 //! the list's. With one processor that still ends, because a thread that finds nothing for long
@@ -22,198 +24,128 @@ use std::thread;
 use std::vec;
 
 use forebay_block::limits::BATCH_REQUESTS;
-use forebay_block::{Bio, Device, Ended, Moment, Wait};
 use forebay_lists::fifo::{Receiver, Sender};
 use forebay_lists::{Pop, WasEmpty, fifo};
-use hdrhistogram::Histogram;
 
-use super::drive::{Batch, Blocks, Outcome, broken};
-use super::way::{Queued, Way};
-use crate::child::SetOnDrop;
-use crate::load::usage::Usage;
-use crate::load::{CellError, Spans};
+use super::blocks::{Blocks, batch_of};
+use crate::load::driver::{Batch, Drive, Source};
+use crate::load::error::CellError;
+use crate::load::lane::Lane;
+use crate::load::sequence::Operation;
+use crate::load::tally::histogram;
+use crate::load::timed::{Counted, SetOnDrop, Spans, count};
 use crate::request::RequestSpec;
 
 /// Looks in vain before the processor is given away.
 const PATIENCE: u32 = 1000;
 
-/// Runs for so long, counts, and waits until nothing is on its way.
-pub(crate) fn count<D: Device>(
+/// Counts as [`count`] does, with operations from another thread. Their latencies are not
+/// known: the submitter alone knows when it made them.
+pub(super) fn count_crossed<L: Lane>(
     spec: &RequestSpec,
-    way: &mut Queued<D>,
+    lane: &mut L,
     spans: Spans,
-) -> Result<Outcome, CellError> {
-    let (bios, from_submitter) = fifo();
-    let (places, from_context) = fifo();
-    wake_nobody(places.push((0..spec.depth).collect::<Vec<u32>>()));
+) -> Result<Counted, CellError> {
+    let (operations, from_submitter) = fifo();
+    let (answers, from_context) = fifo();
+    wake_nobody(answers.push(spec.depth as usize));
     let stop = AtomicBool::new(false);
-    let blocks = Blocks::new(spec);
+    let most = batch_of(spec).most.min(BATCH_REQUESTS);
+    assert!(most > 0, "a plug without room");
+    let plug = Vec::with_capacity(most);
+    let submitter = Submitter { blocks: Blocks::new(spec), most, plug, operations };
     thread::scope(|scope| {
-        let (blocks_there, stop_there) = (blocks.clone(), &stop);
-        let most = Batch::of(spec).most.min(BATCH_REQUESTS);
-        let submitter = scope.spawn(move || {
-            Submitter { blocks: blocks_there, most, plug: Vec::with_capacity(most), bios }
-                .submit(from_context, stop_there);
-        });
-        let mut context = Context {
-            way,
-            blocks,
-            incoming: from_submitter,
+        let stop_there = &stop;
+        let submitter = scope.spawn(move || submitter.submit(from_context, stop_there));
+        let source = Incoming {
+            list: from_submitter,
             pending: Vec::new().into_iter(),
-            places,
-            on_their_way: vec![false; spec.depth as usize],
-            ended: Vec::with_capacity(spec.depth as usize),
-            told: 0,
+            answers,
+            idle: Idle::default(),
         };
+        let any = Batch { least: 0, most: usize::MAX, complete: 1 };
+        let mut drive = Drive::new(source, spec.depth as usize, any);
         let counted = {
             // However the counting ends, the submitter hears of it.
             let _stop = SetOnDrop(&stop);
-            context.count(spans)
+            count(&mut drive, lane, spans)
         };
         submitter.join().expect("the submitter does not panic");
-        let outcome = counted?;
-        context.finish()?;
-        Ok(outcome)
+        let mut counted = counted?;
+        counted.tally.latencies = histogram();
+        Ok(counted)
     })
 }
 
 /// The other end looks by itself.
 fn wake_nobody(_: WasEmpty) {}
 
-/// The submitter: a bio for each free place, until told to stop.
+/// The submitter: an operation for each answer, until `stop` is set.
 struct Submitter {
     blocks: Blocks,
     most: usize,
-    plug: Vec<Bio>,
-    bios: Sender<Vec<Bio>>,
+    plug: Vec<Operation>,
+    operations: Sender<Vec<Operation>>,
 }
 
 impl Submitter {
-    fn submit(mut self, mut places: Receiver<Vec<u32>>, stop: &AtomicBool) {
+    fn submit(mut self, mut answers: Receiver<usize>, stop: &AtomicBool) {
         let mut idle = Idle::default();
         while !stop.load(Ordering::Relaxed) {
-            match places.pop() {
-                Pop::Node(run) => {
+            match answers.pop() {
+                Pop::Node(count) => {
                     idle.over();
-                    for place in run {
-                        self.plug.push(self.blocks.next(place));
+                    for _ in 0..count {
+                        self.plug.push(self.blocks.draw());
                         if self.plug.len() == self.most {
                             self.unplug();
                         }
                     }
                 }
-                // The plug gets no more bios.
+                // The plug gets no more operations.
                 Pop::Empty | Pop::Busy if !self.plug.is_empty() => self.unplug(),
                 Pop::Empty | Pop::Busy => idle.look_again(),
             }
         }
-        if !self.plug.is_empty() {
-            self.unplug();
-        }
     }
 
     fn unplug(&mut self) {
-        wake_nobody(self.bios.push(mem::replace(&mut self.plug, Vec::with_capacity(self.most))));
+        debug_assert!(!self.plug.is_empty(), "an empty plug is handed over");
+        let plug = mem::replace(&mut self.plug, Vec::with_capacity(self.most));
+        wake_nobody(self.operations.push(plug));
     }
 }
 
-/// The thread that runs queue and device.
-struct Context<'a, D> {
-    way: &'a mut Queued<D>,
-    blocks: Blocks,
-    incoming: Receiver<Vec<Bio>>,
-    /// Bios that wait for room in the queue.
-    pending: vec::IntoIter<Bio>,
-    places: Sender<Vec<u32>>,
-    on_their_way: Vec<bool>,
-    ended: Vec<Ended>,
-    told: u64,
+/// The operations that have come to the context.
+struct Incoming {
+    list: Receiver<Vec<Operation>>,
+    /// Operations that wait for room in the queue.
+    pending: vec::IntoIter<Operation>,
+    answers: Sender<usize>,
+    idle: Idle,
 }
 
-impl<D: Device> Context<'_, D> {
-    fn count(&mut self, spans: Spans) -> Result<Outcome, CellError> {
-        let ramp_began = self.way.now();
-        self.turns(ramp_began, ramp_began + spans.ramp)?;
-        self.told = 0;
-        let (before, held_before) = (self.way.counters(), self.way.holds());
-        // The clock is read inside the two readings of the usage, so that these are not timed.
-        let used_before = Usage::now();
-        let began = self.way.now();
-        let stopped = self.turns(began, began + spans.counted)?;
-        Ok(Outcome {
-            bios: self.told,
-            elapsed: stopped - began,
-            usage: Usage::now().since(used_before),
-            latencies: Histogram::new(1).expect("one digit makes a histogram"),
-            before,
-            after: self.way.counters(),
-            holds: self.way.holds().since(&held_before),
-        })
+impl Source for Incoming {
+    #[inline]
+    fn next(&mut self) -> Option<Operation> {
+        if let Some(operation) = self.pending.next() {
+            return Some(operation);
+        }
+        match self.list.pop() {
+            Pop::Node(operations) => self.pending = operations.into_iter(),
+            // One in the middle of a push is looked for in the next turn.
+            Pop::Empty | Pop::Busy => return None,
+        }
+        self.pending.next()
     }
 
-    /// Takes turns until `end`, and until at least one bio has ended. Returns the end of the last
-    /// turn.
-    fn turns(&mut self, mut now: Moment, end: Moment) -> Result<Moment, CellError> {
-        let mut idle = Idle::default();
-        while now < end || self.told == 0 {
-            if self.turn()? == 0 {
-                idle.look_again();
-            } else {
-                idle.over();
-            }
-            now = self.way.now();
+    #[inline]
+    fn ended(&mut self, count: usize) {
+        if count == 0 {
+            return self.idle.look_again();
         }
-        Ok(now)
-    }
-
-    /// Submits new bios, dispatches, and returns ended ones with their number.
-    fn turn(&mut self) -> Result<usize, CellError> {
-        while self.way.room() > 0 {
-            let Some(bio) = self.next() else { break };
-            self.on_their_way[bio.owner as usize] = true;
-            self.way.submit(bio);
-        }
-        self.way.dispatch(Wait::Not).map_err(broken)?;
-        self.way.run(&mut self.ended);
-        let count = self.ended.len();
-        let mut run = Vec::with_capacity(count);
-        for ended in self.ended.drain(..) {
-            self.blocks.check(&ended)?;
-            let place = ended.bio.owner;
-            let was = mem::take(&mut self.on_their_way[place as usize]);
-            assert!(was, "the bio of place {place} ended twice");
-            run.push(place as u32);
-        }
-        if count > 0 {
-            wake_nobody(self.places.push(run));
-        }
-        self.told += count as u64;
-        Ok(count)
-    }
-
-    /// The oldest bio that has come.
-    fn next(&mut self) -> Option<Bio> {
-        loop {
-            if let Some(bio) = self.pending.next() {
-                return Some(bio);
-            }
-            match self.incoming.pop() {
-                Pop::Node(bios) => self.pending = bios.into_iter(),
-                // One in the middle of a push is looked for in the next turn.
-                Pop::Empty | Pop::Busy => return None,
-            }
-        }
-    }
-
-    /// Ends all bios after the submitter has stopped.
-    fn finish(&mut self) -> Result<(), CellError> {
-        let mut turns_without = 0;
-        while turns_without < 2 || self.way.queue.staged() + self.way.queue.in_flight() > 0 {
-            turns_without = if self.turn()? == 0 { turns_without + 1 } else { 0 };
-        }
-        let lost = self.on_their_way.iter().filter(|&&there| there).count();
-        assert_eq!(lost, 0, "bios were never told");
-        Ok(())
+        self.idle.over();
+        wake_nobody(self.answers.push(count));
     }
 }
 

@@ -1,9 +1,7 @@
 //! A sync after 20 writes of 4 KiB to random pages: commits of a database, without one.
 
-use std::time::Instant;
-
-use super::{BLOCK, content, fill, written};
-use crate::load::CellError;
+use super::{BLOCK, content, fill};
+use crate::load::error::CellError;
 use crate::programs::Stage;
 use crate::programs::clock::{Measured, clocked};
 use crate::programs::probe::{Probe, Writes};
@@ -24,16 +22,14 @@ fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
     let prepare = |_| {
         let (mut random, file, data) = (Random::new(stage.cell.seed), &file, &data);
         Ok(move |_| {
-            let began = Instant::now();
             for _ in 0..COMMIT_PAGES {
                 let page = random.below(COMMIT_FILE_BYTES / BLOCK as u64);
                 file.write_at(data, page * BLOCK as u64)?;
             }
-            file.sync_data()?;
-            Ok(began)
+            file.sync_data()
         })
     };
-    let measured = clocked(stage, prepare, || Ok(()))?;
+    let measured = clocked(stage, COMMIT_PAGES * BLOCK as u32, prepare, || Ok(()))?;
     file.close()?;
-    Ok(written(measured, u64::from(COMMIT_PAGES) * BLOCK as u64))
+    Ok(measured)
 }

@@ -2,10 +2,8 @@
 
 use std::fs;
 use std::io;
-use std::time::Instant;
 
-use super::written;
-use crate::load::{CellError, Context};
+use crate::load::error::{CellError, Context};
 use crate::programs::Stage;
 use crate::programs::clock::{Measured, clocked};
 use crate::programs::probe::{Probe, Writes, on_most_arms};
@@ -29,7 +27,6 @@ fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
     let (from, to) = (stage.cell.source.join(DATA_FILE), stage.cell.directory.join("copy"));
     let cursors = stage.cell.way == ProgramWay::ForebayIoCopy;
     let operation = |_| {
-        let began = Instant::now();
         let (from, to) = (stage.store.open(&from, How::Read)?, stage.store.open(&to, How::New)?);
         match (&from, &to) {
             (Handle::Forebay(from), Handle::Forebay(to)) if cursors => {
@@ -39,17 +36,16 @@ fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
         }
         to.sync_data()?;
         to.close()?;
-        from.close()?;
-        Ok(began)
+        from.close()
     };
     let operation = &operation;
-    let measured = clocked(stage, |_| Ok(operation), || Ok(()))?;
+    let measured = clocked(stage, 0, |_| Ok(operation), || Ok(()))?;
     let length = fs::metadata(&to).map_or(0, |data| data.len());
     if length != stage.cell.load.file_bytes() {
         let found = format!("{length} bytes");
         return Err(CellError::Mismatch { path: to, offset: length, found });
     }
-    Ok(written(measured, length))
+    Ok(Measured { bytes: length, ..measured })
 }
 
 fn copy_by_hand(from: &Handle, to: &Handle) -> Result<(), CellError> {

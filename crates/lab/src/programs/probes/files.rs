@@ -19,12 +19,14 @@ use rustix::process::{Resource, getrlimit};
 
 use super::content;
 use crate::batching::Counter;
-use crate::load::window::start_writeback;
-use crate::load::{CellError, Context, ring};
+use crate::load::error::{CellError, Context};
+use crate::load::kernel::start_writeback;
+use crate::load::syncs;
+use crate::load::tally::histogram;
 use crate::metric::{Better, Metric};
 use crate::programs::Stage;
 use crate::programs::beside::Dd;
-use crate::programs::clock::{Measured, Meter, histogram};
+use crate::programs::clock::{Measured, Meter};
 use crate::programs::probe::{Probe, Put, Sizes, Writes};
 use crate::programs::spec::{Beside, FilesWay, ProgramCell, ProgramWay};
 use crate::programs::store::Store;
@@ -152,6 +154,7 @@ impl Files {
         }
         sync_directory(&cell.directory)?;
         let (least, most) = cell.load.sizes;
+        assert!(least <= most, "sizes from {least} to {most}");
         let mut random = Random::new(cell.seed);
         let mut size = || match most - least {
             0 => least,
@@ -177,6 +180,7 @@ impl Files {
     }
 
     fn data(&self, number: usize) -> &[u8] {
+        debug_assert!(number < self.sizes.len(), "file {number}");
         &self.content[number % PLACES * PLACE_BYTES..][..self.sizes[number]]
     }
 
@@ -206,7 +210,7 @@ impl Files {
             }
             FilesWay::RingOfFsyncs => {
                 let write = |number| self.write(number);
-                self.in_windows(write, |open| ring::sync_data(open, RING_DEPTH))?;
+                self.in_windows(write, |open| syncs::sync_data(open, RING_DEPTH))?;
                 rename_all()?;
             }
             FilesWay::Syncfs => {

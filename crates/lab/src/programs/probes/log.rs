@@ -2,10 +2,9 @@
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use super::content;
-use crate::load::CellError;
+use crate::load::error::CellError;
 use crate::programs::Stage;
 use crate::programs::clock::{Measured, clocked};
 use crate::programs::group_sync::GroupSync;
@@ -30,22 +29,22 @@ fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
     };
     let every = u64::from(stage.cell.load.every);
     let (least, most) = stage.cell.load.sizes();
+    assert!(every > 0 && least <= most, "a sync after {every}, {least} to {most} bytes");
     let prepare = |index: u32| {
         let mut random = Random::new(stage.cell.seed ^ u64::from(index) << 32);
         let (record, file, sync, bytes) =
             (content(most as usize, random.draw()), &file, &sync, &bytes);
         Ok(move |turn: u64| {
             let length = (least + random.below(most - least + 1)) as usize;
-            let began = Instant::now();
             file.append(&record[..length])?;
             if (turn + 1).is_multiple_of(every) {
                 sync()?;
             }
             bytes.fetch_add(length as u64, Ordering::Relaxed);
-            Ok(began)
+            Ok(())
         })
     };
-    let measured = clocked(stage, prepare, || file.sync_data())?;
+    let measured = clocked(stage, 0, prepare, || file.sync_data())?;
     file.close()?;
     let appended = bytes.into_inner();
     let path = stage.cell.directory.join("log");

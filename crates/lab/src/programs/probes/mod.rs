@@ -15,10 +15,9 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use super::clock::Measured;
 use super::drop_from_cache;
 use super::probe::Probe;
-use crate::load::{CellError, Context};
+use crate::load::error::{CellError, Context};
 use forebay_block::random::Random;
 
 /// Every probe.
@@ -40,12 +39,7 @@ const BLOCK: usize = 4096;
 /// Bytes of one write of a file that is made beforehand.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// With the bytes of all operations.
-pub(super) fn written(measured: Measured, bytes_each: u64) -> Measured {
-    Measured { bytes: measured.latencies.len() * bytes_each, ..measured }
-}
-
-/// Bytes that cannot be compressed.
+/// Returns bytes that cannot be compressed.
 pub(super) fn content(bytes: usize, seed: u64) -> Vec<u8> {
     let mut random = Random::new(seed);
     let words = (0..bytes.div_ceil(8)).flat_map(|_| random.draw().to_le_bytes());
@@ -54,6 +48,7 @@ pub(super) fn content(bytes: usize, seed: u64) -> Vec<u8> {
 
 /// Makes a file that is on the disk and not in the page cache.
 fn fill(path: &Path, bytes: u64, seed: u64) -> Result<(), CellError> {
+    assert!(bytes.is_multiple_of(PIECE_BYTES as u64), "{bytes} bytes are not whole pieces");
     let piece = content(PIECE_BYTES, seed);
     let fill = || {
         let mut file = File::create_new(path)?;

@@ -1,10 +1,9 @@
 //! Durable puts of 16 KiB: temporary file, write, sync, close, rename, sync of the directory.
 
 use std::fs::{self, File};
-use std::time::Instant;
 
-use super::{content, written};
-use crate::load::{CellError, Context};
+use super::content;
+use crate::load::error::{CellError, Context};
 use crate::programs::Stage;
 use crate::programs::clock::{Measured, clocked};
 use crate::programs::probe::{Probe, Writes};
@@ -31,17 +30,15 @@ fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
     let operation = |index: u32, turn: u64| {
         let name = path.join(format!("{index:04}-{turn:07}"));
         let temporary = name.with_extension("tmp");
-        let began = Instant::now();
         let file = stage.store.open(&temporary, how)?;
         file.write_at(&data, 0)?;
         file.sync_data()?;
         file.close()?;
         fs::rename(&temporary, &name)
             .and_then(|()| directory.sync_all())
-            .context_at("cannot put it", &name)?;
-        Ok(began)
+            .context_at("cannot put it", &name)
     };
     let operation = &operation;
-    let measured = clocked(stage, |index| Ok(move |turn| operation(index, turn)), || Ok(()))?;
-    Ok(written(measured, PUT_BYTES as u64))
+    let prepare = |index| Ok(move |turn| operation(index, turn));
+    clocked(stage, PUT_BYTES as u32, prepare, || Ok(()))
 }

@@ -1,9 +1,7 @@
 //! Memory of the process after 48 MB were written in order and synced.
 
-use std::time::Instant;
-
 use super::content;
-use crate::load::CellError;
+use crate::load::error::CellError;
 use crate::programs::Stage;
 use crate::programs::clock::{Measured, clocked};
 use crate::programs::probe::{Probe, Writes};
@@ -26,12 +24,10 @@ fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
     let operation = |turn: u64| {
         let offset = turn * RESIDENT_BLOCK_BYTES;
         let length = RESIDENT_BLOCK_BYTES.min(RESIDENT_BYTES - offset);
-        let began = Instant::now();
-        file.write_at(&data[..length as usize], offset)?;
-        Ok(began)
+        file.write_at(&data[..length as usize], offset)
     };
     let operation = &operation;
-    let measured = clocked(stage, |_| Ok(operation), || file.sync_data())?;
+    let measured = clocked(stage, 0, |_| Ok(operation), || file.sync_data())?;
     file.close()?;
     Ok(Measured { bytes: RESIDENT_BYTES, ..measured })
 }

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::{BLOCK, content, fill, written};
-use crate::load::CellError;
+use super::{BLOCK, content, fill};
+use crate::load::error::CellError;
 use crate::programs::Stage;
 use crate::programs::beside;
-use crate::programs::clock::{Measured, clocked};
+use crate::programs::clock::{Measured, paced};
 use crate::programs::probe::{Probe, Writes};
 use crate::programs::spec::Beside;
 use crate::programs::store::How;
@@ -38,19 +38,9 @@ fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
     let file = stage.store.open(&path, How::Write)?;
     let data = content(BLOCK, stage.cell.seed);
     let before = AtomicU64::new(0);
-    let operation = |turn: u64, due: &mut Option<Instant>| {
-        let at = *due.get_or_insert_with(Instant::now);
-        thread::sleep(at.saturating_duration_since(Instant::now()));
-        let began = Instant::now();
+    let operation = |turn: u64| {
         file.write_at(&data, turn * BLOCK as u64 % SMALL_FILE_BYTES)?;
-        file.sync_data()?;
-        // Missed turns are skipped.
-        let mut next = at + SMALL_SYNC_EVERY;
-        while next < Instant::now() {
-            next += SMALL_SYNC_EVERY;
-        }
-        *due = Some(next);
-        Ok(began)
+        file.sync_data()
     };
     let operation = &operation;
     let small = || {
@@ -62,11 +52,7 @@ fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
             thread::sleep(Duration::from_secs_f64(stage.cell.seconds.min(2.0) / 4.0));
         }
         before.store(writer.bytes(), Ordering::Relaxed);
-        let prepare = |_| {
-            let mut due = None;
-            Ok(move |turn| operation(turn, &mut due))
-        };
-        clocked(stage, prepare, || Ok(()))
+        paced(stage, BLOCK as u32, SMALL_SYNC_EVERY, |_| Ok(operation), || Ok(()))
     };
     let measured = match load.beside {
         Beside::Bulk => thread::scope(|scope| {
@@ -77,7 +63,7 @@ fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
             bulk.join().expect("the bulk writer does not panic")?;
             Ok(Measured { bytes: written, ..measured? })
         }),
-        Beside::Dd | Beside::Nothing => small().map(|measured| written(measured, BLOCK as u64)),
+        Beside::Dd | Beside::Nothing => small(),
     }?;
     file.close()?;
     Ok(measured)

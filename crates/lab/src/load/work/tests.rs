@@ -2,11 +2,10 @@
 //! asked.
 
 use std::ops::Range;
-use std::thread;
 
 use super::*;
 use crate::job::{Access, Amount, Devices, Direction, Job, Order, Pace, Rate, Workload, YesNo};
-use crate::load::lane::Buffers;
+use crate::load::lane::{Buffers, Wait, sleep_until};
 use crate::load::layout;
 
 const BLOCK: u32 = 4096;
@@ -26,25 +25,25 @@ fn plan(job: Job) -> JobPlan {
 /// A device that takes 20 us for an operation, and does nothing for a while.
 struct Stalling {
     buffers: Buffers,
-    began: Instant,
+    began: Moment,
     stall: Range<Duration>,
-    flights: Vec<(Instant, usize)>,
+    flights: Vec<(Moment, usize)>,
 }
 
 impl Stalling {
-    fn new(began: Instant, stall: Range<Duration>) -> Self {
+    fn new(began: Moment, stall: Range<Duration>) -> Self {
         Self { buffers: Buffers::new(4, BLOCK as usize), began, stall, flights: Vec::new() }
     }
 
     fn take_ended(&mut self, ended: &mut Vec<usize>) {
-        let now = Instant::now();
+        let now = clock::now();
         ended.extend(self.flights.extract_if(.., |(ends, _)| *ends <= now).map(|(_, slot)| slot));
     }
 
-    fn wait_for_first(&self, until: Option<Instant>) {
+    fn wait_for_first(&self, until: Option<Moment>) {
         let first = self.flights.iter().map(|(ends, _)| *ends).chain(until).min();
         let first = first.expect("something is in flight, or there is an end to the wait");
-        thread::sleep(first.saturating_duration_since(Instant::now()));
+        sleep_until(first);
     }
 }
 
@@ -58,33 +57,24 @@ impl Lane for Stalling {
     }
 
     fn start(&mut self, slot: usize, _operation: Operation) -> Result<(), CellError> {
-        let ends = Instant::now() + Duration::from_micros(20);
+        let ends = clock::now() + Duration::from_micros(20);
         let stalled = self.stall.contains(&(ends - self.began));
         self.flights.push((if stalled { self.began + self.stall.end } else { ends }, slot));
         Ok(())
     }
 
-    fn reap(&mut self, least: usize, ended: &mut Vec<usize>) -> Result<(), CellError> {
-        let wanted = ended.len() + least;
+    fn reap(&mut self, wait: Wait, ended: &mut Vec<usize>) -> Result<(), CellError> {
+        if let Wait::Until(until) = wait {
+            self.wait_for_first(Some(until));
+            self.take_ended(ended);
+            return Ok(());
+        }
+        let wanted = ended.len() + wait.least();
         self.take_ended(ended);
         while ended.len() < wanted {
             self.wait_for_first(None);
             self.take_ended(ended);
         }
-        Ok(())
-    }
-
-    fn reap_until(&mut self, until: Instant, ended: &mut Vec<usize>) -> Result<(), CellError> {
-        self.wait_for_first(Some(until));
-        self.take_ended(ended);
-        Ok(())
-    }
-
-    fn sync(&mut self, _file: usize, _how: FinalSync) -> Result<(), CellError> {
-        Ok(())
-    }
-
-    fn close(self: Box<Self>) -> Result<(), CellError> {
         Ok(())
     }
 }
@@ -100,7 +90,7 @@ fn with_a_stall_until(end_millis: u64) -> JobOutcome {
         ..Job::default()
     };
     let plan = plan(job);
-    let began = Instant::now();
+    let began = clock::now();
     let stall = Duration::from_millis(50)..Duration::from_millis(end_millis);
     drive(&plan, &mut Stalling::new(began, stall), began, &AtomicBool::new(false)).unwrap()
 }
@@ -152,7 +142,7 @@ fn what_a_stall_never_lets_start_is_not_forgotten() {
 /// Writes down what it is asked.
 struct Recording {
     buffers: Buffers,
-    together: bool,
+    together: usize,
     ended: Vec<usize>,
     asked: Vec<&'static str>,
 }
@@ -173,21 +163,13 @@ impl Lane for Recording {
         Ok(())
     }
 
-    fn hands_over_together(&self) -> bool {
+    fn together(&self) -> usize {
         self.together
     }
 
-    fn reap(&mut self, _least: usize, ended: &mut Vec<usize>) -> Result<(), CellError> {
+    fn reap(&mut self, _wait: Wait, ended: &mut Vec<usize>) -> Result<(), CellError> {
         self.asked.push("reap");
         ended.append(&mut self.ended);
-        Ok(())
-    }
-
-    fn sync(&mut self, _file: usize, _how: FinalSync) -> Result<(), CellError> {
-        Ok(())
-    }
-
-    fn close(self: Box<Self>) -> Result<(), CellError> {
         Ok(())
     }
 }
@@ -199,13 +181,14 @@ fn no_operation_waits_for_the_filling_of_others() {
     let asked = |together| {
         let buffers = Buffers::new(3, BLOCK as usize);
         let mut lane = Recording { buffers, together, ended: Vec::new(), asked: Vec::new() };
-        let outcome = drive(&plan, &mut lane, Instant::now(), &AtomicBool::new(false)).unwrap();
+        let outcome = drive(&plan, &mut lane, clock::now(), &AtomicBool::new(false)).unwrap();
         assert_eq!(
             (outcome.writes.operations, outcome.issued, outcome.kept.is_none()),
             (6, 6, true)
         );
         lane.asked[..7].join(" ")
     };
-    assert_eq!(asked(true), "fill fill fill start start start reap");
-    assert_eq!(asked(false), "fill start fill start fill start reap");
+    assert_eq!(asked(3), "fill fill fill start start start reap");
+    assert_eq!(asked(2), "fill fill start start reap fill fill");
+    assert_eq!(asked(1), "fill start reap fill start reap fill");
 }

@@ -1,0 +1,157 @@
+//! A lane through Forebay's queue over a device.
+
+use std::time::Duration;
+
+use forebay_block::limits::{DEVICE_HOLD, PAGE};
+use forebay_block::{
+    self as block, Bio, Class, Device, Ended, Frame, Latency, Queue, Segment, Segments, Target,
+};
+use forebay_uring::clock;
+
+use crate::detail::Holds;
+use crate::load::error::{CellError, system_error};
+use crate::load::lane::{Lane, LaneCounters, Wait};
+use crate::load::sequence::{Kind, Operation};
+use crate::request::RequestSpec;
+
+/// The file's number at the device.
+pub(super) const TARGET: Target = Target(0);
+
+/// A queue over its device. The slot of an operation is the owner of its bio.
+#[derive(Debug)]
+pub(super) struct Queued<D> {
+    queue: Queue,
+    device: D,
+    slots: usize,
+    frames_per_slot: u32,
+    ended: Vec<Ended>,
+    /// Of the completions that were held, how long.
+    held: Latency,
+}
+
+/// Returns the whole frames of a block.
+pub(super) fn frames_per_slot(block_bytes: u32) -> u32 {
+    block_bytes.div_ceil(PAGE as u32)
+}
+
+impl<D> Queued<D> {
+    pub(super) fn new(spec: &RequestSpec, queue: Queue, device: D) -> Self {
+        Self {
+            queue,
+            device,
+            slots: spec.depth as usize,
+            frames_per_slot: frames_per_slot(spec.block_bytes),
+            ended: Vec::with_capacity(spec.depth as usize),
+            held: Latency::default(),
+        }
+    }
+
+    #[inline]
+    fn bio(&self, slot: usize, operation: Operation) -> Bio {
+        debug_assert!(slot < self.slots, "slot {slot} of {}", self.slots);
+        let Operation { kind, offset, bytes, .. } = operation;
+        Bio {
+            operation: match kind {
+                Kind::Read => block::Operation::Read,
+                Kind::Write => block::Operation::Write,
+            },
+            target: TARGET,
+            offset,
+            length: u64::from(bytes),
+            segments: Segments::from([Segment::frames(
+                Frame(slot as u32 * self.frames_per_slot),
+                bytes,
+            )]),
+            class: Class::Waited,
+            source: block::Source(0),
+            owner: slot as u64,
+        }
+    }
+}
+
+impl<D: Device> Lane for Queued<D> {
+    fn slots(&self) -> usize {
+        self.slots
+    }
+
+    #[inline]
+    fn room(&self) -> usize {
+        self.queue.room()
+    }
+
+    fn together(&self) -> usize {
+        self.slots
+    }
+
+    /// The device has the memory of its frames, which is not filled.
+    fn buffer(&mut self, _slot: usize) -> &mut [u8] {
+        &mut []
+    }
+
+    #[inline]
+    fn start(&mut self, slot: usize, operation: Operation) -> Result<(), CellError> {
+        self.queue.submit(self.bio(slot, operation));
+        Ok(())
+    }
+
+    #[inline]
+    fn reap(&mut self, wait: Wait, ended: &mut Vec<usize>) -> Result<(), CellError> {
+        let wait = match wait {
+            Wait::Not => block::Wait::Not,
+            Wait::Flush => block::Wait::Something(Some(Duration::ZERO)),
+            Wait::For(1) => block::Wait::Something(None),
+            Wait::For(want) => {
+                block::Wait::Batch { want: want as u32, within: DEVICE_HOLD, limit: None }
+            }
+            Wait::Until(until) => block::Wait::Something(Some(until - clock::now())),
+        };
+        self.queue
+            .dispatch(&mut self.device, wait)
+            .map_err(|errno| CellError::failed("the device is broken", &system_error(errno)))?;
+        let before = self.queue.counters().completions;
+        self.queue.run(&mut self.device, &mut self.ended);
+        // This is inside the clock: completions without a hold are the rest of all, so they are not
+        // counted here.
+        let completions = self.queue.counters().completions - before;
+        if completions > 0 && self.queue.held() > Duration::ZERO {
+            self.held.add(self.queue.held().as_nanos() as u64, completions);
+        }
+        for one in self.ended.drain(..) {
+            if one.result != Ok(one.bio.length) {
+                return Err(wrong(&one));
+            }
+            ended.push(one.bio.owner as usize);
+        }
+        Ok(())
+    }
+
+    fn counters(&self) -> LaneCounters {
+        let counters = self.queue.counters();
+        LaneCounters {
+            doorbells: counters.doorbells,
+            requests: counters.dispatched,
+            runs: counters.completion_runs,
+            completions: counters.completed_bios,
+            bios: counters.bios,
+            merged: counters.merged_bios,
+            ..LaneCounters::default()
+        }
+    }
+
+    fn holds(&self) -> Holds {
+        let mut all = self.held.clone();
+        all.add(0, self.queue.counters().completions - self.held.count());
+        Holds::of(all.told())
+    }
+}
+
+/// Returns why a bio did not end as it should have.
+#[cold]
+fn wrong(ended: &Ended) -> CellError {
+    let (offset, asked) = (ended.bio.offset, ended.bio.length);
+    let what = format!("{asked} bytes at {offset}");
+    match ended.result {
+        Ok(moved) => CellError::Process { what: format!("{what}: only {moved} of them moved") },
+        Err(errno) => CellError::failed(what, &system_error(errno)),
+    }
+}

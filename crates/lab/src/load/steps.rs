@@ -1,0 +1,130 @@
+//! Steps: operations that are closures, one after the other, or each at its time.
+
+use std::time::Duration;
+
+use forebay_block::Moment;
+use forebay_uring::clock;
+
+use super::driver::{Batch, Drive, Pause, Source};
+use super::error::CellError;
+use super::lane::{Lane, Wait, sleep_until};
+use super::sequence::{Kind, Operation};
+use super::tally::Tally;
+
+/// Steps of one thread, and their times.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// Bytes that each writes.
+    pub(crate) bytes: u32,
+    /// From one to the next; zero if one follows the other. Missed times are skipped.
+    pub(crate) every: Duration,
+    /// When the first is due.
+    pub(crate) first: Moment,
+}
+
+/// Runs steps until `is_over`, which gets the number of the next one. A step gets its number.
+pub(crate) fn run(
+    pace: Pace,
+    is_over: impl FnMut(u64) -> bool,
+    step: impl FnMut(u64) -> Result<(), CellError>,
+) -> Result<Tally, CellError> {
+    let mut lane = Steps { step, ended: None };
+    let turns = Turns { next: 0, pace, due: pace.first, is_over };
+    let mut drive = Drive::new(turns, 1, Batch::exactly(1));
+    drive.run(&mut lane)?;
+    let [_, steps] = drive.take_tallies();
+    Ok(steps)
+}
+
+struct Turns<E> {
+    next: u64,
+    pace: Pace,
+    due: Moment,
+    is_over: E,
+}
+
+impl<E: FnMut(u64) -> bool> Source for Turns<E> {
+    // A step that is not due waits as an operation whose buffer is filled.
+    const FILLS: bool = true;
+
+    fn next(&mut self) -> Option<Operation> {
+        let offset = self.next;
+        self.next += 1;
+        Some(Operation { kind: Kind::Write, file: 0, offset, bytes: self.pace.bytes })
+    }
+
+    fn admit(&mut self, operation: &Operation, now: Moment) -> Result<Moment, Pause> {
+        if (self.is_over)(operation.offset) {
+            return Err(Pause::Done);
+        }
+        if self.due > now {
+            return Err(Pause::NotDue(self.due));
+        }
+        self.due = self.due + self.pace.every;
+        Ok(now)
+    }
+
+    fn ended(&mut self, count: usize) {
+        if count > 0 && !self.pace.every.is_zero() {
+            let now = clock::now();
+            while self.due < now {
+                self.due = self.due + self.pace.every;
+            }
+        }
+    }
+}
+
+/// The offset of an operation is the number of its step.
+struct Steps<F> {
+    step: F,
+    ended: Option<usize>,
+}
+
+impl<F: FnMut(u64) -> Result<(), CellError>> Lane for Steps<F> {
+    fn slots(&self) -> usize {
+        1
+    }
+
+    fn buffer(&mut self, _slot: usize) -> &mut [u8] {
+        &mut []
+    }
+
+    fn start(&mut self, slot: usize, operation: Operation) -> Result<(), CellError> {
+        debug_assert!(self.ended.is_none(), "one step at a time");
+        (self.step)(operation.offset)?;
+        self.ended = Some(slot);
+        Ok(())
+    }
+
+    fn reap(&mut self, wait: Wait, ended: &mut Vec<usize>) -> Result<(), CellError> {
+        if let Wait::Until(due) = wait {
+            sleep_until(due);
+        }
+        ended.extend(self.ended.take());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missed_time_is_skipped() {
+        let every = Duration::from_millis(5);
+        let first = clock::now();
+        let mut began = Vec::new();
+        let step = |number| {
+            began.push(clock::now() - first);
+            if number == 0 {
+                std::thread::sleep(Duration::from_millis(12));
+            }
+            Ok(())
+        };
+        let pace = Pace { bytes: 7, every, first };
+        let tally = run(pace, |number| number == 3, step).unwrap();
+        assert_eq!((tally.operations, tally.bytes), (3, 21));
+        assert!(began[1] >= Duration::from_millis(15), "{began:?}");
+        assert!(began[2] >= Duration::from_millis(20), "{began:?}");
+    }
+}

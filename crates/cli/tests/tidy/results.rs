@@ -273,25 +273,36 @@ fn wrong_ratios(block: &[&str], results: &BTreeMap<&str, &str>) -> Vec<String> {
     let Some((heads, rows)) = block.split_first() else { return vec!["no table".to_owned()] };
     let mut findings = Vec::new();
     for (column, head) in cells(heads).iter().enumerate().skip(1) {
-        let path = head.split_once("](../../").map_or("", |(_, path)| path.trim_end_matches(')'));
-        let Some(text) = results.get(path) else {
-            findings.push(format!("no result {path} of the column {head}"));
-            continue;
-        };
+        let links = head.split("](../../").skip(1);
+        let paths = links.map(|link| link.split(')').next().unwrap_or_default());
+        // A later file takes the place of an earlier one, job by job.
         let mut ratios: BTreeMap<String, String> = BTreeMap::new();
-        for one in text.lines().filter_map(|line| COMPUTED.captures(line)) {
-            let ratio = one[2].parse::<f64>().unwrap_or_default();
-            let mark = if ratio < LEAST { "**" } else { "" };
-            ratios.insert(format!("`{}`", &one[1]), format!("{mark}{} {}{mark}", &one[2], &one[3]));
+        let mut is_linked = false;
+        for path in paths {
+            is_linked = true;
+            let Some(text) = results.get(path) else {
+                findings.push(format!("no result {path} of the column {head}"));
+                continue;
+            };
+            for one in text.lines().filter_map(|line| COMPUTED.captures(line)) {
+                let mark =
+                    if one[2].parse::<f64>().is_ok_and(|ratio| ratio < LEAST) { "**" } else { "" };
+                let ratio = format!("{mark}{} {}{mark}", &one[2], &one[3]);
+                ratios.insert(format!("`{}`", &one[1]), ratio);
+            }
+        }
+        if !is_linked {
+            findings.push(format!("the column {head} has no link to a result"));
+            continue;
         }
         for row in rows.iter().skip(1).map(|row| cells(row)) {
             let expected = ratios.remove(row[0]).unwrap_or_else(|| "-".to_owned());
             let shown = row.get(column).copied().unwrap_or_default();
             if shown != expected {
-                findings.push(format!("{} of {path}: {shown}, and {expected} there", row[0]));
+                findings.push(format!("{} of {head}: {shown}, and {expected} there", row[0]));
             }
         }
-        findings.extend(ratios.into_keys().map(|job| format!("no row {job}, which {path} has")));
+        findings.extend(ratios.into_keys().map(|job| format!("no row {job}, which {head} has")));
     }
     findings
 }
@@ -386,5 +397,11 @@ mod tests {
         assert_eq!(table("| `A` | 0.90 [0.80-1.00] |").len(), 1);
         assert_eq!(table("| `A` | **0.91 [0.80-1.00]** |").len(), 1);
         assert_eq!(table("| `B` | - |").len(), 1);
+        let more = RESULT.replace("0.90 [0.80-1.00]", "0.97 [0.96-0.98]");
+        let page = "<!-- ratios: s -->\n\
+            | | [d](../../results/a.txt), [more](../../results/b.txt) |\n|---|---|\n\
+            | `A` | 0.97 [0.96-0.98] |\n";
+        let files = [("results/a.txt", RESULT), ("results/b.txt", &more), ("docs/p.md", page)];
+        assert_eq!(broken(&Tree::of(&files)), Vec::<String>::new());
     }
 }

@@ -5,10 +5,10 @@
 //! the block up to the next empty line             a table with a result file per column
 //! ```
 //!
-//! A figure is a number outside code, with its sign, unit and interval. A row of a table takes its
-//! figures from the lines of the file that begin with the row's first cell, if there are such
-//! lines. If such a line is a heading, the figures may stand below it, up to the end of the next
-//! paragraph. A cell of a table of ratios is the computed ratio of its row's job.
+//! A figure is a number outside code and links, with its sign, unit and interval. A row of a table
+//! takes its figures from the lines of the file that begin with the row's first cell, if there are
+//! such lines. If such a line is a heading, the figures may stand below it, up to the end of the
+//! next paragraph. A cell of a table of ratios is the computed ratio of its row's job.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -27,7 +27,7 @@ pattern!(NAME, r"results/[\w.-]+\w");
 pattern!(THOUSANDS, r"(\d),(\d\d\d)\b");
 pattern!(SPACES, r"[ \t]+");
 pattern!(UNIT, r"(\d[kM]?) (%|[KMG]i?B(?:/s)?\b|[num]?s\b)");
-pattern!(CODE, r"`[^`]*`|\]\([^)]*\)");
+pattern!(CODE, r"`[^`]*`|\]\([^)]*\)|\b[Dd]ecision \d+");
 pattern!(FIGURE, r"([+-]?)(\d+(?:\.\d+)?)([A-Za-z%][A-Za-z/]*)?(?: (\[[^\]]*\]))?");
 pattern!(CHANGE, r"(\d[\d.]*)k? to (\d[\d.]*)k?[^(|]*\(~?([+-]?\d[\d.]*)%");
 pattern!(COMPUTED, r"^# computed: (\S+) \S+ \S+ to \S+ (\d\S*) (\[.*\])$");
@@ -331,8 +331,8 @@ mod tests {
             | `forebay` | 1,234 | 2.03 [1.59-2.66] | 5.0x | 78 MiB |\n\
             | kernel | 620 MB/s | 1 | - |";
         assert_eq!(marked(table), Vec::<String>::new());
-        let prose = "At p99, `12` of 4x2: **2.03 [1.59-2.66]**, 620 MB/s, ~+7.9%, \
-            100 to 620 (+520.0%).";
+        let prose = "At p99, `12` of 4x2 ([decision 7](d.md)): **2.03 [1.59-2.66]**, 620 MB/s, \
+            ~+7.9%, 100 to 620 (+520.0%).";
         assert_eq!(marked(prose), Vec::<String>::new());
     }
 

@@ -35,6 +35,9 @@ pattern!(COMPUTED, r"^# computed: (\S+) \S+ \S+ to \S+ (\d\S*) (\[.*\])$");
 /// Headings of columns without figures of ours. The first column never has any.
 const OTHERS: [&str; 5] = ["target", "published", "measure", "the thread says", "question"];
 
+/// How lines of a result file begin that it must have.
+const HEAD: [&str; 4] = ["# commit: ", "# date: ", "# machine: ", "$ "];
+
 /// A ratio below this one is bold, and the page gives its cause.
 const LEAST: f64 = 0.95;
 
@@ -65,7 +68,7 @@ pub(crate) fn broken(tree: &Tree) -> Vec<String> {
         }
     }
     for (path, text) in &results {
-        findings.extend(incomplete(text).map(|what| format!("{path}: {what}")));
+        findings.extend(incomplete(text).map(|what| format!("{path}: no {what}")));
         if !named.contains(path) {
             findings.push(format!("{path}: no page names it"));
         }
@@ -103,14 +106,8 @@ pub(crate) fn unanswered(page: &str) -> Vec<String> {
 fn incomplete(text: &str) -> Option<&'static str> {
     let has = |start: &str| text.lines().any(|line| line.starts_with(start));
     let is_output = |line: &str| !(line.is_empty() || line.starts_with(['#', '$']));
-    match () {
-        () if !has("# commit: ") => Some("no line `# commit: `"),
-        () if !has("# date: ") => Some("no line `# date: `"),
-        () if !has("# machine: ") => Some("no line `# machine: `"),
-        () if !has("$ ") => Some("no line with the command, `$ `"),
-        () if !text.lines().any(is_output) => Some("no output"),
-        () => None,
-    }
+    let missing = HEAD.into_iter().find(|start| !has(start));
+    missing.or_else(|| (!text.lines().any(is_output)).then_some("output"))
 }
 
 /// The files of a marker, in a form for comparison.
@@ -277,23 +274,17 @@ fn wrong_ratios(block: &[&str], results: &BTreeMap<&str, &str>) -> Vec<String> {
         let paths = links.map(|link| link.split(')').next().unwrap_or_default());
         // A later file takes the place of an earlier one, job by job.
         let mut ratios: BTreeMap<String, String> = BTreeMap::new();
-        let mut is_linked = false;
         for path in paths {
-            is_linked = true;
-            let Some(text) = results.get(path) else {
-                findings.push(format!("no result {path} of the column {head}"));
-                continue;
-            };
+            let text = results.get(path).copied().unwrap_or_default();
             for one in text.lines().filter_map(|line| COMPUTED.captures(line)) {
-                let mark =
-                    if one[2].parse::<f64>().is_ok_and(|ratio| ratio < LEAST) { "**" } else { "" };
+                let is_low = one[2].parse::<f64>().is_ok_and(|ratio| ratio < LEAST);
+                let mark = if is_low { "**" } else { "" };
                 let ratio = format!("{mark}{} {}{mark}", &one[2], &one[3]);
                 ratios.insert(format!("`{}`", &one[1]), ratio);
             }
         }
-        if !is_linked {
-            findings.push(format!("the column {head} has no link to a result"));
-            continue;
+        if ratios.is_empty() {
+            findings.push(format!("no computed ratios of the column {head}"));
         }
         for row in rows.iter().skip(1).map(|row| cells(row)) {
             let expected = ratios.remove(row[0]).unwrap_or_else(|| "-".to_owned());

@@ -55,7 +55,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 pub use error::CellError;
-pub(crate) use error::Context;
+use error::Context;
 pub use figures::{CellReport, JobRow};
 pub use guard::check_target;
 pub(crate) use guard::{is_block_device, is_held};

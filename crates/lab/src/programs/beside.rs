@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use procfs::process::Process;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-use super::probes::content;
+use super::stage::content;
 use super::store::{Handle, How, Store};
 use crate::load::error::{CellError, Context};
 use crate::load::kernel::write_behind;

@@ -7,8 +7,9 @@ use forebay_block::Moment;
 use forebay_uring::clock;
 use hdrhistogram::Histogram;
 
-use super::Stage;
+pub(super) use super::probe::Measured;
 use super::spec::ProgramCell;
+use super::stage::Stage;
 use crate::batching::{self, Counter};
 use crate::load::error::CellError;
 use crate::load::memory::resident_bytes;
@@ -43,22 +44,6 @@ impl Limit {
             Self::Time(time) => turn == 0 || clock::now() - began < time,
         }
     }
-}
-
-pub(super) struct Measured {
-    pub(super) operations: u64,
-    /// Of each operation by itself, if they end one by one.
-    pub(super) latencies: Histogram<u64>,
-    pub(super) elapsed: Duration,
-    /// Bytes written, by the bulk writer if there is one.
-    pub(super) bytes: u64,
-    /// Bytes written by a bulk writer in another process, if there is one.
-    pub(super) beside_bytes: Option<u64>,
-    pub(super) usage: Usage,
-    /// System calls, commits of the journal, and flushes of the disk, if they are counted.
-    pub(super) counted: [Option<u64>; 3],
-    /// Bytes of the process above its baseline, before and after the last sync: the larger.
-    pub(super) resident_bytes: u64,
 }
 
 /// The process at the start of the clock.

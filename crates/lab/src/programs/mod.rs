@@ -18,13 +18,10 @@ mod group_sync;
 mod probe;
 mod probes;
 pub mod spec;
+mod stage;
 mod store;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::path::Path;
-
-use rustix::fs::{Advice, fadvise};
 
 use crate::batching::{self, Counter};
 use crate::cell::CellResult;
@@ -37,14 +34,8 @@ use crate::request::DATA_FILE;
 use crate::scratch::Stop;
 use clock::Measured;
 use spec::{Beside, CountCalls, ProgramCell, ProgramWay};
+use stage::{Stage, drop_from_cache};
 use store::Store;
-
-struct Stage<'a> {
-    cell: &'a ProgramCell,
-    store: Store,
-    /// Bytes of this process before it had an engine.
-    baseline_bytes: u64,
-}
 
 /// Runs one cell in this process.
 pub fn run(cell: &ProgramCell) -> Result<CellResult, CellError> {
@@ -88,13 +79,6 @@ fn lay_out(cell: &ProgramCell) -> Result<(), CellError> {
     data::lay_out(&cell.source, cell.load.file_bytes(), cell.seed, &Stop::default())
         .context_at("cannot write the file to read", &path)?;
     drop_from_cache(&path)
-}
-
-/// Drops the pages of a synced file from the page cache of the kernel.
-fn drop_from_cache(path: &Path) -> Result<(), CellError> {
-    let file = File::open(path);
-    let dropped = file.and_then(|file| Ok(fadvise(file, 0, None, Advice::DontNeed)?));
-    dropped.context_at("cannot drop it from the page cache", path)
 }
 
 fn figures(cell: &ProgramCell, measured: &Measured) -> BTreeMap<String, f64> {

@@ -4,15 +4,15 @@
 //! A new probe is a new file there, with its name in the list of `probes/mod.rs`.
 
 use std::fmt;
+use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serializer};
+use hdrhistogram::Histogram;
 
-use super::Stage;
-use super::clock::Measured;
-use super::probes::PROBES;
 use super::spec::{Beside, Form, ProgramLoad, ProgramWay};
+use super::stage::Stage;
 use crate::batching::Counter;
 use crate::load::error::CellError;
+use crate::load::usage::Usage;
 use crate::metric::Metric;
 
 /// Most threads of a cell, or tasks of an asynchronous one.
@@ -46,6 +46,23 @@ pub struct Probe {
     pub(super) figures: fn(&Measured, Put<'_>),
     /// Metrics that no other probe has.
     pub(super) metrics: &'static [Metric],
+}
+
+/// Measurements of a run.
+pub(super) struct Measured {
+    pub(super) operations: u64,
+    /// Of each operation by itself, if they end one by one.
+    pub(super) latencies: Histogram<u64>,
+    pub(super) elapsed: Duration,
+    /// Bytes written, by the bulk writer if there is one.
+    pub(super) bytes: u64,
+    /// Bytes written by a bulk writer in another process, if there is one.
+    pub(super) beside_bytes: Option<u64>,
+    pub(super) usage: Usage,
+    /// System calls, commits of the journal, and flushes of the disk, if they are counted.
+    pub(super) counted: [Option<u64>; 3],
+    /// Bytes of the process above its baseline, before and after the last sync: the larger.
+    pub(super) resident_bytes: u64,
 }
 
 /// Takes a figure by the name of its metric.
@@ -100,16 +117,6 @@ impl Probe {
     pub fn name(&self) -> &'static str {
         self.name
     }
-
-    /// Returns the probe of a name.
-    pub fn by_name(name: &str) -> Option<&'static Self> {
-        PROBES.iter().copied().find(|probe| probe.name == name)
-    }
-
-    /// Returns metrics that only one probe has.
-    pub(crate) fn metrics() -> impl Iterator<Item = &'static Metric> {
-        PROBES.iter().flat_map(|probe| probe.metrics)
-    }
 }
 
 /// Returns whether it is the standard library, or Forebay with or without a keeper.
@@ -135,30 +142,5 @@ impl PartialEq for Probe {
 impl fmt::Debug for Probe {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.name)
-    }
-}
-
-/// A probe by its name, in a suite and in a cell.
-pub(super) mod by_name {
-    use super::*;
-
-    pub(crate) fn serialize<S: Serializer>(
-        probe: &&'static Probe,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(probe.name)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<&'static Probe, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        Probe::by_name(&name).ok_or_else(|| {
-            let known: Vec<&str> = PROBES.iter().map(|probe| probe.name).collect();
-            serde::de::Error::custom(format!(
-                "{name}: no such probe (there are: {})",
-                known.join(", ")
-            ))
-        })
     }
 }

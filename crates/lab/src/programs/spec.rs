@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 pub use super::probe::Probe;
-use super::probe::{Sizes, Writes, by_name};
+use super::probe::{Sizes, Writes};
 use crate::words::words;
 
 /// Description of one program cell.
@@ -38,7 +38,6 @@ pub enum CountCalls {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProgramLoad {
-    #[serde(with = "by_name")]
     pub probe: &'static Probe,
     #[serde(default = "one")]
     pub threads: u32,

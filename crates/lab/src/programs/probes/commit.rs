@@ -1,11 +1,10 @@
 //! A sync after 20 writes of 4 KiB to random pages: commits of a database, without one.
 
-use super::{BLOCK, content, fill};
 use crate::load::error::CellError;
-use crate::programs::Stage;
 use crate::programs::clock::{Measured, clocked};
 use crate::programs::probe::{Probe, Writes};
 use crate::programs::spec::COMMIT_FILE_BYTES;
+use crate::programs::stage::{BLOCK, Stage, content, fill};
 use crate::programs::store::How;
 use forebay_block::random::Random;
 

@@ -4,10 +4,10 @@ use std::fs;
 use std::io;
 
 use crate::load::error::{CellError, Context};
-use crate::programs::Stage;
 use crate::programs::clock::{Measured, clocked};
 use crate::programs::probe::{Probe, Writes, on_most_arms};
 use crate::programs::spec::{ProgramLoad, ProgramWay};
+use crate::programs::stage::Stage;
 use crate::programs::store::{Handle, How};
 use crate::request::DATA_FILE;
 

@@ -1,10 +1,9 @@
 //! New files of 4 KiB, closed and not synced.
 
-use super::{BLOCK, content};
 use crate::load::error::CellError;
-use crate::programs::Stage;
 use crate::programs::clock::{Measured, clocked};
 use crate::programs::probe::{Probe, Writes};
+use crate::programs::stage::{BLOCK, Stage, content};
 use crate::programs::store::How;
 
 pub(super) static PROBE: Probe = Probe {

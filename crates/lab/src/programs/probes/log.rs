@@ -3,13 +3,12 @@
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::content;
 use crate::load::error::CellError;
-use crate::programs::Stage;
 use crate::programs::clock::{Measured, clocked};
 use crate::programs::group_sync::GroupSync;
 use crate::programs::probe::{Probe, Sizes, Writes};
 use crate::programs::spec::Form;
+use crate::programs::stage::{Stage, content};
 use crate::programs::store::{How, Store};
 use forebay_block::random::Random;
 

@@ -11,17 +11,13 @@ mod resident;
 mod small_sync;
 mod tasks;
 
-use std::fs::File;
-use std::io;
-use std::path::Path;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::drop_from_cache;
 use super::probe::Probe;
-use crate::load::error::{CellError, Context};
-use forebay_block::random::Random;
+use crate::metric::Metric;
 
 /// Every probe.
-pub(super) static PROBES: &[&Probe] = &[
+static PROBES: &[&Probe] = &[
     &put::PROBE,
     &log::PROBE,
     &tasks::PROBE,
@@ -34,29 +30,34 @@ pub(super) static PROBES: &[&Probe] = &[
     &files::PROBE,
 ];
 
-const BLOCK: usize = 4096;
+impl Probe {
+    /// Returns the probe of a name.
+    pub fn by_name(name: &str) -> Option<&'static Self> {
+        PROBES.iter().copied().find(|probe| probe.name == name)
+    }
 
-/// Bytes of one write of a file that is made beforehand.
-const PIECE_BYTES: usize = 1 << 20;
-
-/// Returns bytes that cannot be compressed.
-pub(super) fn content(bytes: usize, seed: u64) -> Vec<u8> {
-    let mut random = Random::new(seed);
-    let words = (0..bytes.div_ceil(8)).flat_map(|_| random.draw().to_le_bytes());
-    words.take(bytes).collect()
+    /// Returns metrics that only one probe has.
+    pub(crate) fn metrics() -> impl Iterator<Item = &'static Metric> {
+        PROBES.iter().flat_map(|probe| probe.metrics)
+    }
 }
 
-/// Makes a file that is on the disk and not in the page cache.
-fn fill(path: &Path, bytes: u64, seed: u64) -> Result<(), CellError> {
-    assert!(bytes.is_multiple_of(PIECE_BYTES as u64), "{bytes} bytes are not whole pieces");
-    let piece = content(PIECE_BYTES, seed);
-    let fill = || {
-        let mut file = File::create_new(path)?;
-        for _ in 0..bytes / PIECE_BYTES as u64 {
-            io::Write::write_all(&mut file, &piece)?;
-        }
-        file.sync_all()
-    };
-    fill().context_at("cannot fill it", path)?;
-    drop_from_cache(path)
+/// A probe by its name, in a suite and in a cell.
+impl Serialize for Probe {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name)
+    }
+}
+
+impl<'de> Deserialize<'de> for &'static Probe {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Probe::by_name(&name).ok_or_else(|| {
+            let known: Vec<&str> = PROBES.iter().map(|probe| probe.name).collect();
+            serde::de::Error::custom(format!(
+                "{name}: no such probe (there are: {})",
+                known.join(", ")
+            ))
+        })
+    }
 }

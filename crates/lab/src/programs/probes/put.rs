@@ -2,12 +2,11 @@
 
 use std::fs::{self, File};
 
-use super::content;
 use crate::load::error::{CellError, Context};
-use crate::programs::Stage;
 use crate::programs::clock::{Measured, clocked};
 use crate::programs::probe::{Probe, Writes};
 use crate::programs::spec::Form;
+use crate::programs::stage::{Stage, content};
 use crate::programs::store::How;
 
 const PUT_BYTES: usize = 16_384;

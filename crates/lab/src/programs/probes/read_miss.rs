@@ -2,11 +2,10 @@
 
 use rustix::fs::{Advice, fadvise};
 
-use super::BLOCK;
 use crate::load::error::{CellError, Context};
-use crate::programs::Stage;
 use crate::programs::clock::{Measured, clocked};
 use crate::programs::probe::Probe;
+use crate::programs::stage::{BLOCK, Stage};
 use crate::programs::store::{Handle, How};
 use crate::request::DATA_FILE;
 use forebay_block::random::Random;

@@ -1,10 +1,9 @@
 //! Memory of the process after 48 MB were written in order and synced.
 
-use super::content;
 use crate::load::error::CellError;
-use crate::programs::Stage;
 use crate::programs::clock::{Measured, clocked};
 use crate::programs::probe::{Probe, Writes};
+use crate::programs::stage::{Stage, content};
 use crate::programs::store::How;
 
 const RESIDENT_BYTES: u64 = 48_000_000;

@@ -4,13 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::{BLOCK, content, fill};
 use crate::load::error::CellError;
-use crate::programs::Stage;
 use crate::programs::beside;
 use crate::programs::clock::{Measured, paced};
 use crate::programs::probe::{Probe, Writes};
 use crate::programs::spec::Beside;
+use crate::programs::stage::{BLOCK, Stage, content, fill};
 use crate::programs::store::How;
 
 /// Bytes of the file that small syncs go to.

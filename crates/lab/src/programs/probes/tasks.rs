@@ -13,14 +13,13 @@ use std::time::Duration;
 use forebay::File;
 use forebay_uring::clock;
 
-use super::content;
 use crate::load::error::{CellError, Context};
 use crate::load::tally::Tally;
 use crate::load::wake::run_all;
-use crate::programs::Stage;
 use crate::programs::clock::{Limit, Measured, Meter, clocked};
 use crate::programs::probe::{Probe, Writes};
 use crate::programs::spec::Form;
+use crate::programs::stage::{Stage, content};
 use crate::programs::store::{Handle, How, Store};
 
 pub(super) static PROBE: Probe =

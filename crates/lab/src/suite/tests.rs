@@ -150,9 +150,9 @@ fn what_is_wrong_is_told_with_its_place_and_what_would_do() {
         ),
         (
             "files",
-            "table = \"programs\"",
-            "table = \"copies\"",
-            "no arm for copies in a table of copies",
+            "through = \"files-syncfs\"",
+            "through = \"pread\"",
+            "an arm for requests in a part about",
         ),
         ("plug", "block = \"4k\"\n", "", "give it a block, such as"),
         ("plug", "block = \"4k\"", "block = \"4x\"", "4x: no number of bytes (such as \"4k\""),

@@ -15,7 +15,6 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 use crate::build::version;
-use crate::simulate;
 use help::{
     COMPARE_IN_FULL, COMPLETIONS_IN_FULL, DOCTOR_IN_FULL, MORE, RECOVER_IN_FULL, REPORT_IN_FULL,
     TOP_IN_FULL, ctl_in_full, run_in_full,
@@ -73,9 +72,6 @@ pub(crate) enum Verb {
     Recover(RecoverArgs),
     /// Show a few requests or pages step by step
     Walk(WalkArgs),
-    /// Run a model in virtual time, without measuring
-    #[command(after_long_help = simulate::in_full())]
-    Simulate(SimulateArgs),
     /// Print a completion script for a shell
     #[command(after_long_help = COMPLETIONS_IN_FULL)]
     Completions(CompletionsArgs),
@@ -388,22 +384,6 @@ pub(crate) struct WalkArgs {
 pub(crate) enum Way {
     Request,
     Page,
-}
-
-/// `forebay simulate`.
-#[derive(Args, Debug)]
-pub(crate) struct SimulateArgs {
-    /// Model: writeback or order
-    pub(crate) name: String,
-    /// Set a parameter of the model (repeatable; see --help)
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub(crate) settings: Vec<String>,
-    /// Seed of everything random in the model
-    #[arg(long, value_name = "HEX", default_value = "1")]
-    pub(crate) seed: String,
-    /// Print all figures as JSON instead of tables
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// The engine of `run`.

@@ -20,7 +20,6 @@ mod outputs;
 mod recover;
 mod report;
 mod run;
-mod simulate;
 mod walk;
 mod wiring;
 
@@ -57,7 +56,6 @@ fn perform(command: Command) -> Result<ExitCode, Failure> {
         Command::Control { socket, ask } => ctl::ctl(&socket, &ask),
         Command::Walk { way: args::Way::Request, directory } => walk::request(&directory),
         Command::Walk { way: args::Way::Page, directory } => walk::page(&directory),
-        Command::Simulate(request) => simulate::simulate(&request),
         Command::Recover { image, run } => recover::recover(&image, run),
         Command::Mount(request) => mount::mount(&request),
         Command::Unmount(mount_point) => mount::unmount(&mount_point),

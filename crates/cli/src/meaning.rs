@@ -30,7 +30,7 @@ pub(crate) use repeat::{Repeated, check_size};
 
 use crate::args::{
     self, Ask, CompareArgs, CtlArgs, DoctorArgs, KeeperArgs, MountArgs, Parsed, RecoverArgs,
-    RunArgs, SimulateArgs, UnmountArgs, Verb, WalkArgs, Way,
+    RunArgs, UnmountArgs, Verb, WalkArgs, Way,
 };
 use crate::doctor;
 use crate::failure::Failure;
@@ -38,7 +38,6 @@ use crate::mount;
 use crate::output::Beside;
 use crate::outputs::{self, Outputs};
 use crate::report::{self, ReportRequest};
-use crate::simulate::{self, SimulateRequest};
 
 /// Stands for every suite that is shipped.
 const ALL: &str = "all";
@@ -68,8 +67,6 @@ pub(crate) enum Command {
         /// Where its file is for the time.
         directory: PathBuf,
     },
-    /// Work through a model.
-    Simulate(SimulateRequest),
     /// Write what a keeper saved.
     Recover { image: PathBuf, run: Run },
     /// Mount a directory.
@@ -175,7 +172,6 @@ pub(crate) fn of(parsed: Parsed) -> Result<Command, Failure> {
                 let directory = directory("--dir", dir.unwrap_or_else(std::env::temp_dir))?;
                 Ok(Command::Walk { way, directory })
             }
-            Verb::Simulate(typed) => simulation(&typed).map(Command::Simulate),
             Verb::Mount(typed) => mount(typed).map(Command::Mount),
             Verb::Unmount(UnmountArgs { mount_point }) => Ok(Command::Unmount(mount_point)),
             Verb::Recover(RecoverArgs { image, dry_run }) => {
@@ -353,15 +349,6 @@ fn run(typed: RunArgs) -> Result<RunRequest, Failure> {
         directory,
         json: typed.json.map(json).transpose()?,
         batching: batching(typed.batching)?,
-    })
-}
-
-fn simulation(typed: &SimulateArgs) -> Result<SimulateRequest, Failure> {
-    Ok(SimulateRequest {
-        simulation: simulate::find(&typed.name)?,
-        settings: settings(&typed.settings)?,
-        seed: seed(&typed.seed)?,
-        form: if typed.json { simulate::Form::Json } else { simulate::Form::Text },
     })
 }
 

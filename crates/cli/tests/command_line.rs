@@ -90,23 +90,6 @@ fn bad_input_is_code_2_and_one_line_with_the_remedy() {
         (&["run", "/dev/null", "--engine", "libaio"], "[possible values: forebay, kernel, null]"),
         (&["walk"], "<WAY> (see `forebay walk --help`)"),
         (&["walk", "bio"], "invalid value 'bio' for '<WAY>' [possible values: request, page]"),
-        (&["simulate"], "<NAME> (see `forebay simulate --help`)"),
-        (&["simulate", "writebakc"], "writebakc: no such simulation; did you mean writeback?"),
-        (&["simulate", "nothing"], "nothing: no such simulation (there are: writeback"),
-        (
-            &["simulate", "writeback", "--set", "gruops=4"],
-            "gruops=4: no such setting; did you mean groups?",
-        ),
-        (&["simulate", "writeback", "--set", "layout=hole"], "no such layout; did you mean holes?"),
-        (
-            &["simulate", "writeback", "--set", "cores=0"],
-            "cores=0: not possible (give a whole number, 1 to",
-        ),
-        (
-            &["simulate", "writeback", "--set", "window=4k", "--set", "request=8k"],
-            "window=4k: less than a request",
-        ),
-        (&["simulate", "writeback", "--seed", "x"], "--seed x: not a seed"),
         (&["walk", "request", "--dir", "/no/such/place"], "--dir /no/such/place: No such file"),
     ];
     for (words, expected) in cases {
@@ -206,45 +189,6 @@ fn a_walk_of_pages_shows_their_states_on_a_real_file() {
         assert!(text.contains(&format!("  {state} ")), "no page is {state}: {text}");
     }
     assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
-}
-
-#[test]
-fn a_simulation_replays_and_is_read_by_people_and_programs() {
-    let simulated = |more: &[&str]| {
-        let small =
-            ["simulate", "writeback", "--set", "amount=1m", "--set", "contexts=3", "--seed", "7f"];
-        let output = forebay().args(small).args(more).output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let text = simulated(&[]);
-    assert!(text.lines().all(|line| line.len() <= 72), "{text}");
-    assert!(text.contains("4 groups, 12 cores, seed 7f") && text.contains("knee"), "{text}");
-    assert_eq!(simulated(&[]), text);
-    let json: serde_json::Value = serde_json::from_str(&simulated(&["--json"])).unwrap();
-    assert_eq!(
-        (json["simulation"].as_str(), json["seed"].as_str()),
-        (Some("writeback"), Some("7f"))
-    );
-    assert_eq!(json["settings"]["amount"], "1m");
-    // Three layouts, each with one context, and with two and three by each of three affinities.
-    let cells = json["cells"].as_array().unwrap();
-    assert_eq!(cells.len(), 3 * (1 + 2 * 3));
-    for cell in cells {
-        assert!(cell["mib_per_second"].as_f64().unwrap() > 0.0, "{cell}");
-        assert!(cell["affinity"].is_string() && cell["layout"].is_string(), "{cell}");
-        assert!(cell["completion"]["mean_wait_micros"].is_f64(), "{cell}");
-    }
-    assert_eq!(json["separation"]["changes"].as_array().unwrap().len(), 4);
-    assert_eq!(json["bounds"].as_array().unwrap().len(), 3);
-}
-
-#[test]
-fn the_settings_of_a_simulation_are_told() {
-    let output = forebay().args(["simulate", "--help"]).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("  groups=4 ") && text.contains("  layout=holes "), "{text}");
-    assert!(text.lines().all(|line| line.len() <= 80), "{text}");
 }
 
 #[test]

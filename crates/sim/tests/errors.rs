@@ -2,12 +2,13 @@
 
 mod common;
 
-use common::single::{Single, TARGET, data};
+use common::single::{Single, data, on_machine};
 use common::{assert_marks, swarm};
 use forebay_block::limits::PAGE;
 use forebay_block::{Errno, Operation};
 use forebay_cache::{Caching, Failure, FrameRuns, ReadStop, Reader, Reason, TicketKind};
 use forebay_sim::plan::Mix;
+use forebay_sim::world::machine::set_faults;
 use forebay_sim::{Faults, PerMille, Plan};
 
 const BLOCK: u64 = PAGE as u64;
@@ -15,136 +16,150 @@ const ALWAYS: PerMille = PerMille(1000);
 
 #[test]
 fn contract_02_a_page_that_cannot_be_written_stays_dirty_and_fails_every_sync() {
-    let mut single = Single::new();
-    let content = data(1, 5 * PAGE);
-    single.disk.set_bad(TARGET, 2..3);
-    single.write(0, &content);
-    let failed = Err(Failure::Write { offset: 0, errno: Errno::IO });
-    assert_eq!(single.ask(TicketKind::FlushData), failed);
-    assert!(single.cache.is_dirty());
-    assert_eq!(single.ask(TicketKind::FlushAll), failed);
-    single.disk.set_bad(TARGET, 0..0);
-    assert_eq!(single.ask(TicketKind::FlushData), Ok(()));
-    assert_eq!(single.stored(), content);
-    assert!(!single.cache.is_dirty());
+    on_machine(|| {
+        let mut single = Single::new();
+        let content = data(1, 5 * PAGE);
+        single.set_bad(2..3);
+        single.write(0, &content);
+        let failed = Err(Failure::Write { offset: 0, errno: Errno::IO });
+        assert_eq!(single.ask(TicketKind::FlushData), failed);
+        assert!(single.cache.is_dirty());
+        assert_eq!(single.ask(TicketKind::FlushAll), failed);
+        single.set_bad(0..0);
+        assert_eq!(single.ask(TicketKind::FlushData), Ok(()));
+        assert_eq!(single.stored(), content);
+        assert!(!single.cache.is_dirty());
+    });
 }
 
 #[test]
 fn contract_02_an_error_got_over_is_told_once_to_each_handle() {
-    let mut single = Single::new();
-    single.disk.set_bad(TARGET, 0..1);
-    single.write(0, &data(1, PAGE));
-    // In the background, with nobody waiting.
-    single.send(Reason::Background);
-    single.end_one();
-    single.disk.set_bad(TARGET, 0..0);
-    assert_eq!(single.ask(TicketKind::FlushData), Ok(()));
-    let (mut one, mut opened_later) = (0, 0);
-    assert_eq!(single.cache.untold_error(&mut one), Some((0, Errno::IO)));
-    assert_eq!(single.cache.untold_error(&mut one), None);
-    assert_eq!(single.cache.untold_error(&mut opened_later), Some((0, Errno::IO)));
+    on_machine(|| {
+        let mut single = Single::new();
+        single.set_bad(0..1);
+        single.write(0, &data(1, PAGE));
+        // In the background, with nobody waiting.
+        single.send(Reason::Background);
+        single.end_one();
+        single.set_bad(0..0);
+        assert_eq!(single.ask(TicketKind::FlushData), Ok(()));
+        let (mut one, mut opened_later) = (0, 0);
+        assert_eq!(single.cache.untold_error(&mut one), Some((0, Errno::IO)));
+        assert_eq!(single.cache.untold_error(&mut one), None);
+        assert_eq!(single.cache.untold_error(&mut opened_later), Some((0, Errno::IO)));
+    });
 }
 
 #[test]
 fn contract_02_a_failed_flush_poisons_the_file() {
-    for (faults, operation) in [
-        (Faults { flush: ALWAYS, ..Faults::NONE }, Operation::FlushData),
-        (Faults { flush_directory: ALWAYS, ..Faults::NONE }, Operation::FlushDirectory),
-    ] {
-        let mut single = Single::new();
-        single.write(0, &data(1, 100));
-        single.disk.set_faults(faults);
-        assert_eq!(single.ask(TicketKind::FlushData), Err(Failure::Flush(Errno::IO)));
-        assert_eq!(single.sent.last().unwrap().operation, operation);
-        single.disk.set_faults(Faults::NONE);
-        single.write(200, &data(2, 100));
-        assert_eq!(single.ask(TicketKind::FlushAll), Err(Failure::Flush(Errno::IO)));
-        // What does not promise durability goes on.
-        assert_eq!(single.ask(TicketKind::Release), Ok(()));
-        assert_eq!(single.stored().len(), 300);
-    }
+    on_machine(|| {
+        for (faults, operation) in [
+            (Faults { flush: ALWAYS, ..Faults::NONE }, Operation::FlushData),
+            (Faults { flush_directory: ALWAYS, ..Faults::NONE }, Operation::FlushDirectory),
+        ] {
+            let mut single = Single::new();
+            single.write(0, &data(1, 100));
+            set_faults(faults);
+            assert_eq!(single.ask(TicketKind::FlushData), Err(Failure::Flush(Errno::IO)));
+            assert_eq!(single.sent.last().unwrap().operation, operation);
+            set_faults(Faults::NONE);
+            single.write(200, &data(2, 100));
+            assert_eq!(single.ask(TicketKind::FlushAll), Err(Failure::Flush(Errno::IO)));
+            // What does not promise durability goes on.
+            assert_eq!(single.ask(TicketKind::Release), Ok(()));
+            assert_eq!(single.stored().len(), 300);
+        }
+    });
 }
 
 #[test]
 fn contract_01_a_failed_write_is_owed_while_it_is_being_written_over() {
-    let mut single = Single::new();
-    let mut content = data(1, 2 * PAGE);
-    single.write(0, &content);
-    let first = single.cache.ask(TicketKind::FlushData);
-    single.disk.set_bad(TARGET, 0..2);
-    single.send(Reason::Sync);
-    let (copies, _) = single.plan(10, 20);
-    single.end_one();
-    assert!(single.wait(first).is_err());
-    single.disk.set_bad(TARGET, 0..0);
-    // Asked for while the page is neither dirty nor in flight, but owes what was accepted before.
-    let second = single.cache.ask(TicketKind::FlushData);
-    single.send(Reason::Sync);
-    while single.disk.in_flight() > 0 {
-        single.end_one();
+    on_machine(|| {
+        let mut single = Single::new();
+        let mut content = data(1, 2 * PAGE);
+        single.write(0, &content);
+        let first = single.cache.ask(TicketKind::FlushData);
+        single.set_bad(0..2);
         single.send(Reason::Sync);
-    }
-    assert_eq!(single.cache.fetch(second), None);
-    single.publish(&copies, &data(2, 20));
-    assert_eq!(single.wait(second), Ok(()));
-    content[10..30].copy_from_slice(&data(2, 20));
-    assert_eq!(single.stored(), content);
+        let (copies, _) = single.plan(10, 20);
+        single.end_one();
+        assert!(single.wait(first).is_err());
+        single.set_bad(0..0);
+        // Asked for while the page is neither dirty nor in flight, but owes what was accepted before.
+        let second = single.cache.ask(TicketKind::FlushData);
+        single.send(Reason::Sync);
+        while single.in_flight() > 0 {
+            single.end_one();
+            single.send(Reason::Sync);
+        }
+        assert_eq!(single.cache.fetch(second), None);
+        single.publish(&copies, &data(2, 20));
+        assert_eq!(single.wait(second), Ok(()));
+        content[10..30].copy_from_slice(&data(2, 20));
+        assert_eq!(single.stored(), content);
+    });
 }
 
 #[test]
 fn contract_05_a_release_writes_what_can_be_written_before_it_fails() {
-    let mut single = Single::new();
-    let pages = [0, 40, 80, 120];
-    for page in pages {
-        single.write(page * BLOCK, &data(page as u8, PAGE));
-    }
-    single.disk.set_bad(TARGET, 40..41);
-    assert!(matches!(single.ask(TicketKind::Release), Err(Failure::Write { .. })));
-    let stored = single.stored();
-    for page in pages.into_iter().filter(|page| *page != 40) {
-        assert_eq!(
-            stored[(page * BLOCK) as usize..][..PAGE],
-            data(page as u8, PAGE),
-            "page {page}"
-        );
-    }
-    assert_eq!(single.cache.dirty_pages(), 1);
+    on_machine(|| {
+        let mut single = Single::new();
+        let pages = [0, 40, 80, 120];
+        for page in pages {
+            single.write(page * BLOCK, &data(page as u8, PAGE));
+        }
+        single.set_bad(40..41);
+        assert!(matches!(single.ask(TicketKind::Release), Err(Failure::Write { .. })));
+        let stored = single.stored();
+        for page in pages.into_iter().filter(|page| *page != 40) {
+            assert_eq!(
+                stored[(page * BLOCK) as usize..][..PAGE],
+                data(page as u8, PAGE),
+                "page {page}"
+            );
+        }
+        assert_eq!(single.cache.dirty_pages(), 1);
+    });
 }
 
 #[test]
 fn contract_16_a_fill_is_not_held_up_for_an_end_that_nobody_waits_for() {
-    let mut single = Single::new();
-    single.write(0, &data(1, 4 * PAGE));
-    assert_eq!(single.ask(TicketKind::FlushData), Ok(()));
-    assert_eq!(single.evict(4), 4);
-    let mut stash = FrameRuns::default();
-    single.frames.take(4, &mut stash);
-    let reader = Reader { caching: Caching::Cached, again: None, first_fill: 0 };
-    // A page, and the end behind it: nothing is started until the page has ended, which fails the
-    // sync.
-    single.write(0, &data(2, PAGE));
-    single.write(4 * BLOCK, &data(2, 10));
-    single.disk.set_bad(TARGET, 0..1);
-    let sync = single.cache.ask(TicketKind::FlushData);
-    single.send(Reason::Sync);
-    let mut read = |single: &mut Single| {
-        single.cache.begin_read(2 * BLOCK, PAGE, reader, &mut stash, &mut Vec::new()).1
-    };
-    assert_eq!(read(&mut single), ReadStop::Busy);
-    single.end_one();
-    assert!(matches!(single.cache.fetch(sync), Some(Err(Failure::Write { .. }))));
-    // Whoever was held up is woken now, once.
-    assert!(matches!(read(&mut single), ReadStop::Fill(_)));
+    on_machine(|| {
+        let mut single = Single::new();
+        single.write(0, &data(1, 4 * PAGE));
+        assert_eq!(single.ask(TicketKind::FlushData), Ok(()));
+        assert_eq!(single.evict(4), 4);
+        let mut stash = FrameRuns::default();
+        single.frames.take(4, &mut stash);
+        let reader = Reader { caching: Caching::Cached, again: None, first_fill: 0 };
+        // A page, and the end behind it: nothing is started until the page has ended, which fails the
+        // sync.
+        single.write(0, &data(2, PAGE));
+        single.write(4 * BLOCK, &data(2, 10));
+        single.set_bad(0..1);
+        let sync = single.cache.ask(TicketKind::FlushData);
+        single.send(Reason::Sync);
+        let mut read = |single: &mut Single| {
+            single.cache.begin_read(2 * BLOCK, PAGE, reader, &mut stash, &mut Vec::new()).1
+        };
+        assert_eq!(read(&mut single), ReadStop::Busy);
+        single.end_one();
+        assert!(matches!(single.cache.fetch(sync), Some(Err(Failure::Write { .. }))));
+        // Whoever was held up is woken now, once.
+        assert!(matches!(read(&mut single), ReadStop::Fill(_)));
+    });
 }
 
 #[test]
 fn contract_16_a_release_and_a_flush_end_in_one_pass() {
-    let mut single = Single::new();
-    single.write(0, &data(1, 100));
-    let release = single.cache.ask(TicketKind::Release);
-    let flush = single.cache.ask(TicketKind::FlushData);
-    assert_eq!(single.wait(release), Ok(()));
-    assert_eq!(single.wait(flush), Ok(()));
+    on_machine(|| {
+        let mut single = Single::new();
+        single.write(0, &data(1, 100));
+        let release = single.cache.ask(TicketKind::Release);
+        let flush = single.cache.ask(TicketKind::FlushData);
+        assert_eq!(single.wait(release), Ok(()));
+        assert_eq!(single.wait(flush), Ok(()));
+    });
 }
 
 /// Every kind of fault, with more of each than the swarm has.

@@ -246,16 +246,11 @@ fn name(operation: Operation) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_sim::faults::Latency;
-    use forebay_sim::{Disk, Random};
-
-    use crate::walk::scene::tests::Together;
+    use crate::walk::scene::tests::Timed;
 
     #[test]
     fn every_state_of_a_page_is_come_by() {
-        let always = Latency { least: Duration::from_micros(80), most: Duration::from_micros(80) };
-        let disk = Disk::new(1, FRAMES, 64, always, Random::new(1));
-        let lines = walk(Together(disk)).unwrap();
+        let lines = walk(Timed::new(FRAMES)).unwrap();
         let states: Vec<PageState> = lines
             .iter()
             .filter_map(|line| match line {

@@ -1,58 +1,117 @@
-//! One file over one queue and one disk, moved by hand: for what has to happen in one order and no
-//! other.
+//! One file over one queue on the simulated machine, moved by hand: for what has to happen in one
+//! order and no other.
 
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_block::limits::PAGE;
-use forebay_block::{Bio, Ended, Operation, Queue, Target, Wait};
+use forebay_block::{Bio, Device as _, Ended, Frame, Operation, Queue, Target, Wait};
 use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::writeback::settle::Keep;
 use forebay_cache::{
-    CachedFile, Caching, Copy, Evictor, Failure, FrameRuns, Frames, Liberties, Origin, Prepare,
-    Reason, Settled, TicketId, TicketKind, WriteStop,
+    CachedFile, Caching, Copy, Evictor, Failure, FrameRuns, Frames, Liberties, Origin, Patch,
+    Prepare, Reason, Settled, TicketId, TicketKind, WriteStop,
 };
+use forebay_sim::PerMille;
 use forebay_sim::faults::Latency;
-use forebay_sim::{Disk, Random};
+use forebay_sim::platform::{
+    Access, Arena, Backend, Choice, Create, How, LeaseWatch, OpenFile, Truncate,
+};
+use forebay_sim::stored::StoredFile;
+use forebay_sim::trace::Tracing;
+use forebay_sim::world::machine::{self, MachinePlan, VolumePlan};
+use forebay_sim::world::{Settings, run};
 
 const FRAMES: u32 = 4096;
-pub(crate) const TARGET: Target = Target(0);
+const TARGET: Target = Target(0);
+
+/// Runs a test on a machine whose requests all take the same time.
+pub(crate) fn on_machine(body: impl FnOnce() + 'static) {
+    let settings = Settings {
+        seed: 7,
+        preemption: PerMille(0),
+        events: PerMille(0),
+        leaps: PerMille(0),
+        spurious: PerMille(0),
+        tracing: Tracing::Off,
+        steps: 1_000_000,
+    };
+    let ran = run(settings, || {
+        let each = Duration::from_micros(10);
+        let latency = Latency { least: each, most: each };
+        machine::install(MachinePlan { latency, ..MachinePlan::calm(vec![VolumePlan::xfs()]) });
+        body();
+    });
+    ran.unwrap_or_else(|failure| panic!("{failure}"));
+}
 
 pub(crate) struct Single {
     pub(crate) cache: CachedFile,
-    pub(crate) disk: Disk,
     pub(crate) frames: Frames,
     evictor: Evictor,
     /// All that was sent, in order.
     pub(crate) sent: Vec<Bio>,
     queue: Queue,
+    backend: Backend,
+    arena: Arc<Arena>,
+    path: &'static str,
+    _watch: LeaseWatch,
 }
 
 impl Single {
     /// A new file, ours alone.
     pub(crate) fn new() -> Self {
-        Self::of(Origin::Empty { entry: Entry::New })
+        Self::of(Origin::Empty { entry: Entry::New }, "/file", Create::New)
     }
 
     /// A device of so many bytes.
     pub(crate) fn device(bytes: u64) -> Self {
-        let mut single = Self::of(Origin::Device(bytes));
-        single.disk.make_device(TARGET, bytes);
+        machine::make_device("/device", bytes, 512);
+        let mut single = Self::of(Origin::Device(bytes), "/device", Create::No);
         single.cache.set_reserving(Reserving::Off);
         single
     }
 
-    fn of(origin: Origin) -> Self {
-        let latency = Latency { least: Duration::from_micros(10), most: Duration::from_micros(10) };
+    fn of(origin: Origin, path: &'static str, create: Create) -> Self {
+        let how = How { access: Access::ReadWrite, create, truncate: Truncate::Keep, mode: 0o600 };
+        let file = OpenFile::open(Path::new(path), &how).unwrap().file;
+        let watch = LeaseWatch::new(|_| {}).unwrap();
+        if create == Create::New {
+            file.try_lease(&watch, 1).unwrap();
+        }
+        let arena = Arc::new(Arena::private(FRAMES).unwrap());
+        let mut backend = Backend::chosen(Choice::Auto, Arc::clone(&arena), 256).unwrap();
+        backend.attach(TARGET, Arc::new(file));
         let mut cache = CachedFile::new(TARGET, origin, Liberties::Exclusive);
         cache.set_free_bytes(1 << 40);
         Self {
             cache,
-            disk: Disk::new(1, FRAMES, 1 << 30, latency, Random::new(7)),
             frames: Frames::new(FRAMES),
             evictor: Evictor::new(FRAMES),
             sent: Vec::new(),
             queue: Queue::new(),
+            backend,
+            arena,
+            path,
+            _watch: watch,
         }
+    }
+
+    /// Changes the pages that cannot be written.
+    pub(crate) fn set_bad(&self, pages: Range<u64>) {
+        machine::set_bad(self.path, pages);
+    }
+
+    /// Looks at the file as the device has it.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&StoredFile) -> T) -> T {
+        machine::stored(self.path, look)
+    }
+
+    /// Requests at the device.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.backend.in_flight()
     }
 
     /// Accepts all of some bytes.
@@ -89,19 +148,18 @@ impl Single {
 
     pub(crate) fn publish(&mut self, copies: &[Copy], mut data: &[u8]) {
         for copy in copies {
-            let arena = self.disk.arena();
             match copy.prepare {
                 Prepare::Nothing => {}
-                Prepare::Zero => arena.frame_mut(copy.frame).fill(0),
-                Prepare::From(old) => arena.copy(old, copy.frame),
+                Prepare::Zero => self.fill(copy.frame, 0, &[0; PAGE]),
+                Prepare::From(old) => self.fill(copy.frame, 0, &self.frame(old)),
             }
             let (part, rest) = data.split_at(copy.length);
-            arena.span_mut(copy.frame, copy.at, copy.length).copy_from_slice(part);
+            self.fill(copy.frame, copy.at, part);
             data = rest;
         }
         let mut settled = Settled::default();
         let _ = self.cache.publish(copies, Caching::Cached, &mut settled);
-        self.disk.arena().finish(&mut settled);
+        self.finish(&mut settled);
         self.absorb(settled);
     }
 
@@ -112,19 +170,21 @@ impl Single {
             self.sent.push(bio.clone());
             self.queue.submit(bio);
         }
-        self.queue.dispatch(&mut self.disk, Wait::Not).unwrap();
+        self.queue.dispatch(&mut self.backend, Wait::Not).unwrap();
         self.sent.len() - before
     }
 
     /// Ends what is due next at the device.
     pub(crate) fn end_one(&mut self) {
-        self.disk.complete_next();
         let mut ended = Vec::new();
-        self.queue.run(&mut self.disk, &mut ended);
+        while ended.is_empty() && self.in_flight() > 0 {
+            self.backend.doorbell(Wait::Something(None)).unwrap();
+            self.queue.run(&mut self.backend, &mut ended);
+        }
         for Ended { bio, result } in ended {
             let mut settled = Settled::default();
             self.cache.settle(&bio, result, Keep::Clean, &mut settled);
-            self.disk.arena().finish(&mut settled);
+            self.finish(&mut settled);
             for run in settled.clean.drain(..) {
                 for (page, frame) in (run.page..).zip(run.frames.frames()) {
                     self.evictor.enter(TARGET, page, frame);
@@ -158,23 +218,46 @@ impl Single {
             if let Some(result) = self.cache.fetch(id) {
                 return result;
             }
-            assert!(
-                self.disk.in_flight() > 0,
-                "contract 16: a ticket waits, and nothing is in flight"
-            );
+            assert!(self.in_flight() > 0, "contract 16: a ticket waits, and nothing is in flight");
             self.end_one();
         }
     }
 
     /// What the device has of the file.
     pub(crate) fn stored(&self) -> Vec<u8> {
-        let file = self.disk.file(TARGET);
-        file.read(0, file.size())
+        self.look(|file| file.read(0, file.size()))
     }
 
     /// Operations sent so far.
     pub(crate) fn operations(&self) -> Vec<Operation> {
         self.sent.iter().map(|bio| bio.operation).collect()
+    }
+
+    /// Does what the cache asks for: zeroes, and missing bytes of a page.
+    fn finish(&self, settled: &mut Settled) {
+        for (frame, from) in settled.zero.drain(..) {
+            self.fill(frame, from, &vec![0; PAGE - from]);
+        }
+        for Patch { from, to, bytes, filled, .. } in settled.patches.drain(..) {
+            let source = self.frame(from);
+            for range in bytes {
+                let mut data = source[range.clone()].to_vec();
+                data[filled.clamp(range.start, range.end) - range.start..].fill(0);
+                self.fill(to, range.start, &data);
+            }
+        }
+    }
+
+    fn frame(&self, frame: Frame) -> Vec<u8> {
+        let mut bytes = vec![0; PAGE];
+        // SAFETY: all of a world runs on this thread, and a request moves its bytes in one step.
+        unsafe { self.arena.copy_out(frame, 0, &mut bytes) };
+        bytes
+    }
+
+    fn fill(&self, frame: Frame, at: usize, bytes: &[u8]) {
+        // SAFETY: as above.
+        unsafe { self.arena.copy_in(frame, at, bytes) };
     }
 
     fn absorb(&mut self, settled: Settled) {

@@ -1,41 +1,53 @@
-//! The walk on the simulated disk, in virtual time: the same lines every time.
+//! The walk on a device in memory, in virtual time: the same lines every time.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_sim::faults::Latency;
-use forebay_sim::{Disk, Random};
+use forebay_uring::{Arena, MemoryDevice};
 
 use super::*;
 use crate::walk::lines;
 
-/// A disk whose requests of one batch end together.
-pub(crate) struct Together(pub(crate) Disk);
+/// A device in memory whose clock only moves when the caller waits, by 80 us.
+pub(crate) struct Timed {
+    device: MemoryDevice,
+    now: Moment,
+}
 
-impl Device for Together {
+impl Timed {
+    /// A device with an empty file, over an arena of this size.
+    pub(crate) fn new(frames: u32) -> Self {
+        let arena = Arc::new(Arena::private(frames).unwrap());
+        let mut device = MemoryDevice::new(arena, 1 << 20);
+        device.attach(TARGET, Vec::new());
+        Self { device, now: Moment::default() }
+    }
+}
+
+impl Device for Timed {
     fn now(&mut self) -> Moment {
-        Moment::default() + self.0.now()
+        self.now
     }
 
     fn prepare(&mut self, tag: Tag, request: &Bio) -> Result<(), Refused> {
-        self.0.prepare(tag, request)
+        self.device.prepare(tag, request)
     }
 
     fn doorbell(&mut self, wait: Wait) -> Result<(), Errno> {
-        self.0.doorbell(wait)?;
-        while wait != Wait::Not && self.0.in_flight() > 0 {
-            self.0.complete_next();
+        if wait != Wait::Not {
+            self.now = self.now + Duration::from_micros(80);
         }
-        Ok(())
+        self.device.doorbell(wait)
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
-        self.0.reap(completions);
+        self.device.reap(completions);
     }
 }
 
 /// What is expected, but for the legend.
 const EXPECTED: &str = "\
-One context, the simulated disk
+One context, memory
 
        us  step        bio  tag operation      file      offset   length how many of what
 
@@ -101,9 +113,7 @@ One context, the simulated disk
 
 #[test]
 fn a_walk_shows_plug_merge_sweep_doorbell_run_short_read_and_flush() {
-    let always = Latency { least: Duration::from_micros(80), most: Duration::from_micros(80) };
-    let disk = Disk::new(1, FRAMES, 64, always, Random::new(1));
-    let text = lines::text("the simulated disk", &walk(Together(disk)).unwrap());
+    let text = lines::text("memory", &walk(Timed::new(FRAMES)).unwrap());
     assert!(text.starts_with(EXPECTED), "\n{text}");
     // The legend explains what came up, and nothing else.
     let legend = &text[EXPECTED.len()..];

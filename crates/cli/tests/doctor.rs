@@ -194,7 +194,6 @@ fn a_directory_a_file_and_nothing_are_places() {
         "processors",
         "memory",
         "huge pages",
-        "locked memory",
         "descriptors",
         "type",
         "free space",

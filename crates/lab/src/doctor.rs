@@ -54,7 +54,7 @@ type Check = (Part, &'static str, fn(&Facts) -> Option<Finding>);
 
 /// Every check, in the order of the report. The mount options have a table of their own.
 #[rustfmt::skip]
-const CHECKS: [Check; 27] = [
+const CHECKS: [Check; 26] = [
     (Part::Ring, "kernel", ring::kernel),
     (Part::Ring, "engine", ring::engine),
     (Part::Ring, "io_uring", ring::permission),
@@ -65,7 +65,6 @@ const CHECKS: [Check; 27] = [
     (Part::Machine, "other load", machine::load),
     (Part::Machine, "memory", machine::memory),
     (Part::Machine, "huge pages", machine::huge_pages),
-    (Part::Machine, "locked memory", machine::locked),
     (Part::Machine, "descriptors", machine::descriptors),
     (Part::Machine, "FUSE", machine::fuse),
     (Part::FileSystem, "type", files::kind),

@@ -56,7 +56,6 @@ pub(super) struct Process {
 /// A capability, by the number that the kernel gives it.
 #[derive(Clone, Copy)]
 pub(super) enum Capability {
-    IpcLock = 14,
     SysAdmin = 21,
     Lease = 28,
 }

@@ -7,7 +7,7 @@ use forebay_uring::probe;
 use procfs::{CpuPressure, Current};
 use rustix::process::{Resource, getrlimit};
 
-use super::facts::{Capability, Facts};
+use super::facts::Facts;
 use super::finding::{Finding, degraded, full, missing, quoted};
 use crate::chosen::chosen;
 use crate::figures::bytes;
@@ -19,11 +19,11 @@ const FREQUENCY: &str = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor";
 const CACHE_BYTES: u64 = 256 << 20;
 const CACHE_OF_MEMORY: u64 = 16;
 
-/// Memory that some suites register.
-const LOCKED_BYTES: u64 = 8 << 20;
-
 /// Files that a ring may register, and the other descriptors of a process.
 const DESCRIPTORS: u64 = 1024 + 64;
+
+/// Descriptors that are enough for many files.
+const MANY_DESCRIPTORS: u64 = 65_536;
 
 /// Percent of the last ten seconds that tasks waited for a processor: more disturbs measurements.
 const MUCH_WAITING: f32 = 10.0;
@@ -176,74 +176,33 @@ pub(super) fn huge_pages(facts: &Facts) -> Option<Finding> {
     })
 }
 
-/// A limit of this process; none is no limit.
-#[derive(Clone, Copy)]
-struct Limit {
-    soft: Option<u64>,
-    hard: Option<u64>,
-}
-
-impl Limit {
-    fn of(resource: Resource) -> Self {
-        let limit = getrlimit(resource);
-        Self { soft: limit.current, hard: limit.maximum }
-    }
-
-    fn shown(self, shown: impl Fn(u64) -> String) -> String {
-        let shown = |limit: Option<u64>| limit.map_or_else(|| "no limit".to_owned(), &shown);
-        if self.soft == self.hard {
-            return shown(self.soft);
-        }
-        format!("{} (can be raised to {})", shown(self.soft), shown(self.hard))
-    }
-
-    /// Adds the command that raises it: anyone may up to the hard limit, root beyond. `ulimit` is
-    /// its option and unit, `name` its name for `prlimit`.
-    fn raised(self, finding: Finding, wanted: u64, ulimit: (&str, u64), name: &str) -> Finding {
-        if self.hard.is_none_or(|hard| hard >= wanted) {
-            let line = format!("ulimit {} {}", ulimit.0, wanted / ulimit.1);
-            return finding.user("raise it in the shell that starts the program", line);
-        }
-        finding.root(
-            "raise it for the running shell that starts the program ($$ is its process)",
-            format!("prlimit --{name}={wanted} --pid $$"),
-        )
-    }
-}
-
-/// Judges how much memory may be registered with a ring.
-pub(super) fn locked(facts: &Facts) -> Option<Finding> {
-    if facts.process.may(Capability::IpcLock) {
-        let unlimited = full("no limit (CAP_IPC_LOCK)");
-        return Some(unlimited.means("memory can be registered with a ring"));
-    }
-    Some(judged_locked(Limit::of(Resource::Memlock)))
-}
-
-fn judged_locked(limit: Limit) -> Finding {
-    let found = limit.shown(|limit| bytes(limit as f64));
-    if limit.soft.is_none_or(|limit| limit >= LOCKED_BYTES) {
-        return full(found).means("memory can be registered with a ring, up to this limit");
-    }
-    let lost = degraded(found).means(
-        "memory cannot be registered with a ring; Forebay does not need it, but an arm of `compare plug` does",
-    );
-    limit.raised(lost, LOCKED_BYTES, ("-l", 1024), "memlock")
-}
-
 /// Judges how many files may be open.
 pub(super) fn descriptors(_: &Facts) -> Option<Finding> {
-    Some(judged_descriptors(Limit::of(Resource::Nofile)))
+    let limit = getrlimit(Resource::Nofile);
+    Some(judged_descriptors(limit.current, limit.maximum))
 }
 
-fn judged_descriptors(limit: Limit) -> Finding {
-    let found = limit.shown(|limit| limit.to_string());
-    if limit.soft.is_none_or(|limit| limit >= DESCRIPTORS) {
+/// Judges the soft and the hard limit of descriptors; none is no limit.
+fn judged_descriptors(soft: Option<u64>, hard: Option<u64>) -> Finding {
+    let shown =
+        |limit: Option<u64>| limit.map_or_else(|| "no limit".to_owned(), |limit| limit.to_string());
+    let found = match soft == hard {
+        true => shown(soft),
+        false => format!("{} (can be raised to {})", shown(soft), shown(hard)),
+    };
+    if soft.is_none_or(|limit| limit >= DESCRIPTORS) {
         return full(found).means("each open file uses one");
     }
     let lost = degraded(found)
         .means("each open file uses one: with a thousand files open, the next open fails");
-    limit.raised(lost, 65_536, ("-n", 1), "nofile")
+    if hard.is_none_or(|limit| limit >= MANY_DESCRIPTORS) {
+        let line = format!("ulimit -n {MANY_DESCRIPTORS}");
+        return lost.user("raise it in the shell that starts the program", line);
+    }
+    lost.root(
+        "raise it for the running shell that starts the program ($$ is its process)",
+        format!("prlimit --nofile={MANY_DESCRIPTORS} --pid $$"),
+    )
 }
 
 /// Judges whether this process may serve a file system.
@@ -317,21 +276,11 @@ mod tests {
 
     #[test]
     fn a_limit_is_raised_by_its_user_or_by_root() {
-        let some = |soft, hard| Limit { soft: Some(soft), hard: Some(hard) };
-        assert_eq!(judged_locked(some(8 << 20, 8 << 20)).level, Level::Full);
-        let small = judged_locked(some(64 << 10, 64 << 20));
-        assert_eq!(small.found, "64 KiB (can be raised to 64 MiB)");
-        assert_eq!(line(small), "ulimit -l 8192");
-        let smaller = judged_locked(some(64 << 10, 64 << 10));
-        assert_eq!(line(smaller), "prlimit --memlock=8388608 --pid $$");
-        let mut fake = Fake::new(&[]);
-        fake.facts.process.capabilities = 1 << Capability::IpcLock as u32;
-        assert_eq!(locked(&fake.facts).unwrap().found, "no limit (CAP_IPC_LOCK)");
-
-        assert_eq!(judged_descriptors(some(20_000, 20_000)).level, Level::Full);
-        assert_eq!(line(judged_descriptors(some(1024, 1 << 20))), "ulimit -n 65536");
-        assert_eq!(line(judged_descriptors(some(1024, 4096))), "prlimit --nofile=65536 --pid $$");
-        assert_eq!(judged_descriptors(some(1024, 4096)).level, Level::Degraded);
+        let judged = |soft, hard| judged_descriptors(Some(soft), Some(hard));
+        assert_eq!(judged(20_000, 20_000).level, Level::Full);
+        assert_eq!(line(judged(1024, 1 << 20)), "ulimit -n 65536");
+        assert_eq!(line(judged(1024, 4096)), "prlimit --nofile=65536 --pid $$");
+        assert_eq!(judged(1024, 4096).level, Level::Degraded);
     }
 
     #[test]

@@ -183,15 +183,8 @@ mod tests {
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
         names.sort();
-        let expected = [
-            "README.md",
-            "fio",
-            "job-files",
-            "manifest.json",
-            "result.html",
-            "result.json",
-            "result.txt",
-        ];
+        let expected =
+            ["README.md", "job-files", "manifest.json", "result.html", "result.json", "result.txt"];
         assert_eq!(names, expected);
         assert_eq!(Document::read(&document_in(&directory)).unwrap(), document());
         assert_eq!(document_in(&directory.join("other.json")), directory.join("other.json"));

@@ -60,7 +60,7 @@ mod tests {
         let planted = vec![Said { title: "modelled 20000 ns".into(), comparison: slower }];
         let found = Itself { same, planted, rows: Vec::new() };
         let text = itself(&found);
-        assert!(text.contains("1.04 [1.03-1.05] 0.3125  not shown"), "{text}");
+        assert!(text.contains("1.04 [1.03-1.05] 0.3125 not shown"), "{text}");
         assert!(text.contains("1 comparisons of an arm with itself 0 were shown"), "{text}");
         assert!(text.contains("found 1 times of 1"), "{text}");
     }

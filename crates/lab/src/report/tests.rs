@@ -126,6 +126,37 @@ fn the_whole_table() {
     }];
     document.manifest.notes = vec!["4 rounds of 5 fit in 60 s".into()];
     let expected = "\
+ext4 on /dev/nvme0n1 with large folios, Linux 6.18, 8 cores, io_uring
+Random 4k writes, 12 new files, 288 MiB, until synced
+5 rounds, seed 7f3a
+                                                  sync pieces  own cs
+arm                 MB/s     ratio [95 %] memory   p99 a file per I/O
+kernel-buffered  640+-22 2.60 [2.49-2.72] 288MiB 410ms   10.0   0.020
+kernel-bounded  246+-8.3         1 (base)  64MiB  38ms  24576   0.020
+forebay          415+-14 1.69 [1.63-1.76]  66MiB  12ms   1.00   0.020
+forebay-again    417+-14 1.69 [1.62-1.77]  66MiB  12ms   1.00   0.020
+
+                system  CPU us written   peak
+arm              cs/IO per I/O / asked  dirty
+kernel-buffered   0.25   4.2us    1.00 144MiB
+kernel-bounded    0.25   4.2us    1.00  32MiB
+forebay           0.25   4.2us    1.00  33MiB
+forebay-again     0.25   4.2us    1.00  33MiB
+
+pair                                  MB/s
+forebay : kernel-buffered 0.65 [0.62-0.67]
+noise floor 5.8 %.  ~ = not shown
+forebay writes 1.69x (1.63-1.76) the bytes per second of the best
+bounded kernel arm (kernel-bounded), with 66 MiB of memory against 64
+MiB.
+
+own cs per I/O: the same for each I/O; system cs/IO: the same for each
+I/O; CPU us per I/O: processor time of the process; sync p99: a write of
+4 KiB and its sync, beside the work; pieces a file: extents; written /
+asked: bytes of the device per byte of the caller; memory: for data, at
+its peak. - = not measured
+left out: kernel-uncached: RWF_DONTCACHE needs Linux 6.14
+note: 4 rounds of 5 fit in 60 s
 ";
     let text = comparison(&document);
     assert_eq!(text, expected, "\n{text}");

@@ -240,18 +240,12 @@ fn what_is_wrong_is_told_with_its_place_and_what_would_do() {
         ("completion", "flight = \"32\"", "fligth = \"32\"", "unknown knob `fligth`"),
         ("completion", "scale = 0.03", "scale = 3", "3: out of range (above 0, at most 1)"),
         ("completion", "file_bytes = \"2g\"", "", "every form needs file_bytes, such as \"2g\""),
-        ("completion", "[\"A\", \"B\"", "[\"copy-4k\", \"B\"", "no job in a table of jobs"),
+        ("completion", "[\"A\", \"B\"", "[\"copy-4k\", \"B\"", "jobs in a part about copies"),
         (
             "completion",
             "[\"memcpy\", \"pwrite\"",
             "[\"kernel-direct\", \"memcpy\"",
-            "no arm for copies in a table",
-        ),
-        (
-            "completion",
-            "table = \"copies\"",
-            "table = \"arms\"",
-            "every form needs devices and depths",
+            "in a part about copies (take another arm)",
         ),
         ("writeback", "\"7\", \"8\"", "\"7\", \"0\"", "invalid value `0` for knob"),
         ("writeback", "\"7\", \"8\"", "\"7\", \"10000\"", "invalid value `10000` for knob"),
@@ -288,7 +282,6 @@ fn what_is_wrong_is_told_with_its_place_and_what_would_do() {
             "kernel: no arm of this part",
         ),
         ("layout", "name = \"layout\"\n", "name = layout\n", "x.toml:5:8: "),
-        ("layout", "table = \"files\"", "table = \"arms\"", "every form needs devices and depths"),
     ];
     for (name, from, to, expected) in cases {
         let said = refused(name, from, to);

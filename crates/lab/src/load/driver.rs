@@ -26,6 +26,8 @@ use crate::job::FinalSync;
 pub(crate) trait Source {
     /// Whether operations carry data that is made before they start.
     const FILLS: bool = false;
+    /// Whether there may be reads. Without any, there is no memory for their latencies.
+    const READS: bool = true;
 
     /// Returns the next operation, if one is there now.
     fn next(&mut self) -> Option<Operation>;
@@ -118,7 +120,7 @@ impl<S: Source> Drive<S> {
             ready: VecDeque::with_capacity(if S::FILLS { slots } else { 0 }),
             flights: vec![None; slots],
             ended: Vec::with_capacity(slots),
-            reads: Tally::new(),
+            reads: if S::READS { Tally::new() } else { Tally::unused() },
             writes: Tally::new(),
             counts_from: Moment::from_nanoseconds(0),
         }
@@ -167,6 +169,12 @@ impl<S: Source> Drive<S> {
     /// Returns and forgets the tallies of reads and of writes.
     pub(crate) fn take_tallies(&mut self) -> [Tally; 2] {
         [self.reads.take(), self.writes.take()]
+    }
+
+    /// Returns the tallies of reads and of writes, and counts no more. Takes no memory, which could
+    /// be in a figure.
+    pub(crate) fn last_tallies(&mut self) -> [Tally; 2] {
+        [&mut self.reads, &mut self.writes].map(|tally| std::mem::replace(tally, Tally::unused()))
     }
 
     /// Returns how many operations were counted.

@@ -32,7 +32,7 @@ pub(crate) fn run(
     let turns = Turns { next: 0, pace, due: pace.first, is_over };
     let mut drive = Drive::new(turns, 1, Batch::exactly(1));
     drive.run(&mut lane)?;
-    let [_, steps] = drive.take_tallies();
+    let [_, steps] = drive.last_tallies();
     Ok(steps)
 }
 
@@ -46,6 +46,7 @@ struct Turns<E> {
 impl<E: FnMut(u64) -> bool> Source for Turns<E> {
     // A step that is not due waits as an operation whose buffer is filled.
     const FILLS: bool = true;
+    const READS: bool = false;
 
     fn next(&mut self) -> Option<Operation> {
         let offset = self.next;

@@ -85,7 +85,7 @@ pub(crate) fn drive<L: Lane + ?Sized>(
     let written = (0..plan.files.len()).filter(|file| drive.source.written[*file]);
     written.into_iter().try_for_each(|file| lane.sync(file, job.final_sync))?;
     let ended = clock::now();
-    let [mut reads, mut writes] = drive.take_tallies();
+    let [mut reads, mut writes] = drive.last_tallies();
     drive.source.count_overdue(not_started, ended, [&mut reads, &mut writes]);
     let Work { issued, pacer, .. } = drive.source;
     assert!(issued >= reads.operations + writes.operations, "more ended than were started");

@@ -147,7 +147,7 @@ mod tests {
         let text = table("4x2 4 connections", &arms);
         for line in [
             "fifo         101k+-1k  1.0   58    3  11.90   57us  2.7ms    112   933",
-            "lifo         2.00 [2.00-2.00]   ~1.00 [1.00-1.00]   ~1.00 [1.00-1.00]",
+            "lifo          2.00 [2.00-2.00]   ~1.00 [1.00-1.00]   ~1.00 [1.00-1.00]",
             "noise floor 1.0 %.  ~ = not shown",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}:\n{text}");

@@ -36,6 +36,7 @@ mod node;
 mod open_file;
 mod places;
 mod plain;
+mod ready;
 mod reply;
 mod rights;
 mod serve;

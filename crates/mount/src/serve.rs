@@ -1,10 +1,6 @@
 //! Mounts a source, serves it, and ends.
 
-use std::ffi::OsStr;
 use std::io;
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -31,6 +27,7 @@ use crate::mounted::{Log, Mount, descriptor_limit};
 use crate::node::{Nodes, named};
 use crate::open_file::OpenFile;
 use crate::places::{self, Source};
+use crate::ready;
 use crate::small::{Room, Stack};
 
 /// Time for the kernel's last requests after a mount that is in use was detached.
@@ -129,7 +126,7 @@ pub fn mount(
     let listener = listener.map_err(|error| failed("serve `forebay unmount`", error))?;
     let ended = serve(session, &mount).map_err(|error| failed("start a thread", error))?;
     ready(&Mounted { source: source.clone(), mount_point: mount_point.clone(), adopted: process });
-    if let Err(error) = tell_manager() {
+    if let Err(error) = ready::report() {
         mount.log(&format!("could not tell the service manager: {error}"));
     }
     let end = ended.recv().unwrap_or(End::Unmounted(Ok(())));
@@ -329,19 +326,6 @@ fn adopt(mount: &Mount, file: forebay::File) -> io::Result<()> {
     Ok(())
 }
 
-/// Tells a service manager that the mount is there (`sd_notify(3)`).
-fn tell_manager() -> io::Result<()> {
-    std::env::var_os("NOTIFY_SOCKET").map_or(Ok(()), |socket| tell_manager_at(&socket))
-}
-
-fn tell_manager_at(socket: &OsStr) -> io::Result<()> {
-    let address = match socket.as_bytes() {
-        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
-        _ => SocketAddr::from_pathname(socket)?,
-    };
-    UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address).map(drop)
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::SystemTime;
@@ -349,24 +333,6 @@ mod tests {
     use super::*;
     use crate::attributes::Wanted;
     use crate::caller::Caller;
-
-    #[test]
-    fn the_service_manager_hears_at_a_path_and_at_an_abstract_name() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("notify");
-        let name = format!("forebay-mount-test-{}", std::process::id());
-        let at_name = SocketAddr::from_abstract_name(&name).unwrap();
-        for (manager, socket) in [
-            (UnixDatagram::bind(&path).unwrap(), path.as_os_str()),
-            (UnixDatagram::bind_addr(&at_name).unwrap(), format!("@{name}").as_ref()),
-        ] {
-            tell_manager_at(socket).unwrap();
-            let mut bytes = [0; 16];
-            let length = manager.recv(&mut bytes).unwrap();
-            assert_eq!(&bytes[..length], b"READY=1");
-        }
-        assert!(tell_manager_at(path.as_os_str()).is_err(), "nobody listens");
-    }
 
     #[test]
     fn the_cache_is_a_quarter_of_the_memory_and_at_most_a_gibibyte() {

@@ -2,8 +2,8 @@
 //!
 //! The engine's core is compiled a second time here ([`run`] drives it), with [`platform`] in the
 //! place of the real machine: tasks instead of threads, virtual time, and files and devices that
-//! tear, reorder, shorten, refuse and fail, and whose power can go at any moment. Nothing here reads
-//! a clock, starts a thread or opens a file.
+//! tear, reorder, shorten, refuse and fail, and whose power can go at any moment. Nothing here
+//! reads a clock, starts a thread or opens a file.
 //!
 //! ```text
 //! callers --File--> Engine --contexts--> Backend --> machine --flush--> durable

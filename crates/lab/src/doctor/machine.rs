@@ -264,7 +264,7 @@ mod tests {
         assert!(quota(&Fake::new(&[]).facts).is_none());
 
         let small = memory(&fake.facts).unwrap();
-        assert_eq!(small.found, "1.0 MiB (limit in /sys/fs/cgroup/a/memory.max)");
+        assert_eq!(small.found, "1 MiB (limit in /sys/fs/cgroup/a/memory.max)");
         let small = judged_memory(1 << 30, Some((1 << 30, "/sys/fs/cgroup/a/memory.max".into())));
         assert!(small.means.starts_with("the default cache is 64 MiB"), "{}", small.means);
         assert_eq!(line(small), "echo 4G > /sys/fs/cgroup/a/memory.max");

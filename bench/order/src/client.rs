@@ -31,7 +31,7 @@ const TICK: Duration = Duration::from_millis(50);
 /// Bytes read at once.
 const READ_BYTES: usize = 64 << 10;
 
-/// Who follows the client. An error ends the client.
+/// Observer of the client. Its error ends the client.
 pub(crate) trait Observer {
     /// Counting begins.
     fn begins(&mut self);
@@ -41,7 +41,7 @@ pub(crate) trait Observer {
     fn ends(&mut self, answered: u64);
 }
 
-/// What the client counted.
+/// Counts of the client.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) answered: u64,

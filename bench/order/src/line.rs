@@ -128,7 +128,7 @@ struct Moment {
     time: Option<ThreadTime>,
 }
 
-/// What happened between two moments.
+/// Counts between two moments.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     elapsed: Duration,

@@ -24,7 +24,7 @@ pub(crate) struct Link {
     pub(crate) unanswered: VecDeque<Sent>,
     /// Received bytes of the answer to the oldest one.
     answered_bytes: usize,
-    /// Bytes to send, of which the socket has `taken`.
+    /// Bytes to send; the socket has `taken` some.
     outgoing: Vec<u8>,
     taken: usize,
     /// Whether it waits until the socket is writable.

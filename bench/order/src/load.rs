@@ -1,4 +1,4 @@
-//! What is measured: a load, a server and its order. And the checks of these.
+//! A load, a server and its order, and the checks of these.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! A pass: what one call of the kernel returned, in the order of service, and the inversions in it.
+//! A pass: the completions of one call of the kernel, in the order of service, and their inversions.
 //!
 //! ```text
 //! arrived  a0 b1 a2 c3     fifo: a0 b1 a2 c3     lifo: c3 b1 a0 a2

@@ -272,7 +272,7 @@ impl RingServer {
             Ok(bytes) => link.sent += bytes,
             Err(_) if matches!(-result, libc::EINTR | libc::EAGAIN | libc::ENOBUFS) => {}
             Err(_) => {
-                // The peer is gone: nothing is sent to it any more, and its receive ends.
+                // The peer is gone: nothing more is sent to it, and its receive ends.
                 link.sent = link.flying.len();
                 link.waiting.clear();
                 let _ = link.stream.shutdown(Shutdown::Both);

@@ -193,7 +193,7 @@ fn what_cannot_be_meant_is_refused_with_a_remedy() {
         ("[a]\nsize=3\nrw=write\nnrfiles=4\n", &[], "of 3 bytes in 4 files; use a larger size"),
         ("[a]\nsize=0\nfilesize=8k\nrw=write\n", &[], "size=0: a job needs something to work on"),
         ("[a]\nfilesize=8k\noffset=8k\nrw=write\n", &[], "its range is 0 bytes from 8192"),
-        ("[a]\nfilesize=1k-64k\nrw=write\nnrfiles=30\n", &[], "holds no block of 4096 bytes"),
+        ("[a]\nfilesize=1k-64k\nrw=write\nnrfiles=300\n", &[], "holds no block of 4096 bytes"),
         (
             "[a]\nsize=64k\nio_size=2k\nrw=write\n",
             &[],

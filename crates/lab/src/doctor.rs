@@ -1,7 +1,7 @@
 //! `forebay doctor`: what this machine and one place for files offer Forebay, and the obstacles to
 //! full strength.
 //!
-//! [`Facts`] are gathered first. Then each check of the table [`CHECKS`] judges them: one function,
+//! `Facts` are gathered first. Then each check of the table `CHECKS` judges them: one function,
 //! which returns a finding with a remedy, or none if the check makes no sense in this place. `/proc`
 //! and `/sys` are read below a root that a test can set.
 //!

@@ -52,11 +52,11 @@ fn contract_02_an_error_got_over_is_told_once_to_each_handle() {
 
 #[test]
 fn contract_02_a_failed_flush_poisons_the_file() {
-    on_machine(|| {
-        for (faults, operation) in [
-            (Faults { flush: ALWAYS, ..Faults::NONE }, Operation::FlushData),
-            (Faults { flush_directory: ALWAYS, ..Faults::NONE }, Operation::FlushDirectory),
-        ] {
+    for (faults, operation) in [
+        (Faults { flush: ALWAYS, ..Faults::NONE }, Operation::FlushData),
+        (Faults { flush_directory: ALWAYS, ..Faults::NONE }, Operation::FlushDirectory),
+    ] {
+        on_machine(move || {
             let mut single = Single::new();
             single.write(0, &data(1, 100));
             set_faults(faults);
@@ -68,8 +68,8 @@ fn contract_02_a_failed_flush_poisons_the_file() {
             // What does not promise durability goes on.
             assert_eq!(single.ask(TicketKind::Release), Ok(()));
             assert_eq!(single.stored().len(), 300);
-        }
-    });
+        });
+    }
 }
 
 #[test]

@@ -52,8 +52,8 @@ fn contract_08_nothing_is_in_flight_beside_the_end() {
 
 #[test]
 fn contract_08_one_request_moves_the_end_at_a_time() {
-    on_machine(|| {
-        for stride in [1, 3, 40] {
+    for stride in [1, 3, 40] {
+        on_machine(move || {
             let mut single = Single::new();
             for page in 0..60 {
                 single.write(page * stride * BLOCK, &data(5, PAGE));
@@ -68,8 +68,8 @@ fn contract_08_one_request_moves_the_end_at_a_time() {
                 single.end_one();
             }
             assert_eq!(single.look(StoredFile::size), (59 * stride + 1) * BLOCK);
-        }
-    });
+        });
+    }
 }
 
 #[test]

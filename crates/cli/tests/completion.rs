@@ -4,8 +4,9 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
 
-use forebay_lab::loop_device::attached_below;
+use forebay_lab::loop_device::are_detached_within;
 
 /// Runs it once round, on files of 32 MiB and for a fiftieth of a second a cell.
 fn compare(suite: &str, directory: &Path) -> (String, String, String) {
@@ -112,7 +113,10 @@ fn the_jobs_at_depth_on_a_device_and_under_pressure() {
         2,
         "only the suite and the result are left"
     );
-    assert!(attached_below(directory.path()).is_empty(), "the loop device is detached");
+    assert!(
+        are_detached_within(directory.path(), Duration::from_secs(30)),
+        "the loop device is detached"
+    );
 }
 
 fn block_of_device(out: &str) -> &str {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use forebay_lab::loop_device::attached_below;
+use forebay_lab::loop_device::{are_detached_within, attached_below};
 
 fn forebay(words: &[&str], directory: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
@@ -34,12 +34,7 @@ fn is_root(test: &str) -> bool {
 }
 
 fn assert_nothing_is_left(directory: &Path) {
-    // The device goes with the last process that is in the mount namespace.
-    let until = Instant::now() + Duration::from_secs(30);
-    while !attached_below(directory).is_empty() && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    assert!(attached_below(directory).is_empty(), "a loop device is left");
+    assert!(are_detached_within(directory, Duration::from_secs(30)), "a loop device is left");
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!mounts.contains(directory.to_str().unwrap()), "{mounts}");
 }

@@ -8,6 +8,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Time between two looks at the devices that are attached.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
 const CONTROL: &str = "/dev/loop-control";
 
@@ -95,6 +100,20 @@ pub fn attached_below(directory: &Path) -> Vec<PathBuf> {
         devices.filter_map(|one| fs::read_to_string(one.path().join("loop/backing_file")).ok());
     let files = files.map(|file| PathBuf::from(file.trim_end()));
     files.filter(|file| file.starts_with(&directory)).collect()
+}
+
+/// Waits until no loop device is attached below a directory, for a time at most, and returns
+/// whether that is so. A device goes with its last opener: the last process of a mount namespace,
+/// or one that was started and does not run its program yet.
+pub fn are_detached_within(directory: &Path, most: Duration) -> bool {
+    let until = Instant::now() + most;
+    while !attached_below(directory).is_empty() {
+        if Instant::now() >= until {
+            return false;
+        }
+        thread::sleep(BETWEEN_LOOKS);
+    }
+    true
 }
 
 impl Drop for LoopDevice {

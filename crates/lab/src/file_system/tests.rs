@@ -1,8 +1,7 @@
 use std::os::unix::fs::MetadataExt;
-use std::time::Instant;
 
 use super::*;
-use crate::loop_device::attached_below;
+use crate::loop_device::{are_detached_within, attached_below};
 
 /// Makes one in a directory of its own, or reports why that is not possible. Continuous integration
 /// as root requires it.
@@ -29,14 +28,8 @@ pub(crate) fn made(test: &str, spec: &str) -> Option<(tempfile::TempDir, FileSys
     }
 }
 
-/// A device goes with its last opener: a process that another test starts holds it until it runs
-/// its program.
 pub(crate) fn assert_detached(directory: &Path) {
-    let until = Instant::now() + Duration::from_secs(30);
-    while !attached_below(directory).is_empty() && Instant::now() < until {
-        std::thread::sleep(BETWEEN_TRIES);
-    }
-    assert!(attached_below(directory).is_empty(), "a loop device is left");
+    assert!(are_detached_within(directory, Duration::from_secs(30)), "a loop device is left");
 }
 
 #[test]

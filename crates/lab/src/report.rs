@@ -12,7 +12,8 @@ mod sentence;
 mod summary;
 mod table;
 
-use crate::file_system::Made;
+use crate::disk::Charges;
+use crate::file_system::{Made, Spec};
 use crate::manifest::Manifest;
 use crate::metric;
 use crate::schema::{Document, Part};
@@ -146,10 +147,8 @@ fn place(manifest: &Manifest) -> String {
 /// Returns the price of the disk, and whether it is imitated.
 fn disk(manifest: &Manifest) -> Option<String> {
     let line = manifest.price?.line();
-    let spec = manifest.file_system.as_ref().map(|made| made.spec.as_str()).unwrap_or_default();
-    let is_imitated = spec
-        .split(',')
-        .any(|word| ["iops=", "rate=", "flush="].iter().any(|charge| word.starts_with(charge)));
+    let spec = manifest.file_system.as_ref().and_then(|made| made.spec.parse::<Spec>().ok());
+    let is_imitated = spec.is_some_and(|spec| spec.charges != Charges::NONE);
     Some(if is_imitated { format!("{line} (imitated)") } else { line })
 }
 

@@ -46,6 +46,10 @@ const FLUSHES: usize = 200;
 
 const _: () = assert!(MOST_BYTES <= 64 << 20, "a measurement writes 64 MiB at most");
 
+/// How many times as dear or as cheap a disk has to be at the end to be called another one. Rates
+/// of a disk that others use drift by two within an hour.
+const ANOTHER: f64 = 3.0;
+
 /// A price as it is saved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Measured {
@@ -57,17 +61,17 @@ pub struct Measured {
 impl Measured {
     /// Returns it in words: `this disk: about 3,000 requests/s, ...`.
     pub fn line(&self) -> String {
-        let flush = Duration::from_micros(self.flush_us);
-        let (requests_per_second, bytes_per_second) = (self.requests_per_s, self.bytes_per_s);
-        format!("this disk: {}", Price { requests_per_second, bytes_per_second, flush })
+        format!("this disk: {}", self.price())
     }
-}
 
-/// How many times as dear or as cheap a disk has to be at the end to be called another one. Rates
-/// of a disk that others use drift by two within an hour.
-const ANOTHER: f64 = 3.0;
+    fn price(&self) -> Price {
+        Price {
+            requests_per_second: self.requests_per_s,
+            bytes_per_second: self.bytes_per_s,
+            flush: Duration::from_micros(self.flush_us),
+        }
+    }
 
-impl Measured {
     /// Returns what to say of a disk that charges something else at the end than at the beginning.
     pub fn changed(&self, end: &Self) -> Option<String> {
         let pairs = [
@@ -79,12 +83,11 @@ impl Measured {
             let (before, after) = (before.max(1) as f64, after.max(1) as f64);
             (after / before).max(before / after) >= ANOTHER
         });
-        let at_end = end.line();
-        let charges = at_end.trim_start_matches("this disk: ");
         is_another.then(|| {
             format!(
-                "the disk charges something else at the end: {charges}. Each figure is a mixture; \
-                 run it again"
+                "the disk charges something else at the end: {}. Each figure is a mixture; run it \
+                 again",
+                end.price()
             )
         })
     }
@@ -240,7 +243,7 @@ mod tests {
         let before = Measured { requests_per_s: 3000, bytes_per_s: 125_000_000, flush_us: 1100 };
         let drifted = Measured { requests_per_s: 1500, bytes_per_s: 250_000_000, flush_us: 2000 };
         assert_eq!(before.changed(&before), None);
-        assert_eq!(before.changed(&drifted), None, "disks drift by so much");
+        assert_eq!(before.changed(&drifted), None, "disks drift by a factor of two");
         for after in [
             Measured { requests_per_s: 1000, ..before },
             Measured { bytes_per_s: 375_000_000, ..before },

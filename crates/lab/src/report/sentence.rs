@@ -3,7 +3,7 @@
 
 use crate::figures::{bytes, ratio};
 use crate::metric;
-use crate::schema::{Against, Comparison};
+use crate::schema::Against;
 
 use super::reader::Reader;
 use super::summary::name;
@@ -62,16 +62,14 @@ fn new_files(reader: Reader<'_>) -> Option<String> {
         Some(factor) => format!("forebay writes {factor} the bytes per second of {best}"),
         None => format!("forebay {NO_DIFFERENCE}{best}"),
     };
-    Some(format!("{said}{}.", memory(reader, found)))
+    let memory = memory(reader, "forebay", base).map(|memory| format!(", with {memory}"));
+    Some(format!("{said}{}.", memory.unwrap_or_default()))
 }
 
-/// Returns `, with 66 MiB of memory against 64 MiB`.
-fn memory(reader: Reader<'_>, found: &Comparison) -> String {
+/// Returns `66 MiB of memory against 64 MiB`, if both are known.
+fn memory(reader: Reader<'_>, arm: &str, base: &str) -> Option<String> {
     let memory = |arm: &str| reader.mean(arm, "peak_memory_bytes").map(bytes);
-    match (memory(&found.arm), memory(&found.base)) {
-        (Some(arm), Some(base)) => format!(", with {arm} of memory against {base}"),
-        _ => String::new(),
-    }
+    Some(format!("{} of memory against {}", memory(arm)?, memory(base)?))
 }
 
 /// Compares adaptive batching with submitting requests one by one, and with the best of the
@@ -130,11 +128,8 @@ fn completion(reader: Reader<'_>) -> Option<String> {
         })
     };
     let kernel = job.base.as_deref().map(|base| {
-        let memory = |arm: &str| reader.mean(arm, "peak_memory_bytes").map(bytes);
-        let memory = match (memory(AT_ONCE), memory(base)) {
-            (Some(own), Some(other)) => format!(" ({own} of memory against {other})"),
-            _ => String::new(),
-        };
+        let memory = memory(reader, AT_ONCE, base).map(|memory| format!(" ({memory})"));
+        let memory = memory.unwrap_or_default();
         (base, format!("the best bounded kernel arm, {}{memory}", name(base)))
     });
     let said = [

@@ -113,8 +113,8 @@ pub enum Strength {
     None,
 }
 
-/// Looks at a place, and at the machine it is on. Blocks for up to three seconds, in which the
-/// price of the disk is measured.
+/// Looks at a place, and at the machine it is on. Blocks for up to three seconds, because it
+/// measures the price of the disk.
 ///
 /// # Errors
 /// If there is no file, directory or block device at the path.

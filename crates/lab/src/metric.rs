@@ -15,7 +15,7 @@ pub struct Metric {
     pub better: Better,
     /// Head of its column; a bar divides two lines.
     pub head: &'static str,
-    /// What the head does not say, for the legend of a table.
+    /// Text for the legend of a table, if the head does not say it.
     pub about: &'static str,
 }
 

@@ -1,6 +1,6 @@
 //! Through what an arm of a suite does its I/O: jobs on files through one of the [`Arm`]s of
 //! [`crate::arm`], requests through Forebay's queue, through the kernel's own calls, or through
-//! fio, and copies into memory. And what a cell of requests or of copies is told.
+//! fio, and copies into memory. And the specification of a cell of requests or of copies.
 
 use std::path::{Path, PathBuf};
 

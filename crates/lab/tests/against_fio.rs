@@ -19,7 +19,7 @@ use serde_json::Value;
 /// Figures agree if they are within this factor of each other.
 const WITHIN: f64 = 1.5;
 
-/// Rounds, of which the best pair counts.
+/// Rounds. The best pair counts.
 const ROUNDS: usize = 5;
 
 const FILE_BYTES: u64 = 64 << 20;

@@ -95,7 +95,7 @@ fn contract_10_a_discard_waits_for_what_is_on_its_way_and_holds_off_what_is_new(
         let before = single.sent.len();
         assert_eq!(single.send(Reason::Sync), 1);
         assert_eq!(sent(&single, before), [(Operation::Discard, 3 * BLOCK, 6 * BLOCK)]);
-        // What is dirty there is not sent meanwhile.
+        // Dirty pages there are not sent meanwhile.
         let before = single.sent.len();
         let sync = single.cache.ask(TicketKind::FlushData);
         single.send(Reason::Sync);

@@ -65,7 +65,7 @@ fn contract_02_a_failed_flush_poisons_the_file() {
             set_faults(Faults::NONE);
             single.write(200, &data(2, 100));
             assert_eq!(single.ask(TicketKind::FlushAll), Err(Failure::Flush(Errno::IO)));
-            // What does not promise durability goes on.
+            // A ticket that does not promise durability goes on.
             assert_eq!(single.ask(TicketKind::Release), Ok(()));
             assert_eq!(single.stored().len(), 300);
         });
@@ -145,7 +145,7 @@ fn contract_16_a_fill_is_not_held_up_for_an_end_that_nobody_waits_for() {
         assert_eq!(read(&mut single), ReadStop::Busy);
         single.end_one();
         assert!(matches!(single.cache.fetch(sync), Some(Err(Failure::Write { .. }))));
-        // Whoever was held up is woken now, once.
+        // Waiting callers are woken now, once.
         assert!(matches!(read(&mut single), ReadStop::Fill(_)));
     });
 }

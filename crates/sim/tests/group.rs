@@ -31,7 +31,7 @@ fn contract_01_syncs_at_the_same_time_share_two_flushes() {
         for ticket in tickets {
             single.wait(ticket).unwrap();
         }
-        // One for who was written first; meanwhile the others are written, and share the next.
+        // One for the first ticket. Meanwhile the others are written, and share the next.
         assert_eq!(flushes(&single) - before, 2);
     });
 }
@@ -49,9 +49,9 @@ fn contract_01_who_asks_during_a_flush_joins_the_next() {
         single.end_one();
         single.send(Reason::Sync);
         assert_eq!(flushes(&single) - before, 1, "its page is written, the flush is under way");
-        // Nothing was accepted since: what is under way is enough.
+        // Nothing was accepted since, so the flush under way is enough.
         let nothing_new = single.cache.ask(TicketKind::FlushData);
-        // What is accepted now is not covered by it, whenever it is written.
+        // It does not cover bytes that are accepted now.
         single.write(PAGE as u64, &data(3, PAGE));
         let others: Vec<_> = (0..9).map(|_| single.cache.ask(TicketKind::FlushData)).collect();
         assert_eq!(single.send(Reason::Sync), 1, "its page, and no second flush");

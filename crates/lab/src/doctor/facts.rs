@@ -1,4 +1,4 @@
-//! What the checks look at: a place, this process, and the machine they are on.
+//! Facts for the checks: of a place, of this process, and of the machine they are on.
 
 use std::fs;
 use std::io;

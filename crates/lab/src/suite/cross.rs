@@ -29,7 +29,7 @@ pub(super) struct Levels<'a> {
     pub(super) layouts: &'a [Layout],
 }
 
-/// An arm made by crossing, by what it was made of.
+/// An arm made by crossing, and its parts.
 struct Crossed<'a> {
     name: String,
     /// The arm that was crossed.

@@ -1,5 +1,5 @@
-//! One file over one queue on the simulated machine, moved by hand: for what has to happen in one
-//! order and no other.
+//! One file over one queue on the simulated machine, moved by hand: for events in one order
+//! and no other.
 
 use std::ops::Range;
 use std::path::Path;

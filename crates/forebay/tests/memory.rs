@@ -134,26 +134,26 @@ fn contract_05_a_copy_that_stalls_does_not_hold_the_engine() {
     }
 }
 
-/// The kernel's own word on every mapping of an engine: not for a child, and not for a core dump.
+/// The kernel's own word on an engine's memory: not for a child, and not for a core dump. The
+/// kernel shows neighbours with the same flags as one mapping, and another test's arena may be one.
 #[test]
 fn contract_14_the_arena_is_neither_inherited_nor_dumped() {
-    // A size that nothing else here has.
-    let bytes: u64 = 37 * MIB;
+    // More than any other mapping here that is as hidden.
+    let bytes: u64 = 509 * MIB;
     let _engine = Engine::builder().cache_bytes(bytes).build().unwrap();
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-    let mut found = 0;
+    let mut is_hidden = false;
     let mut size = 0;
     for line in maps.lines() {
         let mut words = line.split_whitespace();
         match words.next() {
             Some("Size:") => size = words.next().unwrap().parse::<u64>().unwrap() << 10,
-            Some("VmFlags:") if (bytes..bytes + 4 * MIB).contains(&size) => {
+            Some("VmFlags:") if size >= bytes => {
                 let flags: Vec<&str> = words.collect();
-                assert!(flags.contains(&"dc") && flags.contains(&"dd"), "{flags:?}");
-                found += 1;
+                is_hidden |= flags.contains(&"dc") && flags.contains(&"dd");
             }
             _ => {}
         }
     }
-    assert!(found > 0, "no mapping of {bytes} bytes:\n{maps}");
+    assert!(is_hidden, "no hidden mapping of {bytes} bytes:\n{maps}");
 }

@@ -148,7 +148,7 @@ impl Latency {
     }
 
     /// Returns the lower edge and the count of each bucket that is not empty, shortest first.
-    pub fn told(&self) -> impl Iterator<Item = (Duration, u64)> {
+    pub fn reported(&self) -> impl Iterator<Item = (Duration, u64)> {
         let buckets = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
         buckets.map(|(index, &count)| (Duration::from_nanos(lower_edge(index)), count))
     }
@@ -189,8 +189,8 @@ mod tests {
         }
         assert_eq!(latency.count(), 1000);
         for share in [1, 10, 500, 990, 999, 1000] {
-            let told = latency.per_mille(share).as_nanos() as f64 / 1000.0;
-            assert!((share as f64..share as f64 * 1.26).contains(&told), "{share}: {told}");
+            let reported = latency.per_mille(share).as_nanos() as f64 / 1000.0;
+            assert!((share as f64..share as f64 * 1.26).contains(&reported), "{share}: {reported}");
         }
     }
 
@@ -211,13 +211,13 @@ mod tests {
     #[test]
     fn counts_are_returned_with_the_lower_edge_of_each_bucket() {
         let mut latency = Latency::default();
-        assert_eq!(latency.told().count(), 0);
+        assert_eq!(latency.reported().count(), 0);
         [(0, 3), (2, 1), (1_000_000, 7), (1_048_575, 1), (1_048_576, 2), (u64::MAX, 1)]
             .iter()
             .for_each(|&(nanoseconds, count)| latency.add(nanoseconds, count));
-        let told: Vec<_> =
-            latency.told().map(|(least, count)| (least.as_nanos() as u64, count)).collect();
-        assert_eq!(told, [(0, 3), (2, 1), (917_504, 8), (1_048_576, 2), (7 << 61, 1)]);
+        let reported: Vec<_> =
+            latency.reported().map(|(least, count)| (least.as_nanos() as u64, count)).collect();
+        assert_eq!(reported, [(0, 3), (2, 1), (917_504, 8), (1_048_576, 2), (7 << 61, 1)]);
         for nanoseconds in
             (1..4096).chain((12..64).flat_map(|power| [(1 << power) - 1, 1 << power]))
         {

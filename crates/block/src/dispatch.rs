@@ -207,7 +207,7 @@ impl Waiting {
             Tagging::Sweep => flight.tags.sweep(self.line.len().min(batch.requests)),
             Tagging::Single => Sweep::default(),
         };
-        tell_tagged(&sweep, self.line.len().min(batch.requests), walk);
+        report_tagged(&sweep, self.line.len().min(batch.requests), walk);
         while let Some(place) = self.line.front() {
             let request = slab.get(place);
             if request.order() == Bound::Perhaps
@@ -225,7 +225,7 @@ impl Waiting {
             if batch.tagging == Tagging::Single {
                 flight.tags.give_rest(sweep);
                 sweep = flight.tags.sweep(1);
-                tell_tagged(&sweep, 1, walk);
+                report_tagged(&sweep, 1, walk);
             }
             let Some(tag) =
                 sweep.first().filter(|&tag| device.prepare(tag, request.asked()).is_ok())
@@ -275,7 +275,7 @@ impl Waiting {
 
 /// Reports how many of the wanted tags a sweep has taken.
 #[inline]
-fn tell_tagged<W: Walk>(sweep: &Sweep, wanted: usize, walk: &mut W) {
+fn report_tagged<W: Walk>(sweep: &Sweep, wanted: usize, walk: &mut W) {
     let tags = if W::WATCHED { sweep.len().min(wanted) } else { 0 };
     if tags > 0 {
         walk.step(Step::Tagged { tags });

@@ -264,7 +264,7 @@ impl<W: Walk> Queue<W> {
         let merge = merges.then_some(&mut self.merge);
         let requests = self.plug.pour(&mut self.slab, merge, &mut self.waiting);
         if W::WATCHED {
-            self.tell_merged(requests);
+            self.report_merged(requests);
         }
         debug_assert!(requests <= bios, "{bios} bios made {requests} requests");
         self.counters.requests += requests as u64;
@@ -364,7 +364,7 @@ impl<W: Walk> Queue<W> {
         let now = device.now();
         let here = self.completions.len();
         if W::WATCHED {
-            self.tell_completed(held);
+            self.report_completed(held);
         }
         self.hold.came(now);
         let on_their_way = self.bios_on_their_way();
@@ -444,7 +444,7 @@ impl<W: Walk> Queue<W> {
         let arrivals = if W::WATCHED { request.arrivals() } else { Vec::new() };
         let next = request.complete(result, ended);
         if W::WATCHED {
-            self.tell_next(arrivals, &ended[before..], &next);
+            self.report_next(arrivals, &ended[before..], &next);
         }
         let again = match next {
             Next::Done => Vec::new(),
@@ -469,7 +469,7 @@ impl<W: Walk> Queue<W> {
     }
 
     /// Reports the bios that joined another's request, among the last `requests` requests.
-    fn tell_merged(&mut self, requests: usize) {
+    fn report_merged(&mut self, requests: usize) {
         for request in self.waiting.last(requests).iter().map(|&place| self.slab.get(place)) {
             let into = request.arrival();
             for arrival in request.arrivals().into_iter().filter(|&arrival| arrival != into) {
@@ -479,7 +479,7 @@ impl<W: Walk> Queue<W> {
     }
 
     /// Reports the completions from index `first` on.
-    fn tell_completed(&mut self, first: usize) {
+    fn report_completed(&mut self, first: usize) {
         for &Completion { tag, result } in &self.completions[first..] {
             if let Some(request) = self.flight.get(&self.slab, tag) {
                 self.walk.step(Step::Completed { arrival: request.arrival(), tag, result });
@@ -489,7 +489,7 @@ impl<W: Walk> Queue<W> {
 
     /// Reports the fate of the bios of a request, which arrived as `arrivals`. Bios end in the
     /// order of arrival.
-    fn tell_next(&mut self, mut arrivals: Vec<u64>, ended: &[Ended], next: &Next) {
+    fn report_next(&mut self, mut arrivals: Vec<u64>, ended: &[Ended], next: &Next) {
         let asked = |request: &Request| Asked::of(request.arrival(), request.asked());
         if let Next::Apart(requests) = next {
             arrivals.retain(|&arrival| requests.iter().all(|request| request.arrival() != arrival));

@@ -375,13 +375,13 @@ mod tests {
 
     #[test]
     fn a_reference_to_a_watcher_watches() {
-        fn tell<W: Walk>(mut walk: W) -> bool {
+        fn report<W: Walk>(mut walk: W) -> bool {
             walk.step(Step::Run { bios: 1 });
             W::WATCHED
         }
         let mut steps: Vec<Step> = Vec::new();
-        assert!(tell(&mut steps));
+        assert!(report(&mut steps));
         assert_eq!(steps, [Step::Run { bios: 1 }]);
-        assert!(!tell(Unwatched) && !tell(&mut Unwatched));
+        assert!(!report(Unwatched) && !report(&mut Unwatched));
     }
 }

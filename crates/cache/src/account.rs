@@ -57,12 +57,12 @@ pub trait Account {
 
 impl CachedFile {
     /// Records, before the copies of a write are made, that their frames are no longer clean.
-    pub fn tell_touched(copies: &[Copy], account: &mut impl Account) {
+    pub fn report_touched(copies: &[Copy], account: &mut impl Account) {
         retire_clean(copies.iter().flat_map(Copy::frames), account);
     }
 
     /// Records copies after they were published, zeroed and patched.
-    pub fn tell_copied(&self, copies: &[Copy], account: &mut impl Account) {
+    pub fn report_copied(&self, copies: &[Copy], account: &mut impl Account) {
         for copy in copies {
             let touches_one_in_flight = self.odd.is_displaced(copy.page);
             if let Some(exact) = self.odd.exact(copy.page)
@@ -83,7 +83,7 @@ impl CachedFile {
 
     /// Records that a partial page is complete in this frame. On a shared file the bytes read into
     /// it must not be written, so nothing is recorded.
-    pub fn tell_filled(&self, page: u64, frame: Frame, account: &mut impl Account) {
+    pub fn report_filled(&self, page: u64, frame: Frame, account: &mut impl Account) {
         let is_ours = self.odd.exact(page).is_none();
         if is_ours && account.said(frame) == Some(Said::Partial) {
             account.add_to_mask(frame, 0..PAGE as usize);
@@ -92,7 +92,7 @@ impl CachedFile {
 
     /// Records the changes of frames and the size, under the same lock. Removes from `settled` the
     /// entries that are needed for nothing else.
-    pub fn tell_settled(&self, settled: &mut Settled, account: &mut impl Account) {
+    pub fn report_settled(&self, settled: &mut Settled, account: &mut impl Account) {
         if let Some(settled) = settled.lists() {
             for (page, frame) in settled.dirty_again.drain(..) {
                 match self.odd.exact(page) {
@@ -115,7 +115,7 @@ impl CachedFile {
 
     /// Records a discard before it is sent: the clean frames of its range may differ from the
     /// device from now on. Their records do not come back if the discard fails.
-    pub fn tell_discard(&mut self, bio: &Bio, account: &mut impl Account) {
+    pub fn report_discard(&mut self, bio: &Bio, account: &mut impl Account) {
         let pages = bio.offset / PAGE..bio.end().div_ceil(PAGE);
         for (_, mask, chunk) in self.index.chunks_in(&pages) {
             retire_clean(chunk.frames_of(mask & chunk.present), account);
@@ -207,18 +207,18 @@ mod tests {
         file.adopt_clean(60, FrameRun { first: Frame(0), count: 10 }, &mut settled);
         file.adopt_dirty(70, Frame(10));
         let mut records = BTreeMap::new();
-        file.tell_settled(&mut settled, &mut records);
+        file.report_settled(&mut settled, &mut records);
         settled.clean.clear();
         records.publish(70, Frame(10), Said::Dirty);
         assert_eq!(records.len(), 11);
         let ticket = file.ask(TicketKind::Discard { first: 62, pages: 20 });
         let bio = file.next_bio(Reason::Sync).expect("nothing is in the way of the discard");
         assert_eq!(bio.operation, Operation::Discard);
-        file.tell_discard(&bio, &mut records);
+        file.report_discard(&bio, &mut records);
         let left: Vec<u64> = records.values().map(|(page, _)| *page).collect();
         assert_eq!(left, [60, 61, 70], "the dirty page is written if the process dies");
         file.settle(&bio, Ok(bio.length), Keep::Clean, &mut settled);
-        file.tell_settled(&mut settled, &mut records);
+        file.report_settled(&mut settled, &mut records);
         assert_eq!(records.len(), 2);
         assert_eq!(file.fetch(ticket), Some(Ok(())));
     }

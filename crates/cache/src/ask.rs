@@ -28,7 +28,7 @@ impl CachedFile {
     pub fn fetch(&mut self, id: TicketId) -> Option<Result<(), Failure>> {
         let result = self.tickets.fetch(id);
         if let Some(Err(Failure::Flush(_))) = result {
-            self.flushes.note_told();
+            self.flushes.note_reported();
         }
         result
     }

@@ -58,7 +58,7 @@ impl CachedFile {
         self.give_up_rewriting(settled);
         let dirty = self.index.dirty_pages();
         if let Some(first) = dirty.first() {
-            self.tell_discarded(first * PAGE);
+            self.report_discarded(first * PAGE);
         }
         for page in &dirty {
             self.errors.take_unreadable(*page);
@@ -75,7 +75,7 @@ impl CachedFile {
     }
 
     /// Ends the tickets that cover dropped pages, and reports the error to every handle.
-    fn tell_discarded(&mut self, offset: u64) {
+    fn report_discarded(&mut self, offset: u64) {
         self.errors.note_write(offset, DISCARDED);
         let covers_some = |covers: u64| !self.epochs.is_written(covers);
         self.tickets.fail_covering(covers_some, Failure::Write { offset, errno: DISCARDED });

@@ -264,7 +264,7 @@ impl CachedFile {
             }
         }
         if let Err(errno) = result {
-            self.tell_failure(bytes.start, errno);
+            self.report_failure(bytes.start, errno);
         }
     }
 

@@ -208,7 +208,7 @@ impl CachedFile {
     pub fn take_lost(&mut self) -> Vec<Failure> {
         let lost = self.tickets.take_lost();
         if lost.iter().any(|failure| matches!(failure, Failure::Flush(_))) {
-            self.flushes.note_told();
+            self.flushes.note_reported();
         }
         lost
     }
@@ -338,8 +338,8 @@ impl CachedFile {
 
     /// Returns the offset and error of a failed page write that a handle has not reported yet.
     /// `seen` is the mark of that handle.
-    pub fn untold_error(&mut self, seen: &mut u64) -> Option<(u64, Errno)> {
-        self.errors.untold(seen)
+    pub fn unreported_error(&mut self, seen: &mut u64) -> Option<(u64, Errno)> {
+        self.errors.unreported(seen)
     }
 
     /// Returns the offset and error of pages that could not be written, while there are any.
@@ -377,8 +377,8 @@ impl CachedFile {
 
     /// Returns the error of the failed flush, once, if no caller has got it: no sync waited for the
     /// flush, or its result was not fetched.
-    pub fn take_untold_flush(&mut self) -> Option<Failure> {
-        self.flushes.take_untold().map(Failure::Flush)
+    pub fn take_unreported_flush(&mut self) -> Option<Failure> {
+        self.flushes.take_unreported().map(Failure::Flush)
     }
 
     /// Drops every page; dirty data is lost. Nothing may be in flight and no handle may be left.

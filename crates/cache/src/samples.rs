@@ -63,14 +63,14 @@ impl Empty for Stamped {
 
 /// Latencies of sampled writes, in nanoseconds.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct Reported {
     /// Times from acceptance until the device had written the data.
     pub written: Vec<u64>,
     /// Times from acceptance until the data was durable.
     pub durable: Vec<u64>,
 }
 
-impl Told {
+impl Reported {
     /// Returns whether there are no latencies.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -104,20 +104,26 @@ impl Samples {
     }
 
     /// Records the end of a bio of the file.
-    pub fn ended(&mut self, bio: &Bio, result: Result<u64, Errno>, now: Moment, told: &mut Told) {
+    pub fn ended(
+        &mut self,
+        bio: &Bio,
+        result: Result<u64, Errno>,
+        now: Moment,
+        reported: &mut Reported,
+    ) {
         let Ok(moved) = result else { return };
         match bio.operation {
             Operation::Write | Operation::WriteBuffered if moved == bio.length => {
-                self.wrote(&(bio.offset / PAGE..bio.end().div_ceil(PAGE)), now, told);
+                self.wrote(&(bio.offset / PAGE..bio.end().div_ceil(PAGE)), now, reported);
             }
-            Operation::FlushData | Operation::FlushAll => self.flushed(now, told),
+            Operation::FlushData | Operation::FlushAll => self.flushed(now, reported),
             Operation::SetLength => self.cut(bio.offset.div_ceil(PAGE)),
             _ => {}
         }
     }
 
     /// Records that pages have been written.
-    pub fn wrote(&mut self, pages: &Range<u64>, now: Moment, told: &mut Told) {
+    pub fn wrote(&mut self, pages: &Range<u64>, now: Moment, reported: &mut Reported) {
         if self.stamped.accepted.is_empty() {
             return;
         }
@@ -126,7 +132,7 @@ impl Samples {
         accepted.retain(|accepted| {
             let is_written = pages.contains(&accepted.page);
             if is_written {
-                told.written.push(now.nanoseconds_since(accepted.since));
+                reported.written.push(now.nanoseconds_since(accepted.since));
                 if written.len() == PLACES {
                     written.pop_front();
                 }
@@ -144,14 +150,14 @@ impl Samples {
     }
 
     /// Records that the last flush has succeeded.
-    pub fn flushed(&mut self, now: Moment, told: &mut Told) {
+    pub fn flushed(&mut self, now: Moment, reported: &mut Reported) {
         if self.stamped.written.is_empty() {
             return;
         }
         let Stamped { written, flushes, .. } = &mut *self.stamped;
         let covered = written.iter().take_while(|written| written.flushes < *flushes).count();
         let ended = written.drain(..covered);
-        told.durable.extend(ended.map(|written| now.nanoseconds_since(written.since)));
+        reported.durable.extend(ended.map(|written| now.nanoseconds_since(written.since)));
         self.stamped.tidy();
     }
 
@@ -187,46 +193,46 @@ mod tests {
 
     #[test]
     fn a_flush_covers_what_was_written_before_it_began() {
-        let (mut samples, mut told) = (Samples::default(), Told::default());
+        let (mut samples, mut reported) = (Samples::default(), Reported::default());
         samples.accepted(3, at(10));
         samples.accepted(7, at(20));
-        samples.wrote(&(0..5), at(100), &mut told);
-        assert_eq!(told.written, [90_000]);
+        samples.wrote(&(0..5), at(100), &mut reported);
+        assert_eq!(reported.written, [90_000]);
         samples.flush_begins();
-        samples.wrote(&(5..9), at(150), &mut told);
-        samples.flushed(at(200), &mut told);
-        assert_eq!(told.durable, [190_000], "page 7 was written while the flush was under way");
+        samples.wrote(&(5..9), at(150), &mut reported);
+        samples.flushed(at(200), &mut reported);
+        assert_eq!(reported.durable, [190_000], "page 7 was written while the flush was under way");
         samples.flush_begins();
-        samples.flushed(at(300), &mut told);
-        assert_eq!(told.durable, [190_000, 280_000]);
-        assert_eq!(told.written, [90_000, 130_000]);
+        samples.flushed(at(300), &mut reported);
+        assert_eq!(reported.durable, [190_000, 280_000]);
+        assert_eq!(reported.written, [90_000, 130_000]);
     }
 
     #[test]
     fn a_flush_that_failed_makes_nothing_durable() {
-        let (mut samples, mut told) = (Samples::default(), Told::default());
+        let (mut samples, mut reported) = (Samples::default(), Reported::default());
         samples.accepted(1, at(0));
-        samples.wrote(&(0..5), at(1), &mut told);
+        samples.wrote(&(0..5), at(1), &mut reported);
         samples.flush_begins();
         // It failed: nobody says that it ended well. The next one may.
         samples.flush_begins();
-        samples.flushed(at(9), &mut told);
-        assert_eq!(told.durable, [9_000]);
+        samples.flushed(at(9), &mut reported);
+        assert_eq!(reported.durable, [9_000]);
     }
 
     #[test]
     fn places_are_few_and_pages_that_are_gone_leave_theirs() {
-        let (mut samples, mut told) = (Samples::default(), Told::default());
+        let (mut samples, mut reported) = (Samples::default(), Reported::default());
         for page in 0..1000 {
             samples.accepted(page, at(page));
         }
         samples.cut(990);
-        samples.wrote(&(0..2000), at(1000), &mut told);
-        assert_eq!(told.written.len(), PLACES - 10);
+        samples.wrote(&(0..2000), at(1000), &mut reported);
+        assert_eq!(reported.written.len(), PLACES - 10);
         samples.accepted(5, at(0));
         samples.accepted(5, at(7));
-        told = Told::default();
-        samples.wrote(&(5..6), at(10), &mut told);
-        assert_eq!(told.written, [10_000], "the first write of a page counts");
+        reported = Reported::default();
+        samples.wrote(&(5..6), at(10), &mut reported);
+        assert_eq!(reported.written, [10_000], "the first write of a page counts");
     }
 }

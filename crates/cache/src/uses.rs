@@ -119,14 +119,14 @@ mod tests {
             for (what, mask, again, cached) in steps {
                 let caching = if cached { Caching::Cached } else { Caching::Uncached };
                 let waiting = plain.iter().enumerate().filter(|(at, page)| mask >> at & 1 != 0 && page.1).count() as u32;
-                let told = match what {
+                let reported = match what {
                     0 => { uses.bring(mask, caching); waiting }
                     1 => uses.read(mask, again, caching),
                     2 => uses.write(mask, caching),
                     3 => uses.forget(mask),
                     _ => uses.give_up(mask),
                 };
-                prop_assert_eq!(told, waiting);
+                prop_assert_eq!(reported, waiting);
                 for (at, page) in plain.iter_mut().enumerate().filter(|(at, _)| mask >> at & 1 != 0) {
                     match what {
                         0 => *page = (0, true, !cached),

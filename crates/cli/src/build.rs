@@ -20,18 +20,18 @@ pub(crate) fn version() -> &'static str {
 /// Which program it is, so that two that may do other things are not taken for one: where the
 /// commit does not tell, for there were changes or it is not known, by when the program was built.
 pub(crate) fn identity() -> String {
-    let tells = COMMIT.is_some_and(|commit| !commit.ends_with('+'));
+    let reports = COMMIT.is_some_and(|commit| !commit.ends_with('+'));
     let built =
         std::env::current_exe().and_then(std::fs::metadata).and_then(|data| data.modified());
     let since =
-        built.ok().and_then(|built| built.duration_since(UNIX_EPOCH).ok()).filter(|_| !tells);
+        built.ok().and_then(|built| built.duration_since(UNIX_EPOCH).ok()).filter(|_| !reports);
     let built =
         since.map(|since| format!(", built {}.{:09}", since.as_secs(), since.subsec_nanos()));
     format!("{}{}", version(), built.unwrap_or_default())
 }
 
 /// Tells a manifest.
-pub(crate) fn tell(manifest: &mut Manifest) {
+pub(crate) fn report(manifest: &mut Manifest) {
     manifest.commit = COMMIT.map(str::to_owned);
     let known = [
         option_env!("FOREBAY_PROFILE").map(str::to_owned),
@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn a_build_in_a_checkout_knows_its_commit() {
         let mut manifest = Manifest::default();
-        tell(&mut manifest);
+        report(&mut manifest);
         assert!(version().starts_with(env!("CARGO_PKG_VERSION")));
         assert!(manifest.build.is_some_and(|build| build.contains("rustc")));
         if let Some(commit) = manifest.commit {

@@ -159,7 +159,7 @@ fn announce(request: &CompareRequest, planned: &[Planned<'_>], writes: Option<St
 /// What is known of where it will run, and of what is asked.
 fn gather(request: &CompareRequest) -> Manifest {
     let mut manifest = Manifest::gather(&request.directory);
-    build::tell(&mut manifest);
+    build::report(&mut manifest);
     manifest.job_files.clone_from(&request.job_files);
     if let Some(repeated) = &request.repeated {
         // So that this one can be done again too.
@@ -311,7 +311,7 @@ fn measure(
             }
             // The other parts may still have something to say.
             Err(error) => {
-                left_out::tell_fruitless(&mut document.manifest, &planned.part.name, &error);
+                left_out::report_fruitless(&mut document.manifest, &planned.part.name, &error);
                 fruitless = Some(error);
             }
         }
@@ -363,7 +363,7 @@ fn add(document: &mut Document, planned: &Planned<'_>, outcome: &Outcome, parts:
         Parts::One => note.clone(),
         Parts::Several => format!("{}: {note}", part.name),
     }));
-    left_out::tell(manifest, &outcome.left_out);
+    left_out::report(manifest, &outcome.left_out);
     let base = |job: &Job| {
         let mut bases = judged.bases.iter();
         bases.find(|(name, _)| *name == job.name).map(|(_, base)| base.clone())

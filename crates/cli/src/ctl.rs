@@ -21,14 +21,14 @@ pub(crate) fn ctl(socket: &Path, ask: &Ask) -> Result<(), Failure> {
     };
     match answer {
         Ok(text) => print(&text),
-        Err(error) if error.kind() == ErrorKind::InvalidInput => {
-            Err(Failure::usage(meant(&mut control, ask).unwrap_or_else(|| told(socket, &error))))
-        }
+        Err(error) if error.kind() == ErrorKind::InvalidInput => Err(Failure::usage(
+            meant(&mut control, ask).unwrap_or_else(|| reported(socket, &error)),
+        )),
         Err(error) => Err(Failure::failed(error)),
     }
 }
 
-fn told(socket: &Path, error: &Error) -> String {
+fn reported(socket: &Path, error: &Error) -> String {
     match error.path() {
         Some(_) => error.to_string(),
         None => format!("{}: {error}", socket.display()),
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_engine_is_asked_and_what_was_meant_is_told() {
+    fn an_engine_is_asked_and_what_was_meant_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("socket");
         let failed = |result: Result<(), Failure>| match result {

@@ -30,7 +30,7 @@ impl Failure {
 
     /// Writes the sentence to standard error and returns the exit code. In a pipe it is one line,
     /// so that a search finds it.
-    pub(crate) fn tell(&self) -> ExitCode {
+    pub(crate) fn report(&self) -> ExitCode {
         let (line, code) = match self {
             Failure::Usage(what) => (what.clone(), 2),
             Failure::Failed(what) => (what.clone(), 1),

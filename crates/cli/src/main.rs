@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     }
     match args::parse(std::env::args_os()).and_then(meaning::of).and_then(perform) {
         Ok(code) => code,
-        Err(failure) => failure.tell(),
+        Err(failure) => failure.report(),
     }
 }
 

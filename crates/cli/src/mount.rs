@@ -29,7 +29,7 @@ pub(crate) fn mount(request: &Request) -> Result<(), Failure> {
     }
     let file = request.log.as_deref().map(open_log).transpose()?;
     // Nobody may read it.
-    serve(&request.options, file, |mounted| drop(print(&format!("{}\n", told(mounted)))))
+    serve(&request.options, file, |mounted| drop(print(&format!("{}\n", reported(mounted)))))
 }
 
 /// Serves a mount. Messages go to the file, or to standard error.
@@ -69,7 +69,7 @@ fn open_own_log() -> Result<(PathBuf, File), Failure> {
     Ok((path, file))
 }
 
-fn told(mounted: &Mounted) -> String {
+fn reported(mounted: &Mounted) -> String {
     let line =
         format!("{} is mounted at {}", mounted.source.display(), mounted.mount_point.display());
     match mounted.adopted {
@@ -129,7 +129,7 @@ fn answer_by(pipe: io::PipeWriter, options: &Options) -> Result<(), Failure> {
         true
     };
     let served = serve(options, None, |mounted| {
-        answer(0, &told(mounted));
+        answer(0, &reported(mounted));
     });
     match served {
         Err(Failure::Usage(why)) if answer(2, &why) => Ok(()),

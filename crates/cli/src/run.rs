@@ -20,7 +20,7 @@ pub(crate) fn run(request: &RunRequest) -> Result<(), Failure> {
     let options = &request.options;
     let stop = Stop::on_signals().map_err(|error| Failure::failed(format!("signals: {error}")))?;
     let mut manifest = Manifest::gather(&request.directory);
-    build::tell(&mut manifest);
+    build::report(&mut manifest);
     if options.arm.is_forebay() {
         manifest.engine =
             wiring::describe_engine(None, &options.settings, options.control.as_deref())?
@@ -71,6 +71,6 @@ fn failure(error: RunError) -> Failure {
             | CellError::Unavailable { .. }
             | CellError::ArmRefused { .. },
         ) => Failure::usage(error),
-        RunError::Cell(_) | RunError::Tell(_) => Failure::failed(error),
+        RunError::Cell(_) | RunError::Report(_) => Failure::failed(error),
     }
 }

@@ -225,7 +225,7 @@ fn what_a_killed_run_left_is_removed_and_said() {
 }
 
 #[test]
-fn the_suites_are_told() {
+fn the_suites_are_reported() {
     let output = forebay().args(["compare", "--list"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     let text = String::from_utf8(output.stdout).unwrap();

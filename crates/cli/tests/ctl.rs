@@ -87,7 +87,7 @@ fn said(mut child: std::process::Child) -> String {
 }
 
 #[test]
-fn what_cannot_be_asked_is_told_with_a_code() {
+fn what_cannot_be_asked_is_reported_with_a_code() {
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("socket");
     let (code, _, err) = ctl(&socket, &["get"]);

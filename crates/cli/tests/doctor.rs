@@ -244,7 +244,7 @@ fn what_is_no_place_is_refused_in_one_line() {
 }
 
 #[test]
-fn the_queue_is_told_as_sys_tells_it() {
+fn the_queue_is_reported_as_sys_reports_it() {
     let directory = directory();
     let report = report(directory.path());
     let Some(scheduler) = findings(&report).iter().find(|finding| finding["name"] == "scheduler")
@@ -263,12 +263,12 @@ fn the_queue_is_told_as_sys_tells_it() {
     let Ok(number) = number else { return };
     let disk = PathBuf::from(format!("/sys/dev/block/{}", number.trim())).canonicalize().unwrap();
     let disk = if disk.join("queue").is_dir() { disk } else { disk.parent().unwrap().to_owned() };
-    let told =
+    let reported =
         |file: &str| fs::read_to_string(disk.join("queue").join(file)).unwrap().trim().to_owned();
-    assert!(told("scheduler").contains(scheduler["found"].as_str().unwrap()));
+    assert!(reported("scheduler").contains(scheduler["found"].as_str().unwrap()));
     assert!(
         found(&report, "request size")
-            .starts_with(&format!("up to {} KiB", told("max_sectors_kb")))
+            .starts_with(&format!("up to {} KiB", reported("max_sectors_kb")))
     );
 }
 
@@ -362,7 +362,7 @@ fn a_device_is_read_and_never_written_and_one_in_use_is_refused() {
 }
 
 #[test]
-fn who_forbids_io_uring_is_told() {
+fn who_forbids_io_uring_is_reported() {
     let directory = directory();
     for (errno, expected) in
         [(libc::EPERM, "forbidden by a seccomp filter"), (libc::ENOSYS, "seccomp filter")]

@@ -72,7 +72,7 @@ fn the_quick_form_comes_to_its_end_with_every_table() {
 }
 
 #[test]
-fn a_file_system_for_each_cell_is_made_told_and_gone() {
+fn a_file_system_for_each_cell_is_made_reported_and_gone() {
     if !is_root("a_file_system_for_each_cell") {
         return;
     }

@@ -81,14 +81,14 @@ fn one_round(path: &Path, kept: Kept) -> forebay::Result<[f64; 2]> {
     }
     let in_order = start.elapsed();
     if let Some(process) = engine.keeper().and_then(|state| state.process) {
-        tell_keeper(process);
+        report_keeper(process);
     }
     file.close()?;
     Ok([at_random, in_order].map(|took| took.as_nanos() as f64 / (PASSES * PAGES) as f64))
 }
 
 /// What the keeper took so far.
-fn tell_keeper(process: u32) {
+fn report_keeper(process: u32) {
     let read =
         |what: &str| std::fs::read_to_string(format!("/proc/{process}/{what}")).unwrap_or_default();
     let own = read("status")

@@ -176,8 +176,8 @@ impl Builder {
     /// and catches and logs a panic. A call that would wait for the engine fails with
     /// `WouldDeadlock`. The function may drop handles, and the last [`Engine`].
     #[must_use]
-    pub fn on_error(mut self, told: impl Fn(&Error) + Send + Sync + 'static) -> Self {
-        self.on_error = Box::new(told);
+    pub fn on_error(mut self, reported: impl Fn(&Error) + Send + Sync + 'static) -> Self {
+        self.on_error = Box::new(reported);
         self
     }
 
@@ -302,7 +302,7 @@ impl Builder {
                 Handed::make_room(&channel)?;
                 keeper.confirm()?;
             }
-            Handed::tell_taken(&channel)
+            Handed::report_taken(&channel)
         })?;
         if !is_survived {
             // No keeper follows, so the records of unwritten data are of no use.

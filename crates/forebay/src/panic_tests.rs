@@ -43,16 +43,16 @@ fn eventually(mut is_so: impl FnMut() -> bool) -> bool {
     true
 }
 
-type Told = Arc<Mutex<Vec<String>>>;
+type Reported = Arc<Mutex<Vec<String>>>;
 
 /// Returns a builder of an engine that writes nothing by itself, and the errors of its callback.
-fn builder() -> (Builder, Told) {
-    let told = Told::default();
-    let tell = Arc::clone(&told);
+fn builder() -> (Builder, Reported) {
+    let reported = Reported::default();
+    let report = Arc::clone(&reported);
     let builder = Engine::builder().cache_bytes(32 << 20).dirty_bytes(24 << 20);
     let builder = builder.background_bytes(24 << 20).dirty_age(Duration::from_secs(3600));
     let builder = builder.set("contexts", "1").unwrap().close_timeout(SOON);
-    (builder.on_error(move |error| tell.lock().unwrap().push(error.to_string())), told)
+    (builder.on_error(move |error| report.lock().unwrap().push(error.to_string())), reported)
 }
 
 fn dirty(engine: &Engine) -> u64 {
@@ -85,7 +85,7 @@ fn assert_on_disk(path: &Path, expected: &[u8]) {
 fn contract_21_a_panic_under_a_files_lock_ends_that_file_alone() {
     let directory = tempfile::tempdir_in(".").unwrap();
     let (path, other_path) = (directory.path().join("file"), directory.path().join("other"));
-    let (builder, told) = builder();
+    let (builder, reported) = builder();
     let engine = builder.build().unwrap();
     let file = engine.open(&path, Open::create()).unwrap();
     let second = engine.open(&path, Open::write()).unwrap();
@@ -111,8 +111,8 @@ fn contract_21_a_panic_under_a_files_lock_ends_that_file_alone() {
     let late = engine.open(&path, Open::write()).unwrap();
     assert_interrupted(late.sync_data(), &path);
     assert!(eventually(|| dirty(&engine) == others), "{} of {others} bytes", dirty(&engine));
-    assert!(eventually(|| told.lock().unwrap().len() == 1), "{told:?}");
-    assert!(told.lock().unwrap()[0].starts_with(path.to_str().unwrap()), "{told:?}");
+    assert!(eventually(|| reported.lock().unwrap().len() == 1), "{reported:?}");
+    assert!(reported.lock().unwrap()[0].starts_with(path.to_str().unwrap()), "{reported:?}");
 
     other.append(b"goes on").unwrap();
     other.sync_data().unwrap();
@@ -125,7 +125,7 @@ fn contract_21_a_panic_under_a_files_lock_ends_that_file_alone() {
     for file in [file, second, late] {
         assert_interrupted(file.close(), &path);
     }
-    assert_eq!(told.lock().unwrap().len(), 1, "each handle got the error, the callback once");
+    assert_eq!(reported.lock().unwrap().len(), 1, "each handle got the error, the callback once");
     let again = engine.open(&path, Open::write()).unwrap();
     let mut found = vec![0; LENGTH];
     assert_eq!(again.read_at(&mut found, 0).unwrap(), LENGTH);
@@ -352,7 +352,7 @@ fn contract_21_a_file_that_is_moving_to_another_context_is_closed_after_a_panic(
 fn contract_21_a_lock_taken_while_a_thread_unwinds_marks_nothing() {
     let directory = tempfile::tempdir_in(".").unwrap();
     let path = directory.path().join("file");
-    let (builder, told) = builder();
+    let (builder, reported) = builder();
     let engine = builder.build().unwrap();
     let file = engine.open(&path, Open::create()).unwrap();
     let second = engine.open(&path, Open::write()).unwrap();
@@ -368,7 +368,7 @@ fn contract_21_a_lock_taken_while_a_thread_unwinds_marks_nothing() {
     file.close().unwrap();
     assert_on_disk(&path, b"before and after");
     engine.shutdown(SOON).unwrap();
-    assert!(told.lock().unwrap().is_empty(), "{told:?}");
+    assert!(reported.lock().unwrap().is_empty(), "{reported:?}");
 }
 
 const KEEPER_TEST: &str = "panic_tests::keeper";

@@ -210,8 +210,9 @@ fn a_direct_file_takes_the_buffers_of_bytes() {
 }
 
 #[test]
-fn contract_09_no_space_is_told_to_a_cursor() {
-    let Some(mount) = Mount::new("no_space_is_told_to_a_cursor", FileSystem::Ext4, 24 * MIB) else {
+fn contract_09_no_space_is_reported_to_a_cursor() {
+    let Some(mount) = Mount::new("no_space_is_reported_to_a_cursor", FileSystem::Ext4, 24 * MIB)
+    else {
         return;
     };
     let full = |result: io::Result<u64>| {

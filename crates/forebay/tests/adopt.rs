@@ -118,26 +118,26 @@ fn child_that_dies() {
     let Some(task) = process::task() else { return };
     let [what, directory, path] = task.split('\n').collect::<Vec<_>>().try_into().unwrap();
     let keeper = act(what, Path::new(directory), Path::new(path));
-    process::tell(format_args!("{}", keeper.unwrap()));
+    process::report(format_args!("{}", keeper.unwrap()));
     std::thread::sleep(SOON);
 }
 
 /// A child that does something with a file and is killed then, when `before` is done.
 fn die(what: &str, directory: &Path, path: &Path, before: impl FnOnce()) -> u32 {
     adopt_orphans();
-    let (mut child, told) =
+    let (mut child, reported) =
         start(CHILD, &format!("{what}\n{}\n{}", directory.display(), path.display()));
     before();
     kept::kill(&mut child, libc::SIGKILL);
-    told.parse().unwrap()
+    reported.parse().unwrap()
 }
 
 /// A child, and what it tells first.
 fn start(test: &str, task: &str) -> (Child, String) {
     let mut child = process::start_child(test, task);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let told = lines.find_map(|line| process::told(&line.unwrap()).map(str::to_owned));
-    (child, told.expect("the child does what it should"))
+    let reported = lines.find_map(|line| process::reported(&line.unwrap()).map(str::to_owned));
+    (child, reported.expect("the child does what it should"))
 }
 
 /// A directory, by the path under which a file is found in it.
@@ -341,14 +341,14 @@ fn who_is_refused() {
         refused(builder(&directory).adopt(&socket));
     });
     // Of several that ask at once one has it, and the others hear that.
-    let (told, hear) = std::sync::mpsc::channel();
+    let (reported, receive) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         for _ in 0..3 {
-            let (told, socket) = (told.clone(), &socket);
-            scope.spawn(move || told.send(Engine::adopt(socket)).unwrap());
+            let (reported, socket) = (reported.clone(), &socket);
+            scope.spawn(move || reported.send(Engine::adopt(socket)).unwrap());
         }
     });
-    let (adopted, others): (Vec<_>, Vec<_>) = hear.iter().take(3).partition(Result::is_ok);
+    let (adopted, others): (Vec<_>, Vec<_>) = receive.iter().take(3).partition(Result::is_ok);
     assert_eq!((adopted.len(), others.len()), (1, 2));
     others.into_iter().for_each(|other| drop(refused(other)));
     assert_eq!(wait_for_orphan(old, SOON), 0);
@@ -432,13 +432,13 @@ fn child_of_another_user() {
     assert_eq!(unsafe { libc::setuid(USER) }, 0);
     match what {
         "adopts" => {
-            process::tell(format_args!("{}", refused(Engine::adopt(socket))));
+            process::report(format_args!("{}", refused(Engine::adopt(socket))));
             // Nobody hears what the harness says.
             std::process::exit(0);
         }
         "listens" => {
             let _listener = Listener::bind(Path::new(socket)).unwrap();
-            process::tell(format_args!("ready"));
+            process::report(format_args!("ready"));
             std::thread::sleep(SOON);
         }
         other => panic!("{other}?"),
@@ -603,11 +603,11 @@ impl Progress {
         )
     }
 
-    fn tell(&self, which: u64, steps: u64) {
+    fn report(&self, which: u64, steps: u64) {
         self.0.write_all_at(&steps.to_le_bytes(), which * 8).unwrap();
     }
 
-    fn told(&self, which: u64) -> u64 {
+    fn reported(&self, which: u64) -> u64 {
         let mut bytes = [0; 8];
         // Nothing is told yet where it is shorter.
         let _ = self.0.read_exact_at(&mut bytes, which * 8);
@@ -631,7 +631,7 @@ fn begin(engine: &Engine, directory: &Path) -> Vec<File> {
 /// it goes on.
 fn check(files: &[File], directory: &Path, seed: u64, context: &str) -> (Workload, Vec<Vec<u8>>) {
     let progress = Progress::at(directory);
-    let (begun, returned) = (progress.told(0), progress.told(1));
+    let (begun, returned) = (progress.reported(0), progress.reported(1));
     assert!(begun == returned || begun == returned + 1, "{context}: {begun}, {returned}");
     let mut workload = Workload::new(seed);
     let mut contents = vec![Vec::new(); FILES];
@@ -647,7 +647,7 @@ fn check(files: &[File], directory: &Path, seed: u64, context: &str) -> (Workloa
         workload.make_in(&verb, &mut contents[number]);
         // Made once more it is made.
         workload.make(&verb, &files[number]);
-        progress.tell(1, begun);
+        progress.report(1, begun);
         under_way = Some((number, verb));
     }
     for number in 0..FILES {
@@ -673,7 +673,7 @@ fn go_on(directory: &Path, random: &mut Random) -> (Engine, Vec<File>, u64) {
         .dirty_bytes(4 << 20)
         .background_bytes((1 + random.below(4)) << 20)
         .dirty_age(Duration::from_millis(1 + random.below(60)));
-    if Progress::at(directory).told(0) == 0 {
+    if Progress::at(directory).reported(0) == 0 {
         let engine = builder.build().unwrap();
         let files = begin(&engine, directory);
         return (engine, files, 0);
@@ -694,21 +694,22 @@ fn child_that_goes_on() {
     let (engine, files, clean) = go_on(directory, &mut random);
     let (mut workload, _) =
         check(&files, directory, seed, &format!("generation {generation}, seed {seed}"));
-    process::tell(format_args!("{} {clean}", engine.keeper().unwrap().process.unwrap()));
+    process::report(format_args!("{} {clean}", engine.keeper().unwrap().process.unwrap()));
     let progress = Progress::at(directory);
     loop {
         let (number, verb) = workload.next();
-        progress.tell(0, workload.number);
+        progress.report(0, workload.number);
         workload.make(&verb, &files[number]);
-        progress.tell(1, workload.number);
+        progress.report(1, workload.number);
     }
 }
 
 /// As many as told, else a few.
 fn generations(directory: &Path) {
     adopt_orphans();
-    let told = std::env::var("FOREBAY_TEST_KILLS").ok();
-    let count = told.map_or(10, |told| told.parse().expect("FOREBAY_TEST_KILLS is a number"));
+    let reported = std::env::var("FOREBAY_TEST_KILLS").ok();
+    let count =
+        reported.map_or(10, |reported| reported.parse().expect("FOREBAY_TEST_KILLS is a number"));
     let seed = support::seed() >> 1;
     let mut random = Random::new(seed);
     std::fs::File::create(path_of(directory, SHARED)).unwrap();
@@ -716,9 +717,9 @@ fn generations(directory: &Path) {
     let mut keepers = Vec::new();
     let mut clean_pages = 0;
     for generation in 0..count {
-        let (mut child, told) =
+        let (mut child, reported) =
             start(GOES_ON, &format!("{}\n{seed}\n{generation}", directory.display()));
-        let (keeper, clean) = told.split_once(' ').unwrap();
+        let (keeper, clean) = reported.split_once(' ').unwrap();
         keepers.push(keeper.parse().unwrap());
         clean_pages += clean.parse::<u64>().unwrap();
         // The first one is to begin, at least.

@@ -124,7 +124,7 @@ fn child_that_dies() {
         "adopts" => die_in_the_midst(directory),
         other => panic!("{other}?"),
     };
-    process::tell(format_args!("{keeper}"));
+    process::report(format_args!("{keeper}"));
     std::thread::sleep(SOON);
 }
 
@@ -134,8 +134,8 @@ fn start(what: &str, directory: &Path, place: &Path) -> (Child, u32) {
     let task = format!("{what}\n{}\n{}", directory.display(), place.display());
     let mut child = process::start_child(CHILD, &task);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let told = lines.find_map(|line| process::told(&line.unwrap()).map(str::to_owned));
-    (child, told.expect("the child does what it should").parse().unwrap())
+    let reported = lines.find_map(|line| process::reported(&line.unwrap()).map(str::to_owned));
+    (child, reported.expect("the child does what it should").parse().unwrap())
 }
 
 /// Takes over, as soon as the keeper listens again.

@@ -142,7 +142,7 @@ fn what_is_neither_file_nor_device_is_unsupported() {
 }
 
 #[test]
-fn contract_06_a_second_engine_is_told_that_the_file_is_busy() {
+fn contract_06_a_second_engine_learns_that_the_file_is_busy() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let (one, two) = (small_engine(), small_engine());

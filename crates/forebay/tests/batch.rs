@@ -54,8 +54,8 @@ fn contract_20_files_of_every_size_appear_at_the_commit_and_not_before() {
     }
     assert!(names(directory.path()).iter().all(|name| name.starts_with(".forebay-")));
     let last = Arc::new(Mutex::new(Progress::default()));
-    let told = Arc::clone(&last);
-    batch.commit_with(move |progress| *told.lock().unwrap() = progress).unwrap();
+    let reported = Arc::clone(&last);
+    batch.commit_with(move |progress| *reported.lock().unwrap() = progress).unwrap();
     for (number, size) in sizes.into_iter().enumerate() {
         let expected = pattern(seed ^ number as u64, size);
         support::assert_on_disk(&directory.path().join(format!("{number}")), &expected, "a file");

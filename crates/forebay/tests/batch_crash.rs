@@ -151,9 +151,10 @@ fn temporary(directory: &Path) -> BTreeSet<String> {
     names.filter(|name| name.starts_with(".forebay-")).collect()
 }
 
-fn kills(unless_told: usize) -> usize {
-    let told = std::env::var("FOREBAY_TEST_KILLS").ok();
-    told.map_or(unless_told, |told| told.parse().expect("FOREBAY_TEST_KILLS is a number"))
+fn kills(by_default: usize) -> usize {
+    let reported = std::env::var("FOREBAY_TEST_KILLS").ok();
+    reported
+        .map_or(by_default, |reported| reported.parse().expect("FOREBAY_TEST_KILLS is a number"))
 }
 
 #[test]
@@ -172,15 +173,15 @@ fn child_that_commits_until_it_is_killed() {
         builder.survive(kept::keeper().log(log)).build().unwrap()
     };
     let _file = engine.keeper().map(|keeper| {
-        process::tell(format_args!("keeper {}", keeper.process.unwrap()));
+        process::report(format_args!("keeper {}", keeper.process.unwrap()));
         let file = engine.open(Path::new(at).join("kept"), Open::create()).unwrap();
         file.write_at(&pattern(7, 100_000), 0).unwrap();
         file
     });
     for version in first.parse::<u64>().unwrap().. {
-        process::tell(format_args!("begun {version}"));
+        process::report(format_args!("begun {version}"));
         publish(&engine, Path::new(at), version).unwrap();
-        process::tell(format_args!("done {version}"));
+        process::report(format_args!("done {version}"));
     }
 }
 
@@ -195,7 +196,7 @@ fn child_that_holds_a_batch() {
         for number in HELD..HELD + NEW {
             batch.write(at.join(format!("0/held-{number}")), &content(round, number)).unwrap();
         }
-        process::tell(format_args!("held {round}"));
+        process::report(format_args!("held {round}"));
         if !eventually(SOON, || at.join(format!("go-{round}")).exists()) {
             return;
         }
@@ -210,18 +211,18 @@ impl Child {
     fn start(test: &str, task: &str) -> Self {
         let mut child = process::start_child(test, task);
         let output = BufReader::new(child.stdout.take().unwrap());
-        let (tell, told) = channel();
+        let (report, reported) = channel();
         thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
                 let Some((what, number)) =
-                    process::told(&line).and_then(|told| told.split_once(' '))
+                    process::reported(&line).and_then(|reported| reported.split_once(' '))
                 else {
                     continue;
                 };
-                let _ = tell.send((what.to_owned(), number.parse().unwrap()));
+                let _ = report.send((what.to_owned(), number.parse().unwrap()));
             }
         });
-        Self(child, told)
+        Self(child, reported)
     }
 
     fn next(&self) -> (String, u64) {

@@ -410,7 +410,7 @@ fn contract_10_one_engine_has_it() {
         let engine = engine();
         let error = engine.open(&path, Open::read()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
-        process::tell(format_args!("busy: {error}"));
+        process::report(format_args!("busy: {error}"));
         return;
     }
     let Some(device) = Device::new(SHARED_TEST, Shape::new(MIB, 512)) else { return };
@@ -426,10 +426,9 @@ fn contract_10_one_engine_has_it() {
         let said: Vec<String> =
             BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok).collect();
         assert!(child.wait().unwrap().success(), "{said:?}");
-        assert!(
-            said.iter()
-                .any(|line| process::told(line).is_some_and(|told| told.starts_with("busy")))
-        );
+        assert!(said.iter().any(|line| {
+            process::reported(line).is_some_and(|reported| reported.starts_with("busy"))
+        }));
         // Whoever wants to mount it.
         assert_eq!(claim(device.path()).unwrap_err().raw_os_error(), Some(libc::EBUSY));
         assert_eq!(kind_of(one.open_direct(device.path(), Open::read())), ErrorKind::Busy);
@@ -542,7 +541,7 @@ fn contract_10_a_device_that_refuses_writes_is_read() {
 /// The image in a memory file system that is full: pages that find no place stay, and a sync says
 /// so.
 #[test]
-fn contract_10_what_the_device_cannot_store_is_told_by_the_sync() {
+fn contract_10_what_the_device_cannot_store_is_reported_by_the_sync() {
     let test = "what_the_device_cannot_store";
     let Some(memory) = Memory::new(test, "tmpfs") else { return };
     let arguments = ["-o", "remount,size=4m"].map(OsStr::new);

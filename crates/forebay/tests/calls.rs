@@ -135,12 +135,12 @@ fn contract_05_close_has_a_deadline() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let errors: Arc<Mutex<Vec<String>>> = Arc::default();
-    let told = Arc::clone(&errors);
+    let reported = Arc::clone(&errors);
     let engine = Engine::builder()
         .cache_bytes(128 << 20)
         .close_timeout(Duration::ZERO)
         .dirty_age(Duration::from_secs(60))
-        .on_error(move |error| told.lock().unwrap().push(error.to_string()))
+        .on_error(move |error| reported.lock().unwrap().push(error.to_string()))
         .build()
         .unwrap();
     let file = engine.open(&path, Open::create()).unwrap();
@@ -212,7 +212,7 @@ fn child_that_forks_with_an_engine() {
     file.sync_data().unwrap();
     file.close().unwrap();
     engine.shutdown(SOON).unwrap();
-    process::tell(format_args!("done"));
+    process::report(format_args!("done"));
 }
 
 /// Bytes of the cache's memory that this process has mapped: nothing else here has so much in one

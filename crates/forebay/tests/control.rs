@@ -38,7 +38,7 @@ impl Hand {
         self.0.get_mut().write_all(bytes).unwrap();
     }
 
-    fn hear(&mut self) -> String {
+    fn receive(&mut self) -> String {
         let mut line = String::new();
         self.0.read_line(&mut line).unwrap();
         line
@@ -71,7 +71,7 @@ fn values_of(knob: &Knob) -> Vec<(String, String)> {
     if !values.is_empty() {
         return values
             .iter()
-            .map(|(value, told)| ((*value).to_owned(), (*told).to_owned()))
+            .map(|(value, reported)| ((*value).to_owned(), (*reported).to_owned()))
             .collect();
     }
     let words = knob
@@ -129,10 +129,15 @@ fn every_knob_is_changed_under_load_and_no_byte_is_lost() {
         for _ in 0..3 {
             for knob in knobs.iter().filter(|knob| knob.change == Change::Live) {
                 live += 1;
-                for (value, told) in values_of(knob) {
+                for (value, reported) in values_of(knob) {
                     control.set(&knob.name, &value).unwrap();
-                    assert_eq!(control.get(&knob.name).unwrap(), told, "{} = {value}", knob.name);
-                    assert_eq!(engine.get(&knob.name).unwrap(), told);
+                    assert_eq!(
+                        control.get(&knob.name).unwrap(),
+                        reported,
+                        "{} = {value}",
+                        knob.name
+                    );
+                    assert_eq!(engine.get(&knob.name).unwrap(), reported);
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 control.set(&knob.name, &knob.value).unwrap();
@@ -217,14 +222,14 @@ fn the_dirty_limit_holds_from_the_moment_it_is_set() {
 }
 
 #[test]
-fn every_number_is_told_by_name() {
+fn every_number_is_reported_by_name() {
     let (_directory, engine, socket) = serving();
     let mut control = Control::connect(socket).unwrap();
-    let told: Vec<_> = control.stats().unwrap().into_iter().map(|(name, _)| name).collect();
+    let reported: Vec<_> = control.stats().unwrap().into_iter().map(|(name, _)| name).collect();
     let known: Vec<_> = engine.stats().named().map(|(name, _)| name).collect();
-    assert_eq!(told, known);
+    assert_eq!(reported, known);
     assert_eq!(control.number("arena_bytes").unwrap(), 16 << 20);
-    for name in told {
+    for name in reported {
         control.number(&name).unwrap();
     }
     let error = control.number("arena").unwrap_err();
@@ -269,16 +274,16 @@ fn the_lines_of_the_protocol() {
     let (_directory, _engine, socket) = serving();
     let mut hand = Hand::new(&socket);
     hand.say(b"get plug\n");
-    assert_eq!((hand.hear(), hand.hear()), ("value adaptive\n".into(), "ok\n".into()));
+    assert_eq!((hand.receive(), hand.receive()), ("value adaptive\n".into(), "ok\n".into()));
     // Sent ahead, and in pieces.
     hand.say(b"set plug never\nget plug\nstats arena_bytes\nge");
     assert_eq!(
-        (hand.hear(), hand.hear(), hand.hear()),
+        (hand.receive(), hand.receive(), hand.receive()),
         ("ok\n".into(), "value never\n".into(), "ok\n".into())
     );
-    assert_eq!((hand.hear(), hand.hear()), ("value 16777216\n".into(), "ok\n".into()));
+    assert_eq!((hand.receive(), hand.receive()), ("value 16777216\n".into(), "ok\n".into()));
     hand.say(b"t merge\r\n");
-    assert_eq!((hand.hear(), hand.hear()), ("value on\n".into(), "ok\n".into()));
+    assert_eq!((hand.receive(), hand.receive()), ("value on\n".into(), "ok\n".into()));
     for (said, expected) in [
         (&b"\n"[..], "error invalid bad request: it is empty ("),
         (b"help\n", "error invalid bad request: unknown command `help` ("),
@@ -291,12 +296,12 @@ fn the_lines_of_the_protocol() {
         ),
     ] {
         hand.say(said);
-        let heard = hand.hear();
+        let heard = hand.receive();
         assert!(heard.starts_with(expected), "{heard}");
     }
     hand.say(&[b'x'; 256]);
-    assert_eq!(hand.hear(), "error invalid bad request: a line of more than 256 bytes\n");
-    assert_eq!(hand.hear(), "", "closed: where the next request begins cannot be told");
+    assert_eq!(hand.receive(), "error invalid bad request: a line of more than 256 bytes\n");
+    assert_eq!(hand.receive(), "", "closed: where the next request begins cannot be told");
 }
 
 #[test]

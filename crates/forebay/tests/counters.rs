@@ -10,7 +10,7 @@ use support::{PAGE, eventually};
 const SOON: Duration = Duration::from_secs(20);
 
 #[test]
-fn a_write_is_told_when_it_is_written_and_again_when_it_is_durable() {
+fn a_write_is_reported_when_it_is_written_and_again_when_it_is_durable() {
     let directory = support::directory();
     let engine =
         Engine::builder().cache_bytes(8 << 20).dirty_age(Duration::from_millis(5)).build().unwrap();
@@ -33,7 +33,7 @@ fn a_write_is_told_when_it_is_written_and_again_when_it_is_durable() {
 }
 
 #[test]
-fn the_longest_wait_for_room_is_told() {
+fn the_longest_wait_for_room_is_reported() {
     let directory = support::directory();
     let engine = Engine::builder().cache_bytes(8 << 20).dirty_bytes(4 << 20).build().unwrap();
     let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
@@ -52,7 +52,7 @@ fn the_longest_wait_for_room_is_told() {
 
 /// As the percentile has it; and nothing is held where that is not asked for.
 #[test]
-fn how_long_completions_were_held_is_told() {
+fn how_long_completions_were_held_is_reported() {
     let directory = support::directory();
     let written = |completion: &str| {
         let engine = Engine::builder().cache_bytes(8 << 20).set("completion", completion).unwrap();

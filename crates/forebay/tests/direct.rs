@@ -361,15 +361,15 @@ fn contract_12_a_blocking_call_from_the_callback_is_refused() {
         return;
     };
     within(Duration::from_secs(60), "a call from the callback", move || {
-        let (told, tell) = std::sync::mpsc::channel();
-        let told = std::sync::Mutex::new(told);
+        let (reported, report) = std::sync::mpsc::channel();
+        let reported = std::sync::Mutex::new(reported);
         let slot = std::sync::Arc::new(std::sync::Mutex::new(None::<DirectFile>));
         let seen = std::sync::Arc::clone(&slot);
         let answer = move |_: &forebay::Error| {
             let seen = seen.lock().unwrap();
             let Some(file) = &*seen else { return };
             let (result, buffer) = file.read_at(vec![3; 10], 0);
-            let _ = told.lock().unwrap().send((result.unwrap_err().kind(), buffer));
+            let _ = reported.lock().unwrap().send((result.unwrap_err().kind(), buffer));
         };
         let engine = Engine::builder().cache_bytes(8 << 20).on_error(answer).build().unwrap();
         let file = engine.open_direct(mount.path().join("other"), Open::create()).unwrap();
@@ -378,7 +378,7 @@ fn contract_12_a_blocking_call_from_the_callback_is_refused() {
         process::fill_up(&mount.path());
         drop(file.write_at_async(vec![1; MIB as usize], 0));
         drop(file);
-        assert_eq!(tell.recv_timeout(SOON).unwrap(), (ErrorKind::WouldDeadlock, vec![3; 10]));
+        assert_eq!(report.recv_timeout(SOON).unwrap(), (ErrorKind::WouldDeadlock, vec![3; 10]));
         // The callback would keep the file, and the file the engine that has the callback.
         slot.lock().unwrap().take().unwrap().close().unwrap();
     });
@@ -387,16 +387,16 @@ fn contract_12_a_blocking_call_from_the_callback_is_refused() {
 /// Errors: told once, by the future, or where that was dropped by the next sync of the handle, or
 /// by the callback.
 #[test]
-fn contract_02_an_error_of_a_dropped_write_is_told_once() {
+fn contract_02_an_error_of_a_dropped_write_is_reported_once() {
     let Some(mount) = Mount::new("an_error_of_a_dropped_write", FileSystem::Ext4, 64 * MIB) else {
         return;
     };
     within(Duration::from_secs(60), "errors", move || {
-        let (told, tell) = std::sync::mpsc::channel();
-        let told = std::sync::Mutex::new(told);
+        let (reported, report) = std::sync::mpsc::channel();
+        let reported = std::sync::Mutex::new(reported);
         let engine = Engine::builder()
             .cache_bytes(8 << 20)
-            .on_error(move |error| told.lock().unwrap().send(error.kind()).unwrap())
+            .on_error(move |error| reported.lock().unwrap().send(error.kind()).unwrap())
             .build()
             .unwrap();
         let path = mount.path().join("file");
@@ -419,9 +419,9 @@ fn contract_02_an_error_of_a_dropped_write_is_told_once() {
         assert_eq!(kind_of(file.close()), ErrorKind::NoSpace);
         drop(other.write_at_async(vec![1; MIB as usize], 4 * MIB));
         drop(other);
-        assert_eq!(tell.recv_timeout(SOON).unwrap(), ErrorKind::NoSpace);
+        assert_eq!(report.recv_timeout(SOON).unwrap(), ErrorKind::NoSpace);
         engine.shutdown(SOON).unwrap();
-        assert!(tell.try_recv().is_err(), "once");
+        assert!(report.try_recv().is_err(), "once");
         let found = std::fs::read(&path).unwrap();
         assert!(found[..100] == pattern(1, 100) && found[100..5100] == pattern(2, 5000));
     });
@@ -448,7 +448,7 @@ fn contract_02_a_failed_flush_poisons_the_file() {
 
 /// The future of the sync is dropped after its flush has failed. Only the close can return that.
 #[test]
-fn contract_02_a_failed_flush_that_nobody_awaited_is_told_by_the_close() {
+fn contract_02_a_failed_flush_that_nobody_awaited_is_reported_by_the_close() {
     let Some(mount) = Mount::new("nobody_awaited", FileSystem::Ext4, 64 * MIB) else { return };
     within(Duration::from_secs(60), "a file system that was shut down", move || {
         let engine = engine();
@@ -533,7 +533,7 @@ fn child_that_forks_with_a_direct_file() {
         assert_eq!(support::block_on(future).0.unwrap(), 10_000);
     }
     file.close().unwrap();
-    process::tell(format_args!("done"));
+    process::report(format_args!("done"));
 }
 
 #[test]

@@ -191,7 +191,7 @@ fn contract_02_a_finish_reports_a_failed_page() {
 
 /// Pages that fail in the background, with nobody waiting: the next sync tries again, and tells.
 #[test]
-fn contract_02_an_error_in_the_background_is_told_by_the_next_sync() {
+fn contract_02_an_error_in_the_background_is_reported_by_the_next_sync() {
     let Some(disk) =
         Disk::new("error_in_the_background", FileSystem::Ext4, 128 * MIB, Fails::Writes)
     else {
@@ -276,14 +276,14 @@ fn contract_02_flushes_fail_for_a_while_on_xfs() {
 /// The future of the sync is dropped after the flush has failed, and then the file: the callback is
 /// the last that can hear of it.
 #[test]
-fn contract_02_a_failed_flush_that_no_call_has_returned_is_told_to_the_callback_once() {
+fn contract_02_a_failed_flush_that_no_call_has_returned_is_reported_to_the_callback_once() {
     let Some(disk) = Disk::new("no_call", FileSystem::Ext4, 128 * MIB, Fails::Flushes) else {
         return;
     };
-    let told: Arc<Mutex<Vec<ErrorKind>>> = Arc::default();
-    let tells = Arc::clone(&told);
+    let reported: Arc<Mutex<Vec<ErrorKind>>> = Arc::default();
+    let reports = Arc::clone(&reported);
     let engine = Engine::builder().cache_bytes(16 << 20).close_timeout(SOON);
-    let engine = engine.on_error(move |error| tells.lock().unwrap().push(error.kind()));
+    let engine = engine.on_error(move |error| reports.lock().unwrap().push(error.kind()));
     let engine = engine.build().unwrap();
     for is_returned in [false, true] {
         let waits = |n| {
@@ -307,18 +307,21 @@ fn contract_02_a_failed_flush_that_no_call_has_returned_is_told_to_the_callback_
                 Poll::Ready(result) => assert_eq!(kind_of(result), ErrorKind::Poisoned),
                 Poll::Pending => assert!(!is_returned, "the flush has ended"),
             }
-            assert!(is_returned || told.lock().unwrap().is_empty(), "a call may still return it");
+            assert!(
+                is_returned || reported.lock().unwrap().is_empty(),
+                "a call may still return it"
+            );
             drop(file);
             disk.heal();
             waited
         };
         // A context can be faster than this thread, and then this call has returned the error.
         assert!((0..16).any(waits), "no sync was waited for");
-        let is_told = || *told.lock().unwrap() == [ErrorKind::Poisoned];
-        assert!(eventually(SOON, is_told), "{:?}", told.lock().unwrap());
+        let is_reported = || *reported.lock().unwrap() == [ErrorKind::Poisoned];
+        assert!(eventually(SOON, is_reported), "{:?}", reported.lock().unwrap());
     }
     engine.shutdown(SOON).unwrap();
-    assert_eq!(*told.lock().unwrap(), [ErrorKind::Poisoned]);
+    assert_eq!(*reported.lock().unwrap(), [ErrorKind::Poisoned]);
 }
 
 /// The sync is given up after its flush has failed, and the handle outlives the engine.
@@ -327,8 +330,8 @@ fn contract_02_the_shutdown_returns_a_failed_flush_that_no_call_has_returned() {
     let Some(disk) = Disk::new("shutdown", FileSystem::Ext4, 128 * MIB, Fails::Flushes) else {
         return;
     };
-    let told_by_shutdown = |number: usize| {
-        let (engine, told) = telling();
+    let reported_by_shutdown = |number: usize| {
+        let (engine, reported) = reporting();
         let path = disk.path().join(format!("{number}"));
         durable(&path);
         let file = engine.open(&path, Open::write()).unwrap();
@@ -344,19 +347,19 @@ fn contract_02_the_shutdown_returns_a_failed_flush_that_no_call_has_returned() {
         // A context can be faster than this thread, and then this call has returned the error.
         if polled.is_pending() {
             assert_eq!(kind_of(ended), ErrorKind::Poisoned);
-            assert_eq!(told.lock().unwrap().len(), 0);
+            assert_eq!(reported.lock().unwrap().len(), 0);
         }
         polled.is_pending()
     };
-    assert!((0..16).any(told_by_shutdown), "no sync was waited for");
+    assert!((0..16).any(reported_by_shutdown), "no sync was waited for");
 }
 
 #[test]
-fn contract_05_the_error_of_a_shutdown_that_was_given_up_is_told_to_the_callback() {
+fn contract_05_the_error_of_a_shutdown_that_was_given_up_is_reported_to_the_callback() {
     let Some(disk) = Disk::new("given_up", FileSystem::Ext4, 128 * MIB, Fails::Writes) else {
         return;
     };
-    let (engine, told) = telling();
+    let (engine, reported) = reporting();
     let path = disk.path().join("file");
     durable(&path);
     let file = engine.open(&path, Open::write()).unwrap();
@@ -365,7 +368,7 @@ fn contract_05_the_error_of_a_shutdown_that_was_given_up_is_told_to_the_callback
     let mut ending = Box::pin(engine.shutdown_async(SOON));
     assert!(ending.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     drop(ending);
-    assert!(eventually(SOON, || told.lock().unwrap().iter().any(is_io_kind)), "no error came");
+    assert!(eventually(SOON, || reported.lock().unwrap().iter().any(is_io_kind)), "no error came");
     disk.heal();
 }
 
@@ -464,7 +467,7 @@ fn contract_02_only_who_may_write_may_drop() {
 /// A file that has as many pages that cannot be written as it may have takes no more, and does
 /// again when it is well.
 #[test]
-fn contract_02_too_many_pages_that_cannot_be_written_are_told_at_the_write() {
+fn contract_02_too_many_pages_that_cannot_be_written_are_reported_at_the_write() {
     let Some(disk) = Disk::new("too_many_pages", FileSystem::Ext4, 128 * MIB, Fails::Writes) else {
         return;
     };
@@ -545,14 +548,14 @@ fn contract_02_a_dead_device_does_not_hold_the_memory_of_all() {
 // 2 and 5: a device that is gone
 
 /// An engine that remembers what its callback was told.
-fn telling() -> (Engine, Arc<Mutex<Vec<Error>>>) {
+fn reporting() -> (Engine, Arc<Mutex<Vec<Error>>>) {
     let errors: Arc<Mutex<Vec<Error>>> = Arc::default();
-    let told = Arc::clone(&errors);
+    let reported = Arc::clone(&errors);
     let engine = Engine::builder().cache_bytes(16 << 20).dirty_age(Duration::from_millis(20));
     // An error cannot be cloned; what it says can.
     let engine = engine.close_timeout(SOON).on_error(move |error| {
         let copy = Error::new(error.kind(), error.to_string());
-        told.lock().unwrap().push(match error.path() {
+        reported.lock().unwrap().push(match error.path() {
             Some(path) => copy.at_path(path),
             None => copy,
         });
@@ -571,7 +574,7 @@ fn contract_02_and_05_the_device_is_taken_away() {
     count_engine_panics();
     let path = disk.path().join("file");
     durable(&path);
-    let (engine, errors) = telling();
+    let (engine, errors) = reporting();
     let [closed, dropped] = [(); 2].map(|()| engine.open(&path, Open::write()).unwrap());
     let made = engine.open(disk.path().join("made"), Open::create_new()).unwrap();
     disk.cut_power();
@@ -591,8 +594,9 @@ fn contract_02_and_05_the_device_is_taken_away() {
             );
             // The last handle, and nobody to be told but the callback.
             drop(dropped);
-            let told = || errors.lock().unwrap().iter().any(|error| error.path() == Some(&path));
-            assert!(eventually(SOON, told), "nobody was told: {:?}", errors.lock().unwrap());
+            let reported =
+                || errors.lock().unwrap().iter().any(|error| error.path() == Some(&path));
+            assert!(eventually(SOON, reported), "nobody was told: {:?}", errors.lock().unwrap());
         }
     });
     elsewhere_all_is_well(&engine);
@@ -612,7 +616,7 @@ fn contract_02_a_file_system_becomes_read_only_underneath() {
     };
     let path = disk.path().join("file");
     durable(&path);
-    let (engine, errors) = telling();
+    let (engine, errors) = reporting();
     let file = engine.open(&path, Open::write()).unwrap();
     process::shell("mount -o remount,errors=remount-ro \"$1\"", &disk.path()).unwrap();
     let device = disk.device();

@@ -222,7 +222,7 @@ fn contract_12_an_open_from_the_callback_of_the_engine_is_served() {
         let file = engine.open(&path, Open::create()).unwrap();
         file.write_at(&pattern(1, 100_000), 0).unwrap();
         // The executor of this task is the thread that wakes it, which is a context.
-        let (told, tell) = std::sync::mpsc::channel();
+        let (reported, report) = std::sync::mpsc::channel();
         let other = directory.path().join("other");
         let task = async move {
             file.sync_data_async().await?;
@@ -230,8 +230,8 @@ fn contract_12_an_open_from_the_callback_of_the_engine_is_served() {
             opened.close_async().await?;
             file.close_async().await
         };
-        Task::start(async move { told.send(task.await).unwrap() });
-        tell.recv().unwrap().unwrap();
+        Task::start(async move { reported.send(task.await).unwrap() });
+        report.recv().unwrap().unwrap();
     });
 }
 

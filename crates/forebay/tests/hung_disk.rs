@@ -21,16 +21,19 @@ const PATIENCE: Duration = Duration::from_millis(300);
 
 const LENGTH: usize = 1 << 20;
 
-type Told = Arc<Mutex<Vec<ErrorKind>>>;
+type Reported = Arc<Mutex<Vec<ErrorKind>>>;
 
 /// An engine that writes out when it is told to, and what its callback was told.
-fn engine() -> (Engine, Told) {
-    let told = Told::default();
-    let tell = Arc::clone(&told);
+fn engine() -> (Engine, Reported) {
+    let reported = Reported::default();
+    let report = Arc::clone(&reported);
     let engine =
         Engine::builder().cache_bytes(16 << 20).dirty_bytes(12 << 20).background_bytes(12 << 20);
     let engine = engine.dirty_age(Duration::from_secs(600)).close_timeout(PATIENCE);
-    (engine.on_error(move |error| tell.lock().unwrap().push(error.kind())).build().unwrap(), told)
+    (
+        engine.on_error(move |error| report.lock().unwrap().push(error.kind())).build().unwrap(),
+        reported,
+    )
 }
 
 /// A disk with a file whose blocks and size are durable, so that overwriting it needs nothing but
@@ -57,7 +60,7 @@ fn use_memory() {
 #[test]
 fn contract_05_closing_a_file_on_a_disk_that_hangs() {
     let Some((disk, path)) = disk("closing_on_a_hung_disk") else { return };
-    let (engine, told) = engine();
+    let (engine, reported) = engine();
     let file = engine.open(&path, Open::write()).unwrap();
     file.write_at(&pattern(2, LENGTH), 0).unwrap();
     disk.freeze();
@@ -71,7 +74,7 @@ fn contract_05_closing_a_file_on_a_disk_that_hangs() {
     assert_on_disk(&path, &pattern(2, LENGTH), "written after all");
     again.close().unwrap();
     within(SOON, "dropping the engine", move || drop(engine));
-    assert_eq!(*told.lock().unwrap(), [], "nothing has gone wrong in the end");
+    assert_eq!(*reported.lock().unwrap(), [], "nothing has gone wrong in the end");
     no_engine_panics();
 }
 
@@ -79,14 +82,17 @@ fn contract_05_closing_a_file_on_a_disk_that_hangs() {
 #[test]
 fn contract_05_a_drop_on_a_disk_that_hangs_waits_for_nothing() {
     let Some((disk, path)) = disk("drop_on_a_hung_disk") else { return };
-    let (engine, told) = engine();
+    let (engine, reported) = engine();
     let file = engine.open(&path, Open::write()).unwrap();
     file.write_at(&pattern(2, LENGTH), 0).unwrap();
     disk.freeze();
     within(SOON, "dropping a file on a disk that hangs", move || drop(file));
     disk.fail_when_thawed();
     disk.thaw();
-    assert!(eventually(SOON, || told.lock().unwrap().contains(&ErrorKind::Io)), "nobody was told");
+    assert!(
+        eventually(SOON, || reported.lock().unwrap().contains(&ErrorKind::Io)),
+        "nobody was told"
+    );
     no_engine_panics();
 }
 
@@ -103,14 +109,14 @@ fn contract_02_and_05_what_is_in_flight_is_not_dropped() {
     disk.freeze();
     let sync = std::thread::spawn(move || syncing.sync_data());
     assert!(eventually(SOON, || disk.is_busy()));
-    let (told, tell) = std::sync::mpsc::channel();
+    let (reported, report) = std::sync::mpsc::channel();
     let dropped = std::thread::spawn(move || {
         let dropped = dropping.discard_dirty();
-        told.send(()).unwrap();
+        reported.send(()).unwrap();
         dropped
     });
     assert!(
-        tell.recv_timeout(Duration::from_millis(300)).is_err(),
+        report.recv_timeout(Duration::from_millis(300)).is_err(),
         "what is at the device was dropped"
     );
     disk.thaw();
@@ -134,12 +140,12 @@ fn contract_02_and_05_what_is_in_flight_is_not_dropped() {
 #[test]
 fn contract_05_dropping_the_engine_on_a_disk_that_hangs() {
     let Some((disk, path)) = disk("engine_on_a_hung_disk") else { return };
-    let (engine, told) = engine();
+    let (engine, reported) = engine();
     let file = engine.open(&path, Open::write()).unwrap();
     file.write_at(&pattern(2, LENGTH), 0).unwrap();
     disk.freeze();
     within(SOON, "dropping an engine on a disk that hangs", move || drop(engine));
-    assert!(told.lock().unwrap().contains(&ErrorKind::TimedOut), "it did not report");
+    assert!(reported.lock().unwrap().contains(&ErrorKind::TimedOut), "it did not report");
     assert_eq!(kind_of(file.sync_data()), ErrorKind::Shutdown);
     assert_eq!(kind_of(file.write_at(b"more", 0)), ErrorKind::Shutdown);
     within(SOON, "dropping the last handle", move || drop(file));
@@ -157,7 +163,7 @@ fn contract_05_dropping_the_engine_on_a_disk_that_hangs() {
 #[test]
 fn contract_05_and_12_a_sync_ends_with_its_engine() {
     let Some((disk, path)) = disk("sync_on_a_hung_disk") else { return };
-    let (engine, told) = engine();
+    let (engine, reported) = engine();
     let file = engine.open(&path, Open::write()).unwrap();
     file.write_at(&pattern(2, LENGTH), 0).unwrap();
     disk.freeze();
@@ -175,6 +181,6 @@ fn contract_05_and_12_a_sync_ends_with_its_engine() {
     if let Err(error) = ended {
         assert_eq!(error.kind(), ErrorKind::Shutdown, "{error}");
     }
-    assert_eq!(*told.lock().unwrap(), []);
+    assert_eq!(*reported.lock().unwrap(), []);
     no_engine_panics();
 }

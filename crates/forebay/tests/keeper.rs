@@ -49,13 +49,13 @@ fn act(what: &str, directory: &Path, file: &Path) {
             .background_bytes(48 << 20);
         engine.dirty_age(Duration::from_secs(3600)).survive(keeper).build().unwrap()
     };
-    let tell = |engine: &Engine| {
-        process::tell(format_args!("{}", engine.keeper().unwrap().process.unwrap()));
+    let report = |engine: &Engine| {
+        process::report(format_args!("{}", engine.keeper().unwrap().process.unwrap()));
     };
     let engine = build(keeper);
     if what == "many" {
         write_many(&engine, directory);
-        tell(&engine);
+        report(&engine);
         std::thread::sleep(SOON);
     }
     let here = std::env::current_dir().unwrap();
@@ -86,9 +86,9 @@ fn act(what: &str, directory: &Path, file: &Path) {
             unsafe { libc::_exit(0) };
         }
     }
-    tell(&engine);
+    report(&engine);
     if let Some((engine, _)) = &second {
-        tell(engine);
+        report(engine);
     }
     match what {
         "exits" => std::process::exit(0),
@@ -122,15 +122,19 @@ fn child_that_is_survived() {
 }
 
 fn engine(keeper: Keeper) -> (Engine, mpsc::Receiver<Error>) {
-    let (tell, told) = mpsc::channel();
-    let tell = std::sync::Mutex::new(tell);
-    let told_of = move |error: &Error| {
+    let (report, reported) = mpsc::channel();
+    let report = std::sync::Mutex::new(report);
+    let report_error = move |error: &Error| {
         let copy = Error::new(error.kind(), error.to_string());
-        let _ = tell.lock().unwrap().send(copy);
+        let _ = report.lock().unwrap().send(copy);
     };
-    let engine =
-        Engine::builder().cache_bytes(16 << 20).on_error(told_of).survive(keeper).build().unwrap();
-    (engine, told)
+    let engine = Engine::builder()
+        .cache_bytes(16 << 20)
+        .on_error(report_error)
+        .survive(keeper)
+        .build()
+        .unwrap();
+    (engine, reported)
 }
 
 fn number(engine: &Engine) -> u32 {
@@ -199,7 +203,7 @@ fn contract_16_it_costs_nothing_and_goes_with_a_goodbye() {
 
 #[test]
 fn signals_that_end_programs_do_not_end_it() {
-    let (engine, told) = engine(kept::keeper());
+    let (engine, reported) = engine(kept::keeper());
     let keeper = number(&engine);
     for number in
         [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGPIPE]
@@ -209,14 +213,14 @@ fn signals_that_end_programs_do_not_end_it() {
     // Those of limits.
     signal(keeper, libc::SIGXCPU);
     signal(keeper, libc::SIGXFSZ);
-    assert!(told.recv_timeout(Duration::from_millis(300)).is_err());
+    assert!(reported.recv_timeout(Duration::from_millis(300)).is_err());
     assert!(is_there(keeper) && number(&engine) == keeper);
 }
 
 #[test]
 fn one_that_is_gone_is_noticed_and_replaced() {
     let directory = directory();
-    let (engine, told) = engine(kept::keeper().log(directory.path().join("log")));
+    let (engine, reported) = engine(kept::keeper().log(directory.path().join("log")));
     let paths: Vec<PathBuf> =
         (0..100).map(|file| directory.path().join(format!("file-{file}"))).collect();
     let files: Vec<_> =
@@ -226,7 +230,7 @@ fn one_that_is_gone_is_noticed_and_replaced() {
         let start = Instant::now();
         let before = number(&engine);
         signal(before, libc::SIGKILL);
-        let error = told.recv_timeout(Duration::from_secs(10)).unwrap();
+        let error = reported.recv_timeout(Duration::from_secs(10)).unwrap();
         assert!(start.elapsed() < Duration::from_secs(1), "noticed after {:?}", start.elapsed());
         assert_eq!(error.kind(), ErrorKind::Keeper);
         assert!(error.to_string().contains("signal: 9"), "{error}");
@@ -242,17 +246,17 @@ fn one_that_is_gone_is_noticed_and_replaced() {
         assert_on_disk(&paths[at as usize], &pattern(at, 3000), "closed");
     }
     engine.shutdown(SOON).unwrap();
-    assert!(told.try_recv().is_err());
+    assert!(reported.try_recv().is_err());
 }
 
 #[test]
 fn without_another_one_it_goes_on_as_before() {
     let directory = directory();
     let path = directory.path().join("file");
-    let (engine, told) = engine(kept::keeper().when_lost(WhenLost::GoOn));
+    let (engine, reported) = engine(kept::keeper().when_lost(WhenLost::GoOn));
     let file = engine.open(&path, Open::create()).unwrap();
     signal(number(&engine), libc::SIGKILL);
-    assert_eq!(told.recv_timeout(SOON).unwrap().kind(), ErrorKind::Keeper);
+    assert_eq!(reported.recv_timeout(SOON).unwrap().kind(), ErrorKind::Keeper);
     assert_eq!(engine.keeper().unwrap().process, None);
     file.append(b"after").unwrap();
     let other = engine.open(directory.path().join("other"), Open::create()).unwrap();
@@ -265,7 +269,7 @@ fn without_another_one_it_goes_on_as_before() {
 #[test]
 fn one_that_hangs_is_taken_for_gone() {
     let directory = directory();
-    let (engine, told) = engine(kept::keeper());
+    let (engine, reported) = engine(kept::keeper());
     let keeper = number(&engine);
     signal(keeper, libc::SIGSTOP);
     // One of its threads takes the signal, when it next runs; the others go on until then.
@@ -273,7 +277,7 @@ fn one_that_hangs_is_taken_for_gone() {
     let start = Instant::now();
     let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
-    assert_eq!(told.recv_timeout(SOON).unwrap().kind(), ErrorKind::Keeper);
+    assert_eq!(reported.recv_timeout(SOON).unwrap().kind(), ErrorKind::Keeper);
     assert!(eventually(SOON, || engine.keeper().unwrap().process.is_some()));
     assert!(holds(number(&engine), &directory.path().join("file")));
     file.close().unwrap();

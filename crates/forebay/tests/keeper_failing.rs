@@ -87,7 +87,7 @@ fn act(what: &str, directory: &Path, file: &Path) {
             unsafe { libc::_exit(0) };
         }
     }
-    process::tell(format_args!("{}", engine.keeper().unwrap().process.unwrap()));
+    process::report(format_args!("{}", engine.keeper().unwrap().process.unwrap()));
     std::thread::sleep(SOON);
 }
 

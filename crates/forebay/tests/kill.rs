@@ -42,12 +42,12 @@ fn child_that_writes_until_it_is_killed() {
     }
     let file = engine.open(path, Open::create_new()).unwrap();
     let workload = Workload::new(seed.parse().unwrap(), SHAPES[shape.parse::<usize>().unwrap()]);
-    process::tell(format_args!("begun 0"));
+    process::report(format_args!("begun 0"));
     for (number, step) in workload.enumerate() {
-        process::tell(format_args!("begun {}", number + 1));
+        process::report(format_args!("begun {}", number + 1));
         take(&file, &step).unwrap();
         if step == Step::Sync {
-            process::tell(format_args!("synced {}", number + 1));
+            process::report(format_args!("synced {}", number + 1));
         }
     }
 }
@@ -83,7 +83,7 @@ fn kill_one(path: &Path, seed: u64, shape: usize, random: &mut Random) -> Said {
         let mut said = Said::default();
         // A line cut by the kill has no end, and is not counted.
         for line in output.split(b'\n').map(|line| String::from_utf8(line.unwrap()).unwrap()) {
-            match process::told(&line).and_then(|told| told.split_once(' ')) {
+            match process::reported(&line).and_then(|reported| reported.split_once(' ')) {
                 Some(("begun", number)) => said.begun = number.parse().unwrap(),
                 Some(("synced", number)) => said.synced = number.parse().unwrap(),
                 _ => {}
@@ -146,9 +146,10 @@ enum Ahead {
 }
 
 /// How often is killed: as often as told, else so many times.
-fn kills(unless_told: usize) -> usize {
-    let told = std::env::var("FOREBAY_TEST_KILLS").ok();
-    told.map_or(unless_told, |told| told.parse().expect("FOREBAY_TEST_KILLS is a number"))
+fn kills(by_default: usize) -> usize {
+    let reported = std::env::var("FOREBAY_TEST_KILLS").ok();
+    reported
+        .map_or(by_default, |reported| reported.parse().expect("FOREBAY_TEST_KILLS is a number"))
 }
 
 fn kill_many(directory: &Path, times: usize, ahead: Ahead) {

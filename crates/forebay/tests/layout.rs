@@ -95,8 +95,9 @@ fn engine() -> Engine {
 
 /// `FOREBAY_LAYOUT="prealloc=off ..."`: the same with other knobs.
 fn knobs() -> Vec<(String, String)> {
-    let told = std::env::var("FOREBAY_LAYOUT").unwrap_or_default();
-    told.split_whitespace()
+    let reported = std::env::var("FOREBAY_LAYOUT").unwrap_or_default();
+    reported
+        .split_whitespace()
         .map(|knob| knob.split_once('=').unwrap())
         .map(|(name, value)| (name.into(), value.into()))
         .collect()
@@ -142,7 +143,7 @@ fn streams(engine: &Engine, directory: &Path, bytes: u64) {
     done(files);
 }
 
-fn told(what: &str, extents: &[u64], stats: &Stats) {
+fn reported(what: &str, extents: &[u64], stats: &Stats) {
     let sum: u64 = extents.iter().sum();
     println!(
         "{what}: {sum} extents in all, {} at most; {} MiB reserved, {} requests, written / accepted {:.2}",
@@ -172,7 +173,7 @@ fn lies_in(what: &str, space: Space, most: u64, write: impl Fn(&Engine, &Path)) 
     write(&engine, &mount.path());
     let (found, stats) = (extents(&mount.path()), engine.stats());
     drop(engine);
-    told(what, &found, &stats);
+    reported(what, &found, &stats);
     assert!(found.iter().all(|count| *count <= most) || !knobs().is_empty(), "{what}: {found:?}");
 }
 
@@ -391,7 +392,7 @@ fn contract_09_a_fixed_amount_is_reserved_ahead_and_given_back() {
 }
 
 #[test]
-fn space_for_writes_near_the_end_of_it_is_told_apart() {
+fn space_for_writes_near_the_end_of_it_is_distinguished() {
     let Some(mount) = Mount::new("scarce", FileSystem::Xfs, 2048 * MIB) else { return };
     let taken = mount.path().join("taken");
     std::fs::File::create(&taken).unwrap();

@@ -324,7 +324,7 @@ fn contract_06_our_own_process_may_open_the_file_too() {
 }
 
 #[test]
-fn contract_06_who_does_not_wait_is_told_to_try_again() {
+fn contract_06_who_does_not_wait_has_to_try_again() {
     let directory = support::directory();
     let path = directory.path().join("file");
     let engine = lazy_engine();
@@ -483,8 +483,8 @@ fn contract_06_an_engine_in_another_process_that_writes_is_refused() {
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}");
-    let told: Vec<&str> = said.lines().filter_map(process::told).collect();
-    assert_eq!(told, ["Busy", "read 70000 true"], "{said}");
+    let reported: Vec<&str> = said.lines().filter_map(process::reported).collect();
+    assert_eq!(reported, ["Busy", "read 70000 true"], "{said}");
     // It read, and so it is shared here; nothing else is changed.
     file.write_at(&pattern(2, 10), 0).unwrap();
     file.sync_data().unwrap();
@@ -496,9 +496,9 @@ fn contract_06_an_engine_in_another_process_that_writes_is_refused() {
 fn an_engine_of_another_process() {
     let Some(path) = process::task().filter(|task| task != other::NAME) else { return };
     let engine = lazy_engine();
-    process::tell(format_args!("{:?}", kind_of(engine.open(&path, Open::write()))));
+    process::report(format_args!("{:?}", kind_of(engine.open(&path, Open::write()))));
     let file = engine.open(&path, Open::read()).unwrap();
     let mut found = vec![0; 100_000];
     let length = file.read_at(&mut found, 0).unwrap();
-    process::tell(format_args!("read {length} {}", found[..length] == pattern(1, length)));
+    process::report(format_args!("read {length} {}", found[..length] == pattern(1, length)));
 }

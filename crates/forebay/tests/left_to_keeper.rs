@@ -117,7 +117,7 @@ fn child_that_gives_its_lock_up() {
             set_lock(entry.file_name().to_str().unwrap().parse().unwrap(), libc::F_UNLCK);
         }
     }
-    process::tell(format_args!("{}", number(&engine)));
+    process::report(format_args!("{}", number(&engine)));
     std::thread::sleep(SOON);
 }
 
@@ -133,8 +133,9 @@ fn contract_04_what_others_have_locked_since_is_not_written_over() {
     let mut child =
         process::start_child(CHILD, &format!("{}\n{}", place.display(), path.display()));
     let lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
-    let told = lines.map_while(Result::ok).find_map(|line| process::told(&line).map(str::to_owned));
-    let keeper: u32 = told.unwrap().parse().unwrap();
+    let reported =
+        lines.map_while(Result::ok).find_map(|line| process::reported(&line).map(str::to_owned));
+    let keeper: u32 = reported.unwrap().parse().unwrap();
     set_lock(other.as_raw_fd(), libc::F_WRLCK);
     other.write_all_at(b"newer", 0).unwrap();
     kept::kill(&mut child, libc::SIGKILL);

@@ -97,7 +97,7 @@ fn write_under_pokes(path: &Path, seconds: u64) {
     for other in &mut others {
         other.open("both", path);
         other.do_now(&format!("map {BYTES}"));
-        other.tell(&format!("poke_on 0 {BYTES}"));
+        other.report(&format!("poke_on 0 {BYTES}"));
     }
     let engine = engine();
     let file = engine.open(path, Open::write()).unwrap();
@@ -121,7 +121,7 @@ fn write_under_pokes(path: &Path, seconds: u64) {
     }
     println!("{syncs} syncs, {} rewrites", engine.stats().rewrites);
     for other in &mut others {
-        other.tell("enough");
+        other.report("enough");
         assert_eq!(other.answer(), "done");
     }
     check_contents(&file, path, &expected);

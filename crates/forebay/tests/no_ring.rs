@@ -55,7 +55,7 @@ fn write_many(directory: &Path) {
     assert!(refused.to_string().contains("io_uring_setup"), "{refused}");
 
     let engine = engine();
-    process::tell(format_args!("{}", engine.describe()));
+    process::report(format_args!("{}", engine.describe()));
     let files: Vec<_> = (0..FILES)
         .map(|number| engine.open(place(directory, number), Open::create_new()).unwrap())
         .collect();
@@ -105,7 +105,7 @@ fn write_many(directory: &Path) {
 
 fn write_until_full(directory: &Path) {
     let engine = engine();
-    process::tell(format_args!("{}", engine.describe()));
+    process::report(format_args!("{}", engine.describe()));
     let path = directory.join("file");
     let file = engine.open(&path, Open::create_new()).unwrap();
     let mut accepted = 0;
@@ -132,7 +132,11 @@ fn child(errno: i32, what: &str, directory: &Path) -> String {
     let mut output = String::new();
     child.stdout.take().unwrap().read_to_string(&mut output).unwrap();
     assert!(child.wait().unwrap().success(), "the child failed: {output}");
-    output.lines().find_map(process::told).expect("the child says what its engine is").to_owned()
+    output
+        .lines()
+        .find_map(process::reported)
+        .expect("the child says what its engine is")
+        .to_owned()
 }
 
 fn check_many(errno: i32, expected: &str) {
@@ -156,8 +160,8 @@ fn contract_17_where_io_uring_is_missing_a_thread_pool_does_the_same() {
 }
 
 #[test]
-fn contract_17_no_space_is_told_without_io_uring_too() {
-    let test = "contract_17_no_space_is_told_without_io_uring_too";
+fn contract_17_no_space_is_reported_without_io_uring_too() {
+    let test = "contract_17_no_space_is_reported_without_io_uring_too";
     let Some(mount) = Mount::new(test, FileSystem::Ext4, 64 * MIB) else { return };
     let said = child(libc::EPERM, "no space", &mount.path());
     assert!(said.starts_with("thread pool: "), "{said}");

@@ -55,8 +55,8 @@ fn write_until_full(mount: &Mount, chunk: usize, scatter: bool) {
 }
 
 #[test]
-fn contract_09_no_space_is_told_at_the_write() {
-    if let Some(mount) = Mount::new("no_space_is_told", FileSystem::Ext4, 64 * MIB) {
+fn contract_09_no_space_is_reported_at_the_write() {
+    if let Some(mount) = Mount::new("no_space_is_reported", FileSystem::Ext4, 64 * MIB) {
         within(Duration::from_secs(60), "writing until full", move || {
             write_until_full(&mount, 65536, false);
         });
@@ -64,8 +64,8 @@ fn contract_09_no_space_is_told_at_the_write() {
 }
 
 #[test]
-fn contract_09_no_space_is_told_at_the_write_of_small_pieces() {
-    if let Some(mount) = Mount::new("no_space_is_told_small", FileSystem::Ext4, 64 * MIB) {
+fn contract_09_no_space_is_reported_at_the_write_of_small_pieces() {
+    if let Some(mount) = Mount::new("no_space_is_reported_small", FileSystem::Ext4, 64 * MIB) {
         within(Duration::from_secs(60), "writing until full", move || {
             write_until_full(&mount, 5000, false);
         });
@@ -73,8 +73,8 @@ fn contract_09_no_space_is_told_at_the_write_of_small_pieces() {
 }
 
 #[test]
-fn contract_09_no_space_is_told_at_the_write_of_a_sparse_file() {
-    if let Some(mount) = Mount::new("no_space_is_told_sparse", FileSystem::Ext4, 64 * MIB) {
+fn contract_09_no_space_is_reported_at_the_write_of_a_sparse_file() {
+    if let Some(mount) = Mount::new("no_space_is_reported_sparse", FileSystem::Ext4, 64 * MIB) {
         within(Duration::from_secs(60), "writing until full", move || {
             write_until_full(&mount, 4096, true);
         });

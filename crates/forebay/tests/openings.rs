@@ -37,13 +37,13 @@ fn is_shared(file: &File) -> bool {
 
 /// Opens on a thread of its own. The channel returns the kind of the error, if any.
 fn open_aside(engine: &Engine, path: PathBuf, open: Open) -> Receiver<Result<(), ErrorKind>> {
-    let (told, tell) = channel();
+    let (reported, report) = channel();
     let engine = engine.clone();
     thread::spawn(move || {
         let opened = engine.open(path, open);
-        let _ = told.send(opened.map(drop).map_err(|error| error.kind()));
+        let _ = reported.send(opened.map(drop).map_err(|error| error.kind()));
     });
-    tell
+    report
 }
 
 /// An open that creates or cuts a file, on a file system that takes no write, blocks; nothing else

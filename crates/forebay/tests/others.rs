@@ -311,12 +311,13 @@ fn while_stopped(
     (directories, paths): (&[PathBuf], &[PathBuf]),
     meanwhile: impl Fn(&std::fs::File),
 ) -> Vec<String> {
-    let told: Vec<&str> = directories.iter().map(|path| path.to_str().unwrap()).collect();
-    let mut child = process::start_child(test, &told.join(":"));
+    let reported: Vec<&str> = directories.iter().map(|path| path.to_str().unwrap()).collect();
+    let mut child = process::start_child(test, &reported.join(":"));
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut next = || {
-        let told = |line: std::io::Result<String>| process::told(&line.unwrap()).map(str::to_owned);
-        lines.find_map(told)
+        let reported =
+            |line: std::io::Result<String>| process::reported(&line.unwrap()).map(str::to_owned);
+        lines.find_map(reported)
     };
     let first = next().expect("the child says that it is ready");
     if first != "ready" {
@@ -348,7 +349,7 @@ fn signal(child: &Child, signal: libc::c_int) {
 
 /// In the child: says that all is ready, and returns at once when it has been stopped and goes on.
 fn wait_to_be_stopped() {
-    process::tell(format_args!("ready"));
+    process::report(format_args!("ready"));
     let mut last = Instant::now();
     loop {
         let now = Instant::now();
@@ -408,7 +409,7 @@ fn leased_in_child(engine: &Engine, paths: &[PathBuf]) -> Option<Vec<File>> {
     let open = |path: &PathBuf| engine.open(path, Open::create()).unwrap();
     let files: Vec<File> = paths.iter().map(open).collect();
     if files.iter().any(|file| file.describe().contains("shared")) {
-        process::tell(format_args!("no lease"));
+        process::report(format_args!("no lease"));
         return None;
     }
     Some(files)
@@ -423,9 +424,9 @@ fn numbered(directories: &[PathBuf], count: u64) -> Vec<PathBuf> {
 }
 
 /// In the child: the same, in the directories of its task.
-fn told_to_use(count: u64) -> Option<Vec<PathBuf>> {
-    let told = process::task().filter(|task| task != other::NAME)?;
-    let directories: Vec<PathBuf> = told.split(':').map(PathBuf::from).collect();
+fn paths_of_task(count: u64) -> Option<Vec<PathBuf>> {
+    let reported = process::task().filter(|task| task != other::NAME)?;
+    let directories: Vec<PathBuf> = reported.split(':').map(PathBuf::from).collect();
     Some(numbered(&directories, count))
 }
 
@@ -460,7 +461,7 @@ fn contract_06_what_others_wrote_into_holes_while_we_were_stopped_survives() {
 
 #[test]
 fn a_child_that_writes_around_holes() {
-    let Some(paths) = told_to_use(STOPPED_FILES) else { return };
+    let Some(paths) = paths_of_task(STOPPED_FILES) else { return };
     let engine = lazy_engine();
     let Some(files) = leased_in_child(&engine, &paths) else { return };
     for file in &files {
@@ -502,7 +503,7 @@ fn contract_06_what_others_appended_while_we_were_stopped_survives() {
 
 #[test]
 fn a_child_that_has_space_beyond_the_end() {
-    let Some(paths) = told_to_use(2) else { return };
+    let Some(paths) = paths_of_task(2) else { return };
     let engine = Engine::builder()
         .cache_bytes(32 << 20)
         .dirty_age(Duration::from_millis(5))
@@ -521,7 +522,7 @@ fn a_child_that_has_space_beyond_the_end() {
     let marked = paths.iter().filter(|path| marked(path)).count();
     let held = hold_the_watch_back();
     wait_to_be_stopped();
-    process::tell(format_args!("files with reserved space: {marked}"));
+    process::report(format_args!("files with reserved space: {marked}"));
     // Half of them before this process hears that it has lost the leases.
     let mut files = files.into_iter();
     let at_once = files.len() / 2;
@@ -631,7 +632,7 @@ fn contract_06_clean_pages_are_not_used_after_the_lease_was_taken() {
 
 #[test]
 fn a_child_that_has_clean_pages() {
-    let Some(paths) = told_to_use(1) else { return };
+    let Some(paths) = paths_of_task(1) else { return };
     let engine = lazy_engine();
     let Some(files) = leased_in_child(&engine, &paths) else { return };
     let mut found = vec![0; 64 * 4096];
@@ -645,7 +646,7 @@ fn a_child_that_has_clean_pages() {
         file.write_at(&pattern(3, 10), 5000).unwrap();
         let mut found = vec![0; 4096];
         file.read_at(&mut found, 8192).unwrap();
-        process::tell(format_args!("read anew: {}", found == expected));
+        process::report(format_args!("read anew: {}", found == expected));
     }
     drop(held);
     files.iter().for_each(|file| file.sync_data().unwrap());

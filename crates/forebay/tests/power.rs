@@ -60,7 +60,7 @@ fn contract_02_a_writer_that_never_syncs_hears_of_a_dead_device() {
 
 /// A close that was given up when it had failed already tells the callback.
 #[test]
-fn contract_02_a_close_given_up_tells_the_callback() {
+fn contract_02_a_close_given_up_calls_the_callback() {
     let Some(mount) = Mount::new("close_given_up", FileSystem::Ext4, 64 * MIB) else { return };
     let errors: Arc<Mutex<Vec<String>>> = Arc::default();
     let engine = engine(&errors);
@@ -70,14 +70,14 @@ fn contract_02_a_close_given_up_tells_the_callback() {
     std::thread::sleep(Duration::from_secs(1));
     assert!(errors.lock().unwrap().is_empty(), "the close has the error");
     drop(closing);
-    let told = errors.lock().unwrap();
-    assert!(told.len() == 1 && told[0].contains("mounted/file"), "{told:?}");
+    let reported = errors.lock().unwrap();
+    assert!(reported.len() == 1 && reported[0].contains("mounted/file"), "{reported:?}");
 }
 
 /// So does one that is given up at any other moment, also while it has its error already and waits
 /// only for the file to be closed.
 #[test]
-fn contract_02_a_close_given_up_at_any_moment_tells_the_callback_once() {
+fn contract_02_a_close_given_up_at_any_moment_calls_the_callback_once() {
     let Some(mount) = Mount::new("close_given_up_any", FileSystem::Ext4, 64 * MIB) else { return };
     let errors: Arc<Mutex<Vec<String>>> = Arc::default();
     let engine = engine(&errors);
@@ -95,9 +95,9 @@ fn contract_02_a_close_given_up_at_any_moment_tells_the_callback_once() {
             Poll::Ready(result) => assert_eq!(result.unwrap_err().kind(), ErrorKind::Io),
         }
         drop(closing);
-        let are_told = || errors.lock().unwrap().len() == given_up;
+        let are_reported = || errors.lock().unwrap().len() == given_up;
         assert!(
-            support::eventually(Duration::from_secs(5), are_told),
+            support::eventually(Duration::from_secs(5), are_reported),
             "{given_up} closes were given up: {:?}",
             errors.lock().unwrap()
         );
@@ -127,8 +127,10 @@ fn begin_to_close(file: File) -> Option<Pin<Box<impl Future<Output = forebay::Re
 /// The last handle dropped with pages that cannot be written tells the engine's callback, for
 /// nobody else is there.
 #[test]
-fn contract_02_and_05_a_dropped_file_tells_the_callback() {
-    let Some(mount) = Mount::new("dropped_file_tells", FileSystem::Ext4, 64 * MIB) else { return };
+fn contract_02_and_05_a_dropped_file_calls_the_callback() {
+    let Some(mount) = Mount::new("dropped_file_reports", FileSystem::Ext4, 64 * MIB) else {
+        return;
+    };
     count_engine_panics();
     let errors: Arc<Mutex<Vec<String>>> = Arc::default();
     let engine = engine(&errors);
@@ -136,9 +138,9 @@ fn contract_02_and_05_a_dropped_file_tells_the_callback() {
     mount.cut_off();
     file.write_at(&[1; 40960], 0).unwrap();
     drop(file);
-    let told = || errors.lock().unwrap().iter().any(|error| error.contains("mounted/file"));
+    let reported = || errors.lock().unwrap().iter().any(|error| error.contains("mounted/file"));
     assert!(
-        support::eventually(Duration::from_secs(5), told),
+        support::eventually(Duration::from_secs(5), reported),
         "nobody was told: {:?}",
         errors.lock().unwrap()
     );

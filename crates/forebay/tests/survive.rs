@@ -117,14 +117,14 @@ impl Workload {
 }
 
 /// How far each thread is: numbers in a mapped file.
-struct Told(*const AtomicU64);
+struct Reported(*const AtomicU64);
 
 // SAFETY: it is an address of atomics, mapped as long as the process lives.
-unsafe impl Send for Told {}
+unsafe impl Send for Reported {}
 // SAFETY: as above.
-unsafe impl Sync for Told {}
+unsafe impl Sync for Reported {}
 
-impl Told {
+impl Reported {
     fn map(path: &Path) -> Self {
         let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
         let (how, bytes) = (libc::PROT_READ | libc::PROT_WRITE, FILES * 16);
@@ -202,17 +202,17 @@ fn child_that_dies() {
         .survive(kept::keeper().log(task.log()))
         .build()
         .unwrap();
-    let told = Told::map(&task.progress());
+    let reported = Reported::map(&task.progress());
     // Of the last one there is no lease: somebody else has it open.
     let _other = std::fs::File::open(task.file(FILES - 1)).unwrap();
     let gone = engine.open(task.directory.join("gone"), Open::create_new()).unwrap();
     std::fs::remove_file(task.directory.join("gone")).unwrap();
     gone.write_at(&[1; 100_000], 50_000).unwrap();
-    process::tell(format_args!("{}", engine.keeper().unwrap().process.unwrap()));
+    process::report(format_args!("{}", engine.keeper().unwrap().process.unwrap()));
     std::thread::scope(|scope| {
         for number in 0..FILES {
-            let (engine, task, told) = (&engine, &task, &told);
-            scope.spawn(move || write_on(engine, task, number, told));
+            let (engine, task, reported) = (&engine, &task, &reported);
+            scope.spawn(move || write_on(engine, task, number, reported));
         }
         let moment = Duration::from_micros(random.below(90_000));
         match task.death {
@@ -236,16 +236,16 @@ fn no_core() {
     unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
 }
 
-fn write_on(engine: &Engine, task: &Task, number: usize, told: &Told) {
+fn write_on(engine: &Engine, task: &Task, number: usize, reported: &Reported) {
     let path = task.file(number);
     let open = || engine.open(&path, Open::write()).unwrap();
     let mut file = open();
     let mut workload = task.workload(number, file.len().unwrap());
     loop {
         let step = workload.next();
-        told.set(2 * number, workload.number);
+        reported.set(2 * number, workload.number);
         take(&mut file, &workload, &step, &open);
-        told.set(2 * number + 1, workload.number);
+        reported.set(2 * number + 1, workload.number);
     }
 }
 
@@ -304,8 +304,9 @@ fn die_once(task: &Task, random: &mut Random, context: &str, ahead: Ahead, tally
     std::fs::write(task.progress(), [0; FILES * 16]).unwrap();
     let mut child = process::start_child(CHILD, &task.to_line());
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let told = |line: std::io::Result<String>| process::told(&line.unwrap()).map(str::to_owned);
-    let keeper = lines.find_map(told).expect("the child starts").parse().unwrap();
+    let reported =
+        |line: std::io::Result<String>| process::reported(&line.unwrap()).map(str::to_owned);
+    let keeper = lines.find_map(reported).expect("the child starts").parse().unwrap();
     if task.death == Death::Killed {
         std::thread::sleep(Duration::from_micros(random.below(90_000)));
         child.kill().unwrap();
@@ -396,9 +397,10 @@ fn check(found: &[u8], old: &[u8], new: &[u8], step: &Option<Step>) -> Result<()
 }
 
 /// How often it dies: as often as told, else so many times.
-fn deaths(unless_told: usize) -> usize {
-    let told = std::env::var("FOREBAY_TEST_KILLS").ok();
-    told.map_or(unless_told, |told| told.parse().expect("FOREBAY_TEST_KILLS is a number"))
+fn deaths(by_default: usize) -> usize {
+    let reported = std::env::var("FOREBAY_TEST_KILLS").ok();
+    reported
+        .map_or(by_default, |reported| reported.parse().expect("FOREBAY_TEST_KILLS is a number"))
 }
 
 #[test]

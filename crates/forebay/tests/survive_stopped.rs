@@ -110,11 +110,11 @@ impl Progress {
         )
     }
 
-    fn tell(&self, which: u64, steps: u64) {
+    fn report(&self, which: u64, steps: u64) {
         self.0.write_all_at(&steps.to_le_bytes(), which * 8).unwrap();
     }
 
-    fn told(&self, which: u64) -> u64 {
+    fn reported(&self, which: u64) -> u64 {
         let mut bytes = [0; 8];
         // Nothing is told yet where it is shorter.
         let _ = self.0.read_exact_at(&mut bytes, which * 8);
@@ -154,7 +154,7 @@ fn child_that_is_stopped() {
         if number > steps && (are_shared || engine.stats().bypassed_bytes > 0) {
             break;
         }
-        progress.tell(0, number);
+        progress.report(0, number);
         let handle = handles[file].as_ref().unwrap();
         match verb {
             Verb::Write(offset, length, salt) => {
@@ -173,11 +173,11 @@ fn child_that_is_stopped() {
             }
             Verb::Pause(time) => std::thread::sleep(Duration::from_micros(time)),
         }
-        progress.tell(1, number);
+        progress.report(1, number);
     }
     handles.into_iter().for_each(|handle| handle.unwrap().close().unwrap());
-    process::tell(format_args!("bypassed {}", engine.stats().bypassed_bytes));
-    progress.tell(0, ALL);
+    process::report(format_args!("bypassed {}", engine.stats().bypassed_bytes));
+    progress.report(0, ALL);
     std::thread::sleep(Duration::from_secs(100));
 }
 
@@ -332,7 +332,8 @@ fn stop_often(test: &str, by: &str, are_shared: bool) {
     if process::task().is_some() {
         return;
     }
-    let stops = std::env::var("FOREBAY_TEST_STOPS").map_or(60, |told| told.parse().unwrap());
+    let stops =
+        std::env::var("FOREBAY_TEST_STOPS").map_or(60, |reported| reported.parse().unwrap());
     let seed = support::seed();
     let directory = support::directory();
     let path = directory.path().canonicalize().unwrap();
@@ -357,17 +358,17 @@ fn stop_often(test: &str, by: &str, are_shared: bool) {
             child.wait().unwrap();
             return support::skip(test, "what another process has open is not to be had here");
         }
-        if progress.told(0) == 0 {
+        if progress.reported(0) == 0 {
             continue;
         }
         let arena = stopped.arena().expect("it has an engine");
         let accounts = accounts(&arena);
-        let begun = progress.told(0);
+        let begun = progress.reported(0);
         if begun == ALL {
             assert!(accounts.is_empty(), "what is closed is not there any more");
             break;
         }
-        model.go_to(progress.told(1));
+        model.go_to(progress.reported(1));
         tally.stops += 1;
         tally.under_way += usize::from(begun > model.done);
         for file in 0..FILES {
@@ -391,7 +392,7 @@ fn stop_often(test: &str, by: &str, are_shared: bool) {
     let output = child.wait_with_output().unwrap().stdout;
     let bypassed = String::from_utf8_lossy(&output)
         .lines()
-        .find_map(|line| process::told(line)?.strip_prefix("bypassed ")?.parse::<u64>().ok());
+        .find_map(|line| process::reported(line)?.strip_prefix("bypassed ")?.parse::<u64>().ok());
     drop(others);
     println!("{test}: {tally:?}, {bypassed:?} bytes past the cache");
     assert_eq!(
@@ -410,16 +411,16 @@ fn stop_often(test: &str, by: &str, are_shared: bool) {
 }
 
 #[test]
-fn contract_04_what_is_not_written_is_told_at_every_moment() {
+fn contract_04_what_is_not_written_is_reported_at_every_moment() {
     stop_often("exclusive", "auto", false);
 }
 
 #[test]
-fn contract_04_what_is_not_written_is_told_at_every_moment_on_the_thread_pool() {
+fn contract_04_what_is_not_written_is_reported_at_every_moment_on_the_thread_pool() {
     stop_often("threads", "threads", false);
 }
 
 #[test]
-fn contract_04_what_is_not_written_of_shared_files_is_told_at_every_moment() {
+fn contract_04_what_is_not_written_of_shared_files_is_reported_at_every_moment() {
     stop_often("shared", "auto", true);
 }

@@ -198,9 +198,9 @@ fn tokio_appends_given_up_hold_nobody() {
 }
 
 #[test]
-fn contract_09_no_space_is_told_to_a_cursor_of_tokio() {
+fn contract_09_no_space_is_reported_to_a_cursor_of_tokio() {
     let Some(mount) =
-        Mount::new("no_space_is_told_to_a_cursor_of_tokio", FileSystem::Ext4, 24 * MIB)
+        Mount::new("no_space_is_reported_to_a_cursor_of_tokio", FileSystem::Ext4, 24 * MIB)
     else {
         return;
     };

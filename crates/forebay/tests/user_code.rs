@@ -396,10 +396,10 @@ fn contract_12_a_thread_that_ends_can_still_wait() {
     let engine = Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap();
     let file = engine.open(directory.path().join("file"), Open::create()).unwrap();
     let synced = slot(());
-    let told = Arc::clone(&synced);
+    let reported = Arc::clone(&synced);
     within(SOON, "a destructor that syncs", move || {
         let run = move || {
-            SYNCS.with_borrow_mut(|syncs| syncs.0 = Some((file, engine, told)));
+            SYNCS.with_borrow_mut(|syncs| syncs.0 = Some((file, engine, reported)));
             SYNCS.with_borrow(|syncs| {
                 let (file, _, _) = syncs.0.as_ref().unwrap();
                 file.write_at(&[1; 5000], 0).unwrap();

@@ -45,7 +45,7 @@ enum Outcome {
 
 /// Message to the child process.
 #[derive(Serialize, Deserialize)]
-struct Told<C> {
+struct Instructions<C> {
     cell: C,
     /// Processors it runs on; all if empty.
     processors: Vec<u32>,
@@ -74,8 +74,9 @@ pub fn run_cell_of(
     batching: Batching,
     stop: &AtomicBool,
 ) -> Result<CellReport, CellError> {
-    let text = serde_json::to_vec(&Told { cell, processors: processors.to_vec(), batching })
-        .map_err(|error| CellError::invalid(format!("cannot describe the cell: {error}")))?;
+    let text =
+        serde_json::to_vec(&Instructions { cell, processors: processors.to_vec(), batching })
+            .map_err(|error| CellError::invalid(format!("cannot describe the cell: {error}")))?;
     let started = Command::new(program)
         .arg(CELL_ARGUMENT)
         .stdin(Stdio::piped())
@@ -125,12 +126,12 @@ pub fn cell_main() -> ExitCode {
     if getppid() != parent {
         return ExitCode::FAILURE;
     }
-    let outcome = match read_told().and_then(|told| perform(&told)) {
+    let outcome = match read_instructions().and_then(|instructions| perform(&instructions)) {
         Ok(report) => Outcome::Done(report),
         Err(error) => Outcome::Failed(error),
     };
-    let told = serde_json::to_vec(&outcome).map_err(std::io::Error::from);
-    match told.and_then(|text| std::io::stdout().write_all(&text)) {
+    let instructions = serde_json::to_vec(&outcome).map_err(std::io::Error::from);
+    match instructions.and_then(|text| std::io::stdout().write_all(&text)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("cannot report the result: {error}");
@@ -179,16 +180,16 @@ fn converse(child: &mut Child, text: &[u8], stop: &AtomicBool) -> Result<Said, C
 }
 
 /// Runs the cell and counts the kernel's batching if asked to.
-fn perform(told: &Told<Cell>) -> Result<CellReport, CellError> {
+fn perform(instructions: &Instructions<Cell>) -> Result<CellReport, CellError> {
     // Before anything else of the cell is made, so that all its threads are there.
-    processors::pin(&told.processors).context("could not run on its processors")?;
-    let counted_on = match told.batching {
-        Batching::Counted => told.cell.works_on(),
+    processors::pin(&instructions.processors).context("could not run on its processors")?;
+    let counted_on = match instructions.batching {
+        Batching::Counted => instructions.cell.works_on(),
         Batching::Off => None,
     };
-    let ring = if told.cell.may_use_ring() { Ring::Used } else { Ring::Unused };
+    let ring = if instructions.cell.may_use_ring() { Ring::Used } else { Ring::Unused };
     let missing = counted_on.map(|path| batching::begin(path, ring)).unwrap_or_default();
-    let mut report = match &told.cell {
+    let mut report = match &instructions.cell {
         Cell::Program(cell) => CellReport { total: programs::run(cell)?, jobs: Vec::new() },
         cell => report(cell)?,
     };
@@ -196,7 +197,7 @@ fn perform(told: &Told<Cell>) -> Result<CellReport, CellError> {
     Ok(report)
 }
 
-fn read_told() -> Result<Told<Cell>, CellError> {
+fn read_instructions() -> Result<Instructions<Cell>, CellError> {
     let mut text = Vec::new();
     std::io::stdin()
         .read_to_end(&mut text)

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_secret_is_told() {
+    fn nothing_secret_is_reported() {
         let text = serde_json::to_string(&Manifest::gather(&std::env::temp_dir())).unwrap();
         let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
         // A name that is a word of its own is found by chance alone.

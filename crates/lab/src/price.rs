@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_charges_something_else_at_the_end_is_told() {
+    fn a_disk_that_charges_something_else_at_the_end_is_reported() {
         let before = Measured { requests_per_s: 3000, bytes_per_s: 125_000_000, flush_us: 1100 };
         let drifted = Measured { requests_per_s: 1500, bytes_per_s: 250_000_000, flush_us: 2000 };
         assert_eq!(before.changed(&before), None);

@@ -66,23 +66,23 @@ pub enum RunError {
     Interrupted,
     /// Messages could not be written.
     #[error("cannot write to standard error: {0}")]
-    Tell(io::Error),
+    Report(io::Error),
 }
 
 /// Runs one group, here or in a child.
 pub type GroupRunner<'a> = &'a mut dyn FnMut(&CellSpec) -> Result<CellReport, CellError>;
 
-/// Runs a job file, group by group. Messages to read first go to `tell`: warnings, and options
+/// Runs a job file, group by group. Messages to read first go to `report`: warnings, and options
 /// without effect. Once `stop` is set the runner's group has to end soon; its files go if the job
 /// says `unlink=1`.
 pub fn run(
     options: &RunOptions,
-    tell: &mut dyn Write,
+    report: &mut dyn Write,
     run_group: GroupRunner<'_>,
     stop: &Stop,
 ) -> Result<RunReport, RunError> {
     let directory = options.directory.clone().unwrap_or_else(|| PathBuf::from("."));
-    let mut parsed = read(&options.job_file, options.leniency, Some(&directory), tell)?;
+    let mut parsed = read(&options.job_file, options.leniency, Some(&directory), report)?;
     for group in &mut parsed.groups {
         group.devices = options.devices;
         load::check_workload(options.arm, group, &directory)?;
@@ -157,12 +157,12 @@ pub fn notes(report: &RunReport) -> Vec<String> {
     notes
 }
 
-fn say(parsed: &ParsedJobs, tell: &mut dyn Write) -> io::Result<()> {
+fn say(parsed: &ParsedJobs, report: &mut dyn Write) -> io::Result<()> {
     for warning in &parsed.warnings {
-        writeln!(tell, "warning: {warning}")?;
+        writeln!(report, "warning: {warning}")?;
     }
     for notice in &parsed.without_effect {
-        writeln!(tell, "differs from fio: {notice}")?;
+        writeln!(report, "differs from fio: {notice}")?;
     }
     Ok(())
 }
@@ -173,12 +173,12 @@ pub fn read(
     path: &Path,
     leniency: Leniency,
     directory: Option<&Path>,
-    tell: &mut dyn Write,
+    report: &mut dyn Write,
 ) -> Result<ParsedJobs, RunError> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| RunError::Read { path: path.to_owned(), source })?;
     let parsed = fio::parse(&text, path, leniency, directory)?;
-    say(&parsed, tell).map_err(RunError::Tell)?;
+    say(&parsed, report).map_err(RunError::Report)?;
     Ok(parsed)
 }
 

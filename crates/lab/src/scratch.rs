@@ -151,9 +151,9 @@ impl Scratch {
         fs::create_dir(&directory)
             .map_err(|error| FileSystemError::failed(directory.display(), &error))?;
         let file_system = FileSystem::new_in(&directory, spec, stop)?;
-        let told = (file_system.storage().clone(), file_system.made().clone());
+        let reported = (file_system.storage().clone(), file_system.made().clone());
         *self.file_system.borrow_mut() = Some(file_system);
-        Ok(told)
+        Ok(reported)
     }
 
     /// Describes how the cells' own file system was made, if they have one.

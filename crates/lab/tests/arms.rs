@@ -169,8 +169,8 @@ fn a_depth_is_kept_for_a_time_and_what_was_written_is_there() {
             let verified: f64 = verified.split(' ').nth(1).unwrap().parse().unwrap();
             assert!(verified > 0.0 && verified <= 32.0 * MIB as f64);
             assert!(get(&result, "system_context_switches_per_gib") > 0.0);
-            let told = result.metrics.contains_key("bios_per_run");
-            assert_eq!(told, arm.is_forebay() || io_engine == IoEngine::Ring, "{}", arm.name());
+            let reported = result.metrics.contains_key("bios_per_run");
+            assert_eq!(reported, arm.is_forebay() || io_engine == IoEngine::Ring, "{}", arm.name());
             let held = result.detail.as_ref().is_some_and(|detail| detail.holds.count() > 0);
             assert_eq!(held, arm.is_forebay(), "{}", arm.name());
         }

@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     };
     assert_eq!(std::env::var_os(PROGRAM_VARIABLE), None);
     a_result_comes_back(&spec);
-    a_death_is_told(&spec);
+    a_death_is_reported(&spec);
     a_death_for_memory_is_a_refusal(&spec);
     a_refusal_stays_typed(&spec);
     requests_run_in_a_child_too(directory.path());
@@ -85,7 +85,7 @@ fn a_death_for_memory_is_a_refusal(spec: &CellSpec) {
     }
 }
 
-fn a_death_is_told(spec: &CellSpec) {
+fn a_death_is_reported(spec: &CellSpec) {
     let cell = Cell::Jobs(spec.clone());
     let error =
         run_cell_of("/bin/false".as_ref(), (&cell, &[]), Batching::Off, &GO_ON).unwrap_err();

@@ -112,7 +112,7 @@ fn every_form_of_every_knob_keeps_the_counts() {
 /// Every completion is counted. The loop waits for its bios, so none is held but for a fixed time,
 /// and then no longer than until all in flight have ended.
 #[test]
-fn how_long_completions_were_held_is_told() {
+fn how_long_completions_were_held_is_reported() {
     for (value, from, is_held) in [
         ("immediate", Submitter::Local, false),
         ("immediate", Submitter::Thread, false),
@@ -122,9 +122,9 @@ fn how_long_completions_were_held_is_told() {
         let device = if from == Submitter::Local { "optane" } else { "null" };
         let unmerged = RequestSpec { file_bytes: 1 << 40, seconds: 0.02, ..spec(device) };
         let result = run(&RequestSpec { knobs, from, ..unmerged });
-        let told = result.metrics["iops"] * result.metrics["elapsed_s"];
+        let reported = result.metrics["iops"] * result.metrics["elapsed_s"];
         let holds = result.detail.unwrap().holds;
-        assert!((holds.count() as f64 - told).abs() < 0.5, "{value}: {holds:?} of {told}");
+        assert!((holds.count() as f64 - reported).abs() < 0.5, "{value}: {holds:?} of {reported}");
         assert_eq!(holds.0.iter().any(|(least, _)| *least > 0), is_held, "{value}: {holds:?}");
     }
 }

@@ -36,9 +36,9 @@ impl Bench {
             directory: Some(self.path().to_owned()),
             seed: 1,
         };
-        let mut told = Vec::new();
-        let report = run(&options, &mut told, &mut report_cell, &Stop::default());
-        (report, String::from_utf8(told).unwrap())
+        let mut reported = Vec::new();
+        let report = run(&options, &mut reported, &mut report_cell, &Stop::default());
+        (report, String::from_utf8(reported).unwrap())
     }
 
     fn refused(&self, text: &str) -> String {
@@ -53,7 +53,7 @@ const JOB: &str = "[global]\nsize=1m\nbs=4k\ngroup_reporting\nverify=crc32c\n\
 fn groups_run_one_after_the_other_and_files_stay() {
     for arm in [Arm::Kernel, Arm::Forebay] {
         let bench = Bench::new();
-        let (report, told) = bench.run(JOB, arm);
+        let (report, reported) = bench.run(JOB, arm);
         let report = report.unwrap();
         assert_eq!(report.groups.len(), 2);
         let names: Vec<_> = report.groups[0].jobs.iter().map(|row| row.name.as_str()).collect();
@@ -62,7 +62,7 @@ fn groups_run_one_after_the_other_and_files_stay() {
         assert!(written.notes.contains(&"verified 2097152 bytes".into()), "{written:?}");
         assert!(report.groups[1].jobs[0].metrics["read_iops"] > 0.0);
         assert_eq!(std::fs::metadata(bench.path().join("w.1.0")).unwrap().len(), 1 << 20);
-        assert_eq!(told.matches("group_reporting").count(), 1, "{told}");
+        assert_eq!(reported.matches("group_reporting").count(), 1, "{reported}");
     }
 }
 

@@ -98,8 +98,8 @@ fn one_push_into_an_empty_fifo_is_first() {
             let sender = sender.clone();
             thread::spawn(move || sender.push(()))
         });
-        let told = pushers.map(|pusher| pusher.join().unwrap());
-        assert_eq!(told.iter().filter(|&&told| told == WasEmpty::Yes).count(), 1);
+        let reported = pushers.map(|pusher| pusher.join().unwrap());
+        assert_eq!(reported.iter().filter(|&&reported| reported == WasEmpty::Yes).count(), 1);
     });
 }
 

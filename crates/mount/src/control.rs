@@ -78,7 +78,7 @@ impl Waiting {
     }
 
     /// Tells the result of the mount.
-    pub(crate) fn tell(&self, error: Option<&str>) {
+    pub(crate) fn report(&self, error: Option<&str>) {
         for client in &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             // One that is gone does not need it.
             let _ = client.write_all(line(error).as_bytes());

@@ -142,7 +142,7 @@ pub fn mount(
         let _ = rustix::net::shutdown(&listener, rustix::net::Shutdown::Both);
     }
     let unwritten = finish(&mount);
-    waiting.tell(unwritten.as_deref());
+    waiting.report(unwritten.as_deref());
     if let Some(what) = unwritten {
         return Err(Error::Unwritten(what));
     }

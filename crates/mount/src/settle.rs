@@ -262,7 +262,7 @@ pub(crate) fn close(mount: &Mount, node: &Arc<Node>) -> bool {
         return false;
     }
     let _closing = node.closing();
-    let (kept, written, is_told) = {
+    let (kept, written, is_reported) = {
         let mut state = node.state();
         if state.is_open() {
             return true;
@@ -282,7 +282,7 @@ pub(crate) fn close(mount: &Mount, node: &Arc<Node>) -> bool {
     if node.status().is_ok_and(|status| status.st_nlink == 0) {
         file.data.discard();
     } else {
-        if is_told {
+        if is_reported {
             // Its errors include those of pages that were written since, which are not lost.
             let _ = file.data.write_out();
         }
@@ -290,7 +290,7 @@ pub(crate) fn close(mount: &Mount, node: &Arc<Node>) -> bool {
         if let Err(error) = file.data.close(&is_of_flush) {
             let line = format!("{}: could not write the file out: {error}", node.name().display());
             // An `fsync` has returned the error of a failed flush.
-            if is_told && is_of_flush.get() { mount.log(&line) } else { mount.lose(line) }
+            if is_reported && is_of_flush.get() { mount.log(&line) } else { mount.lose(line) }
         }
         node.state().is_poisoned = false;
         // Space that the engine gives back at the close changes the time again.

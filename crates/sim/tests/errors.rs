@@ -33,7 +33,7 @@ fn contract_02_a_page_that_cannot_be_written_stays_dirty_and_fails_every_sync() 
 }
 
 #[test]
-fn contract_02_an_error_got_over_is_told_once_to_each_handle() {
+fn contract_02_an_error_got_over_is_reported_once_to_each_handle() {
     on_machine(|| {
         let mut single = Single::new();
         single.set_bad(0..1);
@@ -44,9 +44,9 @@ fn contract_02_an_error_got_over_is_told_once_to_each_handle() {
         single.set_bad(0..0);
         assert_eq!(single.ask(TicketKind::FlushData), Ok(()));
         let (mut one, mut opened_later) = (0, 0);
-        assert_eq!(single.cache.untold_error(&mut one), Some((0, Errno::IO)));
-        assert_eq!(single.cache.untold_error(&mut one), None);
-        assert_eq!(single.cache.untold_error(&mut opened_later), Some((0, Errno::IO)));
+        assert_eq!(single.cache.unreported_error(&mut one), Some((0, Errno::IO)));
+        assert_eq!(single.cache.unreported_error(&mut one), None);
+        assert_eq!(single.cache.unreported_error(&mut opened_later), Some((0, Errno::IO)));
     });
 }
 

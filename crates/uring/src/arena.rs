@@ -685,8 +685,8 @@ mod tests {
         let mut pages = vec![0_u8; frames.len()];
         let start = arena.address(Frame(frames.start)).cast_mut().cast();
         // SAFETY: the frames are a part of the mapping, and there is a byte for each.
-        let told = unsafe { libc::mincore(start, frames.len() * PAGE, pages.as_mut_ptr()) };
-        assert_eq!(told, 0, "{}", io::Error::last_os_error());
+        let reported = unsafe { libc::mincore(start, frames.len() * PAGE, pages.as_mut_ptr()) };
+        assert_eq!(reported, 0, "{}", io::Error::last_os_error());
         pages.iter().map(|page| page & 1 == 1).collect()
     }
 

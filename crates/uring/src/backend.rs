@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn contract_17_what_is_absent_is_replaced_and_what_can_be_remedied_is_told() {
+    fn contract_17_what_is_absent_is_replaced_and_what_can_be_remedied_is_reported() {
         let other = |code| SetupError::Other(io::Error::from_raw_os_error(code));
         assert!(
             is_absent(&SetupError::Missing) && is_absent(&SetupError::Forbidden(String::new()))

@@ -20,10 +20,10 @@ pub(crate) fn reachable(device: BorrowedFd<'_>) -> io::Result<u64> {
 /// Whether the device refuses writes. Opening it for writing does not tell: the kernel lets that
 /// pass.
 pub(crate) fn is_read_only(device: BorrowedFd<'_>) -> io::Result<bool> {
-    let mut told: libc::c_int = 0;
+    let mut reported: libc::c_int = 0;
     // SAFETY: the command writes an `int` through the pointer, during the call.
-    let result = unsafe { libc::ioctl(device.as_raw_fd(), BLKROGET, &raw mut told) };
-    if result == 0 { Ok(told != 0) } else { Err(io::Error::last_os_error()) }
+    let result = unsafe { libc::ioctl(device.as_raw_fd(), BLKROGET, &raw mut reported) };
+    if result == 0 { Ok(reported != 0) } else { Err(io::Error::last_os_error()) }
 }
 
 fn size(device: BorrowedFd<'_>) -> io::Result<u64> {

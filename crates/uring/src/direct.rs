@@ -51,10 +51,10 @@ impl Alignment {
 pub(crate) fn alignment(
     descriptor: BorrowedFd<'_>,
     kind: Kind,
-    told: Option<Alignment>,
+    reported: Option<Alignment>,
 ) -> Option<Alignment> {
-    if let Some(told) = told {
-        return (told.memory > 0 && told.offset > 0).then_some(told);
+    if let Some(reported) = reported {
+        return (reported.memory > 0 && reported.offset > 0).then_some(reported);
     }
     let block = match kind {
         Kind::Block => block_device::logical_block(descriptor).ok(),

@@ -111,9 +111,9 @@ impl OpenFile {
     pub fn open_within(path: &Path, how: &How, patience: Duration) -> io::Result<Opened> {
         let Descriptor { descriptor, created, is_nonblocking, may_be_link } =
             open::descriptor(path, how, Instant::now() + patience)?;
-        let Looked { kind, identity, told } = look(descriptor.as_fd())?;
+        let Looked { kind, identity, reported } = look(descriptor.as_fd())?;
         // Nothing else than these two flags can be set on a new descriptor, so one call sets both.
-        let (direct, alignment) = direct_of(descriptor.as_fd(), kind, told, OFlags::empty())?;
+        let (direct, alignment) = direct_of(descriptor.as_fd(), kind, reported, OFlags::empty())?;
         if is_nonblocking && direct != Direct::Yes {
             // It was for the lease alone: the ring takes the flag as "fail rather than wait".
             rustix::fs::fcntl_setfl(&descriptor, OFlags::empty())?;
@@ -158,7 +158,7 @@ impl OpenFile {
     /// # Errors
     /// The error of the kernel; `InvalidInput` for a descriptor that is open for writing only.
     pub fn of_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
-        let Looked { kind, identity, told } = look(descriptor.as_fd())?;
+        let Looked { kind, identity, reported } = look(descriptor.as_fd())?;
         let flags = rustix::fs::fcntl_getfl(&descriptor)?;
         let access = match flags & OFlags::ACCMODE {
             OFlags::RDONLY if !flags.contains(OFlags::PATH) => Access::Read,
@@ -170,7 +170,7 @@ impl OpenFile {
                 ));
             }
         };
-        let alignment = direct::alignment(descriptor.as_fd(), kind, told);
+        let alignment = direct::alignment(descriptor.as_fd(), kind, reported);
         let (direct, alignment) = match alignment.filter(|_| flags.contains(OFlags::DIRECT)) {
             Some(alignment) => (Direct::Yes, alignment),
             None => (Direct::Refused("it was not when it came here".into()), Alignment::NONE),
@@ -215,8 +215,8 @@ impl OpenFile {
     /// # Errors
     /// The error of the kernel.
     pub fn go_direct(&mut self) -> io::Result<()> {
-        let (told, flags) = (look(self.as_fd())?.told, rustix::fs::fcntl_getfl(&*self)?);
-        (self.direct, self.alignment) = direct_of(self.as_fd(), self.kind, told, flags)?;
+        let (reported, flags) = (look(self.as_fd())?.reported, rustix::fs::fcntl_getfl(&*self)?);
+        (self.direct, self.alignment) = direct_of(self.as_fd(), self.kind, reported, flags)?;
         Ok(())
     }
 
@@ -795,10 +795,10 @@ impl AsFd for OpenFile {
 fn direct_of(
     descriptor: BorrowedFd<'_>,
     kind: Kind,
-    told: Option<Alignment>,
+    reported: Option<Alignment>,
     flags: OFlags,
 ) -> io::Result<(Direct, Alignment)> {
-    let alignment = direct::alignment(descriptor, kind, told);
+    let alignment = direct::alignment(descriptor, kind, reported);
     let direct = direct::go_direct(descriptor, kind, alignment, flags)?;
     let alignment = alignment.filter(|_| direct == Direct::Yes).unwrap_or(Alignment::NONE);
     Ok((direct, alignment))
@@ -809,7 +809,7 @@ struct Looked {
     kind: Kind,
     identity: Identity,
     /// Alignment of direct I/O, zeroes included; from Linux 6.1 on.
-    told: Option<Alignment>,
+    reported: Option<Alignment>,
 }
 
 fn look(descriptor: BorrowedFd<'_>) -> io::Result<Looked> {
@@ -818,7 +818,7 @@ fn look(descriptor: BorrowedFd<'_>) -> io::Result<Looked> {
         // Forbidden in some sandboxes.
         let status = rustix::fs::fstat(descriptor)?;
         let kind = kind_of(FileType::from_raw_mode(status.st_mode));
-        return Ok(Looked { kind, identity: Identity::of(&status), told: None });
+        return Ok(Looked { kind, identity: Identity::of(&status), reported: None });
     };
     let kind = kind_of(FileType::from_raw_mode(u32::from(status.stx_mode)));
     let identity = match kind {
@@ -831,12 +831,12 @@ fn look(descriptor: BorrowedFd<'_>) -> io::Result<Looked> {
             inode: status.stx_ino,
         },
     };
-    let told = status.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
-    let told = told.then_some(Alignment {
+    let reported = status.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+    let reported = reported.then_some(Alignment {
         memory: status.stx_dio_mem_align,
         offset: status.stx_dio_offset_align,
     });
-    Ok(Looked { kind, identity, told })
+    Ok(Looked { kind, identity, reported })
 }
 
 fn kind_of(file_type: FileType) -> Kind {

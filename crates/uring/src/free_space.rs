@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_real_file_system_tells_or_says_that_it_does_not() {
+    fn a_real_file_system_reports_or_says_that_it_does_not() {
         let here = std::env::temp_dir();
         let directory = std::fs::File::open(&here).unwrap();
         let space = match FreeSpace::of(&directory, Duration::from_secs(2)) {

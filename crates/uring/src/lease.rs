@@ -267,19 +267,19 @@ impl Shared {
 
 impl Watcher {
     fn start(shared: Arc<Shared>, on_break: OnBreak) -> io::Result<Self> {
-        let (told, tell) = mpsc::sync_channel(1);
+        let (reported, report) = mpsc::sync_channel(1);
         let handle = thread::Builder::new().name("forebay-lease".into()).spawn(move || {
             match listen() {
                 Ok(signals) => {
                     // SAFETY: takes nothing and cannot fail.
                     let number = unsafe { libc::gettid() };
-                    told.send(Ok(number)).expect("the starter waits for it");
+                    reported.send(Ok(number)).expect("the starter waits for it");
                     watch(&shared, &signals, &on_break);
                 }
-                Err(error) => told.send(Err(error)).expect("the starter waits for it"),
+                Err(error) => reported.send(Err(error)).expect("the starter waits for it"),
             }
         })?;
-        let number = tell.recv().expect("the thread tells before it does anything else")?;
+        let number = report.recv().expect("the thread tells before it does anything else")?;
         Ok(Self { number, handle })
     }
 }

@@ -33,7 +33,7 @@ const LOCK_TRIES: u32 = 200;
 #[non_exhaustive]
 pub enum BindError {
     /// A process listens at the path.
-    #[error("in use by a live process{}", told(*process))]
+    #[error("in use by a live process{}", reported(*process))]
     InUse {
         /// Process id, if visible.
         process: Option<u32>,
@@ -52,7 +52,7 @@ pub enum BindError {
     System(#[from] io::Error),
 }
 
-fn told(process: Option<u32>) -> String {
+fn reported(process: Option<u32>) -> String {
     process.map_or(String::new(), |process| format!(" ({process})"))
 }
 
@@ -350,7 +350,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn who_connects_is_told_and_waited_for() {
+    fn who_connects_is_reported_and_waited_for() {
         let directory = tempfile::tempdir().unwrap();
         let listener = Listener::bind(&directory.path().join("socket")).unwrap();
         assert_eq!(

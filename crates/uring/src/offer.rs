@@ -207,9 +207,9 @@ mod tests {
             println!("{:?} {}: {:?}", offer.feature, offer.feature.since(), offer.state);
             // The minimal wait's repair went to older kernels too, and buffers need more than a
             // kernel.
-            let told =
+            let reported =
                 matches!(offer.feature, Feature::MinimalWaitEnds | Feature::RegisteredBuffers);
-            if offer.state == State::Lost && !told {
+            if offer.state == State::Lost && !reported {
                 assert!(version < offer.feature.since(), "{offer}");
             }
         }

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_can_be_told() {
+    fn this_machine_can_be_reported() {
         assert_eq!(file_system(Path::new("/proc/self")).unwrap(), "proc");
         assert_eq!(block_device(Path::new("/proc/self")), None);
         assert!(file_system(Path::new("/no such file")).is_err());
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_the_least_of_what_is_told() {
+    fn memory_is_the_least_of_what_is_reported() {
         assert_eq!(memory_total("MemFree: 1 kB\nMemTotal:  24 kB\n"), Some(24 << 10));
         assert_eq!(memory_total("nothing"), None);
         assert!(

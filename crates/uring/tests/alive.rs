@@ -32,7 +32,7 @@ struct Started {
     process: Process,
     gone: Gone,
     /// Its other words.
-    told: String,
+    reported: String,
     _channel: Channel,
 }
 
@@ -49,8 +49,8 @@ impl Started {
         };
         let process = Process::of(child.id()).unwrap();
         let gone = Gone::of_descriptor(message.descriptors.pop().unwrap());
-        let told = String::from_utf8(message.bytes).unwrap();
-        Self { child, process, gone, told, _channel: channel }
+        let reported = String::from_utf8(message.bytes).unwrap();
+        Self { child, process, gone, reported, _channel: channel }
     }
 
     /// Ends it, and waits until it has.
@@ -86,12 +86,12 @@ fn child_with_a_request_in_flight() {
     let operation = if operation == "write" { Operation::Write } else { Operation::Read };
     device.prepare(Tag(0), &moving(operation, 0, &[frames(0, PAGE_BYTES)])).unwrap();
     device.doorbell(Wait::Not).unwrap();
-    let told = if backend == "ring and a fork" {
+    let reported = if backend == "ring and a fork" {
         fork_and_sleep().to_string()
     } else {
         "in flight".into()
     };
-    channel.send(told.as_bytes(), &[gone.as_fd()]).unwrap();
+    channel.send(reported.as_bytes(), &[gone.as_fd()]).unwrap();
     drop(gone);
     loop {
         std::thread::sleep(Duration::from_secs(1));
@@ -121,22 +121,22 @@ fn silent_pipe(directory: &TempDir) -> PathBuf {
 }
 
 #[test]
-fn the_end_of_a_killed_process_is_told() {
+fn the_end_of_a_killed_process_is_reported() {
     let directory = directory();
     let path = silent_pipe(&directory);
     for backend in ["ring", "ring without files", "threads"] {
         let mut started = Started::new(backend, "read", &path);
-        assert_eq!(started.told, "in flight");
+        assert_eq!(started.reported, "in flight");
         started.kill();
         assert!(started.gone.wait(SOON).unwrap(), "{backend}");
     }
 }
 
 #[test]
-fn a_fork_that_lives_on_keeps_it_from_being_told() {
+fn a_fork_that_lives_on_keeps_it_from_being_reported() {
     let directory = directory();
     let mut started = Started::new("ring and a fork", "read", &silent_pipe(&directory));
-    let fork = Process::of(started.told.parse().unwrap()).unwrap();
+    let fork = Process::of(started.reported.parse().unwrap()).unwrap();
     started.kill();
     assert!(!started.gone.wait(A_WHILE).unwrap(), "the fork has the ring");
     fork.kill().unwrap();
@@ -144,7 +144,7 @@ fn a_fork_that_lives_on_keeps_it_from_being_told() {
 }
 
 #[test]
-fn what_ends_well_is_told_too_and_a_ring_alone_is_enough_to_live() {
+fn what_ends_well_is_reported_too_and_a_ring_alone_is_enough_to_live() {
     let (alive, gone) = Alive::pair().unwrap();
     let arena = Arc::new(Arena::new(1).unwrap());
     let mut rings: Vec<Ring> = (0..3).map(|_| Ring::new(Arc::clone(&arena), 4).unwrap()).collect();
@@ -227,7 +227,7 @@ impl Drop for SlowDisk {
 }
 
 #[test]
-fn it_is_told_when_the_last_write_has_ended_and_not_when_the_process_has() {
+fn it_is_reported_when_the_last_write_has_ended_and_not_when_the_process_has() {
     let Some(disk) = SlowDisk::new("alive") else { return };
     for backend in ["ring", "ring without files"] {
         disk.freeze();

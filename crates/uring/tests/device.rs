@@ -90,7 +90,7 @@ fn sorted(tags: impl Iterator<Item = Tag>) -> Vec<u16> {
 const SMALL: Shape = Shape { bytes: 8 * MIB, logical_block: 512 };
 
 #[test]
-fn contract_10_a_device_is_opened_exclusively_and_tells_its_size() {
+fn contract_10_a_device_is_opened_exclusively_and_reports_its_size() {
     let Some(device) = LoopDevice::new("contract_10", directory(), SMALL) else { return };
     let file = OpenFile::open(device.path(), &WRITE).unwrap().file;
     assert_eq!((file.kind(), file.direct()), (Kind::Block, &Direct::Yes));
@@ -104,8 +104,8 @@ fn contract_10_a_device_is_opened_exclusively_and_tells_its_size() {
     );
     assert_eq!(OpenFile::open(device.path(), &READ).unwrap_err().raw_os_error(), Some(libc::EBUSY));
     assert_eq!(OpenFile::identity_of(device.path()).unwrap(), file.identity());
-    let told = probe::block_device(device.path()).unwrap();
-    assert_eq!(told.logical_block(), Some(512));
+    let reported = probe::block_device(device.path()).unwrap();
+    assert_eq!(reported.logical_block(), Some(512));
     let file = Arc::new(file);
     let shared = Arc::clone(&file);
     file.close().unwrap();
@@ -204,7 +204,7 @@ fn a_discard_by_a_system_call_does_the_same() {
 }
 
 #[test]
-fn large_blocks_are_told_and_kept_to() {
+fn large_blocks_are_reported_and_kept_to() {
     let shape = Shape { bytes: 8 * MIB, logical_block: 4096 };
     let Some(mut bench) = Bench::new("large_blocks", shape, FIXED) else { return };
     let file = bench.ring.detach(FILE);
@@ -287,9 +287,9 @@ fn contract_16_a_device_that_cannot_store_says_so() {
         done.iter().partition(|done| done.result.is_ok());
     println!("{} good, {} bad, the first {:?}", good.len(), bad.len(), bad.first());
     assert!(good.len() >= 16 && bad.len() >= 128, "{} good, {} bad", good.len(), bad.len());
-    let told =
+    let reported =
         |error: Result<u64, Errno>| error == Err(Errno::IO) || error == Err(Errno(libc::ENOSPC));
-    assert!(bad.iter().all(|done| told(done.result)), "{bad:?}");
+    assert!(bad.iter().all(|done| reported(done.result)), "{bad:?}");
     drop(bench);
 }
 

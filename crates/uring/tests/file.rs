@@ -16,7 +16,7 @@ const READ: How =
 const WRITE: How = How { access: Access::ReadWrite, ..READ };
 
 #[test]
-fn an_open_tells_who_made_the_file() {
+fn an_open_reports_who_made_the_file() {
     let directory = directory();
     let path = directory.path().join("file");
     assert_eq!(OpenFile::open(&path, &WRITE).unwrap_err().kind(), std::io::ErrorKind::NotFound);

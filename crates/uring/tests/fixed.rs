@@ -96,7 +96,7 @@ fn beyond_the_table_files_go_by_their_descriptors() {
 }
 
 #[test]
-fn a_detached_file_is_let_go_of() {
+fn a_detached_file_is_released() {
     let directory = directory();
     let path = directory.path().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());

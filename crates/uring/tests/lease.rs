@@ -16,8 +16,8 @@ use support::{create, directory};
 const SOON: Duration = Duration::from_secs(10);
 
 fn watch() -> (LeaseWatch, Receiver<u64>) {
-    let (told, tell) = mpsc::channel();
-    (LeaseWatch::new(move |key| told.send(key).unwrap_or_default()).unwrap(), tell)
+    let (reported, report) = mpsc::channel();
+    (LeaseWatch::new(move |key| reported.send(key).unwrap_or_default()).unwrap(), report)
 }
 
 /// Another process that opens the file for reading, which a lease holds back.

@@ -69,7 +69,7 @@ fn messages_come_whole_in_order_with_their_descriptors() {
 }
 
 #[test]
-fn the_end_is_told_after_all_else() {
+fn the_end_is_reported_after_all_else() {
     let (one, other) = Channel::pair().unwrap();
     other.send(b"left", &[]).unwrap();
     other.send(b"behind", &[]).unwrap();
@@ -164,12 +164,12 @@ fn child_that_may_have_few_descriptors() {
 }
 
 #[test]
-fn descriptors_beyond_the_limit_are_told_as_lost() {
+fn descriptors_beyond_the_limit_are_reported_as_lost() {
     run_child("child_that_may_have_few_descriptors");
 }
 
 #[test]
-fn more_descriptors_than_have_a_place_are_told_as_lost() {
+fn more_descriptors_than_have_a_place_are_reported_as_lost() {
     let (one, other) = Channel::pair().unwrap();
     let many: Vec<BorrowedFd<'_>> = vec![one.as_fd(); 100];
     let mut space = vec![std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(100))];
@@ -182,7 +182,7 @@ fn more_descriptors_than_have_a_place_are_told_as_lost() {
 }
 
 #[test]
-fn who_connects_is_told_by_the_rules_of_the_other_socket() {
+fn who_connects_is_reported_by_the_rules_of_the_other_socket() {
     let directory = directory();
     let path = directory.path().join("socket");
     assert_eq!(Channel::connect(&path).unwrap_err().kind(), io::ErrorKind::NotFound);

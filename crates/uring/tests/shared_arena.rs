@@ -23,7 +23,7 @@ fn child_whose_files_are_small() {
 }
 
 #[test]
-fn a_limit_of_sizes_is_told_and_ends_nothing() {
+fn a_limit_of_sizes_is_reported_and_ends_nothing() {
     run_child("child_whose_files_are_small");
 }
 

@@ -63,7 +63,7 @@ pub struct Short<D> {
     shortfalls: Shortfalls,
     random: Random,
     /// Most bytes to report, per request in flight.
-    told: Notes<u64>,
+    reported: Notes<u64>,
     own: Own,
 }
 
@@ -79,7 +79,7 @@ struct Part {
     /// Bytes for the device.
     asked: u64,
     /// Most bytes to report to the caller.
-    told: u64,
+    reported: u64,
 }
 
 impl<D: Device> Short<D> {
@@ -89,7 +89,7 @@ impl<D: Device> Short<D> {
             inner,
             shortfalls,
             random: Random::new(seed),
-            told: Notes::new(),
+            reported: Notes::new(),
             own: Own::default(),
         }
     }
@@ -137,25 +137,25 @@ fn part(bio: &Bio, random: &mut Random) -> Option<Part> {
             let first = sector - bio.offset % sector;
             let ends = bio.length.saturating_sub(first).div_ceil(sector);
             let asked = (ends > 0).then(|| first + sector * random.below(ends))?;
-            Part { asked, told: asked }
+            Part { asked, reported: asked }
         }
         Operation::Write | Operation::WriteFua => {
             let asked = page * (1 + random.below(bio.length / page));
             let asked = asked.min(bio.length);
-            Part { asked, told: 1 + random.below(asked.min(bio.length - 1)) }
+            Part { asked, reported: 1 + random.below(asked.min(bio.length - 1)) }
         }
         _ => {
             let asked = 1 + random.below(bio.length - 1);
-            Part { asked, told: asked }
+            Part { asked, reported: asked }
         }
     };
     debug_assert!(
-        0 < part.told && part.told <= part.asked && part.asked <= bio.length,
+        0 < part.reported && part.reported <= part.asked && part.asked <= bio.length,
         "a part of {} bytes, {} of them reported, of {bio:?}",
         part.asked,
-        part.told
+        part.reported
     );
-    (part.told < bio.length).then_some(part)
+    (part.reported < bio.length).then_some(part)
 }
 
 /// Returns the first `bytes` bytes of a request.
@@ -189,13 +189,13 @@ impl<D: Device> Device for Short<D> {
         match self.fate(request, &mut random) {
             Fate::Whole => self.inner.prepare(tag, request)?,
             Fate::Fails(errno) => self.own.stage(tag, errno),
-            Fate::Short(Part { asked, told }) if asked == request.length => {
+            Fate::Short(Part { asked, reported }) if asked == request.length => {
                 self.inner.prepare(tag, request)?;
-                self.told.put(tag, told);
+                self.reported.put(tag, reported);
             }
-            Fate::Short(Part { asked, told }) => {
+            Fate::Short(Part { asked, reported }) => {
                 self.inner.prepare(tag, &head(request, asked))?;
-                self.told.put(tag, told);
+                self.reported.put(tag, reported);
             }
         }
         // Only a request that was taken uses up random numbers, so that a refusal changes nothing.
@@ -213,9 +213,9 @@ impl<D: Device> Device for Short<D> {
         let before = completions.len();
         self.inner.reap(completions);
         for completion in &mut completions[before..] {
-            let told = self.told.take(completion.tag);
-            if let (Some(told), Ok(bytes)) = (told, &mut completion.result) {
-                *bytes = told.min(*bytes);
+            let reported = self.reported.take(completion.tag);
+            if let (Some(reported), Ok(bytes)) = (reported, &mut completion.result) {
+                *bytes = reported.min(*bytes);
             }
         }
     }

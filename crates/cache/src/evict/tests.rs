@@ -202,14 +202,14 @@ fn what_is_wanted_no_more_goes() {
 }
 
 /// S3-FIFO as published: two lists and a table of ghosts.
-struct Told {
+struct Naive {
     small: VecDeque<u64>,
     main: VecDeque<u64>,
     ghost: Ghost,
     uses: BTreeMap<u64, u8>,
 }
 
-impl Told {
+impl Naive {
     fn hash(page: u64) -> u64 {
         Evictor::new(1).hash(FILE, page)
     }
@@ -282,17 +282,17 @@ proptest! {
     fn model_of_the_two_queues(steps in steps()) {
         let mut own = Small::new(64);
         let ghost = Ghost::new(64 - 6);
-        let mut told =
-            Told { small: VecDeque::new(), main: VecDeque::new(), ghost, uses: BTreeMap::new() };
+        let mut reported =
+            Naive { small: VecDeque::new(), main: VecDeque::new(), ghost, uses: BTreeMap::new() };
         for step in steps {
             match step {
                 Step::Ask(page) => {
                     own.ask(page);
-                    told.ask(page);
+                    reported.ask(page);
                 }
                 Step::Evict(wanted) => {
                     for _ in 0..wanted {
-                        let gone = told.evict_one();
+                        let gone = reported.evict_one();
                         let before: Vec<u64> = own.pages.keys().copied().collect();
                         let all = own.free.len();
                         while own.free.len() == all && !own.evictor.is_empty() {
@@ -306,7 +306,7 @@ proptest! {
                     }
                 }
                 Step::Drop(page) => {
-                    told.drop(page);
+                    reported.drop(page);
                     if let Some((frame, _)) = own.pages.remove(&page) {
                         own.evictor.leave(frame);
                         own.free.push(frame);
@@ -314,7 +314,7 @@ proptest! {
                 }
             }
             prop_assert_eq!(own.evictor.len(), own.pages.len());
-            prop_assert_eq!(own.evictor.small.length, told.small.len());
+            prop_assert_eq!(own.evictor.small.length, reported.small.len());
         }
     }
 

@@ -51,10 +51,10 @@ impl Errors {
     }
 
     /// Returns the last error if it is newer than `seen`, and moves `seen` on.
-    pub(crate) fn untold(&self, seen: &mut u64) -> Option<(u64, Errno)> {
+    pub(crate) fn unreported(&self, seen: &mut u64) -> Option<(u64, Errno)> {
         debug_assert!(*seen <= self.sequence, "a handle has seen an error of another file");
-        let is_untold = std::mem::replace(seen, self.sequence) < self.sequence;
-        if is_untold { self.found.last_write } else { None }
+        let is_unreported = std::mem::replace(seen, self.sequence) < self.sequence;
+        if is_unreported { self.found.last_write } else { None }
     }
 
     /// Records that a page could not be read.
@@ -103,14 +103,14 @@ mod tests {
     fn contract_02_each_handle_sees_an_error_once() {
         let mut errors = Errors::default();
         let (mut one, mut other) = (0, 0);
-        assert_eq!(errors.untold(&mut one), None);
+        assert_eq!(errors.unreported(&mut one), None);
         errors.note_write(4096, Errno::IO);
         errors.verify();
-        assert_eq!(errors.untold(&mut one), Some((4096, Errno::IO)));
-        assert_eq!(errors.untold(&mut one), None);
+        assert_eq!(errors.unreported(&mut one), Some((4096, Errno::IO)));
+        assert_eq!(errors.unreported(&mut one), None);
         errors.note_write(8192, Errno::IO);
         for seen in [&mut one, &mut other] {
-            assert_eq!(errors.untold(seen), Some((8192, Errno::IO)));
+            assert_eq!(errors.unreported(seen), Some((8192, Errno::IO)));
         }
     }
 

@@ -71,7 +71,7 @@ pub(crate) struct Flushes {
     /// Error of the flush that makes every later sync fail.
     poisoned: Option<Errno>,
     /// Whether no caller has got that error.
-    is_untold: bool,
+    is_unreported: bool,
 }
 
 impl Flushes {
@@ -89,7 +89,7 @@ impl Flushes {
             error: None,
             rewrites: 0,
             poisoned: None,
-            is_untold: false,
+            is_unreported: false,
         }
     }
 
@@ -123,13 +123,13 @@ impl Flushes {
     }
 
     /// A caller gets the error of the flush.
-    pub(crate) fn note_told(&mut self) {
-        self.is_untold = false;
+    pub(crate) fn note_reported(&mut self) {
+        self.is_unreported = false;
     }
 
     /// Returns the error of the flush if no caller has got it. The caller of this does.
-    pub(crate) fn take_untold(&mut self) -> Option<Errno> {
-        self.poisoned.filter(|_| std::mem::take(&mut self.is_untold))
+    pub(crate) fn take_unreported(&mut self) -> Option<Errno> {
+        self.poisoned.filter(|_| std::mem::take(&mut self.is_unreported))
     }
 
     pub(crate) fn kept_pages(&self) -> u64 {
@@ -232,7 +232,7 @@ impl Flushes {
     /// Makes every later sync fail.
     pub(crate) fn poison(&mut self, errno: Errno) {
         self.poisoned = Some(errno);
-        self.is_untold = true;
+        self.is_unreported = true;
         self.rewriting = None;
     }
 

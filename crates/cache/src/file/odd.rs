@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn two_fills_of_a_page_are_told_apart() {
+    fn two_fills_of_a_page_are_distinguished() {
         let mut odd = OddPages::default();
         odd.begin_arriving(4, PAGE, Frame(1));
         odd.begin_arriving(9, PAGE, Frame(2));

@@ -49,9 +49,9 @@ fn a_stream_waits_only_at_its_beginning() {
             "reads of {size}: {} pages missed",
             device.missed.len()
         );
-        let telling = if size < READAHEAD_FIRST_PAGES * PAGE { 3 } else { 2 };
+        let reporting = if size < READAHEAD_FIRST_PAGES * PAGE { 3 } else { 2 };
         assert!(
-            first.start <= telling * size.div_ceil(PAGE),
+            first.start <= reporting * size.div_ceil(PAGE),
             "the second read tells, or the third"
         );
         assert!(first.end - first.start >= READAHEAD_FIRST_PAGES);

@@ -79,8 +79,8 @@ impl CachedFile {
                 if result.is_ok() {
                     self.cut_or_grow(length, settled);
                 }
-                let told = result.map(|_| ()).map_err(Failure::SetLength);
-                self.tickets.finish(ticket, told);
+                let reported = result.map(|_| ()).map_err(Failure::SetLength);
+                self.tickets.finish(ticket, reported);
             }
         }
         if !self.has_tickets() && self.sweep.overdue().is_none() {
@@ -156,7 +156,7 @@ impl CachedFile {
                 return self.settle_unwritten(run, Failing::No, settled);
             }
             self.settle_unwritten(run, Failing::Yes, settled);
-            self.tell_failure(run.first * PAGE, errno);
+            self.report_failure(run.first * PAGE, errno);
             return;
         }
         self.sweep.end_alone();
@@ -190,7 +190,7 @@ impl CachedFile {
         }
     }
 
-    pub(crate) fn tell_failure(&mut self, offset: u64, errno: Errno) {
+    pub(crate) fn report_failure(&mut self, offset: u64, errno: Errno) {
         self.errors.note_write(offset, errno);
         self.tickets.fail_pages(Failure::Write { offset, errno });
         // Not again until somebody asks, or time has passed.
@@ -378,7 +378,7 @@ impl CachedFile {
         if let Err(errno) = result
             && self.counts.failing() > failing_before
         {
-            self.tell_failure(pages.start * PAGE, errno);
+            self.report_failure(pages.start * PAGE, errno);
         }
     }
 

@@ -8,16 +8,16 @@ use crate::failure::Failure;
 
 /// What is told of a part that brought nothing. That its arms failed is told as it is where some
 /// are left.
-pub(super) fn tell_fruitless(manifest: &mut Manifest, part: &str, error: &CompareError) {
+pub(super) fn report_fruitless(manifest: &mut Manifest, part: &str, error: &CompareError) {
     manifest.notes.push(format!("{part}: {error}"));
     if let CompareError::NoArm { left_out, .. } = error {
-        tell(manifest, left_out);
+        report(manifest, left_out);
     }
 }
 
 /// Tells arms that are not among the results: each and its reason once, whatever the part and the
 /// job.
-pub(super) fn tell(manifest: &mut Manifest, left_out: &[LeftOut]) {
+pub(super) fn report(manifest: &mut Manifest, left_out: &[LeftOut]) {
     for LeftOut { arm, reason, failed, .. } in left_out {
         let left_out = ArmLeftOut { arm: arm.clone(), reason: reason.clone(), failed: *failed };
         if !manifest.left_out.contains(&left_out) {
@@ -51,11 +51,11 @@ mod tests {
             left_out: vec![left_out("mine", failed), left_out("mine-again", failed)],
         };
         let mut manifest = Manifest::default();
-        tell_fruitless(&mut manifest, "copies", &no_arm(false));
+        report_fruitless(&mut manifest, "copies", &no_arm(false));
         assert!(failure(&manifest).is_ok(), "what cannot run here is no failure");
         assert_eq!(manifest.notes, ["copies: no arm could run: wrong byte at 4096"]);
-        tell_fruitless(&mut manifest, "copies", &no_arm(true));
-        tell_fruitless(&mut manifest, "beside", &no_arm(true));
+        report_fruitless(&mut manifest, "copies", &no_arm(true));
+        report_fruitless(&mut manifest, "beside", &no_arm(true));
         assert_eq!(manifest.left_out.len(), 4, "each once");
         let Err(Failure::Failed(what)) = failure(&manifest) else {
             panic!("it is told as a success")

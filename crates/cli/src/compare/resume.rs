@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_makes_a_round_another_is_told_apart() {
+    fn all_that_makes_a_round_another_is_distinguished() {
         let manifest = |device: &str| {
             let storage =
                 Storage { file_system: "xfs".into(), device: device.into(), ..Storage::default() };

@@ -18,7 +18,7 @@ pub(super) fn check<'a>(
     let all = image + devices + plans.clone().map(Plan::most_written_bytes).sum::<u64>();
     let besides =
         if plans.clone().any(Plan::writes_for_a_time) { ", and what timed jobs write" } else { "" };
-    let told = plans.count() > 1 || request.max_writes.is_some() || image + devices > 0;
+    let reported = plans.count() > 1 || request.max_writes.is_some() || image + devices > 0;
     match request.max_writes {
         Some(most) if all > most => Err(Failure::usage(format!(
             "--max-writes {}: this comparison writes {}; use fewer --rounds, a smaller --scale or --scratch, or \
@@ -26,7 +26,7 @@ pub(super) fn check<'a>(
             gib(most),
             gib(all)
         ))),
-        _ => Ok(told.then(|| format!("Writes at most {}{besides}.", gib(all)))),
+        _ => Ok(reported.then(|| format!("Writes at most {}{besides}.", gib(all)))),
     }
 }
 
@@ -98,10 +98,11 @@ mod tests {
         std::fs::write(&path, "[a]\nrw=randread\nsize=1g\n").unwrap();
         let path = path.to_str().unwrap();
         // Six arms and one of them twice, each once more before the first round.
-        let told = refused(&request(&[path, "--rounds", "2", "--max-writes", "10g"]));
+        let reported = refused(&request(&[path, "--rounds", "2", "--max-writes", "10g"]));
         assert!(
-            told.contains("this comparison writes 20.0 GiB") && told.contains("fewer --rounds"),
-            "{told}"
+            reported.contains("this comparison writes 20.0 GiB")
+                && reported.contains("fewer --rounds"),
+            "{reported}"
         );
         let enough =
             checked(&request(&[path, "--rounds", "2", "--max-writes", "30g"])).unwrap().unwrap();
@@ -118,8 +119,8 @@ mod tests {
         image.scratch = Some("xfs,size=16g,sparse".parse().unwrap());
         assert!(checked(&image).is_ok());
         let bytes = |request: &CompareRequest| {
-            let told = checked(request).unwrap().unwrap();
-            told.split_whitespace().nth(3).unwrap().parse::<f64>().unwrap()
+            let reported = checked(request).unwrap().unwrap();
+            reported.split_whitespace().nth(3).unwrap().parse::<f64>().unwrap()
         };
         let mut device = request(&["completion", "--scale", "1", "--max-writes", "9000g"]);
         let own = bytes(&device);

@@ -270,11 +270,12 @@ mod tests {
         ] {
             assert!(states.contains(&state), "no page is {state:?}: {lines:#?}");
         }
-        let told = |line: &&Line| matches!(line, Line::Step { step: "told", .. });
-        let told: Vec<&Line> = lines.iter().filter(told).collect();
-        let failed =
-            told.iter().filter(|line| matches!(line, Line::Step { what, .. } if what != "well"));
-        assert_eq!((told.len(), failed.count()), (6, 1), "{told:#?}");
-        assert!(matches!(told.last(), Some(Line::Step { what, .. }) if what == "well"));
+        let reported = |line: &&Line| matches!(line, Line::Step { step: "told", .. });
+        let reported: Vec<&Line> = lines.iter().filter(reported).collect();
+        let failed = reported
+            .iter()
+            .filter(|line| matches!(line, Line::Step { what, .. } if what != "well"));
+        assert_eq!((reported.len(), failed.count()), (6, 1), "{reported:#?}");
+        assert!(matches!(reported.last(), Some(Line::Step { what, .. }) if what == "well"));
     }
 }

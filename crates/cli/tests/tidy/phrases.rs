@@ -51,8 +51,8 @@ fn findings<'a>(
     lines: impl Iterator<Item = (usize, &'a str)>,
 ) -> impl Iterator<Item = String> {
     lines.flat_map(move |(number, line)| {
-        let told = move |advice| format!("{place}:{number}: {} ({advice})", line.trim());
-        banned(line).map(told).collect::<Vec<_>>()
+        let reported = move |advice| format!("{place}:{number}: {} ({advice})", line.trim());
+        banned(line).map(reported).collect::<Vec<_>>()
     })
 }
 

@@ -145,8 +145,8 @@ fn wrong_figures(block: &[&str], files: &[String]) -> Vec<String> {
         let sources: Vec<Source> = pairs.map(|(file, lines)| Source { file, lines }).collect();
         for (head, cell) in heads.iter().zip(&row).skip(1) {
             let missing = if OTHERS.contains(head) { Vec::new() } else { missing(cell, &sources) };
-            let told = |figure| format!("{figure} of the row {} is in no result", row[0]);
-            findings.extend(missing.into_iter().map(told));
+            let reported = |figure| format!("{figure} of the row {} is in no result", row[0]);
+            findings.extend(missing.into_iter().map(reported));
         }
     }
     findings

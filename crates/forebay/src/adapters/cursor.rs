@@ -241,7 +241,10 @@ impl<F: Borrow<File> + Clone> Clone for Cursor<F> {
 
 impl<F: Borrow<File>> fmt::Debug for Cursor<F> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut told = formatter.debug_struct("Cursor");
-        told.field("file", self.file()).field("position", &self.position).finish_non_exhaustive()
+        let mut reported = formatter.debug_struct("Cursor");
+        reported
+            .field("file", self.file())
+            .field("position", &self.position)
+            .finish_non_exhaustive()
     }
 }

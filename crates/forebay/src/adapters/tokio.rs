@@ -320,7 +320,7 @@ impl<F: Borrow<File> + Unpin> AsyncWrite for Cursor<F> {
         let ticket = polled.writing_out.get_or_insert_with(|| file.ask(TicketKind::WriteOut));
         let result = ready!(Pin::new(ticket).poll(context));
         polled.writing_out = None;
-        Poll::Ready(file.and_untold(result).map_err(io::Error::from))
+        Poll::Ready(file.and_unreported(result).map_err(io::Error::from))
     }
 }
 

@@ -180,17 +180,17 @@ mod tests {
     fn contract_15_jobs_run_in_order_on_another_thread() {
         let aside = Arc::new(Aside::default());
         let (go_on, wait) = mpsc::channel::<()>();
-        let (told, tell) = mpsc::channel();
+        let (reported, report) = mpsc::channel();
         aside.run(move || wait.recv().unwrap());
         for number in 0..100 {
-            let told = told.clone();
-            aside.run(move || told.send((number, thread::is_ours())).unwrap());
+            let reported = reported.clone();
+            aside.run(move || reported.send((number, thread::is_ours())).unwrap());
         }
         assert!(!aside.settle(Some(clock::instant() + Duration::from_millis(20))));
-        assert_eq!(tell.try_recv(), Err(mpsc::TryRecvError::Empty));
+        assert_eq!(report.try_recv(), Err(mpsc::TryRecvError::Empty));
         go_on.send(()).unwrap();
         assert!(aside.settle(None));
-        assert!(tell.try_iter().eq((0..100).map(|number| (number, true))));
+        assert!(report.try_iter().eq((0..100).map(|number| (number, true))));
     }
 
     #[test]
@@ -198,8 +198,8 @@ mod tests {
         let fails: Start = |_, _| Err(io::Error::from_raw_os_error(libc::EAGAIN));
         let aside = Arc::new(Aside::default());
         let (go_on, wait) = mpsc::channel::<()>();
-        let (told, tell) = mpsc::channel();
-        let (first, second) = (told.clone(), told.clone());
+        let (reported, report) = mpsc::channel();
+        let (first, second) = (reported.clone(), reported.clone());
         let of_first = Arc::clone(&aside);
         let running = std::thread::spawn(move || {
             of_first.run_by(fails, move || {
@@ -208,15 +208,15 @@ mod tests {
                 first.send("end").unwrap();
             });
         });
-        assert_eq!(tell.recv(), Ok("begin"));
+        assert_eq!(report.recv(), Ok("begin"));
         aside.run_by(fails, move || second.send("second").unwrap());
-        aside.run(move || told.send("third").unwrap());
+        aside.run(move || reported.send("third").unwrap());
         assert!(!aside.settle(Some(clock::instant() + Duration::from_millis(20))));
-        assert_eq!(tell.try_recv(), Err(mpsc::TryRecvError::Empty));
+        assert_eq!(report.try_recv(), Err(mpsc::TryRecvError::Empty));
         go_on.send(()).unwrap();
         running.join().unwrap();
         assert!(aside.settle(None));
-        assert!(tell.try_iter().eq(["end", "second", "third"]));
+        assert!(report.try_iter().eq(["end", "second", "third"]));
         aside.run(|| {});
         assert!(aside.settle(None));
     }

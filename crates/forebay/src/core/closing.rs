@@ -54,16 +54,16 @@ impl Inode {
     }
 
     /// Returns the error of a failed flush that no caller has got, once.
-    pub(crate) fn take_untold(&self) -> Option<Error> {
-        let untold = self.catch(|| self.lock().cache.take_untold_flush()).flatten();
-        untold.map(|failure| self.failure(failure))
+    pub(crate) fn take_unreported(&self) -> Option<Error> {
+        let unreported = self.catch(|| self.lock().cache.take_unreported_flush()).flatten();
+        unreported.map(|failure| self.failure(failure))
     }
 
     /// Drops all pages of a file that is being closed and that no context has any longer. Reports a
     /// failed flush that no caller has got.
     pub(crate) fn detached(self: &Arc<Self>, shared: &Shared, after: &mut After) {
         // No handle is left to report it.
-        if let Some(error) = self.take_untold() {
+        if let Some(error) = self.take_unreported() {
             shared.report(&error);
         }
         let dropped = self.catch(|| {

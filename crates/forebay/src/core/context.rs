@@ -215,7 +215,7 @@ impl Writeback {
         self.serve_waited();
         self.give_leases_up();
         // Before pages age: the rest of a file without handles is dropped, not retried for ever.
-        self.let_go();
+        self.release();
         self.tick();
         self.serve_uncached();
         self.serve_background();
@@ -279,12 +279,12 @@ impl Writeback {
 
     /// Updates the parts of the level if the set of written file systems has changed.
     fn share_out(&mut self) {
-        let told = self
+        let reported = self
             .flights
             .iter_mut()
-            .filter_map(|flight| flight.tell_written().then_some(()))
+            .filter_map(|flight| flight.report_written().then_some(()))
             .count();
-        if told > 0 || self.flights.len() > 1 {
+        if reported > 0 || self.flights.len() > 1 {
             self.shared.share_out();
         }
     }

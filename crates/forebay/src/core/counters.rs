@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_block::Latency;
 use forebay_cache::ReservedFor;
-use forebay_cache::samples::Told;
+use forebay_cache::samples::Reported;
 
 use crate::platform::sync::Mutex;
 
@@ -112,10 +112,10 @@ impl Counters {
         all
     }
 
-    pub(crate) fn add_latencies(&self, told: &mut Told) {
+    pub(crate) fn add_latencies(&self, reported: &mut Reported) {
         let mut latencies = self.latencies.lock();
-        told.written.drain(..).for_each(|nanoseconds| latencies.written.add(nanoseconds, 1));
-        told.durable.drain(..).for_each(|nanoseconds| latencies.durable.add(nanoseconds, 1));
+        reported.written.drain(..).for_each(|nanoseconds| latencies.written.add(nanoseconds, 1));
+        reported.durable.drain(..).for_each(|nanoseconds| latencies.durable.add(nanoseconds, 1));
     }
 
     pub(crate) fn latencies(&self) -> Latencies {

@@ -87,10 +87,10 @@ impl Directory {
             }
             Message::Direct(_) => self.send_to(0, message),
             // Idle contexts have handed their files over and have none to look at.
-            Message::Look => self.tell(self.active(), || Message::Look),
-            Message::Place => self.tell_all(|| Message::Place),
-            Message::Stop => self.tell_all(|| Message::Stop),
-            Message::Knobs(knobs) => self.tell_all(|| Message::Knobs(*knobs)),
+            Message::Look => self.send_to_first(self.active(), || Message::Look),
+            Message::Place => self.send_to_all(|| Message::Place),
+            Message::Stop => self.send_to_all(|| Message::Stop),
+            Message::Knobs(knobs) => self.send_to_all(|| Message::Knobs(*knobs)),
         }
     }
 
@@ -129,12 +129,12 @@ impl Directory {
         self.is_broken.store(true, Ordering::Release);
     }
 
-    fn tell_all(&self, message: impl Fn() -> Message) {
-        self.tell(CONTEXTS, message);
+    fn send_to_all(&self, message: impl Fn() -> Message) {
+        self.send_to_first(CONTEXTS, message);
     }
 
     /// Sends a message to the first `most` contexts, as far as they are started.
-    fn tell(&self, most: usize, message: impl Fn() -> Message) {
+    fn send_to_first(&self, most: usize, message: impl Fn() -> Message) {
         let started = self.senders[..most].iter().map_while(OnceLock::get);
         started.for_each(|sender| sender.send(message()));
     }

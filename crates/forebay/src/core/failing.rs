@@ -50,14 +50,14 @@ impl Failing {
     }
 
     /// Updates the count of pages beyond the device's share, after a change of the pages or the
-    /// share. If the count has changed, calls `tell` with the count before and now. Calls do not
+    /// share. If the count has changed, calls `report` with the count before and now. Calls do not
     /// overlap, so the level sees changes in order.
-    pub(crate) fn look_again(&self, share: u64, tell: impl FnOnce(u64, u64)) {
+    pub(crate) fn look_again(&self, share: u64, report: impl FnOnce(u64, u64)) {
         let mut beyond = self.beyond.lock();
         let now = self.pages().saturating_sub(share);
         let before = std::mem::replace(&mut *beyond, now);
         if before != now {
-            tell(before, now);
+            report(before, now);
         }
     }
 }

@@ -439,7 +439,7 @@ impl File {
         self.shared.check()?;
         Counters::add(&self.shared.counters.syncs, 1);
         let result = Syncing::new(&self.inode, &self.shared, request).await;
-        self.and_untold(result)
+        self.and_unreported(result)
     }
 
     /// Drops all data that was accepted but not written, and returns the number of bytes dropped,
@@ -476,7 +476,7 @@ impl File {
         drop(turn);
         let pages = dropped?;
         // The caller asked for this, so the error is not reported again.
-        let _ = self.and_untold(Ok(()));
+        let _ = self.and_unreported(Ok(()));
         Ok(pages * PAGE)
     }
 
@@ -506,7 +506,7 @@ impl File {
     /// As [`File::close`].
     pub async fn close_async(mut self) -> Result<()> {
         self.shared.check()?;
-        let (id, last) = self.let_go(Inode::ask_to_close);
+        let (id, last) = self.release(Inode::ask_to_close);
         let ticket = match last {
             Last::Yes => Ticket::of_close(Arc::clone(&self.inode), id, Arc::clone(&self.shared)),
             Last::No => Ticket::new(Arc::clone(&self.inode), id),
@@ -514,7 +514,8 @@ impl File {
         let result = ticket.await;
         // Read before the file is closed. A caller that has not synced gets the error of a failed
         // flush here or never.
-        let result = Undelivered::new(&self.shared, self.and_untold(result.and(self.flushed())));
+        let result =
+            Undelivered::new(&self.shared, self.and_unreported(result.and(self.flushed())));
         if last == Last::Yes {
             let mut is_asked = false;
             poll_fn(|context| {
@@ -538,14 +539,14 @@ impl File {
         let mut state = self.inode.lock();
         let poisoned = state.cache.poisoned();
         // The caller gets it.
-        let _ = state.cache.take_untold_flush();
+        let _ = state.cache.take_unreported_flush();
         drop(state);
         poisoned.map_or(Ok(()), |errno| Err(self.inode.failure(Failure::Flush(errno))))
     }
 
     /// Requests the writing of everything and drops the handle. Wakers run once the table is
     /// unlocked: one may drop another handle.
-    fn let_go<T>(
+    fn release<T>(
         &mut self,
         ask: impl Fn(&Arc<Inode>, &Base, TicketKind, &mut After) -> T,
     ) -> (T, Last) {
@@ -567,11 +568,11 @@ impl File {
 
     /// Adds the error of an earlier page write, which is reported once to each handle, even if the
     /// page has been written since.
-    pub(crate) fn and_untold(&self, result: Result<()>) -> Result<()> {
+    pub(crate) fn and_unreported(&self, result: Result<()>) -> Result<()> {
         let mut seen = self.seen.load(Ordering::Relaxed);
-        let untold = self.inode.lock().cache.untold_error(&mut seen);
+        let unreported = self.inode.lock().cache.unreported_error(&mut seen);
         self.seen.store(seen, Ordering::Relaxed);
-        match (result, untold) {
+        match (result, unreported) {
             (Ok(()), Some((offset, errno))) => {
                 Err(self.inode.failure(Failure::Write { offset, errno }))
             }
@@ -627,7 +628,7 @@ impl Drop for File {
         if self.closed || !self.shared.is_parent() {
             return;
         }
-        self.let_go(Inode::ask_unheard_with);
+        self.release(Inode::ask_unawaited_with);
     }
 }
 

@@ -25,13 +25,13 @@ pub(crate) struct Flight {
     /// Whether the first dirty file is in the middle of its sweep.
     pub(crate) in_turn: bool,
     /// Whether the file system counts this context as writing.
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl Flight {
     pub(crate) fn new(context: usize, volume: Arc<Volume>, bound: Bound) -> Self {
         let (pace, dirty) = (Pace::new(bound), VecDeque::new());
-        Self { context, volume, pace, dirty, in_turn: false, is_told: false }
+        Self { context, volume, pace, dirty, in_turn: false, is_reported: false }
     }
 
     /// Moves the file to write next to the front: the one with the most dirty pages, which is the
@@ -64,9 +64,9 @@ impl Flight {
 
     /// Updates whether this context writes to the file system: it has dirty files or requests
     /// there. Returns whether that changed.
-    pub(crate) fn tell_written(&mut self) -> bool {
+    pub(crate) fn report_written(&mut self) -> bool {
         let is_written = !self.dirty.is_empty() || self.pace.requests() > 0;
-        let is_new = std::mem::replace(&mut self.is_told, is_written) != is_written;
+        let is_new = std::mem::replace(&mut self.is_reported, is_written) != is_written;
         if is_new {
             self.volume.share.set_written(self.context, is_written);
         }

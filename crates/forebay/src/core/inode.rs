@@ -124,7 +124,7 @@ pub(crate) struct State {
     /// Frames taken from the pool and not used yet.
     pub(crate) stash: FrameRuns,
     /// Unread pages, as counted in `Base`.
-    told_unread: u64,
+    reported_unread: u64,
     /// Uncached pages written since the context was last asked to write them out.
     pub(crate) passing: u64,
     /// Pages charged to the level and not used yet.
@@ -135,7 +135,7 @@ pub(crate) struct State {
     ticket_wakers: Rare<Vec<tickets::Waiter>>,
     /// The thread that serves the tickets.
     lead: Lead,
-    told_tickets: u64,
+    reported_tickets: u64,
     /// Whether the context was asked to look at this file and has not done so.
     kicked: Option<change::Look>,
     attached: Attached,
@@ -182,14 +182,14 @@ impl Inode {
             record: None,
             marked_record: None,
             stash: FrameRuns::default(),
-            told_unread: 0,
+            reported_unread: 0,
             passing: 0,
             credit: 0,
             counted: 0,
             page_wakers: Wakers::default(),
             ticket_wakers: Rare::default(),
             lead: Lead::Context,
-            told_tickets: 0,
+            reported_tickets: 0,
             kicked: None,
             attached: Attached::NotYet,
             listed: false,
@@ -357,7 +357,7 @@ impl State {
         }
         for patch in lists.patches.drain(..) {
             base.pool.patch(&patch);
-            self.tell_filled(base, patch.page, patch.to);
+            self.report_filled(base, patch.page, patch.to);
         }
     }
 
@@ -372,8 +372,8 @@ impl State {
 
     /// Updates the count of unread pages.
     #[inline]
-    fn tell_unread(&mut self, base: &Base) {
+    fn report_unread(&mut self, base: &Base) {
         let unread = self.cache.unread_pages();
-        base.count_unread(std::mem::replace(&mut self.told_unread, unread), unread);
+        base.count_unread(std::mem::replace(&mut self.reported_unread, unread), unread);
     }
 }

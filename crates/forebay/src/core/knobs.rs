@@ -170,7 +170,7 @@ const OWN: [Own; 12] = [
                beyond the end of growing files, at most 1 % of the free space. Reserved space is \
                given back when the file is closed.",
         fixed: None,
-        get: |settings| told_reserving(settings.reserving),
+        get: |settings| format_reserving(settings.reserving),
         set: |settings, value| reserving(value).map(|reserving| settings.reserving = reserving),
     },
     Own {
@@ -207,7 +207,7 @@ const OWN: [Own; 12] = [
         help: "Longest time that written data stays dirty before its writeback starts. From 1ms to \
                24h.",
         fixed: None,
-        get: |settings| told_age(settings.dirty_age),
+        get: |settings| format_age(settings.dirty_age),
         set: |settings, value| age(value).map(|age| settings.dirty_age = age),
     },
     Own {
@@ -408,7 +408,7 @@ fn reserving(value: &str) -> Option<Reserving> {
     }
 }
 
-fn told_reserving(reserving: Reserving) -> String {
+fn format_reserving(reserving: Reserving) -> String {
     match reserving {
         Reserving::Adaptive => "adaptive".to_owned(),
         Reserving::Ahead(bytes) => bytes.to_string(),
@@ -458,7 +458,7 @@ fn age(value: &str) -> Option<Duration> {
 }
 
 /// Formats a time in the largest unit that divides it.
-fn told_age(age: Duration) -> String {
+fn format_age(age: Duration) -> String {
     let micros = age.as_micros();
     let fits = |(_, of_unit): &&(&str, u64)| micros.is_multiple_of(u128::from(*of_unit));
     let (unit, of_unit) = UNITS.iter().rev().find(fits).unwrap_or(&UNITS[0]);
@@ -478,8 +478,8 @@ mod tests {
         assert_eq!(age("500ms"), Some(Duration::from_millis(500)));
         assert_eq!(age("2s"), Some(Duration::from_secs(2)));
         assert!(age("2").is_none() && age("s").is_none());
-        for told in ["1us", "1500us", "500ms", "1s", "90s"] {
-            assert_eq!(told_age(age(told).unwrap()), told);
+        for reported in ["1us", "1500us", "500ms", "1s", "90s"] {
+            assert_eq!(format_age(age(reported).unwrap()), reported);
         }
     }
 
@@ -510,9 +510,9 @@ mod tests {
 
     #[test]
     fn space_ahead_is_a_word_or_a_number() {
-        let told = [("adaptive", "adaptive"), ("off", "off"), ("64m", "67108864"), ("0", "0")];
-        for (value, again) in told {
-            assert_eq!(told_reserving(reserving(value).unwrap()), again);
+        let reported = [("adaptive", "adaptive"), ("off", "off"), ("64m", "67108864"), ("0", "0")];
+        for (value, again) in reported {
+            assert_eq!(format_reserving(reserving(value).unwrap()), again);
             assert_eq!(reserving(again), reserving(value));
         }
         for value in ["extsize=1m", "-1", "", "on"] {

@@ -217,12 +217,12 @@ mod tests {
         let offload = Arc::new(Offload::new(OFFLOAD_THREADS));
         let panicked = offload.call(|| -> Result<()> { panic!("a call that fails") });
         assert_eq!(wait::block_on(panicked).unwrap_err().kind(), ErrorKind::Io);
-        let (told, tell) = mpsc::channel();
+        let (reported, report) = mpsc::channel();
         drop(offload.call(move || {
-            told.send(thread::is_ours()).unwrap();
+            reported.send(thread::is_ours()).unwrap();
             Ok(())
         }));
-        assert!(!tell.recv().unwrap(), "it may wait for the engine");
+        assert!(!report.recv().unwrap(), "it may wait for the engine");
     }
 
     #[test]

@@ -193,7 +193,7 @@ numbers! {
 impl Shared {
     /// Returns how long completions were held, by duration.
     pub(crate) fn holds(&self) -> Vec<(Duration, u64)> {
-        self.counters.queue().holds.told().collect()
+        self.counters.queue().holds.reported().collect()
     }
 
     /// Returns the numbers of this engine.

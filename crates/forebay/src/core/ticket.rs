@@ -20,8 +20,8 @@ impl Inode {
     }
 
     /// As [`Inode::ask`], but no caller waits, so the engine's callback gets a failure.
-    pub(crate) fn ask_unheard(self: &Arc<Self>, shared: &Shared, request: TicketKind) {
-        shared.finishing(|after| self.ask_unheard_with(shared, request, after));
+    pub(crate) fn ask_unawaited(self: &Arc<Self>, shared: &Shared, request: TicketKind) {
+        shared.finishing(|after| self.ask_unawaited_with(shared, request, after));
     }
 }
 
@@ -33,17 +33,17 @@ pub(crate) struct Ticket {
     id: Option<TicketId>,
     /// Engine whose callback gets a failure that has come when the future is dropped, because no
     /// handle is left to report it.
-    tells: Option<Arc<Shared>>,
+    reports: Option<Arc<Shared>>,
 }
 
 impl Ticket {
     pub(crate) fn new(inode: Arc<Inode>, id: TicketId) -> Self {
-        Self { inode, id: Some(id), tells: None }
+        Self { inode, id: Some(id), reports: None }
     }
 
     /// Creates the ticket of the last close of a file.
     pub(crate) fn of_close(inode: Arc<Inode>, id: TicketId, shared: Arc<Shared>) -> Self {
-        Self { inode, id: Some(id), tells: Some(shared) }
+        Self { inode, id: Some(id), reports: Some(shared) }
     }
 
     /// Sends the same request for several open files, without handles of them. The table is locked
@@ -89,8 +89,8 @@ impl Future for Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         let Some(id) = self.id else { return };
-        let Some(shared) = &self.tells else { return self.inode.abandon(id) };
-        if let Some(failure) = self.inode.abandon_untold(id) {
+        let Some(shared) = &self.reports else { return self.inode.abandon(id) };
+        if let Some(failure) = self.inode.abandon_unreported(id) {
             shared.report(&self.inode.failure(failure));
         }
     }

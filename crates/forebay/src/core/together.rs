@@ -45,7 +45,7 @@ pub(crate) async fn sync(shared: &Arc<Shared>, files: &[&File]) -> Vec<Result<()
         results.push(match checked {
             Err(refused) => Err(refused),
             Ok(()) => match tickets.next() {
-                Some(ticket) => file.and_untold(ticket.await),
+                Some(ticket) => file.and_unreported(ticket.await),
                 None => file.sync_data_async().await,
             },
         });

@@ -153,7 +153,7 @@ impl Volume {
     }
 
     /// Sets the limits of reservations in the cache of a file.
-    pub(crate) fn tell(&self, cache: &mut CachedFile) {
+    pub(crate) fn configure(&self, cache: &mut CachedFile) {
         cache.set_free_bytes(self.free_bytes());
         cache.set_reserve_most(space::at_most(self.piece_bytes()));
     }

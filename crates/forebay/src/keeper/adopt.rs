@@ -113,7 +113,7 @@ impl Handed {
     /// # Errors
     /// `Keeper` if the keeper has ended the adoption because it took too long: other programs may
     /// have the files.
-    pub(crate) fn tell_taken(channel: &Channel) -> Result<()> {
+    pub(crate) fn report_taken(channel: &Channel) -> Result<()> {
         // A keeper that has ended cannot give anything to other programs. Its last message can
         // still be read.
         let sent = channel.send(&Message::Taken.encode(), &[]);

@@ -17,7 +17,7 @@ use super::progress::Progress;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::KEEPER_RECOVER_PATIENCE;
 use crate::core::recovery::finish::{Done, Job, Rings, places};
-use crate::core::recovery::inherited::{INTERRUPTED, headers, is_meant, known_of};
+use crate::core::recovery::inherited::{INTERRUPTED, headers, known_of, matches_record};
 use crate::core::recovery::plan::{Plan, plan};
 
 /// Whether [`recover`] writes, or only reports what it would write.
@@ -201,7 +201,7 @@ fn claim(record: &FileRecord, since: Option<SystemTime>, watch: &LeaseWatch) -> 
             opened.because(cause)
         })?
         .file;
-    if !is_meant(&file, record) {
+    if !matches_record(&file, record) {
         return Err(error(ErrorKind::NotPermitted, "not written: the path names another file now"));
     }
     if file.kind() == Kind::Regular {

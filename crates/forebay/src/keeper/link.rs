@@ -165,7 +165,7 @@ impl Link {
             self.arena.memfd().expect("the arena of an engine with a keeper is shared memory");
         let sent = channel.send(&Message::Hello(hello).encode(), &[memfd, self.gone.as_fd()]);
         // A program that has already ended may have sent the reason.
-        match hear(channel, KEEPER_START) {
+        match receive(channel, KEEPER_START) {
             Ok(Message::Welcome { .. }) => Ok(process),
             Ok(Message::Refused { reason }) => {
                 Err(failed(format!("the keeper refused to start: {reason}")))
@@ -303,7 +303,7 @@ impl Link {
             if !self.is_lost() {
                 return;
             }
-            tell(shared, &self.lost(&ended));
+            report(shared, &self.lost(&ended));
             if self.keeper.when_lost == WhenLost::GoOn {
                 return;
             }
@@ -318,7 +318,7 @@ impl Link {
                 match self.start_again() {
                     Ok(Some(child)) => break child,
                     Ok(None) => return,
-                    Err(error) => tell(shared, &error),
+                    Err(error) => report(shared, &error),
                 }
             };
         }
@@ -396,7 +396,7 @@ impl State {
         let answer = up
             .channel
             .send(&message.encode(), descriptors)
-            .and_then(|()| hear(&up.channel, KEEPER_ANSWER));
+            .and_then(|()| receive(&up.channel, KEEPER_ANSWER));
         match answer {
             Ok(answer) if is_answer(message, &answer) => Some(answer),
             other => {
@@ -429,7 +429,7 @@ impl State {
                 sent.map_err(|error| failed(error.to_string()))?;
             }
             for (number, _) in batch {
-                match hear(channel, KEEPER_ANSWER) {
+                match receive(channel, KEEPER_ANSWER) {
                     Ok(Message::Added { number: added }) if added == **number => {}
                     Ok(Message::NotAdded { reason, .. }) => return Err(failed(reason)),
                     Ok(_) => return Err(failed("unexpected answer".into())),
@@ -455,7 +455,7 @@ fn is_answer(asked: &Message, answer: &Message) -> bool {
 }
 
 /// Receives the next message.
-fn hear(channel: &Channel, patience: Duration) -> io::Result<Message> {
+fn receive(channel: &Channel, patience: Duration) -> io::Result<Message> {
     match channel.receive(Some(patience))? {
         Received::Message(message) => Message::decode(&message.bytes)
             .map_err(|malformed| io::Error::other(malformed.to_string())),
@@ -465,7 +465,7 @@ fn hear(channel: &Channel, patience: Duration) -> io::Result<Message> {
 }
 
 /// Logs and reports an error that no caller waits for.
-fn tell(shared: &Weak<Shared>, error: &Error) {
+fn report(shared: &Weak<Shared>, error: &Error) {
     tracing::error!(%error);
     if let Some(shared) = shared.upgrade() {
         shared.report(error);

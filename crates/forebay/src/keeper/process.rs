@@ -215,7 +215,7 @@ impl Keeping {
             };
             if ready[0] || ready[1] {
                 // All earlier messages are read before its end counts.
-                match self.hear_all(channel) {
+                match self.receive_all(channel) {
                     Heard::Goodbye => return Ended::Well,
                     Heard::End => return Ended::Died,
                     Heard::Something | Heard::Nothing if ready[1] => return Ended::Died,
@@ -229,9 +229,9 @@ impl Keeping {
     }
 
     /// Reads messages until none is left.
-    fn hear_all(&mut self, channel: &Channel) -> Heard {
+    fn receive_all(&mut self, channel: &Channel) -> Heard {
         loop {
-            let heard = self.hear(channel);
+            let heard = self.receive(channel);
             if heard != Heard::Something {
                 return heard;
             }
@@ -239,7 +239,7 @@ impl Keeping {
     }
 
     /// Reads the next message, if one is there.
-    fn hear(&mut self, channel: &Channel) -> Heard {
+    fn receive(&mut self, channel: &Channel) -> Heard {
         let message = match channel.receive(Some(Duration::ZERO)) {
             Ok(Received::Message(message)) => message,
             Ok(Received::Nothing) => return Heard::Nothing,
@@ -324,7 +324,7 @@ impl Keeping {
         let watchdog = Watchdog::start(self.report(start), self.hello.patience, &progress);
         let Work { jobs, refused } =
             work_of(&self.arena, received(std::mem::take(&mut self.files)));
-        report.tell_refused(&refused);
+        report.report_refused(&refused);
         let (generations, jobs): (Vec<u16>, BTreeMap<u32, Job>) =
             jobs.into_iter().map(|(number, (generation, job))| (generation, (number, job))).unzip();
         let done = finish(&self.arena, jobs, rings, self.hello.patience, &progress);
@@ -423,7 +423,7 @@ impl Keeping {
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
             }
         }
-        files.into_iter().for_each(|(_, _, file)| let_go(&file));
+        files.into_iter().for_each(|(_, _, file)| release(&file));
     }
 
     /// Hands everything over to a program that adopts. Returns whether it took everything.
@@ -502,7 +502,7 @@ fn listen(hello: &Hello) -> Result<Option<Listener>, String> {
 }
 
 /// Releases lease and lock of a file, although another process still has the open file.
-pub(crate) fn let_go(file: &OpenFile) {
+pub(crate) fn release(file: &OpenFile) {
     file.give_up_lease();
     if let Err(error) = file.ofd_unlock() {
         tracing::debug!(%error, "this file system has no locks");
@@ -556,7 +556,7 @@ impl Watchdog {
         let watch = move || {
             while !over.load(Ordering::Acquire) {
                 progress.if_hung(patience.saturating_add(KEEPER_WATCHDOG), |hung| {
-                    report.tell_hung(&hung);
+                    report.report_hung(&hung);
                     report.conclude(&hung.done);
                     // The file descriptors stay open, with their leases and locks: a process with a
                     // hung call does not end.
@@ -713,7 +713,7 @@ mod tests {
         options.read(true).write(true).open(&path).expect("no process has a lease on it");
         let other = OpenFile::open(&path, &How { create: Create::No, ..how }).unwrap().file;
         assert!(matches!(other.try_ofd_lock(), Ok(Lock::Taken)) || !has_lock);
-        let late = crate::keeper::adopt::Handed::tell_taken(&adopter).unwrap_err();
+        let late = crate::keeper::adopt::Handed::report_taken(&adopter).unwrap_err();
         assert!(late.to_string().contains("took too long"), "{late}");
     }
 
@@ -732,13 +732,13 @@ mod tests {
                 ours.send(bytes, &[]).unwrap();
                 let is_goodbye = Message::decode(bytes) == Ok(Message::Goodbye);
                 let expected = if is_goodbye { Heard::Goodbye } else { Heard::Something };
-                assert_eq!(keeping.hear(&theirs), expected);
+                assert_eq!(keeping.receive(&theirs), expected);
             }
             assert!(keeping.files.is_empty());
             drop(ours);
             // A child of another test has a copy of the other end until its `exec`.
             let end = loop {
-                match keeping.hear(&theirs) {
+                match keeping.receive(&theirs) {
                     Heard::Nothing => std::thread::yield_now(),
                     heard => break heard,
                 }

@@ -29,7 +29,7 @@ pub(crate) struct Report {
 
 impl Report {
     /// Logs the files that were not touched.
-    pub(crate) fn tell_refused(&self, refused: &[Refused]) {
+    pub(crate) fn report_refused(&self, refused: &[Refused]) {
         for Refused { path, bytes, ranges, error, .. } in refused {
             let (path, places) = (path.display(), places(ranges));
             self.log.say(format_args!("{path}: {bytes} bytes are not written: {error}{places}"));
@@ -37,7 +37,7 @@ impl Report {
     }
 
     /// Logs the files on hung devices.
-    pub(crate) fn tell_hung(&self, hung: &Hung<'_>) {
+    pub(crate) fn report_hung(&self, hung: &Hung<'_>) {
         self.log.say(format_args!("a device hangs: no call has returned for {:?}", hung.time));
         for path in &hung.files {
             self.log

@@ -210,9 +210,9 @@ fn agreeing(content: &[u8], version: &[u8]) -> String {
         }
     }
     // What agrees by chance is short.
-    let told = ranges.iter().filter(|(from, to)| to - from >= 8 || *to == content.len());
-    let told: Vec<String> = told.map(|(from, to)| format!("{from}..{to}")).collect();
-    if told.is_empty() { "none".to_owned() } else { told.join(" ") }
+    let reported = ranges.iter().filter(|(from, to)| to - from >= 8 || *to == content.len());
+    let reported: Vec<String> = reported.map(|(from, to)| format!("{from}..{to}")).collect();
+    if reported.is_empty() { "none".to_owned() } else { reported.join(" ") }
 }
 
 fn sector_of(bytes: &[u8], sector: usize) -> [u8; SECTOR] {

@@ -97,8 +97,10 @@ impl Survived {
         let task = format!("{what}\n{}\n{}", directory.display(), file.display());
         let mut child = process::start_child_saying(CHILD, &task, error);
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let told = lines.filter_map(|line| process::told(&line.unwrap()).map(str::to_owned));
-        let keepers: Vec<u32> = told.take(keepers).map(|told| told.parse().unwrap()).collect();
+        let reported =
+            lines.filter_map(|line| process::reported(&line.unwrap()).map(str::to_owned));
+        let keepers: Vec<u32> =
+            reported.take(keepers).map(|reported| reported.parse().unwrap()).collect();
         assert!(!keepers.is_empty(), "the child ended before it was ready");
         Self { child, keepers, directory }
     }

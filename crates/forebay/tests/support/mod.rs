@@ -60,8 +60,8 @@ pub(crate) fn kind_of<T>(result: forebay::Result<T>) -> forebay::ErrorKind {
 /// A seed that differs from run to run, printed so that a failure can be run again with
 /// `FOREBAY_TEST_SEED`.
 pub(crate) fn seed() -> u64 {
-    let told = std::env::var("FOREBAY_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = told.unwrap_or_else(|| {
+    let reported = std::env::var("FOREBAY_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = reported.unwrap_or_else(|| {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         mix(now.as_nanos() as u64) >> 16
     });
@@ -216,14 +216,14 @@ pub(crate) fn within<T: Send + 'static>(
     what: &str,
     run: impl FnOnce() -> T + Send + 'static,
 ) -> T {
-    let (told, tell) = std::sync::mpsc::channel();
+    let (reported, report) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
         let result = run();
         // The waiter may have given up.
-        let _ = told.send(());
+        let _ = reported.send(());
         result
     });
-    match tell.recv_timeout(patience) {
+    match report.recv_timeout(patience) {
         Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
             panic!("{what} hangs: not done after {patience:?}")
         }

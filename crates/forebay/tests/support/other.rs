@@ -35,7 +35,7 @@ impl Other {
     pub(crate) fn start() -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", NAME, "--nocapture", "--test-threads=1"])
-            .env(process::TOLD, NAME)
+            .env(process::TASK, NAME)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -49,7 +49,7 @@ impl Other {
 
     /// Has it do something, and waits until it has.
     pub(crate) fn ask(&mut self, command: &str) -> String {
-        self.tell(command);
+        self.report(command);
         self.answer()
     }
 
@@ -62,7 +62,7 @@ impl Other {
     }
 
     /// Has it begin something.
-    pub(crate) fn tell(&mut self, command: &str) {
+    pub(crate) fn report(&mut self, command: &str) {
         writeln!(self.commands, "{command}").unwrap();
     }
 
@@ -72,8 +72,8 @@ impl Other {
         loop {
             line.clear();
             assert!(self.answers.read_line(&mut line).unwrap() > 0, "the other program has ended");
-            if let Some(told) = process::told(line.trim_end()) {
-                return told.to_owned();
+            if let Some(reported) = process::reported(line.trim_end()) {
+                return reported.to_owned();
             }
         }
     }
@@ -114,7 +114,7 @@ pub(crate) fn serve() {
     // A lease of its own that is broken would end it.
     // SAFETY: sets no handler.
     unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
-    process::tell(format_args!("ready"));
+    process::report(format_args!("ready"));
     let mut program = Program::default();
     loop {
         let mut line = String::new();
@@ -123,9 +123,9 @@ pub(crate) fn serve() {
         }
         let line = line.trim_end();
         match program.run(line) {
-            Ok(answer) => process::tell(format_args!("{answer}")),
+            Ok(answer) => process::report(format_args!("{answer}")),
             Err(error) => {
-                process::tell(format_args!("error {}", error.raw_os_error().unwrap_or(-1)));
+                process::report(format_args!("error {}", error.raw_os_error().unwrap_or(-1)));
             }
         }
     }

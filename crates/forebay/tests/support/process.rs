@@ -12,7 +12,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// What a child is told to do.
-pub(crate) const TOLD: &str = "FOREBAY_TEST_CHILD";
+pub(crate) const TASK: &str = "FOREBAY_TEST_CHILD";
 
 /// Lines of a child that begin like this are meant for its parent; the test harness prints others.
 const SIGN: &str = "@ ";
@@ -26,7 +26,7 @@ pub(crate) fn start_child(test: &str, task: &str) -> Child {
 pub(crate) fn start_child_saying(test: &str, task: &str, error: Stdio) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env(TOLD, task)
+        .env(TASK, task)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(error)
@@ -36,20 +36,20 @@ pub(crate) fn start_child_saying(test: &str, task: &str, error: Stdio) -> Child 
 
 /// The task, in a child.
 pub(crate) fn task() -> Option<String> {
-    std::env::var(TOLD).ok()
+    std::env::var(TASK).ok()
 }
 
 /// A child tells its parent something.
-pub(crate) fn tell(what: std::fmt::Arguments<'_>) {
+pub(crate) fn report(what: std::fmt::Arguments<'_>) {
     let line = format!("{SIGN}{what}\n");
     // In one piece, past the harness: a line is told whole or not at all.
     std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
 }
 
 /// What a line of a child's output tells its parent.
-pub(crate) fn told(line: &str) -> Option<&str> {
+pub(crate) fn reported(line: &str) -> Option<&str> {
     // The harness leaves its own line open while a test runs.
-    line.split_once(SIGN).map(|(_, told)| told)
+    line.split_once(SIGN).map(|(_, reported)| reported)
 }
 
 /// Runs a program to its end; its output when it ended well.

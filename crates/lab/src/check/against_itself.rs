@@ -100,11 +100,11 @@ impl Itself {
     }
 }
 
-/// Runs the comparisons. Reports each step to `tell`.
+/// Runs the comparisons. Reports each step to `report`.
 pub fn against_itself(
     ground: &Ground<'_>,
     runner: &mut dyn CellRunner,
-    tell: &mut dyn FnMut(&str),
+    report: &mut dyn FnMut(&str),
 ) -> Result<Itself, CheckError> {
     let load = Load::scaled(ground.scale);
     let directory = ground.lay_out(load.file_bytes)?;
@@ -115,14 +115,14 @@ pub fn against_itself(
         let spec = RequestSpec { operation, depth, ..spec(RequestDevice::file(), &load, seconds) };
         let direction = if operation == Operation::Read { "read" } else { "write" };
         let title = format!("{} {direction} 4k {depth}", way.name());
-        tell(&format!("{} of {SAME}: {title}", number + 1));
+        report(&format!("{} of {SAME}: {title}", number + 1));
         let trial = Trial { number, title, rounds: ground.rounds, settles: true };
         let cell = |_: &str, seed| request(way, RequestSpec { seed, ..spec.clone() }, &directory);
         found.same.extend(trial.run(ground, runner, &cell, &mut found.rows)?);
     }
     for number in 0..PLANTED {
         let title = format!("modelled {} ns", DOORBELLS[0]);
-        tell(&format!("planted, {} of {PLANTED}: {title} against {}", number + 1, DOORBELLS[1]));
+        report(&format!("planted, {} of {PLANTED}: {title} against {}", number + 1, DOORBELLS[1]));
         let trial = Trial { number: SAME + number, title, rounds: PLANTED_ROUNDS, settles: false };
         let cell = |arm: &str, seed| {
             let nanos = if arm == BASE { DOORBELLS[0] } else { DOORBELLS[1] };

@@ -24,7 +24,7 @@ const FAR: f64 = 3.5;
 const APART: f64 = 0.1;
 
 /// Outliers of more arms than this get one common note.
-const TOLD_EACH: usize = 6;
+const SHOWN_EACH: usize = 6;
 
 /// The median deviation of normal values is this share of their standard deviation.
 const OF_NORMAL: f64 = 0.6745;
@@ -47,10 +47,10 @@ pub(super) fn notes(measured: &[Measured], metric: &str) -> Vec<String> {
         .flat_map(|(job, arms)| arms.iter().map(move |(arm, values)| (*job, *arm, values)));
     let apart: Vec<Apart<'_>> =
         arms.filter_map(|(job, arm, values)| Apart::of(job, arm, values)).collect();
-    if apart.len() <= TOLD_EACH {
-        notes.extend(apart.iter().map(|one| one.told(metric)));
+    if apart.len() <= SHOWN_EACH {
+        notes.extend(apart.iter().map(|one| one.reported(metric)));
     } else {
-        notes.push(told_together(&apart, metric));
+        notes.push(format_together(&apart, metric));
     }
     notes
 }
@@ -147,21 +147,21 @@ impl<'a> Apart<'a> {
         (!rounds.is_empty()).then_some(Self { job, arm, rounds })
     }
 
-    fn told(&self, metric: &str) -> String {
-        let rounds = self.rounds.iter().map(|(round, share)| told_round(*round, *share));
+    fn reported(&self, metric: &str) -> String {
+        let rounds = self.rounds.iter().map(|(round, share)| format_round(*round, *share));
         let rounds = rounds.collect::<Vec<_>>().join(", ");
         format!("outliers (kept): {} in {}, {metric}: {rounds}", self.arm, self.job)
     }
 }
 
 /// Many: how many, and the one that is furthest away.
-fn told_together(apart: &[Apart<'_>], metric: &str) -> String {
+fn format_together(apart: &[Apart<'_>], metric: &str) -> String {
     let each = || apart.iter().flat_map(|one| one.rounds.iter().map(move |found| (one, *found)));
     let distance = |share: f64| share.ln().abs();
     let furthest =
         each().max_by(|(_, one), (_, other)| distance(one.1).total_cmp(&distance(other.1)));
     let furthest = furthest.map(|(Apart { job, arm, .. }, (round, share))| {
-        format!("; the furthest is {arm} in {job}: {}", told_round(round, share))
+        format!("; the furthest is {arm} in {job}: {}", format_round(round, share))
     });
     format!(
         "outliers (kept): {} values of {metric} in {} arms (--html shows them){}",
@@ -171,7 +171,7 @@ fn told_together(apart: &[Apart<'_>], metric: &str) -> String {
     )
 }
 
-fn told_round(round: usize, share: f64) -> String {
+fn format_round(round: usize, share: f64) -> String {
     format!("round {} at {share:.2} of the median", round + 1)
 }
 
@@ -190,15 +190,17 @@ mod tests {
     }
 
     #[test]
-    fn a_trend_of_all_arms_is_told_and_a_difference_between_them_is_none() {
+    fn a_trend_of_all_arms_is_reported_and_a_difference_between_them_is_none() {
         let falling = [
             measured("a", &[100.0, 95.0, 90.0, 84.0, 80.0]),
             measured("b", &[50.0, 48.0, 45.0, 43.0, 40.0]),
         ];
-        let told = notes(&falling, "iops");
+        let reported = notes(&falling, "iops");
         assert!(
-            told.len() == 1 && told[0].contains("fell by 20 %") && told[0].contains("p 0.017"),
-            "{told:?}"
+            reported.len() == 1
+                && reported[0].contains("fell by 20 %")
+                && reported[0].contains("p 0.017"),
+            "{reported:?}"
         );
         let steady = [measured("a", &[100.0, 99.0, 101.0, 100.0, 98.0]), measured("b", &[10.0; 5])];
         assert_eq!(notes(&steady, "iops"), Vec::<String>::new());
@@ -224,8 +226,8 @@ mod tests {
     #[test]
     fn what_stands_apart_is_marked_and_kept() {
         let one = [measured("a", &[100.0, 101.0, 99.0, 40.0, 100.0, 102.0])];
-        let told = notes(&one, "iops");
-        assert_eq!(told, ["outliers (kept): a in job, iops: round 4 at 0.40 of the median"]);
+        let reported = notes(&one, "iops");
+        assert_eq!(reported, ["outliers (kept): a in job, iops: round 4 at 0.40 of the median"]);
         assert_eq!(one[0].rounds.len(), 6);
         let many: Vec<Measured> = (0..7)
             .map(|arm| {

@@ -230,8 +230,9 @@ fn difference(ours: &Header, theirs: &Header) -> Option<String> {
     let [here, there] = [ours, theirs].map(|header| &header.surroundings);
     let mut names = here.keys().chain(there.keys());
     if let Some(name) = names.find(|name| here.get(*name) != there.get(*name)) {
-        let told = |of: &Surroundings| of.get(name).filter(|what| !what.is_empty()).cloned();
-        let [here, there] = [here, there].map(|of| told(of).unwrap_or_else(|| "none".to_owned()));
+        let reported = |of: &Surroundings| of.get(name).filter(|what| !what.is_empty()).cloned();
+        let [here, there] =
+            [here, there].map(|of| reported(of).unwrap_or_else(|| "none".to_owned()));
         return Some(format!("its {name} is {there}, not {here}"));
     }
     if ours.seed != theirs.seed {

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_told_with_its_remedy() {
+    fn what_is_too_much_is_reported_with_its_remedy() {
         let calm = CellState {
             steal: Some(0.001),
             fill: Some(0.5),
@@ -221,10 +221,12 @@ mod tests {
             pressure,
             ..calm.clone()
         };
-        let told = notes(&[calm, rough]);
-        assert_eq!(told.len(), 5, "{told:?}");
-        assert!(told[0].starts_with("1 of 2 runs competed for CPU (up to 50 % of the time)"));
-        assert!(told[1].starts_with("the hypervisor took up to 20 % of the CPU time in 1 of 2"));
-        assert!(told.iter().all(|note| note.contains("; ")), "each has a remedy: {told:?}");
+        let reported = notes(&[calm, rough]);
+        assert_eq!(reported.len(), 5, "{reported:?}");
+        assert!(reported[0].starts_with("1 of 2 runs competed for CPU (up to 50 % of the time)"));
+        assert!(
+            reported[1].starts_with("the hypervisor took up to 20 % of the CPU time in 1 of 2")
+        );
+        assert!(reported.iter().all(|note| note.contains("; ")), "each has a remedy: {reported:?}");
     }
 }

@@ -266,7 +266,7 @@ fn without_any_arm_there_is_no_result() {
 }
 
 #[test]
-fn where_every_arm_failed_it_is_told_which_and_why() {
+fn where_every_arm_failed_it_is_reported_which_and_why() {
     let failed = run(&plan(4, None), &Stop::default(), |cell| match spec_of(cell).arm {
         Arm::KernelUncached => Err(RunError::Refused("needs Linux 6.14".into())),
         _ => Err(RunError::Failed("wrong byte at 4096".into())),
@@ -347,7 +347,7 @@ fn not_even_a_round_names_the_time_it_needs() {
 }
 
 #[test]
-fn what_cells_note_is_told_once_per_arm() {
+fn what_cells_note_is_reported_once_per_arm() {
     let outcome = run(&plan(4, None), &Stop::default(), |cell| {
         let mut result = fixed_speed(cell);
         if name_of(cell) == "forebay" {
@@ -474,7 +474,7 @@ fn rounds_of_other_surroundings_are_not_gone_on_with() {
     surroundings.insert("--cpus".to_owned(), String::new());
     Record::open(&path, &[&plan], &surroundings).unwrap();
     Record::open(&path, &[&plan], &surroundings).unwrap();
-    for (name, value, told) in [
+    for (name, value, reported) in [
         ("--set", "flight=64", "its --set is flight=8, not flight=64"),
         ("--cpus", "0-1", "its --cpus is none, not 0-1"),
         ("forebay", "0.1.0", "its forebay is none, not 0.1.0"),
@@ -482,7 +482,7 @@ fn rounds_of_other_surroundings_are_not_gone_on_with() {
         let mut other = surroundings.clone();
         other.insert(name.to_owned(), value.to_owned());
         let refused = Record::open(&path, &[&plan], &other).unwrap_err().to_string();
-        assert!(refused.contains(told) && refused.contains("or name a new file"), "{refused}");
+        assert!(refused.contains(reported) && refused.contains("or name a new file"), "{refused}");
     }
     let older = std::fs::read_to_string(&path).unwrap().replacen("\"format\":2", "\"format\":1", 1);
     std::fs::write(&path, older).unwrap();

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_slot_is_told_only_where_there_is_no_other() {
+    fn a_part_of_a_slot_is_reported_only_where_there_is_no_other() {
         let mut course = Course::new();
         assert_eq!(course.bytes_per_s().count(), 0);
         course.record(1, 10);

@@ -301,8 +301,8 @@ mod tests {
         assert_eq!(line(never), "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled");
         let mut forbidden = fake;
         forbidden.facts.process.is_without_huge_pages = true;
-        let told = huge_pages(&forbidden.facts).unwrap().remedy.unwrap().what;
-        assert!(told.contains("PR_SET_THP_DISABLE"), "{told}");
+        let reported = huge_pages(&forbidden.facts).unwrap().remedy.unwrap().what;
+        assert!(reported.contains("PR_SET_THP_DISABLE"), "{reported}");
     }
 
     #[test]

@@ -130,9 +130,9 @@ impl Spec {
             ));
         }
         if let Some(device) = &self.device {
-            let told = |error: crate::load::error::CellError| Refusal(error.to_string());
-            check_target(device).map_err(told)?;
-            self.size_bytes = device_length(device).map_err(told)?;
+            let reported = |error: crate::load::error::CellError| Refusal(error.to_string());
+            check_target(device).map_err(reported)?;
+            self.size_bytes = device_length(device).map_err(reported)?;
         }
         Ok(self)
     }
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_is_understood_and_told_again() {
+    fn what_is_asked_is_understood_and_reported_again() {
         for text in [
             "xfs,size=16g,agcount=16,inode32",
             "xfs,size=300m,keep,sparse",

@@ -237,7 +237,7 @@ fn values_that_do_nothing_are_reported() {
 }
 
 #[test]
-fn sections_of_one_name_are_told_apart() {
+fn sections_of_one_name_are_distinguished() {
     let parsed = strict("[a]\n[a]\n[a]\n").unwrap();
     let names: Vec<_> = parsed.groups[0].jobs.iter().map(|job| job.name.as_str()).collect();
     assert_eq!(names, ["a", "a#2", "a#3"]);

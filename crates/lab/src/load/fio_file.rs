@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn why_fio_cannot_is_told() {
+    fn why_fio_cannot_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         let cell = FioCell {
             text: Err("several groups".into()),

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_due_in_the_ramp_is_not_told() {
+    fn what_was_due_in_the_ramp_is_not_reported() {
         let began = clock::now();
         let ramped = Job { ramp_us: 15_000, ..job(Rate { operations_per_s: 100, bytes_per_s: 0 }) };
         let mut pacer = Pacer::new(&ramped, began).unwrap();

@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_where_told() {
+    fn ends_where_reported() {
         let base = job(Direction::Write, Order::Sequential, BlockSize::Fixed(4096));
         let range = [Range { start: 0, length: 10 * 4096 }];
         assert_eq!(all(&Job { operations: Some(3), ..base.clone() }, &range).len(), 3);
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn one_file_after_the_other_if_told() {
+    fn one_file_after_the_other_if_reported() {
         let mut job = job(Direction::Write, Order::Sequential, BlockSize::Fixed(4096));
         job.next_file = NextFile::Sequential;
         let files: Vec<_> =

@@ -253,15 +253,18 @@ mod tests {
     }
 
     #[test]
-    fn whose_it_is_is_not_told() {
+    fn whose_it_is_is_not_reported() {
         let storage = |device: &str, options: &str| {
             let storage =
                 Storage { device: device.into(), options: options.into(), ..Storage::default() };
-            let told = storage.without_names();
-            (told.device, told.options)
+            let reported = storage.without_names();
+            (reported.device, reported.options)
         };
-        let told = storage("nas.home:/export", "rw,vers=4.2,clientaddr=10.0.0.3,addr=10.0.0.2");
-        assert_eq!(told, ("server:/export".into(), "rw,vers=4.2,clientaddr=...,addr=...".into()));
+        let reported = storage("nas.home:/export", "rw,vers=4.2,clientaddr=10.0.0.3,addr=10.0.0.2");
+        assert_eq!(
+            reported,
+            ("server:/export".into(), "rw,vers=4.2,clientaddr=...,addr=...".into())
+        );
         assert_eq!(storage("//nas/share", "rw,username=me").1, "rw,username=...");
         assert_eq!(storage("/dev/vda", "rw,relatime"), ("/dev/vda".into(), "rw,relatime".into()));
     }

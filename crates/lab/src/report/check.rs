@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_of_itself_is_told() {
+    fn what_was_said_of_itself_is_reported() {
         let same =
             vec![Said { title: "uring read 4k 1".into(), comparison: comparison("1", "iops") }];
         let slower = Comparison { verdict: Verdict::Worse, ..comparison("2", "iops") };

@@ -75,7 +75,7 @@ fn of_part(first: Side<'_>, second: Side<'_>) -> Vec<Block> {
         if why_not.is_none() && !same {
             blocks.push(Block::Text(format!("{title}: no ratios: not the same work")));
         }
-        blocks.push(Block::Text(format!("{title}, {}:", told(&part.metric).0)));
+        blocks.push(Block::Text(format!("{title}, {}:", reported(&part.metric).0)));
         blocks.push(Block::Table(table((first, second), &job.name, same)));
     }
     let only = second.1.jobs.iter().filter(|other| ran(second.0, &other.name));
@@ -87,7 +87,7 @@ fn of_part(first: Side<'_>, second: Side<'_>) -> Vec<Block> {
 /// Arms of both, those of the first before those that only the second has.
 fn table((first, second): (Side<'_>, Side<'_>), job: &str, same: bool) -> Table {
     let metric = first.1.metric.as_str();
-    let unit = told(metric).1;
+    let unit = reported(metric).1;
     let arms = first.0.arms_of(job);
     let more = second.0.arms_of(job).into_iter().filter(|arm| !arms.contains(arm));
     let floors = [first, second].map(|(document, part)| document.floor(job, &part.again, metric));
@@ -154,7 +154,7 @@ fn is_alike(job: &PartJob, other: &PartJob) -> bool {
 }
 
 /// Returns a metric's heading and its divisor.
-fn told(name: &str) -> (String, f64) {
+fn reported(name: &str) -> (String, f64) {
     let Some(found) = metric::find(name) else { return (name.to_owned(), 1.0) };
     let (divisor, unit) = scale(found);
     (format!("{}{unit}", found.head.replace('|', " ")), divisor)
@@ -193,12 +193,12 @@ fn differ(name: &str, one: &Value, other: &Value, found: &mut Vec<String>) {
         }
         return;
     }
-    let told = |value: &Value| match value {
+    let reported = |value: &Value| match value {
         Value::Null => "unknown".to_owned(),
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    let (one, other) = (told(one), told(other));
+    let (one, other) = (reported(one), reported(other));
     let short =
         one.len().max(other.len()) <= LONGEST && !one.contains('\n') && !other.contains('\n');
     found.push(if short { format!("{name}: {one} | {other}") } else { format!("{name}: differs") });

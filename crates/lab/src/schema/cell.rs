@@ -36,7 +36,7 @@ mod tests {
     use crate::detail::Holds;
 
     #[test]
-    fn how_long_completions_were_held_is_told_where_it_is_known() {
+    fn how_long_completions_were_held_is_reported_where_it_is_known() {
         // As results of before have it.
         let text = r#"{"job":"job","arm":"forebay","round":0,"usage":{"user_us":1,"system_us":2,
             "context_switches":3,"major_faults":4,"minor_faults":5}}"#;

@@ -65,7 +65,7 @@ impl Records {
         let token = new_token()?;
         let record = records.join(&token);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&record)?;
-        let written = file.write_all(&told(path, directory)?).and_then(|()| {
+        let written = file.write_all(&reported(path, directory)?).and_then(|()| {
             fs::write(path.join(OWNER_FILE), format!("{}\n{token}\n", std::process::id()))
         });
         written.inspect_err(|_| drop(fs::remove_file(&record)))?;
@@ -76,7 +76,7 @@ impl Records {
     pub(super) fn find(&self, path: &Path, directory: &File, owner: &Owner) -> Option<PathBuf> {
         let record = self.0.as_ref()?.join(&owner.token);
         let recorded = fs::read(&record).ok()?;
-        (recorded == told(path, directory).ok()?).then_some(record)
+        (recorded == reported(path, directory).ok()?).then_some(record)
     }
 }
 
@@ -103,7 +103,7 @@ impl Owner {
 }
 
 /// The content of a directory's record.
-fn told(path: &Path, directory: &File) -> io::Result<Vec<u8>> {
+fn reported(path: &Path, directory: &File) -> io::Result<Vec<u8>> {
     let inode = directory.metadata()?.ino();
     let path = path.canonicalize()?;
     Ok([format!("{inode}\n").as_bytes(), path.as_os_str().as_bytes()].concat())

@@ -40,14 +40,14 @@ pub fn is_job_file(path: &Path) -> bool {
 /// # Errors
 ///
 /// A file that cannot be read or is invalid, and jobs that cannot be compared, with a remedy.
-pub fn suite(path: &Path, tell: &mut dyn Write) -> Result<Suite, Refusal> {
-    suite_called(&path.display().to_string(), path, tell)
+pub fn suite(path: &Path, report: &mut dyn Write) -> Result<Suite, Refusal> {
+    suite_called(&path.display().to_string(), path, report)
 }
 
 /// The same of a file that is called something else than it was.
-pub fn suite_called(called: &str, path: &Path, tell: &mut dyn Write) -> Result<Suite, Refusal> {
+pub fn suite_called(called: &str, path: &Path, report: &mut dyn Write) -> Result<Suite, Refusal> {
     // Each cell gets a directory of its own.
-    let parsed = run::read(path, Leniency::Strict, None, tell)
+    let parsed = run::read(path, Leniency::Strict, None, report)
         .map_err(|error| Refusal(error.to_string()))?;
     let text = super::text_of(path)?;
     let name = Path::new(called).file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_told_with_its_line() {
+    fn what_makes_no_sense_is_reported_with_its_line() {
         let refused = read("[a]\nrw=read\nsizee=1m\n").unwrap_err();
         assert!(
             refused.contains("jobs.fio:3: sizee: no such option; did you mean size?"),

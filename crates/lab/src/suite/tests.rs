@@ -91,7 +91,7 @@ fn a_form_has_its_own_and_else_its_part_s() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_place_and_what_would_do() {
+fn what_is_wrong_is_reported_with_its_place_and_what_would_do() {
     let cases = [
         (
             "plug",

@@ -32,9 +32,9 @@ fn of_two_hundred_noises_few_are_taken_for_a_difference() {
 
 /// A clock that only the device moves.
 #[derive(Debug, Default)]
-struct Told(Moment);
+struct ManualClock(Moment);
 
-impl Clock for Told {
+impl Clock for ManualClock {
     fn now(&mut self) -> Moment {
         self.0
     }
@@ -51,7 +51,7 @@ const DEPTH: u16 = 32;
 fn rate(latency: Duration) -> f64 {
     const COUNT: u32 = 2000;
     let profile = Profile { latency, ..Profile::GEN4 };
-    let mut device = Modelled::with_clock(profile, Told::default());
+    let mut device = Modelled::with_clock(profile, ManualClock::default());
     let mut free: Vec<Tag> = (0..DEPTH).map(Tag).collect();
     let (mut sent, mut ended) = (0u64, 0);
     let mut done = Vec::new();

@@ -30,11 +30,11 @@ pub(super) fn alone<T: 'static>(
     settings: Settings,
     work: impl FnOnce(&Engine) -> T + 'static,
 ) -> T {
-    alone_hearing(plan, frames, settings, Box::new(|error| panic!("{error}")), work)
+    alone_with_errors(plan, frames, settings, Box::new(|error| panic!("{error}")), work)
 }
 
 /// As [`alone`], with a callback for the errors that no call returns.
-pub(super) fn alone_hearing<T: 'static>(
+pub(super) fn alone_with_errors<T: 'static>(
     plan: MachinePlan,
     frames: u32,
     settings: Settings,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::recovery::finish::{Job, Rings, finish_device};
-use crate::core::recovery::inherited::{headers, is_meant, known_of};
+use crate::core::recovery::inherited::{headers, known_of, matches_record};
 use crate::core::recovery::plan::{Plan as Recovery, plan};
 use crate::core::shared::Shared;
 use crate::platform::{Access, Arena, Create, How, OpenFile, Truncate};
@@ -215,7 +215,7 @@ impl Stage {
         let mut files = BTreeMap::new();
         for (number, record) in arena.files().filter(|(_, record)| record.writable) {
             let Ok(opened) = OpenFile::open(&record.path, &how) else { continue };
-            if is_meant(&opened.file, &record) {
+            if matches_record(&opened.file, &record) {
                 files.insert(number, (opened.file, record));
             }
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use forebay_cache::limits::PAGE;
 
-use super::alone::{OnError, alone, alone_hearing};
+use super::alone::{OnError, alone, alone_with_errors};
 use super::engine::Heard;
 use crate::core::open::Open;
 use crate::core::settings::Settings;
@@ -72,7 +72,7 @@ pub fn failed_commit(drops_late: bool) -> usize {
     let heard = Heard::default();
     let hears = heard.clone();
     let on_error: OnError = Box::new(move |error| hears.add(error.kind()));
-    alone_hearing(MachinePlan::default(), 256, Settings::default(), on_error, move |engine| {
+    alone_with_errors(MachinePlan::default(), 256, Settings::default(), on_error, move |engine| {
         let batch = engine.batch();
         batch.write("/one", b"1").expect("a calm machine");
         batch.write("/two", b"2").expect("a calm machine");

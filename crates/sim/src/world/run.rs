@@ -85,7 +85,7 @@ pub fn run<T: 'static>(
 ) -> Result<(T, Outcome), Failure> {
     assert!(!super::has_world(), "one thread runs one world");
     static HOOK: Once = Once::new();
-    HOOK.call_once(hear_of_panics);
+    HOOK.call_once(hook_panics);
     let world = Rc::new(World::new(settings));
     CURRENT.set(Some(Rc::clone(&world)));
     let result = Rc::new(Cell::new(None));
@@ -116,11 +116,11 @@ pub fn run<T: 'static>(
 
 /// Makes each panic of a task fail its run. The engine catches panics of its threads and of user
 /// code, and the run would go on.
-fn hear_of_panics() {
+fn hook_panics() {
     let before = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         if let Some(world) = super::current() {
-            world.hear_of_panic(info);
+            world.note_panic(info);
         }
         before(info);
     }));
@@ -250,7 +250,7 @@ impl World {
             && self.running().is_some_and(|id| !self.state_ref().is_dead(id))
     }
 
-    fn hear_of_panic(&self, info: &PanicHookInfo<'_>) {
+    fn note_panic(&self, info: &PanicHookInfo<'_>) {
         self.panicked.set(self.running());
         let Some(id) = self.running().filter(|_| !self.expects_panics.get()) else { return };
         let place = info.location().map_or_else(String::new, |place| format!(" at {place}"));

@@ -253,7 +253,7 @@ fn contract_21_an_arena_without_marks_differs_from_the_version_before_in_its_ver
 }
 
 #[test]
-fn contract_21_versions_that_cannot_be_read_are_told() {
+fn contract_21_versions_that_cannot_be_read_are_reported() {
     let image = image();
     for (magic, version) in [(b"FOREBAY\x01", 1), (b"FOREBAY\x04", 4), (b"FOREBAY\x02", 3)] {
         image.write_all_at(magic, 0).unwrap();

@@ -6,9 +6,9 @@ use super::*;
 
 /// A clock that stands still unless told.
 #[derive(Debug, Default)]
-struct Told(Moment);
+struct ManualClock(Moment);
 
-impl Clock for Told {
+impl Clock for ManualClock {
     fn now(&mut self) -> Moment {
         self.0
     }
@@ -18,8 +18,8 @@ impl Clock for Told {
     }
 }
 
-fn device(profile: Profile) -> Modelled<Told> {
-    Modelled::with_clock(profile, Told::default())
+fn device(profile: Profile) -> Modelled<ManualClock> {
+    Modelled::with_clock(profile, ManualClock::default())
 }
 
 fn read(target: u32, offset: u64, bytes: u32) -> Bio {
@@ -37,7 +37,13 @@ fn read(target: u32, offset: u64, bytes: u32) -> Bio {
 
 /// Keeps `depth` requests in flight until `count` have ended, and says when that was. Each request
 /// goes on where the one before it ended, or `stride` bytes on.
-fn run(device: &mut Modelled<Told>, depth: u16, count: u64, bytes: u32, stride: u64) -> Duration {
+fn run(
+    device: &mut Modelled<ManualClock>,
+    depth: u16,
+    count: u64,
+    bytes: u32,
+    stride: u64,
+) -> Duration {
     let start = device.now();
     let mut free: Vec<Tag> = (0..depth).map(Tag).collect();
     let (mut sent, mut ended) = (0, 0);
@@ -192,7 +198,7 @@ fn a_doorbell_costs_where_something_was_staged() {
 }
 
 #[test]
-fn a_wait_ends_as_it_was_told() {
+fn a_wait_ends_as_it_was_reported() {
     let profile = Profile { doorbell: Duration::ZERO, bytes_per_second: None, ..Profile::GEN4 };
     let at = |micros: u64| Moment::default() + Duration::from_micros(micros);
     let mut device = device(profile);

@@ -244,7 +244,7 @@ fn a_request_uses_what_is_registered_and_nothing_else() {
 /// The doorbell's own call on a kernel without the command. (The system call for devices is tested
 /// on devices.)
 #[test]
-fn a_discard_by_the_doorbell_is_told_as_any_other() {
+fn a_discard_by_the_doorbell_is_reported_as_any_other() {
     let mut bench = Bench::new(Level::NoArray, Fixed::default());
     bench.fill(0, b'x');
     let page = Segment::frames(Frame(0), PAGE_BYTES);

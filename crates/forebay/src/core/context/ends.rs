@@ -63,7 +63,7 @@ impl Writeback {
     }
 
     /// Reports failures that no caller waits for, and closes files without handles.
-    pub(super) fn let_go(&mut self) {
+    pub(super) fn release(&mut self) {
         for inode in self.agenda.take(Why::Leaving) {
             let looked = inode.catch(|| {
                 let mut state = inode.lock();

@@ -263,7 +263,7 @@ impl Writeback {
         let gaps = inode.volume.gaps(&inode.file, self.shared.level.dirty() * PAGE);
         let mut state = inode.lock();
         state.cache.set_gaps(gaps);
-        inode.volume.tell(&mut state.cache);
+        inode.volume.configure(&mut state.cache);
         state
     }
 
@@ -320,7 +320,7 @@ impl Writeback {
             Counters::add(&self.shared.counters.flushes, 1);
             state.samples.flush_begins();
         }
-        state.tell_sent(&self.shared, &bio);
+        state.report_sent(&self.shared, &bio);
         self.submit(inode.volume.number(), bio);
     }
 

@@ -113,7 +113,7 @@ impl DirectFile {
         }
         match self.shared.check().and_then(|()| self.span(offset, length)) {
             Ok(span) => self.transfer(Verb::Read(span), span, buffer),
-            Err(error) => Transfer::told(Err(error), buffer),
+            Err(error) => Transfer::reported(Err(error), buffer),
         }
     }
 
@@ -147,7 +147,7 @@ impl DirectFile {
                 Counters::add(&self.shared.counters.accepted_bytes, span.length);
                 self.transfer(Verb::Write(span), span, buffer)
             }
-            Err(error) => Transfer::told(Err(error), buffer),
+            Err(error) => Transfer::reported(Err(error), buffer),
         }
     }
 
@@ -266,12 +266,12 @@ impl DirectFile {
     pub async fn close_async(mut self) -> Result<()> {
         self.shared.check()?;
         let settled = Taken::of(&self.handle, self.ask(Verb::Settle).await.0);
-        let untold = Taken::from(&self.handle);
-        if self.let_go() {
+        let unreported = Taken::from(&self.handle);
+        if self.release() {
             poll_fn(|context| self.inode.poll_closed(&self.shared, context)).await;
         }
-        settled.tell()?;
-        untold.tell()
+        settled.report()?;
+        unreported.report()
     }
 
     async fn sync(&self, verb: Verb) -> Result<()> {
@@ -294,7 +294,7 @@ impl DirectFile {
 
     fn transfer<B: DirectBuffer>(&self, verb: Verb, span: Span, buffer: B) -> Transfer<B> {
         if span.length == 0 {
-            return Transfer::told(Ok(0), buffer);
+            return Transfer::reported(Ok(0), buffer);
         }
         let memory = buffer.into_memory();
         let first_whole = span.first_whole().map(|at| at as usize);
@@ -365,7 +365,7 @@ impl DirectFile {
     }
 
     /// Gives up the handle. Returns whether it was the last.
-    fn let_go(&mut self) -> bool {
+    fn release(&mut self) -> bool {
         self.closed = true;
         let is_last = self.shared.table().drop_direct_handle(self.inode.identity);
         let leave = message::Message::Leave(Arc::clone(&self.inode), Arc::clone(&self.handle));
@@ -381,7 +381,7 @@ impl DirectFile {
 impl Drop for DirectFile {
     fn drop(&mut self) {
         if !self.closed && self.shared.is_parent() {
-            self.let_go();
+            self.release();
         }
     }
 }

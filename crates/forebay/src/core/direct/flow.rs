@@ -98,7 +98,7 @@ impl Flow {
                 if self.owns(inode.target) {
                     self.file(inode.target).is_leaving = true;
                 }
-                self.let_go(inode.target, backend, shared);
+                self.release(inode.target, backend, shared);
             }
             Message::Lost(handle) => handle.leave(),
         }
@@ -213,7 +213,7 @@ impl Flow {
             let mut ready = Vec::new();
             let waits = self.change_lane(target, |lane| lane.wait_for_all(operation, &mut ready));
             if waits.is_none() {
-                return self.let_go(target, backend, shared);
+                return self.release(target, backend, shared);
             }
             ready.into_iter().for_each(|closer| self.start_closer(closer, backend, shared));
             return;
@@ -234,7 +234,7 @@ impl Flow {
             Some(Some(operation)) => self.start(operation, backend, shared),
             Some(None) if !has_room => self.line_up(target),
             Some(None) => {}
-            None => self.let_go(target, backend, shared),
+            None => self.release(target, backend, shared),
         }
     }
 
@@ -245,10 +245,10 @@ impl Flow {
             return;
         }
         match (operation.verb, file.poisoned) {
-            (Verb::Settle, _) => self.tell(operation, Ok(0), backend, shared),
+            (Verb::Settle, _) => self.report(operation, Ok(0), backend, shared),
             (_, Some(errno)) => {
                 let poisoned = Err(Error::poisoned(&operation.inode.path, errno));
-                self.tell(operation, poisoned, backend, shared);
+                self.report(operation, poisoned, backend, shared);
             }
             (_, None) if file.flushing.is_on_its_way => file.flushing.waiting.push(operation),
             (_, None) => {
@@ -278,7 +278,7 @@ impl Flow {
         waiting.into_iter().for_each(|operation| self.start_closer(operation, backend, shared));
         joined
             .into_iter()
-            .for_each(|operation| self.tell(operation, active.result(), backend, shared));
+            .for_each(|operation| self.report(operation, active.result(), backend, shared));
     }
 
     fn start(&mut self, operation: Operation, backend: &mut Backend, shared: &Arc<Shared>) {
@@ -346,12 +346,12 @@ impl Flow {
             _ => {}
         }
         if let Some((operation, result)) = self.end_active(active, backend) {
-            self.tell(operation, result, backend, shared);
+            self.report(operation, result, backend, shared);
         }
     }
 
     /// Ends an operation, and starts operations that waited for that.
-    fn tell(
+    fn report(
         &mut self,
         operation: Operation,
         result: Result<usize>,
@@ -370,7 +370,7 @@ impl Flow {
         }
         ready.into_iter().for_each(|closer| self.start_closer(closer, backend, shared));
         self.start_waiting(target, backend, shared);
-        self.let_go(target, backend, shared);
+        self.release(target, backend, shared);
     }
 
     /// Returns the number of operations that have started and not ended.
@@ -414,7 +414,7 @@ impl Flow {
     }
 
     /// Detaches a file without handles and operations, and has it closed.
-    pub(super) fn let_go(&mut self, target: Target, backend: &mut Backend, shared: &Arc<Shared>) {
+    pub(super) fn release(&mut self, target: Target, backend: &mut Backend, shared: &Arc<Shared>) {
         let Some(file) = self.files.get(target.0 as usize).and_then(Option::as_ref) else { return };
         if !file.is_leaving || file.inode.has_operations() {
             return;

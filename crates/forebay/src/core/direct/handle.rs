@@ -22,11 +22,11 @@ pub(crate) trait LastResort: Send + Sync {
 #[derive(Debug)]
 pub(crate) struct Handle {
     engine: Weak<dyn LastResort>,
-    untold: Mutex<Untold>,
+    unreported: Mutex<Unreported>,
 }
 
 #[derive(Debug, Default)]
-struct Untold {
+struct Unreported {
     /// At most one error while a sync may still ask. After that all errors, until the engine's
     /// callback gets them.
     errors: Vec<Error>,
@@ -37,17 +37,17 @@ struct Untold {
 impl Handle {
     pub(crate) fn new(engine: &Arc<impl LastResort + 'static>) -> Self {
         let engine: Weak<dyn LastResort> = Arc::<_>::downgrade(engine) as _;
-        Self { engine, untold: Mutex::default() }
+        Self { engine, unreported: Mutex::default() }
     }
 
     /// Keeps an error until the next sync. If there will be none, the engine reports it.
     pub(crate) fn keep(self: &Arc<Self>, error: Error) {
-        let mut untold = self.untold();
-        if untold.is_dropped || untold.errors.is_empty() {
-            untold.errors.push(error);
+        let mut unreported = self.unreported();
+        if unreported.is_dropped || unreported.errors.is_empty() {
+            unreported.errors.push(error);
         }
-        let is_dropped = untold.is_dropped;
-        drop(untold);
+        let is_dropped = unreported.is_dropped;
+        drop(unreported);
         if is_dropped && let Some(engine) = self.engine.upgrade() {
             engine.ask(self);
         }
@@ -55,16 +55,16 @@ impl Handle {
 
     /// Removes and returns the unreported error.
     pub(crate) fn take(&self) -> Option<Error> {
-        self.untold().errors.pop()
+        self.unreported().errors.pop()
     }
 
     /// Reports the unreported errors to the engine's callback on this thread, and does so for later
     /// ones. Called when the handle is dropped.
     pub(crate) fn leave(&self) {
-        let mut untold = self.untold();
-        untold.is_dropped = true;
-        let errors = std::mem::take(&mut untold.errors);
-        drop(untold);
+        let mut unreported = self.unreported();
+        unreported.is_dropped = true;
+        let errors = std::mem::take(&mut unreported.errors);
+        drop(unreported);
         for error in errors {
             match self.engine.upgrade() {
                 Some(engine) => engine.report(&error),
@@ -73,8 +73,8 @@ impl Handle {
         }
     }
 
-    fn untold(&self) -> MutexGuard<'_, Untold> {
-        self.untold.lock()
+    fn unreported(&self) -> MutexGuard<'_, Unreported> {
+        self.unreported.lock()
     }
 }
 
@@ -106,7 +106,7 @@ impl Taken {
     }
 
     /// Returns the error to the caller.
-    pub(crate) fn tell(mut self) -> Result<()> {
+    pub(crate) fn report(mut self) -> Result<()> {
         self.error.take().map_or(Ok(()), Err)
     }
 }

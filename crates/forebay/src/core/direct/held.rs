@@ -23,7 +23,7 @@ struct List {
 
 /// Whether the context has a message about a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Told {
+pub(crate) enum Reported {
     /// A message is on its way.
     Already,
     /// The caller has to send it a message.
@@ -41,7 +41,7 @@ pub(crate) enum Due {
 
 impl Held {
     /// Adds an operation. The context needs a message for the first one, and when the list is full.
-    pub(crate) fn hold(&self, operation: Operation) -> Told {
+    pub(crate) fn hold(&self, operation: Operation) -> Reported {
         let mut list = self.lock();
         list.bytes += operation.bytes();
         list.operations.push(operation);
@@ -51,15 +51,16 @@ impl Held {
         }
         let is_full = list.operations.len() >= BATCH_REQUESTS || list.bytes >= PLUG_BYTES;
         list.is_released |= is_full;
-        if is_first || is_full { Told::NotYet } else { Told::Already }
+        if is_first || is_full { Reported::NotYet } else { Reported::Already }
     }
 
     /// Makes all operations due. The context needs a message, unless it got one before and has not
     /// taken them yet.
-    pub(crate) fn release(&self) -> Told {
+    pub(crate) fn release(&self) -> Reported {
         let mut list = self.lock();
-        let is_told = list.operations.is_empty() || std::mem::replace(&mut list.is_released, true);
-        if is_told { Told::Already } else { Told::NotYet }
+        let is_reported =
+            list.operations.is_empty() || std::mem::replace(&mut list.is_released, true);
+        if is_reported { Reported::Already } else { Reported::NotYet }
     }
 
     /// Takes the operations if they are due; called by the context.

@@ -133,7 +133,7 @@ impl Flow {
             let still = self.interrupted.len();
             for target in over {
                 self.drop_active(target, backend);
-                self.let_go(target, backend, shared);
+                self.release(target, backend, shared);
             }
             self.start_lined_up(backend, shared);
             if self.interrupted.len() == still {

@@ -134,17 +134,17 @@ impl<T> Lane<T> {
         let index = usize::try_from(epoch - self.first_epoch).expect("few epochs are open");
         assert!(self.epochs[index].open > 0, "a change ends once");
         self.epochs[index].open -= 1;
-        self.tell(ready);
+        self.report(ready);
     }
 
     /// Adds an operation that waits for every earlier change.
     pub(crate) fn wait_for_all(&mut self, closer: T, ready: &mut Vec<T>) {
         self.epochs.back_mut().expect("a lane has an epoch").closers.push(closer);
         self.epochs.push_back(Epoch::new());
-        self.tell(ready);
+        self.report(ready);
     }
 
-    fn tell(&mut self, ready: &mut Vec<T>) {
+    fn report(&mut self, ready: &mut Vec<T>) {
         while self.epochs.len() > 1 && self.epochs[0].open == 0 {
             ready.append(&mut self.epochs.pop_front().expect("the lane has two epochs").closers);
             self.first_epoch += 1;

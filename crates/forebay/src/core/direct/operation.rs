@@ -139,13 +139,13 @@ enum State {
     Abandoned,
     Ended(Outcome),
     /// The outcome was returned, or its error was given to the handle.
-    Told,
+    Reported,
 }
 
 impl Ticket {
     fn end(&self, result: Result<usize>, memory: Option<Memory>) -> Option<Waker> {
         let mut state = self.lock();
-        match std::mem::replace(&mut *state, State::Told) {
+        match std::mem::replace(&mut *state, State::Reported) {
             State::Asked => {
                 *state = State::Ended((result, memory));
                 None
@@ -159,7 +159,7 @@ impl Ticket {
                 self.keep_error(result);
                 None
             }
-            State::Ended(_) | State::Told => panic!("an operation ends once"),
+            State::Ended(_) | State::Reported => panic!("an operation ends once"),
         }
     }
 
@@ -167,7 +167,7 @@ impl Ticket {
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<Outcome> {
         let waker = context.waker().clone();
         let mut state = self.lock();
-        match std::mem::replace(&mut *state, State::Told) {
+        match std::mem::replace(&mut *state, State::Reported) {
             State::Ended(outcome) => Poll::Ready(outcome),
             State::Asked => {
                 *state = State::Awaited(waker);
@@ -179,14 +179,14 @@ impl Ticket {
                 drop(replaced);
                 Poll::Pending
             }
-            State::Abandoned | State::Told => panic!("an operation was polled after its end"),
+            State::Abandoned | State::Reported => panic!("an operation was polled after its end"),
         }
     }
 
     /// Notes that the future was dropped. The next sync of the handle reports an error.
     pub(crate) fn abandon(&self) {
         let mut state = self.lock();
-        match std::mem::replace(&mut *state, State::Told) {
+        match std::mem::replace(&mut *state, State::Reported) {
             State::Asked => *state = State::Abandoned,
             State::Awaited(waker) => {
                 *state = State::Abandoned;
@@ -198,7 +198,7 @@ impl Ticket {
                 drop(memory);
                 self.keep_error(result);
             }
-            over @ (State::Abandoned | State::Told) => *state = over,
+            over @ (State::Abandoned | State::Reported) => *state = over,
         }
     }
 

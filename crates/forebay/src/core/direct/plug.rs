@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use crate::core::counters::Counters;
-use crate::core::direct::held::{Held, Told};
+use crate::core::direct::held::{Held, Reported};
 use crate::core::direct::message;
 use crate::core::direct::operation::Operation;
 use crate::core::message::Message;
@@ -144,8 +144,8 @@ pub(crate) fn submit(shared: &Arc<Shared>, operation: Operation) {
 }
 
 fn hold(shared: &Shared, held: &Arc<Held>, operation: Operation) {
-    if held.hold(operation) == Told::NotYet {
-        tell(shared, held);
+    if held.hold(operation) == Reported::NotYet {
+        report(shared, held);
         // No context takes the list, or the contexts stop before they get the message: end it here.
         if shared.is_orphaned() {
             drop(held.take());
@@ -154,12 +154,12 @@ fn hold(shared: &Shared, held: &Arc<Held>, operation: Operation) {
 }
 
 fn release(shared: &Shared, held: &Arc<Held>) {
-    if held.release() == Told::NotYet {
-        tell(shared, held);
+    if held.release() == Reported::NotYet {
+        report(shared, held);
     }
 }
 
-fn tell(shared: &Shared, held: &Arc<Held>) {
+fn report(shared: &Shared, held: &Arc<Held>) {
     shared.send(Message::Direct(message::Message::Plugged(Arc::clone(held))));
 }
 

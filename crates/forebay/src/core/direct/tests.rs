@@ -43,7 +43,7 @@ struct Bench {
     backend: Backend,
     shared: Arc<Shared>,
     messages: fifo::Receiver<Message>,
-    told: mpsc::Receiver<ErrorKind>,
+    reported: mpsc::Receiver<ErrorKind>,
     files: Vec<NamedTempFile>,
 }
 
@@ -52,8 +52,8 @@ impl Bench {
         let arena = Arc::new(Arena::new((MIN_CACHE_BYTES / 4096) as u32).unwrap());
         let backend = Backend::chosen(Choice::Threads, Arc::clone(&arena), 64).unwrap();
         let (sender, messages) = fifo();
-        let (tell, told) = mpsc::channel();
-        let tell = Mutex::new(tell);
+        let (report, reported) = mpsc::channel();
+        let report = Mutex::new(report);
         let sender = Sender::new(sender, backend.waker(), Arc::default());
         let (contexts, _) = Contexts::new(Choice::Auto, Arc::clone(&arena), None);
         let settings = Settings {
@@ -66,14 +66,14 @@ impl Bench {
             is_survived: false,
             buffers: Buffers::new(4096).unwrap(),
             settings,
-            on_error: Box::new(move |error| tell.lock().send(error.kind()).unwrap()),
+            on_error: Box::new(move |error| report.lock().send(error.kind()).unwrap()),
             keeper: None,
             fork: ForkGuard::new().unwrap(),
         };
         // There is no thread: messages to the first context arrive in the test.
         let shared = Arc::new(Shared::new(parts, Box::new(contexts)));
         shared.contexts.enter(0, sender);
-        Self { flow: Flow::default(), backend, shared, messages, told, files: Vec::new() }
+        Self { flow: Flow::default(), backend, shared, messages, reported, files: Vec::new() }
     }
 
     /// Opens one more file.
@@ -136,10 +136,10 @@ impl Bench {
 
     /// Ends the context, with messages that it has not taken in.
     fn die(self) -> (Arc<Shared>, mpsc::Receiver<ErrorKind>) {
-        let Bench { flow, backend, shared, messages, told, .. } = self;
+        let Bench { flow, backend, shared, messages, reported, .. } = self;
         drop(Writeback::new(0, Arc::clone(&shared), (messages, Arc::default()), backend, knobs()));
         drop(flow);
-        (shared, told)
+        (shared, reported)
     }
 
     fn end(&mut self, bio: Bio, result: Result<u64, Errno>) {
@@ -226,9 +226,9 @@ fn contract_02_unreported_errors_are_reported_when_the_context_has_ended() {
     lost.keep(error(ErrorKind::NoMemory));
     stays.keep(error(ErrorKind::Busy));
     late.leave();
-    assert!(bench.told.try_recv().is_err());
-    let (_shared, told) = bench.die();
-    let all = || told.try_iter().collect::<Vec<_>>();
+    assert!(bench.reported.try_recv().is_err());
+    let (_shared, reported) = bench.die();
+    let all = || reported.try_iter().collect::<Vec<_>>();
     assert_eq!(all(), [ErrorKind::Io, ErrorKind::NoSpace, ErrorKind::NoMemory]);
     late.keep(error(ErrorKind::Open));
     assert_eq!(all(), [ErrorKind::Open]);
@@ -260,7 +260,7 @@ fn contract_02_a_close_that_is_given_up_loses_no_error() {
         }
         drop(close);
         bench.pump();
-        assert_eq!(bench.told.try_iter().collect::<Vec<_>>(), [ErrorKind::Io]);
+        assert_eq!(bench.reported.try_iter().collect::<Vec<_>>(), [ErrorKind::Io]);
     }
 }
 
@@ -281,7 +281,7 @@ fn contract_16_held_operations_end_with_the_context() {
             bench.pump();
             held.push(hold(&bench.shared));
         }
-        let (shared, _told) = bench.die();
+        let (shared, _reported) = bench.die();
         held.push(hold(&shared));
         for ticket in held {
             assert_eq!(kind(&ticket), Some(ErrorKind::Shutdown));

@@ -40,7 +40,7 @@ pub struct Transfer<B: DirectBuffer>(Stage<B>);
 
 #[derive(Debug)]
 enum Stage<B> {
-    Told(Result<usize>, B),
+    Reported(Result<usize>, B),
     Asked(Asked, Option<Aside<B>>),
     Over,
 }
@@ -62,8 +62,8 @@ pub(crate) enum Copying {
 
 impl<B: DirectBuffer> Transfer<B> {
     /// Creates a transfer that has ended.
-    pub(crate) fn told(result: Result<usize>, buffer: B) -> Self {
-        Self(Stage::Told(result, buffer))
+    pub(crate) fn reported(result: Result<usize>, buffer: B) -> Self {
+        Self(Stage::Reported(result, buffer))
     }
 
     /// Waits for the end of the operation on this thread, for programs without an executor. Blocks.
@@ -76,7 +76,7 @@ impl<B: DirectBuffer> Transfer<B> {
     pub fn wait(self) -> (Result<usize>, B) {
         match (wait::may_block(), self.0) {
             (Ok(()), stage) => wait::drive(Self(stage)),
-            (_, Stage::Told(result, buffer)) => (result, buffer),
+            (_, Stage::Reported(result, buffer)) => (result, buffer),
             (Err(error), Stage::Asked(_, Some(aside))) => (Err(error), aside.buffer),
             (Err(error), _) => (Err(error), B::nothing()),
         }
@@ -95,7 +95,7 @@ impl<B: DirectBuffer> Future for Transfer<B> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match std::mem::replace(&mut self.0, Stage::Over) {
-            Stage::Told(result, buffer) => Poll::Ready((result, buffer)),
+            Stage::Reported(result, buffer) => Poll::Ready((result, buffer)),
             Stage::Asked(mut asked, aside) => match Pin::new(&mut asked).poll(context) {
                 Poll::Ready((result, memory)) => Poll::Ready(match aside {
                     Some(aside) => {

@@ -122,7 +122,7 @@ impl Engine {
             state.cache.liberties() == Liberties::Shared && state.cache.lacks_frames();
         drop(state);
         if wants_flush {
-            inode.ask_unheard(&self.owner.shared, TicketKind::FlushData);
+            inode.ask_unawaited(&self.owner.shared, TicketKind::FlushData);
         }
     }
 

@@ -122,15 +122,15 @@ impl Owner {
                 }
             }
         }
-        self.with_untold(result)
+        self.with_unreported(result)
     }
 
     /// Adds a failed flush that no call has returned. The handles that are left report nothing: no
     /// context closes their files. The callback gets all but the first error.
-    fn with_untold(&self, mut result: Result<()>) -> Result<()> {
+    fn with_unreported(&self, mut result: Result<()>) -> Result<()> {
         let inodes = self.shared.table().inodes();
         for inode in inodes {
-            match inode.take_untold() {
+            match inode.take_unreported() {
                 None => {}
                 Some(error) if result.is_ok() => result = Err(error),
                 Some(error) => self.shared.report(&error),

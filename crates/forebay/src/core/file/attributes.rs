@@ -142,7 +142,7 @@ impl File {
         self.may_write()?;
         // Reserved space is given back, too: that would set the time when the file is closed.
         let written = self.ask(TicketKind::Release).await;
-        self.and_untold(written)?;
+        self.and_unreported(written)?;
         let inode = Arc::clone(&self.inode);
         let set = move || {
             inode.file.set_times(times).map_err(|error| {

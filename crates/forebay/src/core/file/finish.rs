@@ -33,7 +33,7 @@ impl File {
     pub async fn write_out_async(&self) -> Result<()> {
         self.shared.check()?;
         let result = self.ask(TicketKind::WriteOut).await;
-        self.and_untold(result)
+        self.and_unreported(result)
     }
 
     /// Writes the file out and reports the last errors, as [`File::close`] does, but keeps the
@@ -69,6 +69,6 @@ impl File {
             self.inode.volume.aside.run(move || inode.unmark());
         }
         // A caller that does not sync gets the error of a failed flush here.
-        self.and_untold(result.and(self.flushed()))
+        self.and_unreported(result.and(self.flushed()))
     }
 }

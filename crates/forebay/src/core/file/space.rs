@@ -142,7 +142,7 @@ impl File {
         if whole.end > self.inode.lock().cache.disk_size() {
             // The write of the last page moves the end, so that page must not be dropped before it.
             let written = self.ask(TicketKind::WriteOut).await;
-            self.and_untold(written)?;
+            self.and_unreported(written)?;
         }
         let (first, pages) = (whole.start / PAGE, (whole.end - whole.start) / PAGE);
         self.ask(TicketKind::Discard { first, pages }).await

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use forebay_block::Bio;
-use forebay_cache::samples::Told;
+use forebay_cache::samples::Reported;
 use forebay_cache::{FrameRuns, Settled};
 
 use super::Inode;
@@ -49,7 +49,7 @@ pub(crate) struct Effects {
     pub(super) uncharged: u64,
     /// Freed frames whose headers are already removed from the arena.
     pub(super) retired: FrameRuns,
-    pub(super) told: Told,
+    pub(super) reported: Reported,
 }
 
 impl After {
@@ -73,14 +73,14 @@ impl After {
     /// No file may be locked.
     pub(crate) fn settle(&mut self, base: &Base) {
         let mut freed = std::mem::take(&mut self.settled).freed();
-        let Effects { wakers, uncharged, retired, told, .. } = self.effects();
+        let Effects { wakers, uncharged, retired, reported, .. } = self.effects();
         freed.append(retired);
         if !freed.is_empty() {
             base.pool.give(&mut freed, wakers);
         }
         base.level.remove(std::mem::take(uncharged), wakers);
-        if !told.is_empty() {
-            base.counters.add_latencies(told);
+        if !reported.is_empty() {
+            base.counters.add_latencies(reported);
         }
     }
 
@@ -93,8 +93,8 @@ impl After {
         effects.of_contexts.append(&mut other.of_contexts);
         effects.uncharged += std::mem::take(&mut other.uncharged);
         effects.retired.append(&mut other.retired);
-        effects.told.written.append(&mut other.told.written);
-        effects.told.durable.append(&mut other.told.durable);
+        effects.reported.written.append(&mut other.reported.written);
+        effects.reported.durable.append(&mut other.reported.durable);
     }
 
     /// Drops the part of a step that a panic ended. Its frames are leaked: they may be in use, and
@@ -104,7 +104,7 @@ impl After {
         self.settled = Settled::default();
         if let Some(effects) = &mut self.effects {
             effects.retired = FrameRuns::default();
-            effects.told = Told::default();
+            effects.reported = Reported::default();
         }
     }
 }

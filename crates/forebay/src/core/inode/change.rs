@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use forebay_block::Bio;
-use forebay_cache::samples::Told;
+use forebay_cache::samples::Reported;
 use forebay_cache::{CachedFile, Copy, FrameRuns, Settled};
 
 use super::after::{After, Effect};
@@ -123,7 +123,7 @@ impl Changing<'_> {
 
     #[inline(never)]
     fn publish_changes(&mut self) {
-        self.state.tell_arena(self.base, self.after);
+        self.state.report_arena(self.base, self.after);
         if let Some(lists) = self.after.settled.lists() {
             self.base.pool.enter_clean(self.inode.target, &mut lists.clean);
         }
@@ -131,12 +131,12 @@ impl Changing<'_> {
 
     /// Removes clean frames from the arena before a write is copied into them.
     pub(crate) fn touch(&mut self, copies: &[Copy]) {
-        self.state.tell_touched(self.base, copies);
+        self.state.report_touched(self.base, copies);
     }
 
     /// Enters copies in the arena that were made and published.
     pub(crate) fn copied(&mut self, copies: &[Copy]) {
-        self.state.tell_copied(self.base, copies);
+        self.state.report_copied(self.base, copies);
     }
 
     /// Has the context look at the file now.
@@ -177,8 +177,8 @@ impl Changing<'_> {
     }
 
     /// Returns the latencies of completed writes.
-    pub(crate) fn latencies(&mut self) -> (&mut State, &mut Told) {
-        (self.state, &mut self.after.effects().told)
+    pub(crate) fn latencies(&mut self) -> (&mut State, &mut Reported) {
+        (self.state, &mut self.after.effects().reported)
     }
 
     /// Counts the file's share of the level now, before something that may panic: the level has
@@ -216,9 +216,9 @@ impl Changing<'_> {
         if self.looks_at_level {
             after.push(Effect::Look);
         }
-        state.tell_unread(base);
+        state.report_unread(base);
         inode.count_failing(base, state, after);
-        state.tell_tickets(after);
+        state.report_tickets(after);
         if self.wakes && !state.page_wakers.is_empty() {
             state.page_wakers.drain_into(&mut after.effects().wakers);
         }

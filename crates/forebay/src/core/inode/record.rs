@@ -129,9 +129,9 @@ impl State {
     }
 
     /// Records that a write is about to be copied into frames, including clean ones.
-    pub(super) fn tell_touched(&mut self, base: &Base, copies: &[Copy]) {
+    pub(super) fn report_touched(&mut self, base: &Base, copies: &[Copy]) {
         if let Some(record) = &mut self.record {
-            CachedFile::tell_touched(copies, &mut record.account(base));
+            CachedFile::report_touched(copies, &mut record.account(base));
             // No byte of the copies may come before this. The processor keeps the order as seen by
             // a process that looks after the death.
             compiler_fence(Ordering::SeqCst);
@@ -139,25 +139,25 @@ impl State {
     }
 
     /// Records that it is copied. Zeroing and patching that the cache asked for is done.
-    pub(super) fn tell_copied(&mut self, base: &Base, copies: &[Copy]) {
+    pub(super) fn report_copied(&mut self, base: &Base, copies: &[Copy]) {
         if let Some(record) = &mut self.record {
-            self.cache.tell_copied(copies, &mut record.account(base));
+            self.cache.report_copied(copies, &mut record.account(base));
         }
     }
 
     /// Records that the missing bytes of a page are filled in.
-    pub(super) fn tell_filled(&mut self, base: &Base, page: u64, frame: Frame) {
+    pub(super) fn report_filled(&mut self, base: &Base, page: u64, frame: Frame) {
         if let Some(record) = &mut self.record {
-            self.cache.tell_filled(page, frame, &mut record.account(base));
+            self.cache.report_filled(page, frame, &mut record.account(base));
         }
     }
 
     /// Records the states of frames that the cache reports, and the size. Runs under the same lock
     /// as the change; zeroing and patching is done.
-    pub(super) fn tell_arena(&mut self, base: &Base, after: &mut After) {
+    pub(super) fn report_arena(&mut self, base: &Base, after: &mut After) {
         let settled = &mut after.settled;
         if let Some(record) = &mut self.record {
-            self.cache.tell_settled(settled, &mut record.account(base));
+            self.cache.report_settled(settled, &mut record.account(base));
         }
         let Some(lists) = settled.lists() else { return };
         if self.record.is_none() {
@@ -170,18 +170,18 @@ impl State {
     }
 
     /// Records a bio that removes data of the file, before it is sent.
-    pub(crate) fn tell_sent(&mut self, base: &Base, bio: &Bio) {
+    pub(crate) fn report_sent(&mut self, base: &Base, bio: &Bio) {
         let Some(record) = &mut self.record else { return };
         if let Some(length) = CachedFile::cuts_to(bio) {
             base.pool.arena().set_file_cut(record.file, Some(length));
         }
         if bio.operation == Operation::Discard {
-            self.cache.tell_discard(bio, &mut record.account(base));
+            self.cache.report_discard(bio, &mut record.account(base));
         }
     }
 
     /// Records that it has ended and that the size is published.
-    pub(super) fn tell_cut_ends(&self, base: &Base, bio: &Bio) {
+    pub(super) fn report_cut_ends(&self, base: &Base, bio: &Bio) {
         if let (Some(record), Some(_)) = (&self.record, CachedFile::cuts_to(bio)) {
             base.pool.arena().set_file_cut(record.file, None);
         }

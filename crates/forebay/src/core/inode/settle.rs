@@ -84,12 +84,12 @@ fn settle_one(file: &mut Changing<'_>, base: &Base, Ended { bio, result }: &Ende
     file.apply(|cache, settled| cache.settle(bio, *result, Keep::Clean, settled));
     // Before the next bio is settled, and before the arena records the end of the cut.
     file.publish();
-    file.tell_cut_ends(base, bio);
+    file.report_cut_ends(base, bio);
     if bio.operation == Operation::Allocate && result.is_ok() {
         file.cache.note_reserved(now);
     }
-    let (state, told) = file.latencies();
-    state.samples.ended(bio, *result, now, told);
+    let (state, reported) = file.latencies();
+    state.samples.ended(bio, *result, now, reported);
 }
 
 impl Changing<'_> {

@@ -52,7 +52,7 @@ impl Inode {
 
     /// As [`Inode::ask_with`], but no caller waits, so the engine's callback gets a failure. (A
     /// ticket that is abandoned later may already have failed unreported.)
-    pub(crate) fn ask_unheard_with(
+    pub(crate) fn ask_unawaited_with(
         self: &Arc<Self>,
         base: &Base,
         request: TicketKind,
@@ -168,11 +168,11 @@ impl Inode {
     }
 
     /// As [`Inode::abandon`]. Returns its failure if it has ended already.
-    pub(crate) fn abandon_untold(&self, id: TicketId) -> Option<Failure> {
+    pub(crate) fn abandon_unreported(&self, id: TicketId) -> Option<Failure> {
         let mut state = self.lock();
-        let untold = state.cache.fetch(id).and_then(std::result::Result::err);
+        let unreported = state.cache.fetch(id).and_then(std::result::Result::err);
         state.abandon(id);
-        untold
+        unreported
     }
 }
 
@@ -254,15 +254,15 @@ impl State {
 
     /// Wakes callers whose tickets have ended.
     #[inline]
-    pub(super) fn tell_tickets(&mut self, after: &mut After) {
-        if self.told_tickets != self.cache.finished_tickets() {
-            self.tell_ended(after);
+    pub(super) fn report_tickets(&mut self, after: &mut After) {
+        if self.reported_tickets != self.cache.finished_tickets() {
+            self.report_ended(after);
         }
     }
 
     #[inline(never)]
-    fn tell_ended(&mut self, after: &mut After) {
-        self.told_tickets = self.cache.finished_tickets();
+    fn report_ended(&mut self, after: &mut After) {
+        self.reported_tickets = self.cache.finished_tickets();
         let wakers = &mut after.effects().wakers;
         let Self { ticket_wakers, cache, .. } = self;
         if !ticket_wakers.is_empty() {

@@ -21,7 +21,7 @@ use crate::core::limits::{KEEPER_SYNCS_ONE_BY_ONE, KEEPER_TRIES_AGAIN, KEEPER_WR
 use crate::platform::{Arena, Kind, MOST_PARTS, OpenFile, Part, clock, thread};
 
 /// Maximum of places that are listed.
-const LOST_TOLD: usize = 64;
+const LOST_SHOWN: usize = 64;
 
 /// A file and the work to do for it.
 #[derive(Debug)]
@@ -79,9 +79,9 @@ pub(crate) fn places(ranges: &[Range<u64>]) -> String {
     if ranges.is_empty() {
         return String::new();
     }
-    let shown = ranges.iter().take(LOST_TOLD);
+    let shown = ranges.iter().take(LOST_SHOWN);
     let shown: String = shown.map(|range| format!(" {}..{}", range.start, range.end)).collect();
-    match ranges.len().saturating_sub(LOST_TOLD) {
+    match ranges.len().saturating_sub(LOST_SHOWN) {
         0 => format!("; they are at{shown}"),
         more => format!("; they are at{shown} and {more} more places"),
     }

@@ -58,7 +58,7 @@ pub(crate) fn headers(arena: &Arena) -> impl Iterator<Item = (Frame, Header)> {
 }
 
 /// Returns whether a file is the one of a record, and may be written.
-pub(crate) fn is_meant(file: &OpenFile, record: &FileRecord) -> bool {
+pub(crate) fn matches_record(file: &OpenFile, record: &FileRecord) -> bool {
     file.identity() == record.identity && record.writable && file.access() == Access::ReadWrite
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn whole_files(
             Some(record) if record.interrupted => {
                 tracing::warn!(path = %found.display(), "not taken over: {INTERRUPTED}");
             }
-            Some(mut record) if is_meant(&file, &record) => {
+            Some(mut record) if matches_record(&file, &record) => {
                 finish_cut(arena, number, &file, &mut record)
                     .map_err(|error| error.at_path(&found))?;
                 let path = path_now(&file, &record, found);

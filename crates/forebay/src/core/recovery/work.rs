@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use super::finish::Job;
-use super::inherited::{INTERRUPTED, Received, headers, is_meant, known_of};
+use super::inherited::{INTERRUPTED, Received, headers, known_of, matches_record};
 use super::plan::{Plan, plan};
 use crate::platform::{Arena, Kind, Lock, OpenFile};
 
@@ -44,7 +44,7 @@ pub(crate) fn work_of(arena: &Arena, kept: BTreeMap<u32, Received>) -> Work {
         // `None` if no frame of it was ever published, or all of it is written and it was being
         // closed.
         if let Some(record) = arena.file(number).filter(|record| record.generation == generation) {
-            let file = file.and_then(|file| match is_meant(&file, &record) {
+            let file = file.and_then(|file| match matches_record(&file, &record) {
                 true => Ok(file),
                 false => Err(io::Error::other("not the file of this record")),
             });

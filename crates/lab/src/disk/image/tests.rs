@@ -36,13 +36,13 @@ fn replies_are_sent_in_the_order_of_their_moments() {
     let held = Arc::new(Held::default());
     let sender = Arc::clone(&held);
     std::thread::spawn(move || sender.send());
-    let (tell, told) = std::sync::mpsc::channel();
+    let (report, reported) = std::sync::mpsc::channel();
     let start = Instant::now();
     for milliseconds in [30, 10, 20] {
-        let tell = tell.clone();
+        let report = report.clone();
         let at = start + Duration::from_millis(milliseconds);
-        held.hold(at, Box::new(move || tell.send((milliseconds, at.elapsed())).unwrap()));
+        held.hold(at, Box::new(move || report.send((milliseconds, at.elapsed())).unwrap()));
     }
-    let sent: Vec<(u64, Duration)> = told.iter().take(3).collect();
+    let sent: Vec<(u64, Duration)> = reported.iter().take(3).collect();
     assert_eq!(sent.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [10, 20, 30]);
 }

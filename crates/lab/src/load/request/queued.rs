@@ -141,7 +141,7 @@ impl<D: Device> Lane for Queued<D> {
     fn holds(&self) -> Holds {
         let mut all = self.held.clone();
         all.add(0, self.queue.counters().completions - self.held.count());
-        Holds::of(all.told())
+        Holds::of(all.reported())
     }
 }
 

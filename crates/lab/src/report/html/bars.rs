@@ -36,7 +36,7 @@ pub(super) fn bars(reader: Reader<'_>, metric: &str, numbers: &mut Numbers) -> O
     let bar = |(arm, name): (usize, &str)| {
         let row = reader.row(name, metric.name).filter(|_| name != twin)?;
         let (interval, ratio) = against_base(reader, name, metric);
-        let value = format!("{} {ratio}", told(metric, row.mean));
+        let value = format!("{} {ratio}", reported(metric, row.mean));
         Some(Bar { arm, row, interval, value })
     };
     let bars: Vec<Bar<'_>> = reader.placed_arms().into_iter().filter_map(bar).collect();
@@ -70,7 +70,7 @@ fn picture(reader: Reader<'_>, metric: &Metric, bars: &[Bar<'_>], numbers: &mut 
     for mark in axis.marks() {
         let x = axis.place(mark);
         svg.line("grid", [x, 4.0], [x, bottom]);
-        svg.text("mark", [x, bottom + LINE - 3.0], Anchor::Middle, &told(metric, mark));
+        svg.text("mark", [x, bottom + LINE - 3.0], Anchor::Middle, &reported(metric, mark));
     }
     for (place, bar) in bars.iter().enumerate() {
         let y = 8.0 + STRIP * (place as f64 + 0.5);
@@ -81,7 +81,7 @@ fn picture(reader: Reader<'_>, metric: &Metric, bars: &[Bar<'_>], numbers: &mut 
         svg.rectangle(&format!("bar {}", fill(bar.arm)), [left, y - BAR / 2.0], size, &about);
         for (round, value) in bar.row.rounds.iter().enumerate() {
             let Some(value) = value else { continue };
-            let about = format!("{name}, round {}: {}", round + 1, told(metric, *value));
+            let about = format!("{name}, round {}: {}", round + 1, reported(metric, *value));
             svg.dot(&format!("round {}", fill(bar.arm)), [axis.place(*value), y], &about);
         }
         if let Some(interval) = bar.interval {
@@ -105,7 +105,7 @@ fn picture(reader: Reader<'_>, metric: &Metric, bars: &[Bar<'_>], numbers: &mut 
     svg.figure(numbers, &spoken(metric), &description)
 }
 
-fn told(metric: &Metric, value: f64) -> String {
+fn reported(metric: &Metric, value: f64) -> String {
     match metric.unit {
         "B/s" => format!("{:.0} MB/s", value / scale(metric).0),
         _ => shown(metric, value),

@@ -65,12 +65,12 @@ fn picture(curves: &[Curve], direction: &str, numbers: &mut Numbers) -> String {
         svg.text("mark", [LEFT - LETTER, y + 4.0], Anchor::End, &microseconds(mark / 1e3));
     }
     let mut free_from = 0.0;
-    for (share, told) in SHARES.iter().filter(|(share, _)| *share <= furthest) {
+    for (share, reported) in SHARES.iter().filter(|(share, _)| *share <= furthest) {
         let x = across(*share);
         svg.line("grid", [x, 8.0], [x, bottom]);
-        let half = (told.len() as f64 + 1.0) * LETTER / 2.0;
+        let half = (reported.len() as f64 + 1.0) * LETTER / 2.0;
         if x - half >= free_from && x + half <= WIDTH {
-            svg.text("mark", [x, bottom + LINE - 2.0], Anchor::Middle, told);
+            svg.text("mark", [x, bottom + LINE - 2.0], Anchor::Middle, reported);
             free_from = x + half;
         }
     }
@@ -83,11 +83,11 @@ fn picture(curves: &[Curve], direction: &str, numbers: &mut Numbers) -> String {
         svg.line(&class, [x, y], [x + 3.0 * LETTER, y]);
         svg.name([x + 4.0 * LETTER, y + 4.0], Anchor::Start, &curve.name, NAME);
     }
-    let told = curves.iter().map(|curve| {
+    let reported = curves.iter().map(|curve| {
         let at = |share| microseconds(curve.bins.quantile(share).unwrap_or(0) as f64 / 1e3);
         format!("{}: p50 {}, p99 {}, p99.9 {}", curve.name, at(0.5), at(0.99), at(0.999))
     });
-    let description = told.collect::<Vec<_>>().join("; ");
+    let description = reported.collect::<Vec<_>>().join("; ");
     svg.figure(numbers, &format!("Latency of a {direction}"), &description)
 }
 

@@ -71,10 +71,10 @@ impl Svg {
     }
 
     /// Draws a disc with a tooltip.
-    pub(super) fn dot(&mut self, class: &str, [x, y]: [f64; 2], told: &str) {
+    pub(super) fn dot(&mut self, class: &str, [x, y]: [f64; 2], reported: &str) {
         self.put(format_args!(
             "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"><title>{}</title></circle>",
-            escape(told)
+            escape(reported)
         ));
     }
 
@@ -84,13 +84,13 @@ impl Svg {
         class: &str,
         [x, y]: [f64; 2],
         [width, height]: [f64; 2],
-        told: &str,
+        reported: &str,
     ) {
         let (width, height) = (width.max(0.5), height.max(0.5));
         self.put(format_args!(
             "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\">\
              <title>{}</title></rect>",
-            escape(told)
+            escape(reported)
         ));
     }
 

@@ -10,8 +10,8 @@ use crate::world::others::{OpenAs, Patience, Program};
 /// A watch that collects the keys it hears.
 fn watch() -> (LeaseWatch, Arc<Mutex<Vec<u64>>>) {
     let heard = Arc::new(Mutex::new(Vec::new()));
-    let tell = Arc::clone(&heard);
-    let watch = LeaseWatch::new(move |key| tell.lock().unwrap().push(key)).unwrap();
+    let report = Arc::clone(&heard);
+    let watch = LeaseWatch::new(move |key| report.lock().unwrap().push(key)).unwrap();
     (watch, heard)
 }
 

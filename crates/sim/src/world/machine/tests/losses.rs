@@ -93,7 +93,7 @@ fn after_a_loss_of_power_the_machine_goes_on_with_what_survived() {
 }
 
 #[test]
-fn a_killed_process_leaves_its_writes_in_part_and_its_end_is_told() {
+fn a_killed_process_leaves_its_writes_in_part_and_its_end_is_reported() {
     let mut sizes = BTreeSet::new();
     for seed in 0..40 {
         let size = on(MachinePlan::default(), seed, || {

@@ -190,10 +190,10 @@ fn a_sync_covers_the_changes_before_it() {
             let root = directory("/");
             drop(write(&root, "early", OLD));
             let done = Rc::new(RefCell::new(false));
-            let tell = Rc::clone(&done);
+            let report = Rc::clone(&done);
             spawn_other("syncs", move || {
                 directory("/").sync().unwrap();
-                *tell.borrow_mut() = true;
+                *report.borrow_mut() = true;
             });
             world::sleep(micros(30));
             drop(root.create(OsStr::new("late"), 0o644).unwrap());

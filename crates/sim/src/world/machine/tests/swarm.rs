@@ -50,19 +50,19 @@ fn swarm(seed: u64) -> u32 {
         let file = Arc::new(make("/a"));
         let choice = *random.pick(&[Choice::IoUring, Choice::Threads]);
         let engine = world::new_process("engine");
-        let (mut chance, told, owned) = (random.fork(), Rc::clone(&ledger), Arc::clone(&file));
+        let (mut chance, reported, owned) = (random.fork(), Rc::clone(&ledger), Arc::clone(&file));
         let done = Rc::new(std::cell::Cell::new(false));
-        let tell = Rc::clone(&done);
+        let report = Rc::clone(&done);
         world::spawn(engine, "writer", move || {
             let mut rig = Rig::new(choice, owned);
             for at in 0..40 {
                 match chance.below(5) {
-                    0 => sync(&mut rig, &told),
-                    _ => write(&mut rig, &told, chance.below(PAGES), at + 1),
+                    0 => sync(&mut rig, &reported),
+                    _ => write(&mut rig, &reported, chance.below(PAGES), at + 1),
                 }
             }
-            sync(&mut rig, &told);
-            tell.set(true);
+            sync(&mut rig, &reported);
+            report.set(true);
         });
         let mut chance = random.fork();
         spawn_other("visitor", move || {

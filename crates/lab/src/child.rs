@@ -130,8 +130,8 @@ pub fn cell_main() -> ExitCode {
         Ok(report) => Outcome::Done(report),
         Err(error) => Outcome::Failed(error),
     };
-    let instructions = serde_json::to_vec(&outcome).map_err(std::io::Error::from);
-    match instructions.and_then(|text| std::io::stdout().write_all(&text)) {
+    let written = serde_json::to_vec(&outcome).map_err(std::io::Error::from);
+    match written.and_then(|text| std::io::stdout().write_all(&text)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("cannot report the result: {error}");

@@ -41,77 +41,55 @@ fn no_name_stands_twice() {
     }
 }
 
-/// The jobs of the completion-batching measurements on the block list, A to F, all uncached.
-#[test]
-fn the_jobs_of_the_lists_parse() {
-    let text = "
-[global]
-uncached=1
-size=2g
-runtime=60
-time_based
-group_reporting
+/// A file of jobs that a thread of the kernel lists published, for the device `/dev/nvme9n9`.
+fn published(name: &str) -> ParsedJobs {
+    let path =
+        PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../suites/published")).join(name);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let device = |variable: &str| (variable == "DEVICE").then(|| "/dev/nvme9n9".to_owned());
+    parse_with(&text, &path, Leniency::Strict, None, &device).unwrap()
+}
 
-[A]
-rw=write
-bs=128k
-iodepth=1
-ioengine=pvsync2
-[B]
-stonewall
-rw=write
-bs=128k
-iodepth=128
-ioengine=io_uring
-[C]
-stonewall
-rw=randwrite
-bs=4k
-iodepth=32
-ioengine=io_uring
-[D]
-stonewall
-rw=rw
-rwmixread=50
-bs=64k
-iodepth=32
-ioengine=io_uring
-[E]
-stonewall
-filename=/dev/nvme9n9
-rw=write
-bs=128k
-iodepth=128
-ioengine=io_uring
-[F]
-stonewall
-rw=write
-bs=128k
-iodepth=128
-numjobs=4
-ioengine=io_uring
-";
-    let parsed = strict(text).unwrap();
+#[test]
+fn the_published_jobs_of_completion_parse() {
+    let parsed = published("completion.fio");
     let counts: Vec<_> = parsed.groups.iter().map(|group| group.jobs.len()).collect();
-    assert_eq!(counts, [1, 1, 1, 1, 1, 4]);
-    let job = |group: usize| &parsed.groups[group].jobs[0];
-    assert!(parsed.groups.iter().flat_map(|group| &group.jobs).all(|job| {
+    assert_eq!(counts, [1, 1, 1, 1, 4]);
+    let on_device = published("completion-device.fio");
+    let groups = || parsed.groups.iter().chain(&on_device.groups);
+    assert!(groups().flat_map(|group| &group.jobs).all(|job| {
         job.caching == Caching::Uncached
             && job.runtime_us == Some(60_000_000)
             && job.time_based == YesNo::Yes
     }));
+    let job = |group: usize| &parsed.groups[group].jobs[0];
     assert_eq!(job(0).io_engine, IoEngine::Calls);
     assert_eq!((job(1).io_engine, job(1).depth), (IoEngine::Ring, 128));
     assert_eq!(job(2).access, Access { direction: Direction::Write, order: Order::Random });
     assert_eq!(job(3).access.direction, Direction::Mixed { read_percent: 50 });
     assert_eq!(job(3).blocks.read, BlockSize::Fixed(65_536));
-    assert_eq!(job(4).files, [PathBuf::from("/dev/nvme9n9")]);
-    assert_eq!(parsed.groups[5].jobs[3].name, "F.3");
-    assert_eq!(parsed.without_effect.len(), 1);
-    assert_eq!(
-        parsed.without_effect[0].to_string(),
-        "job.fio:7: group_reporting: there is a row for each job and one for all"
-    );
+    assert_eq!(parsed.groups[4].jobs[3].name, "F.3");
+    assert_eq!(on_device.groups[0].jobs[0].files, [PathBuf::from("/dev/nvme9n9")]);
+}
+
+#[test]
+fn the_published_jobs_of_the_plug_and_of_writeback_parse() {
+    let plug = published("plug.fio");
+    let depths: Vec<_> = plug.groups.iter().map(|group| group.jobs[0].depth).collect();
+    assert_eq!(depths, [128, 128]);
+    for (name, jobs, files, gib) in [
+        ("writeback-a.fio", 12, 12, 144),
+        ("writeback-b.fio", 6, 6, 720),
+        ("writeback-c.fio", 1, 6, 6),
+    ] {
+        let parsed = published(name);
+        let jobs_of: Vec<_> = parsed.groups.iter().flat_map(|group| &group.jobs).collect();
+        assert_eq!(jobs_of.len(), jobs, "{name}");
+        assert!(jobs_of.iter().all(|job| job.files.len() == files), "{name}");
+        assert!(
+            jobs_of.iter().all(|job| job.size == Some(Amount::Bytes((gib << 30) / jobs as u64)))
+        );
+    }
 }
 
 /// The job of the parallel-writeback measurements: files in directories of their own.

@@ -3,8 +3,8 @@
 //!
 //! [`Backend`] is the device over real files: a [`Ring`], or [`Threads`] if io_uring is missing or
 //! forbidden. [`OpenFile`] is an open file, [`Arena`] the memory of its pages, [`LeaseWatch`]
-//! reports other programs that open a file. [`Null`], [`MemoryDevice`] and [`Modelled`] are devices
-//! without files, for tests and measurements.
+//! reports other programs that open a file. [`Null`] and [`Modelled`] are devices without files, for
+//! tests and measurements.
 //!
 //! The `unsafe` code that the engine needs is here and in `lists`, except for one module of
 //! `forebay`.
@@ -16,7 +16,7 @@
 // allocation groups, `status` attributes, `accessed` the time of reads, `free_space`, `mark` of
 // reserved space, `rewrite` what a second write needs, `hint` extent sizes, `longest` sizes.
 // I/O: `ring`, `setup`, `fixed` registered resources, `waker`, `offer`
-// features, `threads`, `backend` either of the two. Devices without files: `null`, `memory`,
+// features, `threads`, `backend` either of the two. Devices without files: `null`,
 // `modelled`. Other processes: `fork`, `local` and `passing` sockets, `alive` whether the rings of
 // a process are gone, `detached` a process that outlives its parent, `signals` that it ignores,
 // `frames` writing without a ring. `clock`, `probe` and `mounts` the
@@ -61,7 +61,6 @@ pub mod longest;
 mod mapping;
 mod mark;
 mod masks;
-pub mod memory;
 mod min_wait;
 pub mod modelled;
 pub mod mounts;
@@ -107,7 +106,6 @@ pub use layout::ImageError;
 pub use lease::LeaseWatch;
 pub use lent::{Lent, Memory};
 pub use lock::Lock;
-pub use memory::MemoryDevice;
 pub use modelled::{Modelled, Profile};
 pub use null::Null;
 pub use offer::{Feature, Offer, Offers};

@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn every_state_of_a_page_is_come_by() {
-        let lines = walk(Timed::new(FRAMES)).unwrap();
+        let lines = walk(Timed::default()).unwrap();
         let states: Vec<PageState> = lines
             .iter()
             .filter_map(|line| match line {

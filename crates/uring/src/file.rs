@@ -25,7 +25,6 @@ use crate::direct::{self, Alignment, Direct, Mode};
 use crate::extents::{self, Extents};
 use crate::fork::Home;
 use crate::geometry::Geometry;
-use crate::hint;
 use crate::lease::{self, LeaseWatch, Leased};
 use crate::lock::{self, Lock};
 use crate::longest;
@@ -558,14 +557,6 @@ impl OpenFile {
     /// As [`OpenFile::extents`].
     pub fn pieces_of(&self, bytes: Range<u64>) -> io::Result<Extents> {
         extents::places(self.as_fd(), bytes)
-    }
-
-    /// Returns the extent-size hint in bytes, or `None` if the file has none.
-    ///
-    /// # Errors
-    /// The error of the kernel if the file system has no such hints.
-    pub fn extent_hint(&self) -> io::Result<Option<u32>> {
-        hint::get(self.as_fd())
     }
 
     /// Returns the allocation groups of the file system, or `None` if it reports none. Makes one

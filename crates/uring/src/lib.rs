@@ -14,7 +14,7 @@
 // of callers. Files: `open`, `file`, `private` past the cache, `append` at the end, `directory`
 // names, `direct` alignment, `lease`, `coverage` of a lease, `lock`, `extents`, `geometry`
 // allocation groups, `status` attributes, `accessed` the time of reads, `free_space`, `mark` of
-// reserved space, `rewrite` what a second write needs, `hint` extent sizes, `longest` sizes.
+// reserved space, `rewrite` what a second write needs, `longest` sizes.
 // I/O: `ring`, `setup`, `fixed` registered resources, `waker`, `offer`
 // features, `threads`, `backend` either of the two. Devices without files: `null`,
 // `modelled`. Other processes: `fork`, `local` and `passing` sockets, `alive` whether the rings of
@@ -49,7 +49,6 @@ pub mod frames;
 pub mod free_space;
 pub mod geometry;
 pub mod header;
-mod hint;
 pub mod inline;
 mod job;
 pub mod layout;

@@ -20,7 +20,7 @@ use crate::words::words;
 pub const DATA_FILE: &str = "requests.data";
 
 /// The devices that are named by one word.
-const NAMED: [&str; 6] = ["null", "gen4", "gen5", "optane", "disk", "file"];
+const NAMED: [&str; 5] = ["null", "gen4", "gen5", "optane", "file"];
 
 /// Prefix of a device of a cost: `free:200` takes 200 nanoseconds for each doorbell and nothing
 /// else.
@@ -64,7 +64,7 @@ impl RequestSpec {
 }
 
 /// Where requests go: nowhere (`null`), to a device of a cost (`free:200`: nanoseconds), to a
-/// modelled one (`gen4`, `gen5`, `optane`, `disk`), or to a laid-out file (`file`).
+/// modelled one (`gen4`, `gen5`, `optane`), or to a laid-out file (`file`).
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RequestDevice(String);
@@ -98,7 +98,7 @@ impl FromStr for RequestDevice {
         let device = Self(word.to_owned());
         let known = NAMED.contains(&word) || device.free_nanos().is_some();
         known.then_some(device).ok_or_else(|| {
-            let all = "null, free:NANOSECONDS, gen4, gen5, optane, disk, file";
+            let all = "null, free:NANOSECONDS, gen4, gen5, optane, file";
             Refusal(format!("{word}: no such device (there are: {all})"))
         })
     }
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn devices_are_words() {
-        for word in ["null", "free:200", "gen4", "gen5", "optane", "disk", "file"] {
+        for word in ["null", "free:200", "gen4", "gen5", "optane", "file"] {
             let device: RequestDevice = word.parse().unwrap();
             assert_eq!(serde_json::to_string(&device).unwrap(), format!("\"{word}\""));
             assert_eq!(device.is_file(), word == "file");

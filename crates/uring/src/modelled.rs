@@ -2,28 +2,26 @@
 //! that is not here. It moves no data and takes as long as a device of that [`Profile`] would.
 //!
 //! ```text
-//! doorbell --> waiting --a unit is free--> at a unit --latency, seek--> the link --> completed
-//!              (in order)                  (so many at once)            (one after the other: bytes,
-//!                                                                        and the gap of the ceiling)
+//! doorbell --> waiting --a unit is free--> at a unit --latency--> the link --> completed
+//!              (in order)                  (up to `units`)        (one after the other: bytes,
+//!                                                                  and the gap of the ceiling)
 //! ```
 //!
 //! A request holds its unit from its start until it has completed. So depth one gives one request
-//! per latency, great depth the ceiling, and large requests the link's bandwidth; one unit with a
-//! seek is a disk. Completions come in the order of their moments. The model is exact in
-//! nanoseconds: over a clock set by hand it replays.
+//! per latency, great depth the ceiling, and large requests the link's bandwidth. The model is
+//! exact in nanoseconds: over a clock set by hand it replays.
 //!
 //! The price: a doorbell that costs, costs by spinning, and so does waiting. Sleeping would add
 //! tens of microseconds of scheduler to a device of ten. There is nothing that wakes it: a doorbell
 //! that waits without a limit while nothing is under way returns at once.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::hint;
 use std::mem;
 use std::time::Duration;
 
 use forebay_block::limits::TAGS;
-use forebay_block::{Bio, Completion, Device, Errno, Moment, Refused, Tag, Target, Wait};
+use forebay_block::{Bio, Completion, Device, Errno, Moment, Refused, Tag, Wait};
 
 use crate::clock;
 
@@ -65,14 +63,11 @@ pub struct Modelled<C = Spinning> {
     /// The profile's, worked out once.
     serves_at_once: bool,
     clock: C,
-    /// The end of each target's last request.
-    positions: Vec<Option<u64>>,
     staged: Vec<Request>,
     /// For a free unit.
     waiting: VecDeque<Request>,
-    /// At a unit, by when that is done with it. Behind the moment its number, so that equals keep
-    /// their order.
-    serving: BinaryHeap<Reverse<(Moment, u64, Request)>>,
+    /// At a unit, by when that is done with it. All take equally long, so they keep their order.
+    serving: VecDeque<(Moment, Request)>,
     /// On the link, by when they complete.
     leaving: VecDeque<(Moment, Completion)>,
     completed: Vec<Completion>,
@@ -80,17 +75,14 @@ pub struct Modelled<C = Spinning> {
     busy: u32,
     /// When the last request completes that went over the link; `None` before the first.
     link_free: Option<Moment>,
-    started: u64,
 }
 
 /// A request under way.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Request {
     tag: Tag,
     /// Bytes it moves.
     bytes: u64,
-    /// Whether it does not go on where the target's last one ended.
-    seeks: bool,
 }
 
 impl Modelled {
@@ -111,22 +103,14 @@ impl<C: Clock> Modelled<C> {
             gap: profile.gap(),
             serves_at_once: profile.serves_at_once(),
             clock,
-            positions: Vec::new(),
             staged: Vec::with_capacity(TAGS),
             waiting: VecDeque::with_capacity(TAGS),
-            serving: BinaryHeap::with_capacity(TAGS),
+            serving: VecDeque::with_capacity(TAGS),
             leaving: VecDeque::with_capacity(TAGS),
             completed: Vec::with_capacity(TAGS),
             busy: 0,
             link_free: None,
-            started: 0,
         }
-    }
-
-    /// Returns its profile.
-    #[must_use]
-    pub fn profile(&self) -> &Profile {
-        &self.profile
     }
 
     /// Returns the number of requests that were prepared and have not been reaped.
@@ -134,19 +118,6 @@ impl<C: Clock> Modelled<C> {
     pub fn in_flight(&self) -> usize {
         let there = self.waiting.len() + self.serving.len() + self.leaving.len();
         self.staged.len() + there + self.completed.len()
-    }
-
-    /// Whether the request does not go on where the last one of its target ended.
-    fn seeks(&mut self, request: &Bio) -> bool {
-        if !request.operation.moves_bytes() {
-            return false;
-        }
-        let Target(index) = request.target;
-        let index = index as usize;
-        if self.positions.len() <= index {
-            self.positions.resize(index + 1, None);
-        }
-        self.positions[index].replace(request.end()) != Some(request.offset)
     }
 
     /// Takes what was staged, which costs a doorbell.
@@ -164,7 +135,7 @@ impl<C: Clock> Modelled<C> {
             self.clock.now()
         };
         if self.serves_at_once {
-            let ended = |Request { tag, bytes, .. }| Completion { tag, result: Ok(bytes) };
+            let ended = |Request { tag, bytes }| Completion { tag, result: Ok(bytes) };
             self.completed.extend(self.staged.drain(..).map(ended));
             return now;
         }
@@ -185,15 +156,15 @@ impl<C: Clock> Modelled<C> {
 
     /// A unit takes a request.
     fn start(&mut self, request: Request, now: Moment) {
-        let seek = if request.seeks { self.profile.seek } else { Duration::ZERO };
         self.busy += 1;
-        self.started += 1;
-        self.serving.push(Reverse((now + self.profile.latency + seek, self.started, request)));
+        let served = now + self.profile.latency;
+        debug_assert!(self.serving.back().is_none_or(|(last, _)| *last <= served));
+        self.serving.push_back((served, request));
     }
 
     /// When something happens next.
     fn next_moment(&self) -> Option<Moment> {
-        let served = self.serving.peek().map(|Reverse((served, ..))| *served);
+        let served = self.serving.front().map(|(served, _)| *served);
         let leaves = self.leaving.front().map(|(due, _)| *due);
         match (served, leaves) {
             (Some(served), Some(leaves)) => Some(served.min(leaves)),
@@ -206,7 +177,7 @@ impl<C: Clock> Modelled<C> {
         while let Some(moment) = self.next_moment().filter(|moment| *moment <= now) {
             if self.leaving.front().is_some_and(|(due, _)| *due == moment) {
                 self.complete_first();
-            } else if let Some(Reverse((served, _, request))) = self.serving.pop() {
+            } else if let Some((served, request)) = self.serving.pop_front() {
                 self.send_over_link(request, served);
             }
         }
@@ -223,7 +194,7 @@ impl<C: Clock> Modelled<C> {
     }
 
     fn send_over_link(&mut self, request: Request, served: Moment) {
-        let Request { tag, bytes, .. } = request;
+        let Request { tag, bytes } = request;
         let moving = self.profile.moving(bytes);
         let due = match self.link_free {
             Some(free) => (served.max(free) + moving).max(free + self.gap),
@@ -255,8 +226,7 @@ impl<C: Clock> Device for Modelled<C> {
 
     /// Refuses nothing: the tags bound the staged requests.
     fn prepare(&mut self, tag: Tag, request: &Bio) -> Result<(), Refused> {
-        let seeks = self.seeks(request);
-        self.staged.push(Request { tag, bytes: request.bytes(), seeks });
+        self.staged.push(Request { tag, bytes: request.bytes() });
         Ok(())
     }
 

@@ -21,8 +21,6 @@ pub struct Profile {
     pub requests_per_second: Option<u32>,
     /// Maximum of bytes per second (`None`: no limit).
     pub bytes_per_second: Option<u64>,
-    /// Additional latency of a request that does not continue the last one of its target.
-    pub seek: Duration,
 }
 
 /// Four lanes of 16 GT/s.
@@ -49,7 +47,6 @@ impl Profile {
         units: MANY_UNITS,
         requests_per_second: Some(820_000),
         bytes_per_second: Some(FOUR_LANES_GEN4),
-        seek: Duration::ZERO,
     };
 
     /// A flash drive on a link of generation 5: 1.06 million requests a second (from the same
@@ -73,18 +70,6 @@ impl Profile {
         ..Profile::GEN4
     };
 
-    /// A disk that turns: one arm. All of it is assumed, of the class of a drive of 7200 turns a
-    /// minute: 8 ms for a seek with half a turn, 50 us for a request that needs none, 200 MB/s.
-    pub const DISK: Profile = Profile {
-        name: "disk",
-        doorbell: DOORBELL,
-        latency: Duration::from_micros(50),
-        units: 1,
-        requests_per_second: None,
-        bytes_per_second: Some(200_000_000),
-        seek: Duration::from_millis(8),
-    };
-
     /// Returns a profile where only the doorbell takes time. Requests complete with it.
     #[must_use]
     pub const fn free(doorbell: Duration) -> Profile {
@@ -95,37 +80,30 @@ impl Profile {
             units: u32::MAX,
             requests_per_second: None,
             bytes_per_second: None,
-            seek: Duration::ZERO,
         }
     }
 
     /// All profiles without a parameter.
-    pub const ALL: [Profile; 4] = [Profile::GEN4, Profile::GEN5, Profile::OPTANE, Profile::DISK];
+    pub const ALL: [Profile; 3] = [Profile::GEN4, Profile::GEN5, Profile::OPTANE];
 
     /// The names that [`Profile::by_name`] accepts, for an error message.
-    pub const CHOICES: &'static str = "gen4, gen5, optane, disk, free=NANOSECONDS";
+    pub const CHOICES: &'static str = "gen4, gen5, optane";
 
-    /// Returns the name: `gen4`, `gen5`, `optane`, `disk` or `free`.
+    /// Returns the name: `gen4`, `gen5`, `optane` or `free`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Returns the profile with a name, or `None`. `free=500` is [`Profile::free`] with 500 ns.
+    /// Returns the profile with a name, or `None`.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Profile> {
-        if let Some(nanoseconds) = name.strip_prefix("free=") {
-            return nanoseconds
-                .parse()
-                .ok()
-                .map(|count| Profile::free(Duration::from_nanos(count)));
-        }
         Profile::ALL.into_iter().find(|profile| profile.name == name)
     }
 
     /// Whether nothing but the doorbell takes time.
     pub(super) fn serves_at_once(&self) -> bool {
-        let waits = self.latency.is_zero() && self.seek.is_zero() && self.units == u32::MAX;
+        let waits = self.latency.is_zero() && self.units == u32::MAX;
         waits && self.requests_per_second.is_none() && self.bytes_per_second.is_none()
     }
 
@@ -164,8 +142,7 @@ mod tests {
             assert!(Profile::CHOICES.contains(profile.name()));
         }
         assert!(Profile::free(Duration::from_nanos(1)).serves_at_once());
-        assert_eq!(Profile::by_name("free=250"), Some(Profile::free(Duration::from_nanos(250))));
-        for unknown in ["", "GEN4", "free", "free=", "free=-1", "free=1us"] {
+        for unknown in ["", "GEN4", "free"] {
             assert_eq!(Profile::by_name(unknown), None, "{unknown}");
         }
     }
@@ -173,9 +150,8 @@ mod tests {
     #[test]
     fn ceilings_are_rounded_down() {
         for profile in Profile::ALL {
-            if let Some(rate) = profile.requests_per_second {
-                assert!(profile.gap() * rate >= Duration::from_secs(1), "{}", profile.name());
-            }
+            let rate = profile.requests_per_second.unwrap();
+            assert!(profile.gap() * rate >= Duration::from_secs(1), "{}", profile.name());
             let rate = profile.bytes_per_second.unwrap();
             assert!(profile.moving(rate) >= Duration::from_secs(1));
             assert_eq!(profile.moving(0), Duration::ZERO);

@@ -57,7 +57,6 @@ fn measure() -> Result<(), String> {
             pattern: Pattern::Random,
             operation: Operation::Read,
             knobs: Vec::new(),
-            fixed_buffers: Switch::On,
             fixed_files: Switch::On,
             batch,
             from: Submitter::Local,

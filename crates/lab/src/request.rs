@@ -40,8 +40,6 @@ pub struct RequestSpec {
     pub operation: Operation,
     /// Knobs of the queue, as `Knobs::set` takes them.
     pub knobs: Vec<(String, String)>,
-    /// Whether buffers are registered with the ring.
-    pub fixed_buffers: Switch,
     /// Whether the file is registered with the ring.
     pub fixed_files: Switch,
     /// Bios handed over between two dispatches, waited for where fewer places are free; as many as
@@ -79,8 +77,8 @@ impl RequestDevice {
         &self.0
     }
 
-    /// Whether requests go to a real file: only there do fixed buffers, registered files and the
-    /// kernel's arms mean anything.
+    /// Whether requests go to a real file: only there do registered files and the kernel's arms mean
+    /// anything.
     pub fn is_file(&self) -> bool {
         self.0 == "file"
     }

@@ -76,7 +76,6 @@ fn reads(directory: &Path, way: Way, depth: u32, batch: Option<u32>) -> Cell {
         pattern: Pattern::Random,
         operation: Operation::Read,
         knobs: Vec::new(),
-        fixed_buffers: Switch::On,
         fixed_files: Switch::On,
         batch,
         from: Submitter::Local,

@@ -108,7 +108,6 @@ fn requests_run_in_a_child_too(directory: &Path) {
             pattern: Pattern::Random,
             operation: Operation::Read,
             knobs: Vec::new(),
-            fixed_buffers: on_file,
             fixed_files: on_file,
             batch: None,
             from: Submitter::Local,

@@ -20,7 +20,6 @@ fn spec(device: &str) -> RequestSpec {
         pattern: Pattern::Random,
         operation: Operation::Read,
         knobs: Vec::new(),
-        fixed_buffers: Switch::Off,
         fixed_files: Switch::Off,
         batch: None,
         from: Submitter::Local,
@@ -209,17 +208,9 @@ fn a_file_is_laid_out_once_and_read_and_written() {
     for (operation, block_bytes) in
         [(Operation::Read, BLOCK), (Operation::Write, 16 * BLOCK), (Operation::Read, BLOCK)]
     {
-        let fixed_buffers = if operation == Operation::Read { Switch::On } else { Switch::Off };
-        let fixed_files = fixed_buffers;
+        let fixed_files = if operation == Operation::Read { Switch::On } else { Switch::Off };
         let seconds = 0.02;
-        let spec = RequestSpec {
-            operation,
-            block_bytes,
-            fixed_buffers,
-            fixed_files,
-            seconds,
-            ..spec("file")
-        };
+        let spec = RequestSpec { operation, block_bytes, fixed_files, seconds, ..spec("file") };
         let result = run_in(directory.path(), &spec);
         assert!(result.notes.iter().any(|note| note.starts_with("io_uring")), "{:?}", result.notes);
     }

@@ -186,12 +186,6 @@ impl Arena {
         self.at(frame).cast_const()
     }
 
-    /// The memory a ring may register: all up to the last frame's end, from its start on, and how
-    /// many bytes.
-    pub(crate) fn registrable(&self) -> (*mut u8, usize) {
-        (self.memory.start(), self.layout.frames_end())
-    }
-
     /// Returns the address of [`ZERO_BYTES`] zero bytes, valid as long as the arena.
     #[must_use]
     pub fn zero_address(&self) -> *const u8 {

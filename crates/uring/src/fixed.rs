@@ -1,21 +1,16 @@
-//! Resources registered with the kernel beforehand, so that requests need no lookup: the files, and
-//! on request the arena.
+//! Files registered with the kernel beforehand, so that requests need no lookup.
 //!
-//! ```text
-//! files    a table, an entry for each target, empty at first; set when a file is attached, cleared when detached;
-//!          behind them one for what tells that the ring is gone (alive.rs), where that is wanted
-//! buffers  the mapping of the arena, in stretches of 1 GiB, the most of one buffer
-//! ```
+//! The table has an entry for each target, empty at first. An entry is set when a file is attached
+//! and cleared when it is detached. Behind them is one entry for the descriptor that reports the end
+//! of the ring (alive.rs), if it is wanted.
 //!
 //! A registered file saves each request the lookup and the count of its descriptor; it stays the
-//! same open file, so that its `O_DIRECT` flag can be switched as before. Registered memory saves
-//! each direct request the pinning of its pages. The price of the second is the memory: all of the
-//! mapping is taken and pinned at once, which counts against the limit of locked memory; so it is
-//! asked for. Before kernel 6.13 a detached file is closed only when the requests that were
-//! submitted before have ended, those of other files included.
+//! same open file, so that its `O_DIRECT` flag can be switched as before. Before kernel 6.13 a
+//! detached file is closed only when the requests that were submitted before have ended, those of
+//! other files included. Memory is not registered: no gain was shown, and all of it would be pinned.
 //!
-//! Nothing here can fail: if the kernel refuses, requests name descriptors and addresses as they
-//! always could, and the offers say why.
+//! Nothing here can fail: if the kernel refuses, requests name descriptors as they always could, and
+//! the offers say why.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -33,19 +28,7 @@ const FILES: u32 = 1024;
 /// Entries behind those: one, for what tells that the ring is gone.
 const OTHERS: u32 = 1;
 
-/// The most the kernel registers as one buffer.
-const STRETCH_SHIFT: u32 = 30;
-
-/// Resources that a ring registers with the kernel.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Fixed {
-    /// Whether to register files.
-    pub files: Register,
-    /// Whether to register the memory of the arena.
-    pub buffers: Register,
-}
-
-/// Whether to register a resource with the kernel.
+/// Whether to register the files of a ring with the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Register {
     /// Register it if the kernel permits.
@@ -54,14 +37,7 @@ pub enum Register {
     No,
 }
 
-/// Files, which cost nothing; not the arena, which is pinned by it.
-impl Default for Fixed {
-    fn default() -> Self {
-        Self { files: Register::Yes, buffers: Register::No }
-    }
-}
-
-/// Registered files and memory.
+/// Registered files.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     /// Entries for targets in the table of files; one more is behind them.
@@ -73,10 +49,6 @@ pub(crate) struct Tables {
     /// Whether a table of files can be made empty; `None` before it was tried.
     sparse: Option<bool>,
     files_refused: Option<String>,
-    /// Address of the first registered byte.
-    memory: usize,
-    bytes: usize,
-    buffers_refused: Option<String>,
 }
 
 /// How a request names its file.
@@ -198,109 +170,13 @@ impl Tables {
         }
     }
 
-    /// Registers memory that outlives the ring, or is leaked with it. Blocks while its pages are
-    /// taken.
-    pub(crate) fn register_memory(&mut self, uring: &IoUring, memory: (*mut u8, usize)) {
-        if self.bytes > 0 {
-            return;
-        }
-        let (start, bytes) = memory;
-        let stretch = 1usize << STRETCH_SHIFT;
-        let stretches: Vec<libc::iovec> = (0..bytes)
-            .step_by(stretch)
-            .map(|from| libc::iovec {
-                iov_base: start.wrapping_add(from).cast(),
-                iov_len: stretch.min(bytes - from),
-            })
-            .collect();
-        // SAFETY: the stretches are the arena, which the ring holds. It is leaked if requests that
-        // use it outlive the ring.
-        match unsafe { uring.submitter().register_buffers(&stretches) } {
-            Ok(()) => {
-                (self.memory, self.bytes) = (start.addr(), bytes);
-                self.buffers_refused = None;
-            }
-            Err(error) => self.buffers_refused = Some(why(&error, bytes)),
-        }
-    }
-
-    /// Lets the memory go.
-    pub(crate) fn unregister_memory(&mut self, uring: &IoUring) {
-        self.buffers_refused = None;
-        if self.bytes > 0 && uring.submitter().unregister_buffers().is_ok() {
-            self.bytes = 0;
-        }
-    }
-
-    /// The registered buffer that all of a piece of memory is in.
-    pub(crate) fn buffer(&self, start: *const u8, length: u32) -> Option<u16> {
-        let from = start.addr().wrapping_sub(self.memory);
-        if from >= self.bytes || length == 0 {
-            return None;
-        }
-        let last = from + (length as usize - 1);
-        let index = from >> STRETCH_SHIFT;
-        (last < self.bytes && last >> STRETCH_SHIFT == index)
-            .then(|| u16::try_from(index).ok())
-            .flatten()
-    }
-
     /// Requested registrations, and whether the kernel granted them.
     pub(crate) fn offers(&self) -> Vec<Offer> {
-        let asked = |feature: Feature, had: bool, refused: &Option<String>| match refused {
-            Some(reason) => Some(feature.asked(Err(reason.clone()))),
-            None => had.then(|| feature.when(true)),
+        let files = match &self.files_refused {
+            Some(reason) => Some(Feature::RegisteredFiles.asked(Err(reason.clone()))),
+            None => (self.files > 0).then(|| Feature::RegisteredFiles.when(true)),
         };
-        [
-            asked(Feature::RegisteredFiles, self.files > 0, &self.files_refused),
-            self.sparse.map(|sparse| Feature::SparseFiles.when(sparse)),
-            asked(Feature::RegisteredBuffers, self.bytes > 0, &self.buffers_refused),
-        ]
-        .into_iter()
-        .flatten()
-        .collect()
-    }
-
-    pub(crate) fn has_buffers(&self) -> bool {
-        self.bytes > 0
-    }
-}
-
-/// Why memory was not registered, and what to do about it.
-fn why(error: &io::Error, bytes: usize) -> String {
-    let needed = bytes.div_ceil(1 << 10);
-    match error.raw_os_error() {
-        Some(libc::ENOMEM) => {
-            let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
-            let limit = limit.map_or("unlimited".into(), |limit| format!("{} KiB", limit >> 10));
-            format!(
-                "no memory: {needed} KiB were to be locked, the limit is {limit}; raise `ulimit -l`"
-            )
-        }
-        Some(libc::EOPNOTSUPP) => "this kernel registers no shared memory".into(),
-        _ => error.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_piece_is_in_one_buffer_or_in_none() {
-        let stretch = 1usize << STRETCH_SHIFT;
-        let tables = Tables { memory: 1 << 20, bytes: 2 * stretch + 4096, ..Tables::default() };
-        let at = |from: usize| std::ptr::without_provenance::<u8>((1 << 20) + from);
-        assert_eq!(tables.buffer(at(0), 4096), Some(0));
-        assert_eq!(tables.buffer(at(stretch - 4096), 4096), Some(0));
-        assert_eq!(tables.buffer(at(stretch - 4096), 4097), None, "across two");
-        assert_eq!(tables.buffer(at(2 * stretch), 4096), Some(2));
-        assert_eq!(tables.buffer(at(2 * stretch), 4097), None, "beyond the end");
-        assert_eq!(
-            tables.buffer(std::ptr::without_provenance(4096), 4096),
-            None,
-            "before the start"
-        );
-        assert_eq!(Tables::default().buffer(at(0), 1), None, "nothing is registered");
+        let sparse = self.sparse.map(|sparse| Feature::SparseFiles.when(sparse));
+        files.into_iter().chain(sparse).collect()
     }
 }

@@ -17,9 +17,8 @@
 //! Version 2 differs in one word alone: the mark of an interrupted change in a file's record did not
 //! exist and was zero (records.rs). Memory and images of it are read as they are.
 //!
-//! Untouched records and masks take no memory: they lie behind the memory that a ring registers. A
-//! number of frames has one layout, so every word found has one right value; each is read once and
-//! compared before use.
+//! Untouched records and masks take no memory. A number of frames has one layout, so every word
+//! found has one right value; each is read once and compared before use.
 
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -15,13 +15,12 @@
 // names, `direct` alignment, `lease`, `coverage` of a lease, `lock`, `extents`, `geometry`
 // allocation groups, `status` attributes, `accessed` the time of reads, `free_space`, `mark` of
 // reserved space, `rewrite` what a second write needs, `longest` sizes.
-// I/O: `ring`, `setup`, `fixed` registered resources, `waker`, `offer`
+// I/O: `ring`, `setup`, `fixed` registered files, `waker`, `offer`
 // features, `threads`, `backend` either of the two. Devices without files: `null`,
 // `modelled`. Other processes: `fork`, `local` and `passing` sockets, `alive` whether the rings of
 // a process are gone, `detached` a process that outlives its parent, `signals` that it ignores,
 // `frames` writing without a ring. `clock`, `probe` and `mounts` the
-// machine, `priority` of a thread. `enter`, `setup` and `mapping` are public for the rings of
-// `forebay-net`.
+// machine, `priority` of a thread.
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 compile_error!("Forebay runs on Linux 5.15 or newer, on 64-bit x86 and Arm");
@@ -95,7 +94,7 @@ pub use directory::{Named, OpenDirectory, Replace};
 pub use enter::Enters;
 pub use extents::Extents;
 pub use file::{Identity, Kind, OpenFile};
-pub use fixed::{Fixed, Register};
+pub use fixed::Register;
 pub use fork::ForkGuard;
 pub use free_space::FreeSpace;
 pub use geometry::Geometry;

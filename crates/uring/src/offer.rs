@@ -7,8 +7,6 @@
 use std::fmt;
 use std::io;
 
-use io_uring::IoUring;
-
 use crate::min_wait::{self, MinWait};
 use crate::probe::KernelVersion;
 use crate::setup::{Setup, SetupError};
@@ -35,10 +33,6 @@ pub enum Feature {
     RegisteredFiles,
     /// Table of registered files that starts empty.
     SparseFiles,
-    /// Registered memory, whose pages need not be pinned for each direct request.
-    RegisteredBuffers,
-    /// Registered memory in requests of several pieces.
-    VectoredFixed,
     /// Setting the size of a file through the ring.
     SetLength,
     /// Discarding a range of a block device through the ring.
@@ -101,8 +95,6 @@ impl Feature {
             Feature::RingDescriptor => ("a registered ring descriptor", (5, 18)),
             Feature::RegisteredFiles => ("registered files", (5, 1)),
             Feature::SparseFiles => ("a sparse table of files", (5, 19)),
-            Feature::RegisteredBuffers => ("registered buffers", (5, 1)),
-            Feature::VectoredFixed => ("vectored requests on registered buffers", (6, 15)),
             Feature::SetLength => ("setting a file's length", (6, 9)),
             Feature::DiscardCommand => ("discarding through the ring", (6, 12)),
             Feature::MinimalWait => ("a minimal wait", (6, 12)),
@@ -137,8 +129,6 @@ impl Offers {
         offers.push(Feature::SparseFiles.when(!lacks(&files)));
         let files = files.or_else(|_| setup.uring.submitter().register_files(&[-1]));
         offers.push(Feature::RegisteredFiles.asked(files.map_err(|error| error.to_string())));
-        offers.push(Feature::RegisteredBuffers.asked(try_buffer(&setup.uring)));
-        offers.push(Feature::VectoredFixed.when(setup.has.vectored_fixed));
         let ends = setup.has.min_wait && min_wait::behaviour(setup.level) == MinWait::Ends;
         offers.push(Feature::MinimalWaitEnds.when(ends));
         Ok(Self(offers))
@@ -149,16 +139,6 @@ impl Offers {
     pub fn had(&self, feature: Feature) -> bool {
         self.0.iter().any(|offer| offer.feature == feature && offer.state == State::Had)
     }
-}
-
-/// Registers one page, and lets it go.
-fn try_buffer(uring: &IoUring) -> Result<(), String> {
-    let page = vec![0u8; 4096];
-    let buffer = [libc::iovec { iov_base: page.as_ptr().cast_mut().cast(), iov_len: page.len() }];
-    let submitter = uring.submitter();
-    // SAFETY: the page lives until it is unregistered just below, and no request uses it.
-    unsafe { submitter.register_buffers(&buffer) }.map_err(|error| error.to_string())?;
-    submitter.unregister_buffers().map_err(|error| error.to_string())
 }
 
 impl fmt::Display for Offer {
@@ -192,9 +172,9 @@ mod tests {
         let some = Offers(vec![
             Feature::SubmitAll.when(true),
             Feature::SetLength.when(false),
-            Feature::RegisteredBuffers.asked(Err("no memory may be locked".into())),
+            Feature::RegisteredFiles.asked(Err("no memory".into())),
         ]);
-        let line = "io_uring: without setting a file's length (6.9), registered buffers (no memory may be locked)";
+        let line = "io_uring: without setting a file's length (6.9), registered files (no memory)";
         assert_eq!(some.to_string(), line);
         assert!(some.had(Feature::SubmitAll) && !some.had(Feature::SetLength));
     }
@@ -205,11 +185,9 @@ mod tests {
         let version = crate::probe::kernel_version();
         for offer in &offers.0 {
             println!("{:?} {}: {:?}", offer.feature, offer.feature.since(), offer.state);
-            // The minimal wait's repair went to older kernels too, and buffers need more than a
-            // kernel.
-            let reported =
-                matches!(offer.feature, Feature::MinimalWaitEnds | Feature::RegisteredBuffers);
-            if offer.state == State::Lost && !reported {
+            // The minimal wait's repair went to older kernels too.
+            let is_repair = offer.feature == Feature::MinimalWaitEnds;
+            if offer.state == State::Lost && !is_repair {
                 assert!(version < offer.feature.since(), "{offer}");
             }
         }

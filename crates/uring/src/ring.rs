@@ -39,7 +39,7 @@ use crate::arena::Arena;
 use crate::clock;
 use crate::enter::{Booked, Enter, Enters};
 use crate::file::OpenFile;
-use crate::fixed::{Fixed, Register, Tables};
+use crate::fixed::{Register, Tables};
 use crate::fork::Home;
 use crate::lent::Memory;
 use crate::min_wait::{self, MinWait};
@@ -91,7 +91,6 @@ pub struct Ring {
     arena: Arc<Arena>,
     thread: Option<ThreadId>,
     ledger: Ledger,
-    fixed: Fixed,
     tables: Tables,
     /// Operations that the doorbell does itself, because the kernel cannot do them through the
     /// ring.
@@ -104,8 +103,7 @@ pub struct Ring {
 
 impl Ring {
     /// A ring for `entries` requests staged at once (rounded up to a power of two), with the best
-    /// this kernel has. Files are registered with the kernel, the arena is not; [`Ring::set_fixed`]
-    /// changes either.
+    /// this kernel has. Files are registered with the kernel; [`Ring::set_registered`] changes that.
     ///
     /// # Errors
     /// Why there is none, and what to do about it.
@@ -130,7 +128,6 @@ impl Ring {
             arena,
             thread: None,
             ledger: Ledger::default(),
-            fixed: Fixed::default(),
             tables,
             synchronous: Vec::new(),
             arrived: VecDeque::new(),
@@ -152,43 +149,28 @@ impl Ring {
         let mut offers = self.setup.offers();
         offers.extend(self.door_registered.map(|had| Feature::RingDescriptor.when(had)));
         offers.extend(self.tables.offers());
-        if self.fixed.buffers == Register::Yes {
-            offers.push(Feature::VectoredFixed.when(self.setup.has.vectored_fixed));
-        }
         if let Some(known) = min_wait::known().filter(|_| self.setup.has.min_wait) {
             offers.push(Feature::MinimalWaitEnds.when(known == MinWait::Ends));
         }
         Offers(offers)
     }
 
-    /// Returns the registrations that were asked for.
-    #[must_use]
-    pub fn fixed(&self) -> Fixed {
-        self.fixed
-    }
-
-    /// Changes the registrations, while nothing is in flight, on the ring's thread. Registering the
-    /// arena blocks while all of its pages are taken and pinned. The ring works without refused
-    /// ones; [`Ring::describe`] says so.
-    pub fn set_fixed(&mut self, fixed: Fixed) {
+    /// Registers the files with the kernel, or no longer, while nothing is in flight, on the ring's
+    /// thread. The ring works also if the kernel refuses; [`Ring::describe`] says so.
+    pub fn set_registered(&mut self, files: Register) {
         assert_eq!(
             self.in_flight(),
             0,
             "what is registered does not change under requests in flight"
         );
         let uring = &self.setup.uring;
-        match fixed.files {
+        match files {
             Register::Yes => self.tables.register_files(uring),
             Register::No => self.tables.unregister_files(uring),
         }
         for (target, file, name) in self.ledger.targets.names() {
             *name = self.tables.enter(uring, target, file);
         }
-        match fixed.buffers {
-            Register::Yes => self.tables.register_memory(uring, self.arena.registrable()),
-            Register::No => self.tables.unregister_memory(uring),
-        }
-        self.fixed = fixed;
     }
 
     /// Has the kernel hold this end of a pipe until the ring's last request has ended, however the
@@ -427,12 +409,11 @@ impl Ring {
 
 impl fmt::Debug for Ring {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { setup, ledger, fixed, arrived, .. } = self;
+        let Self { setup, ledger, arrived, .. } = self;
         formatter
             .debug_struct("Ring")
             .field("describe", &self.describe())
             .field("ledger", ledger)
-            .field("fixed", fixed)
             .field("arrived", arrived)
             .field("enters", &setup.door.enters())
             .finish_non_exhaustive()

@@ -125,8 +125,6 @@ pub(crate) struct Has {
     pub(crate) set_length: bool,
     /// A block device's range can be discarded.
     pub(crate) discard: bool,
-    /// A request of several pieces can use registered buffers.
-    pub(crate) vectored_fixed: bool,
     /// There is a minimal wait; whether it can be used, `min_wait` finds out.
     pub(crate) min_wait: bool,
     /// A wait need not be booked as waiting for I/O.
@@ -170,8 +168,6 @@ impl Setup {
             (opcode::Writev::CODE, "writev"),
             (opcode::Read::CODE, "read"),
             (opcode::Write::CODE, "write"),
-            (opcode::ReadFixed::CODE, "read into a registered buffer"),
-            (opcode::WriteFixed::CODE, "write from a registered buffer"),
             (opcode::Fsync::CODE, "fsync"),
             (opcode::Fallocate::CODE, "fallocate"),
         ] {
@@ -179,13 +175,11 @@ impl Setup {
                 return Err(SetupError::TooOld(name));
             }
         }
-        let vectored = [opcode::ReadvFixed::CODE, opcode::WritevFixed::CODE];
         // The probe reports commands as a whole; a backported one is not worth a try on a device.
         let commands = kernel_version() >= Feature::DiscardCommand.since();
         let has = Has {
             set_length: probe.is_supported(opcode::Ftruncate::CODE),
             discard: commands && probe.is_supported(opcode::UringCmd16::CODE),
-            vectored_fixed: vectored.into_iter().all(|code| probe.is_supported(code)),
             min_wait: parameters.is_feature_min_timeout(),
             no_iowait: parameters.is_feature_no_iowait(),
         };
@@ -202,7 +196,7 @@ impl Setup {
     pub(crate) fn offers(&self) -> Vec<Offer> {
         let levels =
             Level::ALL.into_iter().filter_map(|level| Some((level.brings()?, level >= self.level)));
-        let Has { set_length, discard, vectored_fixed: _, min_wait, no_iowait } = self.has;
+        let Has { set_length, discard, min_wait, no_iowait } = self.has;
         let rest = [
             (Feature::TimedWait, true),
             (Feature::SetLength, set_length),

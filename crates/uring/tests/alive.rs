@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 use forebay_block::{Device as _, Operation, Tag, Wait};
 use forebay_uring::passing::{Channel, Process, Received};
 use forebay_uring::{
-    Access, Alive, Arena, Backend, Choice, Create, Fixed, Gone, How, OpenFile, Register, Ring,
-    Truncate,
+    Access, Alive, Arena, Backend, Choice, Create, Gone, How, OpenFile, Register, Ring, Truncate,
 };
 use support::loop_device::{LoopDevice, Shape};
 use support::process::{is_child, is_root, run, skip, skip_or_fail, start_child};
@@ -78,7 +77,7 @@ fn child_with_a_request_in_flight() {
     let mut device = Backend::chosen(choice, Arc::new(Arena::shared(8).unwrap()), 8).unwrap();
     assert!(device.set_alive(&alive));
     if let (Backend::Ring(ring), "ring without files") = (&mut device, backend) {
-        ring.set_fixed(Fixed { files: Register::No, ..ring.fixed() });
+        ring.set_registered(Register::No);
     }
     let how =
         How { access: Access::ReadWrite, create: Create::No, truncate: Truncate::Keep, mode: 0 };
@@ -150,10 +149,9 @@ fn what_ends_well_is_reported_too_and_a_ring_alone_is_enough_to_live() {
     let mut rings: Vec<Ring> = (0..3).map(|_| Ring::new(Arc::clone(&arena), 4).unwrap()).collect();
     assert!(rings.iter_mut().all(|ring| ring.set_alive(&alive)));
     // Set anew, and without entries for files; one more of the same does no harm.
-    let register = |ring: &mut Ring, files| ring.set_fixed(Fixed { files, ..ring.fixed() });
-    register(&mut rings[0], Register::No);
-    register(&mut rings[1], Register::No);
-    register(&mut rings[1], Register::Yes);
+    rings[0].set_registered(Register::No);
+    rings[1].set_registered(Register::No);
+    rings[1].set_registered(Register::Yes);
     assert!(rings[2].set_alive(&alive));
     drop(alive);
     while let Some(ring) = rings.pop() {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use forebay_block::{Completion, Device, Errno, Frame, Operation, Refused, Tag, Wait};
 use forebay_uring::{
-    Access, Arena, Create, Direct, Fixed, How, Kind, OpenFile, Register, Ring, Truncate, probe,
+    Access, Arena, Create, Direct, How, Kind, OpenFile, Register, Ring, Truncate, probe,
 };
 use support::loop_device::{LoopDevice, Shape};
 use support::{FILE, PAGE_BYTES, directory, frames, moving, process, still, wait_for};
@@ -22,8 +22,6 @@ const MIB: u64 = 1 << 20;
 const READ: How =
     How { access: Access::Read, create: Create::No, truncate: Truncate::Keep, mode: 0 };
 const WRITE: How = How { access: Access::ReadWrite, ..READ };
-const FIXED: Fixed = Fixed { files: Register::Yes, buffers: Register::Yes };
-const PLAIN: Fixed = Fixed { files: Register::No, buffers: Register::No };
 
 /// A ring with a loop device as its one target.
 struct Bench {
@@ -34,16 +32,16 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(test: &str, shape: Shape, fixed: Fixed) -> Option<Self> {
+    fn new(test: &str, shape: Shape, files: Register) -> Option<Self> {
         let device = LoopDevice::new(test, directory(), shape)?;
-        Some(Self::over(device, fixed))
+        Some(Self::over(device, files))
     }
 
-    fn over(device: LoopDevice, fixed: Fixed) -> Self {
+    fn over(device: LoopDevice, files: Register) -> Self {
         let arena = Arc::new(Arena::new(1024).unwrap());
         let mut ring = Ring::new(Arc::clone(&arena), 64).unwrap();
         ring.attach(FILE, Arc::new(OpenFile::open(device.path(), &WRITE).unwrap().file));
-        ring.set_fixed(fixed);
+        ring.set_registered(files);
         Self { ring, arena, device }
     }
 
@@ -140,8 +138,8 @@ fn contract_10_a_device_has_whole_blocks_and_refuses_what_it_cannot_write() {
 
 #[test]
 fn every_operation_on_a_device() {
-    for fixed in [PLAIN, FIXED] {
-        let Some(mut bench) = Bench::new("every_operation", SMALL, fixed) else { return };
+    for files in [Register::No, Register::Yes] {
+        let Some(mut bench) = Bench::new("every_operation", SMALL, files) else { return };
         for frame in 0..4 {
             bench.fill(frame, b'a' + u8::try_from(frame).unwrap());
         }
@@ -190,7 +188,7 @@ fn every_operation_on_a_device() {
 
 #[test]
 fn a_discard_by_a_system_call_does_the_same() {
-    let Some(mut bench) = Bench::new("discard", SMALL, PLAIN) else { return };
+    let Some(mut bench) = Bench::new("discard", SMALL, Register::No) else { return };
     bench.fill(0, b'x');
     let write = moving(Operation::Write, PAGE, &[frames(0, PAGE_BYTES)]);
     assert_eq!(bench.ask(&write), Ok(PAGE));
@@ -206,7 +204,7 @@ fn a_discard_by_a_system_call_does_the_same() {
 #[test]
 fn large_blocks_are_reported_and_kept_to() {
     let shape = Shape { bytes: 8 * MIB, logical_block: 4096 };
-    let Some(mut bench) = Bench::new("large_blocks", shape, FIXED) else { return };
+    let Some(mut bench) = Bench::new("large_blocks", shape, Register::Yes) else { return };
     let file = bench.ring.detach(FILE);
     assert_eq!((file.logical_block().unwrap(), file.alignment().offset), (4096, 4096));
     bench.ring.attach(FILE, file);
@@ -236,7 +234,7 @@ fn files_are_aligned_as_their_device_is() {
 fn contract_16_an_image_cut_short_under_requests_ends_them_all() {
     let shape = Shape { bytes: 64 * MIB, logical_block: 512 };
     for operation in [Operation::Read, Operation::Write] {
-        let Some(mut bench) = Bench::new("cut_short", shape, FIXED) else { return };
+        let Some(mut bench) = Bench::new("cut_short", shape, Register::Yes) else { return };
         bench.start(400, operation);
         let image = fs::OpenOptions::new().write(true).open(bench.device.image()).unwrap();
         image.set_len(0).unwrap();
@@ -257,7 +255,7 @@ fn contract_16_an_image_cut_short_under_requests_ends_them_all() {
 #[test]
 fn contract_16_a_device_detached_under_requests_ends_them_all() {
     let shape = Shape { bytes: 64 * MIB, logical_block: 512 };
-    let Some(mut bench) = Bench::new("detached", shape, FIXED) else { return };
+    let Some(mut bench) = Bench::new("detached", shape, Register::Yes) else { return };
     bench.start(400, Operation::Write);
     bench.device.detach();
     let done = wait_for(&mut bench.ring, 400);
@@ -279,7 +277,7 @@ fn contract_16_a_device_that_cannot_store_says_so() {
     let shape = Shape { bytes: 16 * MIB, logical_block: 512 };
     let inside = tempfile::tempdir_in(full.0.path()).unwrap();
     let Some(device) = LoopDevice::new("full", inside, shape) else { return };
-    let mut bench = Bench::over(device, FIXED);
+    let mut bench = Bench::over(device, Register::Yes);
     bench.start(256, Operation::Write);
     let done = wait_for(&mut bench.ring, 256);
     assert!(sorted(done.iter().map(|done| done.tag)).into_iter().eq(0..256), "each once");

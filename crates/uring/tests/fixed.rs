@@ -1,36 +1,29 @@
-//! Registered files and a registered arena: they change what a request costs, and nothing else.
+//! Registered files change what a request costs, and nothing else.
 
 mod support;
 
 use std::io::Read as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_block::{Device, Frame, Operation, Segment, Tag, Target, Wait};
 use forebay_uring::probe::{KernelVersion, kernel_version};
-use forebay_uring::{Arena, Direct, Feature, Fixed, Register, Ring};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use support::{Bench, PAGE_BYTES, create, directory, frames, moving, process, still, wait_for};
+use forebay_uring::{Arena, Direct, Feature, Register, Ring};
+use support::{Bench, PAGE_BYTES, create, directory, frames, moving, still, wait_for};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
-/// Both are registered.
-const ARENA: Fixed = Fixed { files: Register::Yes, buffers: Register::Yes };
-
-fn every_fixed() -> impl Iterator<Item = Fixed> {
-    let both = [Register::No, Register::Yes];
-    both.into_iter().flat_map(move |files| both.map(|buffers| Fixed { files, buffers }))
-}
+const REGISTERED_OR_NOT: [Register; 2] = [Register::No, Register::Yes];
 
 #[test]
 fn the_descriptor_is_switched_as_before() {
-    for fixed in every_fixed() {
+    for files in REGISTERED_OR_NOT {
         let mut bench = Bench::new(8, 8);
         if *bench.file.direct() != Direct::Yes {
             return println!("skipped: {}", bench.file.direct());
         }
-        bench.ring.set_fixed(fixed);
+        bench.ring.set_registered(files);
         bench.fill(Frame(0), b'x');
         let length = bench.file.alignment().offset - 1;
         let odd = |operation| moving(operation, 0, &[frames(0, length)]);
@@ -39,11 +32,11 @@ fn the_descriptor_is_switched_as_before() {
         }
         // Refusals show whether the flag counts.
         for _ in 0..3 {
-            assert_eq!(bench.ask(&odd(Operation::Write)), Err(libc::EINVAL), "{fixed:?}");
+            assert_eq!(bench.ask(&odd(Operation::Write)), Err(libc::EINVAL), "{files:?}");
             assert_eq!(
                 bench.ask(&odd(Operation::WriteBuffered)),
                 Ok(u64::from(length)),
-                "{fixed:?}"
+                "{files:?}"
             );
         }
         assert_eq!(bench.content(), vec![b'x'; length as usize]);
@@ -54,11 +47,10 @@ fn the_descriptor_is_switched_as_before() {
 fn what_is_registered_changes_while_nothing_is_in_flight() {
     let mut bench = Bench::new(64, 8);
     let pieces: Vec<Segment> = (0..16).map(|piece| frames(2 * piece, PAGE_BYTES)).collect();
-    for (round, fixed) in (0..).zip(every_fixed().chain(every_fixed())) {
-        bench.ring.set_fixed(fixed);
-        assert_eq!(bench.ring.fixed(), fixed);
-        println!("{fixed:?}: {}", bench.ring.describe());
-        assert_eq!(bench.ring.offers().had(Feature::RegisteredFiles), fixed.files == Register::Yes);
+    for (round, files) in (0..).zip(REGISTERED_OR_NOT.into_iter().cycle().take(8)) {
+        bench.ring.set_registered(files);
+        println!("{files:?}: {}", bench.ring.describe());
+        assert_eq!(bench.ring.offers().had(Feature::RegisteredFiles), files == Register::Yes);
         for frame in 0..32 {
             bench.fill(Frame(frame), round ^ u8::try_from(frame).unwrap());
         }
@@ -76,7 +68,7 @@ fn what_is_registered_changes_while_nothing_is_in_flight() {
 fn what_is_registered_stays_under_requests() {
     let mut bench = Bench::new(8, 8);
     bench.ring.prepare(Tag(0), &still(Operation::FlushData, 0, 0)).unwrap();
-    bench.ring.set_fixed(ARENA);
+    bench.ring.set_registered(Register::Yes);
 }
 
 #[test]
@@ -130,20 +122,6 @@ fn a_detached_file_is_released() {
 }
 
 #[test]
-fn of_a_shared_arena_all_but_records_and_masks_is_registered() {
-    let arena = Arc::new(Arena::shared(64).unwrap());
-    let memory = std::fs::File::from(arena.memfd().unwrap().try_clone_to_owned().unwrap());
-    let mut ring = Ring::new(Arc::clone(&arena), 4).unwrap();
-    ring.set_fixed(ARENA);
-    if !ring.offers().had(Feature::RegisteredBuffers) {
-        return process::skip("registered_shared_arena", &ring.describe());
-    }
-    let taken = memory.metadata().unwrap().blocks() * 512;
-    assert!(taken >= 64 * 4096, "the frames are pinned: {taken}");
-    assert!(taken < 65_536 * 512, "and no records are: {taken}");
-}
-
-#[test]
 fn a_file_attached_on_another_thread_than_the_rings_is_served() {
     let Bench { mut ring, file, .. } = Bench::new(4, 8);
     ring.attach(Target(1), Arc::clone(&file));
@@ -181,7 +159,7 @@ fn a_ring_dropped_elsewhere_hurts_nobody() {
 #[test]
 fn contract_5_what_is_registered_outlives_what_is_in_flight() {
     let mut bench = Bench::new(1024, 64);
-    bench.ring.set_fixed(ARENA);
+    bench.ring.set_registered(Register::Yes);
     for tag in 0..32 {
         let request = moving(Operation::Write, u64::from(tag) << 17, &[frames(0, 32 * PAGE_BYTES)]);
         bench.ring.prepare(Tag(tag), &request).unwrap();
@@ -196,14 +174,14 @@ fn contract_5_what_is_registered_outlives_what_is_in_flight() {
     );
     assert_eq!(file.length().unwrap(), 32 << 17);
 
-    // And what never ends is leaked with its memory, registered or not.
+    // And what never ends is leaked with its memory and its file.
     let directory = directory();
     let path = directory.path().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
     let pipe = Arc::new(create(&path).file);
     let mut ring = Ring::new(Arc::clone(&arena), 8).unwrap();
     ring.attach(Target(0), Arc::clone(&pipe));
-    ring.set_fixed(ARENA);
+    ring.set_registered(Register::Yes);
     ring.prepare(Tag(0), &moving(Operation::Read, 0, &[frames(0, PAGE_BYTES)])).unwrap();
     ring.doorbell(Wait::Not).unwrap();
     drop(ring);
@@ -237,49 +215,4 @@ fn the_minimal_wait_is_tried_when_it_is_first_used() {
         "{}",
         bench.ring.describe()
     );
-}
-
-#[test]
-fn memory_that_may_not_be_locked_is_gone_without() {
-    const TEST: &str = "memory_that_may_not_be_locked_is_gone_without";
-    if !process::is_child() {
-        let said = process::run_child(TEST);
-        return assert!(said.contains("went without"), "{said}");
-    }
-    let directory = directory();
-    let path = directory.path().join("file");
-    let file = Arc::new(create(&path).file);
-    if process::is_root() {
-        // Root's memory is not counted. The ring is made by nobody, who may use the file that root
-        // has opened.
-        const NOBODY: libc::uid_t = 65534;
-        // SAFETY: takes numbers; what this process may do less of from here on is what the test is
-        // about.
-        assert_eq!(unsafe { libc::seteuid(NOBODY) }, 0);
-    }
-    let arena = Arc::new(Arena::new(256).unwrap());
-    let mut ring = Ring::new(arena, 4).unwrap();
-    ring.attach(Target(0), file);
-    // Some kernels count the ring itself, and all count what this user has locked elsewhere:
-    // lowered only now.
-    let maximum = getrlimit(Resource::Memlock).maximum;
-    setrlimit(Resource::Memlock, Rlimit { current: Some(64 << 10), maximum }).unwrap();
-    ring.set_fixed(ARENA);
-    println!("{}", ring.describe());
-    assert!(ring.describe().contains("registered buffers (no memory"), "{}", ring.describe());
-    assert!(ring.describe().contains("the limit is 64 KiB; raise `ulimit -l`"));
-    assert!(!ring.offers().had(Feature::RegisteredBuffers));
-    for segments in
-        [vec![frames(0, PAGE_BYTES)], vec![frames(0, PAGE_BYTES), frames(2, PAGE_BYTES)]]
-    {
-        let length = segments.len() as u64 * PAGE;
-        ring.prepare(Tag(0), &moving(Operation::Write, 0, &segments)).unwrap();
-        assert_eq!(wait_for(&mut ring, 1)[0].result, Ok(length));
-    }
-    drop(ring);
-    if process::is_root() || rustix::process::getuid().is_root() {
-        // SAFETY: as above, back again, so that the directory can be removed.
-        assert_eq!(unsafe { libc::seteuid(0) }, 0);
-    }
-    println!("went without");
 }

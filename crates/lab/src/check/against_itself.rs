@@ -183,7 +183,6 @@ fn spec(device: RequestDevice, load: &Load, seconds: f64) -> RequestSpec {
         pattern: Pattern::Random,
         operation: Operation::Read,
         knobs: Vec::new(),
-        fixed_buffers: Switch::Off,
         fixed_files: Switch::Off,
         batch: None,
         from: Submitter::Local,

@@ -289,13 +289,13 @@ mod tests {
         some.extend([
             offer(Feature::SetLength, State::Lost),
             offer(Feature::MinimalWaitEnds, State::Lost),
-            offer(Feature::RegisteredBuffers, State::Refused("no memory may be locked".into())),
+            offer(Feature::RegisteredFiles, State::Refused("no memory".into())),
         ]);
         let lacking = of(&some);
         assert_eq!((lacking.level, lacking.found.as_str()), (Level::Degraded, "1 of 4"));
         assert!(lacking.means.contains("setting a file's length (6.9)"), "{}", lacking.means);
         assert_eq!(lacking.remedy.unwrap().what, "run Linux 6.19 or newer");
-        let refused = of(&[offer(Feature::RegisteredBuffers, State::Refused("no".into()))]);
+        let refused = of(&[offer(Feature::RegisteredFiles, State::Refused("no".into()))]);
         assert_eq!(refused.remedy.unwrap().what, "see the reasons given");
     }
 }

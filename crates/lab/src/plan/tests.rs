@@ -193,17 +193,14 @@ fn a_cell_of_requests_is_what_the_suite_says() {
     assert_eq!(never.knobs, [settings[0].clone(), ("plug".to_owned(), "never".to_owned())]);
     assert_eq!((spec(job, "kernel-uring-3").batch, spec(job, "fio").knobs.len()), (Some(3), 0));
     assert_eq!((spec(job, "kernel-uring").batch, spec(job, "fio").batch), (None, None));
-    assert_eq!(never.fixed_buffers, Switch::On);
+    assert_eq!(never.fixed_files, Switch::On);
     let job = plan.jobs.iter().find(|job| job.name == "file/random-4k/file/128").unwrap();
     for arm in ["kernel-uring-full", "fio-batch-32", "batch-32"] {
         assert_eq!(spec(job, arm).batch, Some(32), "{arm}");
     }
     let ladder = plan_of("plug", 2, &wish).unwrap();
     let modelled = spec(&ladder.jobs[0], "batch-8");
-    assert_eq!(
-        (modelled.batch, modelled.fixed_buffers, modelled.fixed_files),
-        (Some(8), Switch::Off, Switch::Off)
-    );
+    assert_eq!((modelled.batch, modelled.fixed_files), (Some(8), Switch::Off));
     assert_eq!(ladder.data_bytes, None);
     assert!(!ladder.warm_up.on_disk() && plan.warm_up.on_disk());
 }

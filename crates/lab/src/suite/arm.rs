@@ -17,8 +17,6 @@ pub struct Arm {
     pub batch: Option<u32>,
     /// The depths it is run at; all if empty.
     pub depths: Vec<u32>,
-    /// Whether buffers are registered with the ring.
-    pub fixed_buffers: Switch,
     /// Whether the file is registered with the ring.
     pub fixed_files: Switch,
     /// Whether completions are polled for.
@@ -42,7 +40,6 @@ impl Arm {
             knobs: Vec::new(),
             batch: None,
             depths: Vec::new(),
-            fixed_buffers: Switch::On,
             fixed_files: Switch::On,
             poll: Poll::Never,
             from: Submitter::Local,

@@ -57,8 +57,6 @@ pub(super) struct ArmText {
     #[serde(default)]
     pub(super) depths: Vec<Spanned<u32>>,
     #[serde(default = "on")]
-    pub(super) fixed_buffers: Switch,
-    #[serde(default = "on")]
     pub(super) fixed_files: Switch,
     /// Settings of the machine while one of its cells runs, such as `"queue.nomerges" = "2"`.
     #[serde(default)]

@@ -42,7 +42,6 @@ impl Ring {
     /// Ends the registrations, which a ring's end alone would do some time later.
     fn unregister(&mut self) {
         self.tables.drop_table(&self.setup.uring);
-        self.tables.unregister_memory(&self.setup.uring);
     }
 }
 

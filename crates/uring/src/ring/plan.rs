@@ -1,9 +1,5 @@
 //! How each operation is carried: by which of the kernel's requests, or by a system call at the
 //! doorbell.
-//!
-//! One piece of registered memory is read and written by the requests for registered buffers,
-//! several pieces of one registered buffer by their vectored form where the kernel has it;
-//! everything else by address.
 
 use std::os::fd::AsRawFd;
 
@@ -16,17 +12,9 @@ use super::synchronous::Synchronous;
 use crate::direct::Mode;
 use crate::file::Kind;
 use crate::open::Directory;
-use crate::vectors::IoVector;
 
 /// The command that discards a range of a block device: `_IO(0x12, 0)`.
 const COMMAND_DISCARD: u32 = 0x1200;
-
-/// Description of a transfer for the kernel.
-#[derive(Clone, Copy)]
-enum Shape<'a> {
-    One { piece: &'a IoVector, buffer: Option<u16> },
-    Several { pieces: &'a [IoVector], count: u32, buffer: Option<u16> },
-}
 
 impl Ring {
     /// Plans a request: an entry for the ring, or a call for the doorbell.
@@ -85,74 +73,27 @@ impl Ring {
     /// A read or write, of one piece or of several; `None` if there is nothing to move.
     fn transfer(&mut self, tag: Tag, file: Fd, request: &Bio) -> Option<squeue::Entry> {
         let Bio { operation, offset, .. } = *request;
-        let vectors = self.ledger.describe(tag, &self.arena, request);
-        let tables = &self.tables;
-        let buffer = |piece: &IoVector| tables.buffer(piece.start(), piece.length());
-        let shape = match vectors {
-            [] => return None,
-            [piece] => Shape::One { piece, buffer: buffer(piece) },
-            pieces => {
-                let first = pieces
-                    .first()
-                    .filter(|_| tables.has_buffers() && self.setup.has.vectored_fixed);
-                let first = first.and_then(buffer);
-                let buffer = first.filter(|_| pieces.iter().all(|piece| buffer(piece) == first));
-                Shape::Several {
-                    pieces,
-                    count: u32::try_from(pieces.len()).expect("at most 1024"),
-                    buffer,
-                }
-            }
-        };
         let rw_flags = if operation == Operation::WriteFua { libc::RWF_DSYNC } else { 0 };
-        Some(match operation {
-            Operation::Read => read(file, shape, offset),
-            _ => write(file, shape, offset, rw_flags),
+        let count = |pieces: &[_]| u32::try_from(pieces.len()).expect("at most 1024");
+        Some(match (operation, self.ledger.describe(tag, &self.arena, request)) {
+            (_, []) => return None,
+            (Operation::Read, [piece]) => {
+                opcode::Read::new(file, piece.start(), piece.length()).offset(offset).build()
+            }
+            (Operation::Read, pieces) => {
+                opcode::Readv::new(file, pieces.as_ptr().cast(), count(pieces))
+                    .offset(offset)
+                    .build()
+            }
+            (_, [piece]) => {
+                let write = opcode::Write::new(file, piece.start(), piece.length());
+                write.offset(offset).rw_flags(rw_flags).build()
+            }
+            (_, pieces) => {
+                let write = opcode::Writev::new(file, pieces.as_ptr().cast(), count(pieces));
+                write.offset(offset).rw_flags(rw_flags).build()
+            }
         })
-    }
-}
-
-fn read(file: Fd, shape: Shape<'_>, offset: u64) -> squeue::Entry {
-    match shape {
-        Shape::One { piece, buffer: Some(index) } => {
-            opcode::ReadFixed::new(file, piece.start(), piece.length(), index)
-                .offset(offset)
-                .build()
-        }
-        Shape::One { piece, buffer: None } => {
-            opcode::Read::new(file, piece.start(), piece.length()).offset(offset).build()
-        }
-        Shape::Several { pieces, count, buffer: Some(index) } => {
-            opcode::ReadvFixed::new(file, pieces.as_ptr().cast(), count, index)
-                .offset(offset)
-                .build()
-        }
-        Shape::Several { pieces, count, buffer: None } => {
-            opcode::Readv::new(file, pieces.as_ptr().cast(), count).offset(offset).build()
-        }
-    }
-}
-
-fn write(file: Fd, shape: Shape<'_>, offset: u64, rw_flags: i32) -> squeue::Entry {
-    match shape {
-        Shape::One { piece, buffer: Some(index) } => {
-            let write = opcode::WriteFixed::new(file, piece.start(), piece.length(), index);
-            write.offset(offset).rw_flags(rw_flags).build()
-        }
-        Shape::One { piece, buffer: None } => {
-            opcode::Write::new(file, piece.start(), piece.length())
-                .offset(offset)
-                .rw_flags(rw_flags)
-                .build()
-        }
-        Shape::Several { pieces, count, buffer: Some(index) } => {
-            let write = opcode::WritevFixed::new(file, pieces.as_ptr().cast(), count, index);
-            write.offset(offset).rw_flags(rw_flags).build()
-        }
-        Shape::Several { pieces, count, buffer: None } => {
-            let write = opcode::Writev::new(file, pieces.as_ptr().cast(), count);
-            write.offset(offset).rw_flags(rw_flags).build()
-        }
     }
 }
 

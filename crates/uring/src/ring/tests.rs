@@ -1,5 +1,4 @@
-//! The ring from inside: every level it can be set up at, with everything registered and with
-//! nothing.
+//! The ring from inside: every level it can be set up at, with files registered and without.
 //!
 //! On one kernel all that older kernels have can be tried, for each level is asked for by name, and
 //! what came later than it is switched off by hand.
@@ -29,18 +28,17 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(level: Level, fixed: Fixed) -> Self {
+    fn new(level: Level, files: Register) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         let arena = Arc::new(Arena::new(64).unwrap());
         let mut ring = Ring::with_level(Arc::clone(&arena), 8, level).unwrap();
         if level >= Level::SubmitAll {
             let has = &mut ring.setup.has;
-            (has.set_length, has.discard, has.vectored_fixed, has.min_wait) =
-                (false, false, false, false);
+            (has.set_length, has.discard, has.min_wait) = (false, false, false);
         }
         ring.attach(FILE, open(&path));
-        ring.set_fixed(fixed);
+        ring.set_registered(files);
         Self { ring, arena, path, directory }
     }
 
@@ -102,17 +100,14 @@ fn still(operation: Operation, offset: u64, length: u64) -> Bio {
     Bio { operation, target: FILE, offset, length, segments, class, source, owner: 0 }
 }
 
-fn every_fixed() -> impl Iterator<Item = Fixed> {
-    let both = [Register::No, Register::Yes];
-    both.into_iter().flat_map(move |files| both.map(|buffers| Fixed { files, buffers }))
-}
+const REGISTERED_OR_NOT: [Register; 2] = [Register::No, Register::Yes];
 
 #[test]
 fn every_level_does_the_same() {
     for level in Level::ALL {
-        for fixed in every_fixed() {
-            let mut bench = Bench::new(level, fixed);
-            println!("{level:?}, {fixed:?}: {}", bench.ring.describe());
+        for files in REGISTERED_OR_NOT {
+            let mut bench = Bench::new(level, files);
+            println!("{level:?}, files registered: {files:?}: {}", bench.ring.describe());
             bytes_move(&mut bench);
             ranges_change(&mut bench);
             let start = Instant::now();
@@ -175,8 +170,8 @@ fn ranges_change(bench: &mut Bench) {
 #[test]
 fn contract_16_nothing_is_lost_on_any_level_where_the_queues_are_full() {
     for level in Level::ALL {
-        for fixed in every_fixed() {
-            let mut bench = Bench::new(level, fixed);
+        for files in REGISTERED_OR_NOT {
+            let mut bench = Bench::new(level, files);
             let read = moving(Operation::Read, 0, &[Segment::frames(Frame(0), PAGE_BYTES)]);
             let punch = still(Operation::Punch, 0, 4096);
             let mut staged = 0;
@@ -194,58 +189,40 @@ fn contract_16_nothing_is_lost_on_any_level_where_the_queues_are_full() {
             assert_eq!(bench.ring.in_flight() as usize + bench.ring.arrived.len(), 200);
             let mut tags: Vec<u16> = bench.wait_for(200).iter().map(|done| done.tag.0).collect();
             tags.sort_unstable();
-            assert!(tags.into_iter().eq(0..200), "{level:?}, {fixed:?}");
+            assert!(tags.into_iter().eq(0..200), "{level:?}, {files:?}");
         }
     }
 }
 
 #[test]
-fn a_request_uses_what_is_registered_and_nothing_else() {
-    let fixed = Fixed { files: Register::Yes, buffers: Register::Yes };
-    let mut bench = Bench::new(Level::NoArray, fixed);
-    if !bench.ring.tables.has_buffers() {
-        return println!("skipped: {}", bench.ring.describe());
-    }
+fn several_pieces_go_by_their_vectors_and_one_without() {
+    let mut bench = Bench::new(Level::NoArray, Register::Yes);
     let page = |frame: u32| Segment::frames(Frame(frame), PAGE_BYTES);
-    let code = |bench: &mut Bench, request: &Bio| {
-        let flight = Flight { target: FILE, operation: request.operation };
-        let Ticket::Request { tag, generation } = bench.ring.ledger.enter(Tag(0), flight) else {
-            unreachable!()
-        };
-        let entry = bench.ring.plan(Tag(0), request).unwrap();
-        bench.ring.ledger.end(tag, generation, Ok(0));
-        u8::try_from(entry.get_opcode()).unwrap()
-    };
-    let vectored = bench.ring.setup.has.vectored_fixed;
-    let several = if vectored { opcode::ReadvFixed::CODE } else { opcode::Readv::CODE };
     let zeroes = Segment::Zeroes { length: PAGE_BYTES };
     for (operation, segments, expected) in [
-        (Operation::Read, vec![page(0)], opcode::ReadFixed::CODE),
-        (Operation::Read, vec![page(0), page(1)], opcode::ReadFixed::CODE),
-        (Operation::Read, vec![page(0), page(2)], several),
-        (Operation::Write, vec![page(63)], opcode::WriteFixed::CODE),
+        (Operation::Read, vec![page(0)], opcode::Read::CODE),
+        (Operation::Read, vec![page(0), page(1)], opcode::Read::CODE),
+        (Operation::Read, vec![page(0), page(2)], opcode::Readv::CODE),
+        (Operation::Write, vec![page(63)], opcode::Write::CODE),
         (Operation::Write, vec![page(0), zeroes], opcode::Writev::CODE),
         (Operation::Write, vec![zeroes], opcode::Write::CODE),
     ] {
-        assert_eq!(
-            code(&mut bench, &moving(operation, 0, &segments)),
-            expected,
-            "{operation:?} {segments:?}"
-        );
+        let flight = Flight { target: FILE, operation };
+        let Ticket::Request { tag, generation } = bench.ring.ledger.enter(Tag(0), flight) else {
+            unreachable!()
+        };
+        let entry = bench.ring.plan(Tag(0), &moving(operation, 0, &segments)).unwrap();
+        bench.ring.ledger.end(tag, generation, Ok(0));
+        let code = u8::try_from(entry.get_opcode()).unwrap();
+        assert_eq!(code, expected, "{operation:?} {segments:?}");
     }
-    bench.ring.set_fixed(Fixed { buffers: Register::No, ..fixed });
-    assert_eq!(code(&mut bench, &moving(Operation::Read, 0, &[page(0)])), opcode::Read::CODE);
-    assert_eq!(
-        code(&mut bench, &moving(Operation::Read, 0, &[page(0), page(2)])),
-        opcode::Readv::CODE
-    );
 }
 
 /// The doorbell's own call on a kernel without the command. (The system call for devices is tested
 /// on devices.)
 #[test]
 fn a_discard_by_the_doorbell_is_reported_as_any_other() {
-    let mut bench = Bench::new(Level::NoArray, Fixed::default());
+    let mut bench = Bench::new(Level::NoArray, Register::Yes);
     bench.fill(0, b'x');
     let page = Segment::frames(Frame(0), PAGE_BYTES);
     assert_eq!(bench.ask(&moving(Operation::Write, 0, &[page])), Ok(4096));

@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use forebay_block::limits::TAGS;
 use forebay_uring::{
-    Access, Arena, Create, Direct, Fixed, How, Modelled, Null, OpenFile, Profile, Register, Ring,
-    Truncate,
+    Access, Arena, Create, Direct, How, Modelled, Null, OpenFile, Profile, Register, Ring, Truncate,
 };
 
 use super::queued::{TARGET, frames_per_slot};
@@ -36,9 +35,9 @@ pub(crate) fn ends_at_doorbell(device: &RequestDevice) -> bool {
 pub(crate) fn open(cell: &RequestCell) -> Result<Opened, CellError> {
     let spec = &cell.spec;
     let device = &spec.device;
-    if !device.is_file() && (spec.fixed_buffers == Switch::On || spec.fixed_files == Switch::On) {
+    if !device.is_file() && spec.fixed_files == Switch::On {
         return Err(CellError::invalid(format!(
-            "fixed buffers and files are a ring's, and {device} has none: take device=file"
+            "files are registered with a ring, and {device} has none: take device=file"
         )));
     }
     match (device.name(), device.free_nanos()) {
@@ -70,11 +69,8 @@ fn open_file(cell: &RequestCell) -> Result<Opened, CellError> {
         .context("no memory for the blocks")?;
     let mut ring = Ring::new(Arc::new(arena), TAGS as u32)
         .map_err(|error| CellError::unavailable(error.to_string()))?;
-    let register = |switch| if switch == Switch::On { Register::Yes } else { Register::No };
-    ring.set_fixed(Fixed {
-        files: register(spec.fixed_files),
-        buffers: register(spec.fixed_buffers),
-    });
+    let is_registered = spec.fixed_files == Switch::On;
+    ring.set_registered(if is_registered { Register::Yes } else { Register::No });
     ring.attach(TARGET, Arc::new(file));
     notes.push(ring.describe());
     Ok(Opened::File { ring: Box::new(ring), notes })

@@ -19,7 +19,6 @@ pub(super) fn run(spec: &RequestSpec, path: &Path) -> Result<CellResult, CellErr
 }
 
 fn arguments(spec: &RequestSpec, path: &Path) -> Vec<String> {
-    let on = |switch| u8::from(switch == Switch::On);
     let order = match (spec.pattern, spec.operation) {
         (Pattern::Random, Operation::Read) => "randread",
         (Pattern::Random, Operation::Write) => "randwrite",
@@ -41,14 +40,14 @@ fn arguments(spec: &RequestSpec, path: &Path) -> Vec<String> {
         format!("--iodepth_batch_submit={}", at_once.min(spec.depth)),
         format!("--iodepth_batch_complete_min={}", waited_for.min(spec.depth)),
         format!("--iodepth_batch_complete_max={}", spec.depth),
-        format!("--fixedbufs={}", on(spec.fixed_buffers)),
-        format!("--registerfiles={}", on(spec.fixed_files)),
+        format!("--registerfiles={}", u8::from(spec.fixed_files == Switch::On)),
         format!("--runtime={}", millis(spec.seconds)),
         format!("--ramp_time={}", millis(Spans::of(spec.counted()).ramp.as_secs_f64())),
         format!("--randseed={}", spec.seed >> 1),
     ];
     let fixed = [
         "--direct=1",
+        "--fixedbufs=1",
         "--norandommap=1",
         "--time_based=1",
         "--thread=1",

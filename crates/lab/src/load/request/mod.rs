@@ -123,7 +123,7 @@ fn over_ring(spec: &RequestSpec, path: PathBuf, polled: YesNo) -> Result<RingLan
     })?;
     let bytes = spec.block_bytes as usize;
     let handling = Handling {
-        fixed_buffers: (spec.fixed_buffers == Switch::On).into(),
+        fixed_buffers: YesNo::Yes,
         fixed_files: (spec.fixed_files == Switch::On).into(),
         hand_over: HandOver::WithWait,
         submit_batch: None,

@@ -15,7 +15,6 @@ pub(crate) fn spec(device: &str) -> RequestSpec {
         pattern: Pattern::Sequential,
         operation: Operation::Read,
         knobs: Vec::new(),
-        fixed_buffers: Switch::Off,
         fixed_files: Switch::Off,
         batch: None,
         from: Submitter::Local,
@@ -56,7 +55,6 @@ pub(super) fn on_file(pattern: Pattern) -> RequestSpec {
         pattern,
         operation: Operation::Read,
         knobs: Vec::new(),
-        fixed_buffers: Switch::On,
         fixed_files: Switch::On,
         batch: None,
         file_bytes: 1 << 20,
@@ -88,7 +86,6 @@ fn every_way_reads_and_writes_the_file_at_every_batch() {
                 let spec = RequestSpec {
                     batch,
                     operation,
-                    fixed_buffers: switch,
                     fixed_files: switch,
                     ..on_file(Pattern::Random)
                 };

@@ -85,7 +85,6 @@ impl Planner<'_> {
                 if !at_this_depth || batch.is_some_and(|batch| batch > depth) {
                     continue;
                 }
-                let on_file = |switch: Switch| if device.is_file() { switch } else { Switch::Off };
                 let own = if way == Way::Queue { self.wish.settings } else { &[] };
                 let spec = RequestSpec {
                     device: device.clone(),
@@ -94,8 +93,7 @@ impl Planner<'_> {
                     pattern,
                     operation,
                     knobs: own.iter().chain(&arm.knobs).cloned().collect(),
-                    fixed_buffers: on_file(arm.fixed_buffers),
-                    fixed_files: on_file(arm.fixed_files),
+                    fixed_files: if device.is_file() { arm.fixed_files } else { Switch::Off },
                     batch,
                     file_bytes: self.file_bytes(device, workload.block_bytes),
                     seconds: self.seconds(),

@@ -37,7 +37,6 @@ impl Checker<'_> {
             knobs: written.knobs.iter().map(texts).collect(),
             batch: written.batch.as_ref().map(|batch| self.bounded(batch, DEPTHS)).transpose()?,
             depths: self.numbers(&written.depths)?,
-            fixed_buffers: written.fixed_buffers,
             fixed_files: written.fixed_files,
             poll: written.poll,
             from: written.from,

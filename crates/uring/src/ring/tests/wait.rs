@@ -20,7 +20,7 @@ fn both_ways(test: impl Fn(&mut Bench) + Sync) {
         for min_wait in [true, false] {
             println!("{level:?}, minimally: {min_wait}");
             let run = || {
-                let mut bench = Bench::new(level, Fixed::default());
+                let mut bench = Bench::new(level, Register::Yes);
                 bench.ring.setup.has.min_wait &= min_wait;
                 let start = Instant::now();
                 test(&mut bench);
@@ -203,7 +203,7 @@ fn what_is_here_already_counts() {
 /// Kernels without a minimal wait refuse one.
 #[test]
 fn a_wait_for_one_completion_has_no_minimal_time() {
-    let mut bench = Bench::new(Level::NoArray, Fixed::default());
+    let mut bench = Bench::new(Level::NoArray, Register::Yes);
     let sleep = bench.ring.sleep_for(batch(4, Duration::from_millis(5), None)).unwrap();
     assert_eq!((sleep.want, sleep.within), (1, Duration::ZERO), "nothing is in flight");
 }
@@ -218,7 +218,7 @@ fn reap_finds_all_that_has_completed() {
     }
     for level in Level::ALL {
         for count in [10u16, 64] {
-            let mut bench = Bench::new(level, Fixed::default());
+            let mut bench = Bench::new(level, Register::Yes);
             let mut pipe = bench.pipe(PIPE);
             for tag in 0..count {
                 while bench.ring.prepare(Tag(tag), &read_byte(PIPE, 0)) == Err(Refused) {
@@ -251,7 +251,7 @@ fn reap_finds_all_that_has_completed() {
 
 #[test]
 fn calls_are_counted() {
-    let mut bench = Bench::new(Level::NoArray, Fixed::default());
+    let mut bench = Bench::new(Level::NoArray, Register::Yes);
     assert_eq!(bench.ring.enters(), Enters::default());
     bench.ring.doorbell(Wait::Not).unwrap();
     assert_eq!(bench.ring.enters(), Enters::default(), "there was nothing to do");

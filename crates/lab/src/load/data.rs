@@ -46,7 +46,8 @@ pub fn is_laid_out(directory: &Path, bytes: u64) -> bool {
     fs::metadata(directory.join(DATA_FILE)).is_ok_and(|there| there.len() == bytes)
 }
 
-fn fill(mut file: &File, bytes: u64, seed: u64, stop: &Stop) -> io::Result<LaidOut> {
+/// Fills a new file with random data, syncs it, and drops it from the page cache.
+pub(crate) fn fill(mut file: &File, bytes: u64, seed: u64, stop: &Stop) -> io::Result<LaidOut> {
     let mut random = Random::stream(seed, 4);
     let mut piece = vec![0; PIECE_BYTES];
     let mut left = bytes;

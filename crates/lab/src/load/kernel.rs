@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
 use rustix::io::{ReadWriteFlags, preadv2, pwritev2};
@@ -167,6 +167,13 @@ impl Window {
 pub(crate) fn write_behind(file: &File) -> io::Result<()> {
     sync_range(file, libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE)?;
     Ok(fadvise(file, 0, None, Advice::DontNeed)?)
+}
+
+/// Drops the clean pages of a file from the page cache.
+pub(crate) fn drop_cached(path: &Path) -> Result<(), CellError> {
+    let file = File::open(path);
+    let dropped = file.and_then(|file| Ok(fadvise(&file, 0, None, Advice::DontNeed)?));
+    dropped.context_at("cannot drop it from the page cache", path)
 }
 
 /// Starts writeback of the file's dirty pages.

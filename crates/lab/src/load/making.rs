@@ -9,11 +9,12 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
+use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
 use super::error::{CellError, Context};
 use super::guard;
+use super::kernel::drop_cached;
 use super::layout::{FileKind, FilePlan, JobPlan};
 use crate::cell::Verify;
 use crate::job::{Create, Fallocate, Job, YesNo};
@@ -74,7 +75,7 @@ fn refuse_without_space(plans: &[JobPlan]) -> Result<(), CellError> {
 fn prepare_file(job: &Job, file: &FilePlan) -> Result<(), CellError> {
     let path = &file.path;
     if file.kind == FileKind::BlockDevice {
-        return drop_cached(job, path);
+        return invalidate(job, path);
     }
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).context_at("could not make its directory", parent)?;
@@ -93,7 +94,7 @@ fn prepare_file(job: &Job, file: &FilePlan) -> Result<(), CellError> {
             give_space(&handle, job.fallocate, file)?;
         }
     }
-    drop_cached(job, path)
+    invalidate(job, path)
 }
 
 /// Fills a file in megabytes, then syncs it, so that the layout owes nothing to the clock. The data
@@ -128,12 +129,8 @@ fn give_space(handle: &File, fallocate_as: Fallocate, file: &FilePlan) -> Result
     }
 }
 
-fn drop_cached(job: &Job, path: &Path) -> Result<(), CellError> {
-    if job.invalidate == YesNo::No {
-        return Ok(());
-    }
-    let dropped = File::open(path).and_then(|file| Ok(fadvise(file, 0, None, Advice::DontNeed)?));
-    dropped.context_at("could not drop what is cached of it", path)
+fn invalidate(job: &Job, path: &Path) -> Result<(), CellError> {
+    if job.invalidate == YesNo::No { Ok(()) } else { drop_cached(path) }
 }
 
 #[cfg(test)]

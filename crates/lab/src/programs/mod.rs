@@ -27,6 +27,7 @@ use crate::batching::{self, Counter};
 use crate::cell::CellResult;
 use crate::load::data;
 use crate::load::error::{CellError, Context};
+use crate::load::kernel::drop_cached;
 use crate::load::memory::resident_bytes;
 use crate::memory_group::MemoryGroup;
 use crate::metric;
@@ -34,7 +35,7 @@ use crate::request::DATA_FILE;
 use crate::scratch::Stop;
 use clock::Measured;
 use spec::{Beside, CountCalls, ProgramCell, ProgramWay};
-use stage::{Stage, drop_from_cache};
+use stage::Stage;
 use store::Store;
 
 /// Runs one cell in this process.
@@ -78,7 +79,7 @@ fn lay_out(cell: &ProgramCell) -> Result<(), CellError> {
     let path = cell.source.join(DATA_FILE);
     data::lay_out(&cell.source, cell.load.file_bytes(), cell.seed, &Stop::default())
         .context_at("cannot write the file to read", &path)?;
-    drop_from_cache(&path)
+    drop_cached(&path)
 }
 
 fn figures(cell: &ProgramCell, measured: &Measured) -> BTreeMap<String, f64> {

@@ -1,15 +1,15 @@
 //! The stage that the probes of a cell share.
 
 use std::fs::File;
-use std::io;
 use std::path::Path;
 
 use forebay_block::random::Random;
-use rustix::fs::{Advice, fadvise};
 
 use super::spec::ProgramCell;
 use super::store::Store;
+use crate::load::data;
 use crate::load::error::{CellError, Context};
+use crate::scratch::Stop;
 
 pub(super) struct Stage<'a> {
     pub(super) cell: &'a ProgramCell,
@@ -18,17 +18,7 @@ pub(super) struct Stage<'a> {
     pub(super) baseline_bytes: u64,
 }
 
-/// Drops the pages of a synced file from the page cache of the kernel.
-pub(super) fn drop_from_cache(path: &Path) -> Result<(), CellError> {
-    let file = File::open(path);
-    let dropped = file.and_then(|file| Ok(fadvise(file, 0, None, Advice::DontNeed)?));
-    dropped.context_at("cannot drop it from the page cache", path)
-}
-
 pub(super) const BLOCK: usize = 4096;
-
-/// Bytes of one write of a file that is made beforehand.
-const PIECE_BYTES: usize = 1 << 20;
 
 /// Returns bytes that cannot be compressed.
 pub(super) fn content(bytes: usize, seed: u64) -> Vec<u8> {
@@ -39,15 +29,7 @@ pub(super) fn content(bytes: usize, seed: u64) -> Vec<u8> {
 
 /// Makes a file that is on the disk and not in the page cache.
 pub(super) fn fill(path: &Path, bytes: u64, seed: u64) -> Result<(), CellError> {
-    assert!(bytes.is_multiple_of(PIECE_BYTES as u64), "{bytes} bytes are not whole pieces");
-    let piece = content(PIECE_BYTES, seed);
-    let fill = || {
-        let mut file = File::create_new(path)?;
-        for _ in 0..bytes / PIECE_BYTES as u64 {
-            io::Write::write_all(&mut file, &piece)?;
-        }
-        file.sync_all()
-    };
-    fill().context_at("cannot fill it", path)?;
-    drop_from_cache(path)
+    let filled = File::create_new(path)
+        .and_then(|file| data::fill(&file, bytes, seed, &Stop::default()).map(drop));
+    filled.context_at("cannot fill it", path)
 }

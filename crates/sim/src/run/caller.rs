@@ -19,10 +19,10 @@ use crate::core::slices::{Slices, SlicesMut};
 use crate::core::wait;
 use crate::platform::{clock, thread};
 use crate::random::{PerMille, Random};
-use crate::run::Stage;
 use crate::run::model::Kind;
 use crate::run::operation::{self, Operation};
 use crate::run::reading::{Reading, Way};
+use crate::run::stage::Stage;
 use crate::world::{self, machine};
 
 mod direct;

@@ -8,8 +8,8 @@ use forebay_block::knobs::Merging;
 
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::shared::Shared;
-use crate::run::Stage;
 use crate::run::model::{Claimed, FileModel, Kind};
+use crate::run::stage::Stage;
 use crate::stored::{Keep, StoredFile};
 use crate::world::{self, machine};
 

@@ -19,7 +19,7 @@ use crate::core::recovery::plan::{Plan as Recovery, plan};
 use crate::core::shared::Shared;
 use crate::platform::{Access, Arena, Create, How, OpenFile, Truncate};
 use crate::random::Random;
-use crate::run::Stage;
+use crate::run::stage::Stage;
 use crate::stored::{Keep, SECTOR, Survivor};
 use crate::world::{self, Reason, machine, memory};
 

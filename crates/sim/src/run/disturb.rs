@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::core::engine::Engine;
 use crate::random::{PerMille, Random};
-use crate::run::Stage;
+use crate::run::stage::Stage;
 use crate::stored::Keep;
 use crate::world::{self, machine};
 

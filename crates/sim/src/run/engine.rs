@@ -1,10 +1,9 @@
 //! The engine of a run: the one that ships, with a small cache.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::engine::Engine;
-use crate::core::error::ErrorKind;
 use crate::core::file::File;
 use crate::core::home::Affinity;
 use crate::core::knobs;
@@ -13,8 +12,8 @@ use crate::core::shared::{Parts, Shared};
 use crate::core::standby::Standby;
 use crate::plan::Plan;
 use crate::platform::{Arena, Buffers, ForkGuard};
-use crate::run::Stage;
 use crate::run::keeper::Keeper;
+use crate::run::stage::{Heard, Stage};
 use crate::world;
 
 /// Bytes of the pool of buffers for direct I/O.
@@ -22,31 +21,6 @@ const BUFFER_BYTES: usize = 1 << 20;
 
 /// How long a close waits for the device, which gets well in time.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(3600);
-
-/// Errors that the engine reported to the program, because no call could.
-#[derive(Clone, Default, Debug)]
-pub(super) struct Heard(Arc<Mutex<Vec<ErrorKind>>>);
-
-impl Heard {
-    pub(super) fn add(&self, kind: ErrorKind) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(kind);
-    }
-
-    pub(super) fn clear(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    }
-
-    /// Returns the number of failed flushes that the program heard of.
-    pub(super) fn flushes(&self) -> usize {
-        let heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.iter().filter(|kind| **kind == ErrorKind::Poisoned).count()
-    }
-
-    /// Returns the number of errors that the program heard of.
-    pub(super) fn count(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
-    }
-}
 
 impl Stage {
     /// Builds the engine as `Builder::build` does, in the process of the caller.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use forebay_cache::limits::PAGE;
 
 use super::alone::{OnError, alone, alone_with_errors};
-use super::engine::Heard;
+use super::stage::Heard;
 use crate::core::open::Open;
 use crate::core::settings::Settings;
 use crate::core::wait;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use forebay_block::Moment;
 
 use crate::random::Random;
-use crate::run::Stage;
+use crate::run::stage::Stage;
 use crate::world::{self, TaskId, machine};
 
 /// Longest time of a call on a file of another device. The callers of one file take turns, and a

@@ -25,7 +25,7 @@ use crate::core::shared::Shared;
 use crate::core::standby::{KeeperState, Standby};
 use crate::platform::{Alive, Arena, OpenFile};
 use crate::random::Random;
-use crate::run::Stage;
+use crate::run::stage::Stage;
 use crate::world::{self, Process, machine};
 
 /// Patience of the keeper with a device that fails.

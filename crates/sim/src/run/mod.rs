@@ -29,11 +29,11 @@ mod keeper;
 mod model;
 mod operation;
 mod reading;
+mod stage;
 pub mod stall;
 pub mod together;
 mod visitors;
 
-use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,12 +46,9 @@ use crate::plan::Plan;
 use crate::random::Random;
 use crate::stored::SECTOR;
 use crate::trace::Tracing;
-use crate::world::{self, Failure, Outcome, Process, Reason, Settings, machine};
+use crate::world::{self, Failure, Outcome, Reason, Settings, machine};
 
-use engine::Heard;
-use hang::Calls;
-use keeper::{HandedOver, Keeper};
-use model::Model;
+use stage::Stage;
 
 /// How long the engine may take to write everything out at the end, on a device that is well.
 const PATIENCE: Duration = Duration::from_secs(3600);
@@ -77,41 +74,6 @@ pub fn run(seed: u64, plan: Plan, tracing: Tracing) -> Result<Report, Failure> {
     Ok(Report { marks, longest_sync, outcome })
 }
 
-/// A run that is under way. All tasks of the test share it.
-struct Stage {
-    plan: Plan,
-    model: RefCell<Model>,
-    /// For states after a loss of power, so that a look at one changes nothing.
-    crashes: RefCell<Random>,
-    /// The process of the engine; another one after each death.
-    engine: Cell<Process>,
-    /// The engine's parts, while it runs.
-    shared: RefCell<Option<Arc<Shared>>>,
-    /// The engine's keeper, if the plan has one.
-    keeper: RefCell<Option<Keeper>>,
-    /// Arena and files that a keeper holds for the next engine.
-    handed: RefCell<Option<HandedOver>>,
-    deaths_left: Cell<u32>,
-    /// Deaths so far.
-    lives: Cell<u64>,
-    /// Processes of other programs.
-    visitors: RefCell<Vec<Process>>,
-    /// Other programs that wait for a lease of this life of the engine.
-    waiting_visitors: Cell<usize>,
-    heard: Heard,
-    calls: Calls,
-    /// Errors of direct writes that no call has returned, and whose handles are dropped.
-    owed_errors: Cell<usize>,
-    /// Callers that have not ended.
-    callers: Cell<usize>,
-    /// No call fails from now on because of the device.
-    is_well: Cell<bool>,
-    is_over: Cell<bool>,
-    longest_sync: Cell<u64>,
-    /// The task that changes knobs has not ended.
-    has_tuner: Cell<bool>,
-}
-
 /// The end of all callers.
 const CALLERS: Reason = Reason { what: "end of all callers", number: 0 };
 
@@ -127,27 +89,7 @@ impl Stage {
             devices
                 .for_each(|number| machine::make_device(plan.path(number), bytes, SECTOR as u32));
         }
-        let stage = Rc::new(Self {
-            model: RefCell::new(Model::new(&plan)),
-            crashes: RefCell::new(Random::new(seed ^ 0x6372_6173)),
-            engine: Cell::new(Process::TEST),
-            shared: RefCell::default(),
-            keeper: RefCell::default(),
-            handed: RefCell::default(),
-            deaths_left: Cell::new(plan.deaths),
-            lives: Cell::new(0),
-            visitors: RefCell::default(),
-            waiting_visitors: Cell::new(0),
-            heard: Heard::default(),
-            calls: Calls::default(),
-            owed_errors: Cell::new(0),
-            callers: Cell::new(plan.callers),
-            is_well: Cell::new(false),
-            is_over: Cell::new(false),
-            longest_sync: Cell::new(0),
-            has_tuner: Cell::new(plan.turns_knobs),
-            plan,
-        });
+        let stage = Rc::new(Self::new(seed, plan));
         stage.start_process();
         stage.disturb();
         while !stage.is_over.get() {
@@ -224,10 +166,6 @@ impl Stage {
         // The engine knows by then of every request that failed.
         world::sleep(Duration::from_millis(1));
         shared.table().inodes().iter().any(|inode| inode.lock().cache.failing_pages() > 0)
-    }
-
-    fn hit(&self, mark: &'static str) {
-        marks::hit(mark);
     }
 }
 

@@ -12,6 +12,7 @@ use std::rc::Rc;
 use crate::ledger::Ledger;
 use crate::plan::Plan;
 use crate::run::reading::Reading;
+use crate::run::stage::Stage;
 use crate::world::{self, Reason};
 
 /// All files.
@@ -81,7 +82,7 @@ pub(super) enum Kind {
 
 /// A claim, which ends when this is dropped.
 pub(super) struct Claimed {
-    stage: Rc<super::Stage>,
+    stage: Rc<Stage>,
     file: usize,
     number: u64,
 }
@@ -176,7 +177,7 @@ impl FileModel {
     }
 }
 
-impl super::Stage {
+impl Stage {
     /// Claims the bytes of a write; if it moves the end of the file, everything from there on.
     pub(super) fn claim_write(self: &Rc<Self>, file: usize, bytes: Range<u64>) -> Claimed {
         let Range { start, end } = bytes;

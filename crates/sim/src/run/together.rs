@@ -22,7 +22,8 @@ use crate::platform::Arena;
 use crate::random::{PerMille, Random};
 use crate::run::batch::{DIRECTORIES, KEEPS, content};
 use crate::run::death::bytes_of;
-use crate::run::engine::{Heard, assemble};
+use crate::run::engine::assemble;
+use crate::run::stage::Heard;
 use crate::trace::Tracing;
 use crate::world::{self, Failure, Settings, machine};
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::platform::thread;
 use crate::random::Random;
-use crate::run::Stage;
+use crate::run::stage::Stage;
 use crate::world::others::{Patience, Visit};
 use crate::world::{self, machine};
 

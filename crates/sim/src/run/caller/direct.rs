@@ -13,12 +13,12 @@ use std::rc::Rc;
 use crate::core::direct::file::DirectFile;
 use crate::core::direct::transfer::Transfer;
 use crate::core::error::{ErrorKind, Result};
-use crate::run::Stage;
 use crate::run::caller::opening::{Opening, READS};
 use crate::run::caller::{Caller, READS_BACK};
 use crate::run::model::Kind;
 use crate::run::operation::{self, Operation};
 use crate::run::reading::{Reading, Way};
+use crate::run::stage::Stage;
 use crate::world::{self, machine};
 
 use batch::{Batch, Did, End, Step};

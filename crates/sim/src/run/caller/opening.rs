@@ -10,11 +10,11 @@ use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
 use crate::core::open::Open;
 use crate::platform::thread;
-use crate::run::Stage;
 use crate::run::caller::Caller;
 use crate::run::caller::direct::DirectHandle;
 use crate::run::model::{Claimed, Kind};
 use crate::run::operation::Operation;
+use crate::run::stage::Stage;
 use crate::world::machine;
 
 /// Tries to read a whole file on a device that fails now and then.

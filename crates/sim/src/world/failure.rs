@@ -4,9 +4,7 @@ use std::fmt;
 
 use forebay_block::Moment;
 
-use super::schedule::MUTEX;
-use super::state::{State, Status};
-use super::task::TaskId;
+use super::state::{MUTEX, State, Status, TaskId};
 
 /// Lines of the trace that a report prints.
 const LINES: usize = 60;

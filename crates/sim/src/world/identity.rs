@@ -24,7 +24,7 @@ impl Identity {
     /// Outside a world.
     #[must_use]
     pub fn number(&self) -> u64 {
-        let world = super::world();
+        let world = super::here::world();
         // Relaxed: one thread runs the world, and nothing else is published with the number.
         let stored = self.0.load(Ordering::Relaxed);
         if stored >> NUMBER_BITS == world.serial() {

@@ -7,8 +7,8 @@ use std::mem::needs_drop;
 use std::rc::Rc;
 use std::task::Waker;
 
-use super::task::TaskId;
-use super::{current, world};
+use super::here::{current, world};
+use super::state::{Ends, TaskId};
 
 /// A value that each task has for itself; see `task_local!`.
 pub struct LocalKey<T: 'static> {
@@ -18,22 +18,6 @@ pub struct LocalKey<T: 'static> {
 /// The error of a task-local value that was dropped, or of code outside all tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gone;
-
-/// The values of one task.
-#[derive(Default)]
-pub(super) struct Locals {
-    values: Vec<(usize, Rc<dyn Any>, Ends)>,
-    dropped: Vec<usize>,
-}
-
-/// The fate of a value at the end of its task.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Ends {
-    /// It has a destructor, after which it cannot be reached.
-    WithDrop,
-    /// It has none, and can be reached in the destructors of others.
-    Silently,
-}
 
 impl<T: 'static> LocalKey<T> {
     /// A key, whose values are made by a function.
@@ -85,12 +69,6 @@ impl<T: 'static> LocalKey<T> {
 impl<T> fmt::Debug for LocalKey<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("LocalKey").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Locals {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_tuple("Locals").field(&self.values.len()).finish()
     }
 }
 
@@ -154,14 +132,4 @@ pub fn extension<T: 'static>(make: impl FnOnce() -> T) -> Rc<T> {
     let value: Rc<dyn Any> = Rc::clone(&made) as Rc<dyn Any>;
     world.extensions.values.borrow_mut().push((TypeId::of::<T>(), value));
     made
-}
-
-/// Declares a value that each task has for itself.
-#[macro_export]
-macro_rules! task_local {
-    ($(#[$attribute:meta])* $visibility:vis static $name:ident: $kind:ty = $make:expr $(;)?) => {
-        $(#[$attribute])*
-        $visibility static $name: $crate::world::LocalKey<$kind> =
-            $crate::world::LocalKey::new(|| $make);
-    };
 }

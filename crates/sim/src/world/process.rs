@@ -1,27 +1,7 @@
 //! Processes: groups of tasks that die together.
 
-use super::{Ended, current, world};
-
-/// A process.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Process(pub u32);
-
-impl Process {
-    /// The test itself, and everything outside tasks.
-    pub const TEST: Process = Process(0);
-}
-
-#[derive(Debug)]
-pub(super) struct ProcessState {
-    pub(super) name: String,
-    pub(super) is_killed: bool,
-}
-
-impl ProcessState {
-    pub(super) fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), is_killed: false }
-    }
-}
+use super::here::{current, is_killed, world};
+use super::state::{Ended, Process, ProcessState, State, Status, TaskId};
 
 /// Makes a process without tasks.
 ///
@@ -48,12 +28,6 @@ pub fn is_dead() -> bool {
     is_killed(process())
 }
 
-/// Whether a process was killed.
-#[must_use]
-pub fn is_killed(process: Process) -> bool {
-    current().is_some_and(|world| world.state().processes[process.0 as usize].is_killed)
-}
-
 /// Kills a process. Returns when none of its tasks is left; no task of another process runs in
 /// between. A task that kills its own process does not return.
 ///
@@ -70,16 +44,16 @@ pub fn kill(process: Process) {
     world.yield_now();
 }
 
-impl super::state::State {
+impl State {
     pub(super) fn kill(&mut self, process: Process) {
         let state = &mut self.processes[process.0 as usize];
         if std::mem::replace(&mut state.is_killed, true) {
             return;
         }
         for at in 0..self.tasks.len() {
-            let id = super::TaskId(at as u32);
+            let id = TaskId(at as u32);
             let task = self.task(id);
-            if task.process != process || task.status == super::state::Status::Done {
+            if task.process != process || task.status == Status::Done {
                 continue;
             }
             self.dying += 1;

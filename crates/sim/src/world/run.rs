@@ -11,12 +11,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use forebay_block::Moment;
 
 use super::failure::Failure;
+use super::here::{CURRENT, Events, current, has_world};
 use super::local::Extensions;
-use super::process::Process;
 use super::schedule::Next;
-use super::state::{State, Status};
-use super::task::{Body, Coroutine, TaskId, message_of, spawn};
-use super::{CURRENT, Events};
+use super::state::{Process, State, Status, TaskId};
+use super::task::{Body, Coroutine, message_of, spawn};
 use crate::random::{PerMille, Random};
 use crate::trace::Tracing;
 
@@ -83,7 +82,7 @@ pub fn run<T: 'static>(
     settings: Settings,
     main: impl FnOnce() -> T + 'static,
 ) -> Result<(T, Outcome), Failure> {
-    assert!(!super::has_world(), "one thread runs one world");
+    assert!(!has_world(), "one thread runs one world");
     static HOOK: Once = Once::new();
     HOOK.call_once(hook_panics);
     let world = Rc::new(World::new(settings));
@@ -119,7 +118,7 @@ pub fn run<T: 'static>(
 fn hook_panics() {
     let before = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
-        if let Some(world) = super::current() {
+        if let Some(world) = current() {
             world.note_panic(info);
         }
         before(info);

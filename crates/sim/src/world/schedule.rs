@@ -6,12 +6,8 @@ use std::thread::panicking;
 use forebay_block::Moment;
 
 use super::run::World;
-use super::state::State;
-use super::task::{TaskId, die_if_due, switch};
-use super::{Ended, Reason};
-
-/// The reason of a wait for a mutex.
-pub(super) const MUTEX: &str = "mutex";
+use super::state::{Ended, MUTEX, Reason, State, TaskId};
+use super::task::{die_if_due, switch};
 
 /// Nanoseconds that pass at each point of preemption, so that a loop that polls sees time move.
 const TICK: u64 = 50;

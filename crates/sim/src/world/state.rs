@@ -3,14 +3,95 @@
 //! Every task that is not done is in `runnable` or in exactly one line of `waiting`; one that waits
 //! until a time is in `deadlines` too.
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::rc::Rc;
 use std::task::Waker;
 
-use super::local::Locals;
-use super::process::{Process, ProcessState};
-use super::task::TaskId;
-use super::{Ended, Reason};
 use crate::random::Random;
+
+/// The reason of a wait for a mutex.
+pub(super) const MUTEX: &str = "mutex";
+
+/// The number of a task, in the order of creation.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct TaskId(pub(super) u32);
+
+impl TaskId {
+    /// Returns the number.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        u64::from(self.0)
+    }
+}
+
+/// A process.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Process(pub u32);
+
+impl Process {
+    /// The test itself, and everything outside tasks.
+    pub const TEST: Process = Process(0);
+}
+
+#[derive(Debug)]
+pub(super) struct ProcessState {
+    pub(super) name: String,
+    pub(super) is_killed: bool,
+}
+
+impl ProcessState {
+    pub(super) fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), is_killed: false }
+    }
+}
+
+/// The reason of a wait: a fixed text and a number, such as the doorbell of context 2.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Reason {
+    /// The kind of wait.
+    pub what: &'static str,
+    /// The number within the kind.
+    pub number: u64,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {}", self.what, self.number)
+    }
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// Another task or an event woke this task.
+    Woken,
+    /// The deadline passed, or the process of the task was killed.
+    TimedOut,
+}
+
+/// The values of one task.
+#[derive(Default)]
+pub(super) struct Locals {
+    pub(super) values: Vec<(usize, Rc<dyn Any>, Ends)>,
+    pub(super) dropped: Vec<usize>,
+}
+
+/// The fate of a value at the end of its task.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ends {
+    /// It has a destructor, after which it cannot be reached.
+    WithDrop,
+    /// It has none, and can be reached in the destructors of others.
+    Silently,
+}
+
+impl fmt::Debug for Locals {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Locals").field(&self.values.len()).finish()
+    }
+}
 
 /// One simulated thread.
 #[derive(Debug)]
@@ -189,7 +270,7 @@ impl State {
     pub(super) fn release(&mut self, mutex: u64) {
         let owner = self.owners.remove(&mutex).expect("a mutex that is unlocked was locked");
         self.task(owner).holds -= 1;
-        self.wake_one(Reason { what: super::schedule::MUTEX, number: mutex });
+        self.wake_one(Reason { what: MUTEX, number: mutex });
     }
 
     pub(super) fn owner(&self, mutex: u64) -> Option<TaskId> {

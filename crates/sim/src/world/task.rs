@@ -6,25 +6,13 @@ use std::rc::Rc;
 
 use generator::{Generator, Gn};
 
-use super::process::Process;
+use super::here::{is_killed, world};
+use super::local::drop_locals;
 use super::run::World;
-use super::state::Status;
-use super::world;
+use super::state::{Process, Status, TaskId};
 
 /// Words of a task's stack: 256 KiB, backed by memory as far as it is touched.
 const STACK_WORDS: usize = (256 << 10) / size_of::<usize>();
-
-/// The number of a task, in the order of creation.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct TaskId(pub(super) u32);
-
-impl TaskId {
-    /// Returns the number.
-    #[must_use]
-    pub fn number(self) -> u64 {
-        u64::from(self.0)
-    }
-}
 
 /// The payload of the unwinding that ends a task of a killed process.
 struct Died;
@@ -41,7 +29,7 @@ pub(super) type Body = Box<dyn FnOnce()>;
 /// Outside a world.
 pub fn spawn(process: Process, name: &str, body: impl FnOnce() + 'static) -> Option<TaskId> {
     let world = world();
-    if super::is_killed(process) {
+    if is_killed(process) {
         return None;
     }
     let id = world.state().add(name.to_owned(), process);
@@ -59,7 +47,7 @@ fn coroutine(id: TaskId) -> Coroutine {
             body();
         }));
         // Values of the task are dropped on its own stack, as those of a thread are.
-        let dropped = catch_unwind(AssertUnwindSafe(|| super::local::drop_locals(id)));
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop_locals(id)));
         let world = world();
         for payload in [ended, dropped].into_iter().filter_map(Result::err) {
             if !payload.is::<Died>() {
@@ -79,8 +67,7 @@ pub(super) fn switch(world: Rc<World>) {
     // The stack may never be resumed, and would keep the world alive.
     drop(world);
     leave();
-    let world = super::world();
-    die_if_due(&world);
+    die_if_due(&super::here::world());
 }
 
 /// Unwinds a task whose process was killed, unless it holds a mutex or unwinds already.

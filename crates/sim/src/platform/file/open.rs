@@ -21,7 +21,7 @@ impl OpenFile {
     }
 
     /// Returns the file of a new descriptor, written through the page cache of the kernel.
-    pub(in crate::platform) fn buffered(descriptor: u64) -> io::Result<Self> {
+    pub(crate) fn buffered(descriptor: u64) -> io::Result<Self> {
         let direct = Direct::Refused("not asked for".to_owned());
         call(|machine| Self::new(machine, descriptor, direct, Alignment::NONE))
     }

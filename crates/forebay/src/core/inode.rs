@@ -49,7 +49,7 @@ use crate::platform::clock;
 use crate::platform::sync::Mutex;
 use crate::platform::{Identity, Kind};
 pub(crate) use guard::{Heard, Locked};
-use lead::Lead;
+use lead::{Lead, Waiter};
 
 /// Reason why no other program changes a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,7 +132,7 @@ pub(crate) struct State {
     /// Pages counted in the share of its file system.
     counted: u64,
     page_wakers: Wakers,
-    ticket_wakers: Rare<Vec<tickets::Waiter>>,
+    ticket_wakers: Rare<Vec<Waiter>>,
     /// The thread that serves the tickets.
     lead: Lead,
     reported_tickets: u64,

@@ -38,3 +38,11 @@ impl Leads {
         if thread::is_ours() { Self::Never } else { Self::May }
     }
 }
+
+/// Caller that waits for a ticket.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) id: TicketId,
+    pub(super) leads: Leads,
+    pub(super) waker: Waker,
+}

@@ -10,7 +10,7 @@ use forebay_cache::{Failure, Liberties, Reason, TicketId, TicketKind};
 
 use super::after::After;
 use super::change::Changing;
-use super::lead::{Lead, Leads};
+use super::lead::{Lead, Leads, Waiter};
 use super::{Inode, State};
 use crate::core::base::Base;
 use crate::core::error::{Error, Result};
@@ -18,14 +18,6 @@ use crate::core::limits::LEAD_PAGES;
 
 /// The ticket of an interrupted file, which no context serves.
 const NO_TICKET: TicketId = TicketId(u64::MAX);
-
-/// Caller that waits for a ticket.
-#[derive(Debug)]
-pub(super) struct Waiter {
-    id: TicketId,
-    leads: Leads,
-    pub(super) waker: Waker,
-}
 
 /// State of a ticket, for the caller that waits for it.
 #[derive(Debug)]

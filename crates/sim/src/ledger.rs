@@ -312,12 +312,6 @@ impl Ledger {
         }
     }
 
-    /// Returns whether the content of the device may differ from the accepted content.
-    #[must_use]
-    pub fn is_discarding(&self) -> bool {
-        !self.discarding.is_empty()
-    }
-
     /// A length is being set: from now on it may be found. Returns the number of the change.
     pub fn announce_length(&mut self, length: u64) -> u64 {
         let before = self.bytes.clone();

@@ -123,6 +123,17 @@ impl Stack {
         }
     }
 
+    fn outermost(&mut self) -> &mut dyn Device {
+        match self {
+            Stack::Base(device) => device,
+            Stack::Delay(delay) => &mut **delay,
+            Stack::Errors(errors) => &mut **errors,
+            Stack::Short(short) => &mut **short,
+            Stack::Limit(limit) => &mut **limit,
+            Stack::Stats(stats) => &mut **stats,
+        }
+    }
+
     fn inner_mut(&mut self) -> Option<&mut Stack> {
         match self {
             Stack::Base(_) => None,
@@ -137,47 +148,19 @@ impl Stack {
 
 impl Device for Stack {
     fn now(&mut self) -> Moment {
-        match self {
-            Stack::Base(device) => device.now(),
-            Stack::Delay(delay) => delay.now(),
-            Stack::Errors(errors) => errors.now(),
-            Stack::Short(short) => short.now(),
-            Stack::Limit(limit) => limit.now(),
-            Stack::Stats(stats) => stats.now(),
-        }
+        self.outermost().now()
     }
 
     fn prepare(&mut self, tag: Tag, request: &Bio) -> Result<(), Refused> {
-        match self {
-            Stack::Base(device) => device.prepare(tag, request),
-            Stack::Delay(delay) => delay.prepare(tag, request),
-            Stack::Errors(errors) => errors.prepare(tag, request),
-            Stack::Short(short) => short.prepare(tag, request),
-            Stack::Limit(limit) => limit.prepare(tag, request),
-            Stack::Stats(stats) => stats.prepare(tag, request),
-        }
+        self.outermost().prepare(tag, request)
     }
 
     fn doorbell(&mut self, wait: Wait) -> Result<(), Errno> {
-        match self {
-            Stack::Base(device) => device.doorbell(wait),
-            Stack::Delay(delay) => delay.doorbell(wait),
-            Stack::Errors(errors) => errors.doorbell(wait),
-            Stack::Short(short) => short.doorbell(wait),
-            Stack::Limit(limit) => limit.doorbell(wait),
-            Stack::Stats(stats) => stats.doorbell(wait),
-        }
+        self.outermost().doorbell(wait)
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
-        match self {
-            Stack::Base(device) => device.reap(completions),
-            Stack::Delay(delay) => delay.reap(completions),
-            Stack::Errors(errors) => errors.reap(completions),
-            Stack::Short(short) => short.reap(completions),
-            Stack::Limit(limit) => limit.reap(completions),
-            Stack::Stats(stats) => stats.reap(completions),
-        }
+        self.outermost().reap(completions);
     }
 }
 

@@ -10,9 +10,6 @@ pub type Stamp = u32;
 /// Stamp of the initial content, which no bio wrote.
 pub const INITIAL: Stamp = 1;
 
-/// Content of memory that no bio filled: no bio has this stamp.
-pub const POISON: u64 = u64::MAX;
-
 /// Place of a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {

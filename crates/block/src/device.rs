@@ -26,7 +26,8 @@ pub enum Wait {
     /// Returns when a request has completed, when the device was woken, or after this time (`None`:
     /// no limit).
     Something(Option<Duration>),
-    /// As `Something`, but waits for several completions, because no caller waits for them.
+    /// As `Something`, but waits for several completions, because no caller waits for them. A
+    /// device that was woken may return only after `within`, unless that is the limit.
     Batch {
         /// Returns as soon as this many requests have completed (at least 1).
         want: u32,

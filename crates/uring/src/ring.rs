@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use forebay_block::limits::TAGS;
 use forebay_block::{Bio, BufferId, Completion, Device, Errno, Moment, Refused, Tag, Target, Wait};
-use io_uring::types::Fd;
+use io_uring::types::{Fd, Timespec};
 use io_uring::{cqueue, opcode, squeue};
 
 use crate::alive::Alive;
@@ -76,6 +76,13 @@ const TASK_WORK: usize = 20;
 /// ever, so that no read can outlive it.
 static UNREAD: AtomicU64 = AtomicU64::new(0);
 
+/// Most entries that one call stages for the waker: a cancellation, a read and a timeout.
+const WAKE_ENTRIES: u32 = 3;
+
+/// No time. The end of a timeout makes the kernel return from a wait, however many completions the
+/// wait is for.
+static AT_ONCE: Timespec = Timespec::new();
+
 thread_local! {
     /// The current thread, without counting a reference at every doorbell.
     static HERE: ThreadId = thread::current().id();
@@ -98,7 +105,10 @@ pub struct Ring {
     /// Completions taken off the completion queue before they were reaped, or made here.
     arrived: VecDeque<Completion>,
     waker: Waker,
-    wake_armed: bool,
+    /// Reads of the waker's eventfd that the ring has.
+    wakes_armed: u32,
+    /// Whether the last of them ends a wait for several completions, too.
+    wake_breaks: bool,
 }
 
 impl Ring {
@@ -112,8 +122,8 @@ impl Ring {
     }
 
     fn with_level(arena: Arc<Arena>, entries: u32, best: Level) -> Result<Self, SetupError> {
-        // One place more, for the waker's read.
-        let setup = Setup::new(entries.saturating_add(1), best)?;
+        // More places, for the waker.
+        let setup = Setup::new(entries.saturating_add(WAKE_ENTRIES), best)?;
         // The second number is for sockets and pipes: 0 leaves it unchanged.
         let workers = setup.uring.submitter().register_iowq_max_workers(&mut [WORKERS, 0]);
         if let Err(error) = workers {
@@ -132,7 +142,8 @@ impl Ring {
             synchronous: Vec::new(),
             arrived: VecDeque::new(),
             waker: Waker::new()?,
-            wake_armed: false,
+            wakes_armed: 0,
+            wake_breaks: false,
         })
     }
 
@@ -247,20 +258,34 @@ impl Ring {
         // SAFETY: what the entry points to stays until its completion is reaped: the frames belong
         // to the arena, which is held (and leaked if need be), lent memory to the table that counts
         // its requests (and leaks what is in flight), the vectors to the slot, which is taken until
-        // then, the descriptors to the file, which stays attached. The waker's read points to a
-        // static and to its bell.
+        // then, the descriptors to the file, which stays attached. The waker's read and timeout
+        // point to statics and to its bell.
         let pushed = unsafe { self.setup.uring.submission().push(entry) };
         pushed.expect("prepare keeps a place free");
     }
 
-    /// Keeps a read of the waker's eventfd in the ring.
-    fn arm_wake(&mut self) {
-        if mem::replace(&mut self.wake_armed, true) {
-            return;
+    /// Keeps a read of the waker's eventfd in the ring. The end of a read is one completion. So
+    /// that it also ends a wait for several (`breaks`), a timeout follows it.
+    fn arm_wake(&mut self, breaks: bool) {
+        if self.wakes_armed > 0 {
+            if self.wake_breaks || !breaks {
+                return;
+            }
+            // A read without a timeout would take the wake away from one with a timeout.
+            let cancel = opcode::AsyncCancel::new(Ticket::Wake.word()).build();
+            self.push(&cancel.user_data(Ticket::Unknown.word()));
         }
+        self.wakes_armed += 1;
+        self.wake_breaks = breaks;
         let length = u32::try_from(size_of::<u64>()).expect("eight");
         let read = opcode::Read::new(Fd(self.waker.eventfd()), UNREAD.as_ptr().cast(), length);
-        self.push(&read.build().user_data(Ticket::Wake.word()));
+        let read = read.build().user_data(Ticket::Wake.word());
+        if !breaks {
+            return self.push(&read);
+        }
+        self.push(&read.flags(squeue::Flags::IO_LINK));
+        let timeout = opcode::Timeout::new(&AT_ONCE).build();
+        self.push(&timeout.user_data(Ticket::Unknown.word()));
     }
 
     /// From the first doorbell on the ring belongs to the thread that rings it.
@@ -344,7 +369,7 @@ impl Ring {
                     Ticket::Request { tag, generation } => {
                         into.extend(self.ledger.end(tag, generation, result));
                     }
-                    Ticket::Wake => self.wake_armed = false,
+                    Ticket::Wake => self.wakes_armed -= 1,
                     Ticket::Unknown => {}
                 }
             }
@@ -367,7 +392,7 @@ impl Device for Ring {
 
     fn prepare(&mut self, tag: Tag, request: &Bio) -> Result<(), Refused> {
         let queue = self.setup.uring.submission();
-        if queue.len() + 1 >= queue.capacity() {
+        if queue.len() + WAKE_ENTRIES as usize >= queue.capacity() {
             return Err(Refused);
         }
         drop(queue);

@@ -207,8 +207,10 @@ impl Backend {
             let in_batch = plan.more.is_some_and(|more| now < more);
             let is_enough =
                 completed >= plan.want || completed > 0 && plan.more.is_none_or(|more| now >= more);
-            // The kernel's wait for a batch is not ended by one more request.
-            let is_woken = (is_rung || is_spurious) && !(in_batch && is_ring);
+            // The kernel's minimal wait for a batch is not ended by one more request. A wait for a
+            // batch that is as long as its limit needs no minimal wait.
+            let is_deaf = is_ring && in_batch && plan.first != plan.more;
+            let is_woken = (is_rung || is_spurious) && !is_deaf;
             let is_late = completed == 0 && plan.first.is_some_and(|first| now >= first);
             if is_enough || is_woken || is_late || world::is_dead() {
                 break;

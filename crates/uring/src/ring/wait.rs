@@ -4,6 +4,9 @@
 //! elsewhere: one for the first completion, one with the time that is left. Nothing breaks the
 //! minimal time, a waker neither; that is why it is short.
 //!
+//! If the time is the limit of the whole wait (a completion was taken before, and is held), it may
+//! be long. Then the wait needs no minimal time, and the waker ends it.
+//!
 //! The kernel counts completions in its queue that nobody took: those taken before, or made here,
 //! are counted on this side.
 
@@ -55,6 +58,7 @@ impl Ring {
                     0 if want == 1 || within.as_micros() == 0 => {
                         Sleep { want: 1, within: Duration::ZERO, limit }
                     }
+                    0 if limit == Some(within) => Sleep { want, within: Duration::ZERO, limit },
                     0 => Sleep { want, within, limit },
                     _ => {
                         Sleep { want: want - arrived, within: Duration::ZERO, limit: Some(within) }
@@ -72,7 +76,7 @@ impl Ring {
             self.waker.awake();
             return self.submit();
         }
-        self.arm_wake();
+        self.arm_wake(sleep.want > 1 && sleep.within.is_zero());
         let entered = if sleep.want == 1 || sleep.within.is_zero() || self.waits_minimally() {
             self.enter(sleep)
         } else {

@@ -180,6 +180,60 @@ fn a_wake_ends_a_wait_for_a_batch() {
     });
 }
 
+/// The wait of a context that holds completed writes: as long as the hold, in one call, unless it
+/// is woken.
+#[test]
+fn a_wake_ends_a_long_wait_for_a_batch() {
+    both_ways(|bench| {
+        let mut pipes = [bench.pipe(PIPE), bench.pipe(OTHER)];
+        for tag in 0..2 {
+            let target = if tag == 0 { PIPE } else { OTHER };
+            bench.ring.prepare(Tag(tag), &read_byte(target, u32::from(tag))).unwrap();
+        }
+        // Leaves a read of the waker behind that ends a wait for one completion alone.
+        bench.ring.doorbell(Wait::Something(Some(Duration::from_millis(1)))).unwrap();
+        assert_eq!(reaped(bench), []);
+        for _ in 0..3 {
+            let waker = bench.ring.waker();
+            let start = Instant::now();
+            let other = thread::spawn(move || {
+                thread::sleep(Duration::from_millis(10));
+                waker.wake();
+            });
+            // It may return early now and then, not each time.
+            while start.elapsed() < Duration::from_millis(5) {
+                bench.ring.doorbell(batch(2, FOR_EVER, Some(FOR_EVER))).unwrap();
+                assert_eq!(reaped(bench), []);
+            }
+            other.join().unwrap();
+        }
+        end_reads(bench, &mut pipes);
+    });
+}
+
+#[test]
+fn a_long_wait_for_a_batch_is_one_call() {
+    let limit = Duration::from_millis(20);
+    both_ways(|bench| {
+        let mut pipe = bench.pipe(PIPE);
+        for tag in 0..4 {
+            bench.ring.prepare(Tag(tag), &read_byte(PIPE, u32::from(tag))).unwrap();
+        }
+        // Settles the waker's entries.
+        let short = Duration::from_millis(1);
+        bench.ring.doorbell(batch(4, short, Some(short))).unwrap();
+        assert_eq!(reaped(bench), []);
+        pipe.write_all(b"ab").unwrap();
+        let (before, start) = (bench.ring.enters(), Instant::now());
+        bench.ring.doorbell(batch(4, limit, Some(limit))).unwrap();
+        assert!(start.elapsed() >= limit, "half of the batch ends the wait");
+        let calls = bench.ring.enters().all - before.all;
+        assert_eq!((reaped(bench).len(), calls), (2, 1));
+        pipe.write_all(b"cd").unwrap();
+        bench.wait_for(2);
+    });
+}
+
 #[test]
 fn what_is_here_already_counts() {
     both_ways(|bench| {

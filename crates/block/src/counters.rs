@@ -19,15 +19,15 @@ pub struct Counters {
     pub dispatched: u64,
     /// Dispatches delayed because more bios were expected.
     pub plug_holds: u64,
-    /// Completion runs that ended or resubmitted at least one request.
+    /// Completion runs that ended at least one bio.
     pub completion_runs: u64,
-    /// Completions ended in these runs.
+    /// Bios ended in these runs.
     pub completions: u64,
-    /// Completion runs that were held back.
+    /// Completion runs that ended held bios.
     pub completion_holds: u64,
-    /// Sum of the times that they were held back, in nanoseconds.
+    /// Sum of the times that the first bio of each was held, in nanoseconds.
     pub completion_held_nanoseconds: u64,
-    /// Bios ended, successfully or not.
+    /// Bios that the device is done with, successfully or not.
     pub completed_bios: u64,
     /// Requests submitted again because they were short, interrupted, would have blocked, or failed
     /// after a merge.

@@ -29,7 +29,7 @@ pub struct Knobs {
     pub clock: ClockReads,
     /// How often the device is notified of new requests.
     pub ringing: Ringing,
-    /// When completed requests are ended.
+    /// When completed writes are ended.
     pub holding: Holding,
     /// In which order the completions of a run are ended.
     pub order: Order,
@@ -93,14 +93,16 @@ pub enum Ringing {
     Each,
 }
 
-/// When completed requests are ended, which wakes their callers.
+/// When completed writes are ended, which frees their memory and wakes their callers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Holding {
     /// Ends them as soon as the device reports them.
     #[default]
     Immediate,
-    /// Ends them together, at the latest this long after the first one was reported (100 ms at
-    /// most). Later completions do not extend the time.
+    /// Ends them together, this long after the device reported the first one (100 ms at most).
+    /// Later ones do not extend the time. Bios that somebody waits for end at once: those of
+    /// [`Class::Waited`](crate::Class::Waited), and all of them after
+    /// [`Queue::end_hold`](crate::Queue::end_hold).
     Delay(Duration),
 }
 
@@ -211,8 +213,8 @@ const KNOBS: [QueueKnob; 7] = [
     QueueKnob {
         name: "completion",
         choices: "immediate, delay=MICROSECONDS (0 to 100000)",
-        help: "When completed requests wake their callers: at once, or together after a fixed \
-               delay. The delay is for measurement.",
+        help: "When completed writes are ended: at once, or together after a fixed delay. No delay \
+               for writes that a caller waits for. The delay is for measurement.",
         get: |knobs| match knobs.holding {
             Holding::Immediate => Value::Word("immediate"),
             Holding::Delay(delay) => Value::Delay(delay),

@@ -7,9 +7,9 @@
 //! Overlapping bios of one target take effect in the order of submission if at least one changes
 //! it. A flush is no barrier: it covers the bios that ended before it was submitted.
 //!
-//! The policy [`Plugging`] decides when a batch goes to the device, and [`Holding`] when
-//! completions are ended. So a dispatch may submit nothing and a run may end nothing. Every such
-//! hold has a deadline, and none outlasts the start of a wait.
+//! The policy [`Plugging`] decides when a batch goes to the device, and [`Holding`] when completed
+//! writes are ended. So a dispatch may submit nothing and a run may end nothing. Every hold has a
+//! deadline. No plug outlasts the start of a wait, and no wait outlasts the deadline of a hold.
 //!
 //! [`Holding`]: crate::knobs::Holding
 
@@ -58,8 +58,12 @@ pub struct Queue<W: Walk = Unwatched> {
     /// Consecutive batches that left background requests behind and took none of them.
     passed_over: u32,
     flight: Flight,
+    /// Bios of the last reap, until they end or are held.
+    reaped: Vec<Ended>,
+    /// Their numbers of arrival, if an observer wants them.
+    reaped_arrivals: Vec<u64>,
     hold: Hold,
-    /// How long the first completion of the last run was held.
+    /// How long the first bio of the last run was held.
     held: Duration,
     counters: Counters,
     latency: [Latency; 2],
@@ -105,6 +109,8 @@ impl<W: Walk> Queue<W> {
             staged: [0; 2],
             passed_over: 0,
             flight: Flight::default(),
+            reaped: Vec::new(),
+            reaped_arrivals: Vec::new(),
             hold: Hold::default(),
             held: Duration::ZERO,
             counters: Counters::default(),
@@ -190,10 +196,16 @@ impl<W: Walk> Queue<W> {
         self.staged[class as usize]
     }
 
-    /// Returns the number of requests at the device, including those whose completions are held.
+    /// Returns the number of requests at the device. A request whose bios are held is not there.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.flight.len()
+    }
+
+    /// Returns the number of bios submitted and not ended: staged, at the device, or held.
+    #[must_use]
+    pub fn on_their_way(&self) -> usize {
+        self.not_completed() + self.reaped.len() + self.hold.bios().len()
     }
 
     /// Returns the bytes of the requests at the device.
@@ -344,43 +356,51 @@ impl<W: Walk> Queue<W> {
         device.doorbell(wait)
     }
 
-    /// Returns how the device waits: not beyond the deadline of a hold.
+    /// Returns how the device waits: not beyond the deadline of a hold. While bios are held, the
+    /// end of each further write wakes nobody, but the device is not left to run dry.
     fn wait(&mut self, device: &mut impl Device, wait: Wait) -> Wait {
         let (Wait::Something(limit) | Wait::Batch { limit, .. }) = wait else { return wait };
         let Some(due) = self.hold.due(self.knobs.holding) else { return wait };
         let left = due - device.now();
-        Wait::Something(Some(limit.map_or(left, |limit| limit.min(left))))
+        let left = limit.map_or(left, |limit| limit.min(left));
+        let waited = self.staged_of(Class::Waited) + self.flight.load(Class::Waited).requests;
+        let want = self.flight.len().div_ceil(2);
+        if waited > 0 || want <= 1 {
+            return Wait::Something(Some(left));
+        }
+        Wait::Batch { want: want as u32, within: left, limit: Some(left) }
     }
 
-    /// Ends completed requests: appends their bios to `ended` in the order of completion, and keeps
-    /// requests that must be submitted again for the next dispatch. Returns the number of bios
-    /// ended, which is 0 while the policy holds completions.
+    /// Reaps completed requests and ends their bios: [`reap`](Queue::reap), then
+    /// [`end`](Queue::end). Returns the number of bios ended.
     pub fn run(&mut self, device: &mut impl Device, ended: &mut Vec<Ended>) -> usize {
-        let held = self.completions.len();
+        self.reap(device);
+        self.end(ended)
+    }
+
+    /// Reaps completed requests. Their tags are free, and the device has room for others. Keeps
+    /// requests that must be submitted again for the next dispatch. Returns the bios that the
+    /// device is done with; [`end`](Queue::end) returns them, now or later.
+    ///
+    /// The memory of a bio belongs to the queue until the bio ends.
+    pub fn reap(&mut self, device: &mut impl Device) -> &[Ended] {
+        debug_assert!(self.reaped.is_empty(), "the bios of the last reap were not ended");
         device.reap(&mut self.completions);
-        if self.completions.is_empty() {
-            return 0;
+        let here = self.completions.len();
+        if here == 0 {
+            if self.hold.is_held() {
+                self.hold.look(device.now());
+            }
+            return &[];
         }
         let now = device.now();
-        let here = self.completions.len();
+        self.hold.look(now);
         if W::WATCHED {
-            self.report_completed(held);
+            self.report_completed();
         }
-        self.hold.came(now);
-        let on_their_way = self.bios_on_their_way();
-        let due = self.hold.due(self.knobs.holding).filter(|due| *due > now);
-        if let Some(until) = due.filter(|_| here < self.flight.len()) {
-            self.walk.step(Step::Held { completions: here, until });
-            return 0;
-        }
-        self.held = self.hold.end(now);
-        self.counters.completion_holds += u64::from(!self.held.is_zero());
-        self.counters.completion_held_nanoseconds += self.held.as_nanos() as u64;
-        let before = ended.len();
-        if self.knobs.order == Order::Lifo {
-            self.completions.reverse();
-        }
+        let not_completed = self.not_completed();
         let mut completions = core::mem::take(&mut self.completions);
+        let mut ended = core::mem::take(&mut self.reaped);
         let mut now = now;
         // Requests of one batch that end together took equally long: they are added to the
         // histogram at once.
@@ -404,32 +424,83 @@ impl<W: Walk> Queue<W> {
                 self.crowd.leave(Footprint::of(bio));
                 self.counters.add(bio, result);
                 let Held { arrival, bio } = self.slab.remove(place).into_held();
-                self.walk.step(Step::Ended { arrival, result });
+                if W::WATCHED {
+                    self.reaped_arrivals.push(arrival);
+                }
                 ended.push(Ended { bio, result });
             } else {
-                self.complete(place, result, ended);
+                self.complete(place, result, &mut ended);
             }
         }
         self.latency[alike.0.class as usize].add(alike.0.nanoseconds, alike.1);
         self.completions = completions;
-        self.counters.completion_runs += 1;
-        self.counters.completions += here as u64;
-        let count = ended.len() - before;
-        self.trial.ended(count, on_their_way, now);
-        if on_their_way == count {
+        let count = ended.len();
+        self.trial.ended(count, not_completed, now);
+        if not_completed == count {
             debug_assert_eq!(
                 (self.staged(), self.in_flight(), self.in_flight_bytes()),
                 (0, 0, 0),
-                "all bios have ended, and some still count"
+                "the device is done with all bios, and some still count"
             );
             self.trial.rests();
         }
+        self.reaped = ended;
+        &self.reaped
+    }
+
+    /// Ends the bios of the last [`reap`](Queue::reap) and those whose hold is over: appends them
+    /// to `ended` in the order of completion. The policy may hold completed writes that nobody
+    /// waits for; bios that somebody waits for pass them. Returns the number of bios ended.
+    pub fn end(&mut self, ended: &mut Vec<Ended>) -> usize {
+        let before = ended.len();
+        let mut held = Duration::ZERO;
+        if self.hold.is_in_use(self.knobs.holding) {
+            self.hold.sort(&mut self.reaped, &mut self.reaped_arrivals);
+            if let Some(until) = self.hold.until(self.knobs.holding) {
+                self.walk.step(Step::Held { bios: self.hold.bios().len(), until });
+            } else if self.hold.is_held() {
+                held = self.hold.end(&mut self.reaped, &mut self.reaped_arrivals);
+                self.counters.completion_holds += u64::from(!held.is_zero());
+                self.counters.completion_held_nanoseconds += held.as_nanos() as u64;
+            }
+        }
+        if self.reaped.is_empty() {
+            return 0;
+        }
+        self.held = held;
+        if self.knobs.order == Order::Lifo {
+            self.reaped.reverse();
+            self.reaped_arrivals.reverse();
+        }
+        for (&arrival, end) in self.reaped_arrivals.iter().zip(&self.reaped) {
+            self.walk.step(Step::Ended { arrival, result: end.result });
+        }
+        self.reaped_arrivals.clear();
+        if ended.is_empty() {
+            core::mem::swap(ended, &mut self.reaped);
+        } else {
+            ended.append(&mut self.reaped);
+        }
+        let count = ended.len() - before;
+        self.counters.completion_runs += 1;
+        self.counters.completions += count as u64;
         self.walk.step(Step::Run { bios: count });
         count
     }
 
-    /// Returns the number of bios submitted and not ended.
-    fn bios_on_their_way(&self) -> usize {
+    /// Ends the hold with the next run, because somebody waits for one of the held bios.
+    pub fn end_hold(&mut self) {
+        self.hold.end_now();
+    }
+
+    /// Returns the held bios, in the order of completion.
+    #[must_use]
+    pub fn held_bios(&self) -> &[Ended] {
+        self.hold.bios()
+    }
+
+    /// Returns the number of bios submitted that the device is not done with.
+    fn not_completed(&self) -> usize {
         let Counters { bios, completed_bios, .. } = self.counters;
         debug_assert!(completed_bios <= bios, "contract 16: more bios ended than were submitted");
         (bios - completed_bios) as usize
@@ -478,9 +549,8 @@ impl<W: Walk> Queue<W> {
         }
     }
 
-    /// Reports the completions from index `first` on.
-    fn report_completed(&mut self, first: usize) {
-        for &Completion { tag, result } in &self.completions[first..] {
+    fn report_completed(&mut self) {
+        for &Completion { tag, result } in &self.completions {
             if let Some(request) = self.flight.get(&self.slab, tag) {
                 self.walk.step(Step::Completed { arrival: request.arrival(), tag, result });
             }
@@ -494,9 +564,7 @@ impl<W: Walk> Queue<W> {
         if let Next::Apart(requests) = next {
             arrivals.retain(|&arrival| requests.iter().all(|request| request.arrival() != arrival));
         }
-        for (end, arrival) in ended.iter().zip(arrivals) {
-            self.walk.step(Step::Ended { arrival, result: end.result });
-        }
+        self.reaped_arrivals.extend(arrivals.into_iter().take(ended.len()));
         match next {
             Next::Done => {}
             Next::Again(request) => self.walk.step(Step::Again { asked: asked(request) }),
@@ -509,7 +577,7 @@ impl<W: Walk> Queue<W> {
     }
 
     /// Returns how long the caller may sleep before it must dispatch or run again, or `None` if no
-    /// bio and no completion is held.
+    /// bio is held, before the device or after it.
     #[must_use]
     pub fn due(&self, now: Moment) -> Option<Duration> {
         let completions = self.hold.due(self.knobs.holding);
@@ -534,7 +602,7 @@ impl<W: Walk> Queue<W> {
         self.counters
     }
 
-    /// Returns how long the first completion of the last run was held.
+    /// Returns how long the first bio of the last run was held.
     #[must_use]
     pub fn held(&self) -> Duration {
         self.held

@@ -141,15 +141,15 @@ pub enum Step {
     Completed {
         /// Number of the request.
         arrival: u64,
-        /// Its tag, which is free after the completion run.
+        /// Its tag, which is free from now on.
         tag: Tag,
         /// Bytes transferred, or the error.
         result: Result<u64, Errno>,
     },
-    /// Completions are held, because more are expected.
+    /// Completed writes are held, so that they end together.
     Held {
-        /// Number of completions held.
-        completions: usize,
+        /// Number of bios held.
+        bios: usize,
         /// Deadline of the hold.
         until: Moment,
     },
@@ -234,8 +234,8 @@ impl Step {
                 tag: Some(tag),
                 ..Columns::counting(arrival, result_of(result))
             },
-            Step::Held { completions, .. } => {
-                let count = Some((completions as u64, "kept back"));
+            Step::Held { bios, .. } => {
+                let count = Some((bios as u64, "kept back"));
                 Columns { stage: "held", count, ..Columns::default() }
             }
             Step::Again { asked } => Columns { stage: "again", ..Columns::asking(asked) },
@@ -330,7 +330,7 @@ mod tests {
         Step::Rung { requests: 1 },
         Step::Completed { arrival: 12, tag: Tag(255), result: Ok(8 << 20) },
         Step::Completed { arrival: 12, tag: Tag(255), result: Err(Errno::IO) },
-        Step::Held { completions: 4, until: Moment::from_nanoseconds(50_000) },
+        Step::Held { bios: 4, until: Moment::from_nanoseconds(50_000) },
         Step::Again { asked: ASKED },
         Step::Apart { asked: ASKED },
         Step::Ended { arrival: 12, result: Ok(0) },

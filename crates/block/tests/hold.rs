@@ -1,4 +1,4 @@
-//! When completions are ended: at once, or together after a delay.
+//! When completed writes are ended: at once, or together after a delay.
 
 mod common;
 
@@ -7,13 +7,23 @@ use std::time::Duration;
 use common::{CALM, Erratic};
 use forebay_block::knobs::{Holding, Knobs};
 use forebay_block::limits::{PAGE, TAGS};
-use forebay_block::{Bio, Class, Completion, Device, Errno, Frame, Moment, Operation, Queue};
-use forebay_block::{Refused, Segment, Source, Tag, Target, Wait};
+use forebay_block::{
+    Bio, Class, Completion, Device, Ended, Errno, Frame, Moment, Operation, Queue, Refused,
+    Segment, Source, Tag, Target, Wait,
+};
+
+const DELAY: Duration = Duration::from_micros(20);
 
 /// Ends one request per reap, a microsecond apart, as long as there are any.
+#[derive(Default)]
 struct Steady {
     now: Moment,
     taken: Vec<Tag>,
+    /// How the last doorbell waited.
+    wait: Option<Wait>,
+    /// Owners of the bios to fail.
+    fails: Vec<u64>,
+    failing: Vec<Tag>,
 }
 
 impl Device for Steady {
@@ -21,21 +31,46 @@ impl Device for Steady {
         self.now
     }
 
-    fn prepare(&mut self, tag: Tag, _: &Bio) -> Result<(), Refused> {
+    fn prepare(&mut self, tag: Tag, request: &Bio) -> Result<(), Refused> {
+        assert!(!self.taken.contains(&tag), "{tag:?} is in two places");
         self.taken.push(tag);
+        if self.fails.contains(&request.owner) {
+            self.failing.push(tag);
+        }
         Ok(())
     }
 
-    fn doorbell(&mut self, _: Wait) -> Result<(), Errno> {
+    fn doorbell(&mut self, wait: Wait) -> Result<(), Errno> {
+        self.wait = Some(wait);
         Ok(())
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
         self.now = self.now + Duration::from_micros(1);
         if !self.taken.is_empty() {
-            completions.push(Completion { tag: self.taken.remove(0), result: Ok(PAGE as u64) });
+            let tag = self.taken.remove(0);
+            let fails = self.failing.iter().position(|failing| *failing == tag);
+            let result = match fails.map(|at| self.failing.remove(at)) {
+                Some(_) => Err(Errno::IO),
+                None => Ok(PAGE as u64),
+            };
+            completions.push(Completion { tag, result });
         }
     }
+}
+
+fn delaying(delay: Duration) -> Queue {
+    let mut queue = Queue::new();
+    queue.set_knobs(Knobs { holding: Holding::Delay(delay), ..Knobs::default() });
+    queue
+}
+
+fn owners(ended: &[Ended]) -> Vec<u64> {
+    ended.iter().map(|end| end.bio.owner).collect()
+}
+
+fn read(page: u64) -> Bio {
+    Bio { operation: Operation::Read, class: Class::Waited, ..write(page) }
 }
 
 fn write(page: u64) -> Bio {
@@ -71,25 +106,99 @@ fn runs(queue: &mut Queue, device: &mut Steady, bios: u64) -> (u64, u64) {
 #[test]
 fn contract_15_nothing_is_held_unless_asked_for() {
     let mut queue = Queue::new();
-    let mut device = Steady { now: Moment::default(), taken: Vec::new() };
+    let mut device = Steady::default();
     let (runs, bios) = runs(&mut queue, &mut device, 1000);
     assert_eq!(runs, bios, "each ends at once");
     assert_eq!((queue.held(), queue.counters().completion_holds), (Duration::ZERO, 0));
 }
 
-/// The delay also holds completions that a caller waits for: it is there to be compared.
 #[test]
 fn a_fixed_delay_is_kept() {
-    let mut queue = Queue::new();
-    let delay = Duration::from_micros(20);
-    queue.set_knobs(Knobs { holding: Holding::Delay(delay), ..Knobs::default() });
-    let mut device = Steady { now: Moment::default(), taken: Vec::new() };
+    let mut queue = delaying(DELAY);
+    let mut device = Steady::default();
     let (held, bios) = runs(&mut queue, &mut device, 1000);
     assert!(held * 15 < bios && held * 30 > bios, "{held} runs of {bios} bios");
-    assert!(queue.held() >= delay);
+    assert!(queue.held() >= DELAY);
     let counters = queue.counters();
     assert_eq!(counters.completion_holds, held, "a hold is counted once");
     assert!(counters.completion_held_nanoseconds >= held * 20_000, "{counters:?}");
+}
+
+/// The hold does not end early when the device is idle.
+#[test]
+fn contract_16_held_bios_leave_tags_and_room_to_others() {
+    let mut queue = delaying(Duration::from_millis(10));
+    let (mut device, mut ended) = (Steady::default(), Vec::new());
+    let bios = 3 * TAGS as u64;
+    for page in 0..bios {
+        queue.submit(write(page));
+        queue.dispatch(&mut device, Wait::Not).unwrap();
+        queue.run(&mut device, &mut ended);
+    }
+    assert_eq!((queue.in_flight(), queue.in_flight_bytes(), queue.staged()), (0, 0, 0));
+    assert_eq!((ended.len(), queue.held_bios().len()), (0, 3 * TAGS));
+    assert_eq!(queue.on_their_way(), 3 * TAGS);
+    device.now = device.now + Duration::from_millis(10);
+    queue.run(&mut device, &mut ended);
+    assert!(owners(&ended).into_iter().eq(0..bios), "in the order of completion");
+    assert_eq!((queue.on_their_way(), queue.held_bios().len()), (0, 0));
+    assert_eq!(queue.counters().completion_runs, 1);
+}
+
+#[test]
+fn contract_16_a_bio_that_somebody_waits_for_is_not_held() {
+    let mut queue = delaying(DELAY);
+    let (mut device, mut ended) = (Steady::default(), Vec::new());
+    [write(0), read(1), write(2)].into_iter().for_each(|bio| queue.submit(bio));
+    queue.dispatch(&mut device, Wait::Not).unwrap();
+    for _ in 0..3 {
+        queue.run(&mut device, &mut ended);
+    }
+    assert_eq!(owners(&ended), [1]);
+    assert_eq!(owners(queue.held_bios()), [0, 2]);
+    // Somebody begins to wait for one of them.
+    queue.end_hold();
+    queue.dispatch(&mut device, Wait::Something(None)).unwrap();
+    assert_eq!(device.wait, Some(Wait::Something(Some(Duration::ZERO))), "no sleep is begun");
+    queue.run(&mut device, &mut ended);
+    assert_eq!(owners(&ended), [1, 0, 2]);
+    assert!(queue.held() < DELAY);
+}
+
+#[test]
+fn contract_16_an_error_ends_the_hold_and_is_reported_once() {
+    let mut queue = delaying(DELAY);
+    let (mut device, mut ended) = (Steady::default(), Vec::new());
+    device.fails = vec![1];
+    (0..3).for_each(|page| queue.submit(write(page)));
+    queue.dispatch(&mut device, Wait::Not).unwrap();
+    queue.run(&mut device, &mut ended);
+    assert_eq!((ended.len(), queue.held_bios().len()), (0, 1));
+    queue.run(&mut device, &mut ended);
+    let results: Vec<_> = ended.iter().map(|end| (end.bio.owner, end.result)).collect();
+    assert_eq!(results, [(0, Ok(PAGE as u64)), (1, Err(Errno::IO))]);
+    queue.run(&mut device, &mut ended);
+    assert_eq!((ended.len(), queue.held_bios().len()), (2, 1), "another hold has begun");
+}
+
+/// A completed write wakes nobody while others are held, unless half of the flight is gone.
+#[test]
+fn a_hold_is_slept_through() {
+    let mut queue = delaying(DELAY);
+    let (mut device, mut ended) = (Steady::default(), Vec::new());
+    let mut wait = |queue: &mut Queue, device: &mut Steady| {
+        queue.dispatch(device, Wait::Something(None)).unwrap();
+        queue.run(device, &mut ended);
+        device.wait.unwrap()
+    };
+    (0..8).for_each(|page| queue.submit(write(page)));
+    assert_eq!(wait(&mut queue, &mut device), Wait::Something(None), "for the first one");
+    let left = DELAY;
+    let batch = Wait::Batch { want: 4, within: left, limit: Some(left) };
+    assert_eq!(wait(&mut queue, &mut device), batch);
+    queue.submit(read(8));
+    let waited = wait(&mut queue, &mut device);
+    assert!(matches!(waited, Wait::Something(Some(left)) if left < DELAY), "{waited:?}");
 }
 
 #[test]

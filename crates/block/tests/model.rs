@@ -4,8 +4,10 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{Erratic, Temper};
-use forebay_block::knobs::{Knobs, Merging};
+use forebay_block::knobs::{Holding, Knobs, Merging};
 use forebay_block::layers::Fraction;
 use forebay_block::limits::PAGE;
 use forebay_block::random::Random;
@@ -26,6 +28,7 @@ enum Step {
     Submit { kind: u8, target: u64, place: u64, length: u64, class: Class },
     Dispatch,
     Run,
+    EndHold,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -37,6 +40,14 @@ fn step() -> impl Strategy<Value = Step> {
         }),
         1 => Just(Step::Dispatch),
         1 => Just(Step::Run),
+        1 => Just(Step::EndHold),
+    ]
+}
+
+fn holding() -> impl Strategy<Value = Holding> {
+    prop_oneof![
+        Just(Holding::Immediate),
+        (0..200u64).prop_map(|micros| Holding::Delay(Duration::from_micros(micros))),
     ]
 }
 
@@ -177,12 +188,29 @@ impl World {
 
     fn turn(&mut self, wait: Wait) {
         self.queue.dispatch(&mut self.device, wait).unwrap();
-        self.queue.run(&mut self.device, &mut self.ended);
+        self.run();
+    }
+
+    fn run(&mut self) {
+        let is_waited = |end: &Ended| end.bio.class == Class::Waited;
+        let waited = self.queue.reap(&mut self.device).iter().filter(|end| is_waited(end)).count();
+        let (ended, held) = (self.ended.len(), self.queue.held_bios().len());
+        self.queue.end(&mut self.ended);
+        let new = &self.ended[ended..];
+        assert!(
+            new.iter().filter(|end| is_waited(end)).count() == waited,
+            "nobody is kept waiting"
+        );
+        let is_over = self.queue.held_bios().is_empty();
+        assert!(is_over || self.queue.held_bios().len() >= held, "a hold ends as a whole");
+        assert!(!self.queue.held_bios().iter().any(is_waited));
+        let unended = self.expected.len() - self.ended.len();
+        assert_eq!(self.queue.on_their_way(), unended);
     }
 
     fn finish(&mut self) {
         let mut turns = 0;
-        while self.queue.staged() + self.queue.in_flight() > 0 {
+        while self.queue.on_their_way() > 0 {
             self.turn(Wait::Something(None));
             turns += 1;
             assert!(turns < 100_000, "no progress: {:?}", self.queue);
@@ -258,17 +286,19 @@ proptest! {
         seed: u64,
         bad_page in prop::option::of(0..WRITTEN_PAGES),
         merges: bool,
+        holding in holding(),
     ) {
         let mut world = World::new(temper, seed, bad_page);
         let merging = if merges { Merging::On } else { Merging::Off };
-        world.queue.set_knobs(Knobs { merging, ..Knobs::default() });
+        world.queue.set_knobs(Knobs { merging, holding, ..Knobs::default() });
         for step in steps {
             match step {
                 Step::Submit { kind, target, place, length, class } => {
                     world.submit(kind, target, place, length, class);
                 }
                 Step::Dispatch => { world.queue.dispatch(&mut world.device, Wait::Not).unwrap(); }
-                Step::Run => { world.queue.run(&mut world.device, &mut world.ended); }
+                Step::Run => world.run(),
+                Step::EndHold => world.queue.end_hold(),
             }
         }
         world.finish();

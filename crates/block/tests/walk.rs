@@ -40,7 +40,7 @@ fn walk(temper: Temper, seed: u64, asked: &[(u64, bool)], knobs: Knobs) -> (Vec<
     let mut ended = Vec::new();
     let mut bios =
         (0..).zip(asked).map(|(owner, &(page, writes))| bio(owner, page, writes)).peekable();
-    while bios.peek().is_some() || queue.staged() + queue.in_flight() > 0 {
+    while bios.peek().is_some() || queue.on_their_way() > 0 {
         let room = queue.room().min(4);
         bios.by_ref().take(room).for_each(|bio| queue.submit(bio));
         queue.dispatch(&mut device, Wait::Something(None)).unwrap();

@@ -17,7 +17,7 @@ const LEGEND: [(&str, &str); 14] = [
     ("refused", "the queue of the device is full; the request goes first next time"),
     ("rung", "one system call hands over this number of requests (0: it only waits)"),
     ("completed", "the device has finished a request, with success or an error"),
-    ("held", "the number of completions that wait briefly because more are expected"),
+    ("held", "the number of completed writes that wait briefly, to end together with more"),
     ("again", "short, interrupted or would block: the rest is submitted again"),
     ("apart", "a merged request failed: each of its bios is submitted again alone"),
     ("ended", "a bio has its result, and its caller gets it"),

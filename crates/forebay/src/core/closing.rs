@@ -9,6 +9,7 @@ use forebay_cache::file::Entry;
 use crate::core::error::Error;
 use crate::core::inode::after::After;
 use crate::core::inode::{Heard, Inode};
+use crate::core::message::Message;
 use crate::core::shared::Shared;
 
 impl Inode {
@@ -98,6 +99,11 @@ impl Inode {
             return Poll::Ready(());
         }
         state.wait_for_pages(waker);
+        let is_held = state.is_held;
+        drop(state);
+        if is_held {
+            shared.send(Message::Inode(Arc::clone(self)));
+        }
         Poll::Pending
     }
 }

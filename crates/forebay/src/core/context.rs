@@ -15,6 +15,7 @@
 mod agenda;
 mod ends;
 mod handover;
+mod hold;
 mod interrupted;
 mod kept;
 mod leases;
@@ -150,12 +151,13 @@ impl Writeback {
             self.prepare_reservations();
             let is_idle =
                 self.pending.is_empty() && self.reservations.is_idle() && self.direct.is_idle();
-            if self.stop && !more && is_idle && self.queue.in_flight() + self.queue.staged() == 0 {
+            if self.stop && !more && is_idle && self.queue.on_their_way() == 0 {
                 return End::Stopped;
             }
             more |= self.quiet.set_ticking(self.next_tick.is_some());
             let could_make_room = self.could_make_room();
             more |= self.quiet.set_wanting(could_make_room);
+            self.end_awaited_hold();
             let wait = if more { Wait::Not } else { Wait::Something(self.sleep()) };
             if let Err(errno) = self.queue.dispatch(&mut self.backend, wait) {
                 self.report_broken(errno);

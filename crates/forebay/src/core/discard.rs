@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::inode::Inode;
+use crate::core::message::Message;
 use crate::core::shared::Shared;
 
 impl Inode {
@@ -31,6 +32,11 @@ impl Inode {
             self.check_whole(&state)?;
             if !state.cache.can_discard() {
                 state.wait_for_pages(waker);
+                let is_held = state.is_held;
+                drop(state);
+                if is_held {
+                    shared.send(Message::Inode(Arc::clone(self)));
+                }
                 return Poll::Pending;
             }
             drop(state);

@@ -132,6 +132,10 @@ pub(crate) struct State {
     /// Pages counted in the share of its file system.
     counted: u64,
     page_wakers: Wakers,
+    /// Whether one of them waits for the end of a write.
+    awaits_pages: bool,
+    /// Whether the context holds completed writes of the file, and looks if a caller waits for one.
+    pub(crate) is_held: bool,
     ticket_wakers: Rare<Vec<Waiter>>,
     /// The thread that serves the tickets.
     lead: Lead,
@@ -187,6 +191,8 @@ impl Inode {
             credit: 0,
             counted: 0,
             page_wakers: Wakers::default(),
+            awaits_pages: false,
+            is_held: false,
             ticket_wakers: Rare::default(),
             lead: Lead::Context,
             reported_tickets: 0,
@@ -339,9 +345,24 @@ impl State {
         !self.is_interrupted && (self.cache.has_tickets() || self.cache.in_flight())
     }
 
-    /// Registers a caller to wake when a page of the file, or its size, has changed.
+    /// Registers a caller to wake when a page of the file, or its size, has changed. If writes of
+    /// the file are held, the context has to look.
     pub(crate) fn wait_for_pages(&mut self, waker: Waker) {
         self.page_wakers.push(waker);
+        self.awaits_pages = true;
+    }
+
+    /// Registers a caller to wake when a page of the file has changed. It waits for no write.
+    pub(crate) fn wait_for_turn(&mut self, waker: Waker) {
+        self.page_wakers.push(waker);
+    }
+
+    /// Returns whether somebody waits for the end of completed writes of the file.
+    pub(crate) fn awaits_settling(&self) -> bool {
+        self.is_interrupted
+            || self.awaits_pages
+            || self.break_deadline.is_some()
+            || self.cache.has_tickets()
     }
 
     /// Notes that the file has no dirty page.

@@ -253,7 +253,7 @@ impl Step<'_> {
     fn wait(&mut self, file: &mut Changing<'_>) -> Stop {
         match self.waker.take() {
             Some(waker) => {
-                file.wait_for_pages(waker);
+                file.wait_for_page(waker, self.offset / PAGE);
                 Stop::Waits
             }
             None => Stop::NoWaker,

@@ -205,7 +205,7 @@ impl Step<'_> {
             && file.cache.dirty_pages() >= UNCACHED_DIRTY_PAGES
             && file.cache.in_flight();
         // Any completion for this file wakes this writer.
-        if passes_too_fast { Err(self.wait(file)) } else { Ok(()) }
+        if passes_too_fast { Err(self.wait(file, None)) } else { Ok(()) }
     }
 
     /// Plans the copies of this step. No other task uses their pages until they are published.
@@ -245,7 +245,7 @@ impl Step<'_> {
         file.inode().rewrites.store(file.cache.writes_in_place(), Ordering::Relaxed);
         match stop {
             _ if planned > 0 => Ok(planned),
-            WriteStop::Busy => Err(self.wait(file)),
+            WriteStop::Busy => Err(self.wait(file, Some(self.offset / PAGE))),
             // One more than there was: the frames that are left did not suffice.
             WriteStop::NoFrames => Err(Stop::Starved(file.stash.len() as u32 + 1)),
             WriteStop::Done => Err(Stop::Waits),
@@ -263,15 +263,15 @@ impl Step<'_> {
         }
     }
 
-    /// Waits for a change of a page. The waker is cloned without the lock, before the next look.
-    fn wait(&mut self, file: &mut Changing<'_>) -> Stop {
-        match self.waker.take() {
-            Some(waker) => {
-                file.wait_for_pages(waker);
-                Stop::Waits
-            }
-            None => Stop::NoWaker,
+    /// Waits for a change of a page: of this one, or of any. The waker is cloned without the lock,
+    /// before the next look.
+    fn wait(&mut self, file: &mut Changing<'_>, page: Option<u64>) -> Stop {
+        let Some(waker) = self.waker.take() else { return Stop::NoWaker };
+        match page {
+            Some(page) => file.wait_for_page(waker, page),
+            None => file.wait_for_turn(waker),
         }
+        Stop::Waits
     }
 }
 

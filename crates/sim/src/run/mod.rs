@@ -25,6 +25,7 @@ mod disturb;
 mod engine;
 pub mod given_up;
 mod hang;
+pub mod hold;
 mod keeper;
 mod model;
 mod operation;
@@ -35,7 +36,6 @@ pub mod together;
 mod visitors;
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::core::error::ErrorKind;

@@ -12,14 +12,32 @@ use crate::core::inode::after::After;
 use crate::core::inode::settle::Left;
 
 impl Writeback {
-    /// Ends completed bios in order, and wakes their callers once.
+    /// Ends completed bios in order, and wakes their callers once. The room of a bio at the device
+    /// is free when it is reaped; its pages are when it ends.
     pub(super) fn end_run(&mut self) {
-        self.queue.run(&mut self.backend, &mut self.ended);
+        let reaped = self.queue.reap(&mut self.backend);
+        for of_file in reaped.chunk_by(|one, next| one.bio.target == next.bio.target) {
+            let target = of_file[0].bio.target;
+            if !self.direct.owns(target) {
+                let held = self.files[target.0 as usize].as_ref();
+                let volume = &held.expect("a file in flight is attached").inode.volume;
+                let flight = &mut self.flights[volume.number()];
+                of_file.iter().for_each(|reaped| flight.ended(reaped));
+            }
+        }
+        let is_reaped = !reaped.is_empty();
+        self.queue.end(&mut self.ended);
+        if !is_reaped && self.ended.is_empty() {
+            return;
+        }
+        let now = self.backend.now();
+        for flight in &mut self.flights {
+            flight.look(now);
+        }
         if self.ended.is_empty() {
             return;
         }
         let mut ended = std::mem::take(&mut self.ended);
-        let now = self.backend.now();
         for of_file in ended.chunk_by(|one, next| one.bio.target == next.bio.target) {
             let target = of_file[0].bio.target;
             if self.direct.owns(target) {
@@ -29,15 +47,10 @@ impl Writeback {
                 continue;
             }
             let inode = self.settle(of_file, now);
-            let flight = &mut self.flights[inode.volume.number()];
-            of_file.iter().for_each(|ended| flight.ended(ended));
             self.look_where_it_goes(&inode);
         }
         ended.clear();
         self.ended = ended;
-        for flight in &mut self.flights {
-            flight.look(now);
-        }
         self.share_out();
         self.shared.counters.set_queue(self.number, self.queue.counters(), self.queue.held());
         self.direct.wake();

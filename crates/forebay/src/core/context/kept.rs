@@ -36,7 +36,7 @@ impl Writeback {
         });
         let total: u64 = kept.iter().map(|(pages, _)| pages).sum();
         let is_short = self.shared.level.has_waiters() || self.shared.pool.has_waiting();
-        let is_idle = self.queue.in_flight() + self.queue.staged() == 0;
+        let is_idle = self.queue.on_their_way() == 0;
         let part = if is_short { KEPT_OF_LIMIT_WHEN_SHORT } else { KEPT_OF_LIMIT };
         // Each context has an equal part.
         let most = self.shared.level.limit() / part / self.shared.contexts.active() as u64;

@@ -173,7 +173,7 @@ impl Writeback {
             self.serve_volume(volume);
         }
         let awaited = self.shared.level.has_waiters() || self.shared.pool.has_waiting();
-        if awaited && self.queue.in_flight() + self.queue.staged() == 0 {
+        if awaited && self.queue.on_their_way() == 0 {
             // Nothing is in flight, and yet callers wait. Either idle files hold unused credit, or
             // all dirty pages are ends of files, which otherwise wait for their age.
             self.shared.collect_unused();
@@ -287,7 +287,7 @@ impl Writeback {
     /// it; or files that it has not attached; or pages to flush, and nothing in flight.
     pub(super) fn could_make_room(&self) -> bool {
         let free = free_slots(&self.flights, Class::Background);
-        let is_idle = self.queue.in_flight() + self.queue.staged() == 0;
+        let is_idle = self.queue.on_their_way() == 0;
         let keeps = is_idle && !self.agenda.is_empty(Why::Keeping);
         keeps
             || !self.young.is_empty()

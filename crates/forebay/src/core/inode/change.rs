@@ -166,6 +166,18 @@ impl Changing<'_> {
         }
     }
 
+    /// Registers a caller to wake when a page of the file, or its size, has changed. It waits for
+    /// `page`. The context has to look if it holds the write of that page.
+    pub(crate) fn wait_for_page(&mut self, waker: Waker, page: u64) {
+        if !self.state.cache.is_page_in_flight(page) {
+            return self.state.wait_for_turn(waker);
+        }
+        self.state.wait_for_pages(waker);
+        if self.state.is_held {
+            self.look();
+        }
+    }
+
     /// Wakes callers that wait for a change of a page, or of the size.
     pub(crate) fn wake(&mut self) {
         self.wakes = true;
@@ -221,6 +233,7 @@ impl Changing<'_> {
         state.report_tickets(after);
         if self.wakes && !state.page_wakers.is_empty() {
             state.page_wakers.drain_into(&mut after.effects().wakers);
+            state.awaits_pages = false;
         }
         if self.looks_at_file > state.kicked {
             state.kicked = self.looks_at_file;

@@ -48,6 +48,7 @@ impl Inode {
                 // The cache that sent them is gone, with all that waited for them.
                 return Left::NOTHING;
             }
+            file.is_held = false;
             let rewrites = file.cache.rewrites();
             ended.iter().for_each(|ended| settle_one(file, base, ended, now));
             if file.cache.failing().is_some() {

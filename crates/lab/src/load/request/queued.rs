@@ -25,8 +25,6 @@ pub(super) struct Queued<D> {
     slots: usize,
     frames_per_slot: u32,
     ended: Vec<Ended>,
-    /// Of the completions that were held, how long.
-    held: Latency,
 }
 
 /// Returns the whole frames of a block.
@@ -42,7 +40,6 @@ impl<D> Queued<D> {
             slots: spec.depth as usize,
             frames_per_slot: frames_per_slot(spec.block_bytes),
             ended: Vec::with_capacity(spec.depth as usize),
-            held: Latency::default(),
         }
     }
 
@@ -108,14 +105,7 @@ impl<D: Device> Lane for Queued<D> {
         self.queue
             .dispatch(&mut self.device, wait)
             .map_err(|errno| CellError::failed("the device is broken", &system_error(errno)))?;
-        let before = self.queue.counters().completions;
         self.queue.run(&mut self.device, &mut self.ended);
-        // This is inside the clock: completions without a hold are the rest of all, so they are not
-        // counted here.
-        let completions = self.queue.counters().completions - before;
-        if completions > 0 && self.queue.held() > Duration::ZERO {
-            self.held.add(self.queue.held().as_nanos() as u64, completions);
-        }
         for one in self.ended.drain(..) {
             if one.result != Ok(one.bio.length) {
                 return Err(wrong(&one));
@@ -138,9 +128,10 @@ impl<D: Device> Lane for Queued<D> {
         }
     }
 
+    /// The loop waits for all of its bios, so none is held.
     fn holds(&self) -> Holds {
-        let mut all = self.held.clone();
-        all.add(0, self.queue.counters().completions - self.held.count());
+        let mut all = Latency::default();
+        all.add(0, self.queue.counters().completions);
         Holds::of(all.reported())
     }
 }

@@ -76,7 +76,8 @@ metrics! {
     "bios_per_run", "1", Higher, "own|bios/run", "bios ended in one go, as the arm counts them";
     "run_bytes", "B", Higher, "bio|size", "bytes of a bio of writeback";
     "merged_share", "1", Higher, "merged", "";
-    "completion_holds", "1", Lower, "holds", "runs of completions that waited for more";
+    "completion_holds", "1", Lower, "holds", "runs that ended held writes";
+    "hold_asked_us", "us", Lower, "hold|asked", "";
     "hold_mean_us", "us", Lower, "hold|mean", "";
     "hold_p99_us", "us", Lower, "hold|p99", "";
     "written_latency_p99_us", "us", Lower, "written|p99", "from the acceptance of a write until it was at the device";

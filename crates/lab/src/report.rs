@@ -4,6 +4,7 @@
 //! asked for per second until all was synced. A ratio is to the base of its job.
 
 pub mod check;
+mod hold;
 mod html;
 mod pair;
 mod reader;
@@ -47,7 +48,8 @@ pub fn any(document: &Document) -> String {
 }
 
 fn blocks_of(document: &Document) -> Vec<Block> {
-    let mut blocks = vec![Block::Lines(head(&document.manifest))];
+    let mut blocks: Vec<Block> = hold::lines(document).into_iter().map(Block::Text).collect();
+    blocks.push(Block::Lines(head(&document.manifest)));
     let mut shown: Vec<&str> = Vec::new();
     for (number, part) in document.parts.iter().enumerate() {
         if number > 0 {

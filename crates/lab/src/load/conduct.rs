@@ -59,6 +59,8 @@ pub(crate) struct EngineReport {
     pub(crate) after: Stats,
     /// How long completions were held in between.
     pub(crate) holds: Holds,
+    /// Value of the knob `completion`.
+    pub(crate) completion: String,
     pub(crate) description: String,
 }
 
@@ -117,6 +119,7 @@ pub(crate) fn conduct(stage: &Stage<'_>) -> Result<Conducted, CellError> {
                 before,
                 after,
                 holds: held.since(&held_before),
+                completion: engine.get("completion").unwrap_or_default(),
                 description: engine.describe(),
             }
         });

@@ -257,6 +257,10 @@ fn of_engine(
     put_ratio(metrics, "merged_share", after.merged_bios - before.merged_bios, bios);
     let moved = after.written_bytes + after.read_bytes - before.written_bytes - before.read_bytes;
     put_ratio(metrics, "run_bytes", moved, bios);
+    let delay = engine.completion.strip_prefix("delay=").and_then(|delay| delay.parse().ok());
+    if let Some(microseconds) = delay {
+        put(metrics, "hold_asked_us", microseconds);
+    }
     let holds = after.completion_holds - before.completion_holds;
     put(metrics, "completion_holds", holds as f64);
     put_ratio(metrics, "hold_mean_us", after.completion_held_us - before.completion_held_us, holds);

@@ -100,7 +100,7 @@ pub(crate) fn compare(request: &CompareRequest) -> Result<(), Failure> {
             .unwrap_or_else(|error| format!("no engine: {error}"));
     }
     if let Some(repeated) = &request.repeated {
-        let size = |planned: &Planned<'_>| planned.plan.size.map(|size| size.data_bytes());
+        let size = |planned: &Planned<'_>| planned.plan.cell_bytes;
         let sizes = planned.iter().map(|planned| (planned.part.name.as_str(), size(planned)));
         sizes
             .into_iter()
@@ -350,8 +350,8 @@ fn add(document: &mut Document, planned: &Planned<'_>, outcome: &Outcome, parts:
         manifest.rounds = rounds;
         manifest.orders.clone_from(&outcome.orders);
     }
-    if let Some(size) = plan.size {
-        manifest.cell_bytes = Some(size.data_bytes());
+    if plan.cell_bytes.is_some() {
+        manifest.cell_bytes = plan.cell_bytes;
     }
     if let Some(bytes) = plan.budget_bytes() {
         manifest.budget_bytes.get_or_insert(bytes);
@@ -389,7 +389,7 @@ fn add(document: &mut Document, planned: &Planned<'_>, outcome: &Outcome, parts:
         again: part.again.clone(),
         rounds,
         seconds: None,
-        cell_bytes: plan.size.map(|size| size.data_bytes()),
+        cell_bytes: plan.cell_bytes,
         form: Some(planned.form),
         scale: planned.scale,
         data_bytes: plan.data_bytes,

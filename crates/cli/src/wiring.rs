@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use forebay_lab::batching::Batching;
-use forebay_lab::cell::{Cell, CellResult, CellSpec};
+use forebay_lab::cell::{Cell, CellResult};
 use forebay_lab::child::{self, run_cell};
 use forebay_lab::compare::runner::{CellRunner, RunError};
 use forebay_lab::load::{CellError, CellReport};
@@ -27,9 +27,9 @@ pub(crate) fn cell_main() -> ExitCode {
 pub(crate) fn group_runner(
     stop: &Stop,
     batching: Batching,
-) -> impl FnMut(&CellSpec) -> Result<CellReport, CellError> {
+) -> impl FnMut(&Cell) -> Result<CellReport, CellError> {
     let stop = stop.flag();
-    move |spec: &CellSpec| run_cell(&Cell::Jobs(spec.clone()), &[], batching, &stop)
+    move |cell: &Cell| run_cell(cell, &[], batching, &stop)
 }
 
 /// Which engine Forebay has here, or why none. Knobs it does not know, and a path where no control

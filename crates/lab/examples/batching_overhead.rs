@@ -16,9 +16,11 @@ use std::sync::atomic::AtomicBool;
 use forebay_lab::batching::Batching;
 use forebay_lab::cell::Cell;
 use forebay_lab::child::{cell_main, is_cell, run_cell};
-use forebay_lab::request::{Operation, Pattern, RequestDevice, RequestSpec, Submitter, Switch};
+use forebay_lab::probes::{RequestShape, request_cell};
+use forebay_lab::request::{
+    Operation, Pattern, Poll, RequestDevice, RequestSpec, Submitter, Switch, Way,
+};
 use forebay_lab::statistics::{Paired, mean, noise_floor, ratio};
-use forebay_lab::through::{Poll, RequestCell, Way};
 
 /// The arms of a round.
 const ARMS: [(&str, Batching); 3] =
@@ -71,13 +73,8 @@ fn measure() -> Result<(), String> {
 }
 
 fn cell(way: Way, spec: RequestSpec, directory: &Path) -> Cell {
-    Cell::Requests(RequestCell {
-        way,
-        spec,
-        poll: Poll::Never,
-        directory: directory.to_owned(),
-        target: None,
-    })
+    let shape = RequestShape { spec, poll: Poll::Never, target: None };
+    Cell { directory: directory.to_owned(), ..request_cell(way.name(), &shape) }
 }
 
 fn compare(title: &str, cell: &Cell, rounds: usize) -> Result<(), String> {

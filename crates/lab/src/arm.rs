@@ -1,4 +1,4 @@
-//! An arm: one of the things compared.
+//! An arm: one of the things compared. The ways of jobs on files, and how a probe names its arms.
 
 use crate::words::words;
 
@@ -48,24 +48,24 @@ words! {
 }
 
 impl Arm {
-    /// Whether it goes through the library.
+    /// Returns whether it goes through the library.
     pub fn is_forebay(self) -> bool {
         matches!(self, Arm::Forebay | Arm::ForebayDeclared | Arm::ForebaySurvive)
     }
 
-    /// Whether it goes to a block device and to no file.
+    /// Returns whether it goes to a block device and to no file.
     pub fn is_raw(self) -> bool {
         matches!(self, Arm::RawDevice | Arm::RawDevice1m)
     }
 
-    /// Whether it goes past the page cache, and not through the library.
+    /// Returns whether it goes past the page cache, and not through the library.
     pub fn is_direct_kernel(self) -> bool {
         self.is_raw()
             || matches!(self, Arm::KernelDirect | Arm::KernelDirectPrealloc | Arm::KernelDirect1m)
     }
 
-    /// Whether its memory is bounded by the budget (or needs none): the base of a claim is the best
-    /// of these.
+    /// Returns whether its memory is bounded by the budget (or needs none): the base of a claim is
+    /// the best of these.
     pub fn is_bounded_kernel(self) -> bool {
         matches!(
             self,
@@ -77,5 +77,52 @@ impl Arm {
                 | Arm::KernelDirect
                 | Arm::KernelDirectPrealloc
         )
+    }
+}
+
+/// The owner of the knobs that an arm takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Knobs {
+    /// It has none.
+    None,
+    /// Those of Forebay's engine.
+    Engine,
+    /// Those of Forebay's request queue.
+    Queue,
+}
+
+/// An arm that a probe has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Way {
+    /// Its word in a suite and in `--arm`.
+    pub word: &'static str,
+    /// Another word for it, or the same.
+    pub alias: &'static str,
+    pub knobs: Knobs,
+}
+
+impl Way {
+    /// Returns an arm without knobs.
+    pub const fn plain(word: &'static str) -> Self {
+        Self { word, alias: word, knobs: Knobs::None }
+    }
+
+    /// Returns an arm of Forebay's engine.
+    pub const fn engine(word: &'static str) -> Self {
+        Self { word, alias: word, knobs: Knobs::Engine }
+    }
+
+    /// Returns the arm with another word.
+    pub const fn or(self, alias: &'static str) -> Self {
+        Self { alias, ..self }
+    }
+
+    pub fn is_engine(&self) -> bool {
+        self.knobs == Knobs::Engine
+    }
+
+    /// Returns whether a word names it.
+    pub fn is(&self, word: &str) -> bool {
+        self.word == word || self.alias == word
     }
 }

@@ -26,7 +26,8 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// A new directory, or an empty one. It is not made before there is something to put in it.
+    /// Returns a bundle in a new directory, or in an empty one. The directory is not made before
+    /// there is something to put in it.
     pub fn new_in(directory: &Path) -> Result<Self, Refusal> {
         let refused = |why| {
             let path = directory.display();
@@ -75,7 +76,7 @@ impl Bundle {
     }
 }
 
-/// The document a path names: itself, or that of a bundle.
+/// Returns the path of the document that a path names: itself, or that of a bundle.
 pub fn document_in(path: &Path) -> PathBuf {
     if path.is_dir() { path.join(RESULT) } else { path.to_owned() }
 }
@@ -90,14 +91,14 @@ pub fn job_files_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Never over another file.
+/// Writes a file that must not exist yet.
 fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let mut file = File::options().write(true).create_new(true).open(path)?;
     file.write_all(text.as_bytes())?;
     file.sync_data()
 }
 
-/// Names each file by its number and its own name, so that no two are alike.
+/// Returns each file with a name of its number and its own name, so that no two are alike.
 fn named(job_files: &[JobFile]) -> impl Iterator<Item = (String, &JobFile)> {
     (1..).zip(job_files).map(|(number, job_file)| {
         (format!("{number:02}-{}", plain(&job_file.name, "-_.+")), job_file)

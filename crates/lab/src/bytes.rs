@@ -1,6 +1,6 @@
 //! A number of bytes, as a suite and a command line have it.
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 /// A number of bytes: `"4096"`, `"4k"`, `"24m"`, `"1g"`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
@@ -24,12 +24,16 @@ impl TryFrom<String> for Bytes {
     }
 }
 
-/// Reads a field of bytes.
-pub(crate) fn field<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    Bytes::deserialize(from).map(|Bytes(bytes)| bytes)
-}
-
-/// Reads a field of bytes that may be absent.
-pub(crate) fn optional<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
-    field(from).map(Some)
+impl Bytes {
+    /// Returns the bytes of one operation.
+    ///
+    /// # Errors
+    /// The number is no size of a block.
+    pub(crate) fn block(self) -> Result<u32, String> {
+        let Self(bytes) = self;
+        if bytes == 0 || bytes % 512 != 0 || bytes > 16 << 20 {
+            return Err(format!("block {bytes}: out of range (512 to 16m, in steps of 512)"));
+        }
+        Ok(bytes as u32)
+    }
 }

@@ -1,85 +1,172 @@
-//! A cell: one job on one arm in one round. Its specification and its result.
+//! A cell: one probe on one arm in one round. Its specification, its amounts, and its result.
 //!
 //! A cell runs in a process of its own (the same program, started again), so that its memory,
-//! context switches and page cache are its own and its death is an ordinary result.
-
-mod plan;
+//! context switches and page cache are its own and its death is an ordinary result. A plan has
+//! cells without a place. [`Cell::at`] gives them one when their turn has come.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::arm::Arm;
 use crate::detail::Detail;
-use crate::job::{Devices, IoEngine, Workload};
-use crate::load::guard::is_block_device;
-use crate::programs::spec::{FilesWay, ProgramCell, ProgramWay};
-use crate::through::{CopyCell, CopyWay, RequestCell, Way};
-pub use plan::{DEVICE_TO_COME, Place};
+use crate::job::Workload;
+use crate::scratch::Scratch;
 
-/// Specification of a cell of any kind.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub enum Cell {
-    Jobs(CellSpec),
-    Requests(RequestCell),
-    Copies(CopyCell),
-    Fio(FioCell),
-    Program(ProgramCell),
-}
+/// The path of a device until a cell has its place.
+pub const DEVICE_TO_COME: &str = "<device>";
 
-/// A job file of one group for fio, unchanged.
+/// Specification of a cell of any probe.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct FioCell {
-    /// The job file, or why fio cannot do it.
-    pub text: Result<String, String>,
-    /// The same jobs, as they were understood.
-    pub workload: Workload,
-    /// Where its files go: an existing, empty directory of its own.
-    pub directory: PathBuf,
-    /// Of its offsets, where the file says nothing.
+pub struct Cell {
+    /// Name of the probe.
+    pub probe: String,
+    /// Word of the arm, one of the probe's.
+    pub arm: String,
+    /// The work, in the probe's own form.
+    pub shape: Value,
+    /// Seconds that it runs, if its work does not end by itself.
+    pub seconds: f64,
+    /// Knobs of the arm.
+    pub settings: Vec<(String, String)>,
+    /// For offsets and data; the same in every arm of a round.
     pub seed: u64,
+    pub verify: Verify,
+    /// Where its files go: an existing directory.
+    pub directory: PathBuf,
+    /// Where a file is that cells share: an existing directory.
+    pub source: PathBuf,
+    /// The block device that it writes over, if it does.
+    pub device: Option<PathBuf>,
 }
 
 impl Cell {
-    /// Where its I/O goes: a block device, a file that is there and only read, or the directory its
-    /// files are in. None if it does none.
-    pub fn works_on(&self) -> Option<&Path> {
-        match self {
-            Cell::Jobs(spec) => Some(outside(&spec.workload).unwrap_or(&spec.directory)),
-            Cell::Requests(cell) => cell.spec.device.is_file().then(|| cell.place()),
-            Cell::Copies(cell) => Some(&cell.directory),
-            Cell::Fio(cell) => Some(outside(&cell.workload).unwrap_or(&cell.directory)),
-            Cell::Program(cell) => Some(&cell.directory),
+    /// Returns a cell without a place.
+    pub fn new(probe: &str, arm: &str, shape: &impl Serialize) -> Self {
+        assert!(!probe.is_empty() && !arm.is_empty(), "a cell is of a probe and of an arm");
+        let shape = serde_json::to_value(shape).expect("a shape is data");
+        Self {
+            probe: probe.to_owned(),
+            arm: arm.to_owned(),
+            shape,
+            seconds: 0.0,
+            settings: Vec::new(),
+            seed: 0,
+            verify: Verify::Off,
+            directory: PathBuf::new(),
+            source: PathBuf::new(),
+            device: None,
         }
     }
 
-    /// Whether it may do some of it through io_uring.
-    pub fn may_use_ring(&self) -> bool {
-        match self {
-            Cell::Jobs(spec) => match spec.arm {
-                Arm::Null => false,
-                arm if arm.is_forebay() || arm.is_direct_kernel() => true,
-                _ => spec.workload.jobs.iter().any(|job| job.io_engine == IoEngine::Ring),
-            },
-            Cell::Requests(cell) => matches!(cell.way, Way::Queue | Way::Uring),
-            Cell::Copies(cell) => cell.way == CopyWay::Forebay,
-            Cell::Fio(cell) => cell.workload.jobs.iter().any(|job| job.io_engine == IoEngine::Ring),
-            Cell::Program(cell) => {
-                cell.way.is_forebay() || cell.way == ProgramWay::Files(FilesWay::RingOfFsyncs)
-            }
-        }
+    /// Returns the work in the probe's form.
+    ///
+    /// # Errors
+    /// The shape is of another probe.
+    pub fn shape<T: DeserializeOwned>(&self) -> Result<T, String> {
+        let read = serde_json::from_value(self.shape.clone());
+        read.map_err(|error| format!("no shape of {}: {error}", self.probe))
+    }
+
+    /// Returns the cell at a place. Makes its directory.
+    pub fn at(&self, work: &Work, place: &Place<'_>) -> io::Result<Self> {
+        let Place { name, scratch, seed, verify, device } = *place;
+        assert!(self.directory.as_os_str().is_empty(), "a planned cell has no place yet");
+        let mut placed = Self { seed, verify, ..self.clone() };
+        placed.directory = match work.ground {
+            Ground::Own => scratch.cell_directory(name)?,
+            // The device may be that of the cells' file system, which must not be mounted then.
+            Ground::Device => scratch.directory_beside(name)?,
+            Ground::Shared => scratch.shared_directory()?,
+            Ground::Kept => scratch.kept_directory(name)?,
+        };
+        // A file system of the cells' own may be another for each cell.
+        let shared = work.shares_source && scratch.made().is_none();
+        placed.source = if shared { scratch.shared_directory()? } else { placed.directory.clone() };
+        placed.device = device.filter(|_| work.wants_device()).map(Path::to_owned);
+        Ok(placed)
     }
 }
 
-/// Returns the block device, or the existing file, that jobs work on outside the directory of their
-/// cell.
-pub fn outside(workload: &Workload) -> Option<&Path> {
-    let only_read = workload.devices == Devices::ReadOnly;
-    workload.absolute_paths().find(|path| only_read || is_block_device(path)).map(PathBuf::as_path)
+/// The place of a cell.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// Name of its directory.
+    pub name: &'a str,
+    pub scratch: &'a Scratch,
+    /// For offsets and data.
+    pub seed: u64,
+    pub verify: Verify,
+    /// The block device of cells that want one.
+    pub device: Option<&'a Path>,
 }
 
-/// Specification of a cell of jobs.
+/// Where the files of a cell go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Ground {
+    /// An empty directory of its own, removed after it.
+    #[default]
+    Own,
+    /// A block device.
+    Device,
+    /// The directory that all cells share.
+    Shared,
+    /// A directory of its own that stays until the end of the comparison.
+    Kept,
+}
+
+/// How much a cell does, and where.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Work {
+    /// Bytes that it writes, if that number is fixed.
+    pub written_bytes: u64,
+    /// Bytes of files that are filled before the clock starts.
+    pub laid_out_bytes: u64,
+    /// Whether it writes as much as it can in a time.
+    pub writes_for_a_time: bool,
+    /// Seconds until it begins no more operations, if it runs for a time.
+    pub seconds: Option<f64>,
+    /// Bytes of memory for data of a bounded arm, if it has a budget.
+    pub budget_bytes: Option<u64>,
+    /// Bytes of the device that it writes over, if it does.
+    pub device_bytes: Option<u64>,
+    pub ground: Ground,
+    /// Whether all cells share a large file.
+    pub shares_source: bool,
+    /// Whether it does I/O on the disk of its directory.
+    pub on_disk: bool,
+    /// The block device or file outside its directory that it works on.
+    pub outside: Option<PathBuf>,
+    /// Whether it may use io_uring.
+    pub uses_ring: bool,
+    /// Whether its arm keeps within a budget of memory as the base of a claim has to.
+    pub is_bounded: bool,
+}
+
+impl Work {
+    /// Returns whether it writes to a block device.
+    pub fn wants_device(&self) -> bool {
+        self.ground == Ground::Device
+    }
+
+    /// Returns the bytes that it brings to the disk, if that number is fixed: files that are filled
+    /// before, and writes.
+    pub fn fixed_bytes(&self) -> u64 {
+        self.laid_out_bytes.saturating_add(self.written_bytes)
+    }
+
+    /// Returns where its I/O goes: a device or file outside, or its directory; none without a disk.
+    pub fn works_on<'a>(&'a self, cell: &'a Cell) -> Option<&'a Path> {
+        let outside = cell.device.as_deref().or(self.outside.as_deref());
+        outside.or(self.on_disk.then_some(cell.directory.as_path()))
+    }
+}
+
+/// A cell of jobs, as the load generator takes it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CellSpec {
     pub workload: Workload,
@@ -102,7 +189,7 @@ pub struct CellSpec {
 }
 
 impl CellSpec {
-    /// Without a place, settings, and all that can be left out.
+    /// Returns a cell without a place, settings, and all that can be left out.
     pub fn of(arm: Arm, workload: Workload) -> Self {
         Self {
             workload,
@@ -118,20 +205,36 @@ impl CellSpec {
     }
 }
 
+/// A job file of one group for fio, unchanged.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct FioCell {
+    /// The job file, or why fio cannot do it.
+    pub text: Result<String, String>,
+    /// The same jobs, as they were understood.
+    pub workload: Workload,
+    /// Where its files go: an existing, empty directory of its own.
+    pub directory: PathBuf,
+    /// Of its offsets, where the file says nothing.
+    pub seed: u64,
+}
+
 /// Whether the data is read back.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Verify {
+    #[default]
     Off,
     /// After the clock has stopped.
     After,
 }
 
 /// Whether the sync probe runs beside the job.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum SyncProbe {
+    #[default]
     Off,
     /// Every 10 ms.
     On,
+    /// One sync after the other.
     Always,
 }
 

@@ -20,16 +20,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
 use crate::batching::{self, Batching, Ring};
-use crate::cell::{Cell, CellSpec};
+use crate::cell::Cell;
 use crate::load::error::{CellError, Context};
 use crate::load::figures::CellReport;
-use crate::load::report;
 use crate::load::timed::SetOnDrop;
 use crate::memory_group;
 pub use crate::own_program::PROGRAM_VARIABLE;
 use crate::own_program::own_program;
+use crate::probes;
 use crate::processors;
-use crate::programs;
 
 /// The hidden first argument of a program that is to run one cell.
 pub const CELL_ARGUMENT: &str = "__cell";
@@ -99,15 +98,18 @@ pub fn run_cell_of(
     }
 }
 
-/// The page cache of a small group can be full of pages that are not written yet. That is a result
-/// of the kernel's arm, and a fault of any other.
+/// Returns the error of a cell that was killed for its memory. The page cache of a small group can
+/// be full of pages that are not written yet: a result of the kernel's arm, and a fault of any
+/// other.
 fn died_of_memory(cell: &Cell, status: ExitStatus) -> CellError {
-    match cell {
-        Cell::Jobs(CellSpec { arm: Arm::KernelCgroup, budget_bytes, .. }) => CellError::refused(
-            Arm::KernelCgroup,
+    let budget =
+        probes::by_name(&cell.probe).and_then(|probe| (probe.work)(cell).ok()?.budget_bytes);
+    match (Arm::by_name(&cell.arm), budget) {
+        (Some(arm @ Arm::KernelCgroup), Some(budget)) => CellError::refused(
+            arm,
             format!(
                 "the kernel killed it: its control group, with {} MiB for data, had no memory left",
-                budget_bytes >> 20
+                budget >> 20
             ),
         ),
         _ => CellError::Process { what: format!("{status}: its control group had no memory left") },
@@ -145,7 +147,8 @@ struct Said {
     errors: Vec<u8>,
 }
 
-/// Both pipes at once: a child that fills one while nobody reads it would never end.
+/// Reads and writes all pipes at once: a child that fills one while nobody reads it would never
+/// end.
 fn converse(child: &mut Child, text: &[u8], stop: &AtomicBool) -> Result<Said, CellError> {
     const TALK: &str = "could not talk to the cell";
     let mut input = child.stdin.take().expect("standard input is a pipe");
@@ -183,16 +186,16 @@ fn converse(child: &mut Child, text: &[u8], stop: &AtomicBool) -> Result<Said, C
 fn perform(instructions: &Instructions<Cell>) -> Result<CellReport, CellError> {
     // Before anything else of the cell is made, so that all its threads are there.
     processors::pin(&instructions.processors).context("could not run on its processors")?;
-    let counted_on = match instructions.batching {
-        Batching::Counted => instructions.cell.works_on(),
-        Batching::Off => None,
-    };
-    let ring = if instructions.cell.may_use_ring() { Ring::Used } else { Ring::Unused };
-    let missing = counted_on.map(|path| batching::begin(path, ring)).unwrap_or_default();
-    let mut report = match &instructions.cell {
-        Cell::Program(cell) => CellReport { total: programs::run(cell)?, jobs: Vec::new() },
-        cell => report(cell)?,
-    };
+    let cell = &instructions.cell;
+    let mut missing = Vec::new();
+    let mut report = probes::run(cell, |work| {
+        let counted_on = match instructions.batching {
+            Batching::Counted => work.works_on(cell),
+            Batching::Off => None,
+        };
+        let ring = if work.uses_ring { Ring::Used } else { Ring::Unused };
+        missing = counted_on.map(|path| batching::begin(path, ring)).unwrap_or_default();
+    })?;
     report.total.notes.extend(missing.into_iter().map(|what| format!("batching: {what}")));
     Ok(report)
 }

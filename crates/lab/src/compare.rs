@@ -18,6 +18,7 @@ mod device;
 mod drift;
 pub mod judge;
 mod notes;
+pub mod outcome;
 pub mod record;
 pub mod runner;
 pub mod settle;
@@ -26,92 +27,22 @@ pub mod trial;
 mod writes;
 
 use std::mem;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::cell::{Cell, CellResult, Place, Verify};
+use crate::cell::{Cell, CellResult, Place, Verify, Work};
 use crate::load::data;
-use crate::plan::{Plan, PlannedArm, Turn};
+use crate::plan::{PlannedArm, Turn};
 use crate::progress::{Left, Progress, Speed};
-use crate::scratch::{Scratch, Stop};
 use crate::statistics::ROUNDS_FOR_A_VERDICT;
 use crate::text::{counted, spoken};
-use crate::tuning::{Claim, Held, Journal, Places};
+use crate::tuning::{Held, Journal, Places};
 use device::{Device, Found};
-use record::{PartOfRecord, RecordError, RoundRecord};
+pub use outcome::{CompareError, LeftOut, Measured, Outcome, Setting};
+use record::{PartOfRecord, RoundRecord};
 use runner::{CellRunner, RunError};
-use serde::{Deserialize, Serialize};
 use settle::{Settled, settle};
-use state::{Before, CellState};
+use state::Before;
 pub use writes::Writes;
-
-#[derive(Debug)]
-pub struct Setting<'a> {
-    /// Jobs, arms, sizes, rounds, order.
-    pub plan: &'a Plan,
-    pub scratch: &'a Scratch,
-    /// The block device that jobs on one write over, if the user names one.
-    pub target: Option<&'a Path>,
-    /// The longest wait for quiet between two cells.
-    pub quiet_within: Duration,
-    pub stop: &'a Stop,
-    /// Metric of the notes on trends and outliers.
-    pub metric: &'a str,
-    pub claim: &'a Claim,
-    /// Limit of the bytes written by all parts together.
-    pub writes: &'a Writes,
-    /// Where rounds are written down as they end, and where they are from that ended before.
-    pub record: Option<PartOfRecord<'a>>,
-}
-
-/// One arm's cells in one job, one per round.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Measured {
-    pub job: String,
-    pub arm: String,
-    /// Its results; index is the round.
-    pub rounds: Vec<CellResult>,
-}
-
-/// Why an arm is not among the results of a job.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct LeftOut {
-    pub job: String,
-    pub arm: String,
-    pub reason: String,
-    /// Whether that is a failure, rather than something this kernel or file system does not do.
-    pub failed: bool,
-}
-
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Outcome {
-    /// Arms that ran in every round, in the order of the table.
-    pub measured: Vec<Measured>,
-    pub left_out: Vec<LeftOut>,
-    /// The order of the arms in each counted round, with the job if there are several.
-    pub orders: Vec<Vec<String>>,
-    /// Remarks for the reader.
-    pub notes: Vec<String>,
-    /// In what surroundings each cell ran that counts.
-    pub states: Vec<CellState>,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum CompareError {
-    #[error("interrupted")]
-    Interrupted,
-    #[error("no arm could run: {reason}")]
-    NoArm { reason: String, left_out: Vec<LeftOut> },
-    /// A limit was reached before one round was whole; which, and what would do.
-    #[error("no round was complete within {0}")]
-    NoRound(String),
-    #[error(transparent)]
-    Record(#[from] RecordError),
-    #[error(
-        "cannot write in {path}: {source}; use --dir with a writable directory that has free space"
-    )]
-    Scratch { path: String, source: std::io::Error },
-}
 
 pub fn compare(
     setting: &Setting<'_>,
@@ -264,24 +195,29 @@ impl Comparison<'_, '_> {
         }
     }
 
-    /// One short cell that does not count: it wakes the disk up, and tells its speed.
+    /// Runs short cells that do not count: they wake the disk up, and show its speed.
     fn warm_up(&mut self) -> Result<(), CompareError> {
         let plan = self.setting.plan;
-        if plan.warm_up.wants_device() && self.device.is_none() {
+        if plan.warm_up_work.wants_device() && self.device.is_none() {
             return Ok(());
         }
-        if !self.setting.writes.allow(&plan.warm_up) {
+        if !self.setting.writes.allow(&plan.warm_up_work) {
             return Err(self.setting.writes.no_round());
         }
         self.progress.warm_up();
-        let cell = self.cell("warm-up", &plan.warm_up, plan.cell_seed(u32::MAX), Verify::Off)?;
+        let cell = self.cell(
+            "warm-up",
+            (&plan.warm_up, &plan.warm_up_work),
+            plan.cell_seed(u32::MAX),
+            Verify::Off,
+        )?;
         match self.runner.run(&cell) {
             Ok(result) if plan.writes_so_much() => {
-                self.setting.writes.count(&plan.warm_up, &result);
+                self.setting.writes.count(&plan.warm_up_work, &result);
                 let speed = result.metrics.get("write_bytes_per_s").copied();
                 self.progress.expect(plan.expected(speed), speed);
             }
-            Ok(result) => self.setting.writes.count(&plan.warm_up, &result),
+            Ok(result) => self.setting.writes.count(&plan.warm_up_work, &result),
             Err(RunError::Interrupted) => return Err(CompareError::Interrupted),
             // The round will tell, in the arm's own place.
             Err(RunError::Refused(_) | RunError::Failed(_)) => {}
@@ -295,16 +231,17 @@ impl Comparison<'_, '_> {
 
     fn warm_up_arm(&mut self, arm: &PlannedArm) -> Result<(), CompareError> {
         let plan = self.setting.plan;
-        let nowhere = arm.cell.wants_device() && self.device.is_none();
+        let nowhere = arm.work.wants_device() && self.device.is_none();
         if nowhere
             || self.time_left() == Some(Duration::ZERO)
-            || !self.setting.writes.allow(&arm.cell)
+            || !self.setting.writes.allow(&arm.work)
         {
             return Ok(());
         }
-        let cell = self.cell("warm-up", &arm.cell, plan.cell_seed(u32::MAX), Verify::Off)?;
+        let cell =
+            self.cell("warm-up", (&arm.cell, &arm.work), plan.cell_seed(u32::MAX), Verify::Off)?;
         match self.run_with(arm, &cell) {
-            Ok(result) => self.setting.writes.count(&arm.cell, &result),
+            Ok(result) => self.setting.writes.count(&arm.work, &result),
             Err(RunError::Interrupted) => return Err(CompareError::Interrupted),
             Err(RunError::Refused(_) | RunError::Failed(_)) => {}
         }
@@ -328,7 +265,7 @@ impl Comparison<'_, '_> {
                 return Ok(Round::OutOfTime);
             }
             let (job, arm) = (&plan.jobs[turn.job], plan.arm(*turn));
-            if !self.setting.writes.allow(&arm.cell) {
+            if !self.setting.writes.allow(&arm.work) {
                 if round == 0 {
                     return Err(self.setting.writes.no_round());
                 }
@@ -337,12 +274,13 @@ impl Comparison<'_, '_> {
             let in_job =
                 if plan.jobs.len() > 1 { format!("{}  ", job.title) } else { String::new() };
             self.progress.cell(round, &in_job, &arm.name);
-            let cell = self.cell(&arm.name, &arm.cell, plan.cell_seed(round), verify)?;
+            let cell =
+                self.cell(&arm.name, (&arm.cell, &arm.work), plan.cell_seed(round), verify)?;
             let before = Before::look(setting.scratch.path());
             let ran = self.run_with(arm, &cell);
             let failed = match ran {
                 Ok(result) => {
-                    setting.writes.count(&arm.cell, &result);
+                    setting.writes.count(&arm.work, &result);
                     self.progress.done(speed_of(&result));
                     self.outcome.states.push(before.ended(round, &job.name, &arm.name));
                     self.keep(*turn, result);
@@ -360,7 +298,7 @@ impl Comparison<'_, '_> {
                 self.leave_out(LeftOut { job, arm, reason, failed })?;
                 self.shorten(round, &order[place + 1..]);
             }
-            if arm.cell.on_disk() {
+            if arm.work.on_disk {
                 self.settle()?;
             } else if self.setting.stop.is_set() {
                 return Err(CompareError::Interrupted);
@@ -383,9 +321,10 @@ impl Comparison<'_, '_> {
         }
         let scratch = self.setting.scratch;
         let on = self.setting.plan.target.as_ref().map(|target| target.path().to_owned());
-        let device = self.device.as_ref().filter(|_| arm.cell.wants_device());
+        let device = self.device.as_ref().filter(|_| arm.work.wants_device());
         let on = on.or_else(|| device.map(|device| device.path().to_owned()));
-        let on = on.unwrap_or_else(|| cell.works_on().unwrap_or(cell.directory()).to_owned());
+        let on =
+            on.unwrap_or_else(|| arm.work.works_on(cell).unwrap_or(&cell.directory).to_owned());
         let places = Places::under(&on);
         let journal = Journal::of(scratch.path());
         let held = Held::new(&tunings, &places, &journal, self.setting.claim);
@@ -395,18 +334,18 @@ impl Comparison<'_, '_> {
         ran
     }
 
-    /// A planned cell in its place.
+    /// Returns a planned cell in its place.
     fn cell(
         &self,
         name: &str,
-        planned: &Cell,
+        (planned, work): (&Cell, &Work),
         seed: u64,
         verify: Verify,
     ) -> Result<Cell, CompareError> {
         let Setting { scratch, stop, .. } = *self.setting;
         let device = self.device.as_ref().map(Device::path);
         let place = Place { name, scratch, seed, verify, device };
-        planned.at(&place).map_err(|error| match stop.is_set() {
+        planned.at(work, &place).map_err(|error| match stop.is_set() {
             // Making the file system of a cell takes a while, and ends too.
             true => CompareError::Interrupted,
             false => self.lost(error),
@@ -428,7 +367,7 @@ impl Comparison<'_, '_> {
         };
         for job in &plan.jobs {
             let (wanting, others): (Vec<_>, Vec<_>) =
-                job.arms.iter().partition(|arm| arm.cell.wants_device());
+                job.arms.iter().partition(|arm| arm.work.wants_device());
             if !others.is_empty() {
                 // The rest of the job has something to say without them.
                 for arm in wanting {
@@ -483,6 +422,9 @@ impl Comparison<'_, '_> {
             measured.rounds.truncate(rounds as usize);
         }
         self.outcome.states.retain(|state| state.round < rounds);
+        let whole = |one: &Measured| one.rounds.len() == rounds as usize;
+        assert!(self.outcome.measured.iter().all(whole), "an arm lacks a round of others");
+        assert_eq!(self.outcome.orders.len(), rounds as usize, "each round has an order");
         if let (true, Some(limit)) = (rounds < plan.rounds, plan.time_limit) {
             let limit = spoken(limit);
             let planned = counted(plan.rounds.into(), "round");
@@ -506,7 +448,9 @@ impl Comparison<'_, '_> {
         let (job, arm) = (&plan.jobs[turn.job].name, &plan.arm(turn).name);
         let measured =
             self.outcome.measured.iter_mut().find(|one| one.job == *job && one.arm == *arm);
-        measured.expect("an arm that runs is measured").rounds.push(result);
+        let measured = measured.expect("an arm that runs is measured");
+        assert!(measured.rounds.len() < plan.rounds as usize, "more results than rounds");
+        measured.rounds.push(result);
     }
 
     fn leave_out(&mut self, left_out: LeftOut) -> Result<(), CompareError> {
@@ -544,17 +488,19 @@ impl Comparison<'_, '_> {
             || left_out.any(|left_out| left_out.job == *job && left_out.arm == *arm)
     }
 
-    /// None without a limit.
+    /// Returns the time left; none without a limit.
     fn time_left(&self) -> Option<Duration> {
         self.setting.plan.time_limit.map(|limit| limit.saturating_sub(self.started.elapsed()))
     }
 
-    /// Decided once, from the clock alone, after the first round that ran.
+    /// Returns the rounds that fit in the time limit. Decided once, from the clock alone, after the
+    /// first round that ran.
     fn rounds_that_fit(&mut self, done: u32, round_takes: Duration) -> u32 {
         let rounds = self.rounds;
         let Some(left) = self.time_left() else { return rounds };
         let more = left.as_secs_f64() / round_takes.as_secs_f64().max(1e-3);
         let fit = rounds.min((more as u32).saturating_add(done));
+        assert!(done <= fit, "{fit} rounds fit, and {done} are done");
         if fit < rounds {
             self.progress.say(&format!(
                 "a round takes {}: {fit} of {} fit in the time limit",
@@ -588,7 +534,7 @@ impl Comparison<'_, '_> {
     }
 }
 
-/// Whole seconds, a quarter more than measured.
+/// Returns whole seconds, a quarter more than measured.
 fn seconds_with_slack(duration: Duration) -> u64 {
     (duration.as_secs_f64() * 1.25).ceil().max(1.0) as u64
 }
@@ -600,7 +546,7 @@ fn speed_of(result: &CellResult) -> Option<Speed> {
     if result.metrics.contains_key("ns_per_io") {
         return of("iops").map(Speed::Operations);
     }
-    of(judge::THROUGHPUT).map(Speed::Bytes)
+    of("write_bytes_per_s").map(Speed::Bytes)
 }
 
 #[cfg(test)]

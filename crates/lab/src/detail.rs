@@ -1,15 +1,13 @@
-//! How a cell went, beyond its figures: every latency by its length, and the throughput over time.
+//! How a cell went, beyond its figures: every latency by its length, and the time of its process.
 //! A table has room for a percentile; curves and other programs need all values.
 
 mod bins;
-mod course;
 mod holds;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 pub use bins::Bins;
-pub use course::{Course, MOST_SLOTS};
 pub use holds::Holds;
 
 /// How a cell went.
@@ -20,10 +18,6 @@ pub struct Detail {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write: Option<Flow>,
     pub usage: ProcessUse,
-    /// How many requests went with each call that handed some over: the least number of a range (1,
-    /// 2, 4, 8 ...), and how many such calls there were. Empty where nobody counts that.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub batches: Vec<(u64, u64)>,
     /// How long completions were held. Empty where nobody holds any.
     #[serde(default, skip_serializing_if = "Holds::is_empty")]
     pub holds: Holds,
@@ -39,9 +33,6 @@ pub struct Flow {
     pub runtime_ns: u64,
     /// How long they took.
     pub latency: Latency,
-    /// Throughput over time; empty if it was not kept.
-    #[serde(default, skip_serializing_if = "Course::is_empty")]
-    pub course: Course,
 }
 
 /// How long operations took, in nanoseconds, from before they were handed over until their end was
@@ -70,7 +61,7 @@ pub struct ProcessUse {
 }
 
 impl Detail {
-    /// Both directions that there are, each with its name.
+    /// Returns the directions that were used, each with its name.
     pub fn flows(&self) -> impl Iterator<Item = (&'static str, &Flow)> {
         let named = [("read", self.read.as_ref()), ("write", self.write.as_ref())];
         named.into_iter().filter_map(|(name, flow)| Some((name, flow?)))
@@ -78,11 +69,12 @@ impl Detail {
 }
 
 impl Latency {
-    /// Of a histogram in nanoseconds.
+    /// Returns the counts of a histogram in nanoseconds.
     pub fn of(histogram: &Histogram<u64>) -> Self {
         if histogram.is_empty() {
             return Self::default();
         }
+        debug_assert!(histogram.min() <= histogram.max(), "the least is above the most");
         Self {
             least_ns: histogram.min(),
             most_ns: histogram.max(),

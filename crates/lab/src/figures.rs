@@ -5,7 +5,7 @@ const MIB: f64 = (1u64 << 20) as f64;
 /// Shown if there is no value.
 pub(crate) const ABSENT: &str = "-";
 
-/// `640+-31 `: a mean and its deviation, in 9 characters.
+/// Formats a mean and its deviation as `640+-31 `, in 9 characters.
 pub(crate) fn mean_and_deviation(mean: f64, deviation: Option<f64>) -> String {
     let deviation = match deviation {
         None => "?".to_owned(),
@@ -17,7 +17,7 @@ pub(crate) fn mean_and_deviation(mean: f64, deviation: Option<f64>) -> String {
     format!("{}+-{deviation:<3}", plain(mean))
 }
 
-/// `0.09`, `36.2`, `4333`, `26.9k`, `3.68M`: at most 5 characters.
+/// Formats a number as `0.09`, `36.2`, `4333`, `26.9k` or `3.68M`: at most 5 characters.
 pub(crate) fn three_digits(value: f64) -> String {
     match in_unit(value) {
         (figure, _) if !figure.is_finite() => ABSENT.to_owned(),
@@ -27,7 +27,7 @@ pub(crate) fn three_digits(value: f64) -> String {
     }
 }
 
-/// As a figure of at most four digits, or of three in a larger unit.
+/// Returns a figure of at most four digits, or of three in a larger unit.
 fn in_unit(value: f64) -> (f64, &'static str) {
     let units = [(1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T")];
     let most = |unit: &str| if unit.is_empty() { 9999.5 } else { 999.5 };
@@ -36,7 +36,7 @@ fn in_unit(value: f64) -> (f64, &'static str) {
     (value / size, unit)
 }
 
-/// A quantity in at most 4 characters.
+/// Formats a quantity in at most 4 characters.
 pub(crate) fn plain(value: f64) -> String {
     match in_unit(value) {
         (figure, _) if !figure.is_finite() => ABSENT.to_owned(),
@@ -45,12 +45,12 @@ pub(crate) fn plain(value: f64) -> String {
     }
 }
 
-/// A count with all its digits, up to six: `24576`, `1.5`.
+/// Formats a count with all its digits, up to six: `24576`, `1.5`.
 pub(crate) fn count(value: f64) -> String {
     if (9999.5..999_999.5).contains(&value) { format!("{value:.0}") } else { plain(value) }
 }
 
-/// A ratio with three digits: `0.98`, `1.69`, `12.3`, `123`. At most 4 characters.
+/// Formats a ratio with three digits, in at most 4 characters: `0.98`, `1.69`, `12.3`, `123`.
 pub(crate) fn ratio(value: f64) -> String {
     match value {
         value if !value.is_finite() => ABSENT.to_owned(),
@@ -61,33 +61,33 @@ pub(crate) fn ratio(value: f64) -> String {
     }
 }
 
-/// A number without a unit: `0.020`, `4.20`, `310`, `24576`.
+/// Formats a number without a unit: `0.020`, `4.20`, `310`, `24576`.
 pub(crate) fn number(value: f64) -> String {
     if value < 999.5 { per_io(value) } else { count(value) }
 }
 
-/// `1.69 [1.60-1.80]`, or without the interval.
+/// Formats a ratio as `1.69 [1.60-1.80]`, or without the interval.
 pub(crate) fn in_brackets([middle, low, high]: [f64; 3], has_none: bool) -> String {
     let middle = ratio(middle);
     if has_none { middle } else { format!("{middle} [{}-{}]", ratio(low), ratio(high)) }
 }
 
-/// A quantity per I/O: `0.04`, `1.25`, `310`; three digits below a tenth.
+/// Formats a quantity per I/O: `0.04`, `1.25`, `310`; three digits below a tenth.
 pub(crate) fn per_io(value: f64) -> String {
     if value > 0.0 && value < 0.0995 { format!("{value:.3}") } else { ratio(value) }
 }
 
-/// As [`bytes`] in a table: `66MiB`, in at most 6 characters below a petabyte.
+/// Formats [`bytes`] for a table: `66MiB`, in at most 6 characters below a petabyte.
 pub(crate) fn size(value: f64) -> String {
     bytes(value).replace(' ', "")
 }
 
-/// As [`microseconds`] in a table: `410ms`, in at most 5 characters up to a year.
+/// Formats [`microseconds`] for a table: `410ms`, in at most 5 characters up to a year.
 pub(crate) fn time(value: f64) -> String {
     microseconds(value).replace(' ', "")
 }
 
-/// `66 MiB`, in at most 7 characters below a petabyte.
+/// Formats bytes as `66 MiB`, in at most 7 characters below a petabyte.
 pub fn bytes(value: f64) -> String {
     match value / MIB {
         mib if !mib.is_finite() => ABSENT.to_owned(),
@@ -99,7 +99,7 @@ pub fn bytes(value: f64) -> String {
     }
 }
 
-/// `410 ms`, `5.3 us`, `84 ns`, in at most 6 characters up to a year.
+/// Formats a time as `410 ms`, `5.3 us` or `84 ns`, in at most 6 characters up to a year.
 pub fn microseconds(value: f64) -> String {
     match value {
         value if !value.is_finite() => ABSENT.to_owned(),
@@ -115,7 +115,7 @@ pub fn microseconds(value: f64) -> String {
     }
 }
 
-/// `3.1 %`.
+/// Formats a share as `3.1 %`.
 pub(crate) fn percent(share: f64) -> String {
     let digits = usize::from(share < 0.0995);
     format!("{:.digits$} %", share * 100.0)

@@ -52,7 +52,8 @@ impl Workload {
         Self { jobs: (0..files).map(job).collect(), devices: Devices::Refuse }
     }
 
-    /// The same jobs, with the final length of each file told when it is opened, or not.
+    /// Returns the same jobs, with the final length of each file declared when it is opened, or
+    /// not.
     pub fn declared(mut self, declared: YesNo) -> Self {
         for job in &mut self.jobs {
             job.declared = declared;
@@ -60,8 +61,8 @@ impl Workload {
         self
     }
 
-    /// The same jobs with every file inside the directory of their cell, wherever the job file put
-    /// it, so that cells share nothing. A block device would become a file: look at
+    /// Returns the same jobs with every file inside the directory of their cell, wherever the job
+    /// file put it, so that cells share nothing. A block device would become a file: look at
     /// [`Workload::absolute_paths`] before.
     pub fn confined(mut self) -> Self {
         for job in &mut self.jobs {
@@ -74,8 +75,8 @@ impl Workload {
         self
     }
 
-    /// Files named by an absolute path: they are not in a cell's own directory, so every cell
-    /// shares them.
+    /// Returns files named by an absolute path: they are not in a cell's own directory, so every
+    /// cell shares them.
     pub fn absolute_paths(&self) -> impl Iterator<Item = &PathBuf> {
         self.jobs.iter().flat_map(|job| &job.files).filter(|path| path.is_absolute())
     }
@@ -158,7 +159,7 @@ with_defaults! {
 }
 
 impl Job {
-    /// Whether its files hold data before the clock starts.
+    /// Returns whether its files hold data before the clock starts.
     pub(crate) fn is_filled(&self) -> bool {
         self.access.direction.reads() || self.overwrite == YesNo::Yes
     }
@@ -221,7 +222,7 @@ pub struct SizeShare {
 }
 
 impl BlockSize {
-    /// The least of them: what offsets are aligned to.
+    /// Returns the smallest block: offsets are aligned to it.
     pub fn min(&self) -> u32 {
         match self {
             BlockSize::Fixed(bytes) => *bytes,
@@ -230,7 +231,7 @@ impl BlockSize {
         }
     }
 
-    /// The most of them: what a buffer holds.
+    /// Returns the largest block: a buffer holds it.
     pub fn max(&self) -> u32 {
         match self {
             BlockSize::Fixed(bytes) => *bytes,
@@ -351,6 +352,9 @@ choices! {
     }
 
 }
+
+/// Most operations in flight.
+pub(crate) const MOST_DEPTH: u32 = 4096;
 
 #[cfg(test)]
 mod tests {

@@ -17,12 +17,12 @@ pub fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<
         .map(|(_, name)| name)
 }
 
-/// Names the nearest of `known` as the end of a message, or nothing.
+/// Returns the nearest of `known` as the end of a message, or nothing.
 pub fn meant<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> String {
     nearest(wrong, known).map(|near| format!("; did you mean {near}?")).unwrap_or_default()
 }
 
-/// Names the nearest of `known` as the end of a message, or else all of them.
+/// Returns the nearest of `known` as the end of a message, or else all of them.
 pub fn meant_or_all(wrong: &str, known: &[&str]) -> String {
     match meant(wrong, known.iter().copied()) {
         near if near.is_empty() => format!(" (there are: {})", known.join(", ")),

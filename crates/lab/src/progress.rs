@@ -69,7 +69,7 @@ enum Show {
     Nothing,
 }
 
-/// The line of one question: its number and title, and the rounds, runs and time it takes.
+/// Returns the line of one question: its number and title, and the rounds, runs and time it takes.
 pub fn heading(plan: &Plan, (number, all): (usize, usize)) -> String {
     let runs = counted(plan.cells(), "run");
     let rounds = counted(plan.rounds.into(), "round");
@@ -140,6 +140,7 @@ impl Progress {
 
     pub fn done(&mut self, speed: Option<Speed>) {
         self.cells_done += 1;
+        debug_assert!(self.cells_done <= self.cells, "more runs than are planned");
         match &self.show {
             Show::Bar(bar) => bar.set_position(self.cells_done),
             Show::Lines if self.verbosity == Verbosity::Verbose => {

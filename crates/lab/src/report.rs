@@ -7,26 +7,25 @@ pub mod check;
 mod hold;
 mod html;
 mod pair;
-mod reader;
 mod run;
-mod sentence;
 mod summary;
 mod table;
 
 use crate::disk::Charges;
 use crate::file_system::{Made, Spec};
 use crate::manifest::Manifest;
-use crate::metric;
+use crate::probes;
 use crate::schema::{Document, Part};
 use crate::text::{counted, ends, folded_to};
 
 pub use crate::figures::{bytes, microseconds};
+pub use crate::reader::arm_name;
 pub use html::html;
 pub use pair::side_by_side;
 pub use run::run;
-pub use summary::{name as arm_name, summary};
+pub use summary::summary;
 
-use reader::Reader;
+use crate::reader::Reader;
 use table::{Table, WIDTH};
 
 enum Block {
@@ -58,18 +57,19 @@ fn blocks_of(document: &Document) -> Vec<Block> {
         blocks.extend(part.question.iter().map(|question| Block::Lines(folded(question))));
         blocks.push(Block::Lines(heading(document, part)));
         for reader in Reader::ran(document, part) {
-            let (probe, title) = (reader.job.probe.as_str(), &reader.job.title);
+            let (probe, title) = (probes::by_name(&reader.job.probe), &reader.job.title);
             if !title.is_empty() && *title != part.title {
                 blocks.extend([Block::Gap, Block::Text(format!("{title}:"))]);
             }
-            let figures = sentence::figures(probe);
-            let tables = table::of_job(reader, figures, sentence::compared(probe));
+            let figures = probe.map_or(&[][..], |probe| probe.figures);
+            let compared = probe.map_or(&[][..], |probe| probe.compared);
+            let tables = table::of_job(reader, figures, compared);
             for (number, table) in tables.into_iter().enumerate() {
                 blocks.extend((number > 0).then_some(Block::Gap));
                 blocks.push(Block::Table(table));
             }
             blocks.push(Block::Text(reader.noise()));
-            blocks.extend(sentence::sentence(reader).map(Block::Text));
+            blocks.extend(probe.and_then(|probe| (probe.sentence)(reader)).map(Block::Text));
             let own = table::shown_figures(reader, figures).map(|metric| metric.name);
             shown.extend(own.chain([part.metric.as_str()]));
         }
@@ -82,7 +82,7 @@ fn blocks_of(document: &Document) -> Vec<Block> {
 
 /// Returns what the heads of the shown columns mean, each once.
 fn legend(shown: &[&str]) -> Option<String> {
-    let about = metric::all().filter(|metric| !metric.about.is_empty());
+    let about = probes::metrics().filter(|metric| !metric.about.is_empty());
     let about = about.filter(|metric| shown.contains(&metric.name));
     let said: Vec<String> = about
         .map(|metric| {

@@ -8,6 +8,7 @@
 //! differ in nothing else.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -55,7 +56,7 @@ pub struct RequestSpec {
 }
 
 impl RequestSpec {
-    /// How long it counts.
+    /// Returns the time that is counted.
     pub(crate) fn counted(&self) -> Duration {
         Duration::from_secs_f64(self.seconds)
     }
@@ -68,7 +69,7 @@ impl RequestSpec {
 pub struct RequestDevice(String);
 
 impl RequestDevice {
-    /// The laid-out file.
+    /// Returns the laid-out file.
     pub fn file() -> Self {
         Self("file".to_owned())
     }
@@ -77,13 +78,13 @@ impl RequestDevice {
         &self.0
     }
 
-    /// Whether requests go to a real file: only there do registered files and the kernel's arms mean
-    /// anything.
+    /// Returns whether requests go to a real file: only there do registered files and the kernel's
+    /// arms mean anything.
     pub fn is_file(&self) -> bool {
         self.0 == "file"
     }
 
-    /// Nanoseconds of a device of a cost.
+    /// Returns the nanoseconds of a device of a cost.
     pub fn free_nanos(&self) -> Option<u64> {
         self.0.strip_prefix(FREE).and_then(|nanos| nanos.parse().ok())
     }
@@ -155,6 +156,51 @@ pub enum Submitter {
     Local,
     /// Another one, through a list.
     Thread,
+}
+
+words! {
+    /// Through what requests go.
+    pub enum Way {
+        /// Forebay's queue.
+        Queue = "queue",
+        /// One call at a time: `preadv2`, `pwritev2`.
+        Pread = "pread",
+        /// The kernel's ring, with nothing of ours between.
+        Uring = "uring",
+        /// fio, as a child.
+        Fio = "fio",
+    }
+}
+
+/// Whether completions are polled for rather than told by an interrupt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Poll {
+    #[default]
+    Never,
+    /// Where the device has queues for it (`queue/io_poll`); else noted.
+    WhereItCan,
+}
+
+/// Specification of a request cell.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct RequestCell {
+    pub way: Way,
+    pub spec: RequestSpec,
+    /// Whether completions are polled for.
+    pub poll: Poll,
+    /// Where the laid-out file is, if it needs one: an existing directory.
+    pub directory: PathBuf,
+    /// File or device to read in its place, opened for reading alone.
+    #[serde(default)]
+    pub target: Option<PathBuf>,
+}
+
+impl RequestCell {
+    /// Returns the file that is read, or the directory: its disk gets the requests.
+    pub fn place(&self) -> &Path {
+        self.target.as_deref().unwrap_or(&self.directory)
+    }
 }
 
 #[cfg(test)]

@@ -12,11 +12,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::arm::Arm;
-use crate::cell::{CellResult, CellSpec};
+use crate::cell::{Cell, CellResult, CellSpec};
+use crate::compare::judge;
 use crate::fio::{self, Leniency, ParseError, ParsedJobs};
 use crate::job::Devices;
 use crate::load::{self, CellError, CellReport};
-use crate::schema::{self, Row};
+use crate::probes::job_cell;
+use crate::schema::Row;
 use crate::scratch::Stop;
 
 #[derive(Clone, PartialEq, Debug)]
@@ -70,7 +72,7 @@ pub enum RunError {
 }
 
 /// Runs one group, here or in a child.
-pub type GroupRunner<'a> = &'a mut dyn FnMut(&CellSpec) -> Result<CellReport, CellError>;
+pub type GroupRunner<'a> = &'a mut dyn FnMut(&Cell) -> Result<CellReport, CellError>;
 
 /// Runs a job file, group by group. Messages to read first go to `report`: warnings, and options
 /// without effect. Once `stop` is set the runner's group has to end soon; its files go if the job
@@ -87,20 +89,20 @@ pub fn run(
         group.devices = options.devices;
         load::check_workload(options.arm, group, &directory)?;
     }
-    let cells = parsed.groups.into_iter().map(|workload| CellSpec {
-        directory: directory.clone(),
-        settings: options.settings.clone(),
-        control: options.control.clone(),
-        seed: options.seed,
-        // The budget is the library's own default.
-        ..CellSpec::of(options.arm, workload)
-    });
     let mut groups = Vec::new();
-    for spec in cells {
-        let result = run_group(&spec);
+    for workload in parsed.groups {
+        // The budget is the library's own default.
+        let spec = CellSpec {
+            directory: directory.clone(),
+            settings: options.settings.clone(),
+            control: options.control.clone(),
+            seed: options.seed,
+            ..CellSpec::of(options.arm, workload.clone())
+        };
+        let result = run_group(&job_cell(spec));
         if stop.is_set() {
-            if spec.arm != Arm::Null {
-                load::remove_unlinked(&spec.workload, &spec.directory)?;
+            if options.arm != Arm::Null {
+                load::remove_unlinked(&workload, &directory)?;
             }
             return Err(RunError::Interrupted);
         }
@@ -112,14 +114,14 @@ pub fn run(
 /// The name that a group's own rows go by, beside those of its jobs.
 const TOTAL: &str = "total";
 
-/// The rows of a report, of every job and of every group as a whole. Names are unique over all
-/// groups.
+/// Returns the rows of a report, of every job and of every group as a whole. Names are unique over
+/// all groups.
 pub fn rows(report: &RunReport, arm: Arm) -> Vec<Row> {
     let mut taken = BTreeSet::new();
     let mut rows = Vec::new();
     let mut add = |name: String, metrics: &BTreeMap<String, f64>| {
         let cell = CellResult { metrics: metrics.clone(), ..CellResult::default() };
-        rows.extend(schema::rows(&name, arm.name(), &[cell]));
+        rows.extend(judge::rows(&name, arm.name(), &[cell]));
     };
     for (number, group) in report.groups.iter().enumerate() {
         for job in &group.jobs {
@@ -139,7 +141,7 @@ pub fn rows(report: &RunReport, arm: Arm) -> Vec<Row> {
     rows
 }
 
-/// Whether rows of this name are of a group as a whole.
+/// Returns whether rows of this name are of a group as a whole.
 pub fn is_total(job: &str) -> bool {
     let Some(rest) = job.strip_prefix(TOTAL) else { return false };
     rest.is_empty()

@@ -6,7 +6,7 @@
 //!   comparisons: [ { job, metric, base, arm, ratio, ci_low, ci_high, p, verdict } ],
 //!   differences: [ { job, metric, unit, base, arm, value, ci_low, ci_high, p, floor, shown } ],
 //!   parts:       [ { name, title, metric, .., jobs: [ { name, title, probe, depth, base, best } ] } ],
-//!   cells:       [ { job, arm, round, read: { operations, latency, course, .. }, write, usage } ] }
+//!   cells:       [ { job, arm, round, read: { operations, latency, .. }, write, usage } ] }
 //! ```
 //!
 //! The tables are made from this and nothing else, so a file can be shown again without running
@@ -25,11 +25,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cell::CellResult;
 use crate::manifest::Manifest;
-use crate::metric::{self, Better, Metric};
+use crate::metric::{Better, Metric};
 use crate::refusal::Refusal;
-use crate::statistics::{Ratio, Verdict, mean, sample_stddev, verdict};
+use crate::statistics::{Ratio, Verdict, verdict};
 use crate::whole_file;
 
 pub use cell::{CellRecord, cells};
@@ -121,8 +120,9 @@ pub struct Comparison {
 }
 
 impl Row {
-    /// A mean without rounds.
+    /// Returns a row of a mean without rounds.
     pub fn of(job: &str, arm: &str, metric: &Metric, mean: f64) -> Self {
+        debug_assert!(!mean.is_nan(), "{job}, {arm}: {} is no number", metric.name);
         Self {
             job: job.to_owned(),
             arm: arm.to_owned(),
@@ -137,7 +137,7 @@ impl Row {
 }
 
 impl Comparison {
-    /// `floor`: the noise floor of the metric.
+    /// Returns the comparison of a pair; `floor` is the noise floor of the metric.
     pub fn of(
         job: &str,
         metric: &Metric,
@@ -145,6 +145,10 @@ impl Comparison {
         found: &Ratio,
         floor: Option<f64>,
     ) -> Self {
+        debug_assert!(
+            found.low <= found.high && floor.is_none_or(|floor| floor >= 0.0),
+            "{found:?}"
+        );
         Self {
             job: job.to_owned(),
             metric: metric.name.to_owned(),
@@ -178,19 +182,19 @@ impl Document {
         }
     }
 
-    /// The row of a metric on an arm in a job.
+    /// Returns the row of a metric on an arm in a job.
     pub fn row_of(&self, job: &str, arm: &str, metric: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.job == job && row.arm == arm && row.metric == metric)
     }
 
-    /// Arms of a job in the order of their first rows.
+    /// Returns the arms of a job in the order of their first rows.
     pub fn arms_of(&self, job: &str) -> Vec<&str> {
         let mut seen = BTreeSet::new();
         let rows = self.rows.iter().filter(|row| row.job == job);
         rows.map(|row| row.arm.as_str()).filter(|arm| seen.insert(*arm)).collect()
     }
 
-    /// The comparison of an arm with another, in a job.
+    /// Returns the comparison of an arm with another, in a job.
     pub fn compared(&self, job: &str, metric: &str, pair: Against<'_>) -> Option<&Comparison> {
         let Against { arm, base } = pair;
         let mut comparisons = self.comparisons.iter();
@@ -225,7 +229,7 @@ impl Document {
         serde_json::from_str(&text).map_err(other)
     }
 
-    /// How the cells of an arm in a job went, in the order of the rounds.
+    /// Returns the details of the cells of an arm in a job, in the order of the rounds.
     pub fn cells_of(&self, job: &str, arm: &str) -> impl Iterator<Item = &CellRecord> {
         self.cells.iter().filter(move |cell| cell.job == job && cell.arm == arm)
     }
@@ -243,30 +247,17 @@ struct Version {
     schema: u32,
 }
 
-/// The rows of one arm: each metric that any of its rounds has, in the order of
-/// [`metric::all`].
-pub fn rows(job: &str, arm: &str, rounds: &[CellResult]) -> Vec<Row> {
-    metric::all()
-        .filter_map(|metric| {
-            let values: Vec<Option<f64>> = rounds
-                .iter()
-                .map(|result| {
-                    result.metrics.get(metric.name).copied().filter(|value| value.is_finite())
-                })
-                .collect();
-            let measured: Vec<f64> = values.iter().flatten().copied().collect();
-            let mean = mean(&measured)?;
-            let stddev = sample_stddev(&measured);
-            Some(Row { stddev, rounds: values, ..Row::of(job, arm, metric, mean) })
-        })
-        .collect()
+/// Returns the name of the arm that is the other one once more: what differs between them is noise.
+pub fn again(arm: &str) -> String {
+    format!("{arm}-again")
 }
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+    use crate::cell::CellResult;
+    use crate::compare::judge::rows;
 
     fn result(speed: f64) -> CellResult {
         let metrics = [("write_bytes_per_s".to_owned(), speed), ("no_such_metric".to_owned(), 1.0)];

@@ -181,6 +181,7 @@ impl Scratch {
     /// Makes a new, empty directory for a cell. There is one at a time: the one before is removed.
     /// It is on the cells' own file system, which may have to be made anew for it.
     pub fn cell_directory(&self, name: &str) -> io::Result<PathBuf> {
+        assert!(!name.contains('/'), "{name}: the directory of a cell is removed with all in it");
         self.clear()?;
         let path = match self.file_system.borrow_mut().as_mut() {
             Some(file_system) => file_system.renew()?.join(CELLS),
@@ -195,6 +196,7 @@ impl Scratch {
     /// Makes one for a cell that works on a device alone: beside the cells' own file system, if
     /// they have one.
     pub fn directory_beside(&self, name: &str) -> io::Result<PathBuf> {
+        assert!(!name.contains('/'), "{name}: the directory of a cell is removed with all in it");
         self.clear()?;
         let path = self.path.join(CELLS).join(name);
         fs::create_dir(&path)?;

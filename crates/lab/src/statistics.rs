@@ -96,7 +96,7 @@ pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| Statistics::mean(values.iter()))
 }
 
-/// Sample standard deviation (divided by n - 1); none below two values.
+/// Returns the sample standard deviation (divided by n - 1); none below two values.
 pub fn sample_stddev(values: &[f64]) -> Option<f64> {
     (values.len() >= 2).then(|| values.iter().std_dev())
 }
@@ -111,22 +111,20 @@ pub fn ratio(pair: Paired<'_>, seed: u64) -> Option<Ratio> {
     let logs = log_ratios(pair)?;
     let centre = Statistics::mean(logs.iter());
     let (low, high) = bootstrap_of_mean(&logs, seed);
-    Some(Ratio {
-        ratio: centre.exp(),
-        low: low.exp(),
-        high: high.exp(),
-        rounds: logs.len(),
-        p: sign_flip(&logs, seed),
-    })
+    let p = sign_flip(&logs, seed);
+    assert!(low <= high, "an interval from {low} to {high}");
+    assert!(p > 0.0 && p <= 1.0, "p {p}");
+    Some(Ratio { ratio: centre.exp(), low: low.exp(), high: high.exp(), rounds: logs.len(), p })
 }
 
-/// Distance of a ratio from 1 in either direction: 0.25 of 1.25, and of 0.8 as well.
+/// Returns the distance of a ratio from 1 in either direction: 0.25 of 1.25, and of 0.8 as well.
 pub fn distance(ratio: f64) -> f64 {
+    debug_assert!(ratio >= 0.0, "{ratio} is no ratio");
     ratio.max(1.0 / ratio) - 1.0
 }
 
-/// The noise floor of an A/A pair, as defined at the top of this file: a [`distance`]. None below
-/// two rounds, which have no spread.
+/// Returns the noise floor of an A/A pair, as defined at the top of this file: a [`distance`]. None
+/// below two rounds, which have no spread.
 pub fn noise_floor(pair: Paired<'_>) -> Option<f64> {
     let logs = log_ratios(pair)?;
     let off_centre = distance(Statistics::mean(logs.iter()).exp());
@@ -141,7 +139,7 @@ pub fn verdict(ratio: &Ratio, noise_floor: Option<f64>, better: Better) -> Verdi
     if higher == (better == Better::Higher) { Verdict::Better } else { Verdict::Worse }
 }
 
-/// Why nothing can be said; none if something can.
+/// Returns the reason why there is no verdict; none if there can be one.
 pub fn doubt(ratio: &Ratio, noise_floor: Option<f64>) -> Option<Doubt> {
     if ratio.rounds < ROUNDS_FOR_A_VERDICT {
         return Some(Doubt::FewRounds);
@@ -157,16 +155,17 @@ pub fn doubt(ratio: &Ratio, noise_floor: Option<f64>) -> Option<Doubt> {
     (distance(ratio.ratio) <= floor).then_some(Doubt::BelowNoiseFloor)
 }
 
-/// Largest p for a verdict: [`LEVEL`]. For four and five rounds it is the least there is (0.125 and
-/// 0.0625), so all rounds must point the same way; there the noise floor keeps chance out.
+/// Returns the largest p for a verdict: [`LEVEL`]. For four and five rounds it is the least there
+/// is (0.125 and 0.0625), so all rounds must point the same way; there the noise floor keeps chance
+/// out.
 pub fn level(rounds: usize) -> f64 {
     let least = 2.0 / 2f64.powi(i32::try_from(rounds).unwrap_or(i32::MAX));
     LEVEL.max(least)
 }
 
-/// Two-sided p of the mean of `differences` being 0, by flipping their signs: every flip is equally
-/// likely if arm and base are the same. Goes through all flips up to 20 values, samples 131,072 of
-/// them above.
+/// Returns the two-sided p of the mean of `differences` being 0, by flipping their signs: every
+/// flip is equally likely if arm and base are the same. Goes through all flips up to 20 values,
+/// samples 131,072 of them above.
 pub fn sign_flip(differences: &[f64], seed: u64) -> f64 {
     if differences.is_empty() {
         return 1.0;
@@ -209,18 +208,19 @@ fn log_ratios(pair: Paired<'_>) -> Option<Vec<f64>> {
     Some(pair.arm.iter().zip(pair.base).map(|(arm, base)| arm.ln() - base.ln()).collect())
 }
 
-/// The middle 95 % of the means of resamples.
+/// Returns the middle 95 % of the means of resamples.
 fn bootstrap_of_mean(values: &[f64], seed: u64) -> (f64, f64) {
     let mut random = Random::stream(seed, 1);
     middle_of(|| mean_of_resample(values, &mut random))
 }
 
 fn mean_of_resample(values: &[f64], random: &mut Random) -> f64 {
+    debug_assert!(!values.is_empty(), "there is nothing to draw from");
     let drawn = (0..values.len()).map(|_| values[random.below(values.len() as u64) as usize]);
     drawn.sum::<f64>() / values.len() as f64
 }
 
-/// The ends of the middle 95 % of `RESAMPLES` draws.
+/// Returns the ends of the middle 95 % of `RESAMPLES` draws.
 fn middle_of(mut draw: impl FnMut() -> f64) -> (f64, f64) {
     let mut drawn: Vec<f64> = (0..RESAMPLES).map(|_| draw()).collect();
     drawn.sort_unstable_by(f64::total_cmp);

@@ -12,12 +12,12 @@ use forebay_lab::cell::{Cell, CellResult, CellSpec, SyncProbe, Verify};
 use forebay_lab::child::{cell_main, is_cell, run_cell};
 use forebay_lab::file_system::FileSystem;
 use forebay_lab::job::Workload;
-use forebay_lab::programs::spec::{
-    Beside, CountCalls, FilesWay, Form, Probe, ProgramCell, ProgramLoad, ProgramWay,
+use forebay_lab::probes::{RequestShape, job_cell, request_cell};
+use forebay_lab::programs::spec::{Beside, FilesWay, Form, Program, ProgramLoad, ProgramWay};
+use forebay_lab::request::{
+    Operation, Pattern, Poll, RequestDevice, RequestSpec, Submitter, Switch, Way,
 };
-use forebay_lab::request::{Operation, Pattern, RequestDevice, RequestSpec, Submitter, Switch};
 use forebay_lab::scratch::Stop;
-use forebay_lab::through::{Poll, RequestCell, Way};
 
 type Metrics = BTreeMap<String, f64>;
 
@@ -83,20 +83,15 @@ fn reads(directory: &Path, way: Way, depth: u32, batch: Option<u32>) -> Cell {
         seconds: 0.2,
         seed: 1,
     };
-    Cell::Requests(RequestCell {
-        way,
-        spec,
-        poll: Poll::Never,
-        directory: directory.to_owned(),
-        target: None,
-    })
+    let shape = RequestShape { spec, poll: Poll::Never, target: None };
+    Cell { directory: directory.to_owned(), ..request_cell(way.name(), &shape) }
 }
 
 /// Random 4k writes into two files of 16 MiB, until synced.
 fn writes(directory: &Path, arm: Arm) -> Cell {
     let directory = directory.join(arm.name());
     std::fs::create_dir(&directory).unwrap();
-    Cell::Jobs(CellSpec {
+    job_cell(CellSpec {
         workload: Workload::random_writes_into_new_files(2, 16 << 20, 4096),
         arm,
         directory,
@@ -180,7 +175,7 @@ fn a_synced_file_costs_a_commit_and_a_flush(directory: &Path) {
         let directory = directory.join(way.name());
         std::fs::create_dir(&directory).unwrap();
         let load = ProgramLoad {
-            probe: Probe::by_name("files").unwrap(),
+            probe: Program::by_name("files").unwrap(),
             threads: 1,
             every: 1,
             operations: Some(100),
@@ -190,16 +185,10 @@ fn a_synced_file_costs_a_commit_and_a_flush(directory: &Path) {
             sizes: (4096, 65_536),
             form: Form::Usual,
         };
-        let cell = Cell::Program(ProgramCell {
-            way,
-            load,
-            seconds: 1.0,
-            settings: Vec::new(),
-            seed: 1,
-            source: directory.clone(),
-            directory,
-            count_calls: CountCalls::On,
-        });
+        let source = directory.clone();
+        let (seconds, seed, verify) = (1.0, 1, Verify::After);
+        let cell = Cell::new("files", way.name(), &load);
+        let cell = Cell { seconds, seed, verify, source, directory, ..cell };
         run(&cell, Batching::Off).metrics
     });
     assert!((1000.0..1500.0).contains(&synced["commits_per_1000_files"]), "{synced:?}");

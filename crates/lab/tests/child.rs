@@ -10,8 +10,10 @@ use forebay_lab::cell::{Cell, CellSpec, SyncProbe, Verify};
 use forebay_lab::child::{PROGRAM_VARIABLE, cell_main, is_cell, run_cell, run_cell_of};
 use forebay_lab::job::{Caching, Workload};
 use forebay_lab::load::{CellError, CellReport};
-use forebay_lab::request::{Operation, Pattern, RequestDevice, RequestSpec, Submitter, Switch};
-use forebay_lab::through::{Poll, RequestCell, Way};
+use forebay_lab::probes::{RequestShape, job_cell, request_cell};
+use forebay_lab::request::{
+    Operation, Pattern, Poll, RequestDevice, RequestSpec, Submitter, Switch,
+};
 
 /// Nobody interrupts these.
 static GO_ON: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
@@ -47,7 +49,7 @@ fn run_in_child(cell: &Cell) -> Result<CellReport, CellError> {
 }
 
 fn a_result_comes_back(spec: &CellSpec) {
-    let report = run_in_child(&Cell::Jobs(spec.clone())).unwrap();
+    let report = run_in_child(&job_cell(spec.clone())).unwrap();
     assert_eq!(report.jobs.len(), 2);
     let result = report.total;
     assert!(result.metrics["write_iops"] > 0.0);
@@ -63,7 +65,7 @@ fn a_refusal_stays_typed(spec: &CellSpec) {
     let mut workload = Workload::random_writes_into_new_files(1, 50_000, 1000);
     workload.jobs[0].caching = Caching::Direct;
     let cell = CellSpec { workload, arm: Arm::Kernel, ..spec.clone() };
-    let error = run_in_child(&Cell::Jobs(cell)).unwrap_err();
+    let error = run_in_child(&job_cell(cell)).unwrap_err();
     assert!(matches!(error, CellError::ArmRefused { arm: Arm::Kernel, .. }), "{error}");
 }
 
@@ -76,7 +78,7 @@ fn a_death_for_memory_is_a_refusal(spec: &CellSpec) {
         budget_bytes: 1 << 20,
         ..spec.clone()
     };
-    match run_in_child(&Cell::Jobs(cell)).unwrap_err() {
+    match run_in_child(&job_cell(cell)).unwrap_err() {
         CellError::ArmRefused { arm: Arm::KernelCgroup, reason } => {
             assert!(reason.contains("control group"), "{reason}");
             println!("kernel-cgroup: {reason}");
@@ -86,7 +88,7 @@ fn a_death_for_memory_is_a_refusal(spec: &CellSpec) {
 }
 
 fn a_death_is_reported(spec: &CellSpec) {
-    let cell = Cell::Jobs(spec.clone());
+    let cell = job_cell(spec.clone());
     let error =
         run_cell_of("/bin/false".as_ref(), (&cell, &[]), Batching::Off, &GO_ON).unwrap_err();
     assert!(
@@ -99,7 +101,7 @@ fn a_death_is_reported(spec: &CellSpec) {
 }
 
 fn requests_run_in_a_child_too(directory: &Path) {
-    let cell = |way, device: RequestDevice| {
+    let cell = |arm, device: RequestDevice| {
         let on_file = if device.is_file() { Switch::On } else { Switch::Off };
         let spec = RequestSpec {
             device,
@@ -115,14 +117,14 @@ fn requests_run_in_a_child_too(directory: &Path) {
             seconds: 0.05,
             seed: 1,
         };
-        let (poll, directory) = (Poll::Never, directory.to_owned());
-        Cell::Requests(RequestCell { way, spec, poll, directory, target: None })
+        let shape = RequestShape { spec, poll: Poll::Never, target: None };
+        Cell { directory: directory.to_owned(), ..request_cell(arm, &shape) }
     };
     let null: RequestDevice = "null".parse().unwrap();
-    for cell in [cell(Way::Queue, null.clone()), cell(Way::Uring, RequestDevice::file())] {
+    for cell in [cell("queue", null.clone()), cell("uring", RequestDevice::file())] {
         let report = run_in_child(&cell).unwrap();
         assert!(report.total.metrics["iops"] > 0.0 && report.jobs.is_empty());
     }
-    let refused = run_in_child(&cell(Way::Fio, null)).unwrap_err();
+    let refused = run_in_child(&cell("fio", null)).unwrap_err();
     assert!(matches!(&refused, CellError::Invalid { .. }), "{refused}");
 }

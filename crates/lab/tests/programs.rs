@@ -7,9 +7,7 @@ use std::path::Path;
 use forebay_lab::cell::{Cell, CellResult};
 use forebay_lab::load::CellError;
 use forebay_lab::programs::run;
-use forebay_lab::programs::spec::{
-    Beside, CountCalls, Form, Probe, ProgramCell, ProgramLoad, ProgramWay,
-};
+use forebay_lab::programs::spec::{Beside, Form, Program, ProgramLoad, ProgramWay};
 
 const METRICS: [&str; 6] = [
     "operations_per_s",
@@ -22,7 +20,7 @@ const METRICS: [&str; 6] = [
 
 fn load(name: &str) -> ProgramLoad {
     ProgramLoad {
-        probe: Probe::by_name(name).unwrap(),
+        probe: Program::by_name(name).unwrap(),
         threads: 1,
         every: 1,
         operations: None,
@@ -34,17 +32,10 @@ fn load(name: &str) -> ProgramLoad {
     }
 }
 
-fn cell(way: ProgramWay, load: ProgramLoad, directory: &Path) -> ProgramCell {
-    ProgramCell {
-        way,
-        load,
-        seconds: 0.05,
-        settings: Vec::new(),
-        seed: 7,
-        directory: directory.to_owned(),
-        source: directory.to_owned(),
-        count_calls: CountCalls::Off,
-    }
+fn cell(way: ProgramWay, load: ProgramLoad, directory: &Path) -> Cell {
+    let cell = Cell::new(load.probe.name(), way.name(), &load);
+    let (directory, source) = (directory.to_owned(), directory.to_owned());
+    Cell { seconds: 0.05, seed: 7, directory, source, ..cell }
 }
 
 /// Runs it through the ways of this process; a keeper needs the program `forebay`.
@@ -152,7 +143,7 @@ fn files_become_durable_together_alone_and_beside_dd() {
             let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
             let source = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
             let source = source.path().to_owned();
-            let cell = ProgramCell { source: source.clone(), ..cell(way, load, directory.path()) };
+            let cell = Cell { source: source.clone(), ..cell(way, load, directory.path()) };
             let result = match run(&cell) {
                 Ok(result) => result,
                 Err(CellError::Unavailable { reason }) => {
@@ -196,16 +187,13 @@ fn the_other_programs_write_and_read_what_they_say() {
 }
 
 #[test]
-fn a_load_that_cannot_run_is_refused_and_a_cell_crosses_to_a_child_as_it_is() {
+fn a_load_that_cannot_run_is_refused() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let refused = run(&cell(ProgramWay::Std, load("copy"), directory.path())).unwrap_err();
     assert!(refused.to_string().contains("needs file_mib"), "{refused}");
-    let bad = ProgramCell { seconds: 0.0, ..cell(ProgramWay::Std, load("put"), directory.path()) };
+    let bad = Cell { seconds: 0.0, ..cell(ProgramWay::Std, load("put"), directory.path()) };
     assert!(run(&bad).unwrap_err().to_string().contains("not a time"));
     let settings = vec![("no_such".into(), "1".into())];
-    let bad = ProgramCell { settings, ..cell(ProgramWay::Forebay, load("put"), directory.path()) };
+    let bad = Cell { settings, ..cell(ProgramWay::Forebay, load("put"), directory.path()) };
     assert!(run(&bad).unwrap_err().to_string().contains("unknown knob `no_such`"));
-    let cell = Cell::Program(cell(ProgramWay::ForebaySurvive, load("put"), directory.path()));
-    let text = serde_json::to_string(&cell).unwrap();
-    assert_eq!(serde_json::from_str::<Cell>(&text).unwrap(), cell);
 }

@@ -7,8 +7,9 @@ use std::path::Path;
 
 use forebay_lab::cell::CellResult;
 use forebay_lab::load::request;
-use forebay_lab::request::{Operation, Pattern, RequestSpec, Submitter, Switch};
-use forebay_lab::through::{Poll, RequestCell, Way};
+use forebay_lab::request::{
+    Operation, Pattern, Poll, RequestCell, RequestSpec, Submitter, Switch, Way,
+};
 
 const BLOCK: u32 = 4096;
 

@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use forebay_lab::arm::Arm;
-use forebay_lab::cell::CellSpec;
+use forebay_lab::cell::Cell;
 use forebay_lab::fio::Leniency;
 use forebay_lab::job::Devices;
-use forebay_lab::load::{CellError, report_cell};
+use forebay_lab::load::CellError;
+use forebay_lab::probes::{self, JobCell};
 use forebay_lab::run::{RunError, RunOptions, RunReport, run};
 use forebay_lab::scratch::Stop;
 
@@ -37,7 +38,8 @@ impl Bench {
             seed: 1,
         };
         let mut reported = Vec::new();
-        let report = run(&options, &mut reported, &mut report_cell, &Stop::default());
+        let mut runner = |cell: &Cell| probes::run(cell, |_| ());
+        let report = run(&options, &mut reported, &mut runner, &Stop::default());
         (report, String::from_utf8(reported).unwrap())
     }
 
@@ -195,9 +197,9 @@ fn a_stop_ends_it_after_the_group_and_removes_what_was_to_go() {
         seed: 1,
     };
     let stop = Stop::default();
-    let mut interrupted = |spec: &CellSpec| {
-        for job in &spec.workload.jobs {
-            std::fs::write(spec.directory.join(&job.files[0]), "some of it").unwrap();
+    let mut interrupted = |cell: &Cell| {
+        for job in cell.shape::<JobCell>().unwrap().workload.jobs {
+            std::fs::write(cell.directory.join(&job.files[0]), "some of it").unwrap();
         }
         stop.set();
         Err(CellError::Process { what: "ended by signal 9".into() })

@@ -2,7 +2,8 @@
 //! queue below it. A setting goes to everyone who knows it, and what nobody that is going to run
 //! knows is refused before anything is done.
 
-use forebay_lab::plan::queue_knobs;
+use forebay_lab::arm::Knobs;
+use forebay_lab::queue_knobs;
 
 use crate::failure::Failure;
 use crate::meaning::CompareRequest;
@@ -21,8 +22,8 @@ impl Settings {
     pub(super) fn sort(request: &CompareRequest) -> Result<Self, Failure> {
         let cuts = || request.suites.iter().flat_map(|suite| &suite.parts);
         let cuts = || cuts().filter_map(|part| part.cut(request.form));
-        let requests = cuts().any(|cut| !cut.devices.is_empty());
-        let files = cuts().any(|cut| cut.devices.is_empty());
+        let has = |knobs| cuts().flat_map(|cut| &cut.arms).any(|arm| arm.way.knobs == knobs);
+        let (requests, files) = (has(Knobs::Queue), has(Knobs::Engine));
         if let (false, false, Some((key, value))) = (requests, files, request.settings.first()) {
             return Err(Failure::usage(format!(
                 "--set {key}={value}: no arm of this suite has knobs; leave --set out"

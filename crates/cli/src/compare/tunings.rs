@@ -71,8 +71,8 @@ fn known(
 ) -> Vec<Tuning> {
     let by_image = request.scratch.as_ref().is_some_and(|spec| spec.device.is_none());
     let made_later = by_image && made_on.is_none();
-    let mut cells = plan.jobs.iter().flat_map(|job| &job.arms).map(|arm| &arm.cell);
-    let outside = plan.target.is_none() && cells.any(forebay_lab::cell::Cell::works_outside);
+    let mut arms = plan.jobs.iter().flat_map(|job| &job.arms);
+    let outside = plan.target.is_none() && arms.any(|arm| arm.work.outside.is_some());
     let several = outside || matches!(request.target, TargetAsked::Write(_));
     let is_known =
         |tuning: &&Tuning| matches!(tuning.knob, Knob::Sysctl(_)) || !(made_later || several);

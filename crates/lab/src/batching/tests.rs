@@ -38,7 +38,7 @@ fn what_was_counted_becomes_ratios_and_nothing_is_made_up() {
     for missing in ["bios_per_worker_run", "task_work_per_run", "completions_per_enter"] {
         assert_eq!(of(missing), None, "{missing}");
     }
-    assert!(metrics.keys().all(|name| crate::metric::find(name).is_some()), "{metrics:?}");
+    assert!(metrics.keys().all(|name| crate::probes::metric(name).is_some()), "{metrics:?}");
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn every_metric_of_it_has_a_counter() {
     ];
     let mut metrics = BTreeMap::from([("elapsed_s".to_owned(), 1.0)]);
     add(Counts::of(&all.map(|counter| (counter, 2))), &mut metrics);
-    let named = crate::metric::all().filter(|metric| metric.name.starts_with(PREFIX)).count();
+    let named = crate::metric::shared().filter(|metric| metric.name.starts_with(PREFIX)).count();
     assert_eq!(metrics.len() - 1, named);
 }
 

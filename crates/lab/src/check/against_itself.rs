@@ -9,13 +9,16 @@ use std::path::Path;
 
 use super::{CheckError, Ground};
 use crate::cell::Cell;
-use crate::compare::Measured;
+use crate::compare::judge::rows as rows_of;
+use crate::compare::outcome::Measured;
 use crate::compare::runner::CellRunner;
 use crate::compare::trial::{ARMS, BASE, judged, order};
-use crate::request::{Operation, Pattern, RequestDevice, RequestSpec, Submitter, Switch};
-use crate::schema::{self, Comparison, Row};
+use crate::probes::{RequestShape, request_cell};
+use crate::request::{
+    Operation, Pattern, Poll, RequestDevice, RequestSpec, Submitter, Switch, Way,
+};
+use crate::schema::{Comparison, Row};
 use crate::statistics::Verdict;
-use crate::through::{Poll, RequestCell, Way};
 use forebay_block::random::Random;
 
 const SAME: u32 = 20;
@@ -89,12 +92,12 @@ impl Itself {
         self.same.iter().filter(|said| said.is_shown()).count()
     }
 
-    /// Number of comparisons of two devices that found the slower one.
+    /// Returns the number of comparisons of two devices that found the slower one.
     pub fn found(&self) -> usize {
         self.planted.iter().filter(|said| said.comparison.verdict == Verdict::Worse).count()
     }
 
-    /// Whether the verdicts may be believed.
+    /// Returns whether the verdicts may be believed.
     pub fn holds(&self) -> bool {
         self.false_verdicts() <= MOST_FALSE && self.found() == self.planted.len()
     }
@@ -169,7 +172,7 @@ impl Trial {
                 measured[place].rounds.push(result);
             }
         }
-        rows.extend(measured.iter().flat_map(|one| schema::rows(&job, &one.arm, &one.rounds)));
+        rows.extend(measured.iter().flat_map(|one| rows_of(&job, &one.arm, &one.rounds)));
         let comparison = judged(&measured, seed);
         Ok(comparison.map(|comparison| Said { title: self.title.clone(), comparison }))
     }
@@ -193,71 +196,7 @@ fn spec(device: RequestDevice, load: &Load, seconds: f64) -> RequestSpec {
 }
 
 fn request(way: Way, spec: RequestSpec, directory: &Path) -> Cell {
-    Cell::Requests(RequestCell {
-        way,
-        spec,
-        poll: Poll::Never,
-        directory: directory.to_owned(),
-        target: None,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::cell::CellResult;
-    use crate::compare::runner::RunError;
-    use crate::compare::trial::METRIC;
-    use crate::scratch::{Scratch, Stop};
-
-    /// A fixed machine: every file is as fast as the other, and a doorbell's device is as fast as
-    /// its cost allows.
-    fn on(mut speed: impl FnMut(&RequestSpec) -> f64) -> Itself {
-        let parent = tempfile::tempdir().unwrap();
-        let scratch = Scratch::new_in(parent.path()).unwrap();
-        let stop = Stop::default();
-        let quiet_within = Duration::ZERO;
-        let ground = Ground {
-            scratch: &scratch,
-            stop: &stop,
-            quiet_within,
-            rounds: 5,
-            scale: 0.001,
-            seed: 7,
-        };
-        let mut cells = 0;
-        let mut runner = |cell: &Cell| -> Result<CellResult, RunError> {
-            let Cell::Requests(RequestCell { spec, .. }) = cell else { panic!("{cell:?}") };
-            cells += 1;
-            Ok(CellResult {
-                metrics: [(METRIC.to_owned(), speed(spec))].into(),
-                ..CellResult::default()
-            })
-        };
-        let found = against_itself(&ground, &mut runner, &mut |_| {}).unwrap();
-        assert_eq!(cells, 20 * 3 * 5 + 3 * 3 * 10);
-        found
-    }
-
-    fn of_device(spec: &RequestSpec) -> f64 {
-        spec.device.free_nanos().map_or(50_000.0, |nanos| 1e9 / nanos as f64)
-    }
-
-    #[test]
-    fn a_machine_that_is_calm_holds() {
-        let mut random = Random::new(3);
-        let found = on(|spec| of_device(spec) * (1.0 + random.below(1000) as f64 / 1e5));
-        assert!(found.holds(), "{found:?}");
-        assert_eq!((found.same.len(), found.found()), (20, 3));
-        assert!(found.planted.iter().all(|said| (said.comparison.ratio - 0.952).abs() < 0.01));
-    }
-
-    #[test]
-    fn a_machine_on_which_all_devices_are_one_finds_nothing() {
-        let mut random = Random::new(3);
-        let found = on(|_| 50_000.0 * (1.0 + random.below(1000) as f64 / 1e5));
-        assert!(!found.holds() && found.found() == 0, "{found:?}");
-    }
+    let seed = spec.seed;
+    let cell = request_cell(way.name(), &RequestShape { spec, poll: Poll::Never, target: None });
+    Cell { seed, directory: directory.to_owned(), ..cell }
 }

@@ -9,7 +9,7 @@ use crate::load::data;
 use crate::loop_device::LoopDevice;
 use crate::request::DATA_FILE;
 
-use super::Setting;
+use super::outcome::Setting;
 
 /// Below the directory that cells share.
 const DIRECTORY: &str = "device";

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::statistics::median;
 
-use super::Measured;
+use super::outcome::Measured;
 
 /// Rounds that a trend needs: by chance, five are in order 1 time in 60.
 const ROUNDS_FOR_A_TREND: usize = 5;
@@ -55,7 +55,7 @@ pub(super) fn notes(measured: &[Measured], metric: &str) -> Vec<String> {
     notes
 }
 
-/// Over all arms of a job, each as a share of its own median.
+/// Returns the note on a drift over all arms of a job, each as a share of its own median.
 fn drift(job: &str, metric: &str, arms: &[(&str, Vec<f64>)]) -> Option<String> {
     let rounds = arms.iter().map(|(_, values)| values.len()).min()?;
     if rounds < ROUNDS_FOR_A_TREND {
@@ -82,8 +82,8 @@ fn drift(job: &str, metric: &str, arms: &[(&str, Vec<f64>)]) -> Option<String> {
     ))
 }
 
-/// Chance of at least as many ordered pairs, either way, if the order of the rounds meant nothing.
-/// Kendall's test: exact for few rounds, by the normal distribution for many.
+/// Returns the chance of at least as many ordered pairs, either way, if the order of the rounds
+/// meant nothing. Kendall's test: exact for few rounds, by the normal distribution for many.
 fn trend_by_chance(values: &[f64]) -> f64 {
     const EXACT_UP_TO: usize = 20;
     let count = values.len();
@@ -107,7 +107,7 @@ fn trend_by_chance(values: &[f64]) -> f64 {
         .min(1.0)
 }
 
-/// Number of orders of `count` values by their falling pairs, which are the index.
+/// Returns the number of orders of `count` values by their falling pairs, which are the index.
 fn inversions(count: usize) -> Vec<f64> {
     let mut ways = vec![1.0];
     for one in 2..=count {
@@ -154,7 +154,7 @@ impl<'a> Apart<'a> {
     }
 }
 
-/// Many: how many, and the one that is furthest away.
+/// Returns one note on many outliers: how many, and the one that is furthest away.
 fn format_together(apart: &[Apart<'_>], metric: &str) -> String {
     let each = || apart.iter().flat_map(|one| one.rounds.iter().map(move |found| (one, *found)));
     let distance = |share: f64| share.ln().abs();

@@ -14,17 +14,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::metric::{self, Better, Metric};
-use crate::plan::again;
-use crate::schema::{self, Against, Comparison, Difference, Document, Row};
+use crate::cell::CellResult;
+use crate::metric::{Better, Metric};
+use crate::probes;
+use crate::schema::{Against, Comparison, Difference, Document, Row, again};
 use crate::statistics::difference::{difference, difference_floor, is_shown};
-use crate::statistics::{Paired, Ratio, noise_floor, ratio};
-use crate::suite::{Base, Pair};
+use crate::statistics::{Paired, Ratio, mean, noise_floor, ratio, sample_stddev};
+use crate::suite::model::{Base, Pair};
 
-use super::Measured;
-
-/// Metric of the rate of work on files.
-pub const THROUGHPUT: &str = "write_bytes_per_s";
+use super::outcome::Measured;
 
 /// Metrics with a best arm of their own, besides the metric of the judging.
 pub const BEST_BESIDES: [&str; 2] = ["latency_p50_us", "latency_p99_us"];
@@ -54,7 +52,7 @@ pub struct Judged {
 }
 
 impl Judged {
-    /// The best of several in a job, by metric.
+    /// Returns the best of several in a job, by metric.
     pub fn best_of(&self, job: &str) -> BTreeMap<String, String> {
         let of_job = self.best.iter().filter(|best| best.job == job);
         of_job.map(|best| (best.metric.to_owned(), best.arm.clone())).collect()
@@ -79,6 +77,9 @@ pub fn judge(measured: &[Measured], judging: Judging<'_>, seed: u64) -> Judged {
     }
     let mut judged = Judged::default();
     for job in jobs {
+        let mut rounds = measured.iter().filter(|one| one.job == job).map(|one| one.rounds.len());
+        let first = rounds.next();
+        assert!(rounds.all(|many| Some(many) == first), "{job}: an arm lacks a round of others");
         let (rows, arms) = rows_and_arms(measured, job);
         let base = base_of(&rows, &arms, judging);
         let of_job = OfJob { rows: &rows, floor: Floor { job, again: judging.again }, seed };
@@ -91,13 +92,13 @@ pub fn judge(measured: &[Measured], judging: Judging<'_>, seed: u64) -> Judged {
             for best in best {
                 let others =
                     against(&best.arm, &arms).into_iter().filter(|pair| !pairs.contains(pair));
-                let found = metric::find(best.metric).expect("it is one of those there are");
+                let found = probes::metric(best.metric).expect("it is one of those there are");
                 judged.comparisons.extend(others.filter_map(|pair| of_job.compare(&pair, found)));
                 judged.best.push(best);
             }
         }
         for pair in pairs {
-            let found = metric::all().filter_map(|metric| of_job.compare(&pair, metric));
+            let found = probes::metrics().filter_map(|metric| of_job.compare(&pair, metric));
             judged.comparisons.extend(found);
             if Some(pair.base.as_str()) == base && is_cost(judging.metric) {
                 judged.differences.extend(of_job.differ(&pair, judging.metric));
@@ -109,10 +110,25 @@ pub fn judge(measured: &[Measured], judging: Judging<'_>, seed: u64) -> Judged {
     judged
 }
 
-/// Of a job, and its arms in their order.
+/// Returns the rows of one arm: each metric that any of its rounds has.
+pub fn rows(job: &str, arm: &str, rounds: &[CellResult]) -> Vec<Row> {
+    let of = |metric: &'static Metric| {
+        let value = |result: &CellResult| {
+            result.metrics.get(metric.name).copied().filter(|value| value.is_finite())
+        };
+        let values: Vec<Option<f64>> = rounds.iter().map(value).collect();
+        let measured: Vec<f64> = values.iter().flatten().copied().collect();
+        let mean = mean(&measured)?;
+        let stddev = sample_stddev(&measured);
+        Some(Row { stddev, rounds: values, ..Row::of(job, arm, metric, mean) })
+    };
+    probes::metrics().filter_map(of).collect()
+}
+
+/// Returns the rows of a job, and its arms in their order.
 fn rows_and_arms<'a>(measured: &'a [Measured], job: &str) -> (Vec<Row>, Vec<&'a str>) {
     let of_job = || measured.iter().filter(|measured| measured.job == job);
-    let rows = of_job().flat_map(|one| schema::rows(job, &one.arm, &one.rounds)).collect();
+    let rows = of_job().flat_map(|one| rows(job, &one.arm, &one.rounds)).collect();
     (rows, of_job().map(|measured| measured.arm.as_str()).collect())
 }
 
@@ -130,20 +146,20 @@ impl Floor<'_> {
     }
 }
 
-/// The noise floor of a metric, from the rows of the A/A pair.
+/// Returns the noise floor of a metric, from the rows of the A/A pair.
 fn floor_of(rows: &[Row], floor: Floor<'_>, metric: &str) -> Option<f64> {
     let (arm, base) = paired(rows, floor.job, &floor.pair(), metric)?;
     noise_floor(Paired { arm: &arm, base: &base })
 }
 
 impl Document {
-    /// The noise floor of a metric in a job; `again` is the arm that ran twice.
+    /// Returns the noise floor of a metric in a job; `again` is the arm that ran twice.
     pub fn floor(&self, job: &str, again: &str, metric: &str) -> Option<f64> {
         floor_of(&self.rows, Floor { job, again }, metric)
     }
 }
 
-/// Every other arm with one.
+/// Returns the pairs of every other arm with one.
 fn against(base: &str, arms: &[&str]) -> Vec<Pair> {
     let others = arms.iter().filter(|arm| **arm != base);
     others.map(|arm| Pair { arm: (*arm).to_owned(), base: base.to_owned() }).collect()
@@ -181,9 +197,9 @@ fn base_of<'a>(rows: &[Row], arms: &[&'a str], judging: Judging<'_>) -> Option<&
     }
 }
 
-/// Whether less of it is better.
+/// Returns whether less of a metric is better.
 fn is_cost(metric: &str) -> bool {
-    metric::find(metric).is_some_and(|metric| metric.better == Better::Lower)
+    probes::metric(metric).is_some_and(|metric| metric.better == Better::Lower)
 }
 
 /// The rows of a job, and all that its comparisons need.
@@ -211,12 +227,13 @@ impl OfJob<'_> {
         let job = self.floor.job;
         let (arm, base) = in_both(self.rows, job, pair, metric)?;
         let found = difference(Paired { arm: &arm, base: &base }, self.seed)?;
+        debug_assert!(found.low <= found.high, "{metric}: {found:?}");
         let noise = in_both(self.rows, job, &self.floor.pair(), metric)
             .and_then(|(arm, base)| difference_floor(Paired { arm: &arm, base: &base }));
         Some(Difference {
             job: job.to_owned(),
             metric: metric.to_owned(),
-            unit: metric::find(metric)?.unit.to_owned(),
+            unit: probes::metric(metric)?.unit.to_owned(),
             base: pair.base.clone(),
             arm: pair.arm.clone(),
             value: found.value,
@@ -229,16 +246,16 @@ impl OfJob<'_> {
     }
 }
 
-/// Values of both arms, without rounds that have no ratio.
+/// Returns the values of both arms, without rounds that have no ratio.
 fn paired(rows: &[Row], job: &str, pair: &Pair, metric: &str) -> Option<(Vec<f64>, Vec<f64>)> {
     let (arm, base) = in_both(rows, job, pair, metric)?;
     let both = arm.into_iter().zip(base);
     Some(both.filter(|(arm, base)| *arm > 0.0 && *base > 0.0).unzip())
 }
 
-/// The rounds that both arms have; of a difference nothing is a value too.
+/// Returns the rounds that both arms have; of a difference nothing is a value too.
 fn in_both(rows: &[Row], job: &str, pair: &Pair, metric: &str) -> Option<(Vec<f64>, Vec<f64>)> {
-    debug_assert!(metric::find(metric).is_some());
+    debug_assert!(probes::metric(metric).is_some());
     let row = |arm: &str| {
         rows.iter().find(|row| row.job == job && row.arm == arm && row.metric == metric)
     };
@@ -257,6 +274,8 @@ mod tests {
     use super::*;
     use crate::cell::CellResult;
     use crate::statistics::Verdict;
+
+    const THROUGHPUT: &str = "write_bytes_per_s";
 
     fn measured(job: &str, arm: &str, metric: &str, rounds: &[f64]) -> Measured {
         let cell = |value: &f64| CellResult {

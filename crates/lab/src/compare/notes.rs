@@ -2,7 +2,7 @@
 
 use crate::load::verified_bytes;
 
-use super::Measured;
+use super::outcome::Measured;
 
 pub(super) fn of_arms(measured: &[Measured]) -> Vec<String> {
     let mut all: Vec<&str> = Vec::new();
@@ -31,7 +31,7 @@ pub(super) fn of_arms(measured: &[Measured]) -> Vec<String> {
     noted.into_iter().map(said).collect()
 }
 
-/// Where arms that run for a time wrote more or less, that is one note.
+/// Returns the note on verified bytes: one, also if arms that run for a time wrote more or less.
 fn verified(measured: &[Measured]) -> Option<String> {
     let notes = measured.iter().flat_map(|one| &one.rounds).flat_map(|result| &result.notes);
     let bytes: Vec<u64> = notes.filter_map(|note| verified_bytes(note)).collect();

@@ -21,8 +21,8 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use super::outcome::{LeftOut, Measured};
 use super::state::CellState;
-use super::{LeftOut, Measured};
 use crate::cell::CellResult;
 use crate::plan::Plan;
 
@@ -93,7 +93,7 @@ pub enum RecordError {
 }
 
 impl Record {
-    /// The seed of the comparison in a file; none if there is no file yet.
+    /// Returns the seed of the comparison in a file; none if there is no file yet.
     ///
     /// # Errors
     /// A file that is no record.
@@ -173,7 +173,7 @@ impl Record {
         self.rounds.len()
     }
 
-    /// The rounds of a part, in their order, without a gap.
+    /// Returns the rounds of a part, in their order, without a gap.
     pub(super) fn of(&self, part: usize) -> Vec<RoundRecord> {
         let of_part = self.rounds.iter().filter(|round| round.part == part);
         of_part
@@ -183,7 +183,7 @@ impl Record {
             .collect()
     }
 
-    /// On the disk when it returns.
+    /// Appends a round. It is on the disk when this returns.
     pub(super) fn append(&mut self, round: RoundRecord) -> Result<(), RecordError> {
         self.line(&round)?;
         self.rounds.push(round);
@@ -199,7 +199,7 @@ impl Record {
 }
 
 impl RoundRecord {
-    /// The last cells of all that was measured.
+    /// Returns a record of the last cells of all that was measured.
     pub(super) fn new(part: usize, round: u32, measured: &[Measured]) -> Self {
         let cells = measured.iter().filter_map(|one| {
             let result = one.rounds.get(round as usize)?.clone();
@@ -248,7 +248,8 @@ fn difference(ours: &Header, theirs: &Header) -> Option<String> {
     differs.map(|((name, _), _)| format!("{name} has other arms, jobs or sizes"))
 }
 
-/// Of all that a cell of it does. Rounds may become more, and time may be another.
+/// Returns a fingerprint of the work of all cells. The number of rounds and the time limit are no
+/// part of it.
 fn fingerprint(plan: &Plan) -> u64 {
     let alike = Plan { rounds: 0, time_limit: None, notes: Vec::new(), ..plan.clone() };
     let mut hasher = DefaultHasher::new();

@@ -57,8 +57,8 @@ pub fn settle(directory: &File, within: Duration, stop: &Stop) -> io::Result<Set
     }
 }
 
-/// Where the kernel says what the device has in flight. None for a file system without a device of
-/// its own.
+/// Returns the file of the kernel with the requests that the device has in flight; none for a file
+/// system without a device of its own.
 pub(super) fn in_flight_file(directory: &Path) -> Option<PathBuf> {
     let device = mount::device_of(directory)?;
     let path = format!("/sys/dev/block/{}:{}/inflight", major(device), minor(device));

@@ -70,7 +70,7 @@ struct Ticks {
 const PRESSURES: [&str; 3] = ["cpu", "memory", "io"];
 
 impl Before {
-    /// Of a cell whose files are in `directory`.
+    /// Reads the state before a cell whose files are in `directory`.
     pub(super) fn look(directory: &Path) -> Self {
         let memory = Meminfo::current().ok();
         let state = CellState {
@@ -110,7 +110,7 @@ fn fill(directory: &Path) -> Option<f64> {
     Some(1.0 - space.f_bavail as f64 / space.f_blocks as f64)
 }
 
-/// Of all processors.
+/// Reads the ticks of all processors.
 fn ticks() -> Option<Ticks> {
     let CpuTime { user, nice, system, idle, iowait, irq, softirq, steal, .. } =
         KernelStats::current().ok()?.total;
@@ -119,7 +119,7 @@ fn ticks() -> Option<Ticks> {
     Some(Ticks { all: all.into_iter().flatten().sum(), stolen: steal? })
 }
 
-/// In all, since the machine was started.
+/// Reads the time that tasks waited for a resource since the machine was started.
 fn waited_micros(resource: &str) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/pressure/{resource}")).ok()?;
     let some = text.lines().find(|line| line.starts_with("some "))?;

@@ -2,16 +2,18 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::judge::Judging;
-use super::record::{Record, Surroundings};
+use super::record::{Record, RecordError, Surroundings};
 use super::*;
 use crate::arm::Arm;
 use crate::cell::CellSpec;
 use crate::job::Amount;
-use crate::plan::{Room, Wish};
+use crate::plan::{Plan, Room, Wish};
+use crate::probes::{JobCell, RequestShape};
 use crate::request::DATA_FILE;
+use crate::scratch::{Scratch, Stop};
 use crate::statistics::Verdict;
 use crate::suite::{self, Base, Form};
-use crate::tuning::Tuning;
+use crate::tuning::{Claim, Tuning};
 
 fn wish(rounds: u32, time_limit: Option<Duration>) -> Wish<'static> {
     Wish {
@@ -41,14 +43,16 @@ fn warm_ups(plan: &Plan) -> usize {
 
 /// The arm a cell is of, by the directory it was given: an arm and its twin differ in nothing else.
 fn name_of(cell: &Cell) -> String {
-    spec_of(cell).directory.file_name().unwrap().to_str().unwrap().to_owned()
+    cell.directory.file_name().unwrap().to_str().unwrap().to_owned()
 }
 
-fn spec_of(cell: &Cell) -> &CellSpec {
-    match cell {
-        Cell::Jobs(spec) => spec,
-        _ => panic!("no jobs"),
-    }
+/// Returns the jobs of a cell.
+fn spec_of(cell: &Cell) -> CellSpec {
+    let JobCell { workload, budget_bytes, sync_probe, control, .. } = cell.shape().unwrap();
+    let (directory, settings) = (cell.directory.clone(), cell.settings.clone());
+    let (seed, verify) = (cell.seed, cell.verify);
+    let spec = CellSpec::of(Arm::by_name(&cell.arm).unwrap(), workload);
+    CellSpec { budget_bytes, sync_probe, control, directory, settings, seed, verify, ..spec }
 }
 
 /// A machine that gives every arm its speed, with a ripple of one percent over the rounds.
@@ -111,10 +115,10 @@ fn run_as(
     };
     let mut cells = Vec::new();
     let mut runner = |cell: &Cell| {
-        if let Cell::Jobs(spec) = cell {
-            let there = std::fs::read_dir(&spec.directory).unwrap().count();
+        if cell.probe != "requests" {
+            let there = std::fs::read_dir(&cell.directory).unwrap().count();
             assert_eq!(there, 0, "a cell starts in an empty directory");
-            std::fs::write(spec.directory.join("data"), "left by the cell").unwrap();
+            std::fs::write(cell.directory.join("data"), "left by the cell").unwrap();
         }
         cells.push(cell.clone());
         machine(cell)
@@ -180,11 +184,11 @@ fn requests_share_a_file_that_is_laid_out_once_and_is_gone_at_the_end() {
     let plan = Plan::new(&suite, &suite.parts[0], &wish).unwrap().unwrap();
     let mut written = None;
     let Run { result, cells, directory } = run(&plan, &Stop::default(), |cell| {
-        let Cell::Requests(cell) = cell else { panic!("no requests") };
+        let RequestShape { spec, .. } = cell.shape().unwrap();
         let data = std::fs::metadata(cell.directory.join(DATA_FILE)).unwrap();
-        assert_eq!(data.len(), cell.spec.file_bytes);
+        assert_eq!(data.len(), spec.file_bytes);
         assert_eq!(*written.get_or_insert(data.modified().unwrap()), data.modified().unwrap());
-        let refused = cell.spec.batch == Some(1) && cell.spec.depth == 32;
+        let refused = spec.batch == Some(1) && spec.depth == 32;
         if refused {
             return Err(RunError::Refused("not here".into()));
         }
@@ -203,14 +207,8 @@ fn requests_share_a_file_that_is_laid_out_once_and_is_gone_at_the_end() {
         (left_out.job.as_str(), left_out.arm.as_str()),
         ("file/random-4k/file/32", "kernel-uring-1")
     );
-    let seeds: Vec<u64> = cells[warm_ups(&plan)..]
-        .iter()
-        .map(|cell| match cell {
-            Cell::Requests(cell) => cell.spec.seed,
-            _ => 0,
-        })
-        .collect();
-    assert!(seeds[..9].iter().all(|seed| *seed == plan.cell_seed(0)));
+    let first = &cells[warm_ups(&plan)..][..9];
+    assert!(first.iter().all(|cell| cell.seed == plan.cell_seed(0)));
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
@@ -579,7 +577,7 @@ fn a_record_of_something_else_is_refused_and_one_that_was_cut_short_is_not() {
 #[test]
 fn no_more_is_written_than_may_be() {
     let plan = plan(6, None);
-    let a_round: u64 = plan.jobs[0].arms.iter().map(|arm| arm.cell.written_bytes()).sum();
+    let a_round: u64 = plan.jobs[0].arms.iter().map(|arm| arm.work.written_bytes).sum();
     let warm_up = plan.most_written_bytes() - 6 * a_round;
     let most = |bytes| Options { writes: Writes::up_to(Some(bytes)), ..Options::default() };
     let ended = run_as(&plan, &Stop::default(), most(warm_up + 2 * a_round + 1), |cell| {
@@ -694,19 +692,20 @@ fn a_full_disk_ends_its_arm_and_keeps_the_rest() {
         ["kernel-buffered", "kernel-bounded", "forebay"].contains(&arm.name.as_str())
     });
     for arm in &mut plan.jobs[0].arms {
-        let Cell::Jobs(cell) = &mut arm.cell else { panic!("no new files") };
-        cell.workload.jobs.truncate(2);
+        let mut shape: JobCell = arm.cell.shape().unwrap();
+        shape.workload.jobs.truncate(2);
         if arm.name == "kernel-buffered" {
-            let jobs = cell.workload.jobs.iter_mut();
+            let jobs = shape.workload.jobs.iter_mut();
             jobs.for_each(|job| job.size = Some(Amount::Bytes(120 << 20)));
         }
+        arm.cell.shape = serde_json::to_value(&shape).unwrap();
     }
     let (stop, writes) = (Stop::default(), Writes::default());
     let setting = on_scratch(&plan, &scratch, &stop, &writes);
     let mut cells = 0;
     let mut runner = |cell: &Cell| {
         cells += 1;
-        let report = crate::load::report(cell);
+        let report = crate::probes::run(cell, |_| ());
         report.map(|report| report.total).map_err(|error| RunError::Failed(error.to_string()))
     };
     let outcome = compare(&setting, &mut runner, &mut Progress::hidden(&plan)).unwrap();
@@ -738,7 +737,7 @@ fn a_job_on_the_device_of_the_scratch_file_system_finds_it_unmounted() {
     let (stop, writes) = (Stop::default(), Writes::default());
     let mut on_device = 0;
     let mut runner = |cell: &Cell| {
-        assert!(spec_of(cell).directory.is_dir());
+        assert!(cell.directory.is_dir());
         if let Some(path) = spec_of(cell).workload.absolute_paths().next() {
             assert_eq!(*path, device);
             crate::load::check_target(path).unwrap();
@@ -773,7 +772,7 @@ fn what_an_arm_sets_is_set_on_the_device_that_is_read() {
     std::fs::write(&job_file, text).unwrap();
     let suite = suite::job_file::suite(&job_file, &mut std::io::sink()).unwrap();
     let mut plan = Plan::new(&suite, &suite.parts[0], &wish(1, None)).unwrap().unwrap();
-    assert!(plan.jobs[0].arms.iter().all(|arm| arm.cell.works_outside()));
+    assert!(plan.jobs[0].arms.iter().all(|arm| arm.work.outside.is_some()));
     for arm in &mut plan.jobs[0].arms {
         arm.tunings =
             vec![Tuning { knob: "queue.nomerges".parse().unwrap(), value: "2".to_owned() }];
@@ -781,7 +780,7 @@ fn what_an_arm_sets_is_set_on_the_device_that_is_read() {
     let mut set = 0;
     let mut runner = |cell: &Cell| {
         // Nothing is set for the first cell of all.
-        if !cell.directory().ends_with("warm-up") {
+        if !cell.directory.ends_with("warm-up") {
             assert_eq!(nomerges(), "2");
             set += 1;
         }

@@ -1,10 +1,10 @@
 //! Three arms that are one and the same: a base, an arm, and the arm once more for the noise floor.
 //! Unless an effect was planted, every verdict of the arm against the base is a false one.
 
-use super::Measured;
 use super::judge::{Judging, judge};
+use super::outcome::Measured;
 use crate::schema::Comparison;
-use crate::suite::Base;
+use crate::suite::model::Base;
 use forebay_block::random::Random;
 
 /// The metric that is judged.

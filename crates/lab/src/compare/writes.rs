@@ -3,9 +3,9 @@
 
 use std::cell::Cell;
 
-use crate::cell::{Cell as Run, CellResult};
+use crate::cell::{CellResult, Work};
 
-use super::CompareError;
+use super::outcome::CompareError;
 
 /// Bytes that may be written and were, over all parts.
 #[derive(Clone, Debug, Default)]
@@ -17,7 +17,7 @@ pub struct Writes {
 }
 
 impl Writes {
-    /// No more than this, or as much as it takes.
+    /// Returns a limit; none allows any number of bytes.
     pub fn up_to(most: Option<u64>) -> Self {
         Self { most, ..Self::default() }
     }
@@ -26,16 +26,16 @@ impl Writes {
         self.most
     }
 
-    /// Bytes written so far, as far as cells report them.
+    /// Returns the bytes written so far, as far as cells report them.
     pub fn done(&self) -> u64 {
         self.done.get()
     }
 
-    /// Whether a cell may still do its work: it writes what it says, or, for a time, as much as the
-    /// largest so far.
-    pub(super) fn allow(&self, cell: &Run) -> bool {
-        let largest = if cell.writes_for_a_time() { self.largest.get() } else { 0 };
-        self.has_room(cell.fixed_bytes().max(largest))
+    /// Returns whether a cell may still do its work: it writes what it says, or, for a time, as
+    /// much as the largest so far.
+    pub(super) fn allow(&self, work: &Work) -> bool {
+        let largest = if work.writes_for_a_time { self.largest.get() } else { 0 };
+        self.has_room(work.fixed_bytes().max(largest))
     }
 
     pub(super) fn has_room(&self, bytes: u64) -> bool {
@@ -43,15 +43,15 @@ impl Writes {
     }
 
     /// Adds the bytes of a cell, including its files from before the clock.
-    pub(super) fn count(&self, cell: &Run, result: &CellResult) {
-        if !cell.writes_for_a_time() {
-            return self.add(cell.fixed_bytes());
+    pub(super) fn count(&self, work: &Work, result: &CellResult) {
+        if !work.writes_for_a_time {
+            return self.add(work.fixed_bytes());
         }
         let of = |metric: &str| result.metrics.get(metric).copied().unwrap_or(0.0);
         let rate = of("write_bytes_per_s") + of("beside_bytes_per_s");
         let written = rate * of("elapsed_s");
-        let bytes =
-            (written as u64).max(cell.written_bytes()).saturating_add(cell.laid_out_bytes());
+        debug_assert!(written.is_finite() && written >= 0.0, "{written} bytes were written");
+        let bytes = (written as u64).max(work.written_bytes).saturating_add(work.laid_out_bytes);
         self.largest.set(self.largest.get().max(bytes));
         self.add(bytes);
     }

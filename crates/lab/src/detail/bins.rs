@@ -15,7 +15,7 @@ const BITS: u32 = 6;
 pub struct Bins(pub Vec<(u64, u64)>);
 
 impl Bins {
-    /// Of a histogram in nanoseconds.
+    /// Returns the counts of a histogram in nanoseconds.
     pub fn of(histogram: &Histogram<u64>) -> Self {
         let mut counts = BTreeMap::new();
         for value in histogram.iter_recorded() {
@@ -24,7 +24,7 @@ impl Bins {
         Self(counts.into_iter().collect())
     }
 
-    /// Of several together.
+    /// Returns the sum of several.
     pub fn sum<'a>(all: impl IntoIterator<Item = &'a Bins>) -> Self {
         let mut counts = BTreeMap::new();
         for (nanos, count) in all.into_iter().flat_map(|bins| &bins.0) {
@@ -37,8 +37,9 @@ impl Bins {
         self.0.iter().map(|(_, count)| count).sum()
     }
 
-    /// The length that this share of them does not exceed, in nanoseconds; none of nothing.
+    /// Returns the length that this share of them does not exceed, in nanoseconds; none of nothing.
     pub fn quantile(&self, share: f64) -> Option<u64> {
+        debug_assert!((0.0..=1.0).contains(&share), "{share} is no share");
         let wanted = (self.count() as f64 * share).ceil() as u64;
         let mut seen = 0;
         let reached = self.0.iter().find(|(_, count)| {
@@ -49,9 +50,10 @@ impl Bins {
     }
 }
 
-/// The middle of the bin a length is in.
+/// Returns the middle of the bin a length is in.
 fn middle(nanos: u64) -> u64 {
     let top = 63 - nanos.max(1).leading_zeros();
+    debug_assert!(top < 64, "{nanos} has its highest bit at {top}");
     // Short ones have a bin each.
     let Some(shift) = top.checked_sub(BITS).filter(|shift| *shift > 0) else { return nanos };
     (nanos >> shift << shift) + (1 << (shift - 1))

@@ -12,15 +12,16 @@ use serde::{Deserialize, Serialize};
 pub struct Holds(pub Vec<(u64, u64)>);
 
 impl Holds {
-    /// As they are counted: from the start on.
+    /// Returns holds as an engine counts them: from its start on.
     pub fn of(counted: impl IntoIterator<Item = (Duration, u64)>) -> Self {
         let nanos = |(least, count): (Duration, u64)| (least.as_nanos() as u64, count);
         Self(counted.into_iter().map(nanos).collect())
     }
 
-    /// Those that were counted since.
+    /// Returns those that were counted since.
     pub fn since(&self, before: &Self) -> Self {
         let before: BTreeMap<u64, u64> = before.0.iter().copied().collect();
+        debug_assert!(self.count() >= before.values().sum(), "counts of an engine only grow");
         let more =
             self.0.iter().map(|(least, count)| (*least, count - before.get(least).unwrap_or(&0)));
         Self(more.filter(|(_, count)| *count > 0).collect())

@@ -139,27 +139,18 @@ fn a_program_s_words_in_one_line() {
 fn a_full_disk_ends_a_cell_and_the_next_one_finds_space() {
     use crate::arm::Arm;
     use crate::cell::{CellSpec, SyncProbe, Verify};
-    use crate::shape::ReadWrite;
-    use crate::writers::{Layout, Writers};
+    use crate::job::Workload;
 
     let test = || {
         let Some((_directory, mut file_system)) = made("a_full_disk", "ext4,size=32m,sparse")
         else {
             return;
         };
-        let writers = Writers {
-            rw: ReadWrite::Write,
-            block_bytes: 1 << 16,
-            threads: 2,
-            files_each: 2,
-            directories: Some(2),
-            direct_depth: 4,
-        };
         let mut run = |arm, file_bytes| {
             let directory = file_system.renew().unwrap().join("cell");
             fs::create_dir(&directory).unwrap();
             let spec = CellSpec {
-                workload: writers.workload(arm, Layout::New, file_bytes),
+                workload: Workload::random_writes_into_new_files(4, file_bytes, 1 << 16),
                 arm,
                 directory,
                 budget_bytes: 8 << 20,

@@ -6,7 +6,8 @@ use std::path::Path;
 use super::{Amount, Devices, FileSize, Job, Workload, YesNo};
 
 impl Workload {
-    /// Bytes of all its files, as far as the jobs say so; none if it only reads existing files.
+    /// Returns the bytes of all its files, as far as the jobs say so; none if it only reads
+    /// existing files.
     pub fn file_bytes(&self) -> u64 {
         if self.devices == Devices::ReadOnly {
             return 0;
@@ -14,8 +15,8 @@ impl Workload {
         self.jobs.iter().map(length).fold(0, u64::saturating_add)
     }
 
-    /// Bytes of the files that are filled before the clock starts; none of a device, or if it only
-    /// reads existing files. Jobs that name the same file find it filled by the first.
+    /// Returns the bytes of the files that are filled before the clock starts; none of a device, or
+    /// if it only reads existing files. Jobs that name the same file find it filled by the first.
     pub fn laid_out_bytes(&self) -> u64 {
         if self.devices != Devices::Refuse {
             return 0;
@@ -37,13 +38,13 @@ impl Workload {
         files.into_values().fold(0, u64::saturating_add)
     }
 
-    /// Whether a job writes as much as it can in a time.
+    /// Returns whether a job writes as much as it can in a time.
     pub fn writes_for_a_time(&self) -> bool {
         let mut jobs = self.jobs.iter();
         jobs.any(|job| job.access.direction.writes() && job.time_based == YesNo::Yes)
     }
 
-    /// Bytes the jobs write, as far as that number is fixed.
+    /// Returns the bytes that the jobs write, as far as that number is fixed.
     pub fn written_bytes(&self) -> u64 {
         let writers = self.jobs.iter().filter(|job| job.access.direction.writes());
         let fixed = writers.filter(|job| job.time_based == YesNo::No);
@@ -54,7 +55,7 @@ impl Workload {
         written.fold(0, u64::saturating_add)
     }
 
-    /// The longest that any of its jobs runs, if all say so.
+    /// Returns the longest that any of its jobs runs, if all say so.
     pub fn seconds(&self) -> Option<f64> {
         let micros = |job: &Job| Some(job.ramp_us + job.runtime_us? + job.start_delay_us);
         let all: Option<Vec<u64>> = self.jobs.iter().map(micros).collect();
@@ -62,7 +63,7 @@ impl Workload {
     }
 }
 
-/// Bytes of all files of a job.
+/// Returns the bytes of all files of a job.
 fn length(job: &Job) -> u64 {
     match (job.size, job.file_size) {
         (Some(Amount::Bytes(bytes)), _) => bytes,

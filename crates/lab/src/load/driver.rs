@@ -126,9 +126,9 @@ impl<S: Source> Drive<S> {
         }
     }
 
-    /// The same, counting from a moment on, with a course.
+    /// Returns the same, counting from a moment on.
     pub(crate) fn counting_from(self, counts_from: Moment) -> Self {
-        let (reads, writes) = (Tally::with_course(), Tally::with_course());
+        let (reads, writes) = (Tally::new(), Tally::new());
         Self { reads, writes, counts_from, ..self }
     }
 
@@ -305,6 +305,6 @@ impl<S: Source> Drive<S> {
             Kind::Read => &mut self.reads,
             Kind::Write => &mut self.writes,
         };
-        tally.record(flight.bytes, count, now - flight.from, now - self.counts_from);
+        tally.record(flight.bytes, count, now - flight.from);
     }
 }

@@ -84,13 +84,10 @@ pub(crate) fn report(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) 
 
 /// Returns how it went, all jobs together.
 fn detail(conducted: &Conducted, [read, write]: [Option<Direction>; 2]) -> Detail {
-    let mut counters = LaneCounters::default();
-    conducted.jobs.iter().for_each(|job| counters += job.counters);
     Detail {
         read: read.map(Direction::flow),
         write: write.map(Direction::flow),
         usage: conducted.usage.process,
-        batches: counters.batches.ranges(),
         holds: conducted.engine.as_ref().map(|engine| engine.holds.clone()).unwrap_or_default(),
     }
 }
@@ -105,8 +102,8 @@ impl Direction {
     /// Sums one direction; `None` if nothing went that way.
     fn of(jobs: &[&JobOutcome], began: Moment, tally: fn(&JobOutcome) -> &Tally) -> Option<Self> {
         let jobs = jobs.iter().filter(|job| tally(job).operations > 0);
-        let mut sum = Tally::with_course();
-        jobs.clone().for_each(|job| sum.add(tally(job), job.began - began));
+        let mut sum = Tally::new();
+        jobs.clone().for_each(|job| sum.add(tally(job)));
         (sum.operations > 0).then(|| Self { sum, runtime: until(jobs, began) })
     }
 
@@ -123,7 +120,6 @@ impl Direction {
             bytes: self.sum.bytes,
             runtime_ns: self.runtime.as_nanos() as u64,
             latency: Latency::of(&self.sum.latencies),
-            course: self.sum.course.unwrap_or_default(),
         }
     }
 }

@@ -110,31 +110,6 @@ pub(crate) struct LaneCounters {
     pub(crate) bios: u64,
     /// Operations merged into the request of another.
     pub(crate) merged: u64,
-    /// Those calls, by how many requests each handed over.
-    pub(crate) batches: Batches,
-}
-
-/// Batches by their size: of one, of two or three, of four to seven, and so on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Batches([u64; 16]);
-
-impl Batches {
-    /// Counts one batch of `size`, unless it is empty.
-    pub(crate) fn count(&mut self, size: usize) {
-        if let Some(doubling) = size.checked_ilog2() {
-            let last = self.0.len() - 1;
-            self.0[(doubling as usize).min(last)] += 1;
-        }
-    }
-
-    /// Returns the least of each range and its count, without the empty ranges at both ends.
-    pub(crate) fn ranges(&self) -> Vec<(u64, u64)> {
-        let ranges = self.0.iter().enumerate().map(|(doubling, count)| (1 << doubling, *count));
-        let first = ranges.clone().position(|(_, count)| count > 0);
-        let last = ranges.clone().rposition(|(_, count)| count > 0);
-        let Some((first, last)) = first.zip(last) else { return Vec::new() };
-        ranges.skip(first).take(last + 1 - first).collect()
-    }
 }
 
 impl LaneCounters {
@@ -145,7 +120,6 @@ impl LaneCounters {
         combine(&mut self.completions, other.completions);
         combine(&mut self.bios, other.bios);
         combine(&mut self.merged, other.merged);
-        self.batches.0.iter_mut().zip(other.batches.0).for_each(|(own, other)| combine(own, other));
     }
 }
 
@@ -328,15 +302,6 @@ impl Serial for Nothing {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn batches_are_counted_by_doubling() {
-        let mut batches = Batches::default();
-        assert_eq!(batches.ranges(), []);
-        [0, 2, 3, 9, usize::MAX].iter().for_each(|size| batches.count(*size));
-        assert_eq!(batches.ranges()[..3], [(2, 2), (4, 0), (8, 1)]);
-        assert_eq!(batches.ranges().last(), Some(&(1 << 15, 1)));
-    }
 
     #[test]
     fn buffers_are_aligned_and_apart() {

@@ -20,26 +20,26 @@
 
 mod arms;
 mod conduct;
-mod content;
-mod copy;
+pub(crate) mod content;
 pub mod data;
-mod driver;
+pub(crate) mod driver;
 pub(crate) mod error;
 pub(crate) mod figures;
 mod fio_file;
 mod futures;
 pub(crate) mod guard;
 pub(crate) mod kernel;
-mod lane;
+pub(crate) mod lane;
 mod layout;
 pub(crate) mod library;
 mod making;
+pub(crate) mod mapped;
 pub(crate) mod memory;
 mod pace;
 mod probe;
 pub mod request;
 mod ring;
-mod sequence;
+pub(crate) mod sequence;
 pub(crate) mod shuffle;
 pub(crate) mod start;
 pub(crate) mod steps;
@@ -47,7 +47,7 @@ pub(crate) mod syncs;
 pub(crate) mod tally;
 pub(crate) mod timed;
 pub(crate) mod usage;
-mod verify;
+pub(crate) mod verify;
 pub(crate) mod wake;
 mod work;
 
@@ -61,7 +61,7 @@ pub use guard::check_target;
 pub(crate) use guard::{is_block_device, is_held};
 
 use crate::arm::Arm;
-use crate::cell::{Cell, CellResult, CellSpec, SyncProbe, Verify};
+use crate::cell::{CellResult, CellSpec, FioCell, SyncProbe, Verify};
 use crate::job::{Devices, Workload, YesNo};
 use crate::memory_group::MemoryGroup;
 use conduct::Conducted;
@@ -69,16 +69,9 @@ use layout::{Filling, JobPlan};
 use verify::Issued;
 pub(crate) use verify::verified_bytes;
 
-/// Runs a cell of any kind in this process. Only cells of jobs have rows of jobs.
-pub fn report(cell: &Cell) -> Result<CellReport, CellError> {
-    let total = match cell {
-        Cell::Jobs(spec) => return report_cell(spec),
-        Cell::Requests(cell) => request::run(cell),
-        Cell::Copies(cell) => copy::run(cell),
-        Cell::Fio(cell) => fio_file::run(cell),
-        Cell::Program(_) => Err(CellError::invalid("a program needs a process of its own")),
-    };
-    Ok(CellReport { total: total?, jobs: Vec::new() })
+/// Runs a job file through fio.
+pub fn run_fio(cell: &FioCell) -> Result<CellResult, CellError> {
+    fio_file::run(cell)
 }
 
 /// Runs a cell of jobs in this process.

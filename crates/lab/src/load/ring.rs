@@ -234,7 +234,6 @@ impl RingLane {
                 let rings = taken > 0 || self.handling.hand_over == HandOver::WithWait;
                 self.counters.doorbells += u64::from(rings);
                 self.counters.requests += taken as u64;
-                self.counters.batches.count(taken);
                 self.staged -= taken.min(self.staged);
                 Ok(())
             }

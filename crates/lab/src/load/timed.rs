@@ -82,7 +82,7 @@ pub(crate) fn count<S: Source, L: Lane>(
     let stopped = turns(drive, lane, began, began + spans.counted)?;
     let usage = Usage::now().since(used_before);
     let [mut tally, writes] = drive.take_tallies();
-    tally.add(&writes, Duration::ZERO);
+    tally.add(&writes);
     assert!(tally.operations > 0, "a load ran and nothing ended");
     let mut counters = lane.counters();
     counters -= before;

@@ -2,11 +2,14 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::planner::SHORTEST;
 use super::*;
+use crate::arm::Arm;
 use crate::cell::CellSpec;
+use crate::planning::{MIB, SHORTEST};
+use crate::probes::{JobCell, RequestShape};
 use crate::request::{RequestSpec, Switch};
-use crate::suite::{self, BARE};
+use crate::suite::{self, BARE, Form};
+use crate::tuning::Tuning;
 
 /// Bytes the form wrote before suites were files.
 const QUICK_WRITES_AT_MOST_BYTES: u64 = 13 * GIB;
@@ -37,19 +40,28 @@ fn layout(wish: &Wish<'_>) -> Result<Plan, PlanError> {
 }
 
 fn size(plan: &Plan) -> (u64, u64, u32) {
-    let size = plan.size.unwrap();
-    (size.file_bytes, size.budget_bytes, plan.rounds)
+    (plan.cell_bytes.unwrap() / 12, plan.budget_bytes().unwrap(), plan.rounds)
 }
 
 fn names(job: &Job) -> Vec<&str> {
     job.arms.iter().map(|arm| arm.name.as_str()).collect()
 }
 
-fn spec<'a>(job: &'a Job, arm: &str) -> &'a RequestSpec {
-    match &job.arms.iter().find(|one| one.name == arm).unwrap().cell {
-        Cell::Requests(cell) => &cell.spec,
-        _ => panic!("no requests"),
-    }
+fn spec(job: &Job, arm: &str) -> RequestSpec {
+    requests(&job.arms.iter().find(|one| one.name == arm).unwrap().cell)
+}
+
+fn requests(cell: &Cell) -> RequestSpec {
+    cell.shape::<RequestShape>().unwrap().spec
+}
+
+/// Returns the jobs of a cell.
+fn spec_of(cell: &Cell) -> CellSpec {
+    let JobCell { workload, budget_bytes, sync_probe, control, .. } = cell.shape().unwrap();
+    let (directory, settings) = (cell.directory.clone(), cell.settings.clone());
+    let (seed, verify) = (cell.seed, cell.verify);
+    let spec = CellSpec::of(Arm::by_name(&cell.arm).unwrap(), workload);
+    CellSpec { budget_bytes, sync_probe, control, directory, settings, seed, verify, ..spec }
 }
 
 #[test]
@@ -62,10 +74,9 @@ fn the_two_forms() {
     assert!(quick.notes.is_empty() && full.notes.is_empty());
     assert!(quick.announcement().iter().any(|line| line.contains("at most 12.9 GiB")));
     assert_eq!(names(&quick.jobs[0])[6..], ["forebay", "forebay-again", "forebay-survive"]);
-    let Cell::Jobs(warm_up) = &quick.warm_up else { panic!("{:?}", quick.warm_up) };
-    let smallest = quick.size.unwrap().smallest();
-    assert_eq!((warm_up.arm, warm_up.budget_bytes), (Arm::KernelBounded, smallest.budget_bytes));
-    assert_eq!(quick.warm_up.written_bytes(), smallest.data_bytes());
+    let warm_up = spec_of(&quick.warm_up);
+    assert_eq!((warm_up.arm, warm_up.budget_bytes), (Arm::KernelBounded, 8 * MIB));
+    assert_eq!(quick.warm_up_work.written_bytes, 36 * MIB);
 }
 
 #[test]
@@ -85,7 +96,7 @@ fn every_arm_is_warmed_up_once_and_that_is_said() {
         warmed.sort_unstable();
         all.sort_unstable();
         assert_eq!(warmed, all);
-        assert!(warm.iter().all(|arm| arm.cell.written_bytes() == 36 * MIB));
+        assert!(warm.iter().all(|arm| arm.work.written_bytes == 36 * MIB));
         assert!(plan.announcement().iter().any(|line| line.contains("not counted")));
     }
     let several = plan_of("plug", 0, &wish(Form::Full)).unwrap().arms_to_warm_up();
@@ -202,15 +213,12 @@ fn a_cell_of_requests_is_what_the_suite_says() {
     let modelled = spec(&ladder.jobs[0], "batch-8");
     assert_eq!((modelled.batch, modelled.fixed_files), (Some(8), Switch::Off));
     assert_eq!(ladder.data_bytes, None);
-    assert!(!ladder.warm_up.on_disk() && plan.warm_up.on_disk());
+    assert!(!ladder.warm_up_work.on_disk && plan.warm_up_work.on_disk);
 }
 
-fn jobs_of<'a>(plan: &'a Plan, job: &str, arm: &str) -> &'a CellSpec {
+fn jobs_of(plan: &Plan, job: &str, arm: &str) -> CellSpec {
     let job = plan.jobs.iter().find(|one| one.name == job).unwrap();
-    match &job.arms.iter().find(|one| one.name == arm).unwrap().cell {
-        Cell::Jobs(cell) => cell,
-        other => panic!("no jobs: {other:?}"),
-    }
+    spec_of(&job.arms.iter().find(|one| one.name == arm).unwrap().cell)
 }
 
 /// Bytes of a file of a cell, and its seconds.
@@ -254,11 +262,11 @@ fn completion_is_the_six_jobs_at_a_share_of_their_time() {
     assert_eq!(plan.jobs.iter().map(|job| job.name.as_str()).collect::<String>(), "ABCDEF");
     assert_eq!((plan.jobs[2].title.as_str(), plan.rounds), ("C random 4 KiB writes, depth 32", 10));
     let work = jobs_of(&plan, "B", "forebay-delay");
-    assert_eq!((extent(work), work.budget_bytes), ((320 * MIB, 1.8), 64 * MIB));
+    assert_eq!((extent(&work), work.budget_bytes), ((320 * MIB, 1.8), 64 * MIB));
     assert_eq!(work.settings, [("completion".to_owned(), "delay=1000".to_owned())]);
     let whole = completion(Some(1.0));
     let work = jobs_of(&whole, "F", "forebay-immediate-again");
-    assert_eq!(extent(work), (2 * GIB, 60.0));
+    assert_eq!(extent(&work), (2 * GIB, 60.0));
     assert_eq!((work.budget_bytes, work.workload.jobs.len()), (80 * MIB, 4));
     let dirty = [("dirty_bytes", 64 * MIB), ("background_bytes", 32 * MIB)];
     let dirty = dirty.map(|(knob, bytes)| (knob.to_owned(), bytes.to_string()));
@@ -266,13 +274,13 @@ fn completion_is_the_six_jobs_at_a_share_of_their_time() {
     assert_eq!(jobs_of(&whole, "F", "kernel-bounded").settings, []);
     let least = completion(Some(0.0001));
     let work = jobs_of(&least, "F", "forebay-immediate");
-    assert_eq!((extent(work).0, work.budget_bytes), (32 * MIB, 8 * MIB));
-    assert!(extent(work).1 >= SHORTEST);
+    assert_eq!((extent(&work).0, work.budget_bytes), (32 * MIB, 8 * MIB));
+    assert!(extent(&work).1 >= SHORTEST);
     // At any scale the file exceeds the memory.
     for scale in [0.001, 0.005, 0.02, 0.1, 0.7] {
         let plan = completion(Some(scale));
         let work = jobs_of(&plan, "A", "forebay-immediate");
-        assert!(extent(work).0 >= 4 * work.budget_bytes, "{scale}");
+        assert!(extent(&work).0 >= 4 * work.budget_bytes, "{scale}");
     }
 }
 
@@ -280,7 +288,7 @@ fn completion_is_the_six_jobs_at_a_share_of_their_time() {
 fn a_job_on_a_device_has_the_arms_that_can_and_is_not_the_warm_up() {
     let plan = plan_of("completion", 0, &wish(Form::Full)).unwrap();
     let on_device: Vec<&Job> =
-        plan.jobs.iter().filter(|job| job.arms.iter().any(|arm| arm.cell.wants_device())).collect();
+        plan.jobs.iter().filter(|job| job.arms.iter().any(|arm| arm.work.wants_device())).collect();
     assert_eq!(on_device.len(), 1);
     assert_eq!(on_device[0].name, "E");
     let arms = names(on_device[0]);
@@ -289,11 +297,11 @@ fn a_job_on_a_device_has_the_arms_that_can_and_is_not_the_warm_up() {
         !arms.iter().any(|arm| arm.contains("prealloc") || arm.contains("declared")),
         "{arms:?}"
     );
-    let Cell::Jobs(warm_up) = &plan.warm_up else { panic!("{:?}", plan.warm_up) };
-    assert!(warm_up.arm.is_bounded_kernel() && !plan.warm_up.wants_device());
+    let warm_up = spec_of(&plan.warm_up);
+    assert!(warm_up.arm.is_bounded_kernel() && !plan.warm_up_work.wants_device());
     assert!(plan.announcement()[0].contains("rounds, 1.8 s each, on files of 320 MiB"));
     let small = plan_of("completion", 0, &Wish { free_bytes: GIB, ..wish(Form::Full) }).unwrap();
-    assert_eq!(extent(jobs_of(&small, "A", "forebay-immediate")).0, 48 * MIB);
+    assert_eq!(extent(&jobs_of(&small, "A", "forebay-immediate")).0, 48 * MIB);
     assert!(small.notes[0].contains("smaller files (48 MiB, not 320)"), "{:?}", small.notes);
     let refused =
         plan_of("completion", 0, &Wish { free_bytes: 100 * MIB, ..wish(Form::Full) }).unwrap_err();
@@ -305,7 +313,7 @@ fn an_engine_s_setting_reaches_the_arms_that_have_none_of_their_own() {
     let settings = [("completion".to_owned(), "immediate".to_owned())];
     let wish = Wish { engine_settings: &settings, ..wish(Form::Full) };
     let plan = plan_of("completion", 0, &wish).unwrap();
-    let own = &jobs_of(&plan, "C", "forebay-delay").settings;
+    let own = jobs_of(&plan, "C", "forebay-delay").settings;
     assert_eq!(own.last().unwrap().1, "delay=1000");
     assert!(
         plan.notes[0].starts_with("--set completion=immediate does not apply to forebay-delay, ")
@@ -313,10 +321,10 @@ fn an_engine_s_setting_reaches_the_arms_that_have_none_of_their_own() {
     let beside = plan_of("completion", 2, &wish).unwrap();
     assert_eq!(jobs_of(&beside, "bulk-beside-sync", "forebay-time").settings, settings);
     let copy = plan_of("completion", 1, &wish).unwrap();
-    assert!(!copy.warm_up.on_disk(), "the first is a bare copy");
-    let Cell::Copies(copy) = &copy.jobs[0].arms[2].cell else { panic!() };
-    let own = &copy.settings;
-    assert_eq!((own[0].1.as_str(), own.len(), copy.block_bytes), ("immediate", 3, 4096));
+    assert!(!copy.warm_up_work.on_disk, "the first is a bare copy");
+    let copy = &copy.jobs[0].arms[2].cell;
+    assert_eq!((copy.settings[0].1.as_str(), copy.settings.len()), ("immediate", 3));
+    assert_eq!((copy.arm.as_str(), copy.shape["block"].as_str()), ("copy-forebay", Some("4k")));
 }
 
 #[test]
@@ -370,18 +378,17 @@ proptest! {
         let form = if quick { Form::Quick } else { Form::Full };
         let wish = Wish { form, scale: Some(scale), rounds: Some(rounds), free_bytes: free, seed, ..wish(form) };
         if let Ok(plan) = layout(&wish) {
-            let size = plan.size.unwrap();
-            prop_assert!(size.data_bytes() <= free / 4);
-            prop_assert!(size.smallest().data_bytes() <= size.data_bytes());
+            let (bytes, budget) = (plan.cell_bytes.unwrap(), plan.budget_bytes().unwrap());
+            prop_assert!(bytes <= free / 4);
+            prop_assert!(plan.warm_up_work.written_bytes <= bytes);
             prop_assert!(!quick || plan.most_written_bytes() <= QUICK_WRITES_AT_MOST_BYTES);
-            prop_assert_eq!(size.budget_bytes * 9, size.data_bytes() * 2);
-            prop_assert!(size.budget_bytes.is_multiple_of(4 * MIB));
+            prop_assert_eq!(budget * 9, bytes * 2);
+            prop_assert!(budget.is_multiple_of(4 * MIB));
         }
         if let Ok(plan) = plan_of("plug", 0, &wish) {
             prop_assert!(plan.data_bytes.unwrap() <= free / 4);
             for arm in plan.jobs.iter().flat_map(|job| &job.arms) {
-                let Cell::Requests(cell) = &arm.cell else { unreachable!("requests alone") };
-                let spec = &cell.spec;
+                let spec = requests(&arm.cell);
                 prop_assert!(spec.file_bytes.is_multiple_of(u64::from(spec.block_bytes)));
                 prop_assert!(spec.seconds >= SHORTEST);
             }
@@ -403,14 +410,14 @@ fn writers_write_as_much_in_every_job_with_two_ninths_of_it_as_memory() {
     let plan = plan_of("writeback", 0, &wish(Form::Full)).unwrap();
     assert_eq!(plan.jobs.len(), 6);
     for arm in plan.jobs.iter().flat_map(|job| &job.arms) {
-        let (written, budget) = (arm.cell.written_bytes(), arm.cell.budget_bytes());
+        let (written, budget) = (arm.work.written_bytes, arm.work.budget_bytes);
         assert_eq!((written, budget), (1152 * MIB, Some(256 * MIB)), "{}", arm.name);
-        assert_eq!(arm.cell.wants_device(), arm.name.starts_with("raw-device"));
+        assert_eq!(arm.work.wants_device(), arm.name.starts_with("raw-device"));
     }
     let one = jobs_of(&plan, &plan.jobs[0].name, "forebay-one-context");
     assert_eq!(one.settings, [("contexts".to_owned(), "1".to_owned())]);
     assert!(plan.announcement()[0].contains("1152 MiB each"), "{:?}", plan.announcement());
-    let warm_up = plan.warm_up.written_bytes();
+    let warm_up = plan.warm_up_work.written_bytes;
     assert!(warm_up > 0 && warm_up <= 1152 * MIB / 8, "{warm_up}");
 }
 
@@ -419,7 +426,7 @@ fn writers_stay_within_their_room() {
     let most = |room, free_bytes| {
         let wish = Wish { free_bytes, room, ..wish(Form::Full) };
         let plan = plan_of("writeback", 1, &wish)?;
-        let works = plan.jobs.iter().flat_map(|job| &job.arms).map(|arm| arm.cell.written_bytes());
+        let works = plan.jobs.iter().flat_map(|job| &job.arms).map(|arm| arm.work.written_bytes);
         Ok::<_, PlanError>((works.max().unwrap(), plan.notes))
     };
     let (bytes, notes) = most(Room::Shared, GIB).unwrap();

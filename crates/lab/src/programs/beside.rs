@@ -22,22 +22,22 @@ const WINDOW_BYTES: u64 = 8 << 20;
 
 /// A thread that writes a file in order, again and again, as fast as it can.
 #[derive(Debug, Default)]
-pub(super) struct Writer {
+pub(crate) struct Writer {
     bytes: AtomicU64,
     stop: AtomicBool,
 }
 
 impl Writer {
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
     /// Writes until it is stopped.
-    pub(super) fn run(&self, store: &Store, path: &Path, file_bytes: u64) -> Result<(), CellError> {
+    pub(crate) fn run(&self, store: &Store, path: &Path, file_bytes: u64) -> Result<(), CellError> {
         let file = store.open(path, How::Write)?;
         let data = content(BLOCK_BYTES as usize, file_bytes);
         for block in 0_u64.. {
@@ -58,7 +58,7 @@ impl Writer {
 }
 
 /// `dd`, started again whenever it ends. It is killed when this is dropped.
-pub(super) struct Dd {
+pub(crate) struct Dd {
     running: Arc<Mutex<Running>>,
     /// Disconnected once the file has been written.
     first: mpsc::Receiver<()>,
@@ -73,7 +73,7 @@ enum Running {
 }
 
 impl Dd {
-    pub(super) fn start(path: &Path, file_bytes: u64) -> Result<Self, CellError> {
+    pub(crate) fn start(path: &Path, file_bytes: u64) -> Result<Self, CellError> {
         let mut command = Command::new("dd");
         command.args(["if=/dev/zero", "bs=1M", "conv=notrunc", "status=none"]);
         command.arg(format!("of={}", path.display()));
@@ -112,12 +112,12 @@ impl Dd {
 
     /// Waits until `dd` has written its whole file once. Before, the kernel may not have begun to
     /// write back: that depends on how fast the first use of each page of memory is.
-    pub(super) fn wait_for_file(&self) {
+    pub(crate) fn wait_for_file(&self) {
         // Nothing is sent: this returns when the sender is dropped.
         let _ = self.first.recv();
     }
 
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let by_running = match &*running {
             Running::Child(child) => written_by(child),
@@ -127,7 +127,8 @@ impl Dd {
     }
 }
 
-/// Bytes that a child has passed to `write`; also of one that has ended and was not waited for.
+/// Returns the bytes that a child has passed to `write`; also of one that has ended and was not
+/// waited for.
 fn written_by(child: &Child) -> u64 {
     let io = Process::new(child.id().cast_signed()).and_then(|process| process.io());
     io.map_or(0, |io| io.wchar)

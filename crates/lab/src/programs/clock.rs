@@ -7,8 +7,7 @@ use forebay_block::Moment;
 use forebay_uring::clock;
 use hdrhistogram::Histogram;
 
-pub(super) use super::probe::Measured;
-use super::spec::ProgramCell;
+pub(crate) use super::program::Measured;
 use super::stage::Stage;
 use crate::batching::{self, Counter};
 use crate::load::error::CellError;
@@ -20,25 +19,26 @@ use crate::load::usage::Usage;
 
 /// When a thread ends.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Limit {
+pub(crate) enum Limit {
     Operations(u64),
     Time(Duration),
 }
 
 impl Limit {
     /// Returns the limit of each thread of a cell.
-    pub(super) fn of(cell: &ProgramCell) -> Self {
-        assert!(cell.load.threads > 0, "a program without a thread");
-        let operations = (cell.load.probe.operations)(&cell.load);
+    pub(crate) fn of(stage: &Stage<'_>) -> Self {
+        let load = &stage.load;
+        assert!(load.threads > 0, "a program without a thread");
+        let operations = (load.probe.operations)(load);
         operations.map_or_else(
-            || Self::Time(Duration::from_secs_f64(cell.seconds)),
-            |all| Self::Operations((all / u64::from(cell.load.threads)).max(1)),
+            || Self::Time(Duration::from_secs_f64(stage.cell.seconds)),
+            |all| Self::Operations((all / u64::from(load.threads)).max(1)),
         )
     }
 
     /// Returns whether a thread that began then and has done `turn` operations does another. It
     /// does one at least.
-    pub(super) fn allows(self, turn: u64, began: Moment) -> bool {
+    pub(crate) fn allows(self, turn: u64, began: Moment) -> bool {
         match self {
             Self::Operations(all) => turn < all,
             Self::Time(time) => turn == 0 || clock::now() - began < time,
@@ -47,18 +47,18 @@ impl Limit {
 }
 
 /// The process at the start of the clock.
-pub(super) struct Meter {
+pub(crate) struct Meter {
     usage: Usage,
     counted: [Option<u64>; 3],
     began: Instant,
 }
 
 /// The counters that a program has to itself.
-pub(super) const COUNTERS: [Counter; 3] =
+pub(crate) const COUNTERS: [Counter; 3] =
     [Counter::SystemCalls, Counter::Commits, Counter::Flushes];
 
 impl Meter {
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self {
             usage: Usage::now(),
             counted: COUNTERS.map(batching::counted_alone),
@@ -67,7 +67,7 @@ impl Meter {
     }
 
     /// Ends the clock after `finish`, the last sync.
-    pub(super) fn stop(
+    pub(crate) fn stop(
         self,
         stage: &Stage<'_>,
         latencies: Histogram<u64>,
@@ -99,7 +99,7 @@ impl Meter {
 /// Runs a program on its threads, as the other loads are run. `prepare` runs on each, before the
 /// clock starts, and returns a closure for one operation, which takes its number and writes
 /// `bytes`.
-pub(super) fn clocked<O: FnMut(u64) -> Result<(), CellError>>(
+pub(crate) fn clocked<O: FnMut(u64) -> Result<(), CellError>>(
     stage: &Stage<'_>,
     bytes: u32,
     prepare: impl Fn(u32) -> Result<O, CellError> + Sync,
@@ -109,14 +109,14 @@ pub(super) fn clocked<O: FnMut(u64) -> Result<(), CellError>>(
 }
 
 /// Runs a program whose operations have their times, `every` so long. Missed times are skipped.
-pub(super) fn paced<O: FnMut(u64) -> Result<(), CellError>>(
+pub(crate) fn paced<O: FnMut(u64) -> Result<(), CellError>>(
     stage: &Stage<'_>,
     bytes: u32,
     every: Duration,
     prepare: impl Fn(u32) -> Result<O, CellError> + Sync,
     finish: impl FnOnce() -> Result<(), CellError>,
 ) -> Result<Measured, CellError> {
-    let limit = Limit::of(stage.cell);
+    let limit = Limit::of(stage);
     let run = |index: u32, runner: Runner<()>| {
         let (step, ()) = runner.wait(prepare(index))?;
         let began = clock::now();
@@ -126,7 +126,7 @@ pub(super) fn paced<O: FnMut(u64) -> Result<(), CellError>>(
     thread::scope(|scope| {
         let (mut line, run) = (StartLine::new(), &run);
         let mut running = Vec::new();
-        for index in 0..stage.cell.load.threads {
+        for index in 0..stage.load.threads {
             let runner = line.runner();
             running.push(scope.spawn(move || run(index, runner)));
         }
@@ -139,8 +139,9 @@ pub(super) fn paced<O: FnMut(u64) -> Result<(), CellError>>(
             .collect();
         let mut all = Tally::new();
         for of_thread in ended {
-            all.add(&of_thread?, Duration::ZERO);
+            all.add(&of_thread?);
         }
+        assert!(all.operations > 0, "each thread does one operation at least");
         let bytes = all.bytes;
         Ok(Measured { bytes, ..meter.stop(stage, all.latencies, finish)? })
     })

@@ -8,7 +8,7 @@ use crate::load::error::CellError;
 
 /// Syncs of one file, one at a time.
 #[derive(Debug, Default)]
-pub(super) struct GroupSync {
+pub(crate) struct GroupSync {
     state: Mutex<State>,
     ended: Condvar,
 }
@@ -23,7 +23,7 @@ struct State {
 
 impl GroupSync {
     /// Returns after a sync that started after this call did.
-    pub(super) fn sync(&self, sync: impl Fn() -> Result<(), CellError>) -> Result<(), CellError> {
+    pub(crate) fn sync(&self, sync: impl Fn() -> Result<(), CellError>) -> Result<(), CellError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let needed = state.started + 1;
         while state.done < needed {

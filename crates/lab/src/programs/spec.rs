@@ -1,44 +1,17 @@
-//! A program cell: the I/O of one small program, through the standard library or through Forebay.
-//! Only its description; the parent module runs it.
-
-use std::path::PathBuf;
+//! The work of one small program, and the ways of its I/O: the standard library or Forebay. Only the
+//! description; the parent module runs it.
 
 use serde::{Deserialize, Serialize};
 
-pub use super::probe::Probe;
-use super::probe::{Sizes, Writes};
+pub use super::program::Program;
+use super::program::{Sizes, Writes};
 use crate::words::words;
 
-/// Description of one program cell.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct ProgramCell {
-    /// Through what it does its I/O.
-    pub way: ProgramWay,
-    pub load: ProgramLoad,
-    /// Seconds that a program without a number of operations runs.
-    pub seconds: f64,
-    pub settings: Vec<(String, String)>,
-    /// For offsets and lengths; the same in every arm of a round.
-    pub seed: u64,
-    /// Where its files go: an existing, empty directory of its own.
-    pub directory: PathBuf,
-    /// Where the file that it reads is, or goes: an existing directory.
-    pub source: PathBuf,
-    /// Whether its system calls are counted, which makes each a little slower.
-    pub count_calls: CountCalls,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum CountCalls {
-    Off,
-    /// Yes, where the kernel and the user allow it.
-    On,
-}
-
+/// The work of a program.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProgramLoad {
-    pub probe: &'static Probe,
+    pub probe: &'static Program,
     #[serde(default = "one")]
     pub threads: u32,
     /// A sync after this many operations of a thread.
@@ -142,7 +115,12 @@ impl ProgramWay {
         }
     }
 
-    /// Whether it goes through Forebay's engine.
+    /// Returns the way of a word.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::all().find(|way| way.name() == name)
+    }
+
+    /// Returns whether it goes through Forebay's engine.
     pub fn is_forebay(self) -> bool {
         match self {
             ProgramWay::Files(way) => way == FilesWay::ForebayBatch,
@@ -150,8 +128,8 @@ impl ProgramWay {
         }
     }
 
-    /// Whether it can run this program.
-    pub fn suits(self, probe: &Probe) -> bool {
+    /// Returns whether it can run this program.
+    pub fn suits(self, probe: &Program) -> bool {
         (probe.suits)(self)
     }
 }
@@ -165,7 +143,7 @@ const FILE_IN_MEMORIES: u64 = 4;
 impl ProgramLoad {
     /// Refuses a load that cannot run, with a remedy.
     pub fn check(&self) -> Result<(), String> {
-        let Probe { name, most_threads, reads_file, beside, .. } = self.probe;
+        let Program { name, most_threads, reads_file, beside, .. } = self.probe;
         if !(1..=*most_threads).contains(&self.threads) {
             let threads = self.threads;
             return Err(format!("{name}: {threads} threads: out of range (1 to {most_threads})"));
@@ -198,15 +176,15 @@ impl ProgramLoad {
         }
     }
 
-    /// Bytes of the smallest and of the largest of its new files or records.
-    pub(super) fn sizes(&self) -> (u64, u64) {
+    /// Returns the bytes of the smallest and of the largest of its new files or records.
+    pub(crate) fn sizes(&self) -> (u64, u64) {
         match self.probe.sizes {
             Sizes::Usually(usual) if self.sizes == (0, 0) => usual,
             _ => self.sizes,
         }
     }
 
-    /// The same program with a share of its operations and of its large file.
+    /// Returns the same program with a share of its operations and of its large file.
     pub fn scaled(&self, scale: f64) -> Self {
         let of = |whole: u64| (whole as f64 * scale).round() as u64;
         let threads = u64::from(self.threads);
@@ -226,23 +204,23 @@ impl ProgramLoad {
         self.file_mib << 20
     }
 
-    /// Bytes of memory for data, if limited.
+    /// Returns the bytes of memory for data, if limited.
     pub fn memory_bytes(&self) -> Option<u64> {
         (self.memory_mib > 0).then_some(self.memory_mib << 20)
     }
 
-    /// Whether its files stay until the end of the comparison.
+    /// Returns whether its files stay until the end of the comparison.
     pub fn keeps_files(&self) -> bool {
         self.probe.keeps_files
     }
 
-    /// Whether all its cells share a large file: one that it reads, or that `dd` writes beside
-    /// files that stay.
+    /// Returns whether all its cells share a large file: one that it reads, or that `dd` writes
+    /// beside files that stay.
     pub fn shares_source(&self) -> bool {
         self.probe.reads_file || (self.keeps_files() && self.beside == Beside::Dd)
     }
 
-    /// Bytes it writes, if that number is fixed.
+    /// Returns the bytes it writes, if that number is fixed.
     pub fn written_bytes(&self) -> u64 {
         match self.probe.writes {
             Writes::Fixed(bytes) => bytes(self),
@@ -250,17 +228,17 @@ impl ProgramLoad {
         }
     }
 
-    /// Whether it, or a writer beside it, writes what it can in a time.
+    /// Returns whether it, or a writer beside it, writes what it can in a time.
     pub fn writes_for_a_time(&self) -> bool {
         matches!(self.probe.writes, Writes::ForATime) || self.beside != Beside::Nothing
     }
 
-    /// Whether it ends by itself, and not with the time of its cell.
+    /// Returns whether it ends by itself, and not with the time of its cell.
     pub fn ends_itself(&self) -> bool {
         self.probe.ends_itself
     }
 
-    /// Bytes on the disk at once, at most, as far as they are fixed.
+    /// Returns the bytes on the disk at once, at most, as far as they are fixed.
     pub fn space_bytes(&self) -> u64 {
         self.file_bytes() + self.written_bytes() + COMMIT_FILE_BYTES
     }
@@ -272,7 +250,7 @@ mod tests {
 
     fn load(name: &str) -> ProgramLoad {
         ProgramLoad {
-            probe: Probe::by_name(name).unwrap(),
+            probe: Program::by_name(name).unwrap(),
             threads: 1,
             every: 1,
             operations: None,

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use forebay::{Engine, Keeper, Open};
 
-use super::spec::{ProgramCell, ProgramWay};
+use super::spec::{ProgramLoad, ProgramWay};
+use crate::cell::Cell;
 use crate::load::error::{CellError, Context};
 use crate::load::library::build_engine;
 
@@ -16,13 +17,13 @@ use crate::load::library::build_engine;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where a program's files are open.
-pub(super) enum Store {
+pub(crate) enum Store {
     Std,
     Forebay(Engine),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum How {
+pub(crate) enum How {
     /// A file that must not exist, for writing.
     New,
     /// The same, for a file that is renamed once it is complete.
@@ -36,23 +37,22 @@ pub(super) enum How {
 }
 
 /// An open file.
-pub(super) enum Handle {
+pub(crate) enum Handle {
     Std { file: File, path: PathBuf },
     Forebay(forebay::File),
 }
 
 impl Store {
-    pub(super) fn new(cell: &ProgramCell) -> Result<Self, CellError> {
-        if !cell.way.is_forebay() {
+    pub(crate) fn new(cell: &Cell, load: &ProgramLoad, way: ProgramWay) -> Result<Self, CellError> {
+        if !way.is_forebay() {
             return Ok(Self::Std);
         }
-        let keeper =
-            (cell.way == ProgramWay::ForebaySurvive).then(|| Keeper::program("/proc/self/exe"));
-        let bytes = cell.load.memory_bytes().unwrap_or(0);
+        let keeper = (way == ProgramWay::ForebaySurvive).then(|| Keeper::program("/proc/self/exe"));
+        let bytes = load.memory_bytes().unwrap_or(0);
         build_engine(bytes, &cell.settings, keeper).map(Self::Forebay)
     }
 
-    pub(super) fn open(&self, path: &Path, how: How) -> Result<Handle, CellError> {
+    pub(crate) fn open(&self, path: &Path, how: How) -> Result<Handle, CellError> {
         let Self::Forebay(engine) = self else {
             let mut options = OpenOptions::new();
             match how {
@@ -76,7 +76,7 @@ impl Store {
     }
 
     /// Ends the engine. Returns its description where it lacks something.
-    pub(super) fn shutdown(self) -> Result<Option<String>, CellError> {
+    pub(crate) fn shutdown(self) -> Result<Option<String>, CellError> {
         let Self::Forebay(engine) = self else { return Ok(None) };
         let described = engine.describe().to_string();
         engine.shutdown(PATIENCE).context("cannot end the engine")?;
@@ -86,7 +86,7 @@ impl Store {
 }
 
 impl Handle {
-    pub(super) fn write_at(&self, data: &[u8], offset: u64) -> Result<(), CellError> {
+    pub(crate) fn write_at(&self, data: &[u8], offset: u64) -> Result<(), CellError> {
         match self {
             Self::Std { file, path } => {
                 file.write_all_at(data, offset).context_at("cannot write", path)
@@ -95,7 +95,7 @@ impl Handle {
         }
     }
 
-    pub(super) fn append(&self, data: &[u8]) -> Result<(), CellError> {
+    pub(crate) fn append(&self, data: &[u8]) -> Result<(), CellError> {
         match self {
             Self::Std { file, path } => (&*file).write_all(data).context_at("cannot append", path),
             Self::Forebay(file) => file.append(data).map(drop).context("cannot append"),
@@ -103,7 +103,7 @@ impl Handle {
     }
 
     /// Returns the number of bytes read, which is 0 at the end of the file.
-    pub(super) fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, CellError> {
+    pub(crate) fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, CellError> {
         match self {
             Self::Std { file, path } => {
                 file.read_at(buffer, offset).context_at("cannot read", path)
@@ -112,14 +112,14 @@ impl Handle {
         }
     }
 
-    pub(super) fn sync_data(&self) -> Result<(), CellError> {
+    pub(crate) fn sync_data(&self) -> Result<(), CellError> {
         match self {
             Self::Std { file, path } => file.sync_data().context_at("cannot sync it", path),
             Self::Forebay(file) => file.sync_data().context("cannot sync it"),
         }
     }
 
-    pub(super) fn close(self) -> Result<(), CellError> {
+    pub(crate) fn close(self) -> Result<(), CellError> {
         match self {
             Self::Std { .. } => Ok(()),
             Self::Forebay(file) => file.close().context("cannot close it"),

@@ -6,7 +6,7 @@
 use crate::figures::{microseconds, three_digits};
 use crate::schema::Document;
 
-use super::reader::Reader;
+use crate::reader::Reader;
 
 /// The arm of the kernel that ends writes in task context without a delay, since Linux 6.18.
 const KERNEL: &str = "kernel-uncached";

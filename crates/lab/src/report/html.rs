@@ -18,11 +18,12 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
+use crate::probes;
 use crate::schema::{Document, Part};
 
-use super::reader::Reader;
 use super::table::{Table, shown_figures};
-use super::{Block, blocks_of, head, sentence};
+use super::{Block, blocks_of, head};
+use crate::reader::Reader;
 use svg::{Numbers, escape};
 
 const STYLE: &str = include_str!("html/style.css");
@@ -100,7 +101,8 @@ fn answer(reader: Reader<'_>, numbers: &mut Numbers) -> String {
 
 /// Returns the pictures of the other figures of a job.
 fn all_figures(reader: Reader<'_>, numbers: &mut Numbers) -> String {
-    let figures = sentence::figures(&reader.job.probe);
+    let probe = probes::by_name(&reader.job.probe);
+    let figures = probe.map_or(&[][..], |probe| probe.figures);
     let shown = shown_figures(reader, figures);
     shown.filter_map(|metric| bars::bars(reader, metric.name, numbers)).collect()
 }

@@ -4,10 +4,10 @@
 
 use serde_json::Value;
 
-use crate::metric;
+use crate::probes;
 use crate::schema::{Document, Part, PartJob, Row};
 use crate::statistics::unpaired::{Apart, apart};
-use crate::suite::Form;
+use crate::suite::model::Form;
 
 use crate::figures::in_brackets;
 
@@ -24,7 +24,7 @@ const PASSING: [&str; 8] =
 /// Figures that are never the same twice.
 const RESTLESS: [&str; 4] = ["free_bytes", "free_extents", "mean_free_extent_bytes", "ground"];
 
-/// The second result beside the first. Ends with a newline.
+/// Formats the second result beside the first. Ends with a newline.
 pub fn side_by_side(first: &Document, second: &Document) -> String {
     let mut blocks = Vec::new();
     for (name, document) in [("A", first), ("B", second)] {
@@ -54,7 +54,7 @@ pub fn side_by_side(first: &Document, second: &Document) -> String {
 
 type Side<'a> = (&'a Document, &'a Part);
 
-/// A table for each job that both have, and which only one has.
+/// Returns a table for each job that both have, and the names of the others.
 fn of_part(first: Side<'_>, second: Side<'_>) -> Vec<Block> {
     let part = first.1;
     let mut blocks = Vec::new();
@@ -84,7 +84,7 @@ fn of_part(first: Side<'_>, second: Side<'_>) -> Vec<Block> {
     blocks
 }
 
-/// Arms of both, those of the first before those that only the second has.
+/// Returns the table of the arms of both, those of the first before those that only the second has.
 fn table((first, second): (Side<'_>, Side<'_>), job: &str, same: bool) -> Table {
     let metric = first.1.metric.as_str();
     let unit = reported(metric).1;
@@ -121,7 +121,7 @@ fn marked(found: &Apart, floor: Option<f64>) -> String {
     format!("{mark}{}", in_brackets([found.ratio, found.low, found.high], has_none))
 }
 
-/// Why the sizes of two parts cannot be compared; none if they can.
+/// Returns the reason why two parts cannot be compared; none if they can.
 fn unlike((first, part): Side<'_>, (second, other): Side<'_>) -> Option<String> {
     let mib = |bytes: Option<u64>| {
         bytes.map_or("none".to_owned(), |bytes| format!("{} MiB", bytes >> 20))
@@ -155,7 +155,7 @@ fn is_alike(job: &PartJob, other: &PartJob) -> bool {
 
 /// Returns a metric's heading and its divisor.
 fn reported(name: &str) -> (String, f64) {
-    let Some(found) = metric::find(name) else { return (name.to_owned(), 1.0) };
+    let Some(found) = probes::metric(name) else { return (name.to_owned(), 1.0) };
     let (divisor, unit) = scale(found);
     (format!("{}{unit}", found.head.replace('|', " ")), divisor)
 }
@@ -208,8 +208,8 @@ fn differ(name: &str, one: &Value, other: &Value, found: &mut Vec<String>) {
 mod tests {
     use super::*;
     use crate::cell::CellResult;
+    use crate::compare::judge;
     use crate::manifest::{Machine, Manifest};
-    use crate::schema::rows;
 
     fn document(release: &str, speed: f64, cell_bytes: u64) -> Document {
         let machine = Machine { release: release.into(), cpus: 2, ..Machine::default() };
@@ -220,8 +220,8 @@ mod tests {
             ..CellResult::default()
         };
         let rounds = [1.0, 1.01, 0.99, 1.004, 0.996].map(cell);
-        let mut all = rows("files", "forebay", &rounds);
-        all.extend(rows("files", "forebay-again", &rounds));
+        let mut all = judge::rows("files", "forebay", &rounds);
+        all.extend(judge::rows("files", "forebay-again", &rounds));
         let mut document = Document::new(manifest, "layout", all, Vec::new());
         document.parts.push(Part {
             name: "files".into(),

@@ -6,7 +6,7 @@ use crate::run::is_total;
 use crate::schema::{Document, Row};
 
 use crate::figures::{ABSENT, bytes, count, microseconds, per_io, plain, time};
-use crate::metric;
+use crate::probes;
 use crate::text::{ends, shortened};
 
 use super::table::{Column, Table, WIDTH, absent, shown};
@@ -18,7 +18,7 @@ const NAME: usize = 27;
 /// Heads of the columns.
 const HEADS: [&str; 7] = ["job", "", "MB/s", "IOPS", "p50", "p99", "p999"];
 
-/// A run as plain text of at most 72 columns. Ends with a newline.
+/// Formats a run as plain text of at most 72 columns. Ends with a newline.
 pub fn run(document: &Document) -> String {
     let manifest = &document.manifest;
     let mut lines = head(manifest);
@@ -48,7 +48,8 @@ pub fn run(document: &Document) -> String {
 
 /// Returns what the kernel batched in each group, if that was counted.
 fn batching(groups: &[&Job<'_>]) -> Vec<String> {
-    let counted = metric::all().filter(|metric| metric.name.starts_with(crate::batching::PREFIX));
+    let counted =
+        probes::metrics().filter(|metric| metric.name.starts_with(crate::batching::PREFIX));
     let counted =
         counted.filter(|metric| groups.iter().any(|job| job.value(metric.name).is_some()));
     let columns = counted.map(|metric| {
@@ -72,7 +73,7 @@ struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// In the order of their first rows.
+    /// Returns the jobs in the order of their first rows.
     fn all(document: &'a Document) -> Vec<Self> {
         let mut jobs: Vec<Self> = Vec::new();
         for row in &document.rows {
@@ -88,7 +89,7 @@ impl<'a> Job<'a> {
         self.rows.iter().find(|row| row.metric == metric).map(|row| row.mean)
     }
 
-    /// One for reads and one for writes, where there were any.
+    /// Returns a line for reads and one for writes, if there were any.
     fn lines(&self) -> Vec<[String; 7]> {
         let directions = ["read", "write"].into_iter();
         let present = directions.filter(|name| self.value(&format!("{name}_iops")).is_some());
@@ -114,7 +115,7 @@ impl<'a> Job<'a> {
         ]
     }
 
-    /// Known costs of a group as a whole.
+    /// Returns the known costs of a group as a whole.
     fn costs(&self) -> Vec<String> {
         let show = |metric: &str, shown: fn(f64) -> String| self.value(metric).map(shown);
         let own = show("context_switches_per_io", |value| format!("{} own", per_io(value)));
@@ -145,8 +146,8 @@ impl<'a> Job<'a> {
 mod tests {
     use super::*;
     use crate::cell::CellResult;
+    use crate::compare::judge;
     use crate::manifest::{Machine, Manifest, Storage};
-    use crate::schema;
 
     fn document() -> Document {
         let manifest = Manifest {
@@ -184,8 +185,8 @@ mod tests {
             ..CellResult::default()
         };
         let name = "a-name-of-more-than-twenty-seven-letters.11";
-        let mut rows = schema::rows(name, "forebay", &[cell(&both)]);
-        rows.extend(schema::rows("total", "forebay", &[cell(&[&both[..], &whole].concat())]));
+        let mut rows = judge::rows(name, "forebay", &[cell(&both)]);
+        rows.extend(judge::rows("total", "forebay", &[cell(&[&both[..], &whole].concat())]));
         Document::new(manifest, "mixed.fio", rows, vec![])
     }
 

@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use crate::compare::state::{self, CellState};
 use crate::figures::{bytes, microseconds, percent, ratio};
-use crate::plan::again;
+use crate::schema::again;
 use crate::schema::{Document, Part};
 use crate::statistics::{ROUNDS_FOR_A_VERDICT, Verdict};
 use crate::text::{counted, ends, folded_to, spoken};
 
-use super::reader::{Reader, factor};
-use super::sentence::sentence;
 use super::table::absent;
 use super::{disk, place, size};
+use crate::probe::Summary;
+use crate::probes;
+use crate::reader::{Reader, arm_name as name, factor};
 
 /// The widest line: two columns less than a terminal has.
 const WIDTH: usize = 78;
@@ -46,7 +47,7 @@ pub fn summary(document: &Document, everything: Option<&str>, width: usize) -> S
             lines.extend(disk(&document.manifest).iter().flat_map(|line| folded_to(width, line)));
         }
         let (files, others): (Vec<Reader<'_>>, Vec<Reader<'_>>) =
-            Reader::ran(document, part).partition(|reader| reader.job.probe == "new-files");
+            Reader::ran(document, part).partition(|reader| is_tabled(*reader));
         lines.extend(files.into_iter().flat_map(|job| files_of(job, width)));
         let said = others.into_iter().filter_map(sentence).map(|text| capitalized(&text));
         let said: Vec<String> = said.collect();
@@ -72,19 +73,14 @@ fn time(part: &Part) -> String {
     }
 }
 
-/// Returns an arm by the name a reader knows it by.
-pub fn name(arm: &str) -> String {
-    let known = [
-        (UNBOUNDED, "kernel page cache"),
-        ("kernel-cgroup", "kernel, cgroup"),
-        ("kernel-bounded-prealloc", "kernel bounded"),
-        ("kernel-direct-prealloc", "kernel O_DIRECT"),
-        ("forebay", "Forebay"),
-        ("forebay-survive", "Forebay + keeper"),
-        ("forebay-declared", "Forebay, set_len"),
-    ];
-    let found = known.iter().find(|(known, _)| *known == arm);
-    found.map_or_else(|| arm.to_owned(), |(_, name)| (*name).to_owned())
+/// Returns whether a job is shown by a table.
+fn is_tabled(reader: Reader<'_>) -> bool {
+    probes::by_name(&reader.job.probe).is_some_and(|probe| probe.summary == Summary::Table)
+}
+
+/// Returns the sentence of a job's probe.
+fn sentence(reader: Reader<'_>) -> Option<String> {
+    (probes::by_name(&reader.job.probe)?.sentence)(reader)
 }
 
 /// Returns a table of one job, the fastest arm first, and what its figures mean.

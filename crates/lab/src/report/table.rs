@@ -10,13 +10,14 @@
 use crate::figures::{
     ABSENT, count, in_brackets, mean_and_deviation, number, percent, size, three_digits, time,
 };
-use crate::metric::{self, Metric};
-use crate::plan::again;
+use crate::metric::Metric;
+use crate::probes;
+use crate::schema::again;
 use crate::schema::{Against, Comparison, Difference, Row};
 use crate::statistics::Verdict;
 use crate::text::shortened;
 
-use super::reader::Reader;
+use crate::reader::Reader;
 
 /// Text lines are no longer than this: a mail has room for it, quoted once or twice.
 pub(crate) const WIDTH: usize = 72;
@@ -94,6 +95,8 @@ impl Table {
         }
         lines.push(line(&head));
         let length = self.columns.first().map_or(0, |names| names.cells.len());
+        let alike = self.columns.iter().all(|column| column.cells.len() == length);
+        assert!(alike, "each column has a cell for each line");
         lines.extend((0..length).map(|at| line(&|column: &Column| column.cells[at].clone())));
         lines
     }
@@ -108,7 +111,7 @@ pub(crate) fn of_job(reader: Reader<'_>, figures: &[&str], compared: &[&str]) ->
     let each = |head: &str, cell: &dyn Fn(&str) -> String| {
         Column::new(head, arms.iter().map(|arm| cell(arm)))
     };
-    let main = metric::find(metric);
+    let main = probes::metric(metric);
     let (divisor, unit) = main.map_or((1.0, ""), scale);
     let head = main.map_or(metric, |metric| metric.head);
     let mut columns =
@@ -137,8 +140,9 @@ pub(crate) fn shown_figures<'a>(
     reader: Reader<'a>,
     figures: &'a [&str],
 ) -> impl Iterator<Item = &'static Metric> + 'a {
-    let kernel = metric::all().filter(|metric| metric.name.starts_with(crate::batching::PREFIX));
-    let own = figures.iter().filter_map(|name| metric::find(name));
+    let kernel =
+        probes::metrics().filter(|metric| metric.name.starts_with(crate::batching::PREFIX));
+    let own = figures.iter().filter_map(|name| probes::metric(name));
     let all = own.chain(kernel).filter(move |metric| metric.name != reader.part.metric);
     all.filter(move |metric| reader.has(metric.name))
 }
@@ -161,7 +165,7 @@ fn pairs(reader: Reader<'_>, compared: &[&str]) -> Vec<Table> {
     let name = |one: &&Comparison| format!("{} : {}", one.arm, one.base);
     let names = Column::new("pair", listed.iter().map(name));
     let ratios = metrics.iter().map(|name| {
-        let head = metric::find(name).map_or(*name, |metric| metric.head).replace('|', " ");
+        let head = probes::metric(name).map_or(*name, |metric| metric.head).replace('|', " ");
         let cell = |one: &&Comparison| {
             let pair = Against { arm: &one.arm, base: &one.base };
             marked(reader.compared(name, pair))

@@ -4,8 +4,8 @@ use crate::cell::CellResult;
 use crate::compare::Measured;
 use crate::compare::judge::{Judging, judge};
 use crate::manifest::{ArmLeftOut, Machine, Manifest, Storage};
-use crate::plan::again;
 use crate::schema::PartJob;
+use crate::schema::again;
 use crate::suite::{Base, Pair};
 
 const THROUGHPUT: &str = "write_bytes_per_s";

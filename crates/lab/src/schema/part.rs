@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::state::CellState;
-use crate::suite::Form;
+use crate::suite::model::Form;
 
 /// One part of a suite: one table, or one for each job.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]

@@ -26,8 +26,8 @@ pub struct Apart {
     pub p: f64,
 }
 
-/// The difference of an arm and its base. None if there is no round, the lengths differ, or a value
-/// is not finite.
+/// Returns the difference of an arm and its base. None if there is no round, the lengths differ, or
+/// a value is not finite.
 pub fn difference(pair: Paired<'_>, seed: u64) -> Option<Apart> {
     let Paired { arm, base } = pair;
     let finite = arm.iter().chain(base).all(|value| value.is_finite());
@@ -49,11 +49,12 @@ pub fn difference(pair: Paired<'_>, seed: u64) -> Option<Apart> {
     });
     let each: Vec<f64> = arm.iter().zip(base).map(|(arm, base)| arm - base).collect();
     let p = sign_flip(&signed_ranks(&each), seed);
+    assert!(low <= high, "an interval from {low} to {high}");
     Some(Apart { value, low, high, rounds: arm.len(), p })
 }
 
-/// The place of each among all by its size, the least being 1, with its sign; equals share the mean
-/// of theirs. Nothing has no sign, and flips with either.
+/// Returns the place of each among all by its size, the least being 1, with its sign; equals share
+/// the mean of theirs. Zero has no sign, and flips with either.
 fn signed_ranks(values: &[f64]) -> Vec<f64> {
     let rank = |value: &f64| {
         let below = values.iter().filter(|other| other.abs() < value.abs()).count();
@@ -64,15 +65,15 @@ fn signed_ranks(values: &[f64]) -> Vec<f64> {
     values.iter().map(rank).collect()
 }
 
-/// The noise floor of an A/A pair, in the metric's unit. None below two rounds, which have no
-/// spread.
+/// Returns the noise floor of an A/A pair, in the metric's unit. None below two rounds, which have
+/// no spread.
 pub fn difference_floor(pair: Paired<'_>) -> Option<f64> {
     let apart = (median(pair.arm)? - median(pair.base)?).abs();
     let each: Vec<f64> = pair.arm.iter().zip(pair.base).map(|(arm, base)| arm - base).collect();
     sample_stddev(&each).map(|spread| spread.max(apart))
 }
 
-/// Whether it may be called a difference: rounds enough, an interval without 0, hardly by chance,
+/// Returns whether a difference is shown: rounds enough, an interval without 0, hardly by chance,
 /// and further from 0 than the noise.
 pub fn is_shown(apart: &Apart, floor: Option<f64>) -> bool {
     let clear = (apart.low > 0.0 || apart.high < 0.0) && apart.p <= level(apart.rounds);
@@ -81,8 +82,9 @@ pub fn is_shown(apart: &Apart, floor: Option<f64>) -> bool {
         && floor.is_some_and(|floor| apart.value.abs() > floor)
 }
 
-/// The median, in place: this is done many thousand times.
+/// Returns the median, in place: this is done many thousand times.
 fn middle(values: &mut [f64]) -> f64 {
+    debug_assert!(!values.is_empty(), "nothing has no median");
     values.sort_unstable_by(f64::total_cmp);
     let half = values.len() / 2;
     if values.len() % 2 == 1 { values[half] } else { f64::midpoint(values[half - 1], values[half]) }

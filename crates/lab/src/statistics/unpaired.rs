@@ -21,8 +21,8 @@ pub struct Apart {
 }
 
 impl Apart {
-    /// Whether it may be called a difference, over this noise floor: with enough rounds, an
-    /// interval without 1, and further from 1 than the floor. Never without a floor.
+    /// Returns whether a difference is shown over this noise floor: with enough rounds, an interval
+    /// without 1, and further from 1 than the floor. Never without a floor.
     pub fn is_shown(&self, floor: Option<f64>) -> bool {
         let includes_one = self.low <= 1.0 && 1.0 <= self.high;
         let enough = self.rounds >= ROUNDS_FOR_A_VERDICT;
@@ -30,8 +30,8 @@ impl Apart {
     }
 }
 
-/// The second series against the first; both are resampled, each by itself. None if one is empty or
-/// has a value that is not above nothing.
+/// Compares the second series with the first; both are resampled, each by itself. Returns none if
+/// one is empty or has a value that is not above 0.
 pub fn apart(first: &[f64], second: &[f64], seed: u64) -> Option<Apart> {
     let logs = |values: &[f64]| -> Option<Vec<f64>> {
         let usable =
@@ -43,6 +43,7 @@ pub fn apart(first: &[f64], second: &[f64], seed: u64) -> Option<Apart> {
     let mut random = Random::stream(seed, 3);
     let mut mean_of = |values: &[f64]| mean_of_resample(values, &mut random);
     let (low, high) = middle_of(|| mean_of(&second) - mean_of(&first));
+    assert!(low <= high, "an interval from {low} to {high}");
     Some(Apart { ratio, low: low.exp(), high: high.exp(), rounds: first.len().min(second.len()) })
 }
 

@@ -1,24 +1,26 @@
 //! From a suite's text to a suite: every name looked up, every number held against its bounds. The
 //! first error is reported with its place and the allowed values; nothing is guessed.
 
-mod kinds;
-mod named;
-
 use std::collections::BTreeSet;
 use std::fmt::Display;
-use std::ops::{Range, RangeInclusive};
+use std::ops::RangeInclusive;
 
 use toml::Spanned;
 
 use super::cross::{self, Levels};
-use super::text::{CutText, PartText, SuiteText, Word};
-use super::{Arm, Base, Bytes, Cut, Form, Part, Suite, WorkloadKind};
-use crate::metric;
+use super::model::{Arm, Base, Cut, Form, Part, Suite, Workload};
+use super::text::{ArmText, CutText, PartText, Places, SuiteText, Word, WorkloadText, one_line};
+use crate::arm::Knobs;
+use crate::bytes::Bytes;
+use crate::job::MOST_DEPTH;
 use crate::nearest;
-use crate::plan::{MOST_ROUNDS, WRITER_STEP_BYTES};
+use crate::plan::MOST_ROUNDS;
+use crate::probe::Probe;
+use crate::probes;
+use crate::queue_knobs;
 use crate::refusal::Refusal;
-use crate::shape::MOST_DEPTH;
-use crate::through::Family;
+use crate::request::RequestDevice;
+use crate::tuning::Tuning;
 
 /// Most characters of a name: what a column of a table holds.
 const NAME_AT_MOST: usize = 24;
@@ -32,7 +34,7 @@ const DEPTHS: RangeInclusive<u32> = 1..=MOST_DEPTH;
 /// Seconds of one cell.
 const SECONDS: RangeInclusive<f64> = 0.01..=3600.0;
 
-/// A suite from its text; `file` is what it is called in a complaint.
+/// Reads a suite from its text; `file` is its name in an error.
 pub(super) fn parse(text: &str, file: &str) -> Result<Suite, Refusal> {
     let places = Places { text, file };
     let written: SuiteText = toml::from_str(text).map_err(|error| {
@@ -40,22 +42,6 @@ pub(super) fn parse(text: &str, file: &str) -> Result<Suite, Refusal> {
         places.wrong(span, one_line(error.message()))
     })?;
     Checker { places, written: &written }.suite()
-}
-
-/// Where things stand.
-#[derive(Clone, Copy)]
-struct Places<'a> {
-    text: &'a str,
-    file: &'a str,
-}
-
-impl Places<'_> {
-    fn wrong(&self, span: Range<usize>, what: impl Into<String>) -> Refusal {
-        let before = self.text.get(..span.start).unwrap_or(self.text);
-        let line = before.matches('\n').count() + 1;
-        let column = before.chars().rev().take_while(|letter| *letter != '\n').count() + 1;
-        Refusal(format!("{}:{line}:{column}: {}", self.file, what.into()))
-    }
 }
 
 struct Checker<'a> {
@@ -86,8 +72,8 @@ impl Checker<'_> {
 
     fn part(&self, written: &PartText) -> Checked<Part> {
         let name = written.metric.get_ref();
-        let metric = metric::find(name).ok_or_else(|| {
-            let known = metric::all().map(|metric| metric.name);
+        let metric = probes::metric(name).ok_or_else(|| {
+            let known = probes::metrics().map(|metric| metric.name);
             self.unknown(&written.metric, "metric", known)
         })?;
         let base = match (&written.base, &written.best_of) {
@@ -103,7 +89,7 @@ impl Checker<'_> {
         }
         let cut = |form: Form| {
             let own = forms[form as usize].as_ref();
-            own.map(|own| self.cut(written, own, rounds_of(form))).transpose()
+            own.map(|own| self.cut(written, own, form.rounds())).transpose()
         };
         let forms = [cut(Form::Full)?, cut(Form::Quick)?, cut(Form::Bare)?];
         self.pairs_in(written, &forms)?;
@@ -125,7 +111,21 @@ impl Checker<'_> {
         if arms.is_empty() || workloads.is_empty() {
             return Err(self.at(&part.name, "every form needs arms and workloads"));
         }
-        let looked_up: Vec<Arm> = arms.iter().map(|arm| self.arm(arm)).collect::<Checked<_>>()?;
+        let work = workloads.iter().map(|name| self.workload(name));
+        let work: Vec<Workload> = work.collect::<Checked<_>>()?;
+        let probe = probes::by_name(work[0].probe).expect("it was looked up");
+        for (word, workload) in workloads.iter().zip(&work) {
+            let own = probes::by_name(workload.probe).expect("it was looked up");
+            if own.group != probe.group {
+                let what = format!(
+                    "{} in a part about {} (give it a part of its own)",
+                    own.name, probe.name
+                );
+                return Err(self.at(word, what));
+            }
+        }
+        let looked_up = arms.iter().map(|arm| self.arm(arm, probe));
+        let looked_up: Vec<Arm> = looked_up.collect::<Checked<_>>()?;
         let contexts = self.levels("contexts", words(&form.contexts))?;
         let affinities = self.levels("affinity", words(&form.affinities))?;
         let layouts = form.layouts.as_deref().unwrap_or_default();
@@ -147,7 +147,7 @@ impl Checker<'_> {
         let bytes = |of: &Option<Spanned<Bytes>>| of.as_ref().map(|bytes| bytes.get_ref().0);
         let devices = form.devices.iter().flatten();
         let cut = Cut {
-            workloads: workloads.iter().map(|name| self.workload(name)).collect::<Checked<_>>()?,
+            workloads: work,
             arms,
             contrasts,
             is_crossed,
@@ -167,12 +167,100 @@ impl Checker<'_> {
             file_bytes: bytes(&form.file_bytes),
             writes_at_most: form.writes_at_most.map(|bytes| bytes.0),
         };
-        self.kind(part, form, &cut)?;
+        debug_assert!(cut.rounds > 0 && cut.seconds > 0.0, "they were held against their ranges");
+        (probe.needs)(&cut).map_err(|what| self.at(&part.name, what))?;
+        if cut.devices.iter().any(RequestDevice::is_file) && self.written.file.is_none() {
+            let what = "the device `file` needs a [file] with its bytes for each form";
+            return Err(self.at(&part.name, what));
+        }
         self.names_in(part, &cut)?;
         Ok(cut)
     }
 
-    /// Values of a knob that arms are crossed with; the engine says which there are.
+    fn arm_text(&self, name: &Word) -> Checked<&ArmText> {
+        self.named(name, "arm", &self.written.arm, |arm| &arm.name)
+    }
+
+    /// Looks up an arm of a probe.
+    fn arm(&self, name: &Word, probe: &Probe) -> Checked<Arm> {
+        let written = self.arm_text(name)?;
+        let word = written.through.get_ref();
+        let way = probe.way(word).ok_or_else(|| {
+            let what = format!("arm of {}", probe.name);
+            self.unknown(&written.through, &what, probe.words().into_iter())
+        })?;
+        for (knob, value) in &written.knobs {
+            let (name, set) = (knob.get_ref(), value.get_ref());
+            match way.knobs {
+                Knobs::None => {
+                    let what = "only `through = \"queue\"` and Forebay's engine have knobs";
+                    return Err(self.at(knob, what));
+                }
+                Knobs::Engine => {
+                    let tried = forebay::Engine::builder().set(name, set);
+                    tried.map_err(|refused| self.at(knob, refused.to_string()))?;
+                }
+                Knobs::Queue if !queue_knobs::NAMES.contains(&name.as_str()) => {
+                    return Err(self.unknown(knob, "knob", queue_knobs::NAMES.into_iter()));
+                }
+                Knobs::Queue => queue_knobs::check(name, set)
+                    .map_err(|why| self.at(value, format!("{set}: {why}")))?,
+            }
+        }
+        let needs = written.machine.iter().map(|(knob, value)| self.tuning(knob, value));
+        let needs = needs.collect::<Checked<_>>()?;
+        let texts =
+            |(knob, value): (&Word, &Word)| (knob.get_ref().clone(), value.get_ref().clone());
+        Ok(Arm {
+            knobs: written.knobs.iter().map(texts).collect(),
+            batch: written.batch.as_ref().map(|batch| self.bounded(batch, DEPTHS)).transpose()?,
+            depths: self.numbers(&written.depths)?,
+            fixed_files: written.fixed_files,
+            poll: written.poll,
+            from: written.from,
+            layout: written.layout,
+            needs,
+            ..Arm::plain(name.get_ref(), way)
+        })
+    }
+
+    fn tuning(&self, knob: &Word, value: &Word) -> Checked<Tuning> {
+        let parsed = knob.get_ref().parse();
+        let knob = parsed.map_err(|error: Refusal| self.at(knob, error.0))?;
+        Ok(Tuning { knob, value: value.get_ref().clone() })
+    }
+
+    /// Looks up a workload. The name of a probe is that probe with the defaults of its shape.
+    fn workload(&self, name: &Word) -> Checked<Workload> {
+        let usual = WorkloadText::of_probe(name);
+        let written = match probes::by_name(name.get_ref()) {
+            Some(_)
+                if !self
+                    .written
+                    .workload
+                    .iter()
+                    .any(|one| one.name.get_ref() == name.get_ref()) =>
+            {
+                &usual
+            }
+            _ => self.named(name, "workload", &self.written.workload, |one| &one.name)?,
+        };
+        let WorkloadText { title, probe: word, shape, .. } = written;
+        let known = probes::all().iter().map(|probe| probe.name);
+        let probe =
+            probes::by_name(word.get_ref()).ok_or_else(|| self.unknown(word, "probe", known))?;
+        let keys = shape.as_ref().map(|shape| shape.get_ref().clone()).unwrap_or_default();
+        let keys = serde_json::to_value(keys).expect("keys and values are data");
+        let whole = probes::shape(probe, keys);
+        (probe.check)(&whole).map_err(|what| match shape {
+            Some(shape) => self.at(shape, what),
+            None => self.at(word, format!("{what} (give it a shape)")),
+        })?;
+        let title = title.clone();
+        Ok(Workload { name: name.get_ref().clone(), title, probe: probe.name, shape: whole })
+    }
+
+    /// Returns the values of a knob that arms are crossed with; the engine says which there are.
     fn levels<'a>(&self, knob: &str, values: &'a [Word]) -> Checked<Vec<&'a str>> {
         self.names(values.iter(), NAME_AT_MOST)?;
         for value in values {
@@ -182,7 +270,7 @@ impl Checker<'_> {
         Ok(values.iter().map(|value| value.get_ref().as_str()).collect())
     }
 
-    /// The arms a part speaks of are among those it runs.
+    /// Refuses a part that names arms it does not run.
     fn names_in(&self, part: &PartText, cut: &Cut) -> Checked<()> {
         let running = cut.names();
         let known = |word: &Word| {
@@ -209,7 +297,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// The pairs of a part are of its arms; a form that does not run both is without that pair.
+    /// Refuses pairs of other arms than the part's; a form that does not run both is without that
+    /// pair.
     fn pairs_in(&self, part: &PartText, forms: &[Option<Cut>]) -> Checked<()> {
         let running: BTreeSet<String> = forms.iter().flatten().flat_map(Cut::names).collect();
         for pair in &part.also {
@@ -240,7 +329,7 @@ impl Checker<'_> {
         Err(self.at(number, format!("{}: out of range ({least} to {most})", number.get_ref())))
     }
 
-    /// The one of a name among those that the file defines.
+    /// Returns the one of a name among those that the file defines.
     fn named<'t, T>(
         &self,
         name: &Word,
@@ -260,8 +349,8 @@ impl Checker<'_> {
         Err(self.at(share, format!("{}: out of range (above 0, at most 1)", share.get_ref())))
     }
 
-    /// Names are words that fit in a column, and each stands once. Those of workloads may have
-    /// capitals.
+    /// Refuses names that do not fit in a column, and names that stand twice. Those of workloads
+    /// may have capitals.
     fn names<'a>(&self, names: impl Iterator<Item = &'a Word>, at_most: usize) -> Checked<()> {
         let mut seen = BTreeSet::new();
         for name in names {
@@ -303,53 +392,6 @@ impl Checker<'_> {
     }
 }
 
-impl Cut {
-    /// Returns the arms that can run its workloads, which are all of one kind.
-    pub(super) fn family(&self) -> Option<Family> {
-        self.workloads.first().map(|workload| workload.kind.family())
-    }
-
-    pub fn is_of_job_files(&self) -> bool {
-        self.workloads.iter().any(|workload| matches!(workload.kind, WorkloadKind::JobFile(_)))
-    }
-
-    /// Returns the least bytes that all writers of a cell can write together, if it has writers.
-    pub(super) fn least_cell_bytes(&self) -> Option<u64> {
-        let of_writers = self.workloads.iter().filter_map(|workload| match workload.kind {
-            WorkloadKind::Writers(writers) => Some(
-                u64::from(writers.files()) * WRITER_STEP_BYTES.max(u64::from(writers.block_bytes)),
-            ),
-            _ => None,
-        });
-        of_writers.max()
-    }
-
-    /// The names of the arms it runs, without the one that runs twice.
-    pub fn names(&self) -> Vec<String> {
-        if self.batches.is_empty() {
-            return self.arms.iter().map(|arm| arm.name.clone()).collect();
-        }
-        self.batches.iter().map(|batch| batch_name(*batch)).collect()
-    }
-}
-
-/// The name of the one arm of a ladder on one step.
-pub(crate) fn batch_name(batch: u32) -> String {
-    format!("batch-{batch}")
-}
-
-/// Rounds where the suite says nothing.
-pub(super) fn rounds_of(form: Form) -> u32 {
-    match form {
-        Form::Full => 10,
-        Form::Quick | Form::Bare => 5,
-    }
-}
-
 fn words(of: &Option<Vec<Word>>) -> &[Word] {
     of.as_deref().unwrap_or_default()
-}
-
-fn one_line(message: &str) -> String {
-    message.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -9,8 +9,7 @@
 //!
 //! With one context there is nothing to choose, so that one has no affinity.
 
-use super::{Arm, Pair};
-use crate::writers::Layout;
+use super::model::{Arm, Layout, Pair};
 
 /// Base of the numbers of contexts.
 const ONE: &str = "1";
@@ -53,7 +52,7 @@ pub(super) fn cross(arms: &[Arm], levels: Levels<'_>) -> (Vec<Arm>, Vec<Pair>) {
             if arm.is_raw() && crossed.iter().any(|one| one.of == arm.name) {
                 continue;
             }
-            let of_engine = arm.through.is_engine() && !levels.contexts.is_empty();
+            let of_engine = arm.way.is_engine() && !levels.contexts.is_empty();
             let ways = if of_engine { ways(levels) } else { vec![(None, None)] };
             for (contexts, affinity) in ways {
                 let layout = layout.filter(|_| !arm.is_raw());
@@ -81,7 +80,7 @@ pub(super) fn cross(arms: &[Arm], levels: Levels<'_>) -> (Vec<Arm>, Vec<Pair>) {
     (all, pairs)
 }
 
-/// Each number of contexts with each affinity; one context with none.
+/// Returns each number of contexts with each affinity; one context with none.
 fn ways<'a>(levels: Levels<'a>) -> Vec<(Option<&'a str>, Option<&'a str>)> {
     let mut ways = Vec::new();
     for &contexts in levels.contexts {
@@ -122,9 +121,9 @@ fn contrasts(crossed: &[Crossed<'_>]) -> Vec<Pair> {
 }
 
 impl Arm {
-    /// Whether it goes to a device, where nothing is laid out.
+    /// Returns whether it goes to a device, where nothing is laid out.
     fn is_raw(&self) -> bool {
-        matches!(self.through, crate::through::Through::Files(arm) if arm.is_raw())
+        self.way.word.starts_with("raw-device")
     }
 }
 

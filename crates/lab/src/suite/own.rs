@@ -8,14 +8,14 @@
 
 use std::str::FromStr;
 
-use forebay_block::Knobs;
-
-use super::{Arm, Base, Cut, Form, Part, Suite};
-use crate::arm::Arm as FilesArm;
+use super::model::{Arm, Base, Cut, Form, Part, Suite, batch_name};
+use crate::arm::Knobs;
 use crate::nearest::{meant_or_all, nearest};
-use crate::plan::{again, queue_knobs};
+use crate::probe::{Batch, Probe};
+use crate::probes;
+use crate::queue_knobs;
 use crate::refusal::Refusal;
-use crate::through::{self, CopyWay, Through, Way};
+use crate::schema::again;
 use crate::tuning::{Knob, QUEUE, SYSCTL, Tuning};
 
 /// Most characters of a name: what a column of a table holds, with the twin's ending.
@@ -79,7 +79,8 @@ pub struct Choice<'a> {
     pub cell_bytes: Option<u64>,
 }
 
-/// The suites with the arms of a choice in one form. Parts that are left without an arm are gone.
+/// Returns the suites with the arms of a choice in one form. Parts that are left without an arm are
+/// gone.
 ///
 /// # Errors
 /// An arm that goes into no part, and a name that is of no arm.
@@ -95,13 +96,15 @@ pub fn choose(suites: Vec<Suite>, form: Form, choice: Choice<'_>) -> Result<Vec<
         return Err(Refusal(unknown("--jobs", "job of the suite", name, &jobs)));
     }
     if let Some(bytes) = choice.cell_bytes {
-        let Some(least) = cuts().filter_map(Cut::least_cell_bytes).max() else {
+        let sized: Vec<&Cut> = cuts().filter(|cut| cut.cell_bytes.is_some()).collect();
+        if sized.is_empty() {
             let what = "--cell-bytes: the suite has no cells of a given size (writeback has)";
             return Err(Refusal(what.to_owned()));
-        };
-        if bytes < least {
-            let what = format!("--cell-bytes {bytes}: the suite needs {}k or more", least >> 10);
-            return Err(Refusal(what));
+        }
+        for cut in sized {
+            let cut = Cut { cell_bytes: Some(bytes), ..cut.clone() };
+            let probe = probes::by_name(cut.probe()).expect("the suite was checked");
+            (probe.needs)(&cut).map_err(|why| Refusal(format!("--cell-bytes {bytes}: {why}")))?;
         }
     }
     let known: Vec<String> = all().filter_map(|part| part.cut(form)).flat_map(Cut::names).collect();
@@ -133,30 +136,22 @@ pub fn choose(suites: Vec<Suite>, form: Form, choice: Choice<'_>) -> Result<Vec<
     Ok(chosen.filter(|suite| !suite.parts.is_empty()).collect())
 }
 
-/// Whether a part has a place for an arm that is not the suite's: a ladder, and arms that were made
-/// by crossing, have none.
+/// Returns whether a part has a place for an arm that is not the suite's: a ladder, and arms that
+/// were made by crossing, have none.
 fn takes_own(cut: &Cut) -> bool {
     cut.batches.is_empty() && !cut.is_crossed
 }
 
-/// That some part runs an arm; if none does, what would do.
+/// Refuses an arm that no part runs, and says what would do.
 fn goes_somewhere<'a>(
     own: &OwnArm,
     form: Form,
     parts: impl Iterator<Item = &'a Part>,
 ) -> Result<(), Refusal> {
     let name = &own.name;
-    let words = |engines: &[Engine]| -> Vec<String> {
-        engines.iter().map(|(word, _)| (*word).to_owned()).collect()
-    };
-    let all: Vec<Engine> = Through::all()
-        .map(|way| (way.name(), way))
-        .chain(ALIASES)
-        .chain(job_file_engines())
-        .collect();
-    let known = words(&all);
-    if !known.contains(&own.engine) {
-        return Err(Refusal(unknown(&format!("--arm {name}"), "engine", &own.engine, &known)));
+    let all: Vec<String> = probes::all().iter().flat_map(Probe::words).map(str::to_owned).collect();
+    if !all.contains(&own.engine) {
+        return Err(Refusal(unknown(&format!("--arm {name}"), "engine", &own.engine, &all)));
     }
     let mut refused = None;
     let mut here = Vec::new();
@@ -166,7 +161,7 @@ fn goes_somewhere<'a>(
             Ok(None) => {}
             Err(why) => refused = refused.or(Some(why)),
         }
-        here.extend(words(&engines(part, form)));
+        here.extend(probe_of(part, form).into_iter().flat_map(Probe::words));
     }
     here.sort_unstable();
     here.dedup();
@@ -185,7 +180,7 @@ fn unknown(before: &str, what: &str, word: &str, known: &[String]) -> String {
     format!("{before}: {word}: no such {what}{}", meant_or_all(word, &known))
 }
 
-/// The part with the arms of a choice; none if it has none left.
+/// Returns the part with the arms of a choice; none if it has none left.
 fn of_part(mut part: Part, form: Form, choice: Choice<'_>) -> Option<Part> {
     let takes = takes_own(part.cut(form)?);
     let own: Vec<Arm> = if takes {
@@ -205,7 +200,7 @@ fn of_part(mut part: Part, form: Form, choice: Choice<'_>) -> Option<Part> {
         cut.arms.retain(|arm| kept.contains(&arm.name));
         // Those of a ladder are the batches of one.
         if !cut.batches.is_empty() {
-            cut.batches.retain(|batch| kept.contains(&super::batch_name(*batch)));
+            cut.batches.retain(|batch| kept.contains(&batch_name(*batch)));
             if cut.batches.is_empty() {
                 return None;
             }
@@ -228,97 +223,67 @@ fn of_part(mut part: Part, form: Form, choice: Choice<'_>) -> Option<Part> {
             Base::BestOf(_) => first,
         };
     }
+    assert!(names.contains(&part.again), "{}: the arm that runs twice does not run", part.name);
     part.also.retain(|pair| names.contains(&pair.arm) && names.contains(&pair.base));
     Some(part)
 }
 
-/// A way of I/O, by a word that a user may say.
-type Engine = (&'static str, Through);
-
-/// Other words for engines of a suite.
-const ALIASES: [Engine; 4] = [
-    ("forebay", Through::Requests(Way::Queue)),
-    ("kernel-direct", Through::Requests(Way::Uring)),
-    ("forebay", Through::Copies(CopyWay::Forebay)),
-    ("kernel-buffered", Through::Copies(CopyWay::Pwrite)),
-];
-
-/// The engines of a job file: ways of files, the job as it stands, or fio.
-pub(super) fn job_file_engines() -> impl Iterator<Item = Engine> {
-    let on_files = through::files().filter(|arm| !arm.is_raw());
-    let own = [("kernel", Through::Files(FilesArm::Kernel)), ("fio", Through::Requests(Way::Fio))];
-    on_files.map(|arm| (arm.name(), Through::Files(arm))).chain(own)
+/// Returns the probe whose arms a part has.
+fn probe_of(part: &Part, form: Form) -> Option<&'static Probe> {
+    probes::by_name(part.cut(form)?.probe())
 }
 
-/// The engines that can do the work of a part.
-fn engines(part: &Part, form: Form) -> Vec<Engine> {
-    if part.cut(form).is_some_and(Cut::is_of_job_files) {
-        return job_file_engines().collect();
-    }
-    let Some(family) = part.cut(form).and_then(Cut::family) else { return Vec::new() };
-    let aliases = ALIASES.into_iter().filter(|(_, through)| through.family() == family);
-    family.ways().map(|way| (way.name(), way)).chain(aliases).collect()
-}
-
-/// The arm as a part has it; none if the part has no such engine, and why a key is not its own.
+/// Returns the arm as a part has it; none if the part has no such engine, and why a key is not its
+/// own.
 fn arm_in(part: &Part, form: Form, own: &OwnArm) -> Result<Option<Arm>, String> {
-    let engines = engines(part, form);
-    let Some((_, through)) = engines.into_iter().find(|(word, _)| *word == own.engine) else {
-        return Ok(None);
-    };
-    let mut arm = Arm::plain(&own.name, through);
+    let Some(probe) = probe_of(part, form) else { return Ok(None) };
+    let Some(way) = probe.way(&own.engine) else { return Ok(None) };
+    let mut arm = Arm::plain(&own.name, way);
     for (key, value) in &own.keys {
-        // A job file says itself how it hands over.
-        if key == BATCH && part.cut(form).is_some_and(Cut::is_of_job_files) {
-            return Err(format!("{key}={value}: the job file says it (iodepth_batch_submit=)"));
-        }
-        take(&mut arm, key, value).map_err(|why| format!("{key}={value}: {why}"))?;
+        take(&mut arm, probe, key, value).map_err(|why| format!("{key}={value}: {why}"))?;
     }
     Ok(Some(arm))
 }
 
-/// A key of an arm.
-fn take(arm: &mut Arm, key: &str, value: &str) -> Result<(), String> {
+/// Takes a key of an arm.
+fn take(arm: &mut Arm, probe: &Probe, key: &str, value: &str) -> Result<(), String> {
     if key.starts_with(SYSCTL) || key.starts_with(QUEUE) {
         let knob: Knob = key.parse().map_err(|error| format!("{error}"))?;
         arm.tunings.push(Tuning { knob, value: value.to_owned() });
         return Ok(());
     }
-    if key == BATCH && matches!(arm.through, Through::Requests(_)) {
-        let batch = value.parse::<u32>().ok().filter(|batch| (1..=4096).contains(batch));
-        arm.batch = Some(batch.ok_or("not a number from 1 to 4096")?);
-        return Ok(());
+    match probe.batch {
+        Batch::Elsewhere(said) if key == BATCH => return Err(said.to_owned()),
+        Batch::OfArm if key == BATCH => {
+            let batch = value.parse::<u32>().ok().filter(|batch| (1..=4096).contains(batch));
+            arm.batch = Some(batch.ok_or("not a number from 1 to 4096")?);
+            return Ok(());
+        }
+        _ => {}
     }
-    let known = keys_of(arm.through);
+    let known: Vec<String> = match arm.way.knobs {
+        Knobs::None => Vec::new(),
+        Knobs::Engine => {
+            forebay::Engine::builder().knobs().into_iter().map(|knob| knob.name).collect()
+        }
+        Knobs::Queue => queue_knobs::NAMES.map(str::to_owned).to_vec(),
+    };
     if !known.iter().any(|name| name == key) {
-        let known: Vec<&str> = known.iter().map(String::as_str).chain([BATCH]).collect();
-        let shown = [&known[..known.len() - 1], &["sysctl.NAME", "queue.NAME"]].concat().join(", ");
-        return Err(match nearest(key, known.into_iter()) {
+        let shown = known.iter().map(String::as_str);
+        let shown: Vec<&str> = shown.chain(["sysctl.NAME", "queue.NAME"]).collect();
+        let near = nearest(key, known.iter().map(String::as_str).chain([BATCH]));
+        return Err(match near {
             Some(near) => format!("no such key; did you mean {near}?"),
-            None => format!("no such key (there are: {shown})"),
+            None => format!("no such key (there are: {})", shown.join(", ")),
         });
     }
-    match arm.through {
-        Through::Requests(_) => queue_knobs::check(key, value)?,
-        Through::Files(_) | Through::Copies(_) | Through::Program(_) => {
-            forebay::Engine::builder().set(key, value).map_err(|refused| refused.to_string())?;
-        }
+    if arm.way.knobs == Knobs::Queue {
+        queue_knobs::check(key, value)?;
+    } else {
+        forebay::Engine::builder().set(key, value).map_err(|refused| refused.to_string())?;
     }
     arm.knobs.push((key.to_owned(), value.to_owned()));
     Ok(())
-}
-
-/// The keys of an engine, those that any arm has aside.
-fn keys_of(through: Through) -> Vec<String> {
-    match through {
-        Through::Requests(Way::Queue) => {
-            Knobs::NAMES.iter().map(|name| (*name).to_owned()).collect()
-        }
-        through if through.is_engine() => {
-            forebay::Engine::builder().knobs().into_iter().map(|knob| knob.name).collect()
-        }
-        _ => Vec::new(),
-    }
 }
 
 #[cfg(test)]

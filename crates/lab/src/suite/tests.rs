@@ -1,6 +1,5 @@
+use super::model::{Arm, Cut};
 use super::*;
-use crate::arm::Arm as FilesArm;
-use crate::through::{Through, Way};
 
 fn shipped(name: &str) -> Suite {
     find(Path::new(name)).unwrap()
@@ -34,14 +33,14 @@ fn layout_is_the_question_it_was() {
     let part = &suite.parts[0];
     let full = part.cut(Form::Full).unwrap();
     assert_eq!((full.file_bytes, full.writes_at_most, full.rounds), (Some(96 << 20), None, 10));
-    assert_eq!(full.arms.last().unwrap().through, Through::Files(FilesArm::ForebayDeclared));
+    assert_eq!(full.arms.last().unwrap().way.word, "forebay-declared");
     let quick = part.cut(Form::Quick).unwrap();
     assert_eq!((quick.file_bytes, quick.writes_at_most), (Some(24 << 20), Some(13 << 30)));
     assert_eq!(quick.arms.len() + 1, full.arms.len());
     let bare = part.cut(Form::Bare).unwrap();
     assert_eq!((bare.file_bytes, bare.writes_at_most), (Some(15 << 20), Some(6 << 30)));
     assert!(bare.arms.iter().all(|arm| quick.arms.contains(arm)));
-    assert_eq!(full.workloads[0].kind, WorkloadKind::NewFiles(12));
+    assert_eq!((full.probe(), full.workloads[0].shape["files"].as_i64()), ("new-files", Some(12)));
     assert!(matches!(&part.base, Base::BestOf(arms) if arms.len() == 5));
 }
 
@@ -69,7 +68,7 @@ fn a_form_has_its_own_and_else_its_part_s() {
     assert_eq!((full.depths.as_slice(), bare.depths.as_slice()), (&[1, 32, 128][..], &[1, 32][..]));
     assert_eq!((full.workloads.len(), bare.workloads.len()), (3, 1));
     assert!(bare.arms.len() <= 5, "the one that runs twice not counted");
-    let kernel = |arm: &&Arm| arm.through == Through::Requests(Way::Uring);
+    let kernel = |arm: &&Arm| arm.way.word == "uring";
     for form in [Form::Full, Form::Quick, Form::Bare] {
         let cut = file.cut(form).unwrap();
         let free = cut.arms.iter().filter(kernel).find(|arm| arm.batch.is_none());
@@ -82,7 +81,7 @@ fn a_form_has_its_own_and_else_its_part_s() {
     }
     assert_eq!(bare.devices, full.devices);
     let never = full.arms.iter().find(|arm| arm.name == "never").unwrap();
-    assert_eq!(never.through, Through::Requests(Way::Queue));
+    assert_eq!(never.way.word, "queue");
     assert_eq!(never.knobs, [("plug".to_owned(), "never".to_owned())]);
     let ladder = suite.parts.iter().find(|part| part.name == "ladder").unwrap();
     assert_eq!(ladder.cut(Form::Full).unwrap().names()[6], "batch-64");
@@ -97,7 +96,7 @@ fn what_is_wrong_is_reported_with_its_place_and_what_would_do() {
             "plug",
             "batch = 1\n",
             "bacth = 1\n",
-            "x.toml:50:1: unknown field `bacth`, expected one of `name`,",
+            "x.toml:47:1: unknown field `bacth`, expected one of `name`,",
         ),
         (
             "plug",
@@ -109,7 +108,7 @@ fn what_is_wrong_is_reported_with_its_place_and_what_would_do() {
             "plug",
             "through = \"pread\"",
             "through = \"read\"",
-            ":40:11: read: no such way of I/O (for requests: queue",
+            ":37:11: read: no such arm of requests; did you mean pread?",
         ),
         (
             "plug",
@@ -142,19 +141,25 @@ fn what_is_wrong_is_reported_with_its_place_and_what_would_do() {
             "nvme: no such device (there are: null, free:NANOSECONDS",
         ),
         ("plug", "[\"file\"]", "[\"null\"]", "pread goes to a file alone (leave null out)"),
+        ("plug", ", block = \"4k\"", "", "x.toml:18:9: missing field `block`"),
+        (
+            "plug",
+            "probe = \"requests\"",
+            "probe = \"request\"",
+            "request: no such probe; did you mean requests?",
+        ),
         (
             "programs",
-            "program = { probe = \"put\", operations = 2000 }",
-            "block = \"4k\"\nprogram = { probe = \"put\", operations = 2000 }",
-            "has its own of everything",
+            "shape = { operations = 2000 }",
+            "shape = { operations = 2000, block = \"4k\" }",
+            "unknown field `block`",
         ),
         (
             "files",
             "through = \"files-syncfs\"",
             "through = \"pread\"",
-            "an arm for requests in a part about",
+            "pread: no such arm of files (there are: program-std,",
         ),
-        ("plug", "block = \"4k\"\n", "", "give it a block, such as"),
         ("plug", "block = \"4k\"", "block = \"4x\"", "4x: no number of bytes (such as \"4k\""),
         (
             "plug",
@@ -194,9 +199,9 @@ fn what_is_wrong_is_reported_with_its_place_and_what_would_do() {
         ("layout", "file_bytes = \"96m\"", "", "every form needs file_bytes, such as \"24m\""),
         (
             "layout",
-            "new_files = 12",
-            "pattern = \"random\"",
-            "give one of new_files, pattern and operation, job, copy, writers",
+            "files = 12, ",
+            "pattern = \"random\", ",
+            "unknown field `pattern`, expected `files` or `block`",
         ),
         (
             "completion",
@@ -227,8 +232,8 @@ fn what_is_wrong_is_reported_with_its_place_and_what_would_do() {
         ),
         (
             "completion",
-            "copy = \"32m\"",
-            "copy = \"33k\"",
+            "bytes = \"32m\"",
+            "bytes = \"33k\"",
             "out of range (whole blocks, 1g at most)",
         ),
         (
@@ -245,7 +250,7 @@ fn what_is_wrong_is_reported_with_its_place_and_what_would_do() {
             "completion",
             "[\"memcpy\", \"pwrite\"",
             "[\"kernel-direct\", \"memcpy\"",
-            "in a part about copies (take another arm)",
+            "kernel-direct: no such arm of copies (there are: copy-memcpy,",
         ),
         ("writeback", "\"7\", \"8\"", "\"7\", \"0\"", "invalid value `0` for knob"),
         ("writeback", "\"7\", \"8\"", "\"7\", \"10000\"", "invalid value `10000` for knob"),
@@ -298,7 +303,7 @@ fn completion_has_its_jobs_and_no_base_that_does_another_job() {
     assert_eq!(full.scale, 0.03);
     let Base::BestOf(best_of) = &part.base else { panic!("{:?}", part.base) };
     for arm in &full.arms {
-        let Through::Files(way) = arm.through else { panic!("{arm:?}") };
+        let way = crate::arm::Arm::by_name(arm.way.word).unwrap();
         assert_eq!(best_of.contains(&arm.name), way.is_bounded_kernel(), "{}", arm.name);
     }
     let names: Vec<_> = suite.parts.iter().map(|part| part.name.as_str()).collect();
@@ -319,7 +324,7 @@ fn a_name_that_is_none_and_a_path_that_leads_nowhere() {
     );
     let said = find(Path::new("./mine.toml")).unwrap_err().to_string();
     assert!(
-        said.contains("No such file") && said.contains("or one of completion, files, layout"),
+        said.contains("No such file") && said.contains("or one of completion, files, layout, plug"),
         "{said}"
     );
     let directory = tempfile::tempdir().unwrap();

@@ -2,16 +2,15 @@
 //! refused by name, with the known keys. Every word to look up keeps its place in the text.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Bytes, FileBytes, Pair};
-use crate::programs::spec::ProgramLoad;
-use crate::request::{Operation, Pattern, RequestDevice, Submitter, Switch};
-use crate::shape::JobShape;
-use crate::through::Poll;
-use crate::writers::{Layout, Writers};
+use super::model::{FileBytes, Layout, Pair};
+use crate::bytes::Bytes;
+use crate::refusal::Refusal;
+use crate::request::{Poll, RequestDevice, Submitter, Switch};
 
 /// A word and where it stands.
 pub(super) type Word = Spanned<String>;
@@ -35,15 +34,16 @@ pub(super) struct SuiteText {
 pub(super) struct WorkloadText {
     pub(super) name: Word,
     pub(super) title: Option<String>,
-    /// Of all but programs, which have their own.
-    pub(super) block: Option<Spanned<Bytes>>,
-    pub(super) new_files: Option<Spanned<u32>>,
-    pub(super) pattern: Option<Pattern>,
-    pub(super) operation: Option<Operation>,
-    pub(super) job: Option<Spanned<JobShape>>,
-    pub(super) copy: Option<Spanned<Bytes>>,
-    pub(super) writers: Option<Spanned<Writers>>,
-    pub(super) program: Option<Spanned<ProgramLoad>>,
+    pub(super) probe: Word,
+    /// The work, in the probe's own form.
+    pub(super) shape: Option<Spanned<toml::Table>>,
+}
+
+impl WorkloadText {
+    /// Returns a probe with the defaults of its shape, under its own name.
+    pub(super) fn of_probe(name: &Word) -> Self {
+        Self { name: name.clone(), title: None, probe: name.clone(), shape: None }
+    }
 }
 
 #[derive(Deserialize)]
@@ -125,4 +125,26 @@ keys_of_forms! {
     affinities: Vec<Word>,
     layouts: Vec<Layout>,
     writes_at_most: Bytes,
+}
+
+/// Where things stand.
+#[derive(Clone, Copy)]
+pub(super) struct Places<'a> {
+    pub(super) text: &'a str,
+    pub(super) file: &'a str,
+}
+
+impl Places<'_> {
+    /// Returns the refusal of what stands there.
+    pub(super) fn wrong(&self, span: Range<usize>, what: impl Into<String>) -> Refusal {
+        let before = self.text.get(..span.start).unwrap_or(self.text);
+        let line = before.matches('\n').count() + 1;
+        let column = before.chars().rev().take_while(|letter| *letter != '\n').count() + 1;
+        Refusal(format!("{}:{line}:{column}: {}", self.file, what.into()))
+    }
+}
+
+/// Returns a message on one line.
+pub(super) fn one_line(message: &str) -> String {
+    message.split_whitespace().collect::<Vec<_>>().join(" ")
 }

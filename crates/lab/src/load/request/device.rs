@@ -15,9 +15,8 @@ use forebay_uring::{
 use super::queued::{TARGET, frames_per_slot};
 use crate::load::data;
 use crate::load::error::{CellError, Context};
-use crate::request::{DATA_FILE, Operation, RequestDevice, RequestSpec, Switch};
+use crate::request::{DATA_FILE, Operation, RequestCell, RequestDevice, RequestSpec, Switch};
 use crate::scratch::Stop;
-use crate::through::RequestCell;
 
 /// A device, ready for use.
 pub(crate) enum Opened {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::detail::{Course, Detail, Flow, Latency};
+use crate::detail::{Detail, Flow, Latency};
 use crate::load::figures::add_usage;
 use crate::load::timed::Counted;
 use crate::metric::{self, put_latencies};
@@ -20,14 +20,13 @@ pub(crate) fn detail(spec: &RequestSpec, counted: &Counted) -> Detail {
         bytes: counted.tally.bytes,
         runtime_ns: counted.elapsed.as_nanos() as u64,
         latency: Latency::of(&counted.tally.latencies),
-        course: Course::default(),
     });
     let (read, write) = match spec.operation {
         Operation::Read => (flow, None),
         Operation::Write => (None, flow),
     };
     let (usage, holds) = (counted.usage.process, counted.holds.clone());
-    Detail { read, write, usage, holds, ..Detail::default() }
+    Detail { read, write, usage, holds }
 }
 
 /// Returns everything that is defined for this cell.

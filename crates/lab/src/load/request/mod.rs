@@ -31,9 +31,8 @@ use super::ring::{self, HandOver, Handling, RingLane};
 use super::timed::{Counted, Spans, count};
 use crate::cell::CellResult;
 use crate::job::YesNo;
-use crate::plan::queue_knobs;
-use crate::request::{RequestSpec, Submitter, Switch};
-use crate::through::{self, Poll, RequestCell};
+use crate::queue_knobs;
+use crate::request::{Poll, RequestCell, RequestSpec, Submitter, Switch, Way};
 use blocks::{Blocks, batch_of};
 use device::{Opened, open_direct, path_of};
 use queued::Queued;
@@ -51,7 +50,7 @@ const DRIVER_RUNS: usize = 7;
 pub fn run(cell: &RequestCell) -> Result<CellResult, CellError> {
     let RequestCell { way, spec, .. } = cell;
     check(spec, *way)?;
-    if *way == through::Way::Queue {
+    if *way == Way::Queue {
         let knobs = knobs(spec)?;
         return match device::open(cell)? {
             Opened::Null(device) => queued(spec, knobs, device, Vec::new()),
@@ -69,8 +68,8 @@ pub fn run(cell: &RequestCell) -> Result<CellResult, CellError> {
     let path = path_of(cell)?;
     let mut notes = Vec::new();
     match way {
-        through::Way::Fio => fio::run(spec, &path),
-        through::Way::Pread => {
+        Way::Fio => fio::run(spec, &path),
+        Way::Pread => {
             if spec.depth > 1 {
                 notes.push("one call at a time; the depth has no effect".into());
             }
@@ -83,7 +82,7 @@ pub fn run(cell: &RequestCell) -> Result<CellResult, CellError> {
             (counted.counters.doorbells, counted.counters.requests) = (calls, calls);
             result(&one, &counted, notes)
         }
-        through::Way::Uring => {
+        Way::Uring => {
             let polled = match (cell.poll, guard::device_polls(cell.place())) {
                 (Poll::Never, _) => YesNo::No,
                 (Poll::WhereItCan, Ok(())) => YesNo::Yes,
@@ -95,7 +94,7 @@ pub fn run(cell: &RequestCell) -> Result<CellResult, CellError> {
             let counted = counted(spec, &mut over_ring(spec, path, polled)?)?;
             result(spec, &counted, notes)
         }
-        through::Way::Queue => unreachable!("it went another way"),
+        Way::Queue => unreachable!("it went another way"),
     }
 }
 
@@ -162,7 +161,7 @@ fn driver_ns_per_io(spec: &RequestSpec) -> Result<f64, CellError> {
 }
 
 /// Refuses invalid values.
-fn check(spec: &RequestSpec, way: through::Way) -> Result<(), CellError> {
+fn check(spec: &RequestSpec, way: Way) -> Result<(), CellError> {
     let invalid = |reason: String| Err(CellError::invalid(reason));
     if !(1..=MOST_DEPTH).contains(&spec.depth) {
         return invalid(format!("depth={}: not between 1 and {MOST_DEPTH}", spec.depth));
@@ -172,7 +171,7 @@ fn check(spec: &RequestSpec, way: through::Way) -> Result<(), CellError> {
     }
     let block_bytes = u64::from(spec.block_bytes);
     let sector = forebay_block::limits::SECTOR as u64;
-    let paged = spec.device.is_file() && way == through::Way::Queue;
+    let paged = spec.device.is_file() && way == Way::Queue;
     let unit = if paged { forebay_block::limits::PAGE as u64 } else { sector };
     if block_bytes == 0 || !block_bytes.is_multiple_of(unit) {
         return invalid(format!("block_bytes={block_bytes}: not a multiple of {unit}"));

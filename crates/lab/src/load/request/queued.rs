@@ -124,7 +124,6 @@ impl<D: Device> Lane for Queued<D> {
             completions: counters.completed_bios,
             bios: counters.bios,
             merged: counters.merged_bios,
-            ..LaneCounters::default()
         }
     }
 

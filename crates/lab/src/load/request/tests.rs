@@ -3,8 +3,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use super::*;
-use crate::request::{DATA_FILE, Operation, Pattern, RequestDevice};
-use crate::through::{Poll, Way};
+use crate::probes::{RequestShape, by_name, request_cell};
+use crate::request::{DATA_FILE, Operation, Pattern, Poll, RequestDevice, Way};
 
 /// A small cell: sequential reads at depth 4, for two milliseconds.
 pub(crate) fn spec(device: &str) -> RequestSpec {
@@ -169,6 +169,9 @@ fn a_device_that_somebody_has_is_read_and_is_the_one_that_is_asked() {
             Err(CellError::Unavailable { reason }) => eprintln!("skipped: {way:?}: {reason}"),
             Err(error) => panic!("{way:?}: {error}"),
         }
-        assert_eq!(crate::cell::Cell::Requests(cell).works_on(), Some(device.path()));
+        let RequestCell { spec, poll, target, .. } = cell;
+        let cell = request_cell(way.name(), &RequestShape { spec, poll, target });
+        let work = (by_name(&cell.probe).unwrap().work)(&cell).unwrap();
+        assert_eq!(work.works_on(&cell), Some(device.path()));
     }
 }

@@ -2,11 +2,12 @@
 //! the interval of its ratio to the base. The arm that measures noise is left out.
 
 use super::svg::{Anchor, Axis, LETTER, LINE, Numbers, Svg, WIDTH, class_of, fill};
-use crate::metric::{self, Better, Metric};
-use crate::plan::again;
-use crate::report::reader::Reader;
-use crate::report::summary::name;
+use crate::metric::{Better, Metric};
+use crate::probes;
+use crate::reader::Reader;
+use crate::reader::arm_name as name;
 use crate::report::table::{marked, scale, shown};
+use crate::schema::again;
 use crate::schema::{Against, Row};
 
 /// Letters of a name at the left.
@@ -31,7 +32,7 @@ struct Bar<'a> {
 
 /// Returns the picture of a metric; none if no arm has it.
 pub(super) fn bars(reader: Reader<'_>, metric: &str, numbers: &mut Numbers) -> Option<String> {
-    let metric = metric::find(metric)?;
+    let metric = probes::metric(metric)?;
     let twin = again(&reader.part.again);
     let bar = |(arm, name): (usize, &str)| {
         let row = reader.row(name, metric.name).filter(|_| name != twin)?;

@@ -4,9 +4,9 @@
 use super::svg::{Anchor, Axis, LETTER, LINE, Numbers, Svg, WIDTH, class_of};
 use crate::detail::Bins;
 use crate::figures::microseconds;
-use crate::plan::again;
-use crate::report::reader::Reader;
-use crate::report::summary::name;
+use crate::reader::Reader;
+use crate::reader::arm_name as name;
+use crate::schema::again;
 
 const HEIGHT: f64 = 300.0;
 const LEFT: f64 = 9.0 * LETTER;

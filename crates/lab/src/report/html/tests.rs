@@ -6,7 +6,7 @@ use super::*;
 use crate::cell::CellResult;
 use crate::compare::Measured;
 use crate::compare::judge::{Judging, judge};
-use crate::detail::{Course, Detail, Flow, Latency};
+use crate::detail::{Detail, Flow, Latency};
 use crate::manifest::Manifest;
 use crate::schema::{PartJob, Row, cells};
 use crate::suite::Base;
@@ -16,18 +16,15 @@ const STRANGE: &str = "<job> & \"co\"";
 
 fn flow(speed: f64) -> Flow {
     let mut latencies = Histogram::new_with_bounds(1, 3_600_000_000_000, 3).unwrap();
-    let mut course = Course::new();
     for number in 0..2000_u64 {
         let slow = if number % 500 == 499 { 40 } else { 1 };
         latencies.record((1e9 / speed) as u64 * (slow + number % 7)).unwrap();
-        course.record(number * 1_000_000, (4096.0 * speed / 1e3) as u64);
     }
     Flow {
         operations: 2000,
         bytes: 2000 * 4096,
         runtime_ns: 2_000_000_000,
         latency: Latency::of(&latencies),
-        course,
     }
 }
 

@@ -21,7 +21,7 @@ fn an_arm_goes_into_each_part_that_knows_it() {
     let part = |name: &str| suites[0].parts.iter().find(|part| part.name == name).unwrap();
     let cut = part("file").cut(Form::Quick).unwrap();
     let mine = cut.arms.iter().find(|arm| arm.name == "mine").unwrap();
-    assert_eq!(mine.through, Through::Requests(Way::Queue));
+    assert_eq!(mine.way.word, "queue");
     assert_eq!((mine.knobs.len(), mine.tunings.len()), (1, 1));
     assert_eq!(cut.arms.last().unwrap().batch, Some(2));
     assert!(!part("ladder").cut(Form::Quick).unwrap().names().contains(&"mine".to_owned()));

@@ -1,0 +1,171 @@
+//! Random writes into new files, each block once, until all is synced: the hardest ordinary case
+//! for an allocator.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::workload::{self, JobCell, ON_FILES, arm};
+use crate::arm::Arm;
+use crate::bytes::Bytes;
+use crate::cell::{Cell, SyncProbe};
+use crate::job::Workload as Jobs;
+use crate::planning::{GIB, Job, MIB, PlanError, Planned, Planner, Settings, budget_of, scaled};
+use crate::probe::{Batch, Probe, Summary, checked, read};
+use crate::reader::Reader;
+use crate::schema::Against;
+use crate::sentence::{NO_DIFFERENCE, memory};
+use crate::suite::model::{Cut, Workload};
+
+/// Step of a file's length: 12 of these make 36 MiB, whose two ninths, the budget, are 8 MiB.
+const STEP_BYTES: u64 = 3 * MIB;
+
+pub(super) const PROBE: Probe = Probe {
+    name: "new-files",
+    group: "new-files",
+    ways: ON_FILES,
+    check,
+    needs,
+    plan,
+    work: workload::work,
+    run: workload::run,
+    figures: &[
+        "peak_memory_bytes",
+        "sync_probe_p99_us",
+        "extents_per_file",
+        "context_switches_per_io",
+        "system_context_switches_per_io",
+        "cpu_us_per_io",
+        "doorbells_per_io",
+        "written_per_asked",
+        "peak_dirty_bytes",
+    ],
+    compared: &[],
+    warms_up: true,
+    batch: Batch::No,
+    summary: Summary::Table,
+    sentence,
+};
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Shape {
+    files: u32,
+    block: Bytes,
+}
+
+fn check(shape: &Value) -> Result<(), String> {
+    let Shape { files, block } = read(shape)?;
+    if !(1..=1024).contains(&files) {
+        return Err(format!("files {files}: out of range (1 to 1024)"));
+    }
+    block.block().map(drop)
+}
+
+fn needs(cut: &Cut) -> Result<(), String> {
+    if cut.arms.iter().any(|arm| !arm.knobs.is_empty()) {
+        return Err("an arm with knobs of its own in a part on new files (use --set)".to_owned());
+    }
+    if cut.file_bytes.is_none_or(|bytes| bytes == 0 || bytes % STEP_BYTES != 0) {
+        return Err("every form needs file_bytes, such as \"24m\", in steps of 3m".to_owned());
+    }
+    Ok(())
+}
+
+fn plan(planner: &mut Planner<'_>, workload: &Workload) -> Result<Vec<Job>, PlanError> {
+    let shape: Shape = checked(workload);
+    let file_bytes = length(planner, shape)?;
+    let cell_bytes = u64::from(shape.files) * file_bytes;
+    assert!(file_bytes > 0 && file_bytes % STEP_BYTES == 0, "files of {file_bytes} bytes");
+    planner.cell_bytes = Some(cell_bytes);
+    planner.ground = Some(format!(
+        "{} new files of {} MiB each, {} MiB of memory for bounded arms",
+        shape.files,
+        file_bytes / MIB,
+        budget_of(cell_bytes) / MIB
+    ));
+    let block = shape.block.0 as u32;
+    let job = planner.job(workload, |own, settings: Settings| {
+        let way = arm(own.way.word);
+        let cell = |file_bytes: u64| {
+            let declared = (way == Arm::ForebayDeclared).into();
+            let jobs = Jobs::random_writes_into_new_files(shape.files, file_bytes, block);
+            let budget = budget_of(u64::from(shape.files) * file_bytes);
+            let work = JobCell {
+                sync_probe: SyncProbe::On,
+                ..JobCell::new(jobs.declared(declared), budget)
+            };
+            let cell = Cell::new(PROBE.name, own.way.word, &work);
+            let cell = Cell { settings: settings.clone(), ..cell };
+            let work = workload::work(&cell).expect("it is a cell of jobs");
+            (cell, work)
+        };
+        Some(Planned { cell: cell(file_bytes), short: cell(STEP_BYTES) })
+    });
+    Ok(vec![Job { title: planner.part.title.clone(), ..job }])
+}
+
+/// Returns the length of a file: the largest that was asked for and keeps every bound.
+fn length(planner: &mut Planner<'_>, shape: Shape) -> Result<u64, PlanError> {
+    let cut = planner.cut;
+    let whole = cut.file_bytes.expect("a form on new files says how long they are");
+    let wanted = scaled(whole, STEP_BYTES, planner.scale());
+    if wanted < whole {
+        let (wanted, whole) = (wanted / MIB, whole / MIB);
+        planner.notes.push(format!("smaller files ({wanted} MiB, not {whole}): --scale"));
+    }
+    let smallest = u64::from(shape.files) * STEP_BYTES;
+    let fits = planner.fitting(smallest)? * STEP_BYTES;
+    let may = match cut.writes_at_most {
+        Some(most) => fitting_form(planner, most, smallest)? * STEP_BYTES,
+        None => u64::MAX,
+    };
+    let file_bytes = wanted.min(fits).min(may);
+    if fits < wanted.min(may) {
+        planner.note_space("smaller files", [fits, wanted], "a cell");
+    } else if may < wanted {
+        planner.notes.push(format!(
+            "smaller files ({} MiB, not {}): the {} form writes at most {} GiB",
+            file_bytes / MIB,
+            wanted / MIB,
+            planner.wish.form.name(),
+            cut.writes_at_most.unwrap_or_default() / GIB,
+        ));
+    }
+    Ok(file_bytes)
+}
+
+/// Returns the steps of the largest files that keep a form within its bound.
+fn fitting_form(planner: &Planner<'_>, most: u64, smallest: u64) -> Result<u64, PlanError> {
+    let (rounds, gib, suite) = (planner.rounds, most / GIB, planner.wish.suite);
+    let in_a_round = (planner.cut.workloads.len() * (planner.cut.arms.len() + 1)) as u64;
+    // The warm-up of the arms is as small as possible, and less than such a round.
+    let counted = most.saturating_sub(in_a_round * smallest);
+    match counted / (u64::from(rounds) * in_a_round) / smallest {
+        0 => {
+            let fit = counted / (in_a_round * smallest);
+            Err(PlanError::Refused(format!(
+                "{rounds} rounds write more than the {gib} GiB of this form; use `forebay \
+                 compare {suite}`, or --rounds {fit} or less"
+            )))
+        }
+        steps => Ok(steps),
+    }
+}
+
+/// Compares Forebay with the best bounded arm of the kernel, in speed and memory.
+fn sentence(reader: Reader<'_>) -> Option<String> {
+    let Some(base) = reader.job.base.as_deref() else {
+        return Some("no bounded arm of the kernel ran here.".to_owned());
+    };
+    let Some(found) = reader.compared("write_bytes_per_s", Against { arm: "forebay", base }) else {
+        let why = reader.why_left_out("forebay").unwrap_or_default();
+        return Some(format!("forebay did not run here{why}."));
+    };
+    let best = format!("the best bounded kernel arm ({base})");
+    let said = match reader.shown(found) {
+        Some(factor) => format!("forebay writes {factor} the bytes per second of {best}"),
+        None => format!("forebay {NO_DIFFERENCE}{best}"),
+    };
+    let memory = memory(reader, "forebay", base).map(|memory| format!(", with {memory}"));
+    Some(format!("{said}{}.", memory.unwrap_or_default()))
+}

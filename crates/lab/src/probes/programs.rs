@@ -1,0 +1,179 @@
+//! Small programs: each of `programs::probes` is a probe here, with the arms that suit it.
+
+mod commit;
+mod copy;
+mod create;
+mod files;
+mod log;
+mod put;
+mod read_miss;
+mod resident;
+mod small_sync;
+mod tasks;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+use crate::arm::{Knobs, Way};
+use crate::cell::{Cell, Ground, Work};
+use crate::load::{CellError, CellReport};
+use crate::metric::Metric;
+use crate::planning::{Job, PlanError, Planned, Planner};
+use crate::probe::{Batch, Probe, Summary, checked, needs_nothing, read};
+use crate::programs;
+use crate::programs::spec::{Program, ProgramLoad, ProgramWay};
+use crate::sentence;
+use crate::suite::model::Workload;
+
+static WAYS: &[Way] = &[
+    Way::plain("program-std").or("std"),
+    Way::engine("program-forebay"),
+    Way::engine("program-forebay-survive"),
+    Way::engine("program-forebay-io-copy"),
+    Way::plain("files-fsync-each"),
+    Way::plain("files-fsync-8-threads"),
+    Way::plain("files-range-then-fsync"),
+    Way::plain("files-ring-of-fsyncs"),
+    Way::plain("files-syncfs"),
+    Way { word: "files-forebay-batch", alias: "forebay-batch", knobs: Knobs::Engine },
+    Way::plain("files-no-sync"),
+];
+
+/// Every program.
+static PROGRAMS: &[&Program] = &[
+    &put::PROBE,
+    &log::PROBE,
+    &tasks::PROBE,
+    &small_sync::PROBE,
+    &copy::PROBE,
+    &create::PROBE,
+    &resident::PROBE,
+    &commit::PROBE,
+    &read_miss::PROBE,
+    &files::PROBE,
+];
+
+impl Program {
+    /// Returns the program of a name.
+    pub fn by_name(name: &str) -> Option<&'static Self> {
+        PROGRAMS.iter().copied().find(|probe| probe.name == name)
+    }
+
+    /// Returns every program.
+    pub(crate) fn all() -> impl Iterator<Item = &'static Self> {
+        PROGRAMS.iter().copied()
+    }
+
+    /// Returns metrics that only one probe has.
+    pub(crate) fn metrics() -> impl Iterator<Item = &'static Metric> {
+        PROGRAMS.iter().flat_map(|probe| probe.metrics)
+    }
+}
+
+/// A program by its name, in a suite and in a cell.
+impl Serialize for Program {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name)
+    }
+}
+
+impl<'de> Deserialize<'de> for &'static Program {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Program::by_name(&name).ok_or_else(|| {
+            let known: Vec<&str> = PROGRAMS.iter().map(|probe| probe.name).collect();
+            serde::de::Error::custom(format!(
+                "{name}: no such probe (there are: {})",
+                known.join(", ")
+            ))
+        })
+    }
+}
+
+/// Returns the probe of a program.
+pub(super) fn probe(program: &'static Program) -> Probe {
+    Probe {
+        name: program.name(),
+        group: "programs",
+        ways: WAYS,
+        check,
+        needs: needs_nothing,
+        plan,
+        work,
+        run,
+        figures: &[
+            "files_per_s",
+            "operations_per_s",
+            "elapsed_s",
+            "latency_p50_us",
+            "latency_p99_us",
+            "latency_p999_us",
+            "cpu_us_per_operation",
+            "system_calls_per_operation",
+            "resident_bytes",
+            "write_bytes_per_s",
+            "commits_per_1000_files",
+            "flushes_per_1000_files",
+            "beside_bytes_per_s",
+        ],
+        compared: &[
+            "latency_p99_us",
+            "cpu_us_per_operation",
+            "operations_per_s",
+            "beside_bytes_per_s",
+        ],
+        // Their cells share only the file that they read, and there are many parts.
+        warms_up: false,
+        batch: Batch::No,
+        summary: Summary::Sentence,
+        sentence: sentence::usual,
+    }
+}
+
+fn check(shape: &Value) -> Result<(), String> {
+    read::<ProgramLoad>(shape)?.check()
+}
+
+fn plan(planner: &mut Planner<'_>, workload: &Workload) -> Result<Vec<Job>, PlanError> {
+    let load = checked::<ProgramLoad>(workload).scaled(planner.scale());
+    if planner.ground.is_none() {
+        planner.ground = Some("on small files".to_owned());
+    }
+    planner.has_room(load.space_bytes())?;
+    let seconds = planner.seconds();
+    Ok(vec![planner.job(workload, |own, settings| {
+        let way = ProgramWay::by_name(own.way.word)?;
+        let cell = |seconds, load: ProgramLoad| {
+            let cell = Cell::new(workload.probe, own.way.word, &load);
+            let cell = Cell { seconds, settings: settings.clone(), ..cell };
+            let work = work(&cell).expect("it is a cell of a program");
+            (cell, work)
+        };
+        way.suits(load.probe).then(|| Planned {
+            cell: cell(seconds, load),
+            short: cell(seconds / 10.0, load.scaled(0.01)),
+        })
+    })])
+}
+
+fn work(cell: &Cell) -> Result<Work, String> {
+    let load: ProgramLoad = read(&cell.shape)?;
+    let way = ProgramWay::by_name(&cell.arm);
+    Ok(Work {
+        written_bytes: load.written_bytes(),
+        writes_for_a_time: load.writes_for_a_time(),
+        seconds: (!load.ends_itself()).then_some(cell.seconds),
+        budget_bytes: load.memory_bytes(),
+        ground: if load.keeps_files() { Ground::Kept } else { Ground::Own },
+        shares_source: load.shares_source(),
+        on_disk: true,
+        uses_ring: way.is_some_and(ProgramWay::is_forebay) || cell.arm == "files-ring-of-fsyncs",
+        is_bounded: way == Some(ProgramWay::Std),
+        ..Work::default()
+    })
+}
+
+fn run(cell: &Cell) -> Result<CellReport, CellError> {
+    let total = programs::run(cell)?;
+    Ok(CellReport { total, jobs: Vec::new() })
+}

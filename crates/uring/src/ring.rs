@@ -109,6 +109,8 @@ pub struct Ring {
     wakes_armed: u32,
     /// Whether the last of them ends a wait for several completions, too.
     wake_breaks: bool,
+    /// Entries of the waker among those that were staged since the queue was last empty.
+    wakes_staged: u32,
 }
 
 impl Ring {
@@ -144,6 +146,7 @@ impl Ring {
             waker: Waker::new()?,
             wakes_armed: 0,
             wake_breaks: false,
+            wakes_staged: 0,
         })
     }
 
@@ -255,12 +258,16 @@ impl Ring {
     }
 
     fn push(&mut self, entry: &squeue::Entry) {
+        let mut queue = self.setup.uring.submission();
+        if queue.is_empty() {
+            self.wakes_staged = 0;
+        }
         // SAFETY: what the entry points to stays until its completion is reaped: the frames belong
         // to the arena, which is held (and leaked if need be), lent memory to the table that counts
         // its requests (and leaks what is in flight), the vectors to the slot, which is taken until
         // then, the descriptors to the file, which stays attached. The waker's read and timeout
         // point to statics and to its bell.
-        let pushed = unsafe { self.setup.uring.submission().push(entry) };
+        let pushed = unsafe { queue.push(entry) };
         pushed.expect("prepare keeps a place free");
     }
 
@@ -273,7 +280,7 @@ impl Ring {
             }
             // A read without a timeout would take the wake away from one with a timeout.
             let cancel = opcode::AsyncCancel::new(Ticket::Wake.word()).build();
-            self.push(&cancel.user_data(Ticket::Unknown.word()));
+            self.push_wake(&cancel.user_data(Ticket::Unknown.word()));
         }
         self.wakes_armed += 1;
         self.wake_breaks = breaks;
@@ -281,11 +288,16 @@ impl Ring {
         let read = opcode::Read::new(Fd(self.waker.eventfd()), UNREAD.as_ptr().cast(), length);
         let read = read.build().user_data(Ticket::Wake.word());
         if !breaks {
-            return self.push(&read);
+            return self.push_wake(&read);
         }
-        self.push(&read.flags(squeue::Flags::IO_LINK));
+        self.push_wake(&read.flags(squeue::Flags::IO_LINK));
         let timeout = opcode::Timeout::new(&AT_ONCE).build();
-        self.push(&timeout.user_data(Ticket::Unknown.word()));
+        self.push_wake(&timeout.user_data(Ticket::Unknown.word()));
+    }
+
+    fn push_wake(&mut self, entry: &squeue::Entry) {
+        self.push(entry);
+        self.wakes_staged += 1;
     }
 
     /// From the first doorbell on the ring belongs to the thread that rings it.

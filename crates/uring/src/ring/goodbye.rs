@@ -9,17 +9,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::wait::Sleep;
-use super::{HERE, Ring, WAKE_ENTRIES};
+use super::{HERE, Ring};
 
 /// How long a dropped ring waits for requests in flight before it leaks the memory.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 impl Ring {
-    /// Requests the kernel has. A few too many where requests were staged beside the entries of the
-    /// waker and never submitted.
+    /// Returns how many requests the kernel has. A few too many if it took entries of the waker and
+    /// left requests that were staged with them.
     fn flying(&mut self) -> u32 {
-        let of_waker = if self.wakes_armed > 0 { WAKE_ENTRIES } else { 0 };
-        let staged = self.staged().saturating_sub(of_waker);
+        let staged = self.staged();
+        let staged = staged - self.wakes_staged.min(staged);
         let synchronous = u32::try_from(self.synchronous.len()).expect("at most one for each tag");
         self.in_flight() - synchronous - staged
     }

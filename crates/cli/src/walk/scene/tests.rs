@@ -108,7 +108,6 @@ One context, memory
     240.0  rung                                                                 1 request
     320.0  completed     6    0                                              8192 bytes
     320.0  again         6      read              0       36864     8192
-    320.0  run                                                                  0 bios ended
     320.0  tagged                                                               1 tag
     320.0  dispatched    6    0 read              0       36864     8192        1 bio
     320.0  rung                                                                 1 request

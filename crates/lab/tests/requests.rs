@@ -64,15 +64,9 @@ fn run_in(directory: &Path, spec: &RequestSpec) -> CellResult {
 
 #[test]
 fn every_device_without_files_serves_reads_and_writes() {
-    for device in ["null", "free:200", "gen4", "gen5", "optane", "disk"] {
+    for device in ["null", "free:200", "gen4", "gen5", "optane"] {
         for operation in [Operation::Read, Operation::Write] {
-            // A disk seeks for 8 ms where blocks do not follow each other.
-            let (pattern, seconds) = if device == "disk" {
-                (Pattern::Sequential, 0.02)
-            } else {
-                (Pattern::Random, 0.004)
-            };
-            let result = run(&RequestSpec { operation, pattern, seconds, ..spec(device) });
+            let result = run(&RequestSpec { operation, ..spec(device) });
             let (done, other) = match operation {
                 Operation::Read => ("read", "write"),
                 Operation::Write => ("write", "read"),

@@ -268,15 +268,18 @@ fn a_full_queue_refuses_and_takes_again_after_the_doorbell(choice: Choice) {
     while bench.backend.prepare(Tag(taken), &write(taken)) == Ok(()) {
         taken += 1;
     }
-    assert_eq!(taken, 3);
+    // A queue may be larger than asked for.
+    assert!(taken >= 3, "{taken}");
     assert_eq!(bench.backend.prepare(Tag(taken), &write(taken)), Err(Refused));
-    assert_eq!(bench.backend.in_flight(), 3);
+    assert_eq!(bench.backend.in_flight(), u32::from(taken));
     bench.backend.doorbell(Wait::Not).unwrap();
     assert_eq!(bench.backend.prepare(Tag(taken), &write(taken)), Ok(()));
-    let mut tags: Vec<u16> =
-        wait_for(&mut bench.backend, 4).iter().map(|done| done.tag.0).collect();
+    let mut tags: Vec<u16> = wait_for(&mut bench.backend, usize::from(taken) + 1)
+        .iter()
+        .map(|done| done.tag.0)
+        .collect();
     tags.sort_unstable();
-    assert_eq!(tags, [0, 1, 2, 3]);
+    assert!(tags.into_iter().eq(0..=taken));
     assert_eq!(bench.backend.in_flight(), 0);
 }
 

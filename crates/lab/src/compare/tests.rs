@@ -372,8 +372,7 @@ fn completion(form: Form, jobs: &[&str]) -> Plan {
 }
 
 fn devices_of(cells: &[Cell]) -> Vec<Option<std::path::PathBuf>> {
-    let absolute = |cell: &Cell| spec_of(cell).workload.absolute_paths().next().cloned();
-    cells.iter().map(absolute).collect()
+    cells.iter().map(|cell| cell.device.clone()).collect()
 }
 
 #[test]
@@ -738,7 +737,7 @@ fn a_job_on_the_device_of_the_scratch_file_system_finds_it_unmounted() {
     let mut on_device = 0;
     let mut runner = |cell: &Cell| {
         assert!(cell.directory.is_dir());
-        if let Some(path) = spec_of(cell).workload.absolute_paths().next() {
+        if let Some(path) = &cell.device {
             assert_eq!(*path, device);
             crate::load::check_target(path).unwrap();
             on_device += 1;

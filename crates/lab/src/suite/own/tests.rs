@@ -64,7 +64,7 @@ fn jobs_and_the_bytes_of_a_cell_are_chosen() {
         assert_eq!((cut.workloads.len(), cut.cell_bytes), (1, Some(2 << 30)));
     }
     assert!(of(&["B-6x7"], None).unwrap_err().contains("did you mean B-6x6?"));
-    assert!(of(&["B-6x6"], Some(1 << 20)).unwrap_err().contains("needs 9216k or more"));
+    assert!(of(&["B-6x6"], Some(1 << 20)).unwrap_err().contains("of 9216k or more"));
     let choice = Choice { cell_bytes: Some(1 << 30), ..Choice::default() };
     let plug = vec![super::super::find(Path::new("plug")).unwrap()];
     assert!(choose(plug, Form::Full, choice).is_err());

@@ -9,7 +9,6 @@ use forebay_cache::file::Entry;
 use crate::core::error::Error;
 use crate::core::inode::after::After;
 use crate::core::inode::{Heard, Inode};
-use crate::core::message::Message;
 use crate::core::shared::Shared;
 
 impl Inode {
@@ -94,16 +93,11 @@ impl Inode {
     ) -> Poll<()> {
         let waker = context.waker().clone();
         let is_held = shared.table().is_held(self);
-        let mut state = self.lock();
+        let state = self.lock();
         if state.is_closed() || state.is_orphaned() || is_held {
             return Poll::Ready(());
         }
-        state.wait_for_pages(waker);
-        let is_held = state.is_held;
-        drop(state);
-        if is_held {
-            shared.send(Message::Inode(Arc::clone(self)));
-        }
+        shared.wait_for_pages(self, state, waker);
         Poll::Pending
     }
 }

@@ -7,7 +7,6 @@ use std::task::{Context, Poll};
 
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::inode::Inode;
-use crate::core::message::Message;
 use crate::core::shared::Shared;
 
 impl Inode {
@@ -21,7 +20,7 @@ impl Inode {
         loop {
             shared.check()?;
             let waker = context.waker().clone();
-            let mut state = self.lock();
+            let state = self.lock();
             if state.is_orphaned() {
                 let ended = Error::new(
                     ErrorKind::Shutdown,
@@ -31,12 +30,7 @@ impl Inode {
             }
             self.check_whole(&state)?;
             if !state.cache.can_discard() {
-                state.wait_for_pages(waker);
-                let is_held = state.is_held;
-                drop(state);
-                if is_held {
-                    shared.send(Message::Inode(Arc::clone(self)));
-                }
+                shared.wait_for_pages(self, state, waker);
                 return Poll::Pending;
             }
             drop(state);

@@ -32,11 +32,11 @@ impl Inode {
         let renewed = || {
             poll_fn(|context| {
                 let waker = context.waker().clone();
-                let mut state = self.lock();
+                let state = self.lock();
                 if !state.is_renewing || state.is_orphaned() {
                     return Poll::Ready(Ok(()));
                 }
-                state.wait_for_pages(waker);
+                shared.wait_for_pages(self, state, waker);
                 Poll::Pending
             })
         };

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
 use forebay_cache::TicketKind;
 use forebay_cache::limits::PAGE;
@@ -38,14 +39,14 @@ pub(crate) async fn make_room<'a>(
         let pledge = inode.pledge(shared, length).map(|_pledge| Promise::Plenty { _pledge });
         return pledge.ok_or_else(|| inode.no_space(offset));
     }
-    let made = inode.make_room(shared, begin_allocated(inode).await, (offset, length));
+    let made = inode.make_room(shared, begin_allocated(shared, inode).await, (offset, length));
     let is_full = |error: &Error| error.kind() == ErrorKind::NoSpace;
     if !made.as_ref().is_err_and(is_full) {
         return made.map(Promise::Allocated);
     }
     // This also gives back the space that this allocation took before it failed.
     give_back(shared, inode).await;
-    let made = inode.make_room(shared, begin_allocated(inode).await, (offset, length));
+    let made = inode.make_room(shared, begin_allocated(shared, inode).await, (offset, length));
     if made.as_ref().is_err_and(is_full) {
         let _ = Ticket::new(Arc::clone(inode), inode.ask(shared, TicketKind::Release)).await;
     }
@@ -67,15 +68,24 @@ pub(crate) async fn allocate(
     if wait::offload(shared, look).await? == Room::Scarce {
         keep_promises(shared, inode, offset).await?;
     }
-    let (inode, allocated) = (Arc::clone(inode), begin_allocated(inode).await);
+    let (inode, allocated) = (Arc::clone(inode), begin_allocated(shared, inode).await);
     wait::offload(shared, move || inode.allocate(allocated, (offset, length))).await
 }
 
 /// Makes releases leave space alone that is allocated from here on, and waits for those at the
 /// device: they might free it.
-async fn begin_allocated(inode: &Arc<Inode>) -> Allocated {
+async fn begin_allocated(shared: &Shared, inode: &Arc<Inode>) -> Allocated {
     let allocated = inode.begin_allocated();
-    poll_fn(|context| plugged_no_more(inode.poll_given_back(context))).await;
+    poll_fn(|context| {
+        let waker = context.waker().clone();
+        let state = inode.lock();
+        if state.is_orphaned() || !state.cache.is_giving_back() {
+            return Poll::Ready(());
+        }
+        shared.wait_for_pages(inode, state, waker);
+        plugged_no_more(Poll::Pending)
+    })
+    .await;
     allocated
 }
 

@@ -4,6 +4,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::task::Waker;
 
 use forebay_block::Target;
 use forebay_lists::Until;
@@ -14,9 +15,9 @@ use crate::core::direct::handle::{Handle, LastResort};
 use crate::core::direct::message::Message as Direct;
 use crate::core::directory::Directory;
 use crate::core::error::{Error, Result};
-use crate::core::inode::Inode;
 use crate::core::inode::after::{After, Effect};
 use crate::core::inode::change::Changing;
+use crate::core::inode::{Inode, Locked};
 use crate::core::kits::Kits;
 use crate::core::limits::{FLUSH_THREADS, OFFLOAD_THREADS};
 use crate::core::message::Message;
@@ -92,6 +93,17 @@ impl Shared {
     /// Sends a message to the context, or contexts, that it concerns.
     pub(crate) fn send(&self, message: Message) {
         self.contexts.send(message);
+    }
+
+    /// Registers a caller to wake when a page of the file, or its size, has changed, and unlocks
+    /// the file. If writes of it are completed and held, its context looks at them.
+    pub(crate) fn wait_for_pages(&self, inode: &Arc<Inode>, mut state: Locked<'_>, waker: Waker) {
+        state.wait_for_pages(waker);
+        let is_held = state.is_held;
+        drop(state);
+        if is_held {
+            self.send(Message::Inode(Arc::clone(inode)));
+        }
     }
 
     /// Changes a file under its lock, and carries out the effects once it is unlocked.

@@ -139,14 +139,14 @@ impl File {
             settling.asked = None;
             self.shared.check()?;
             let waker = context.waker().clone();
-            let mut state = self.inode.lock();
+            let state = self.inode.lock();
             self.inode.check_whole(&state)?;
             if state.cache.liberties() == Liberties::Exclusive {
                 return Poll::Ready(Ok(Way::Cached(Place::End)));
             }
             if state.cache.is_breaking() && !state.is_orphaned() {
                 // Space beyond the end is given back until the lease is released.
-                state.wait_for_pages(waker);
+                self.shared.wait_for_pages(&self.inode, state, waker);
                 return plugged_no_more(Poll::Pending);
             }
             drop(state);

@@ -6,7 +6,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
 
 use forebay_block::{Bio, Ended, Errno, Operation};
 use forebay_cache::Admission;
@@ -149,21 +148,10 @@ impl Inode {
     }
 
     /// Makes releases leave space alone that is allocated from here on, until the result is
-    /// dropped. Those at the device may still free it; see [`Inode::poll_given_back`].
+    /// dropped. Those at the device may still free it, so the caller waits for them.
     pub(crate) fn begin_allocated(self: &Arc<Self>) -> Allocated {
         self.lock().cache.begin_allocated_write();
         Allocated(Arc::clone(self))
-    }
-
-    /// Resolves when no request at the device gives space back.
-    pub(crate) fn poll_given_back(&self, context: &Context<'_>) -> Poll<()> {
-        let waker = context.waker().clone();
-        let mut state = self.lock();
-        if state.is_orphaned() || !state.cache.is_giving_back() {
-            return Poll::Ready(());
-        }
-        state.wait_for_pages(waker);
-        Poll::Pending
     }
 
     /// Has the file system allocate a range of whole pages, and records the result. `end` is the

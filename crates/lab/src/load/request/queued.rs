@@ -25,6 +25,8 @@ pub(super) struct Queued<D> {
     slots: usize,
     frames_per_slot: u32,
     ended: Vec<Ended>,
+    /// How long the bios that were held were held.
+    held: Latency,
 }
 
 /// Returns the whole frames of a block.
@@ -40,6 +42,7 @@ impl<D> Queued<D> {
             slots: spec.depth as usize,
             frames_per_slot: frames_per_slot(spec.block_bytes),
             ended: Vec::with_capacity(spec.depth as usize),
+            held: Latency::default(),
         }
     }
 
@@ -105,7 +108,12 @@ impl<D: Device> Lane for Queued<D> {
         self.queue
             .dispatch(&mut self.device, wait)
             .map_err(|errno| CellError::failed("the device is broken", &system_error(errno)))?;
-        self.queue.run(&mut self.device, &mut self.ended);
+        let count = self.queue.run(&mut self.device, &mut self.ended) as u64;
+        // This is inside the clock: bios without a hold are the rest of all, so they are not
+        // counted here.
+        if count > 0 && !self.queue.held().is_zero() {
+            self.held.add(self.queue.held().as_nanos() as u64, count);
+        }
         for one in self.ended.drain(..) {
             if one.result != Ok(one.bio.length) {
                 return Err(wrong(&one));
@@ -127,10 +135,9 @@ impl<D: Device> Lane for Queued<D> {
         }
     }
 
-    /// The loop waits for all of its bios, so none is held.
     fn holds(&self) -> Holds {
-        let mut all = Latency::default();
-        all.add(0, self.queue.counters().completions);
+        let mut all = self.held.clone();
+        all.add(0, self.queue.counters().completions - self.held.count());
         Holds::of(all.reported())
     }
 }

@@ -20,11 +20,11 @@ pub(crate) fn version() -> &'static str {
 /// Which program it is, so that two that may do other things are not taken for one: where the
 /// commit does not tell, for there were changes or it is not known, by when the program was built.
 pub(crate) fn identity() -> String {
-    let reports = COMMIT.is_some_and(|commit| !commit.ends_with('+'));
+    let says_all = COMMIT.is_some_and(|commit| !commit.ends_with('+'));
     let built =
         std::env::current_exe().and_then(std::fs::metadata).and_then(|data| data.modified());
     let since =
-        built.ok().and_then(|built| built.duration_since(UNIX_EPOCH).ok()).filter(|_| !reports);
+        built.ok().and_then(|built| built.duration_since(UNIX_EPOCH).ok()).filter(|_| !says_all);
     let built =
         since.map(|since| format!(", built {}.{:09}", since.as_secs(), since.subsec_nanos()));
     format!("{}{}", version(), built.unwrap_or_default())

@@ -596,7 +596,11 @@ fn contract_02_and_05_the_device_is_taken_away() {
             drop(dropped);
             let reported =
                 || errors.lock().unwrap().iter().any(|error| error.path() == Some(&path));
-            assert!(eventually(SOON, reported), "nobody was told: {:?}", errors.lock().unwrap());
+            assert!(
+                eventually(SOON, reported),
+                "nothing was reported: {:?}",
+                errors.lock().unwrap()
+            );
         }
     });
     elsewhere_all_is_well(&engine);
@@ -631,6 +635,6 @@ fn contract_02_a_file_system_becomes_read_only_underneath() {
     assert!(through == pattern(2, 100_000), "what is dirty can still be read");
     assert_eq!(kind_of(file.sync_data()), ErrorKind::Io);
     drop(file);
-    assert!(eventually(SOON, || !errors.lock().unwrap().is_empty()), "nobody was told");
+    assert!(eventually(SOON, || !errors.lock().unwrap().is_empty()), "nothing was reported");
     elsewhere_all_is_well(&engine);
 }

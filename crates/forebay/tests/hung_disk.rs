@@ -91,7 +91,7 @@ fn contract_05_a_drop_on_a_disk_that_hangs_waits_for_nothing() {
     disk.thaw();
     assert!(
         eventually(SOON, || reported.lock().unwrap().contains(&ErrorKind::Io)),
-        "nobody was told"
+        "nothing was reported"
     );
     no_engine_panics();
 }

@@ -141,7 +141,7 @@ fn contract_02_and_05_a_dropped_file_calls_the_callback() {
     let reported = || errors.lock().unwrap().iter().any(|error| error.contains("mounted/file"));
     assert!(
         support::eventually(Duration::from_secs(5), reported),
-        "nobody was told: {:?}",
+        "nothing was reported: {:?}",
         errors.lock().unwrap()
     );
     no_engine_panics();

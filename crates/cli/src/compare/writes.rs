@@ -18,7 +18,7 @@ pub(super) fn check<'a>(
     let all = image + devices + plans.clone().map(Plan::most_written_bytes).sum::<u64>();
     let besides =
         if plans.clone().any(Plan::writes_for_a_time) { ", and what timed jobs write" } else { "" };
-    let reported = plans.count() > 1 || request.max_writes.is_some() || image + devices > 0;
+    let is_announced = plans.count() > 1 || request.max_writes.is_some() || image + devices > 0;
     match request.max_writes {
         Some(most) if all > most => Err(Failure::usage(format!(
             "--max-writes {}: this comparison writes {}; use fewer --rounds, a smaller --scale or --scratch, or \
@@ -26,7 +26,7 @@ pub(super) fn check<'a>(
             gib(most),
             gib(all)
         ))),
-        _ => Ok(reported.then(|| format!("Writes at most {}{besides}.", gib(all)))),
+        _ => Ok(is_announced.then(|| format!("Writes at most {}{besides}.", gib(all)))),
     }
 }
 

@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_where_reported() {
+    fn ends_where_it_has_to() {
         let base = job(Direction::Write, Order::Sequential, BlockSize::Fixed(4096));
         let range = [Range { start: 0, length: 10 * 4096 }];
         assert_eq!(all(&Job { operations: Some(3), ..base.clone() }, &range).len(), 3);
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn one_file_after_the_other_if_reported() {
+    fn one_file_after_the_other_if_asked() {
         let mut job = job(Direction::Write, Order::Sequential, BlockSize::Fixed(4096));
         job.next_file = NextFile::Sequential;
         let files: Vec<_> =

@@ -1,4 +1,4 @@
-//! Small programs: each of `programs::probes` is a probe here, with the arms that suit it.
+//! Small programs: each file of this module is a probe, with the arms that suit it.
 
 mod commit;
 mod copy;

@@ -4,10 +4,10 @@
 //! source, group --> engine --> files --> threads ready  [ operations ... last sync ]  --> close
 //! ```
 //!
-//! Each program is a file of `probes/programs`, most with a closure for one operation. `clock` runs it on its
-//! threads and measures what is in brackets. The standard library's arm uses the form that suits
-//! the program best: a group commit for the log, a thread for each task, writeback behind a bulk
-//! writer.
+//! Each program is a file of `probes/programs`, most with a closure for one operation. `clock` runs
+//! it on its threads and measures what is in brackets. The standard library's arm uses the form
+//! that suits the program best: a group commit for the log, a thread for each task, writeback
+//! behind a bulk writer.
 //!
 //! A cell changes its process: it joins a control group and counts system calls. So it runs in a
 //! process of its own. The page cache and the kernel's own threads are in no figure of a process.

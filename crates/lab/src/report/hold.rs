@@ -4,9 +4,8 @@
 //! To remove the hold (`completion=delay`), remove this file and its use.
 
 use crate::figures::{microseconds, three_digits};
-use crate::schema::Document;
-
 use crate::reader::Reader;
+use crate::schema::Document;
 
 /// The arm of the kernel that ends writes in task context without a delay, since Linux 6.18.
 const KERNEL: &str = "kernel-uncached";

@@ -1,7 +1,6 @@
 //! Large aligned writes under pressure go past the cache, and nobody can tell but by the counters.
 
-mod support;
-
+use crate::support;
 use forebay::{Engine, Open};
 
 const LENGTH: u64 = 40 << 20;

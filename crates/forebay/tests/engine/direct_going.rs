@@ -1,11 +1,9 @@
 //! Direct files that go while the engine, or other handles, still have something to ask.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{self, assert_on_disk, pattern, within};
 use forebay::{DirectFile, Engine, Open};
-use support::{assert_on_disk, pattern, within};
 
 const SOON: Duration = Duration::from_secs(20);
 

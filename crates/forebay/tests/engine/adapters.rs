@@ -1,20 +1,16 @@
 //! Cursors, vectors and the buffers of `bytes`: the same bytes as by the verbs of `File`.
 
-#[path = "support/positioned.rs"]
-mod positioned;
-mod support;
-
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Seek as _, SeekFrom, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::positioned::{Positioned, assert_as_over_a_vector};
+use crate::support::mount::{FileSystem, Mount};
+use crate::support::{self, MIB, assert_on_disk, pattern};
 use bytes::{Buf, Bytes, BytesMut};
 use forebay::{Cursor, Engine, ErrorKind, File, Open};
 use forebay_block::random::Random;
-use positioned::{Positioned, assert_as_over_a_vector};
-use support::mount::{FileSystem, Mount};
-use support::{MIB, assert_on_disk, pattern};
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(60);

@@ -1,14 +1,12 @@
 //! Contract 9: space is reserved in bounds, given back, and the user's own is left alone.
 
-mod support;
-
 use std::path::Path;
 use std::time::Duration;
 
+use crate::support::mount::{FileSystem, Mount};
+use crate::support::{self, MIB, allocated, pattern};
 use forebay::{Builder, Engine, Open};
 use forebay_block::random::Random;
-use support::mount::{FileSystem, Mount};
-use support::{MIB, allocated, pattern};
 
 const SOON: Duration = Duration::from_secs(20);
 

@@ -1,15 +1,13 @@
 //! Contract 8: the size is exact at every sync, whatever the alignment.
 
-mod support;
-
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::support::mount::{FileSystem, Mount};
+use crate::support::{self, MIB, assert_on_disk, pattern, within};
 use forebay::{Builder, Engine, File, Open};
 use forebay_block::random::Random;
-use support::mount::{FileSystem, Mount};
-use support::{MIB, assert_on_disk, pattern, within};
 
 const SOON: Duration = Duration::from_secs(20);
 

@@ -1,14 +1,12 @@
 //! Contract 9: files that grow in turn lie in few extents, and small files reserve nothing.
 
-mod support;
-
 use std::path::Path;
 use std::time::Duration;
 
+use crate::support::mount::{FileSystem, Mount};
+use crate::support::{self, MIB, allocated, pattern};
 use forebay::{Engine, Open};
 use forebay_uring::{Access, Create, How, OpenFile, Truncate};
-use support::mount::{FileSystem, Mount};
-use support::{MIB, allocated, pattern};
 
 const FILES: usize = 16;
 const EACH: u64 = 8 * MIB;

@@ -1,15 +1,13 @@
 //! Direct operations against a byte array: random ones from several threads, whose bytes lie side
 //! by side in the same blocks; many in flight at once; every policy changed under them.
 
-mod support;
-
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::support::{self, MIB, assert_on_disk, block_on, pattern, within};
 use forebay::{DirectFile, Engine, Open, Transfer};
 use forebay_block::random::Random;
-use support::{MIB, assert_on_disk, block_on, pattern, within};
 
 const SOON: Duration = Duration::from_secs(20);
 

@@ -1,16 +1,14 @@
 //! Other programs read, write and cut files while they are open here: nothing hangs, and both see
 //! what they may expect.
 
-mod support;
-
 use std::future::Future as _;
 use std::path::Path;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
+use crate::support::{self, MIB, eventually, pattern, process, within};
 use forebay::{Engine, Open};
 use forebay_block::random::Random;
-use support::{MIB, eventually, pattern, process, within};
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(10);

@@ -1,15 +1,13 @@
 //! Random operations on a nearly full file system that no other program uses. Space for each
 //! accepted byte is there: a close has no reason to fail, and finds every accepted byte on disk.
 
-mod support;
-
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::support::mount::{FileSystem, Mount};
+use crate::support::{self, MIB, pattern, process, within};
 use forebay::{Engine, ErrorKind, File, Open};
 use forebay_block::random::Random;
-use support::mount::{FileSystem, Mount};
-use support::{MIB, pattern, process, within};
 
 /// Free bytes for each file of a run: fewer than its longest length, so that space runs out.
 const PER_FILE: u64 = 50_000;

@@ -1,15 +1,14 @@
 //! Files that are open only for reading: their pages stay in memory until somebody writes.
 
-mod support;
-
+use crate::support;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::support::MIB;
 use forebay::{Engine, File, Open};
-use support::MIB;
 
 const LENGTH: usize = 64 * 1024;
 

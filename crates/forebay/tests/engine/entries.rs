@@ -5,15 +5,13 @@
 //! nothing here. The flushes are counted, and the kernel is made to refuse those of the directory
 //! alone.
 
-mod support;
-
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::support::mount::{FileSystem, Mount};
+use crate::support::{self, MIB, process};
 use forebay::{Engine, ErrorKind, File, Open};
-use support::mount::{FileSystem, Mount};
-use support::{MIB, process};
 
 /// Bios of a sync with nothing to write.
 fn flushes(engine: &Engine, sync: impl FnOnce() -> forebay::Result<()>) -> u64 {

@@ -1,12 +1,10 @@
 //! Locks: ours keeps other engines off, and those of other programs are respected.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::other::{self, Other};
+use crate::support::{self, eventually, kind_of, pattern};
 use forebay::{Engine, ErrorKind, Open};
-use support::other::{self, Other};
-use support::{eventually, kind_of, pattern};
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(20);

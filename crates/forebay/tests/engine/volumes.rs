@@ -1,14 +1,12 @@
 //! Several file systems at once: each has its own way to its device and its own part of the dirty
 //! limit.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::faulty::{Disk, Fails};
+use crate::support::mount::{FileSystem, Mount};
+use crate::support::{self, MIB, assert_on_disk, eventually, pattern, within};
 use forebay::{Engine, Open};
-use support::faulty::{Disk, Fails};
-use support::mount::{FileSystem, Mount};
-use support::{MIB, assert_on_disk, eventually, pattern, within};
 
 const SOON: Duration = Duration::from_secs(60);
 const PIECE: usize = 64 << 10;

@@ -1,15 +1,13 @@
 //! Appends to files that other programs cut or append to: each goes to the end of that moment.
 
-mod support;
-
 use std::io::IoSlice;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::{self, process, within};
 use forebay::{Engine, File, Open};
-use support::{process, within};
 
 /// Limit of each wait.
 const SOON: Duration = Duration::from_secs(10);

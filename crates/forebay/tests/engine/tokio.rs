@@ -1,9 +1,5 @@
 //! A cursor by the traits of tokio.
 
-#[path = "support/positioned.rs"]
-mod positioned;
-mod support;
-
 use std::future::{Future as _, poll_fn};
 use std::io::{self, IoSlice, IoSliceMut, SeekFrom};
 use std::os::unix::fs::FileExt as _;
@@ -11,10 +7,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use crate::positioned::{Positioned, assert_as_over_a_vector};
+use crate::support::mount::{FileSystem, Mount};
+use crate::support::{self, MIB, pattern, within};
 use forebay::{Cursor, Engine, File, Open};
-use positioned::{Positioned, assert_as_over_a_vector};
-use support::mount::{FileSystem, Mount};
-use support::{MIB, pattern, within};
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _};
 
 /// What nothing here may take longer than.

@@ -1,14 +1,12 @@
 //! The explicit plug, and the policies by name.
 
-mod support;
-
 use std::pin::pin;
 use std::sync::Barrier;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use crate::support::{self, MIB, block_on, eventually, kind_of, pattern, within};
 use forebay::{DirectFile, Engine, ErrorKind, Open, Stats};
-use support::{MIB, block_on, eventually, kind_of, pattern, within};
 
 const SOON: Duration = Duration::from_secs(20);
 

@@ -1,16 +1,14 @@
 //! Other programs map the file, or have it in the kernel's cache: ours lands all the same, and what
 //! they have cached stays, but for what our own writes make stale.
 
-mod support;
-
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::support::mount::{FileSystem, Mount};
+use crate::support::other::{self, Other, POKED};
+use crate::support::{self, MIB, PAGE, pattern, process, within};
 use forebay::{Engine, File, Open};
 use forebay_block::random::Random;
-use support::mount::{FileSystem, Mount};
-use support::other::{self, Other, POKED};
-use support::{MIB, PAGE, pattern, process, within};
 
 const SOON: Duration = Duration::from_secs(60);
 

@@ -1,15 +1,13 @@
 //! A file system that grants leases and whose files others reach past them: bindfs, where the other
 //! program uses the directory below.
 
-mod support;
-
 use std::ffi::OsStr;
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::support::{self, made_by_root, pattern, process};
 use forebay::{Engine, Open};
-use support::{made_by_root, pattern, process};
 use tempfile::TempDir;
 
 /// A directory, and bindfs over it at another place.

@@ -1,8 +1,6 @@
 //! The asynchronous calls, on the smallest executors there are: one that polls many on a thread,
 //! and one that polls once and drops.
 
-mod support;
-
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use crate::support::{self, MIB, pattern, within};
 use forebay::{Engine, ErrorKind, File, Open};
 use forebay_block::random::Random;
-use support::{MIB, pattern, within};
 
 const SOON: Duration = Duration::from_secs(10);
 

@@ -1,14 +1,12 @@
 //! Copies: by the engine, and by `std::io::copy` and its relatives over cursors.
 
-mod support;
-
 use std::io::{Read as _, Seek as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
+use crate::support::{self, MIB, assert_on_disk, kind_of, pattern};
 use forebay::{Engine, ErrorKind, Open};
 use forebay_block::random::Random;
-use support::{MIB, assert_on_disk, kind_of, pattern};
 
 /// A bound for everything here.
 const SOON: Duration = Duration::from_secs(20);

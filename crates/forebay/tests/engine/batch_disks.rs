@@ -1,17 +1,15 @@
 //! Batches on file systems that are full or read-only, of engines that have ended, and with any
 //! names.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
+use crate::support::mount::{FileSystem, Mount};
+use crate::support::{MIB, directory, kind_of, pattern, process};
 use forebay::{Batch, Engine, ErrorKind, Open, Outcome};
-use support::mount::{FileSystem, Mount};
-use support::{MIB, directory, kind_of, pattern, process};
 
 /// Names in a directory and below it, those of a batch included.
 fn names(directory: &Path) -> BTreeSet<String> {

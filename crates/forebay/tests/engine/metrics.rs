@@ -1,17 +1,16 @@
 //! `docs/metrics.md` lists exactly what the feature `metrics` exports.
 
+use crate::support;
 use std::collections::BTreeMap;
 
 use forebay::{Engine, Metrics, Open};
-
-mod support;
 
 /// Description of a metric: kind, unit and meaning.
 type Described = (String, String, String);
 
 /// The rows of the page, by the name of the sample.
 fn page() -> BTreeMap<String, Described> {
-    let page = include_str!("../../../docs/metrics.md");
+    let page = include_str!("../../../../docs/metrics.md");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `")).map(|row| {
         let cells: Vec<_> = row.trim_end_matches(" |").split(" | ").map(str::to_owned).collect();
         let [name, kind, unit, meaning] =

@@ -1,12 +1,10 @@
 //! What readers find in memory, and what is read ahead of them: told by counters, on real files.
 
-mod support;
-
 use std::path::{Path, PathBuf};
 
+use crate::support::{self, MIB, PAGE, directory, pattern, skip};
 use forebay::{Engine, File, Open, Stats};
 use forebay_block::random::Random;
-use support::{MIB, PAGE, directory, pattern, skip};
 use tempfile::TempDir;
 
 const CACHE: u64 = 16 * MIB;

@@ -1,12 +1,10 @@
 //! Other programs remove, rename and replace files while they are open here, or give them second
 //! names: we go on with the file, whatever it is called.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{self, kind_of, pattern, process};
 use forebay::{Engine, ErrorKind, Open};
-use support::{kind_of, pattern, process};
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(10);

@@ -1,16 +1,14 @@
 //! Files go by the allocation group that their blocks lie in: on XFS, where that is told; also
 //! where it is not the group of their inode, and where it changes.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
+use crate::support::mount::{FileSystem, Mount};
+use crate::support::{MIB, eventually, pattern};
 use forebay::{Engine, File, Open};
 use forebay_uring::{Access, Create, How, Truncate};
-use support::mount::{FileSystem, Mount};
-use support::{MIB, eventually, pattern};
 
 const CONTEXTS: usize = 4;
 

@@ -1,15 +1,13 @@
 //! Attributes and space of files.
 
-mod support;
-
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
+use crate::support::mount::{FileSystem, Mount};
+use crate::support::{self, MIB, assert_on_disk, kind_of, pattern};
 use forebay::{Engine, ErrorKind, Open, Times};
 use forebay_block::random::Random;
-use support::mount::{FileSystem, Mount};
-use support::{MIB, assert_on_disk, kind_of, pattern};
 
 /// A bound for everything here.
 const SOON: Duration = Duration::from_secs(20);

@@ -1,16 +1,14 @@
 //! No space left: told at the write while we are alone on the file system, and lost nothing when we
 //! are not.
 
-mod support;
-
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::support::mount::{FileSystem, Mount};
+use crate::support::{self, MIB, kind_of, pattern, process, within};
 use forebay::{Engine, ErrorKind, File, Open};
 use forebay_block::random::Random;
-use support::mount::{FileSystem, Mount};
-use support::{MIB, kind_of, pattern, process, within};
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(10);

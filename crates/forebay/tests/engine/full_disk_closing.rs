@@ -1,14 +1,12 @@
 //! Several threads write and close files on a nearly full file system. Every write returns, with or
 //! without an error.
 
-mod support;
-
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::support::mount::{FileSystem, Mount};
+use crate::support::{MIB, within};
 use forebay::{Engine, ErrorKind, Open};
-use support::mount::{FileSystem, Mount};
-use support::{MIB, within};
 
 const RUN: Duration = Duration::from_secs(4);
 

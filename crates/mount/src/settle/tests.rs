@@ -221,3 +221,40 @@ fn no_close_begins_while_a_file_is_opened_to_be_cut() {
         leased.release_lease();
     });
 }
+
+/// Renames in the directory of a mount, as the kernel asks for it.
+fn rename(mount: &Mount, from: &str, to: &str) -> io::Result<()> {
+    let root = mount.nodes.get(crate::node::ROOT).unwrap();
+    let flags = fuser::RenameFlags::empty();
+    mount.rename_to((&root, from.as_ref()), (&root, to.as_ref()), flags)
+}
+
+/// A crash finds the content that a name had, or the content that replaces it: never an empty file.
+/// This looks at the size alone, because for a reader of the source the engine writes the file out.
+#[test]
+fn a_file_is_written_out_before_it_replaces_another() {
+    const BYTES: u64 = 8 << 20;
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let (mount, engine) = late(directory.path(), |builder| builder);
+    let path = |name: &str| directory.path().join(name);
+    fs::write(path("replaced"), b"replaced").unwrap();
+    let node = written(&mount, &path("new"), b"");
+    write_through(&mount, &node, BYTES as usize);
+    let unwritten = |name| (path(name).metadata().unwrap().len(), engine.stats().dirty_bytes);
+    rename(&mount, "new", "free").unwrap();
+    assert_eq!(unwritten("free"), (0, BYTES), "nothing has to be written for a name that is free");
+    rename(&mount, "free", "replaced").unwrap();
+    assert_eq!(unwritten("replaced"), (BYTES, 0), "a crash now leaves no content");
+}
+
+#[test]
+fn a_file_that_cannot_be_written_out_replaces_no_other() {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let (mount, node) = of_ended_engine(directory.path());
+    node.state().written = Some(SystemTime::now());
+    let replaced = directory.path().join("replaced");
+    fs::write(&replaced, b"replaced").unwrap();
+    rename(&mount, "file", "replaced").expect_err("the error of the write-out is ignored");
+    assert_eq!(fs::read(replaced).unwrap(), b"replaced");
+    assert!(directory.path().join("file").exists());
+}

@@ -62,6 +62,8 @@ fn contract_19_each_file_of_a_set_is_durable_or_reports_why_not() {
             "directory not synced",
             "future dropped",
             "power cut",
+            "refused",
+            "failed behind a refused file",
         ],
     );
 }

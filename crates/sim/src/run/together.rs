@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::core::error::ErrorKind;
+use crate::core::engine::Engine;
+use crate::core::error::{Error, ErrorKind};
 use crate::core::file::File;
 use crate::core::open::Open;
 use crate::faults::Faults;
@@ -73,6 +74,9 @@ fn play(seed: u64, fails: bool) -> Marks {
     world::spawn(world::new_process("engine"), "program", move || {
         let arena = Arc::new(Arena::shared(plan.frames).expect("memory"));
         let (engine, _) = assemble(&plan, arena, Heard::default(), None);
+        // The engine refuses files of another one.
+        let mut refusals = Random::new(seed ^ 0x7265_6675);
+        let foreign = (refusals.below(3) == 0).then(|| Foreign::new(&plan));
         let mut files: Vec<Synced> = (0..random.within(2..9))
             .map(|number| {
                 let path = PathBuf::from(*random.pick(&DIRECTORIES)).join(format!("file{number}"));
@@ -101,8 +105,14 @@ fn play(seed: u64, fails: bool) -> Marks {
                 .collect();
             let forsaken = (0..files.len()).filter(|at| files[*at].is_forsaken()).collect();
             let is_dropped = random.below(4) == 0;
+            let refused = foreign
+                .as_ref()
+                .map(|foreign| (refusals.below(set.len() as u64 + 1) as usize, &foreign.file));
             let results = {
-                let set: Vec<&File> = set.iter().map(|at| &files[*at].file).collect();
+                let mut set: Vec<&File> = set.iter().map(|at| &files[*at].file).collect();
+                if let Some((at, file)) = refused {
+                    set.insert(at, file);
+                }
                 match is_dropped {
                     true => begin(engine.sync_many_async(&set), &mut random),
                     false => Some(engine.sync_many(&set)),
@@ -121,12 +131,16 @@ fn play(seed: u64, fails: bool) -> Marks {
                     set.iter().for_each(|at| files[*at].is_begun = true);
                     marks::hit("future dropped");
                 }
-                Some(results) => {
+                Some(mut results) => {
+                    if let Some((at, _)) = refused {
+                        check_refused(&set, &mut results, at);
+                    }
                     judge(&mut files, &set, &results, (&forsaken, directories_fail), &promised);
                 }
             }
         }
         files.into_iter().for_each(|it| drop(it.file.close()));
+        foreign.into_iter().for_each(Foreign::end);
         let ended = engine.shutdown(PATIENCE);
         assert!(ended.is_ok() || fails, "contract 19: {ended:?}");
         over.set(true);
@@ -136,6 +150,38 @@ fn play(seed: u64, fails: bool) -> Marks {
         world::block(OVER, None);
     }
     marks::take()
+}
+
+/// A file of another engine of the process.
+struct Foreign {
+    engine: Engine,
+    file: File,
+}
+
+impl Foreign {
+    fn new(plan: &Plan) -> Self {
+        let arena = Arc::new(Arena::shared(plan.frames).expect("memory"));
+        let (engine, _) = assemble(plan, arena, Heard::default(), None);
+        let file = engine.open("/foreign", Open::create_new()).expect("it is new");
+        Self { engine, file }
+    }
+
+    fn end(self) {
+        drop(self.file.close());
+        drop(self.engine.shutdown(PATIENCE));
+    }
+}
+
+/// Takes the result of a refused file out of the others.
+fn check_refused(set: &[usize], results: &mut Vec<crate::core::error::Result<()>>, at: usize) {
+    assert_eq!(results.len(), set.len() + 1, "contract 19: a result for each file");
+    let refused = results.remove(at).map_err(|error| error.kind());
+    assert_eq!(refused, Err(ErrorKind::InvalidInput), "contract 19: the file of another engine");
+    marks::hit("refused");
+    let is_failure = |error: &Error| error.kind() != ErrorKind::InvalidInput;
+    if results[at..].iter().flat_map(|result| result.as_ref().err()).any(is_failure) {
+        marks::hit("failed behind a refused file");
+    }
 }
 
 const OVER: world::Reason = world::Reason { what: "end of the program", number: 0 };

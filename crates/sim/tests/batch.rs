@@ -49,6 +49,14 @@ fn contract_20_the_next_batch_removes_what_a_dead_one_left() {
     assert_marks(&marks, &["committed", "killed", "power went"]);
 }
 
+/// A batch finds each lock file that another one has made and not locked yet, and may remove it.
+#[test]
+fn contract_20_batches_that_begin_at_once_leave_each_other_alone() {
+    let name = "contract_20_batches_that_begin";
+    let marks = each(name, 60, |seed, tracing| batch::run(seed, Trial::Crowd, tracing));
+    assert_marks(&marks, &["committed", "dropped"]);
+}
+
 #[test]
 fn contract_19_each_file_of_a_set_is_durable_or_reports_why_not() {
     let name = "contract_19_each_file";

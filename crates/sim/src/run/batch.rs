@@ -42,6 +42,9 @@ use script::{Content, Script, Tree};
 /// Directories that exist before the batches: more than a batch keeps open.
 pub(super) const DIRECTORIES: [&str; 4] = ["/a", "/b", "/b/c", "/d"];
 
+/// Programs of a run. Only a crowd has all of them.
+const CROWD: [&str; 7] = ["one", "two", "three", "four", "five", "six", "seven"];
+
 /// Looks at each point.
 pub(super) const KEEPS: [Keep; 4] = [Keep::Nothing, Keep::Everything, Keep::Some, Keep::Some];
 
@@ -61,6 +64,9 @@ pub enum Trial {
     /// The process dies, or the power is cut. A second program makes a batch meanwhile, and a third
     /// one makes the next batch in the same directories.
     Death,
+    /// Several programs make batches in the same directories at the same time. Each removes what
+    /// dead batches have left there, while the others begin.
+    Crowd,
 }
 
 /// Runs the batches of a seed.
@@ -80,38 +86,50 @@ fn play(seed: u64, trial: Trial) -> Marks {
     DIRECTORIES.iter().for_each(machine::make_directory);
     let judge = Rc::new(Judge {
         plan,
-        may_fail: trial == Trial::Faults,
+        trial,
         scripts: RefCell::default(),
         crashes: RefCell::new(random.fork()),
         alive: RefCell::default(),
         points: Cell::new(0),
         death: Cell::new(u64::MAX),
     });
-    let mut scripts = ["one", "two", "three"].map(|name| {
-        let start = judge.put_files(name, &mut random);
-        Rc::new(RefCell::new(Script::new(start)))
-    });
+    let names = if trial == Trial::Crowd { &CROWD[..] } else { &CROWD[..3] };
+    let scripts: Vec<_> = names
+        .iter()
+        .map(|name| {
+            let start = judge.put_files(name, &mut random);
+            Rc::new(RefCell::new(Script::new(start)))
+        })
+        .collect();
     let of_looks = Rc::clone(&judge);
     machine::points::look_at_each(move || of_looks.look());
     judge.scripts.borrow_mut().extend(scripts.iter().map(Rc::clone));
-    let [one, two, three] = &mut scripts;
+    let (one, two, three) = (&scripts[0], &scripts[1], &scripts[2]);
     match trial {
-        Trial::Calm => judge.begin("one", one, random.fork(), Covers::Some),
+        Trial::Calm => {
+            judge.begin("one", one, random.fork(), Covers::Some);
+        }
         Trial::Faults => {
             machine::set_faults(faults(passing, &mut random));
             if random.below(3) == 0 {
                 let used = u64::MAX / 2 - machine::free_pages(0);
                 machine::set_space_pages(0, used + random.below(20));
             }
-            judge.begin("one", one, random.fork(), Covers::Some)
+            judge.begin("one", one, random.fork(), Covers::Some);
         }
         Trial::Death => {
             let first = judge.begin("one", one, random.fork(), Covers::Some);
             let second = judge.begin("two", two, random.fork(), Covers::Some);
             judge.die(&mut random, [(first, one), (second, two)]);
-            judge.begin("three", three, random.fork(), Covers::EveryDirectory)
+            judge.begin("three", three, random.fork(), Covers::EveryDirectory);
         }
-    };
+        Trial::Crowd => {
+            for (name, script) in names.iter().zip(&scripts) {
+                judge.begin(name, script, random.fork(), Covers::EveryDirectory);
+                world::sleep(Duration::from_micros(random.below(4) * random.below(100)));
+            }
+        }
+    }
     judge.wait_until(|judge| judge.alive.borrow().is_empty());
     if !may_leave_names() {
         for directory in DIRECTORIES {
@@ -166,7 +184,7 @@ enum Covers {
 /// Compares the machine with the scripts.
 struct Judge {
     plan: Plan,
-    may_fail: bool,
+    trial: Trial,
     scripts: RefCell<Vec<Rc<RefCell<Script>>>>,
     /// For states after a loss of power, so that a look at one changes nothing.
     crashes: RefCell<Random>,
@@ -178,8 +196,17 @@ struct Judge {
 }
 
 impl Judge {
+    /// Whether calls may fail because of the machine.
+    fn may_fail(&self) -> bool {
+        self.trial == Trial::Faults
+    }
+
     /// Looks at the files, and at states after a loss of power now.
     fn look(&self) {
+        if std::thread::panicking() {
+            // The run has failed, and a second panic would end all tests.
+            return;
+        }
         self.points.set(self.points.get() + 1);
         if self.points.get() == self.death.get() {
             world::wake(NEWS);
@@ -188,7 +215,8 @@ impl Judge {
         for script in &*scripts {
             script.borrow_mut().check_now();
         }
-        for keep in KEEPS {
+        // A crowd has many points, and is about names that programs see.
+        for keep in KEEPS.into_iter().filter(|_| self.trial != Trial::Crowd) {
             let found = machine::survivors(keep, &mut self.crashes.borrow_mut());
             let when = format!("a loss of power that keeps {keep:?}");
             for script in &*scripts {

@@ -132,7 +132,7 @@ impl Recording {
     pub(super) fn is_recorded<T>(&self, result: Result<T>, must: bool, kind: ErrorKind) -> bool {
         if let Err(error) = &result {
             let is_known = !must && error.kind() == kind;
-            assert!(self.program.judge.may_fail || is_known, "contract 20: {error:?}");
+            assert!(self.program.judge.may_fail() || is_known, "contract 20: {error:?}");
         } else {
             assert!(must, "contract 20: a step is recorded that must be refused");
         }
@@ -148,7 +148,7 @@ impl Recording {
         let may = replaces || !self.exists(&path);
         let Ok(file) = created.inspect_err(|error| {
             let is_known = !may && error.kind() == ErrorKind::AlreadyExists;
-            assert!(self.program.judge.may_fail || is_known, "contract 20: {error:?}");
+            assert!(self.program.judge.may_fail() || is_known, "contract 20: {error:?}");
         }) else {
             return;
         };
@@ -177,7 +177,7 @@ impl Recording {
             Some(written.and_then(|()| file.finish()))
         };
         if let Some(Err(error)) = &finished {
-            assert!(self.program.judge.may_fail, "contract 20: {error:?}");
+            assert!(self.program.judge.may_fail(), "contract 20: {error:?}");
         }
         let is_complete = matches!(finished, Some(Ok(())));
         self.program.script.borrow_mut().is_broken |= !is_complete;
@@ -202,7 +202,7 @@ impl Recording {
                 1 => self.batch.commit_with(progress),
                 _ => wait::drive(self.batch.commit_async(progress)),
             };
-            script.borrow_mut().committed(&result, judge.may_fail);
+            script.borrow_mut().committed(&result, judge.may_fail());
             marks::hit(if result.is_ok() { "committed" } else { "failed" });
         }
         judge.look();

@@ -57,6 +57,15 @@ fn contract_20_batches_that_begin_at_once_leave_each_other_alone() {
     assert_marks(&marks, &["committed", "dropped"]);
 }
 
+/// The kernel reports the error of a write-back once, to the call that waited for it: the flush of
+/// the file may end well.
+#[test]
+fn contract_20_an_error_of_an_early_write_back_fails_the_commit() {
+    let name = "contract_20_an_error_of_an_early";
+    let marks = each(name, 60, |seed, tracing| batch::run(seed, Trial::WriteBack, tracing));
+    assert_marks(&marks, &["committed", "failed", "write-back failed", "power cut"]);
+}
+
 #[test]
 fn contract_19_each_file_of_a_set_is_durable_or_reports_why_not() {
     let name = "contract_19_each_file";

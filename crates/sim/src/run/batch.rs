@@ -67,6 +67,9 @@ pub enum Trial {
     /// Several programs make batches in the same directories at the same time. Each removes what
     /// dead batches have left there, while the others begin.
     Crowd,
+    /// Files are larger than the pages that may be unwritten, and the device fails: most errors
+    /// come before the flush.
+    WriteBack,
 }
 
 /// Runs the batches of a seed.
@@ -80,7 +83,11 @@ pub fn run(seed: u64, trial: Trial, tracing: Tracing) -> Result<Marks, Failure> 
 
 fn play(seed: u64, trial: Trial) -> Marks {
     let mut random = Random::new(seed ^ 0x6261_7463);
-    let plan = Plan::passing(seed);
+    let mut plan = Plan::passing(seed);
+    if trial == Trial::WriteBack {
+        // As few as a plan may have.
+        plan.dirty_pages = 20;
+    }
     let passing = plan.machine.faults;
     machine::install(plan.machine.clone());
     DIRECTORIES.iter().for_each(machine::make_directory);
@@ -129,6 +136,10 @@ fn play(seed: u64, trial: Trial) -> Marks {
                 world::sleep(Duration::from_micros(random.below(4) * random.below(100)));
             }
         }
+        Trial::WriteBack => {
+            machine::set_faults(Faults { write: PerMille(*random.pick(&[20, 60])), ..passing });
+            judge.begin("one", one, random.fork(), Covers::Some);
+        }
     }
     judge.wait_until(|judge| judge.alive.borrow().is_empty());
     if !may_leave_names() {
@@ -167,7 +178,11 @@ pub(super) fn content(length: usize, stamp: u64) -> Vec<u8> {
     bytes
 }
 
-fn draw_content(random: &mut Random) -> Content {
+fn draw_content(trial: Trial, random: &mut Random) -> Content {
+    if trial == Trial::WriteBack {
+        let length = *random.pick(&[4096, 40_000, 90_000]);
+        return Rc::new(content(length, random.draw()));
+    }
     // Each in a while more than a file gathers in memory.
     let large = if random.below(40) == 0 { 300_000 } else { 4096 };
     let length = *random.pick(&[0, 1, 511, 512, 4096, 5_000, 12_288, large]);
@@ -198,7 +213,7 @@ struct Judge {
 impl Judge {
     /// Whether calls may fail because of the machine.
     fn may_fail(&self) -> bool {
-        self.trial == Trial::Faults
+        matches!(self.trial, Trial::Faults | Trial::WriteBack)
     }
 
     /// Looks at the files, and at states after a loss of power now.
@@ -237,7 +252,8 @@ impl Judge {
                 if random.below(2) == 0 {
                     continue;
                 }
-                let (name, content) = (format!("{program}{number}"), draw_content(random));
+                let (name, content) =
+                    (format!("{program}{number}"), draw_content(self.trial, random));
                 let file = at.create(name.as_ref(), 0o644).expect("it is new");
                 file.write_all_at(&content, 0).and_then(|()| file.sync()).expect("it is well");
                 tree.insert(PathBuf::from(directory).join(name), content);

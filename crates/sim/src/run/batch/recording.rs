@@ -141,7 +141,7 @@ impl Recording {
 
     /// Creates a file, which this task or another one writes.
     pub(super) fn create(self: &Rc<Self>, path: PathBuf, random: &mut Random) {
-        let content = draw_content(random);
+        let content = draw_content(self.program.judge.trial, random);
         let replaces = random.below(4) > 0;
         let created =
             if replaces { self.batch.create(&path) } else { self.batch.create_new(&path) };

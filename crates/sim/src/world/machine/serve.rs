@@ -351,6 +351,7 @@ impl Machine {
             inode.stored.forsake_bytes(bio.offset..bio.end(), flying.covers);
             inode.failed_flushes += 1;
             inode.errors.add();
+            marks::hit("write-back failed");
         }
         let is_reported = inode.errors.take(&mut seen);
         self.description_mut(description).errors_seen = seen;

@@ -15,6 +15,7 @@ use std::ops::Range;
 use crate::bits::{bits, parts};
 use crate::file::CachedFile;
 use crate::limits::PAGE;
+use crate::settled::Settled;
 use crate::writeback::flight::Flight;
 
 impl CachedFile {
@@ -34,6 +35,14 @@ impl CachedFile {
                     bits(slot, count) & (chunk.dirty | chunk.busy | chunk.held()) == 0
                 })
             })
+    }
+
+    /// Gives up pages that a poisoned file keeps. They would hide bytes that are appended past the
+    /// cache, and no flush that ends well frees them.
+    pub fn uncover_end(&mut self, settled: &mut Settled) {
+        if self.flushes.poisoned().is_some() {
+            self.let_kept_go(settled);
+        }
     }
 
     /// Records that bytes were appended past the cache.

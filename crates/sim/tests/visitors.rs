@@ -3,10 +3,10 @@
 mod common;
 
 use common::{assert_marks, run_one, swarm};
-use forebay_sim::plan::Disturbance;
+use forebay_sim::plan::{Disturbance, Mix};
 use forebay_sim::run::below::{appended_in_turn, read_after_a_change};
 use forebay_sim::world::machine::VolumePlan;
-use forebay_sim::{PerMille, Plan};
+use forebay_sim::{Faults, PerMille, Plan};
 
 /// The engine gives up the lease in time, and the other program finds what was accepted.
 #[test]
@@ -25,6 +25,21 @@ fn read_leases(seed: u64) -> Plan {
     let plan = Plan::passing(seed).with_all_calls(seed);
     let disturbance = Disturbance { programs: PerMille(200), ..plan.disturbance };
     Plan { disturbance, ..plan }
+}
+
+/// Pages that were written under the lease are not kept. So a flush that fails once the lease is
+/// given up cannot be repaired from memory: the file is poisoned.
+#[test]
+fn contract_02_a_flush_that_fails_after_the_lease_loses_nothing_in_silence() {
+    let marks = swarm("contract_02_a_flush_that_fails_after_the_lease", 150, |seed| {
+        let plan = Plan::passing(seed);
+        let disturbance = Disturbance { programs: PerMille(200), ..plan.disturbance };
+        let mix = Mix { sync: 20, ..plan.mix };
+        let faults =
+            Faults { flush: PerMille(150), invalidate: PerMille(0), ..plan.machine.faults };
+        Plan { disturbance, mix, ..plan }.with_faults(faults)
+    });
+    assert_marks(&marks, &["lease broken", "flush failed", "sync failed", "sync ok"]);
 }
 
 /// In the run of this seed old pages are written out just when a file is to be extended that

@@ -21,7 +21,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use forebay_cache::{Liberties, TicketKind};
+use forebay_cache::{CachedFile, Liberties, TicketKind};
 
 use super::File;
 use crate::core::counters::Counters;
@@ -174,6 +174,11 @@ impl File {
                 .at_path(&self.inode.path)
                 .because(error)
         };
+        if self.inode.lock().cache.poisoned().is_some() {
+            self.shared.change(&self.inode, |file| {
+                file.apply(CachedFile::uncover_end);
+            });
+        }
         let end = self.inode.file.length().map_err(failed)?;
         let bytes = end..end.saturating_add(data.len() as u64);
         if !at_any_rate && !self.inode.lock().cache.can_append(&bytes) {

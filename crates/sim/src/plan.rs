@@ -114,6 +114,8 @@ pub struct Plan {
     pub deaths: u32,
     /// Whether the arena records its content for a keeper.
     pub is_survived: bool,
+    /// Whether the arena is looked at at each point of preemption in a write.
+    pub looks_into_writes: bool,
     /// Whether the engine has a keeper, from which the next engine adopts the files after a death.
     pub adopts: bool,
 }
@@ -181,6 +183,7 @@ impl Plan {
             rewrites: PerMille(0),
             deaths: 0,
             is_survived: random.below(2) == 0,
+            looks_into_writes: false,
             adopts: false,
         }
     }

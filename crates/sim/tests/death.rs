@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{assert_marks, swarm};
 use forebay_sim::plan::Disturbance;
 use forebay_sim::{PerMille, Plan};
@@ -26,6 +28,24 @@ fn contract_04_accepted_data_outlives_the_process_at_every_moment() {
         &marks,
         &["process death", "saved", "nothing to be saved", "page write failed", "discarded"],
     );
+}
+
+/// Looked at in the middle of each write: a page that the call copies to is not clean then, because
+/// the next engine would take a part of the copy for the content of the file.
+#[test]
+fn contract_04_a_death_in_the_middle_of_a_copy_leaves_no_clean_page() {
+    let marks = swarm("contract_04_a_death_in_the_middle", 60, |seed| {
+        let plan = Plan::passing(seed);
+        Plan {
+            file_pages: 8,
+            operations: plan.operations.min(60),
+            age: Duration::from_millis(1),
+            is_survived: true,
+            looks_into_writes: true,
+            ..plan
+        }
+    });
+    assert_marks(&marks, &["process death", "saved", "nothing to be saved", "sync ok"]);
 }
 
 /// The keeper holds the files of the dead engine and writes what it can. The next engine adopts

@@ -25,6 +25,9 @@ pub use requests::Requests;
 /// Time that a dropped backend waits for its requests.
 const GOODBYE: Duration = Duration::from_secs(1);
 
+/// Writes of a caller that are made by a ring. A thread makes fewer.
+const BURST: usize = 3;
+
 /// Share of waits that end without a cause.
 const SPURIOUS: PerMille = PerMille(10);
 
@@ -63,7 +66,8 @@ impl Backend {
         if world::is_dead() {
             return Err(BackendError::Threads(io::Error::from_raw_os_error(libc::EIO)));
         }
-        let port = machine::with(|machine| machine.add_port(world::process(), arena));
+        let outlives = choice != Choice::Threads;
+        let port = machine::with(|machine| machine.add_port(world::process(), arena, outlives));
         let requests = Requests {
             port,
             entries: entries.max(1) as usize,
@@ -343,9 +347,12 @@ impl Inline {
 
     /// Prepares for several writes at once. They go on after the death of the process, and hold the
     /// end of a pipe until the last one has ended.
-    pub fn prepare_writes(&mut self, _: usize, alive: Option<&Alive>) {
-        if let Some(alive) = alive {
-            let _ = self.0.set_alive(alive);
+    pub fn prepare_writes(&mut self, count: usize, alive: Option<&Alive>) {
+        if count >= BURST {
+            machine::with(|machine| machine.outlive(self.0.port()));
+            if let Some(alive) = alive {
+                let _ = self.0.set_alive(alive);
+            }
         }
     }
 

@@ -130,6 +130,8 @@ impl Caller {
         let size = stage.model.borrow().files[number].ledger.size();
         let data: Rc<[u8]> = operation::data(&mut self.random, length).into();
         let begun = stage.model.borrow_mut().files[number].begin(Some(offset), &data);
+        let task = world::task().expect("a caller is one");
+        stage.writers.borrow_mut().insert(task);
         let past = match self.random.below(3) {
             0 => handle.file.write_front(&data, offset),
             _ => Ok(0),
@@ -150,6 +152,7 @@ impl Caller {
             }
             Err(error) => (self.read_back(handle, offset, &data), Err(error)),
         };
+        stage.writers.borrow_mut().remove(&task);
         stage.model.borrow_mut().files[number].ledger.end(begun, offset, accepted);
         world::trace(format_args!("file {number}: accepted {accepted} at {offset}: {result:?}"));
         self.last_end = offset + accepted as u64;

@@ -307,6 +307,9 @@ impl Stage {
         found
     }
 
+    /// The accepted bytes are in the file after the plan. Its clean pages, which the next engine
+    /// adopts, are as the file. A page that a call is copying to is not clean, because a death may
+    /// leave a part of the copy.
     fn check_survived(&self, number: usize, arena: &Arena, plan: &Recovery) {
         let path = self.plan.path(number);
         let model = self.model.borrow();
@@ -347,6 +350,19 @@ impl Stage {
             found.len(),
             accepted.len()
         );
+        if !machine::has_failed(&path) {
+            for (frame, header) in &plan.clean {
+                let start = header.page * forebay_cache::limits::PAGE;
+                let bytes = found.get(start as usize..).unwrap_or_default();
+                let mut clean = vec![0; bytes.len().min(usize::from(header.length))];
+                memory::read_part(arena, *frame, 0, &mut clean);
+                assert!(
+                    bytes.starts_with(&clean) || undone.contains(&header.page),
+                    "contract 4: page {} of file {number} counts as clean and is not as the file",
+                    header.page
+                );
+            }
+        }
         self.hit(if found == kernel { "nothing to be saved" } else { "saved" });
     }
 

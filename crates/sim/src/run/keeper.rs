@@ -49,6 +49,8 @@ struct Held {
 pub(super) struct Keeper {
     process: Process,
     held: Arc<Mutex<BTreeMap<u32, Held>>>,
+    /// The rings of the engine hold the keeper off by this. The machine asserts that they do.
+    alive: Arc<Alive>,
 }
 
 /// The arena and the files that a keeper hands over.
@@ -70,7 +72,10 @@ struct Kept {
 
 impl Keeper {
     pub(super) fn new() -> Self {
-        Self { process: world::new_process("keeper"), held: Arc::default() }
+        machine::have_keeper(world::process());
+        let (alive, _) = Alive::pair().expect("few descriptors are open");
+        let process = world::new_process("keeper");
+        Self { process, held: Arc::default(), alive: Arc::new(alive) }
     }
 
     /// No task switches while this is locked: a file is dropped without it.
@@ -94,7 +99,7 @@ impl HandedOver {
 
 impl Standby for Keeper {
     fn alive(&self) -> Option<Arc<Alive>> {
-        None
+        Some(Arc::clone(&self.alive))
     }
 
     fn is_there(&self) -> bool {

@@ -90,6 +90,16 @@ impl Stage {
                 .for_each(|number| machine::make_device(plan.path(number), bytes, SECTOR as u32));
         }
         let stage = Rc::new(Self::new(seed, plan));
+        if stage.plan.looks_into_writes {
+            let of_look = Rc::downgrade(&stage);
+            world::look_at_each_turn(move || {
+                let stage = of_look.upgrade().expect("the first task has it");
+                let is_writer = |task| stage.writers.borrow().contains(&task);
+                if world::task().is_some_and(is_writer) {
+                    stage.check_process_death();
+                }
+            });
+        }
         stage.start_process();
         stage.disturb();
         while !stage.is_over.get() {

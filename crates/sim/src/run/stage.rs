@@ -1,6 +1,7 @@
 //! The state of a run that is under way.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::core::error::ErrorKind;
@@ -11,7 +12,7 @@ use crate::random::Random;
 use crate::run::hang::Calls;
 use crate::run::keeper::{HandedOver, Keeper};
 use crate::run::model::Model;
-use crate::world::Process;
+use crate::world::{Process, TaskId};
 
 /// A run that is under way. All tasks of the test share it.
 pub(super) struct Stage {
@@ -46,6 +47,8 @@ pub(super) struct Stage {
     pub(super) longest_sync: Cell<u64>,
     /// The task that changes knobs has not ended.
     pub(super) has_tuner: Cell<bool>,
+    /// Tasks that are in a write.
+    pub(super) writers: RefCell<BTreeSet<TaskId>>,
 }
 
 /// Errors that the engine reported to the program, because no call could.
@@ -94,6 +97,7 @@ impl Stage {
             is_over: Cell::new(false),
             longest_sync: Cell::new(0),
             has_tuner: Cell::new(plan.turns_knobs),
+            writers: RefCell::default(),
             plan,
         }
     }

@@ -68,6 +68,15 @@ pub fn wake_one(on: Reason) -> bool {
     current().is_some_and(|world| world.state().wake_one(on).is_some())
 }
 
+/// Calls `look` at each point of preemption of this world, on the stack of the running task. It
+/// must not block.
+///
+/// # Panics
+/// Outside a world.
+pub fn look_at_each_turn(look: impl Fn() + 'static) {
+    world().set_look(Box::new(look));
+}
+
 /// A point where another task may run: moves time by 50 ns and switches at the rate of the run.
 /// Does nothing outside all tasks.
 pub fn preempt() {

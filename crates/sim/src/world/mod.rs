@@ -43,8 +43,9 @@ mod task;
 
 pub use failure::{Failure, Waiting};
 pub use here::{
-    Events, after, block, draw, expect_panics, fail, has_world, is_killed, is_tracing, now, number,
-    preempt, set_events, sleep, task, trace, wake, wake_one, yield_now,
+    Events, after, block, draw, expect_panics, fail, has_world, is_killed, is_tracing,
+    look_at_each_turn, now, number, preempt, set_events, sleep, task, trace, wake, wake_one,
+    yield_now,
 };
 pub(crate) use here::{
     acquire, is_ours, is_panicking, mark_as_ours, park, release, serial, unpark, wakes_for_nothing,

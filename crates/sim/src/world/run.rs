@@ -142,6 +142,8 @@ pub(super) struct World {
     steps: Cell<u64>,
     fingerprint: Cell<u64>,
     failure: RefCell<Option<Failure>>,
+    /// Called at each point of preemption.
+    look: RefCell<Option<Box<dyn Fn()>>>,
     expects_panics: Cell<bool>,
     /// The task that panicked last.
     panicked: Cell<Option<TaskId>>,
@@ -166,6 +168,7 @@ impl World {
             steps: Cell::new(0),
             fingerprint: Cell::new(0),
             failure: RefCell::default(),
+            look: RefCell::default(),
             expects_panics: Cell::new(false),
             panicked: Cell::new(None),
             extensions: Extensions::default(),
@@ -322,6 +325,19 @@ impl World {
     pub(super) fn next_event(&self) -> Option<u64> {
         let events = self.events.borrow().clone();
         events.and_then(|events| events.next()).map(Moment::nanoseconds)
+    }
+
+    pub(super) fn set_look(&self, look: Box<dyn Fn()>) {
+        *self.look.borrow_mut() = Some(look);
+    }
+
+    /// Calls the look of this world, but not for a point of preemption inside of it.
+    pub(super) fn look(&self) {
+        let look = self.look.take();
+        if let Some(look) = look {
+            look();
+            self.set_look(look);
+        }
     }
 
     pub(super) fn set_events(&self, events: Rc<dyn Events>) {

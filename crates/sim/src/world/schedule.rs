@@ -71,6 +71,7 @@ impl World {
         self.state().now += TICK;
         self.count_call(id);
         die_if_due(&self);
+        self.look();
         let wants = {
             let mut state = self.state();
             let rate = self.settings().preemption;

@@ -282,6 +282,11 @@ pub fn in_flight() -> usize {
     with(|machine| machine.flying.len())
 }
 
+/// A keeper waits for the requests of a process that outlive it.
+pub fn have_keeper(process: Process) {
+    with(|machine| machine.kept.insert(process));
+}
+
 /// Kills a process, as `SIGKILL` does: its files are closed, its requests end some time later, at
 /// random only in part, and its tasks are gone when this returns.
 pub fn kill(process: Process) {

@@ -43,6 +43,9 @@ pub(crate) struct Port {
     /// The waker rang since the last look.
     pub(super) is_rung: bool,
     pub(super) alive: Option<OwnedFd>,
+    /// Requests go on after the death of the process, as those of a ring. A process has not ended
+    /// while a thread of it makes a call.
+    pub(super) outlives: bool,
     /// Open files that the ring has registered.
     pub(super) registered: Vec<u64>,
     /// Requests at the devices.

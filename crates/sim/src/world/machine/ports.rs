@@ -18,7 +18,8 @@ use super::state::Machine;
 use crate::world::{self, Process};
 
 impl Machine {
-    pub(crate) fn add_port(&mut self, process: Process, arena: Arc<Arena>) -> u64 {
+    /// Adds a port, whose requests may outlive the process.
+    pub(crate) fn add_port(&mut self, process: Process, arena: Arc<Arena>, outlives: bool) -> u64 {
         let number = world::number();
         let port = Port {
             process,
@@ -29,6 +30,7 @@ impl Machine {
             loaned: 0,
             is_rung: false,
             alive: None,
+            outlives,
             registered: Vec::new(),
             flying: 0,
             is_gone: false,
@@ -50,6 +52,13 @@ impl Machine {
     pub(crate) fn set_alive(&mut self, number: u64, alive: OwnedFd) -> Result<(), Errno> {
         self.port_mut(number)?.alive = Some(alive);
         Ok(())
+    }
+
+    /// Requests of the port go on after the death of its process.
+    pub(crate) fn outlive(&mut self, number: u64) {
+        if let Ok(port) = self.port_mut(number) {
+            port.outlives = true;
+        }
     }
 
     /// Lends memory to requests of a port. Numbers are not used again.
@@ -90,6 +99,12 @@ impl Machine {
     pub(crate) fn ring(&mut self, number: u64) {
         let Ok(port) = self.port_mut(number) else { return };
         let process = port.process;
+        let is_seen = !port.outlives || port.alive.is_some() || port.staged.is_empty();
+        assert!(
+            is_seen || !self.kept.contains(&process),
+            "contract 4: the keeper does not wait for requests that outlive the process"
+        );
+        let port = self.port_mut(number).expect("looked at above");
         for Staged { tag, bio, description, directory } in std::mem::take(&mut port.staged) {
             let moves = bio.operation != Operation::Read;
             let port = self.port_mut(number).expect("looked at above");

@@ -18,7 +18,7 @@ use super::points;
 use super::port::Port;
 use super::watch::Watch;
 use crate::random::{PerMille, Random};
-use crate::world::{self, Events, Reason};
+use crate::world::{self, Events, Process, Reason};
 
 /// Share of new files that get the inode number of a removed one.
 const REUSED: PerMille = PerMille(500);
@@ -50,6 +50,8 @@ pub(crate) struct Machine {
     pub(super) descriptors: BTreeMap<u64, Descriptor>,
     pub(super) watches: BTreeMap<u64, Watch>,
     pub(super) ports: BTreeMap<u64, Port>,
+    /// Processes that have a keeper.
+    pub(super) kept: BTreeSet<Process>,
     /// Requests at the devices, by the time of their end and their number.
     pub(super) flying: BTreeMap<(Moment, u64), Flying>,
     /// Devices that do not answer.
@@ -141,6 +143,7 @@ impl Machine {
             descriptors: BTreeMap::new(),
             watches: BTreeMap::new(),
             ports: BTreeMap::new(),
+            kept: BTreeSet::new(),
             flying: BTreeMap::new(),
             hung: BTreeSet::new(),
             ended_calls: BTreeMap::new(),

@@ -118,8 +118,9 @@ pub(crate) struct KeeperArgs {
 }
 
 /// Options that the check of the lab does not take.
-const NOT_OF_A_CHECK: [&str; 22] = [
+const NOT_OF_A_CHECK: [&str; 23] = [
     "suite",
+    "as_published",
     "list",
     "quick",
     "seconds",
@@ -158,6 +159,14 @@ pub(crate) struct CompareArgs {
     /// List the suites and exit
     #[arg(long, help_heading = WORK)]
     pub(crate) list: bool,
+    /// Run an experiment of the kernel's lists: completion, plug or writeback
+    #[arg(
+        long,
+        value_name = "NAME",
+        help_heading = WORK,
+        conflicts_with_all = ["suite", "list", "part", "quick", "from"]
+    )]
+    pub(crate) as_published: Option<PathBuf>,
     /// Run only this part of the suite
     #[arg(long, value_name = "NAME", help_heading = WORK)]
     pub(crate) part: Option<String>,

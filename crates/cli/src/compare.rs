@@ -134,7 +134,7 @@ pub(crate) fn compare(request: &CompareRequest) -> Result<(), Failure> {
     let width = terminal::columns(io::stdout()).unwrap_or(terminal::WIDTH);
     print(&match is_brief {
         true => report::summary(&document, everything.as_deref(), width),
-        false => report::comparison(&document),
+        false => report::any(&document),
     })?;
     written.and(outputs)?;
     left_out::failure(&document.manifest)
@@ -395,6 +395,7 @@ fn add(document: &mut Document, planned: &Planned<'_>, outcome: &Outcome, parts:
         data_bytes: plan.data_bytes,
         orders: outcome.orders.clone(),
         jobs: plan.jobs.iter().map(job).collect(),
+        published: if planned.form == Form::Published { part.figures.clone() } else { Vec::new() },
         cells: outcome.states.clone(),
     });
 }

@@ -194,7 +194,11 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
     let shipped = |names: &[&str]| -> Result<Vec<Suite>, Failure> {
         names.iter().map(|name| suite::find(Path::new(name)).map_err(refused)).collect()
     };
-    let named = match &typed.suite {
+    let named = match typed.as_published.as_ref().or(typed.suite.as_ref()) {
+        Some(name) if typed.as_published.is_some() => {
+            let suite = suite::find(name).and_then(Suite::as_published);
+            Some(vec![suite.map_err(refused)?])
+        }
         Some(name) if name.as_os_str() == ALL => Some(shipped(&SHIPPED.map(|(name, _)| name))?),
         Some(path) if job_file::is_job_file(path) => {
             Some(vec![job_file::suite(path, &mut Beside).map_err(refused)?])
@@ -203,6 +207,7 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
         None => None,
     };
     let form = match (&named, typed.quick) {
+        _ if typed.as_published.is_some() => Form::Published,
         (None, _) => Form::Bare,
         (Some(_), true) => Form::Quick,
         (Some(_), false) => Form::Full,

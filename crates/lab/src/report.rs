@@ -7,6 +7,7 @@ pub mod check;
 mod hold;
 mod html;
 mod pair;
+mod published;
 mod run;
 mod summary;
 mod table;
@@ -22,6 +23,7 @@ pub use crate::figures::{bytes, microseconds};
 pub use crate::reader::arm_name;
 pub use html::html;
 pub use pair::side_by_side;
+pub use published::published;
 pub use run::run;
 pub use summary::summary;
 
@@ -41,9 +43,15 @@ pub fn comparison(document: &Document) -> String {
     written(&blocks_of(document))
 }
 
-/// Returns the result of a comparison or of a run.
+/// Returns the result of a comparison, beside published figures if it has some, or of a run.
 pub fn any(document: &Document) -> String {
-    if document.parts.is_empty() { run(document) } else { comparison(document) }
+    if document.parts.is_empty() {
+        run(document)
+    } else if document.parts.iter().any(|part| !part.published.is_empty()) {
+        published(document)
+    } else {
+        comparison(document)
+    }
 }
 
 fn blocks_of(document: &Document) -> Vec<Block> {

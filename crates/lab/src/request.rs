@@ -39,7 +39,7 @@ pub struct RequestSpec {
     /// In which order blocks are asked for.
     pub pattern: Pattern,
     pub operation: Operation,
-    /// Knobs of the queue, as `Knobs::set` takes them.
+    /// Knobs of the queue, as `Knobs::set` takes them, or of the engine.
     pub knobs: Vec<(String, String)>,
     /// Whether the file is registered with the ring.
     pub fixed_files: Switch,
@@ -167,6 +167,8 @@ words! {
         Pread = "pread",
         /// The kernel's ring, with nothing of ours between.
         Uring = "uring",
+        /// Forebay's library: direct operations, those of a batch in one plug.
+        Library = "library",
         /// fio, as a child.
         Fio = "fio",
     }

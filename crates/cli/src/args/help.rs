@@ -25,6 +25,7 @@ Examples:
   forebay compare --dir /data             the same on another disk
   forebay compare layout --rounds 20      one suite, in more rounds
   forebay compare plug --target /dev/sdX  read an unmounted device
+  forebay compare --as-published plug     the table of a kernel thread, ours beside
   forebay compare layout --arm small=forebay,cache_bytes=32m
   forebay compare layout --scratch xfs,size=16g,agcount=16
   forebay compare job.fio --bundle out    a fio job file, with all results

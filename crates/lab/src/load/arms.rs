@@ -26,7 +26,7 @@ use super::guard;
 use super::kernel::{Calls, KernelFiles, Opening, Space};
 use super::lane::{Buffers, Lane, Nothing, SerialLane};
 use super::layout::{FileKind, JobPlan};
-use super::library::Blocking;
+use super::library::{Blocking, open_files};
 use super::ring::{self, Handling, RingLane};
 use crate::arm::Arm;
 use crate::job::{Caching, IoEngine, Job, YesNo};
@@ -269,7 +269,9 @@ pub(crate) fn prepare(way: Way, plan: &JobPlan) -> Result<Opener, CellError> {
             let buffer = || vec![0xf0; bytes].into_boxed_slice();
             let buffers = (0..depth).map(|_| buffer()).collect();
             Box::new(move |plan, of_cell| {
-                Ok(Box::new(FuturesLane::<File>::new(buffers, engine(of_cell), plan, 1)?))
+                let engine = engine(of_cell);
+                let files: Vec<File> = open_files(&engine, plan)?;
+                Ok(Box::new(FuturesLane::new(buffers, engine, files, 1)))
             })
         }
         // The memory is of the engine's pool, and no engine is there yet.

@@ -20,7 +20,7 @@ use forebay::{DirectFile, Engine};
 use forebay_uring::clock;
 
 use super::error::{CellError, Context as _};
-use super::lane::{Lane, Wait};
+use super::lane::{Lane, LaneCounters, Wait};
 use super::layout::JobPlan;
 use super::library::{self, Flight, Handle, open_files};
 use super::sequence::Operation;
@@ -60,36 +60,47 @@ impl FuturesLane<DirectFile> {
         engine: Arc<Engine>,
         plan: &JobPlan,
     ) -> Result<Self, CellError> {
+        let batch = plan.job.submit_batch.map_or(slots, |batch| (batch as usize).clamp(1, slots));
+        let files = open_files(&engine, plan)?;
+        Self::direct((slots, bytes), engine, files, batch)
+    }
+
+    /// Makes a lane past the cache; each slot with a buffer of the engine's pool.
+    pub(crate) fn direct(
+        (slots, bytes): (usize, usize),
+        engine: Arc<Engine>,
+        files: Vec<DirectFile>,
+        batch: usize,
+    ) -> Result<Self, CellError> {
         let buffers = (0..slots)
             .map(|_| engine.buffer(bytes))
             .collect::<forebay::Result<_>>()
             .context("could not take its buffers")?;
-        let batch = plan.job.submit_batch.map_or(slots, |batch| (batch as usize).clamp(1, slots));
-        Self::new(buffers, engine, plan, batch)
+        Ok(Self::new(buffers, engine, files, batch))
     }
 }
 
 impl<F: Handle> FuturesLane<F> {
-    /// Opens the files on the thread that will poll them; a slot for each buffer.
+    /// Makes a lane on the thread that will poll it; a slot for each buffer.
     pub(crate) fn new(
         buffers: Vec<F::Memory>,
         engine: Arc<Engine>,
-        plan: &JobPlan,
+        files: Vec<F>,
         batch: usize,
-    ) -> Result<Self, CellError> {
+    ) -> Self {
         let (woken, wakers) = Woken::wakers(buffers.len());
         assert!(batch > 0 && !buffers.is_empty(), "a lane without a slot");
-        Ok(Self {
+        Self {
             wakers,
             ended: Vec::with_capacity(buffers.len()),
             slots: buffers.into_iter().map(Slot::Free).collect(),
             woken,
-            files: open_files(&engine, plan)?.into_iter().map(Arc::new).collect(),
+            files: files.into_iter().map(Arc::new).collect(),
             staged: Vec::with_capacity(batch),
             batch,
             in_flight: 0,
             engine,
-        })
+        }
     }
 
     /// Submits what is staged. Polls only after that: a poll that waits ends the plug.
@@ -179,6 +190,18 @@ impl<F: Handle> Lane for FuturesLane<F> {
 
     fn sync(&mut self, file: usize, how: FinalSync) -> Result<(), CellError> {
         library::sync(&*self.files[file], how)
+    }
+
+    fn counters(&self) -> LaneCounters {
+        let stats = self.engine.stats();
+        LaneCounters {
+            doorbells: stats.doorbells,
+            requests: stats.requests,
+            runs: stats.completion_runs,
+            completions: stats.completed_bios,
+            bios: stats.bios,
+            merged: stats.merged_bios,
+        }
     }
 
     fn close(self: Box<Self>) -> Result<(), CellError> {

@@ -36,6 +36,7 @@ pub(super) const PROBE: Probe = Probe {
         Way { word: QUEUE, alias: "forebay", knobs: Knobs::Queue },
         Way::plain("pread"),
         Way::plain("uring").or("kernel-direct"),
+        Way::engine("library"),
         Way::plain(FIO),
     ],
     check,
@@ -232,7 +233,7 @@ fn work(cell: &Cell) -> Result<Work, String> {
         ground: Ground::Shared,
         on_disk: is_file,
         outside: target,
-        uses_ring: matches!(cell.arm.as_str(), QUEUE | "uring"),
+        uses_ring: matches!(cell.arm.as_str(), QUEUE | "uring" | "library"),
         ..Work::default()
     })
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::state::CellState;
-use crate::suite::model::Form;
+use crate::suite::model::{Form, Published};
 
 /// One part of a suite: one table, or one for each job.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ pub struct Part {
     pub seconds: Option<f64>,
     /// Bytes a cell writes, if fixed.
     pub cell_bytes: Option<u64>,
-    /// How much of it was run: full, quick or bare.
+    /// How much of it was run: full, quick, bare or published.
     #[serde(default)]
     pub form: Option<Form>,
     /// The share of the form's sizes and times.
@@ -40,6 +40,9 @@ pub struct Part {
     pub orders: Vec<Vec<String>>,
     /// Its jobs, in the order of the tables.
     pub jobs: Vec<PartJob>,
+    /// What others have published of it, if it was run as they did.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub published: Vec<Published>,
     /// In what surroundings its cells ran.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cells: Vec<CellState>,

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use toml::Spanned;
 
 use super::cross::{self, Levels};
-use super::model::{Arm, Base, Cut, Form, Part, Suite, Workload};
+use super::model::{Arm, Base, Cut, Form, Part, Published, Suite, Workload};
 use super::text::{ArmText, CutText, PartText, Places, SuiteText, Word, WorkloadText, one_line};
 use crate::arm::Knobs;
 use crate::bytes::Bytes;
@@ -83,7 +83,7 @@ impl Checker<'_> {
             }
             _ => return Err(self.at(&written.name, "give one of base and best_of")),
         };
-        let forms = [&written.full, &written.quick, &written.bare];
+        let forms = [&written.full, &written.quick, &written.bare, &written.published];
         if forms.iter().all(|form| form.is_none()) {
             return Err(self.at(&written.name, "it is in no form: add [part.full] below it"));
         }
@@ -91,8 +91,9 @@ impl Checker<'_> {
             let own = forms[form as usize].as_ref();
             own.map(|own| self.cut(written, own, form.rounds())).transpose()
         };
-        let forms = [cut(Form::Full)?, cut(Form::Quick)?, cut(Form::Bare)?];
+        let forms = [cut(Form::Full)?, cut(Form::Quick)?, cut(Form::Bare)?, cut(Form::Published)?];
         self.pairs_in(written, &forms)?;
+        self.figures_in(written, forms[Form::Published as usize].as_ref())?;
         Ok(Part {
             name: written.name.get_ref().clone(),
             title: written.title.clone(),
@@ -100,6 +101,7 @@ impl Checker<'_> {
             base,
             again: written.again.get_ref().clone(),
             also: written.also.iter().map(|pair| pair.get_ref().clone()).collect(),
+            figures: written.figure.iter().map(|figure| figure.get_ref().clone()).collect(),
             forms,
         })
     }
@@ -308,6 +310,38 @@ impl Checker<'_> {
                         .places
                         .wrong(pair.span(), format!("{arm}: no arm of this part")));
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a published figure of something that the published form does not run.
+    fn figures_in(&self, part: &PartText, published: Option<&Cut>) -> Checked<()> {
+        let Some(cut) = published else {
+            return part.figure.first().map_or(Ok(()), |figure| {
+                Err(self.at(figure, "it is in no form: add [part.published]"))
+            });
+        };
+        if part.figure.is_empty() {
+            return Err(self.at(&part.name, "nothing is published: add [[part.figure]]"));
+        }
+        let arms = cut.names();
+        for figure in &part.figure {
+            let Published { workload, metric, base, arm, values, .. } = figure.get_ref();
+            let wrong = |name: &str, what: &str| {
+                Err(self.at(figure, format!("{name}: no such {what} in the published form")))
+            };
+            if !cut.workloads.iter().any(|one| one.name == *workload) {
+                return wrong(workload, "workload");
+            }
+            if let Some(unknown) = [arm, base].into_iter().find(|name| !arms.contains(name)) {
+                return wrong(unknown, "arm");
+            }
+            if probes::metric(metric).is_none() {
+                return wrong(metric, "metric");
+            }
+            if !values.iter().all(|value| value.is_finite() && *value > 0.0) {
+                return Err(self.at(figure, "values have to be above 0"));
             }
         }
         Ok(())

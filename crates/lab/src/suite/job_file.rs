@@ -78,7 +78,8 @@ pub fn suite_called(called: &str, path: &Path, report: &mut dyn Write) -> Result
         ),
         again: "forebay".to_owned(),
         also: Vec::new(),
-        forms: [Some(cut(Form::Full)), Some(cut(Form::Quick)), None],
+        figures: Vec::new(),
+        forms: [Some(cut(Form::Full)), Some(cut(Form::Quick)), None, None],
     };
     Ok(Suite { name, title, file: None, parts: vec![part] })
 }

@@ -20,6 +20,8 @@ words! {
         Quick = "quick",
         /// Run when no suite is named.
         Bare = "bare",
+        /// The experiment of a thread of the kernel's lists, beside its published figures.
+        Published = "published",
     }
 }
 
@@ -44,7 +46,7 @@ impl Form {
     pub(crate) fn rounds(self) -> u32 {
         match self {
             Form::Full => 10,
-            Form::Quick | Form::Bare => 5,
+            Form::Quick | Form::Bare | Form::Published => 5,
         }
     }
 }
@@ -70,7 +72,7 @@ pub struct FileBytes {
 impl FileBytes {
     pub fn of(self, form: Form) -> u64 {
         match form {
-            Form::Full => self.full.0,
+            Form::Full | Form::Published => self.full.0,
             Form::Quick => self.quick.0,
             Form::Bare => self.bare.0,
         }
@@ -91,7 +93,9 @@ pub struct Part {
     pub again: String,
     /// Pairs that are compared besides.
     pub also: Vec<Pair>,
-    pub(super) forms: [Option<Cut>; 3],
+    /// What others have published of it.
+    pub figures: Vec<Published>,
+    pub(super) forms: [Option<Cut>; Form::ALL.len()],
 }
 
 impl Part {
@@ -111,6 +115,18 @@ impl Suite {
     pub fn needs(&self) -> impl Iterator<Item = &Tuning> {
         let cuts = self.parts.iter().flat_map(|part| part.forms.iter().flatten());
         cuts.flat_map(|cut| &cut.arms).flat_map(|arm| &arm.needs)
+    }
+
+    /// Returns the suite with the parts alone that have published figures.
+    pub fn as_published(mut self) -> Result<Self, Refusal> {
+        self.parts.retain(|part| part.cut(Form::Published).is_some());
+        if self.parts.is_empty() {
+            let name = &self.name;
+            return Err(Refusal(format!(
+                "--as-published {name}: nothing is published of it; use completion, plug or writeback"
+            )));
+        }
+        Ok(self)
     }
 
     /// Returns the suite with this part alone.
@@ -142,6 +158,22 @@ pub enum Base {
 pub struct Pair {
     pub arm: String,
     pub base: String,
+}
+
+/// A published figure: a metric without and with what a thread is about.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Published {
+    pub workload: String,
+    pub metric: String,
+    /// The arms that do the same here.
+    pub base: String,
+    pub arm: String,
+    /// The figures of base and arm, in the unit of the metric.
+    pub values: [f64; 2],
+    /// The machine, where there were several.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub on: String,
 }
 
 /// How much of a part is run.

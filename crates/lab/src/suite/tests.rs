@@ -28,6 +28,46 @@ fn all_shipped_suites_are_sound() {
 }
 
 #[test]
+fn what_is_published_runs_beside_its_figures() {
+    for name in ["completion", "plug", "writeback"] {
+        let suite = shipped(name).as_published().unwrap();
+        assert_eq!(suite.parts.len(), 1, "{name}");
+        let part = &suite.parts[0];
+        let works: Vec<&str> = part.figures.iter().map(|one| one.workload.as_str()).collect();
+        let cut = part.cut(Form::Published).unwrap();
+        assert!(cut.workloads.iter().all(|one| works.contains(&one.name.as_str())), "{name}");
+        // What is compared has an interval.
+        let base = match &part.base {
+            Base::Arm(base) => base.as_str(),
+            Base::BestOf(_) => "",
+        };
+        let is_paired = |arm: &str, with: &str| {
+            with == base || part.also.iter().any(|pair| pair.arm == arm && pair.base == with)
+        };
+        assert!(part.figures.iter().all(|one| is_paired(&one.arm, &one.base)), "{name}");
+    }
+    let why = shipped("layout").as_published().unwrap_err().to_string();
+    assert!(why.contains("use completion, plug or writeback"), "{why}");
+}
+
+#[test]
+fn a_published_figure_of_nothing_that_runs_is_refused() {
+    let figure = "{ workload = \"A\", metric = \"write_bytes_per_s\"";
+    let wrong = |to: &str| refused("completion", figure, to);
+    let why = wrong("{ workload = \"H\", metric = \"write_bytes_per_s\"");
+    assert!(why.contains("H: no such workload in the published form"), "{why}");
+    let why = wrong("{ workload = \"A\", metric = \"speed\"");
+    assert!(why.contains("speed: no such metric"), "{why}");
+    let arms = "arms = [\"forebay-delay\", \"forebay-immediate\", \"kernel-uncached\"]";
+    let why = refused("completion", arms, "arms = [\"forebay-immediate\", \"kernel-uncached\"]");
+    assert!(why.contains("forebay-delay: no such arm in the published form"), "{why}");
+    let why = refused("completion", "values = [36.2, 35.8]", "values = [0.0, 35.8]");
+    assert!(why.contains("values have to be above 0"), "{why}");
+    let why = refused("completion", "[part.published]", "[part.quack]");
+    assert!(why.contains("quack"), "{why}");
+}
+
+#[test]
 fn layout_is_the_question_it_was() {
     let suite = shipped("layout");
     let part = &suite.parts[0];

@@ -7,7 +7,7 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::model::{FileBytes, Layout, Pair};
+use super::model::{FileBytes, Layout, Pair, Published};
 use crate::bytes::Bytes;
 use crate::refusal::Refusal;
 use crate::request::{Poll, RequestDevice, Submitter, Switch};
@@ -88,9 +88,12 @@ macro_rules! keys_of_forms {
             pub(super) again: Word,
             #[serde(default)]
             pub(super) also: Vec<Spanned<Pair>>,
+            #[serde(default)]
+            pub(super) figure: Vec<Spanned<Published>>,
             pub(super) full: Option<CutText>,
             pub(super) quick: Option<CutText>,
             pub(super) bare: Option<CutText>,
+            pub(super) published: Option<CutText>,
             $($key: Option<$of>,)*
         }
 

@@ -17,22 +17,25 @@ mod queued;
 mod thread;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_block::limits::TAGS;
 use forebay_block::{Device, Knobs, Queue};
 
 use super::driver::Drive;
-use super::error::CellError;
+use super::error::{CellError, Context as _};
+use super::futures::FuturesLane;
 use super::guard;
 use super::kernel::{Calls, KernelFiles};
 use super::lane::{Buffers, Lane, Nothing, SerialLane};
+use super::library;
 use super::ring::{self, HandOver, Handling, RingLane};
 use super::timed::{Counted, Spans, count};
 use crate::cell::CellResult;
 use crate::job::YesNo;
 use crate::queue_knobs;
-use crate::request::{Poll, RequestCell, RequestSpec, Submitter, Switch, Way};
+use crate::request::{Operation, Poll, RequestCell, RequestSpec, Submitter, Switch, Way};
 use blocks::{Blocks, batch_of};
 use device::{Opened, open_direct, path_of};
 use queued::Queued;
@@ -92,6 +95,21 @@ pub fn run(cell: &RequestCell) -> Result<CellResult, CellError> {
                 }
             };
             let counted = counted(spec, &mut over_ring(spec, path, polled)?)?;
+            result(spec, &counted, notes)
+        }
+        Way::Library => {
+            let engine = Arc::new(library::build_engine(0, &spec.knobs, None)?);
+            let how = match spec.operation {
+                Operation::Read => forebay::Open::read(),
+                Operation::Write => forebay::Open::write(),
+            };
+            let file = engine.open_direct(&path, how).context_at("could not open it", &path)?;
+            let size = (spec.depth as usize, spec.block_bytes as usize);
+            let batch = spec.batch.unwrap_or(spec.depth) as usize;
+            let mut lane = FuturesLane::direct(size, Arc::clone(&engine), vec![file], batch)?;
+            let counted = counted(spec, &mut lane)?;
+            Box::new(lane).close()?;
+            library::shut_down(engine)?;
             result(spec, &counted, notes)
         }
         Way::Queue => unreachable!("it went another way"),

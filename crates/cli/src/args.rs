@@ -160,15 +160,11 @@ pub(crate) struct CompareArgs {
     #[arg(long, help_heading = WORK)]
     pub(crate) list: bool,
     /// Run an experiment of the kernel's lists: completion, plug or writeback
-    #[arg(
-        long,
-        value_name = "NAME",
-        help_heading = WORK,
-        conflicts_with_all = ["suite", "list", "part", "quick", "from"]
-    )]
-    pub(crate) as_published: Option<PathBuf>,
+    #[arg(long, value_name = "NAME", value_parser = ["completion", "plug", "writeback"],
+        hide_possible_values = true, help_heading = WORK, conflicts_with_all = ["suite", "list"])]
+    pub(crate) as_published: Option<String>,
     /// Run only this part of the suite
-    #[arg(long, value_name = "NAME", help_heading = WORK)]
+    #[arg(long, value_name = "NAME", help_heading = WORK, conflicts_with = "as_published")]
     pub(crate) part: Option<String>,
     /// Keep only these arms of the suite, or `none`
     #[arg(long = "arms", value_name = "NAME,..", value_delimiter = ',', help_heading = WORK)]
@@ -190,8 +186,8 @@ pub(crate) struct CompareArgs {
     pub(crate) own_arms: Vec<String>,
     /// Repeat the run recorded in a bundle
     #[arg(long, value_name = "DIR", help_heading = WORK, hide_short_help = true, conflicts_with_all = [
-        "suite", "list", "part", "rounds", "seconds", "quick", "scale", "settings", "seed", "kept_arms",
-        "jobs", "cell_bytes",
+        "suite", "as_published", "list", "part", "rounds", "seconds", "quick", "scale", "settings", "seed",
+        "kept_arms", "jobs", "cell_bytes",
     ])]
     pub(crate) from: Option<PathBuf>,
     /// Repeat the order and data of an earlier run
@@ -205,7 +201,7 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "N", value_parser = seconds, help_heading = LENGTH)]
     pub(crate) seconds: Option<u64>,
     /// Run the quick form of the suite, on small files
-    #[arg(long, help_heading = LENGTH)]
+    #[arg(long, help_heading = LENGTH, conflicts_with = "as_published")]
     pub(crate) quick: bool,
     /// Scale sizes and times [default: 1, or the suite's]
     #[arg(long, value_name = "SHARE", value_parser = share, help_heading = LENGTH)]

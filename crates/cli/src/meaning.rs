@@ -194,16 +194,12 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
     let shipped = |names: &[&str]| -> Result<Vec<Suite>, Failure> {
         names.iter().map(|name| suite::find(Path::new(name)).map_err(refused)).collect()
     };
-    let named = match typed.as_published.as_ref().or(typed.suite.as_ref()) {
-        Some(name) if typed.as_published.is_some() => {
-            let suite = suite::find(name).and_then(Suite::as_published);
-            Some(vec![suite.map_err(refused)?])
-        }
+    let named = match typed.as_published.as_ref().map(PathBuf::from).or(typed.suite.clone()) {
         Some(name) if name.as_os_str() == ALL => Some(shipped(&SHIPPED.map(|(name, _)| name))?),
-        Some(path) if job_file::is_job_file(path) => {
-            Some(vec![job_file::suite(path, &mut Beside).map_err(refused)?])
+        Some(path) if job_file::is_job_file(&path) => {
+            Some(vec![job_file::suite(&path, &mut Beside).map_err(refused)?])
         }
-        Some(name) => Some(vec![suite::find(name).map_err(refused)?]),
+        Some(name) => Some(vec![suite::find(&name).map_err(refused)?]),
         None => None,
     };
     let form = match (&named, typed.quick) {
@@ -257,7 +253,10 @@ fn compare(typed: CompareArgs) -> Result<CompareRequest, Failure> {
             "--arms: no arm is left; name one of the suite, or add one with --arm",
         ));
     }
-    let processors = typed.cpus.as_deref().map(processors::parse).transpose();
+    // The thread of the plug ran on one processor.
+    let of_thread = typed.as_published.as_deref().filter(|name| *name == "plug").map(|_| "0");
+    let cpus = typed.cpus.as_deref().or(of_thread);
+    let processors = cpus.map(processors::parse).transpose();
     Ok(CompareRequest {
         outputs: Outputs::meant(typed.html, typed.bundle.as_deref())?,
         job_files,
@@ -483,6 +482,11 @@ mod tests {
         assert_eq!(names(&bare), ["layout", "plug", "completion"]);
         assert_eq!(names(&comparison(&["compare", "plug"])), ["plug"]);
         assert_eq!(bare.directory, Path::new("."));
+        let published = comparison(&["compare", "--as-published", "plug"]);
+        assert_eq!((published.form, names(&published)), (Form::Published, vec!["plug".to_owned()]));
+        assert_eq!(published.processors, processors::parse("0").unwrap());
+        assert!(meant(&["compare", "--as-published", "layout"]).is_err());
+        assert!(meant(&["compare", "plug", "--as-published", "plug"]).is_err());
         assert_eq!(comparison(&["compare", "layout"]).form, Form::Full);
         assert_eq!(comparison(&["compare", "layout", "--quick"]).form, Form::Quick);
         let all = comparison(&[

@@ -213,3 +213,23 @@ fn a_file_is_laid_out_once_and_read_and_written() {
     assert_eq!(file.metadata().unwrap().len(), 4 << 20);
     assert!(files.next().is_none());
 }
+
+/// Through the library a batch is one plug: it goes together, and its neighbours merge.
+#[test]
+fn a_batch_of_the_library_is_one_plug() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let run = |plug: &str| {
+        let knobs = vec![("plug".to_owned(), plug.to_owned())];
+        let pattern = Pattern::Sequential;
+        let of_file = RequestSpec { knobs, pattern, seconds: 0.05, ..spec("file") };
+        let spec = RequestSpec { batch: Some(32), depth: 128, ..of_file };
+        let directory = directory.path().to_owned();
+        let (way, poll, target) = (Way::Library, Poll::Never, None);
+        let result = request::run(&RequestCell { way, spec, poll, directory, target }).unwrap();
+        assert!(result.metrics["iops"] > 0.0 && result.metrics["latency_p99_us"] > 0.0);
+        (result.metrics["merged_share"], result.metrics["doorbells_per_io"])
+    };
+    let ((merged, calls), (unmerged, single)) = (run("always"), run("never"));
+    assert!(merged > 0.8 && unmerged < merged, "{merged} with the plug, {unmerged} without");
+    assert!(calls < single, "{calls} calls for an I/O with the plug, {single} without");
+}

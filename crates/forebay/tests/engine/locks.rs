@@ -2,17 +2,12 @@
 
 use std::time::Duration;
 
-use crate::support::other::{self, Other};
+use crate::support::other::Other;
 use crate::support::{self, eventually, kind_of, pattern};
 use forebay::{Engine, ErrorKind, Open};
 
 /// What nothing here may take longer than.
 const SOON: Duration = Duration::from_secs(20);
-
-#[test]
-fn another_program() {
-    other::serve();
-}
 
 fn small_engine() -> Engine {
     Engine::builder().cache_bytes(8 << 20).close_timeout(SOON).build().unwrap()

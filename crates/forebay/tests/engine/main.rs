@@ -1,5 +1,5 @@
-//! Tests of the engine that need no process of their own. In one program they build in a fraction of
-//! the time.
+//! Tests of the engine that need no process of their own. In one program they build in a fraction
+//! of the time.
 
 mod adapters;
 mod appends;
@@ -34,3 +34,9 @@ mod space;
 mod support;
 mod tokio;
 mod volumes;
+
+/// Another program, where a test starts this one again.
+#[test]
+fn another_program() {
+    support::other::serve();
+}

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::support::mount::{FileSystem, Mount};
-use crate::support::other::{self, Other, POKED};
+use crate::support::other::{Other, POKED};
 use crate::support::{self, MIB, PAGE, pattern, process, within};
 use forebay::{Engine, File, Open};
 use forebay_block::random::Random;
@@ -14,11 +14,6 @@ const SOON: Duration = Duration::from_secs(60);
 
 /// Bytes of the file that is mapped.
 const BYTES: u64 = 4 * MIB;
-
-#[test]
-fn another_program() {
-    other::serve();
-}
 
 fn engine() -> Engine {
     Engine::builder().cache_bytes(16 << 20).dirty_age(Duration::from_millis(20)).build().unwrap()

@@ -17,8 +17,7 @@ use crate::text::counted;
 use super::table::{Column, Table, shown};
 use super::{Block, head, heading, hold, remarks, written};
 
-const LEGEND: &str = "The first arm of a pair is without what the thread proposes, or as it was before. \
-    ~ = no difference is shown here. - = not measured.";
+const LEGEND: &str = "~ = no difference is shown here. - = not measured.";
 
 /// Formats a comparison beside the published figures. Ends with a newline.
 pub fn published(document: &Document) -> String {

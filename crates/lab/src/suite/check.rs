@@ -1,6 +1,8 @@
 //! From a suite's text to a suite: every name looked up, every number held against its bounds. The
 //! first error is reported with its place and the allowed values; nothing is guessed.
 
+mod named;
+
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -8,7 +10,7 @@ use std::ops::RangeInclusive;
 use toml::Spanned;
 
 use super::cross::{self, Levels};
-use super::model::{Arm, Base, Cut, Form, Part, Published, Suite, Workload};
+use super::model::{Arm, Base, Cut, Form, Part, Suite, Workload};
 use super::text::{ArmText, CutText, PartText, Places, SuiteText, Word, WorkloadText, one_line};
 use crate::arm::Knobs;
 use crate::bytes::Bytes;
@@ -270,81 +272,6 @@ impl Checker<'_> {
             tried.map_err(|refused| self.at(value, refused.to_string()))?;
         }
         Ok(values.iter().map(|value| value.get_ref().as_str()).collect())
-    }
-
-    /// Refuses a part that names arms it does not run.
-    fn names_in(&self, part: &PartText, cut: &Cut) -> Checked<()> {
-        let running = cut.names();
-        let known = |word: &Word| {
-            if running.contains(word.get_ref()) {
-                return Ok(());
-            }
-            Err(self.unknown(
-                word,
-                "arm in every form of this part",
-                running.iter().map(String::as_str),
-            ))
-        };
-        known(&part.again)?;
-        part.base.as_ref().map_or(Ok(()), known)?;
-        let best_of = part.best_of.iter().flatten();
-        for word in best_of.clone() {
-            self.arm_text(word)?;
-        }
-        if let (Some(first), false) =
-            (best_of.clone().next(), best_of.clone().any(|word| known(word).is_ok()))
-        {
-            return Err(self.at(first, "none of best_of runs in one of the forms"));
-        }
-        Ok(())
-    }
-
-    /// Refuses pairs of other arms than the part's; a form that does not run both is without that
-    /// pair.
-    fn pairs_in(&self, part: &PartText, forms: &[Option<Cut>]) -> Checked<()> {
-        let running: BTreeSet<String> = forms.iter().flatten().flat_map(Cut::names).collect();
-        for pair in &part.also {
-            for arm in [&pair.get_ref().arm, &pair.get_ref().base] {
-                if !running.contains(arm) {
-                    return Err(self
-                        .places
-                        .wrong(pair.span(), format!("{arm}: no arm of this part")));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Refuses a published figure of something that the published form does not run.
-    fn figures_in(&self, part: &PartText, published: Option<&Cut>) -> Checked<()> {
-        let Some(cut) = published else {
-            return part.figure.first().map_or(Ok(()), |figure| {
-                Err(self.at(figure, "it is in no form: add [part.published]"))
-            });
-        };
-        if part.figure.is_empty() {
-            return Err(self.at(&part.name, "nothing is published: add [[part.figure]]"));
-        }
-        let arms = cut.names();
-        for figure in &part.figure {
-            let Published { workload, metric, base, arm, values, .. } = figure.get_ref();
-            let wrong = |name: &str, what: &str| {
-                Err(self.at(figure, format!("{name}: no such {what} in the published form")))
-            };
-            if !cut.workloads.iter().any(|one| one.name == *workload) {
-                return wrong(workload, "workload");
-            }
-            if let Some(unknown) = [arm, base].into_iter().find(|name| !arms.contains(name)) {
-                return wrong(unknown, "arm");
-            }
-            if probes::metric(metric).is_none() {
-                return wrong(metric, "metric");
-            }
-            if !values.iter().all(|value| value.is_finite() && *value > 0.0) {
-                return Err(self.at(figure, "values have to be above 0"));
-            }
-        }
-        Ok(())
     }
 
     fn numbers(&self, numbers: &[Spanned<u32>]) -> Checked<Vec<u32>> {

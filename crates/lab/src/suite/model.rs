@@ -117,18 +117,6 @@ impl Suite {
         cuts.flat_map(|cut| &cut.arms).flat_map(|arm| &arm.needs)
     }
 
-    /// Returns the suite with the parts alone that have published figures.
-    pub fn as_published(mut self) -> Result<Self, Refusal> {
-        self.parts.retain(|part| part.cut(Form::Published).is_some());
-        if self.parts.is_empty() {
-            let name = &self.name;
-            return Err(Refusal(format!(
-                "--as-published {name}: nothing is published of it; use completion, plug or writeback"
-            )));
-        }
-        Ok(self)
-    }
-
     /// Returns the suite with this part alone.
     pub fn only(mut self, part: &str) -> Result<Self, Refusal> {
         if self.parts.iter().any(|known| known.name == part) {

@@ -53,6 +53,9 @@ pub enum Counter {
     Flushes,
     /// Allocations of space by XFS.
     Allocations,
+    /// Attempts to lock an allocation group without a wait that found it locked. The allocator then
+    /// goes to another group, or waits: a wait begins with such an attempt.
+    GroupRefusals,
     /// Scratch: requests in the plug that took the last one of this processor; 0 if no plug did.
     Plugged,
     /// Scratch: whether this processor is in an interrupt.

@@ -10,7 +10,7 @@
 //! io_uring_complete, _task_work_run, _local_work_run, sys_enter            this process alone
 //! ext4_writepages_result, writeback_single_inode                           pages written
 //! jbd2_end_commit, xlog_iclog_write                                        commits of the journal
-//! xfs_alloc_vextent_finish, xfs_buf_lock             allocations, and waits for their groups
+//! xfs_alloc_vextent_finish, xfs_buf_lock, _trylock_fail   allocations, and locks of groups
 //! ```
 //!
 //! `block_unplug` has two causes: a plug is flushed, or a driver is notified about requests that it
@@ -61,6 +61,8 @@ pub(crate) fn groups(btf: &Btf, means: &Means<'_>) -> Vec<Group> {
         groups.push(Group { what: "allocations of XFS", programs: writer.allocations().map(one) });
         let what = "waits for the locks of allocation groups";
         groups.push(Group { what, programs: writer.group_waits().map(one) });
+        let what = "refused locks of allocation groups";
+        groups.push(Group { what, programs: writer.group_refusals().map(one) });
     }
     if means.ring == Ring::Used {
         groups.push(Group { what: "items of task work", programs: writer.task_work() });

@@ -88,6 +88,11 @@ pub(crate) fn add(counts: Counts, metrics: &mut BTreeMap<String, f64>) {
         Some(elapsed) if count > 0.0 => count / elapsed,
         _ => f64::NAN,
     };
+    // Where something was allocated, no wait is a finding.
+    let of_groups = |count: f64| match metrics.get("elapsed_s") {
+        Some(elapsed) if of(Counter::Allocations) > 0.0 => count / elapsed,
+        _ => f64::NAN,
+    };
     let waits: u64 = counts.group_waits().iter().sum();
     let busiest = counts.group_waits().iter().copied().max().unwrap_or(0);
     for (name, value) in [
@@ -106,7 +111,8 @@ pub(crate) fn add(counts: Counts, metrics: &mut BTreeMap<String, f64>) {
         ("completions_per_enter", of(Counter::RingCompletions) / of(Counter::Enters)),
         ("writeback_pages_per_run", of(Counter::WritebackPages) / of(Counter::WritebackRuns)),
         ("allocations_per_s", seconds(of(Counter::Allocations))),
-        ("group_waits_per_s", seconds(waits as f64)),
+        ("group_waits_per_s", of_groups(waits as f64)),
+        ("group_refusals_per_s", of_groups(of(Counter::GroupRefusals))),
         ("busiest_group_share", busiest as f64 / waits as f64),
     ] {
         // Zero by zero.

@@ -1,9 +1,9 @@
-//! Allocations of XFS, and waits for the locks of its allocation groups.
+//! Allocations of XFS, and tasks that find its allocation groups locked.
 
 use crate::code::{ARGUMENTS, Code, END, Helper, KEPT, RESULT, Register, Width};
 use crate::counter::{Counter, GROUPS};
 
-use super::writer::{Program, Writer, begun, count_at};
+use super::writer::{Program, Writer, begun, count, count_at};
 
 /// XFS's name for the header of a group. It is locked for each allocation in the group.
 const HEADER: [u8; 8] = *b"xfs_agf\0";
@@ -24,13 +24,32 @@ impl Writer<'_> {
 
     /// A lock that is free has a count of 1. A task that asks for it otherwise is about to wait.
     pub(super) fn group_waits(self) -> Option<Program> {
-        let [context, group, ..] = KEPT;
-        let [buffer, count, ..] = ARGUMENTS;
+        let (group, [buffer, count, ..]) = (KEPT[1], ARGUMENTS);
         let mut code = begun();
-        code.load(buffer, Width::Eight, context, 0);
+        code.load(buffer, Width::Eight, KEPT[0], 0);
         let free = self.btf.member("xfs_buf", "b_sema")? + self.btf.member("semaphore", "count")?;
         code.load(count, Width::Four, buffer, free);
         code.jump_if_other(count, 0, END);
+        self.only_of_groups(&mut code)?;
+        code.and_number(group, GROUPS as i32 - 1);
+        count_at(&mut code, Counter::GroupWaits, group);
+        self.at("xfs_buf_lock", Some("xfs_buf"), code)
+    }
+
+    /// The first pass of the allocator tries the locks of groups, and does not wait for them.
+    pub(super) fn group_refusals(self) -> Option<Program> {
+        let mut code = begun();
+        code.load(ARGUMENTS[0], Width::Eight, KEPT[0], 0);
+        self.only_of_groups(&mut code)?;
+        count(&mut code, Counter::GroupRefusals);
+        self.at("xfs_buf_trylock_fail", Some("xfs_buf"), code)
+    }
+
+    /// Ends the program if the buffer, its first argument, is not the header of a group. Keeps the
+    /// number of the group, and finds the counters.
+    fn only_of_groups(self, code: &mut Code) -> Option<()> {
+        let [context, group, ..] = KEPT;
+        let [buffer, ..] = ARGUMENTS;
         code.load(group, Width::Eight, buffer, self.btf.member("xfs_buf", "b_pag")?);
         code.jump_if_equal(group, 0, END);
         let number = match self.btf.member("xfs_perag", "pag_agno") {
@@ -41,14 +60,14 @@ impl Writer<'_> {
             }
         };
         code.load(group, Width::Four, group, number);
-        self.follow(&mut code, buffer, "xfs_buf", "b_mount")?;
-        self.only_of_mount(&mut code, buffer)?;
+        self.follow(code, buffer, "xfs_buf", "b_mount")?;
+        self.only_of_mount(code, buffer)?;
         // The name is no struct of the kernel, so it is read by a call.
         let [to, bytes, from, _] = ARGUMENTS;
         code.load(from, Width::Eight, context, 0);
-        self.follow(&mut code, from, "xfs_buf", "b_ops")?;
+        self.follow(code, from, "xfs_buf", "b_ops")?;
         code.jump_if_equal(from, 0, END);
-        self.follow(&mut code, from, "xfs_buf_ops", "name")?;
+        self.follow(code, from, "xfs_buf_ops", "name")?;
         code.address_on_stack(to, NAME);
         code.set(bytes, HEADER.len() as i32);
         code.call(Helper::ReadKernel);
@@ -56,10 +75,8 @@ impl Writer<'_> {
         code.load_from_stack(to, Width::Eight, NAME);
         code.set_wide(bytes, u64::from_ne_bytes(HEADER));
         code.jump_unless_same(to, bytes, END);
-        self.find_counters(&mut code);
-        code.and_number(group, GROUPS as i32 - 1);
-        count_at(&mut code, Counter::GroupWaits, group);
-        self.at("xfs_buf_lock", Some("xfs_buf"), code)
+        self.find_counters(code);
+        Some(())
     }
 
     /// Ends the program if the mount is not of the file system.

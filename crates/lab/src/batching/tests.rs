@@ -25,6 +25,7 @@ fn what_was_counted_becomes_ratios_and_nothing_is_made_up() {
     add(after.since(before), &mut metrics);
     let of = |name: &str| metrics.get(&format!("{PREFIX}{name}")).copied();
     assert_eq!((of("allocations_per_s"), of("group_waits_per_s")), (Some(250.0), Some(15.0)));
+    assert_eq!(of("group_refusals_per_s"), Some(0.0), "something was allocated");
     assert_eq!(of("busiest_group_share"), Some(1.0));
     assert_eq!(of("requests_per_unplug"), Some(24.0));
     assert_eq!(of("unplug_asked_share"), Some(0.75));

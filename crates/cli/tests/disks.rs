@@ -2,6 +2,7 @@
 //! comparison ends.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -123,6 +124,73 @@ fn nothing_is_left_of_a_disk_after_a_kill() {
         // SAFETY: the child has not been waited for.
         assert_eq!(unsafe { libc::kill(child.id().cast_signed(), signal) }, 0);
         child.wait().unwrap();
+        assert_nothing_is_left(directory.path());
+    }
+}
+
+/// Fills a block as the jobs fill their files: its words are an arithmetic progression.
+fn data_of_a_job(block: u64) -> Vec<u8> {
+    let word = |at: u64| (block * 512 + at).wrapping_mul(forebay_block::random::STEP);
+    (0..512).flat_map(|at| word(at).to_le_bytes()).collect()
+}
+
+fn succeeds(program: &str, words: &[&str]) {
+    let output = Command::new(program).args(words).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {words:?}: {text}");
+}
+
+/// A file system of 100 GiB in memory: half a GiB of the jobs' data takes a tenth of that, and the
+/// file system is whole.
+#[test]
+fn an_image_in_memory_keeps_little_of_the_data_of_jobs() {
+    if !can_make_disks("an_image_in_memory_keeps_little_of_the_data_of_jobs") {
+        return;
+    }
+    const BLOCKS: u64 = (512 << 20) / 4096;
+    for (mkfs, fsck) in [("mkfs.xfs", "xfs_repair"), ("mkfs.ext4", "e2fsck")] {
+        let directory = directory();
+        let [at, above] = ["at", "above"].map(|name| directory.path().join(name));
+        [&at, &above].map(|path| fs::create_dir(path).unwrap());
+        let mut server =
+            forebay().arg("__disk").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut asks = server.stdin.take().unwrap();
+        let (at_text, above_text) = (at.to_str().unwrap(), above.to_str().unwrap());
+        let charges = r#"{"requests_per_second":null,"bytes_per_second":null,"flush_us":null}"#;
+        let places = format!(r#""at":"{at_text}","above":"{above_text}""#);
+        let order = format!(r#""backing":"Memory","bytes":{},"charges":{charges}"#, 100_u64 << 30);
+        writeln!(asks, "{{{order},{places}}}").unwrap();
+        let mut answer = String::new();
+        BufReader::new(server.stdout.as_mut().unwrap()).read_line(&mut answer).unwrap();
+        assert_eq!(answer, "done\n");
+        let image = at.join("image");
+        let image = image.to_str().unwrap();
+        let force = if mkfs == "mkfs.xfs" { "-f" } else { "-F" };
+        succeeds(mkfs, &["-q", force, image]);
+        succeeds("mount", &["-o", "loop", image, above_text]);
+        let file = above.join("file");
+        let mut writer = fs::File::create(&file).unwrap();
+        (0..BLOCKS).for_each(|block| writer.write_all(&data_of_a_job(block)).unwrap());
+        writer.sync_all().unwrap();
+        drop(writer);
+        succeeds("umount", &[above_text]);
+        succeeds(fsck, &["-n", "-f", image]);
+        succeeds("mount", &["-o", "loop", image, above_text]);
+        let mut reader = fs::File::open(&file).unwrap();
+        let mut found = vec![0; 4096];
+        for block in 0..BLOCKS {
+            reader.read_exact(&mut found).unwrap();
+            assert!(found == data_of_a_job(block), "{mkfs}: block {block}");
+        }
+        drop(reader);
+        let status = fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
+        let resident = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+        let kib: u64 = resident.split_whitespace().nth(1).unwrap().parse().unwrap();
+        println!("{mkfs}: {kib} KiB");
+        assert!(kib < BLOCKS * 4 / 10 + (64 << 10), "{mkfs}: {kib} KiB");
+        succeeds("umount", &[above_text]);
+        drop(asks);
+        server.wait().unwrap();
         assert_nothing_is_left(directory.path());
     }
 }

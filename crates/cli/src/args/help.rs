@@ -51,7 +51,8 @@ Arms (--arm NAME=ENGINE,KEY=VALUE,...):
 Scratch (--scratch SPEC): makes a file system for each run on a loop device in
 --dir and removes it afterwards (root). xfs, ext4 or btrfs, with keys: size,
 agcount, inode32, data=journal, keep (one for all runs), sparse (do not write
-the image first), memory (keep the image in memory, zeroes for free),
+the image first), memory (keep the image in memory; zeroes and the jobs' data
+take none, so 720 GiB fit),
 device=/dev/NAME (erases the device; needs --allow-write-device).
 
 Disks (--disk NAME, or keys of --scratch): imitates below that file system what

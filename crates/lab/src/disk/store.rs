@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use forebay_block::random::STEP;
+
 /// Unit of the content in memory, in bytes.
 pub(super) const BLOCK: u64 = 4096;
 
@@ -13,11 +15,113 @@ pub(super) const BLOCK: u64 = 4096;
 pub(super) enum Store {
     /// In a file that is open past the page cache, if its file system allows that.
     File(File),
-    /// In memory, without blocks that are all zero.
-    Memory(Mutex<HashMap<u64, Box<[u8]>>>),
+    Memory(Mutex<Blocks>),
 }
 
-/// The content of an image in memory.
+/// Blocks in memory. Blocks of zeroes take none, and those with the data of the jobs
+/// (`load/content.rs`) hardly any: their words are an arithmetic progression, which the first word
+/// tells. So an image of some hundred GiB that the jobs have written takes as much memory as the
+/// metadata of its file system.
+#[derive(Default)]
+pub(super) struct Blocks {
+    bytes: HashMap<u64, Box<[u8]>>,
+    /// Progressions that go on from block to block: for each 64 blocks the first word that block 0
+    /// of the image would have, and which of them it holds for.
+    runs: HashMap<u64, (u64, u64)>,
+    /// First words of the other progressions.
+    strays: HashMap<u64, u64>,
+}
+
+impl Blocks {
+    fn read(&self, block: u64, at: usize, into: &mut [u8]) {
+        if let Some(bytes) = self.bytes.get(&block) {
+            into.copy_from_slice(&bytes[at..at + into.len()]);
+        } else if let Some(first) = self.first_word(block) {
+            into.copy_from_slice(&progression(first)[at..at + into.len()]);
+        } else {
+            into.fill(0);
+        }
+    }
+
+    fn write(&mut self, block: u64, at: usize, data: &[u8]) {
+        if data.len() as u64 == BLOCK {
+            self.forget(block);
+            match first_of(data) {
+                Some(first) => self.keep_progression(block, first),
+                None if data.iter().all(|byte| *byte == 0) => {}
+                None => drop(self.bytes.insert(block, data.into())),
+            }
+            return;
+        }
+        if !self.bytes.contains_key(&block) {
+            let mut bytes = vec![0; BLOCK as usize].into_boxed_slice();
+            self.read(block, 0, &mut bytes);
+            // Part of a block that is zero stays so.
+            if bytes.iter().chain(data).all(|byte| *byte == 0) {
+                return;
+            }
+            self.forget(block);
+            self.bytes.insert(block, bytes);
+        }
+        let bytes = self.bytes.get_mut(&block).expect("put there above");
+        bytes[at..at + data.len()].copy_from_slice(data);
+    }
+
+    fn first_word(&self, block: u64) -> Option<u64> {
+        let run = self.runs.get(&(block / 64)).filter(|(_, held)| held >> (block % 64) & 1 == 1);
+        run.map(|(start, _)| start.wrapping_add(ahead(block)))
+            .or_else(|| self.strays.get(&block).copied())
+    }
+
+    fn keep_progression(&mut self, block: u64, first: u64) {
+        let start = first.wrapping_sub(ahead(block));
+        let run = self.runs.entry(block / 64).or_insert((start, 0));
+        if run.0 == start {
+            run.1 |= 1 << (block % 64);
+        } else {
+            self.strays.insert(block, first);
+        }
+    }
+
+    fn forget(&mut self, block: u64) {
+        self.bytes.remove(&block);
+        self.strays.remove(&block);
+        if let Some((_, held)) = self.runs.get_mut(&(block / 64)) {
+            *held &= !(1 << (block % 64));
+            if *held == 0 {
+                self.runs.remove(&(block / 64));
+            }
+        }
+    }
+}
+
+/// How much larger the first word of a block is than that of block 0 of the same progression.
+fn ahead(block: u64) -> u64 {
+    block.wrapping_mul(BLOCK / 8).wrapping_mul(STEP)
+}
+
+/// Returns the first word of a block that is an arithmetic progression of the jobs.
+fn first_of(block: &[u8]) -> Option<u64> {
+    let (words, _) = block.as_chunks();
+    let first = u64::from_le_bytes(words[0]);
+    let mut next = first;
+    let is_progression = words.iter().all(|word| {
+        let is_next = u64::from_le_bytes(*word) == next;
+        next = next.wrapping_add(STEP);
+        is_next
+    });
+    is_progression.then_some(first)
+}
+
+fn progression(first: u64) -> [u8; BLOCK as usize] {
+    let (mut block, mut next) = ([0; BLOCK as usize], first);
+    for word in block.as_chunks_mut().0 {
+        *word = next.to_le_bytes();
+        next = next.wrapping_add(STEP);
+    }
+    block
+}
+
 impl Store {
     pub(super) fn in_memory() -> Self {
         Self::Memory(Mutex::default())
@@ -29,10 +133,7 @@ impl Store {
             Self::Memory(blocks) => lock(blocks),
         };
         for (block, at, range) in parts(offset, into.len()) {
-            match blocks.get(&block) {
-                Some(bytes) => into[range.clone()].copy_from_slice(&bytes[at..at + range.len()]),
-                None => into[range].fill(0),
-            }
+            blocks.read(block, at, &mut into[range]);
         }
         Ok(())
     }
@@ -43,14 +144,7 @@ impl Store {
             Self::Memory(blocks) => lock(blocks),
         };
         for (block, at, range) in parts(offset, data.len()) {
-            let data = &data[range];
-            let is_zero = data.iter().all(|byte| *byte == 0);
-            if data.len() as u64 == BLOCK && is_zero {
-                blocks.remove(&block);
-            } else if !is_zero || blocks.contains_key(&block) {
-                let bytes = blocks.entry(block).or_insert_with(|| vec![0; BLOCK as usize].into());
-                bytes[at..at + data.len()].copy_from_slice(data);
-            }
+            blocks.write(block, at, &data[range]);
         }
         Ok(())
     }
@@ -66,10 +160,9 @@ impl Store {
             Self::Memory(blocks) => {
                 let mut blocks = lock(blocks);
                 for (block, at, range) in parts(offset, length as usize) {
-                    if range.len() as u64 == BLOCK {
-                        blocks.remove(&block);
-                    } else if let Some(bytes) = blocks.get_mut(&block) {
-                        bytes[at..at + range.len()].fill(0);
+                    match range.len() as u64 {
+                        BLOCK => blocks.forget(block),
+                        length => blocks.write(block, at, &[0; BLOCK as usize][..length as usize]),
                     }
                 }
                 Ok(())
@@ -92,4 +185,14 @@ fn parts(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, std::o
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+impl Store {
+    /// Returns the number of blocks whose bytes are kept, of runs, and of strays.
+    pub(super) fn kept(&self) -> [usize; 3] {
+        let Self::Memory(blocks) = self else { unreachable!("it is in memory") };
+        let blocks = lock(blocks);
+        [blocks.bytes.len(), blocks.runs.len(), blocks.strays.len()]
+    }
 }

@@ -75,7 +75,7 @@ pub enum Image {
     Written,
     /// A length alone: writes then pay for the space below.
     Sparse,
-    /// In memory, where blocks of zeroes take none.
+    /// In memory, where blocks of zeroes take none, and those with the data of the jobs hardly any.
     Memory,
 }
 

@@ -1,4 +1,7 @@
+use std::path::Path;
+
 use super::*;
+use crate::load::content::Content;
 
 fn holds_what_was_written(store: &Store) {
     store.write(4096 * 3 + 512, &[7; 4096]).unwrap();
@@ -25,10 +28,33 @@ fn zeroes_take_no_memory() {
     store.write(0, &[0; 1 << 16]).unwrap();
     store.write(4096, &[1; 4096]).unwrap();
     store.write(512, &[0; 512]).unwrap();
-    let Store::Memory(blocks) = &store else { unreachable!() };
-    assert_eq!(lock(blocks).len(), 1);
+    assert_eq!(store.kept(), [1, 0, 0]);
     store.write(4096, &[0; 4096]).unwrap();
-    assert_eq!(lock(blocks).len(), 0);
+    assert_eq!(store.kept(), [0, 0, 0]);
+}
+
+#[test]
+fn data_of_the_jobs_takes_hardly_any_memory() {
+    let content = Content::new(3, Path::new("a/b"));
+    let mut data = vec![0; 4 << 20];
+    content.fill(1 << 30, &mut data);
+    let store = Store::in_memory();
+    store.write(1 << 40, &data).unwrap();
+    assert_eq!(store.kept(), [0, 16, 0]);
+    let mut found = vec![1; data.len()];
+    store.read(1 << 40, &mut found).unwrap();
+    assert!(found == data);
+    // A block of another file, a part of a block, and a range that is freed.
+    let other = Content::new(3, Path::new("c"));
+    other.fill(0, &mut data[8192..12288]);
+    store.write((1 << 40) + 8192, &data[8192..12288]).unwrap();
+    data[70_000..70_512].fill(9);
+    store.write((1 << 40) + 70_000, &data[70_000..70_512]).unwrap();
+    data[(1 << 20)..(2 << 20) + 512].fill(0);
+    store.clear((1 << 40) + (1 << 20), (1 << 20) + 512).unwrap();
+    store.read(1 << 40, &mut found).unwrap();
+    assert!(found == data);
+    assert_eq!(store.kept(), [2, 12, 1]);
 }
 
 #[test]

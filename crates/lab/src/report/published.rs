@@ -46,7 +46,7 @@ fn comparable(document: &Document, part: &Part) -> String {
         "{}: {sizes}; {}; {}; {commit}.",
         part.name,
         counted(part.rounds.into(), "round"),
-        counted(manifest.machine.cpus as u64, "processor")
+        counted(u64::from(manifest.machine.cpus), "processor")
     )
 }
 

@@ -151,7 +151,9 @@ fn an_image_in_memory_keeps_little_of_the_data_of_jobs() {
     for (mkfs, fsck) in [("mkfs.xfs", "xfs_repair"), ("mkfs.ext4", "e2fsck")] {
         let directory = directory();
         let [at, above] = ["at", "above"].map(|name| directory.path().join(name));
-        [&at, &above].map(|path| fs::create_dir(path).unwrap());
+        for path in [&at, &above] {
+            fs::create_dir(path).unwrap();
+        }
         let mut server =
             forebay().arg("__disk").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut asks = server.stdin.take().unwrap();

@@ -40,7 +40,7 @@ pub struct Part {
     pub orders: Vec<Vec<String>>,
     /// Its jobs, in the order of the tables.
     pub jobs: Vec<PartJob>,
-    /// What others have published of it, if it was run as they did.
+    /// Figures that others have published, if it was run as theirs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub published: Vec<Published>,
     /// In what surroundings its cells ran.

@@ -93,7 +93,7 @@ pub struct Part {
     pub again: String,
     /// Pairs that are compared besides.
     pub also: Vec<Pair>,
-    /// What others have published of it.
+    /// Figures that others have published.
     pub figures: Vec<Published>,
     pub(super) forms: [Option<Cut>; Form::ALL.len()],
 }

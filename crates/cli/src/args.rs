@@ -160,8 +160,9 @@ pub(crate) struct CompareArgs {
     #[arg(long, help_heading = WORK)]
     pub(crate) list: bool,
     /// Run a kernel thread's experiment (see below)
-    #[arg(long, value_name = "NAME", value_parser = ["completion", "plug", "writeback"], help_heading = WORK,
-        hide_possible_values = true, hide_short_help = true, conflicts_with_all = ["suite", "list"])]
+    #[arg(long, value_name = "NAME", value_parser = ["completion", "plug", "writeback"])]
+    #[arg(help_heading = WORK, hide_possible_values = true, hide_short_help = true)]
+    #[arg(conflicts_with_all = ["suite", "list"])]
     pub(crate) as_published: Option<String>,
     /// Run only this part of the suite
     #[arg(long, value_name = "NAME", help_heading = WORK, conflicts_with = "as_published")]
@@ -259,7 +260,6 @@ pub(crate) struct CompareArgs {
     /// Save everything that another person needs to DIR
     #[arg(long, value_name = "DIR", help_heading = OUTPUT, hide_short_help = true)]
     pub(crate) bundle: Option<PathBuf>,
-
     /// Count how the kernel batches requests (root)
     #[arg(long, help_heading = KERNEL, hide_short_help = true)]
     pub(crate) batching: bool,

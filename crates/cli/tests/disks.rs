@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_lab::loop_device::attached_below;
@@ -68,6 +69,13 @@ fn started(directory: &Path) -> Child {
     child
 }
 
+/// Keeps the other tests of this file off: a comparison has a mount namespace of its own, which keeps
+/// the mounts of the others until it ends.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[test]
 fn a_disk_that_cannot_be_is_refused_with_a_remedy() {
     for (words, expected) in [
@@ -88,6 +96,7 @@ fn a_comparison_on_a_disk_says_what_it_charges() {
     if !can_make_disks("a_comparison_on_a_disk_says_what_it_charges") {
         return;
     }
+    let _alone = alone();
     let directory = directory();
     let output = forebay()
         .args(["compare", "layout", "--quick", "--rounds", "1", "--scale", "0.1"])
@@ -117,6 +126,7 @@ fn nothing_is_left_of_a_disk_after_a_kill() {
     if !can_make_disks("nothing_is_left_of_a_disk_after_a_kill") {
         return;
     }
+    let _alone = alone();
     for signal in [libc::SIGKILL, libc::SIGINT] {
         let directory = directory();
         let mut child = started(directory.path());
@@ -155,6 +165,7 @@ fn an_image_in_memory_keeps_little_of_the_data_of_jobs() {
     if !can_make_disks("an_image_in_memory_keeps_little_of_the_data_of_jobs") {
         return;
     }
+    let _alone = alone();
     const BLOCKS: u64 = (512 << 20) / 4096;
     for (mkfs, fsck) in [("mkfs.xfs", "xfs_repair"), ("mkfs.ext4", "e2fsck")] {
         let directory = directory();

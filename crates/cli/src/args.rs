@@ -187,8 +187,8 @@ pub(crate) struct CompareArgs {
     pub(crate) own_arms: Vec<String>,
     /// Repeat the run recorded in a bundle
     #[arg(long, value_name = "DIR", help_heading = WORK, hide_short_help = true, conflicts_with_all = [
-        "suite", "as_published", "list", "part", "rounds", "seconds", "quick", "scale", "settings", "seed",
-        "kept_arms", "jobs", "cell_bytes",
+        "suite", "as_published", "list", "part", "rounds", "seconds", "quick", "scale", "settings",
+        "seed", "kept_arms", "jobs", "cell_bytes",
     ])]
     pub(crate) from: Option<PathBuf>,
     /// Repeat the order and data of an earlier run

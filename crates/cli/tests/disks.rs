@@ -69,8 +69,8 @@ fn started(directory: &Path) -> Child {
     child
 }
 
-/// Keeps the other tests of this file off: a comparison has a mount namespace of its own, which keeps
-/// the mounts of the others until it ends.
+/// Keeps the other tests of this file off: a comparison has a mount namespace of its own, which
+/// keeps the mounts of the others until it ends.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -104,7 +104,7 @@ metrics! {
     "kernel_writeback_pages_per_run", "1", Higher, "pages/|wback", "of a call that writes pages back";
     "kernel_allocations_per_s", "1/s", Lower, "allocs|per s", "allocations of space by XFS";
     "kernel_group_waits_per_s", "1/s", Lower, "waits|per s", "for the lock of an allocation group";
-    "kernel_group_refusals_per_s", "1/s", Lower, "refusals|per s", "of a locked group; XFS waits or tries another";
+    "kernel_group_refusals_per_s", "1/s", Lower, "refusals|per s", "of a locked group of XFS";
     "kernel_busiest_group_share", "1", Lower, "busiest|group", "its share of the allocations";
 }
 

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use forebay_lab::loop_device::attached_below;
+use forebay_lab::loop_device::{LoopDevice, attached_below};
 
 fn forebay() -> Command {
     Command::new(env!("CARGO_BIN_EXE_forebay"))
@@ -150,14 +150,6 @@ fn succeeds(program: &str, words: &[&str]) {
     assert!(output.status.success(), "{program} {words:?}: {text}");
 }
 
-/// Attaches an image past the page cache. Returns the loop device.
-fn attached(image: &str) -> String {
-    let words = ["--find", "--show", "--direct-io=on", image];
-    let output = Command::new("losetup").args(words).output().unwrap();
-    assert!(output.status.success(), "losetup: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
-}
-
 /// A file system of 100 GiB in memory: half a GiB of the jobs' data takes a tenth of that, and the
 /// file system is whole.
 #[test]
@@ -185,19 +177,19 @@ fn an_image_in_memory_keeps_little_of_the_data_of_jobs() {
         BufReader::new(server.stdout.as_mut().unwrap()).read_line(&mut answer).unwrap();
         assert_eq!(answer, "done\n");
         let image = at.join("image");
-        let image = image.to_str().unwrap();
         let force = if mkfs == "mkfs.xfs" { "-f" } else { "-F" };
-        succeeds(mkfs, &["-q", force, image]);
-        let device = attached(image);
-        succeeds("mount", &[&device, above_text]);
+        succeeds(mkfs, &["-q", force, image.to_str().unwrap()]);
+        let attached = LoopDevice::over(&image).unwrap();
+        let device = attached.path().to_str().unwrap();
+        succeeds("mount", &[device, above_text]);
         let file = above.join("file");
         let mut writer = fs::File::create(&file).unwrap();
         (0..BLOCKS).for_each(|block| writer.write_all(&data_of_a_job(block)).unwrap());
         writer.sync_all().unwrap();
         drop(writer);
         succeeds("umount", &[above_text]);
-        succeeds(fsck, &["-n", "-f", &device]);
-        succeeds("mount", &[&device, above_text]);
+        succeeds(fsck, &["-n", "-f", device]);
+        succeeds("mount", &[device, above_text]);
         let mut reader = fs::File::open(&file).unwrap();
         let mut found = vec![0; 4096];
         for block in 0..BLOCKS {
@@ -211,7 +203,7 @@ fn an_image_in_memory_keeps_little_of_the_data_of_jobs() {
         println!("{mkfs}: {kib} KiB");
         assert!(kib < BLOCKS * 4 / 10 + (64 << 10), "{mkfs}: {kib} KiB");
         succeeds("umount", &[above_text]);
-        succeeds("losetup", &["--detach", &device]);
+        drop(attached);
         drop(asks);
         server.wait().unwrap();
         assert_nothing_is_left(directory.path());

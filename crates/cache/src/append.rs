@@ -40,9 +40,8 @@ impl CachedFile {
     /// Gives up pages that a poisoned file keeps. They would hide bytes that are appended past the
     /// cache, and no flush that ends well frees them.
     pub fn uncover_end(&mut self, settled: &mut Settled) {
-        if self.flushes.poisoned().is_some() {
-            self.let_kept_go(settled);
-        }
+        debug_assert!(self.flushes.poisoned().is_some(), "a flush may still prove what is kept");
+        self.let_kept_go(settled);
     }
 
     /// Records that bytes were appended past the cache.

@@ -150,15 +150,21 @@ fn succeeds(program: &str, words: &[&str]) {
     assert!(output.status.success(), "{program} {words:?}: {text}");
 }
 
-/// A file system of 100 GiB in memory: half a GiB of the jobs' data takes a tenth of that, and the
-/// file system is whole.
+fn resident_kib(process: &Child) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
+    let resident = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+    resident.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// A file system of 100 GiB in memory: 256 MiB of the jobs' data takes less than half of that,
+/// with all that the file system writes of itself meanwhile, and the file system is whole.
 #[test]
 fn an_image_in_memory_keeps_little_of_the_data_of_jobs() {
     if !can_make_disks("an_image_in_memory_keeps_little_of_the_data_of_jobs") {
         return;
     }
     let _alone = alone();
-    const BLOCKS: u64 = (512 << 20) / 4096;
+    const BLOCKS: u64 = (256 << 20) / 4096;
     for (mkfs, fsck) in [("mkfs.xfs", "xfs_repair"), ("mkfs.ext4", "e2fsck")] {
         let directory = directory();
         let [at, above] = ["at", "above"].map(|name| directory.path().join(name));
@@ -182,6 +188,7 @@ fn an_image_in_memory_keeps_little_of_the_data_of_jobs() {
         let attached = LoopDevice::over(&image).unwrap();
         let device = attached.path().to_str().unwrap();
         succeeds("mount", &[device, above_text]);
+        let before = resident_kib(&server);
         let file = above.join("file");
         let mut writer = fs::File::create(&file).unwrap();
         (0..BLOCKS).for_each(|block| writer.write_all(&data_of_a_job(block)).unwrap());
@@ -197,11 +204,9 @@ fn an_image_in_memory_keeps_little_of_the_data_of_jobs() {
             assert!(found == data_of_a_job(block), "{mkfs}: block {block}");
         }
         drop(reader);
-        let status = fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
-        let resident = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
-        let kib: u64 = resident.split_whitespace().nth(1).unwrap().parse().unwrap();
-        println!("{mkfs}: {kib} KiB");
-        assert!(kib < BLOCKS * 4 / 10 + (64 << 10), "{mkfs}: {kib} KiB");
+        let kib = resident_kib(&server).saturating_sub(before);
+        println!("{mkfs}: {before} KiB, then {kib} KiB more");
+        assert!(kib < BLOCKS * 4 / 2, "{mkfs}: {kib} KiB");
         succeeds("umount", &[above_text]);
         drop(attached);
         drop(asks);

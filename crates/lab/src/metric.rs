@@ -65,6 +65,8 @@ metrics! {
     "sync_probe_p99_us", "us", Lower, "sync|p99", "a write of 4 KiB and its sync, beside the work";
     "extents_per_file", "1", Lower, "pieces|a file", "extents";
     "mean_extent_bytes", "B", Higher, "mean|piece", "";
+    "groups_per_file", "1", Lower, "groups|a file", "allocation groups of its extents";
+    "home_group_share", "1", Higher, "in own|group", "bytes in the group of the inode";
     "written_per_asked", "1", Lower, "written|/ asked", "bytes of the device per byte of the caller";
     "peak_memory_bytes", "B", Lower, "memory", "for data, at its peak";
     "peak_dirty_bytes", "B", Lower, "peak|dirty", "";

@@ -4,9 +4,12 @@
 //! The count is the kernel's own (`FS_IOC_FIEMAP`), so a file system's bound on one extent shows:
 //! ext4 counts a piece of 1 GiB as at least eight. Bytes include space reserved beyond the end.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
+
+use crate::geometry::Geometry;
 
 /// Number and total length of the extents of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -59,21 +62,50 @@ impl Extents {
     pub fn of(descriptor: BorrowedFd<'_>) -> io::Result<Self> {
         count(descriptor, 0)
     }
+
+    /// Returns the bytes of a file in each allocation group. An extent counts for the group of its
+    /// first byte, and data without a place for none.
+    ///
+    /// # Errors
+    /// As those of [`Extents::of`].
+    pub fn by_group(
+        descriptor: BorrowedFd<'_>,
+        geometry: &Geometry,
+    ) -> io::Result<BTreeMap<u32, u64>> {
+        let mut groups = BTreeMap::new();
+        walk(descriptor, 0, |extent| {
+            let has_place = extent.flags & FIEMAP_EXTENT_PLACELESS == 0;
+            if let Some(group) = geometry.group_of_byte(extent.physical).filter(|_| has_place) {
+                *groups.entry(group).or_default() += extent.length;
+            }
+        })?;
+        Ok(groups)
+    }
 }
 
 /// Counts the extents of the file that reach beyond `start`.
-pub(crate) fn count(descriptor: BorrowedFd<'_>, mut start: u64) -> io::Result<Extents> {
+pub(crate) fn count(descriptor: BorrowedFd<'_>, start: u64) -> io::Result<Extents> {
     let mut extents = Extents::default();
+    walk(descriptor, start, |extent| {
+        extents.count += 1;
+        extents.bytes += extent.length;
+    })?;
+    Ok(extents)
+}
+
+/// Visits the extents of the file that reach beyond `start`.
+fn walk(
+    descriptor: BorrowedFd<'_>,
+    mut start: u64,
+    mut visit: impl FnMut(&Extent),
+) -> io::Result<()> {
     let mut flags = FIEMAP_FLAG_SYNC;
     loop {
         let mut map = Map::new(start..u64::MAX, flags);
         let mapped = map.ask(descriptor)?;
-        for extent in mapped {
-            extents.count += 1;
-            extents.bytes += extent.length;
-        }
+        mapped.iter().for_each(&mut visit);
         let Some(last) = mapped.last().filter(|last| last.flags & FIEMAP_EXTENT_LAST == 0) else {
-            return Ok(extents);
+            return Ok(());
         };
         start = last.logical + last.length;
         // Once is enough, and keeps the walk from never ending behind a busy writer.
@@ -164,5 +196,25 @@ mod tests {
             // As tmpfs.
             Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP)),
         }
+    }
+
+    #[test]
+    fn the_group_of_each_piece_is_that_of_its_first_byte() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let file = File::create(directory.path().join("data")).unwrap();
+        for piece in 0..600 {
+            file.write_all_at(&[7; 4096], piece * 16_384).unwrap();
+        }
+        if Extents::of(file.as_fd()).is_err() {
+            return println!("skipped: the file system does not report extents");
+        }
+        // Groups far smaller than real ones, so that there are several.
+        let geometry = Geometry::new(u32::MAX, 1 << 20, 20);
+        let mut expected = BTreeMap::new();
+        for piece in 0..600 {
+            let byte = physical(file.as_fd(), piece * 16_384).unwrap().unwrap();
+            *expected.entry(geometry.group_of_byte(byte).unwrap()).or_default() += 4096_u64;
+        }
+        assert_eq!(Extents::by_group(file.as_fd(), &geometry).unwrap(), expected);
     }
 }

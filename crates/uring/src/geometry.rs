@@ -50,8 +50,10 @@ impl Geometry {
         Self { groups, group_bytes, inode_bits }
     }
 
-    /// Of the file system a file lies on; `None` where it has no groups, or does not tell.
-    pub(crate) fn of(descriptor: BorrowedFd<'_>) -> Option<Self> {
+    /// Returns the geometry of the file system that a file lies on, or `None` where it has no
+    /// groups or does not report them.
+    #[must_use]
+    pub fn of(descriptor: BorrowedFd<'_>) -> Option<Self> {
         let mut answer = Answer::default();
         // SAFETY: the descriptor is open for the length of the call, and the kernel writes no more
         // than the 112 bytes that the call's number says and the structure has. Other file systems

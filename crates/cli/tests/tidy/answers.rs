@@ -13,7 +13,7 @@ pub(crate) fn unanswered(page: &str) -> Vec<String> {
     let mut answered: BTreeMap<String, usize> = BTreeMap::new();
     while lines.any(|line| line.starts_with("| # | the thread says |")) {
         let rows = lines.by_ref().skip(1).take_while(|line| line.starts_with('|'));
-        for number in rows.flat_map(|row| numbers_of(cells(row)[0])) {
+        for number in rows.flat_map(|row| cells(row)[0].split(", ").flat_map(numbers_of)) {
             *answered.entry(number).or_default() += 1;
         }
     }
@@ -58,5 +58,7 @@ mod tests {
         let several = page.replace("| 2.7 | a |\n| 2.8 |", "| 2.7 to 2.8 |");
         assert_eq!(unanswered(&several), Vec::<String>::new());
         assert_eq!(unanswered(&several.replace("2.7 to 2.8", "2.7 to 2.9")).len(), 1);
+        let listed = page.replace("| 2.7 | a |\n| 2.8 |", "| 2.7, 2.8 |");
+        assert_eq!(unanswered(&listed), Vec::<String>::new());
     }
 }

@@ -8,17 +8,18 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use forebay_block::Moment;
 use forebay_block::limits::BATCH_REQUESTS;
-use forebay_uring::Extents;
+use forebay_uring::{Extents, Geometry};
 use serde::{Deserialize, Serialize};
 
 use super::arms::{self, DIRECT_DEPTH};
 use super::conduct::{Conducted, EngineReport};
 use super::lane::LaneCounters;
-use super::layout::{FileKind, JobPlan};
+use super::layout::{FileKind, FilePlan, JobPlan};
 use super::pace::Kept;
 use super::sequence::repeats_offsets;
 use super::tally::Tally;
@@ -223,6 +224,23 @@ fn layout(metrics: &mut Metrics, plans: &[JobPlan]) {
     }
     put_ratio(metrics, "extents_per_file", sum.count, files.len() as u64);
     put_ratio(metrics, "mean_extent_bytes", sum.bytes, sum.count);
+    groups(metrics, &files);
+}
+
+/// Adds the allocation groups that the extents of the files lie in, where the file system has them.
+fn groups(metrics: &mut Metrics, files: &[&FilePlan]) {
+    let (mut groups, mut bytes, mut at_home) = (0, 0, 0);
+    for file in files {
+        let Ok(opened) = File::open(&file.path) else { return };
+        let Some(geometry) = Geometry::of(opened.as_fd()) else { return };
+        let Ok(by_group) = Extents::by_group(opened.as_fd(), &geometry) else { return };
+        let home = opened.metadata().ok().and_then(|data| geometry.group_of_inode(data.ino()));
+        groups += by_group.len() as u64;
+        bytes += by_group.values().sum::<u64>();
+        at_home += home.and_then(|home| by_group.get(&home)).copied().unwrap_or(0);
+    }
+    put_ratio(metrics, "groups_per_file", groups, files.len() as u64);
+    put_ratio(metrics, "home_group_share", at_home, bytes);
 }
 
 fn probe(metrics: &mut Metrics, conducted: &Conducted) {

@@ -35,6 +35,8 @@ pub(super) const PROBE: Probe = Probe {
     figures: &[
         "extents_per_file",
         "mean_extent_bytes",
+        "groups_per_file",
+        "home_group_share",
         "sync_probe_p99_us",
         "peak_memory_bytes",
         "peak_dirty_bytes",

@@ -15,7 +15,7 @@ use crate::core::knobs::{self, Knob};
 use crate::core::limits::PATIENCE;
 use crate::core::policy::{Backend, ContextPriority, Flight, Prealloc};
 use crate::core::recovery::inherited::forget_all_but;
-use crate::core::settings::Settings;
+use crate::core::settings::{Settings, Wanted};
 use crate::core::shared::{OnError, Parts, Shared};
 use crate::keeper::Keeper;
 use crate::keeper::adopt::Handed;
@@ -124,10 +124,11 @@ impl Builder {
         self
     }
 
-    /// Sets how many writeback threads share the files (default: 1; at most 64).
+    /// Sets how many writeback threads share the files (at most 64). By default, the number
+    /// is found by trials: the knob `contexts` at `adaptive`.
     #[must_use]
     pub fn contexts(mut self, contexts: usize) -> Self {
-        self.settings.contexts = contexts;
+        self.settings.contexts = Wanted::Fixed(contexts);
         self
     }
 

@@ -132,7 +132,7 @@ fn contexts_change_under_load() {
     start.wait();
     let mut random = Random::new(seed);
     for change in 0..150 {
-        let number = ["1", "8", "2", "3", "5"][change % 5];
+        let number = ["1", "8", "2", "adaptive", "3", "5"][change % 6];
         engine.set("contexts", number).unwrap();
         if random.below(4) == 0 {
             engine.set("affinity", AFFINITIES[random.below(4) as usize]).unwrap();
@@ -144,6 +144,28 @@ fn contexts_change_under_load() {
     let stats = engine.stats();
     println!("{steps} steps, {} handovers", stats.handovers);
     assert!(steps > 0 && stats.handovers > 100, "{stats:?}");
+    engine.shutdown(Duration::from_secs(60)).unwrap();
+}
+
+/// The number is one until trials find more: an engine without a load has one thread.
+#[test]
+fn contexts_are_found_from_one_upward() {
+    let directory = support::directory();
+    let engine = Engine::builder().cache_bytes(16 << 20).build().unwrap();
+    assert_eq!(
+        (engine.get("contexts").unwrap().as_str(), engine.stats().contexts),
+        ("adaptive", 1)
+    );
+    let mut random = Random::new(support::seed());
+    let mut twins = twins(&engine, directory.path(), 6, MIB);
+    twins.iter_mut().for_each(|twin| twin.write(&mut random));
+    engine.set("contexts", "5").unwrap();
+    assert_eq!(engine.stats().contexts, 5);
+    twins.iter_mut().for_each(|twin| twin.write(&mut random));
+    engine.set("contexts", "adaptive").unwrap();
+    assert_eq!(engine.stats().contexts, 1, "the search begins anew");
+    twins.iter_mut().for_each(|twin| twin.write(&mut random));
+    twins.into_iter().for_each(Twin::end);
     engine.shutdown(Duration::from_secs(60)).unwrap();
 }
 

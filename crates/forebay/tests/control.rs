@@ -59,7 +59,7 @@ fn values_of(knob: &Knob) -> Vec<(String, String)> {
         "completion" => {
             &[("delay=0", "delay=0"), ("delay=200", "delay=200"), ("immediate", "immediate")]
         }
-        "contexts" => &[("1", "1"), ("3", "3")],
+        "contexts" => &[("1", "1"), ("3", "3"), ("adaptive", "adaptive")],
         "flight" => {
             &[("1", "1"), ("112", "112"), ("time=100", "time=100"), ("time=20000", "time=20000")]
         }

@@ -95,8 +95,8 @@ pub struct Plan {
     pub reserving: Reserving,
     /// Knobs of the request queue.
     pub queue: Knobs,
-    /// Writeback contexts at the beginning.
-    pub contexts: usize,
+    /// Writeback contexts at the beginning; `None` if their number is found by trials.
+    pub contexts: Option<usize>,
     /// Value of the knob `affinity`.
     pub affinity: &'static str,
     /// Whether knobs are changed while callers run.
@@ -174,7 +174,7 @@ impl Plan {
             age: Duration::from_millis(*random.pick(&[1, 20, 1000])),
             reserving: reserving(random),
             queue: queue(random),
-            contexts: *random.pick(&[1, 1, 2, 4]),
+            contexts: *random.pick(&[None, Some(1), Some(2), Some(4)]),
             affinity: AFFINITIES[random.below(4) as usize],
             turns_knobs: random.below(3) == 0,
             uncached: *random.pick(&[PerMille(0), PerMille(0), PerMille(500), PerMille(1000)]),

@@ -3,6 +3,8 @@
 //! `CLOCK_MONOTONIC`, as a number of nanoseconds, because the parts that must not read a clock
 //! still compare, store and subtract moments, and the simulator makes them from nothing.
 
+use std::time::Duration;
+
 use forebay_block::Moment;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -20,9 +22,15 @@ pub fn coarse() -> Moment {
     read(ClockId::MonotonicCoarse)
 }
 
+/// Returns the processor time of the calling thread. A system call of some hundred nanoseconds.
+#[must_use]
+pub fn spent() -> Duration {
+    Duration::from_nanos(read(ClockId::ThreadCPUTime).nanoseconds())
+}
+
 fn read(clock: ClockId) -> Moment {
     let time = clock_gettime(clock);
-    let seconds = u64::try_from(time.tv_sec).expect("the monotonic clock starts at zero");
+    let seconds = u64::try_from(time.tv_sec).expect("these clocks start at zero");
     let nanoseconds = u64::try_from(time.tv_nsec).expect("less than a second, and not negative");
     Moment::from_nanoseconds(seconds * 1_000_000_000 + nanoseconds)
 }

@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_block::{Bio, Errno, Wait};
+use forebay_block::{Bio, Errno, Moment, Wait};
 use forebay_block::{Ended, Queue};
 use forebay_cache::writeback::pace::Bound;
 use forebay_lists::{Pop, Quiet, fifo};
@@ -75,6 +75,8 @@ pub(crate) struct Writeback {
     /// Earliest deadline of a lease that another program waits for.
     next_break: Option<Instant>,
     next_tick: Option<Instant>,
+    /// When it publishes its processor time again.
+    next_note: Moment,
     /// Ticks since a file was last dirty.
     clean_ticks: u32,
     ended: Vec<Ended>,
@@ -122,6 +124,7 @@ impl Writeback {
             flights: Vec::new(),
             next_break: None,
             next_tick: None,
+            next_note: Moment::default(),
             clean_ticks: 0,
             ended: Vec::new(),
             after: After::default(),

@@ -102,6 +102,14 @@ impl Counters {
         *self.of_callers.lock() += counters;
     }
 
+    /// Returns the bytes written by all contexts and callers.
+    pub(crate) fn written_bytes(&self) -> u64 {
+        let queues = self.queues.lock();
+        let of_contexts: u64 = queues.iter().map(|queue| queue.counters.written_bytes).sum();
+        drop(queues);
+        of_contexts + self.of_callers.lock().written_bytes
+    }
+
     /// Returns the counters of all contexts and callers together.
     pub(crate) fn queue(&self) -> OfQueue {
         let mut all = OfQueue { counters: *self.of_callers.lock(), ..OfQueue::default() };

@@ -19,7 +19,7 @@ use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::home::Affinity;
 use crate::core::limits::{CONTEXTS, FLIGHT, FLIGHT_TIMES};
 use crate::core::priority::Priority;
-use crate::core::settings::{Settings, invalid};
+use crate::core::settings::{Settings, Wanted, invalid};
 use crate::platform::{Choice, jiffy};
 
 /// Description and current value of a knob: an option of an engine with a name.
@@ -101,6 +101,9 @@ struct Own {
 /// Values of a knob that is a number of bytes.
 const BYTES: &str = "a number of bytes, such as 64m or 1g";
 
+/// Value of the knob `contexts` for a number that is found by trials.
+const ADAPTIVE: &str = "adaptive";
+
 /// Values of the knob `flight`.
 const FLIGHTS: &str = "a number of requests (1 to 112), or time=MICROSECONDS (100 to 1000000)";
 
@@ -115,12 +118,16 @@ const HOLDS: &str =
 const OWN: [Own; 12] = [
     Own {
         name: "contexts",
-        choices: "a number from 1 to 64",
-        default: "1",
-        help: "Writeback threads that share the files.",
+        choices: "adaptive, or a number from 1 to 64",
+        default: "adaptive",
+        help: "Writeback threads that share the files: one, and up to 8 while each more is found \
+               to raise the rate; or that many.",
         fixed: None,
-        get: |settings| settings.contexts.to_string(),
-        set: |settings, value| contexts(value).map(|number| settings.contexts = number),
+        get: |settings| match settings.contexts {
+            Wanted::Adaptive => ADAPTIVE.to_owned(),
+            Wanted::Fixed(number) => number.to_string(),
+        },
+        set: |settings, value| contexts(value).map(|wanted| settings.contexts = wanted),
     },
     Own {
         name: "affinity",
@@ -431,9 +438,12 @@ fn bytes(value: &str) -> Option<u64> {
     number.checked_mul(1 << shift)
 }
 
-/// Parses the knob `contexts`: a number.
-fn contexts(value: &str) -> Option<usize> {
-    value.parse().ok().filter(|number| (1..=CONTEXTS).contains(number))
+/// Parses the knob `contexts`: a word or a number.
+fn contexts(value: &str) -> Option<Wanted> {
+    if value == ADAPTIVE {
+        return Some(Wanted::Adaptive);
+    }
+    value.parse().ok().filter(|number| (1..=CONTEXTS).contains(number)).map(Wanted::Fixed)
 }
 
 /// Parses the knob `flight`: a depth, or `time=MICROSECONDS`.
@@ -501,8 +511,9 @@ mod tests {
 
     #[test]
     fn contract_18_a_number_of_contexts_is_read_within_its_bounds() {
-        assert_eq!(contexts("1"), Some(1));
-        assert_eq!(contexts("64"), Some(CONTEXTS));
+        assert_eq!(contexts("1"), Some(Wanted::Fixed(1)));
+        assert_eq!(contexts("64"), Some(Wanted::Fixed(CONTEXTS)));
+        assert_eq!(contexts("adaptive"), Some(Wanted::Adaptive));
         for value in ["0", "65", "10000", "", "-1", "all", "auto", "1.5", "99999999999999999999"] {
             assert_eq!(contexts(value), None, "{value}");
         }

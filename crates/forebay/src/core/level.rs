@@ -214,6 +214,11 @@ impl Level {
         self.queued.load(Ordering::Acquire) > 0
     }
 
+    /// Returns whether there is more to write than the contexts have written.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.dirty() >= self.background()
+    }
+
     /// Returns whether background writeback to a file system has work.
     pub(crate) fn wants_writeback(&self, volume: &Volume) -> bool {
         self.dirty() >= self.background() || volume.share.dirty() >= self.part(volume).background

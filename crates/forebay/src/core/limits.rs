@@ -20,6 +20,12 @@ pub(crate) const GRANT_PATIENCE: Duration = Duration::from_millis(100);
 /// a file system has.
 pub(crate) const CONTEXTS: usize = 64;
 
+/// Maximum number of contexts that is found by trials. Eight write two million small requests a
+/// second, and each has a ring of a megabyte.
+pub(crate) const ADAPTIVE_CONTEXTS: usize = 8;
+
+const _: () = assert!(ADAPTIVE_CONTEXTS <= CONTEXTS);
+
 /// Bytes written of a file before its allocation group is looked up again. The lookup is one system
 /// call, which is negligible against this many bytes.
 pub(crate) const GROUP_LOOK_BYTES: u64 = 64 << 20;

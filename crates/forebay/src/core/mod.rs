@@ -19,7 +19,7 @@
 //   the other operations.
 // - `base` and `shared`: the state of all threads. `table`: the open inodes.
 // - `evict`: eviction of clean pages. `entries`: the directory entries to sync.
-// - `spread` and `contexts`: the number of contexts.
+// - `spread` and `contexts`: the number of contexts, which `load` and `finder` find.
 // - `volume`: the free space of a file system. `share`: its part of the level.
 // - `layout`: the extents of a file. `direct`: files past the cache. `batch`: new files that become
 //   durable together. `together`: a sync of many files.
@@ -48,6 +48,7 @@ pub(crate) mod error;
 mod evict;
 pub(crate) mod failing;
 pub(crate) mod file;
+mod finder;
 pub(crate) mod flight;
 pub(crate) mod home;
 pub(crate) mod inode;
@@ -58,6 +59,7 @@ mod leader;
 mod lease;
 pub(crate) mod level;
 pub(crate) mod limits;
+mod load;
 pub(crate) mod message;
 pub(crate) mod offload;
 pub(crate) mod open;

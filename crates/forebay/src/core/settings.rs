@@ -16,6 +16,14 @@ use crate::core::limits::{
 use crate::core::priority::Priority;
 use crate::platform::{Choice, memory_limit};
 
+/// Number of writeback contexts (knob `contexts`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wanted {
+    /// As many as the load and the device are found to use.
+    Adaptive,
+    Fixed(usize),
+}
+
 /// Values of all knobs.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -32,7 +40,7 @@ pub(crate) struct Settings {
     pub(crate) buffer_bytes: u64,
     pub(crate) caching: Caching,
     pub(crate) queue: forebay_block::Knobs,
-    pub(crate) contexts: usize,
+    pub(crate) contexts: Wanted,
     pub(crate) affinity: Affinity,
     pub(crate) priority: Priority,
 }
@@ -63,7 +71,7 @@ impl Default for Settings {
             buffer_bytes: DEFAULT_BUFFER_BYTES,
             caching: Caching::Cached,
             queue: forebay_block::Knobs::default(),
-            contexts: 1,
+            contexts: Wanted::Adaptive,
             affinity: Affinity::default(),
             priority: Priority::default(),
         }
@@ -169,8 +177,8 @@ mod tests {
         refused(Settings { buffer_bytes: 0, ..of() }, "buffer_bytes");
         refused(Settings { dirty_age: Duration::ZERO, ..of() }, "dirty_age");
         refused(Settings { dirty_age: Duration::MAX, ..of() }, "dirty_age");
-        refused(Settings { contexts: 0, ..of() }, "contexts");
-        refused(Settings { contexts: 65, ..of() }, "contexts");
+        refused(Settings { contexts: Wanted::Fixed(0), ..of() }, "contexts");
+        refused(Settings { contexts: Wanted::Fixed(65), ..of() }, "contexts");
         refused(Settings { flight: Bound::Depth(0), ..of() }, "flight");
         refused(Settings { flight: Bound::Time(Duration::from_secs(2)), ..of() }, "flight");
         let mut slow = of();

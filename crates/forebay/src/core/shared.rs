@@ -20,6 +20,7 @@ use crate::core::inode::change::Changing;
 use crate::core::inode::{Inode, Locked};
 use crate::core::kits::Kits;
 use crate::core::limits::{FLUSH_THREADS, OFFLOAD_THREADS};
+use crate::core::load::Load;
 use crate::core::message::Message;
 use crate::core::offload::Offload;
 use crate::core::settings::OfContext;
@@ -38,6 +39,8 @@ pub(crate) struct Shared {
     opening_ended: Condvar,
     pub(crate) contexts: Directory,
     /// Finds the number of contexts.
+    pub(crate) load: Load,
+    /// Starts contexts.
     starter: Box<dyn Start>,
     /// Makes blocking calls of the program for their asynchronous forms.
     pub(crate) offload: Arc<Offload>,
@@ -82,6 +85,7 @@ impl Shared {
             table: Mutex::new(Table::default()),
             opening_ended: Condvar::new(),
             contexts: Directory::new(),
+            load: Load::new(),
             starter,
             offload: Arc::new(Offload::new(OFFLOAD_THREADS)),
             flushes: Arc::new(Offload::new(FLUSH_THREADS)),

@@ -1,13 +1,16 @@
-//! Sets the number of contexts that files are spread among, by the knob.
+//! Sets the number of contexts that files are spread among: by the knob, or as `load.rs` finds.
 //!
 //! Callers hold the lock of the settings, so that all contexts see changes in the same order.
 
 use std::sync::Arc;
 
+use forebay_block::Moment;
+
 use crate::core::error::Result;
 use crate::core::limits::CONTEXTS;
-use crate::core::settings::Settings;
+use crate::core::settings::{Settings, Wanted};
 use crate::core::shared::Shared;
+use crate::platform::thread;
 
 impl Shared {
     /// Starts the first contexts. Returns the system calls that they use, in one line.
@@ -19,14 +22,57 @@ impl Shared {
         Ok(self.spread(&settings)?.expect("nothing ran before"))
     }
 
-    /// Spreads the files among the number of contexts set by the knob, and starts missing ones.
-    /// Returns once each context has its message, before the files have moved. The result describes
-    /// the first context started here.
+    /// Spreads the files among the number of contexts set by the knob.
     ///
     /// # Errors
     /// If a context could not be started, with the reason.
     pub(crate) fn spread(self: &Arc<Self>, settings: &Settings) -> Result<Option<String>> {
-        let active = settings.contexts;
+        self.spread_among(self.load.begin(settings.contexts), settings)
+    }
+
+    /// Changes the number of contexts if a window has ended. A change may start a thread and a
+    /// ring, so a short-lived thread makes it.
+    pub(crate) fn follow_load(self: &Arc<Self>, now: Moment) {
+        let found = self.load.look(self, now, || self.table().places());
+        let Some(active) = found else { return };
+        if active == self.contexts.active() || !self.load.begin_change() {
+            return;
+        }
+        let shared = Arc::clone(self);
+        let change = move || {
+            thread::mark_as_ours();
+            if let Err(error) = shared.spread_found(active) {
+                tracing::debug!(%error, active, "the number of contexts stays");
+            }
+            shared.load.end_change();
+        };
+        if let Err(error) = thread::spawn("forebay-spread", change) {
+            tracing::debug!(%error, "the number of contexts stays");
+            self.load.end_change();
+        }
+    }
+
+    /// Spreads the files among the number of contexts found best, unless the knob was set to a
+    /// number meanwhile.
+    fn spread_found(self: &Arc<Self>, active: usize) -> Result<()> {
+        let settings = self.settings.lock();
+        if settings.contexts == Wanted::Adaptive && self.check().is_ok() {
+            self.spread_among(active, &settings)?;
+        }
+        Ok(())
+    }
+
+    /// Spreads the files among `active` contexts, and starts missing ones. Returns once each
+    /// context has its message, before the files have moved. The result describes the first context
+    /// started here.
+    ///
+    /// # Errors
+    /// If a context could not be started, with the reason.
+    fn spread_among(
+        self: &Arc<Self>,
+        active: usize,
+        settings: &Settings,
+    ) -> Result<Option<String>> {
         assert!(
             (1..=CONTEXTS).contains(&active),
             "the number of contexts is out of range: {active}"

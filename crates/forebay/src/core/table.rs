@@ -188,6 +188,13 @@ impl Table {
         self.by_identity.values().map(|entry| Arc::clone(&entry.inode)).collect()
     }
 
+    /// Returns the number of places that can be written in parallel: the cached files, or the
+    /// allocation groups of the file system that has most of them.
+    pub(crate) fn places(&self) -> usize {
+        let groups = self.volumes.values().map(|volume| volume.groups()).max();
+        groups.unwrap_or(1).min(self.by_identity.len())
+    }
+
     /// Returns the inodes whose files are being closed.
     pub(crate) fn closing_inodes(&self) -> Vec<Arc<Inode>> {
         self.closing.values().flatten().map(Arc::clone).collect()

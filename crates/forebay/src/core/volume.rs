@@ -126,6 +126,12 @@ impl Volume {
         *self.geometry.get_or_init(|| file.geometry())
     }
 
+    /// Returns the number of its allocation groups; `usize::MAX` if it does not report them.
+    pub(crate) fn groups(&self) -> usize {
+        let geometry = self.geometry.get().copied().flatten();
+        geometry.map_or(usize::MAX, |geometry| geometry.groups as usize)
+    }
+
     /// Returns the space that a second write of a page needs. Looked up once, by a file on it.
     pub(crate) fn rewrite(&self, file: &OpenFile) -> Rewrite {
         *self.rewrite.get_or_init(|| file.rewrite())

@@ -1,8 +1,15 @@
 //! The clocks.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub(crate) use forebay_uring::clock::{coarse, now};
+
+/// Returns the time in which the rate of a number of contexts is measured: long against a handover,
+/// short against a load. The simulation has a shorter one.
+#[inline]
+pub(crate) const fn contexts_window() -> Duration {
+    Duration::from_millis(50)
+}
 
 /// Returns the time, to compare with deadlines.
 #[inline]

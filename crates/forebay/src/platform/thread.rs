@@ -9,6 +9,7 @@ use std::time::Instant;
 
 pub(crate) use std::thread::{panicking, park, sleep, yield_now};
 
+pub(crate) use forebay_uring::clock::spent;
 pub(crate) use forebay_uring::priority::set_realtime;
 
 thread_local! {
@@ -35,6 +36,11 @@ macro_rules! task_local {
     };
 }
 pub(crate) use task_local;
+
+/// Returns the number of threads that can run at a time.
+pub(crate) fn processors() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
 
 /// Starts a thread that is never joined.
 pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {

@@ -13,7 +13,7 @@ use super::other::Other;
 
 /// Knobs that can change while an engine with the smallest cache runs, with values to choose from.
 const KNOBS: [(&str, &[&str]); 12] = [
-    ("contexts", &["1", "2", "3", "5"]),
+    ("contexts", &["adaptive", "1", "2", "3", "5"]),
     ("affinity", &["single", "hash", "directory", "group"]),
     ("dirty_bytes", &["4m", "5m", "7m"]),
     ("background_bytes", &["256k", "1m", "4m"]),

@@ -25,6 +25,12 @@ pub fn instant() -> Instant {
     base() + Duration::from_nanos(world::now().nanoseconds())
 }
 
+/// Returns a window that ends in short runs; see the real clock of this name.
+#[must_use]
+pub fn contexts_window() -> Duration {
+    Duration::from_micros(500)
+}
+
 /// The moment of an instant that was made from [`instant`].
 pub(crate) fn moment_of(instant: Instant) -> Moment {
     world::after(Moment::from_nanoseconds(0), instant.saturating_duration_since(base()))

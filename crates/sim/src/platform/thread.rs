@@ -31,6 +31,18 @@ pub fn set_realtime(_: bool) -> io::Result<()> {
     Ok(())
 }
 
+/// Returns the number of processors of the simulated machine.
+#[must_use]
+pub fn processors() -> usize {
+    4
+}
+
+/// Returns the processor time of the calling thread: every thread is busy.
+#[must_use]
+pub fn spent() -> Duration {
+    Duration::from_nanos(world::now().nanoseconds())
+}
+
 /// Blocks the thread for a duration of virtual time.
 pub fn sleep(duration: Duration) {
     world::preempt();

@@ -12,7 +12,7 @@ use forebay_cache::writeback::pace::Bound;
 use super::alone::alone;
 use crate::core::engine::Engine;
 use crate::core::open::Open;
-use crate::core::settings::Settings;
+use crate::core::settings::{Settings, Wanted};
 use crate::world::machine::MachinePlan;
 
 /// Frames of the cache: no work here is throttled.
@@ -55,7 +55,7 @@ pub fn spend(work: Work, count: u64) {
     let settings = Settings {
         dirty_age: Duration::from_secs(600),
         flight: Bound::Depth(32),
-        contexts: 1,
+        contexts: Wanted::Fixed(1),
         ..Settings::default()
     };
     let plan = MachinePlan::default();

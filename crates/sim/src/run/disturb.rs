@@ -83,7 +83,7 @@ impl Stage {
 
 /// Knobs with some of their values.
 const KNOBS: &[(&str, &[&str])] = &[
-    ("contexts", &["1", "2", "3", "5"]),
+    ("contexts", &["adaptive", "1", "2", "3", "5"]),
     ("affinity", &["single", "hash", "directory", "group"]),
     ("dirty_age", &["1ms", "20ms", "1s"]),
     ("flight", &["1", "2", "32", "time=100", "time=2000"]),

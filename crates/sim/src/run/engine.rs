@@ -7,7 +7,7 @@ use crate::core::engine::Engine;
 use crate::core::file::File;
 use crate::core::home::Affinity;
 use crate::core::knobs;
-use crate::core::settings::Settings;
+use crate::core::settings::{Settings, Wanted};
 use crate::core::shared::{Parts, Shared};
 use crate::core::standby::Standby;
 use crate::plan::Plan;
@@ -59,7 +59,7 @@ pub(super) fn assemble(
         flight: plan.flight,
         reserving: plan.reserving,
         buffer_bytes: BUFFER_BYTES as u64,
-        contexts: plan.contexts,
+        contexts: plan.contexts.map_or(Wanted::Adaptive, Wanted::Fixed),
         affinity: Affinity::by_name(plan.affinity).expect("a name of one"),
         queue: plan.queue,
         ..Settings::default()

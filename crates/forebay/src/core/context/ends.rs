@@ -53,6 +53,8 @@ impl Writeback {
         self.ended = ended;
         self.share_out();
         self.shared.counters.set_queue(self.number, self.queue.counters(), self.queue.held());
+        self.shared.load.note(self.number, now, &mut self.next_note);
+        self.shared.follow_load(now);
         self.direct.wake();
         self.shared.finish(&mut self.after);
     }

@@ -33,7 +33,10 @@ impl Shared {
             changed.priority.check()?;
         }
         // This comes first because it may fail.
-        self.spread(&changed)?;
+        if let Err(error) = self.spread(&changed) {
+            self.load.begin(settings.contexts);
+            return Err(error);
+        }
         *settings = changed;
         let mut wakers = Vec::new();
         // Under the lock, so that all parts see changes in the same order.

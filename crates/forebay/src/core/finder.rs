@@ -1,0 +1,278 @@
+//! Finds the number of contexts by trials, while writers bring more than the contexts write.
+//!
+//! Time is divided into windows. A context more is tried only if the thread of a context used a
+//! processor for most of a window: a thread that sleeps waits for the device, and another one would
+//! wait for the same device. So an engine whose device is the bound tries nothing.
+//!
+//! ```text
+//! busy window -> files move -> trial -- clear gain ----------------------> kept, next trial
+//!   (before)                        |-- small gain -> back -> after: gain? -> kept, or back
+//!                                   \-- no gain ----> back, and a pause that doubles
+//! ```
+//!
+//! The step doubles while it pays, and is halved when it does not: 1, 2, 4, 8 contexts take three
+//! trials. A small gain has to hold against the windows before and after the trial, so that a
+//! device that becomes faster by itself adds no thread. A window does not count while files
+//! move in it.
+//!
+//! A context fewer is tried if the others have the processor time for its work. It is kept if the
+//! rate stays. Nothing here reads a clock.
+
+/// Part of a window that a thread uses a processor for if it is the bound. The rest is for the
+/// times at which it looks for completions and finds none.
+const BUSY: f64 = 0.7;
+
+/// Factor of the rate that is kept at once: more than a steady device changes by itself within a
+/// few windows.
+const CLEAR: f64 = 1.2;
+
+/// Factor of the rate that a trial must reach to be kept.
+const WORTH: f64 = 1.05;
+
+/// Part of the rate that fewer contexts must still reach.
+const AS_GOOD: f64 = 0.97;
+
+/// Windows for files to move, after a change of the number.
+const MOVING: u32 = 1;
+
+/// Windows without a trial after one that failed: at first and at most.
+const FIRST_PAUSE: u32 = 4;
+const LONGEST_PAUSE: u32 = 256;
+
+/// A window that had more to write than the contexts wrote.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    /// Bytes written per nanosecond.
+    pub(crate) rate: f64,
+    /// Part of the window that the busiest context used a processor for.
+    pub(crate) busiest: f64,
+    /// The sum of these parts of all contexts.
+    pub(crate) busy: f64,
+}
+
+/// Phase that the next window belongs to.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Phase {
+    /// No trial; windows left until the next one.
+    Rest(u32),
+    /// Files move to the contexts of the trial; the rate before it.
+    Going(f64),
+    /// Trial; the rate before it.
+    Trial(f64),
+    /// Files move back; the rates before and in the trial.
+    Returning(f64, f64),
+    /// Measurement after the trial; the rates before and in it.
+    After(f64, f64),
+}
+
+/// Search for the number of contexts.
+#[derive(Debug)]
+pub(crate) struct Finder {
+    best: usize,
+    /// Number of contexts in the trial.
+    tried: usize,
+    /// Contexts that the next trial adds.
+    step: usize,
+    phase: Phase,
+    pause: u32,
+    /// Whether the next trial has fewer contexts if both are possible.
+    tries_less: bool,
+}
+
+impl Finder {
+    /// Starts with one context.
+    pub(crate) fn new() -> Self {
+        let (phase, pause) = (Phase::Rest(0), FIRST_PAUSE);
+        Self { best: 1, tried: 1, step: 1, phase, pause, tries_less: false }
+    }
+
+    /// Ends a window. Takes the maximum number of contexts. Returns the number for the next window.
+    pub(crate) fn window(&mut self, window: Window, most: usize) -> usize {
+        if self.best.max(self.tried) > most {
+            self.best = self.best.min(most);
+            self.tried = self.best;
+            self.phase = Phase::Rest(0);
+        }
+        let rate = window.rate;
+        self.phase = match self.phase {
+            Phase::Rest(0) => self.begin(window, most),
+            Phase::Rest(left) => Phase::Rest(left - 1),
+            Phase::Going(before) => Phase::Trial(before),
+            Phase::Trial(before) if self.adds() && rate > before * CLEAR => self.keep(0),
+            Phase::Trial(before) if rate < before * self.worth() => self.fail(),
+            Phase::Trial(before) => Phase::Returning(before, rate),
+            Phase::Returning(before, tried) => Phase::After(before, tried),
+            Phase::After(before, tried) if tried < before.max(rate) * self.worth() => self.fail(),
+            Phase::After(..) => self.keep(MOVING),
+        };
+        match self.phase {
+            Phase::Going(_) | Phase::Trial(_) => self.tried,
+            _ => self.best,
+        }
+    }
+
+    /// Ends a window that had less to write than the contexts write. A trial in progress is void.
+    /// Returns the number for the next window.
+    pub(crate) fn interrupt(&mut self) -> usize {
+        if !matches!(self.phase, Phase::Rest(_)) {
+            self.phase = Phase::Rest(0);
+        }
+        self.best
+    }
+
+    /// Begins a trial if one can pay.
+    fn begin(&mut self, window: Window, most: usize) -> Phase {
+        let can_more = window.busiest >= BUSY && self.best < most;
+        let can_less = self.best > 1 && window.busy <= (self.best - 1) as f64;
+        self.tried = match (can_more, can_less) {
+            (false, false) => return Phase::Rest(0),
+            (true, true) if self.tries_less => self.best - 1,
+            (true, _) => (self.best + self.step).min(most),
+            (false, true) => self.best - 1,
+        };
+        Phase::Going(window.rate)
+    }
+
+    /// Returns whether the trial has more contexts.
+    fn adds(&self) -> bool {
+        self.tried > self.best
+    }
+
+    fn worth(&self) -> f64 {
+        if self.adds() { WORTH } else { AS_GOOD }
+    }
+
+    /// Keeps the number of the trial. Rests for `windows` before the next one.
+    fn keep(&mut self, windows: u32) -> Phase {
+        self.step = if self.adds() { self.step * 2 } else { 1 };
+        self.tries_less = !self.adds();
+        self.best = self.tried;
+        self.pause = FIRST_PAUSE;
+        Phase::Rest(windows)
+    }
+
+    fn fail(&mut self) -> Phase {
+        if self.adds() && self.step > 1 {
+            self.step /= 2;
+            return Phase::Rest(MOVING);
+        }
+        self.tries_less = self.adds();
+        let pause = self.pause;
+        self.pause = (pause * 2).min(LONGEST_PAUSE);
+        Phase::Rest(pause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Runs windows of a device that takes `rate` by number of contexts. All contexts are busy as
+    /// long as each of them writes less than 100. Returns the number used in each window.
+    fn run(
+        finder: &mut Finder,
+        windows: usize,
+        most: usize,
+        rate: impl Fn(usize, usize) -> f64,
+    ) -> Vec<usize> {
+        let mut active = finder.best;
+        let mut went = Vec::new();
+        for at in 0..windows {
+            went.push(active);
+            let rate = rate(active, at);
+            let busy = rate / 100.0;
+            let window = Window { rate, busiest: (busy / active as f64).min(1.0), busy };
+            active = finder.window(window, most);
+        }
+        went
+    }
+
+    /// Rate of a device that takes the work of `knee` contexts.
+    fn knee_at(knee: usize) -> impl Fn(usize, usize) -> f64 {
+        move |active, _| active.min(knee) as f64 * 95.0
+    }
+
+    #[test]
+    fn finder_climbs_to_the_knee_and_stays() {
+        for knee in 1..=8 {
+            let mut finder = Finder::new();
+            let went = run(&mut finder, 30, 8, knee_at(knee));
+            assert_eq!(finder.best, knee, "after 30 windows: {went:?}");
+            let went = run(&mut finder, 5000, 8, knee_at(knee));
+            let elsewhere = went.iter().filter(|active| **active != knee).count();
+            assert!(elsewhere < 100, "{elsewhere} of 5000 windows ran without {knee} contexts");
+        }
+    }
+
+    #[test]
+    fn a_context_that_sleeps_is_left_alone() {
+        let mut finder = Finder::new();
+        for _ in 0..1000 {
+            let window = Window { rate: 60.0, busiest: 0.6, busy: 0.6 };
+            assert_eq!(finder.window(window, 8), 1);
+        }
+    }
+
+    #[test]
+    fn a_context_more_that_brings_nothing_is_given_up_and_seldom_tried_again() {
+        let mut finder = Finder::new();
+        let went = run(&mut finder, 5000, 8, |_, _| 95.0);
+        assert!(went.iter().all(|active| *active <= 2));
+        assert!(went.iter().filter(|active| **active == 2).count() < 80, "it is quiet");
+        assert_eq!(finder.best, 1);
+    }
+
+    #[test]
+    fn a_knee_that_moves_is_followed() {
+        let mut finder = Finder::new();
+        run(&mut finder, 30, 8, knee_at(8));
+        assert_eq!(finder.best, 8);
+        run(&mut finder, 500, 8, |active, _| active.min(3) as f64 * 60.0);
+        assert!((2..=3).contains(&finder.best), "{}", finder.best);
+        run(&mut finder, 500, 8, knee_at(6));
+        assert_eq!(finder.best, 6);
+    }
+
+    #[test]
+    fn a_device_that_gets_faster_by_itself_adds_no_context() {
+        let mut finder = Finder::new();
+        let rate = |_: usize, window: usize| 70.0 * 1.02_f64.powi(window as i32 % 15);
+        run(&mut finder, 2000, 8, rate);
+        assert!(finder.best <= 2, "{}", finder.best);
+    }
+
+    #[test]
+    fn a_lower_maximum_applies_at_once() {
+        let mut finder = Finder::new();
+        run(&mut finder, 30, 8, knee_at(8));
+        assert!(run(&mut finder, 400, 2, knee_at(8)).iter().skip(1).all(|active| *active <= 2));
+    }
+
+    #[test]
+    fn an_interrupted_trial_is_void() {
+        let mut finder = Finder::new();
+        let window = Window { rate: 100.0, busiest: 1.0, busy: 1.0 };
+        assert_eq!(finder.window(window, 8), 2);
+        assert_eq!(finder.interrupt(), 1);
+        assert_eq!(finder.phase, Phase::Rest(0));
+    }
+
+    proptest! {
+        #[test]
+        fn contract_18_the_number_is_at_least_one_and_at_most_the_maximum(
+            windows in prop::collection::vec((0.0..1e9_f64, 1..9_usize, 0.0..1.0, 0..4_u8), 1..300)
+        ) {
+            let mut finder = Finder::new();
+            for (rate, most, busiest, kind) in windows {
+                if kind == 0 {
+                    finder.interrupt();
+                }
+                let busy = busiest * finder.best as f64 / f64::from(kind + 1);
+                let active = finder.window(Window { rate, busiest, busy }, most);
+                prop_assert!((1..=most).contains(&active));
+            }
+        }
+    }
+}

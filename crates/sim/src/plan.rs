@@ -403,7 +403,12 @@ fn machine(random: &mut Random, drops_dirty: bool, pages: u64) -> MachinePlan {
         VolumePlan { space_pages, piece_pages, ..volume }
     });
     let volumes = volumes.collect();
-    MachinePlan { volumes, faults: faults(random, drops_dirty), latency: latency(random) }
+    MachinePlan {
+        volumes,
+        faults: faults(random, drops_dirty),
+        latency: latency(random),
+        prices: None,
+    }
 }
 
 fn faults(random: &mut Random, drops_dirty: bool) -> Faults {

@@ -277,6 +277,13 @@ impl StoredFile {
         }
     }
 
+    /// Extends the size, as a write does whose bytes nobody keeps.
+    pub fn extend(&mut self, end: u64, sequence: u64) {
+        if end > self.size() {
+            self.sizes.push(sequence, end, Cause::Data);
+        }
+    }
+
     /// Sets the size. Cuts off the rest and frees its space.
     pub fn set_size(&mut self, size: u64, sequence: u64) {
         let before = self.size();

@@ -294,6 +294,7 @@ impl Device for Backend {
             "a ring belongs to the thread of its first doorbell"
         );
         requests.staged = 0;
+        machine::pay(port);
         machine::with(|machine| machine.ring(port));
         if let Some(plan) = Plan::of(wait) {
             self.wait(&plan);

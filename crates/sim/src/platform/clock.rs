@@ -28,7 +28,7 @@ pub fn instant() -> Instant {
 /// Returns a window that ends in short runs; see the real clock of this name.
 #[must_use]
 pub fn contexts_window() -> Duration {
-    Duration::from_micros(500)
+    if world::processors() > 0 { Duration::from_millis(50) } else { Duration::from_micros(500) }
 }
 
 /// The moment of an instant that was made from [`instant`].

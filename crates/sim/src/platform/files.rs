@@ -88,5 +88,5 @@ pub fn absolute(path: &Path) -> io::Result<PathBuf> {
 /// Returns how many descriptors a process may have open: few, so that a short run uses all.
 #[must_use]
 pub fn descriptor_limit() -> usize {
-    32
+    if world::processors() > 0 { 4096 } else { 32 }
 }

@@ -34,13 +34,16 @@ pub fn set_realtime(_: bool) -> io::Result<()> {
 /// Returns the number of processors of the simulated machine.
 #[must_use]
 pub fn processors() -> usize {
-    4
+    match world::processors() {
+        0 => 4,
+        priced => priced,
+    }
 }
 
-/// Returns the processor time of the calling thread: every thread is busy.
+/// Returns the processor time of the calling thread. Where it has no price, every thread is busy.
 #[must_use]
 pub fn spent() -> Duration {
-    Duration::from_nanos(world::now().nanoseconds())
+    world::spent()
 }
 
 /// Blocks the thread for a duration of virtual time.

@@ -30,12 +30,25 @@ pub(super) fn alone<T: 'static>(
     settings: Settings,
     work: impl FnOnce(&Engine) -> T + 'static,
 ) -> T {
-    alone_with_errors(plan, frames, settings, Box::new(|error| panic!("{error}")), work)
+    let on_error = Box::new(|error: &Error| panic!("{error}"));
+    alone_on((plan, 0), frames, settings, on_error, work)
 }
 
 /// As [`alone`], with a callback for the errors that no call returns.
 pub(super) fn alone_with_errors<T: 'static>(
     plan: MachinePlan,
+    frames: u32,
+    settings: Settings,
+    on_error: OnError,
+    work: impl FnOnce(&Engine) -> T + 'static,
+) -> T {
+    alone_on((plan, 0), frames, settings, on_error, work)
+}
+
+/// As [`alone_with_errors`], on a machine with a number of processors whose time has a price, or
+/// with 0 for none.
+pub(super) fn alone_on<T: 'static>(
+    (plan, processors): (MachinePlan, usize),
     frames: u32,
     settings: Settings,
     on_error: OnError,
@@ -47,6 +60,7 @@ pub(super) fn alone_with_errors<T: 'static>(
         events: PerMille(0),
         leaps: PerMille(0),
         spurious: PerMille(0),
+        processors,
         tracing: Tracing::Off,
         steps: u64::MAX,
     };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use forebay_block::Moment;
 
 use super::run::World;
-use super::state::{Ended, MUTEX, Process, Reason, TaskId};
+use super::state::{Ended, MUTEX, PROCESSOR, Process, Reason, TaskId};
 use crate::random::Random;
 
 thread_local! {
@@ -103,6 +103,37 @@ pub fn sleep(duration: Duration) {
     drop(world);
     let on = Reason { what: "sleep", number };
     while now() < until && block(on, Some(until)) == Ended::Woken {}
+}
+
+/// Returns the number of processors; 0 if processor time has no price in this world.
+pub(crate) fn processors() -> usize {
+    current().map_or(0, |world| world.settings().processors)
+}
+
+/// Returns the processor time of the running task. Where it has no price, a task is always busy.
+pub(crate) fn spent() -> Duration {
+    let world = world();
+    let spent = match (world.settings().processors, world.running()) {
+        (1.., Some(id)) => world.state().task(id).spent,
+        _ => world.now().nanoseconds(),
+    };
+    Duration::from_nanos(spent)
+}
+
+/// Uses a processor for a time. Does nothing where processor time has no price.
+pub(crate) fn spend(time: Duration) {
+    let world = world();
+    let Some(id) = world.running().filter(|_| world.settings().processors > 0) else { return };
+    let end = world.state().occupy(Some(id), time.as_nanos() as u64);
+    drop(world);
+    let end = Moment::from_nanoseconds(end);
+    let on = Reason { what: PROCESSOR, number: id.number() };
+    while now() < end && block(on, Some(end)) == Ended::Woken {}
+}
+
+/// Has a thread of the kernel work on a processor. Returns when it has done so, in nanoseconds.
+pub(crate) fn work(nanoseconds: u64) -> u64 {
+    world().state().occupy(None, nanoseconds)
 }
 
 /// Registers the source of events, in place of the one before.

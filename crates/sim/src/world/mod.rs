@@ -48,7 +48,8 @@ pub use here::{
     yield_now,
 };
 pub(crate) use here::{
-    acquire, is_ours, is_panicking, mark_as_ours, park, release, serial, unpark, wakes_for_nothing,
+    acquire, is_ours, is_panicking, mark_as_ours, park, processors, release, serial, spend, spent,
+    unpark, wakes_for_nothing, work,
 };
 pub use identity::Identity;
 pub(crate) use local::waker_of;

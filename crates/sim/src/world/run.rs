@@ -32,6 +32,9 @@ pub struct Settings {
     pub leaps: PerMille,
     /// Waits for a condition variable that end without a wake.
     pub spurious: PerMille,
+    /// Processors that tasks share, if processor time has a price; 0 if it has none, and each task
+    /// has a processor of its own.
+    pub processors: usize,
     /// Whether the lines of the trace are kept.
     pub tracing: Tracing,
     /// Decisions after which the run fails, as one that never ends.
@@ -51,6 +54,7 @@ impl Settings {
             events: rate(random, &[20, 300, 900]),
             leaps: rate(random, &[0, 0, 2, 50]),
             spurious: rate(random, &[0, 0, 20]),
+            processors: 0,
             tracing: Tracing::Off,
             steps: 2_000_000,
         }
@@ -156,7 +160,7 @@ impl World {
         let mut random = Random::new(settings.seed);
         Self {
             serial: SERIALS.fetch_add(1, Ordering::Relaxed),
-            state: RefCell::new(State::new(random.fork())),
+            state: RefCell::new(State::new(random.fork(), settings.processors)),
             coroutines: RefCell::default(),
             bodies: RefCell::default(),
             running: Cell::new(None),

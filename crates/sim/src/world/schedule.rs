@@ -65,10 +65,17 @@ impl World {
         Next::Task(state.take_runnable(at as usize))
     }
 
+    /// Moves time on, unless processor time has a price: then only work does.
+    fn tick(&self) {
+        if self.settings().processors == 0 {
+            self.state().now += TICK;
+        }
+    }
+
     /// A point where another task may run.
     pub(super) fn preempt(self: Rc<Self>) {
         let Some(id) = self.running() else { return };
-        self.state().now += TICK;
+        self.tick();
         self.count_call(id);
         die_if_due(&self);
         self.look();
@@ -112,7 +119,7 @@ impl World {
     /// Lets another task run if one can.
     pub(super) fn yield_now(self: Rc<Self>) {
         let Some(id) = self.running() else { return };
-        self.state().now += TICK;
+        self.tick();
         if self.state().is_dead(id) {
             self.end_at_once(id, None, "yield");
             return die_if_due(&self);

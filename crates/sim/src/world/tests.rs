@@ -19,6 +19,7 @@ fn settings(seed: u64, preemption: u16) -> Settings {
     Settings {
         preemption: PerMille(preemption),
         spurious: PerMille(0),
+        processors: 0,
         tracing: Tracing::Kept,
         steps: 1_000_000,
         ..Settings::swarm(seed)

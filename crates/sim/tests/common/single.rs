@@ -35,6 +35,7 @@ pub(crate) fn on_machine(body: impl FnOnce() + 'static) {
         events: PerMille(0),
         leaps: PerMille(0),
         spurious: PerMille(0),
+        processors: 0,
         tracing: Tracing::Off,
         steps: 1_000_000,
     };

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use forebay_uring::{Alignment, Geometry};
 
+use super::prices::Prices;
 use crate::faults::{Faults, Latency};
 use crate::random::{PerMille, Random};
 
@@ -23,6 +24,8 @@ pub struct MachinePlan {
     pub faults: Faults,
     /// Times that requests take.
     pub latency: Latency,
+    /// Rates of the device, if work has a price in this world.
+    pub prices: Option<Prices>,
 }
 
 /// Properties of a file system.
@@ -152,7 +155,7 @@ impl MachinePlan {
     #[must_use]
     pub fn draw(faults: Faults, latency: Latency, random: &mut Random) -> Self {
         let volumes = (0..random.within(1..4)).map(|_| VolumePlan::draw(random)).collect();
-        Self { volumes, faults, latency }
+        Self { volumes, faults, latency, prices: None }
     }
 
     /// A machine without faults, with these file systems.
@@ -160,7 +163,7 @@ impl MachinePlan {
     pub fn calm(volumes: Vec<VolumePlan>) -> Self {
         let latency =
             Latency { least: Duration::from_micros(10), most: Duration::from_micros(100) };
-        Self { volumes, faults: Faults::NONE, latency }
+        Self { volumes, faults: Faults::NONE, latency, prices: None }
     }
 }
 

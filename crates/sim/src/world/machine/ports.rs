@@ -106,7 +106,7 @@ impl Machine {
         );
         let port = self.port_mut(number).expect("looked at above");
         for Staged { tag, bio, description, directory } in std::mem::take(&mut port.staged) {
-            let moves = bio.operation != Operation::Read;
+            let moves = bio.operation != Operation::Read && self.plan.prices.is_none();
             let port = self.port_mut(number).expect("looked at above");
             port.flying += 1;
             let data = if moves { port.gather(&bio.segments) } else { Vec::new() };

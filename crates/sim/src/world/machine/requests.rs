@@ -77,7 +77,11 @@ impl Machine {
             flying.bio.offset,
             flying.bio.length
         ));
-        let end = self.end_of(&flying, world::now() + time);
+        let at = match self.plan.prices {
+            Some(prices) => self.paid(&flying, prices),
+            None => world::now() + time,
+        };
+        let end = self.end_of(&flying, at);
         self.flying.insert((end, world::number()), flying);
     }
 
@@ -133,6 +137,9 @@ impl Machine {
 
     /// Stops at a request that must not be at the device together with another one.
     pub(crate) fn check(&self, number: u64, tag: Tag, bio: &Bio, description: u64) {
+        if self.plan.prices.is_some() {
+            return;
+        }
         let Ok(port) = self.port(number) else { return };
         let (process, node) = (port.process, self.description(description).node);
         let own = Source::Port { port: number, tag };

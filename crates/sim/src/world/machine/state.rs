@@ -16,6 +16,7 @@ use super::opened::{Description, Descriptor};
 use super::plan::{INODE_BITS, MachinePlan, UNLIMITED, VolumePlan};
 use super::points;
 use super::port::Port;
+use super::prices::Priced;
 use super::watch::Watch;
 use crate::random::{PerMille, Random};
 use crate::world::{self, Events, Process, Reason};
@@ -61,6 +62,7 @@ pub(crate) struct Machine {
     /// Changes so far: the order of versions.
     pub(super) sequence: u64,
     pub(super) transitions: u64,
+    pub(super) priced: Priced,
 }
 
 /// Where a path leads.
@@ -149,6 +151,7 @@ impl Machine {
             ended_calls: BTreeMap::new(),
             sequence: 0,
             transitions: 0,
+            priced: Priced::default(),
         };
         assert!(!machine.plan.volumes.is_empty(), "a machine has a file system at least");
         for number in 0..machine.plan.volumes.len() {

@@ -36,6 +36,7 @@ fn settings(seed: u64) -> Settings {
         events: PerMille(300),
         leaps: PerMille(0),
         spurious: PerMille(0),
+        processors: 0,
         tracing: Tracing::Off,
         steps: 1_000_000,
     }

@@ -39,7 +39,7 @@ const WRITE: Duration = Duration::from_nanos(477);
 const WRITES: u32 = 8;
 
 /// Time until the rate is measured, and time of the measurement.
-const SETTLE: Duration = Duration::from_millis(700);
+const SETTLE: Duration = Duration::from_millis(2_000);
 const MEASURE: Duration = Duration::from_millis(200);
 
 /// Interval at which the number of contexts is looked at.

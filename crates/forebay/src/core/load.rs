@@ -26,8 +26,8 @@ pub(crate) struct Load {
     is_on: AtomicBool,
     /// End of the window, in nanoseconds of the clock.
     next: AtomicU64,
-    /// Whether, in this window, the contexts had written what there was.
-    was_idle: AtomicBool,
+    /// Whether the contexts have caught up with the writers at some time of this window.
+    caught_up: AtomicBool,
     /// Whether a change of the number is in progress.
     is_changing: AtomicBool,
     /// Processor time of each context, in nanoseconds.
@@ -42,6 +42,8 @@ struct State {
     since: Moment,
     /// Bytes written before it.
     written: u64,
+    /// Waits of writers before it.
+    waits: u64,
     /// Processor time of each context before it.
     spent: [u64; ADAPTIVE_CONTEXTS],
 }
@@ -52,10 +54,16 @@ impl Load {
         Self {
             is_on: AtomicBool::new(false),
             next: AtomicU64::new(0),
-            was_idle: AtomicBool::new(true),
+            caught_up: AtomicBool::new(true),
             is_changing: AtomicBool::new(false),
             spent: Default::default(),
-            state: Mutex::new(State { finder, since, written: 0, spent: Default::default() }),
+            state: Mutex::new(State {
+                finder,
+                since,
+                written: 0,
+                waits: 0,
+                spent: Default::default(),
+            }),
         }
     }
 
@@ -97,7 +105,7 @@ impl Load {
             return None;
         }
         if !base.level.is_behind() {
-            self.was_idle.store(true, Ordering::Relaxed);
+            self.caught_up.store(true, Ordering::Relaxed);
         }
         let window = contexts_window();
         let next = self.next.load(Ordering::Relaxed);
@@ -117,7 +125,9 @@ impl Load {
             let part = spent.saturating_sub(std::mem::replace(before, spent)) as f64;
             (busiest, busy) = (busiest.max(part / length as f64), busy + part / length as f64);
         }
-        let was_idle = self.was_idle.swap(false, Ordering::Relaxed);
+        let waits = base.level.waits();
+        let has_waited = std::mem::replace(&mut state.waits, waits) != waits;
+        let was_idle = self.caught_up.swap(false, Ordering::Relaxed) && !has_waited;
         // A window noticed so late had no run ending in it for a long time: nothing was written.
         if was_idle || Duration::from_nanos(length) > 2 * window {
             return Some(state.finder.interrupt());

@@ -26,8 +26,8 @@ use crate::world::machine::{MachinePlan, Prices, VolumePlan};
 const CALLERS: u64 = 12;
 const FILES: u64 = 12;
 
-/// Pages of a file: 16 MiB.
-const PAGES: u64 = 4_096;
+/// Pages of a file: 256 MiB, so that few pages are written twice.
+const PAGES: u64 = 65_536;
 
 /// Pages of the cache: 64 MiB.
 const FRAMES: u32 = 16_384;
@@ -38,9 +38,10 @@ const WRITE: Duration = Duration::from_nanos(477);
 /// Writes between two payments.
 const WRITES: u32 = 8;
 
-/// Time until the rate is measured, and time of the measurement.
-const SETTLE: Duration = Duration::from_millis(2_000);
-const MEASURE: Duration = Duration::from_millis(200);
+/// Time until the rate is measured, and time of the measurement: with a fixed number of contexts,
+/// and with the rule, which searches first and tries other numbers from time to time.
+const FIXED: [Duration; 2] = [Duration::from_millis(300), Duration::from_millis(200)];
+const FOUND: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(1)];
 
 /// Interval at which the number of contexts is looked at.
 const LOOK: Duration = Duration::from_millis(25);
@@ -98,11 +99,11 @@ pub fn measure(case: Case) -> Found {
     };
     let on_error = Box::new(|error: &crate::core::error::Error| panic!("{error}"));
     alone_on((plan, case.processors), FRAMES, settings, on_error, move |engine| {
-        run(engine, case.space)
+        run(engine, case.space, if case.contexts.is_some() { FIXED } else { FOUND })
     })
 }
 
-fn run(engine: &Engine, space: Space) -> Found {
+fn run(engine: &Engine, space: Space, [settle, measure]: [Duration; 2]) -> Found {
     let stop = Rc::new(Cell::new(false));
     let left = Rc::new(Cell::new(CALLERS));
     let open = |path: String| {
@@ -147,8 +148,8 @@ fn run(engine: &Engine, space: Space) -> Found {
             return (now, written);
         }
     };
-    let (from, before) = until(&mut look, SETTLE);
-    let (to, after) = until(&mut look, SETTLE + MEASURE);
+    let (from, before) = until(&mut look, settle);
+    let (to, after) = until(&mut look, settle + measure);
     stop.set(true);
     while left.get() > 0 {
         world::sleep(LOOK);

@@ -189,7 +189,7 @@ impl State {
     }
 
     /// Gives work of a task, or of the kernel, to a processor: to the one that the task was on if
-    /// it is free, or else to the one that is free first. Work is done in the order in which it
+    /// it is free, or else to the one that is free first. Work is done in the order it
     /// came. Returns its end.
     pub(super) fn occupy(&mut self, id: Option<TaskId>, nanoseconds: u64) -> u64 {
         let now = self.now;

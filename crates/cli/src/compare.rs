@@ -161,6 +161,9 @@ fn gather(request: &CompareRequest) -> Manifest {
     let mut manifest = Manifest::gather(&request.directory);
     build::report(&mut manifest);
     manifest.job_files.clone_from(&request.job_files);
+    if !request.processors.is_empty() {
+        manifest.machine.cpus = request.processors.len() as u32;
+    }
     if let Some(repeated) = &request.repeated {
         // So that this one can be done again too.
         manifest.command_line.clone_from(&repeated.document.manifest.command_line);

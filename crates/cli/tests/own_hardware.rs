@@ -93,6 +93,7 @@ fn a_file_of_the_user_s_is_read_and_not_written() {
     assert_eq!(code, Some(0), "{err}");
     assert!(err.contains("reading") && !out.contains("left out"), "{err}\n{out}");
     let document = json(&result);
+    assert_eq!(document["manifest"]["machine"]["cpus"], 1, "that of --cpus alone");
     let arms: Vec<&str> = document["parts"][0]["orders"][0]
         .as_array()
         .unwrap()

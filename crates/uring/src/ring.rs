@@ -124,6 +124,8 @@ impl Ring {
     }
 
     fn with_level(arena: Arc<Arena>, entries: u32, best: Level) -> Result<Self, SetupError> {
+        // Before the ring, which has no owner yet that closes it after an error.
+        let waker = Waker::new()?;
         // More places, for the waker.
         let setup = Setup::new(entries.saturating_add(WAKE_ENTRIES), best)?;
         // The second number is for sockets and pipes: 0 leaves it unchanged.
@@ -143,7 +145,7 @@ impl Ring {
             tables,
             synchronous: Vec::new(),
             arrived: VecDeque::new(),
-            waker: Waker::new()?,
+            waker,
             wakes_armed: 0,
             wake_breaks: false,
             wakes_staged: 0,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay::{Engine, ErrorKind, File, Open};
 use forebay_block::random::Random;
@@ -166,6 +166,37 @@ fn contexts_are_found_from_one_upward() {
     assert_eq!(engine.stats().contexts, 1, "the search begins anew");
     twins.iter_mut().for_each(|twin| twin.write(&mut random));
     twins.into_iter().for_each(Twin::end);
+    engine.shutdown(Duration::from_secs(60)).unwrap();
+}
+
+/// A move of more files than one pass hands over is called off while files are closed: each close
+/// comes to its end.
+#[test]
+fn contract_05_a_close_ends_although_a_move_is_called_off() {
+    let directory = support::directory();
+    let engine = engine("1", "hash");
+    for round in 0..6 {
+        let open = |file| {
+            let path = directory.path().join(format!("{round}-{file}"));
+            engine.open(path, Open::create_new()).unwrap()
+        };
+        let mut files: Vec<File> = (0..900).map(open).collect();
+        let closing: Vec<File> = files.split_off(300);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for turn in 0..40 {
+                    engine.set("contexts", ["2", "1"][turn % 2]).unwrap();
+                }
+            });
+            for file in closing {
+                let begun = Instant::now();
+                file.close().unwrap();
+                assert!(begun.elapsed() < Duration::from_secs(20), "a close was forgotten");
+            }
+        });
+        drop(files);
+        engine.set("contexts", "1").unwrap();
+    }
     engine.shutdown(Duration::from_secs(60)).unwrap();
 }
 

@@ -243,7 +243,7 @@ impl Writeback {
         if self.agenda.is_empty(Why::Moving) || self.stop {
             return false;
         }
-        let (mut gone, mut more) = (Vec::new(), false);
+        let (mut gone, mut stay, mut more) = (Vec::new(), Vec::new(), false);
         let mut moving = self.agenda.take(Why::Moving);
         moving.retain(|inode| {
             let held = self.files[inode.target.0 as usize]
@@ -253,6 +253,7 @@ impl Writeback {
                 None => {
                     let waiting = held.waiting.drain(..).map(|bio| (Arc::clone(inode), bio));
                     self.pending.extend(waiting);
+                    stay.push(Arc::clone(inode));
                     false
                 }
                 Some(_) if held.in_flight > 0 => true,
@@ -268,6 +269,9 @@ impl Writeback {
             }
         });
         self.agenda.put_back(Why::Moving, moving);
+        // A close may have been put off because they were to go.
+        more |= !stay.is_empty();
+        stay.iter().for_each(|inode| self.agenda.push(Why::Leaving, inode));
         if !gone.is_empty() {
             self.unlist_strangers();
         }

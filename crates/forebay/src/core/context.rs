@@ -33,6 +33,7 @@ use forebay_cache::writeback::pace::Bound;
 use forebay_lists::{Pop, Quiet, fifo};
 
 use crate::core::direct::flow::Flow;
+use crate::core::ended::Running;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::flight::Flight;
 use crate::core::inode::Inode;
@@ -53,6 +54,8 @@ use reserve::Reservations;
 pub(crate) struct Writeback {
     /// Its number in the engine.
     number: usize,
+    /// Threads that it starts hold it until they end.
+    running: Running,
     shared: Arc<Shared>,
     messages: fifo::Receiver<Message>,
     quiet: Arc<Quiet>,
@@ -104,11 +107,13 @@ impl Writeback {
         (messages, quiet): (fifo::Receiver<Message>, Arc<Quiet>),
         backend: Backend,
         knobs: OfContext,
+        running: Running,
     ) -> Self {
         let mut queue = Queue::new();
         queue.set_knobs(knobs.queue);
         Self {
             number,
+            running,
             shared,
             messages,
             quiet,

@@ -72,12 +72,18 @@ impl Start for Contexts {
         // All contexts use the backend that the first one got.
         state.choice = match backend {
             Backend::Ring(_) => Choice::IoUring,
-            Backend::Threads(_) => Choice::Threads,
+            Backend::Threads(_) => {
+                // Its threads do the work, and each context has all of them.
+                shared.load.limit(1);
+                Choice::Threads
+            }
         };
         let (messages, receiver) = fifo();
         let quiet = Arc::new(Quiet::default());
         let sender = Sender::new(messages, backend.waker(), Arc::clone(&quiet));
-        let context = Writeback::new(number, Arc::clone(shared), (receiver, quiet), backend, knobs);
+        let receiver = (receiver, quiet);
+        let context =
+            Writeback::new(number, Arc::clone(shared), receiver, backend, knobs, ended.clone());
         let (orphans, alive) = (Arc::clone(shared), state.alive.clone());
         let living = Arc::clone(&self.living);
         self.living.fetch_add(1, Ordering::AcqRel);

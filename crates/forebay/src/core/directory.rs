@@ -110,7 +110,8 @@ impl Directory {
     /// it. The first that waits wakes the context of its file, which collects unused credit and
     /// frames if nothing else makes room.
     pub(crate) fn look_for_waiter(&self, home: &Home, is_first: bool) {
-        let started = self.senders[..self.active()].iter().map_while(OnceLock::get);
+        // Also those that get no new files: one may still have an `Attach` among its messages.
+        let started = self.senders.iter().map_while(OnceLock::get);
         for (number, sender) in started.enumerate() {
             if is_first && number == home.context() || sender.wants_look() {
                 sender.send(Message::Look);

@@ -36,6 +36,9 @@ const AS_GOOD: f64 = 0.97;
 /// Windows for files to move, after a change of the number.
 const MOVING: u32 = 1;
 
+/// Windows until each context has published the processor time it used before the search.
+const SETTLING: u32 = 2;
+
 /// Windows without a trial after one that failed: at first and at most.
 const FIRST_PAUSE: u32 = 16;
 const LONGEST_PAUSE: u32 = 256;
@@ -91,7 +94,7 @@ impl Finder {
             best: 1,
             tried: 1,
             step: 1,
-            phase: Phase::Rest(0),
+            phase: Phase::Rest(SETTLING),
             pause: FIRST_PAUSE,
             asleep: 0,
             was_busy: false,
@@ -104,7 +107,7 @@ impl Finder {
         if self.best.max(self.tried) > most {
             self.best = self.best.min(most);
             self.tried = self.best;
-            self.phase = Phase::Rest(0);
+            self.phase = Phase::Rest(self.pause);
         }
         let rate = window.rate;
         self.phase = match self.phase {
@@ -136,7 +139,7 @@ impl Finder {
     /// Begins a trial if one can pay.
     fn begin(&mut self, window: Window, most: usize) -> Phase {
         self.was_busy = window.busiest >= BUSY;
-        self.asleep = if self.was_busy { 0 } else { self.asleep + 1 };
+        self.asleep = if self.was_busy { 0 } else { self.asleep.saturating_add(1) };
         let has_reason = self.was_busy || self.asleep > self.pause;
         let can_more = has_reason && self.best < most;
         let can_less = self.best > 1 && window.busy <= (self.best - 1) as f64;
@@ -179,12 +182,13 @@ impl Finder {
     }
 
     fn fail(&mut self) -> Phase {
-        self.asleep = 0;
-        if self.adds() && self.step > 1 {
+        let added = self.adds();
+        (self.asleep, self.tried) = (0, self.best);
+        if added && self.step > 1 {
             self.step /= 2;
             return Phase::Rest(MOVING);
         }
-        self.tries_less = self.adds();
+        self.tries_less = added;
         let pause = self.pause;
         self.pause = (pause * 2).min(LONGEST_PAUSE);
         Phase::Rest(pause)
@@ -310,6 +314,7 @@ mod tests {
     fn an_interrupted_trial_is_void() {
         let mut finder = Finder::new();
         let window = Window { rate: 100.0, busiest: 1.0, busy: 1.0 };
+        (0..SETTLING).for_each(|_| assert_eq!(finder.window(window, 8), 1));
         assert_eq!(finder.window(window, 8), 2);
         assert_eq!(finder.interrupt(), 1);
         assert_eq!(finder.phase, Phase::Rest(0));

@@ -26,6 +26,10 @@ pub(crate) const ADAPTIVE_CONTEXTS: usize = 8;
 
 const _: () = assert!(ADAPTIVE_CONTEXTS <= CONTEXTS);
 
+/// Maximum number of open files that a search for the number of contexts moves. More take longer
+/// than a window of the search.
+pub(crate) const ADAPTIVE_FILES: usize = 4096;
+
 /// Bytes written of a file before its allocation group is looked up again. The lookup is one system
 /// call, which is negligible against this many bytes.
 pub(crate) const GROUP_LOOK_BYTES: u64 = 64 << 20;

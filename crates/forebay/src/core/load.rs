@@ -3,7 +3,7 @@
 //! It has no thread and no timer: the context that ends a run checks whether a window has ended.
 //! `spread.rs` changes the number.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use forebay_block::Moment;
@@ -24,6 +24,10 @@ const PARTS: u32 = 8;
 pub(crate) struct Load {
     /// Whether the knob is at `adaptive`.
     is_on: AtomicBool,
+    /// Processors of this process. They are read by other threads, because that reads files.
+    processors: AtomicUsize,
+    /// Contexts that can run, as far as it is known.
+    possible: AtomicUsize,
     /// End of the window, in nanoseconds of the clock.
     next: AtomicU64,
     /// Whether the contexts have caught up with the writers at some time of this window.
@@ -53,6 +57,8 @@ impl Load {
         let (finder, since) = (Finder::new(), Moment::default());
         Self {
             is_on: AtomicBool::new(false),
+            processors: AtomicUsize::new(1),
+            possible: AtomicUsize::new(ADAPTIVE_CONTEXTS),
             next: AtomicU64::new(0),
             caught_up: AtomicBool::new(true),
             is_changing: AtomicBool::new(false),
@@ -70,6 +76,7 @@ impl Load {
     /// Applies the knob, and returns the number of contexts to use now. `adaptive` begins with one,
     /// or continues with the number found so far.
     pub(crate) fn begin(&self, wanted: Wanted) -> usize {
+        self.count_processors();
         let was_on = self.is_on.swap(wanted == Wanted::Adaptive, Ordering::AcqRel);
         if let Wanted::Fixed(number) = wanted {
             return number;
@@ -78,7 +85,23 @@ impl Load {
         if !was_on {
             state.finder = Finder::new();
         }
-        state.finder.interrupt()
+        state.finder.interrupt().min(self.possible.load(Ordering::Relaxed))
+    }
+
+    /// Returns to the knob's value from before a change that failed.
+    pub(crate) fn resume(&self, wanted: Wanted) {
+        self.is_on.store(wanted == Wanted::Adaptive, Ordering::Release);
+    }
+
+    /// Reads the number of processors.
+    pub(crate) fn count_processors(&self) {
+        self.processors.store(thread::processors(), Ordering::Relaxed);
+    }
+
+    /// Notes that no more contexts than these can run, because another one could not be started, or
+    /// each of them has threads of its own.
+    pub(crate) fn limit(&self, contexts: usize) {
+        self.possible.fetch_min(contexts.max(1), Ordering::Relaxed);
     }
 
     /// Publishes the processor time of the calling context once a part of a window has passed.
@@ -94,12 +117,13 @@ impl Load {
     }
 
     /// Checks whether a window has ended at `now`, the end of a run. Returns the number of contexts
-    /// for the next window. `places` returns the number of places that can be written in parallel.
+    /// for the next window. `places` returns the number of places that can be written in parallel,
+    /// or `None` if there are too many files to be moved.
     pub(crate) fn look(
         &self,
         base: &Base,
         now: Moment,
-        places: impl FnOnce() -> usize,
+        places: impl FnOnce() -> Option<usize>,
     ) -> Option<usize> {
         if !self.is_on.load(Ordering::Relaxed) {
             return None;
@@ -107,15 +131,17 @@ impl Load {
         if !base.level.is_behind() {
             self.caught_up.store(true, Ordering::Relaxed);
         }
-        let window = contexts_window();
-        let next = self.next.load(Ordering::Relaxed);
-        if now < Moment::from_nanoseconds(next) {
+        if now < Moment::from_nanoseconds(self.next.load(Ordering::Relaxed)) {
             return None;
         }
-        let following = (now + window).nanoseconds();
-        // Another context may handle this window.
-        self.next.compare_exchange(next, following, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+        let places = places()?;
+        let window = contexts_window();
         let mut state = self.state.lock();
+        // Another context may have handled this window.
+        if now < Moment::from_nanoseconds(self.next.load(Ordering::Relaxed)) {
+            return None;
+        }
+        self.next.store((now + window).nanoseconds(), Ordering::Relaxed);
         let length = now.nanoseconds_since(std::mem::replace(&mut state.since, now)).max(1);
         let total = base.counters.written_bytes();
         let written = total.saturating_sub(std::mem::replace(&mut state.written, total));
@@ -128,16 +154,15 @@ impl Load {
         let waits = base.level.waits();
         let has_waited = std::mem::replace(&mut state.waits, waits) != waits;
         let was_idle = self.caught_up.swap(false, Ordering::Relaxed) && !has_waited;
-        // A window noticed so late had no run ending in it for a long time: nothing was written.
-        if was_idle || Duration::from_nanos(length) > 2 * window {
+        // A window noticed so late had no run ending in it for a long time. Where nothing was
+        // written, as on a frozen file system, there is no rate to compare.
+        if was_idle || written == 0 || Duration::from_nanos(length) > 2 * window {
             return Some(state.finder.interrupt());
         }
+        let possible = self.possible.load(Ordering::Relaxed);
+        let most = most(self.processors.load(Ordering::Relaxed), places).min(possible);
         let rate = written as f64 / length as f64;
-        Some(
-            state
-                .finder
-                .window(Window { rate, busiest, busy }, most(thread::processors(), places())),
-        )
+        Some(state.finder.window(Window { rate, busiest, busy }, most))
     }
 
     /// Begins a change of the number. Returns false if another change is in progress.
@@ -161,6 +186,21 @@ fn most(processors: usize, places: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_that_cannot_run_is_not_kept() {
+        let load = Load::new();
+        assert_eq!(load.begin(Wanted::Adaptive), 1);
+        let window = |most: usize| {
+            let window = Window { rate: 100.0, busiest: 1.0, busy: 1.0 };
+            let most = most.min(load.possible.load(Ordering::Relaxed));
+            load.state.lock().finder.window(window, most)
+        };
+        assert!((0..4).any(|_| window(8) == 2), "a busy thread is a reason for a second one");
+        load.limit(1);
+        assert!((0..1000).all(|_| window(8) == 1), "it could not be started");
+        assert_eq!(load.begin(Wanted::Fixed(5)), 5, "the knob is tried all the same");
+    }
 
     #[test]
     fn contract_18_contexts_are_bounded_by_processors_despite_a_million_groups() {

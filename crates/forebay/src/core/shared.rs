@@ -40,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) contexts: Directory,
     /// Finds the number of contexts.
     pub(crate) load: Load,
+    /// Held while files are spread anew, before the settings.
+    pub(crate) spreading: Mutex<()>,
     /// Starts contexts.
     starter: Box<dyn Start>,
     /// Makes blocking calls of the program for their asynchronous forms.
@@ -86,6 +88,7 @@ impl Shared {
             opening_ended: Condvar::new(),
             contexts: Directory::new(),
             load: Load::new(),
+            spreading: Mutex::default(),
             starter,
             offload: Arc::new(Offload::new(OFFLOAD_THREADS)),
             flushes: Arc::new(Offload::new(FLUSH_THREADS)),

@@ -1,12 +1,14 @@
 //! Sets the number of contexts that files are spread among: by the knob, or as `load.rs` finds.
 //!
-//! Callers hold the lock of the settings, so that all contexts see changes in the same order.
+//! Callers hold the lock `spreading`, so that all contexts see changes in the same order.
 
 use std::sync::Arc;
 
 use forebay_block::Moment;
 
+use crate::core::ended::Running;
 use crate::core::error::Result;
+use crate::core::home::Affinity;
 use crate::core::limits::CONTEXTS;
 use crate::core::settings::{Settings, Wanted};
 use crate::core::shared::Shared;
@@ -18,7 +20,8 @@ impl Shared {
     /// # Errors
     /// If a context could not be started, with the reason.
     pub(crate) fn start(self: &Arc<Self>) -> Result<String> {
-        let settings = self.settings.lock();
+        let _spreading = self.spreading.lock();
+        let settings = self.settings.lock().clone();
         Ok(self.spread(&settings)?.expect("nothing ran before"))
     }
 
@@ -31,23 +34,29 @@ impl Shared {
     }
 
     /// Changes the number of contexts if a window has ended. A change may start a thread and a
-    /// ring, so a short-lived thread makes it.
-    pub(crate) fn follow_load(self: &Arc<Self>, now: Moment) {
-        let found = self.load.look(self, now, || self.table().places());
-        let Some(active) = found else { return };
-        if active == self.contexts.active() || !self.load.begin_change() {
+    /// ring, so a short-lived thread makes it, which the end of the engine waits for.
+    pub(crate) fn follow_load(self: &Arc<Self>, now: Moment, running: &Running) {
+        let places = || match self.contexts.affinity() {
+            Affinity::Single => Some(1),
+            _ => self.table().places(),
+        };
+        let Some(active) = self.load.look(self, now, places) else { return };
+        if active == self.contexts.active() || self.check().is_err() || !self.load.begin_change() {
             return;
         }
-        let shared = Arc::clone(self);
+        let (shared, running) = (Arc::clone(self), running.clone());
         let change = move || {
             thread::mark_as_ours();
             if let Err(error) = shared.spread_found(active) {
                 tracing::debug!(%error, active, "the number of contexts stays");
+                shared.load.limit(shared.contexts.started());
             }
             shared.load.end_change();
+            drop((shared, running));
         };
         if let Err(error) = thread::spawn("forebay-spread", change) {
             tracing::debug!(%error, "the number of contexts stays");
+            self.load.limit(self.contexts.started());
             self.load.end_change();
         }
     }
@@ -55,7 +64,10 @@ impl Shared {
     /// Spreads the files among the number of contexts found best, unless the knob was set to a
     /// number meanwhile.
     fn spread_found(self: &Arc<Self>, active: usize) -> Result<()> {
-        let settings = self.settings.lock();
+        self.load.count_processors();
+        let _spreading = self.spreading.lock();
+        // Not locked meanwhile: callers read them.
+        let settings = self.settings.lock().clone();
         if settings.contexts == Wanted::Adaptive && self.check().is_ok() {
             self.spread_among(active, &settings)?;
         }

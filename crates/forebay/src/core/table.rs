@@ -10,6 +10,7 @@ use crate::core::aside::Aside;
 use crate::core::direct::inode::DirectInode;
 use crate::core::entries::Entries;
 use crate::core::inode::Inode;
+use crate::core::limits::ADAPTIVE_FILES;
 use crate::core::volume::Volume;
 use crate::platform::collections::{HashMap, HashSet};
 use crate::platform::{Identity, Kind};
@@ -189,10 +190,12 @@ impl Table {
     }
 
     /// Returns the number of places that can be written in parallel: the cached files, or the
-    /// allocation groups of the file system that has most of them.
-    pub(crate) fn places(&self) -> usize {
+    /// allocation groups of the file system that has most of them. `None` if there are too many
+    /// files to be moved between contexts.
+    pub(crate) fn places(&self) -> Option<usize> {
+        let files = self.by_identity.len();
         let groups = self.volumes.values().map(|volume| volume.groups()).max();
-        groups.unwrap_or(1).min(self.by_identity.len())
+        (files <= ADAPTIVE_FILES).then_some(groups.unwrap_or(1).min(files))
     }
 
     /// Returns the inodes whose files are being closed.

@@ -54,7 +54,7 @@ impl Writeback {
         self.share_out();
         self.shared.counters.set_queue(self.number, self.queue.counters(), self.queue.held());
         self.shared.load.note(self.number, now, &mut self.next_note);
-        self.shared.follow_load(now);
+        self.shared.follow_load(now, &self.running);
         self.direct.wake();
         self.shared.finish(&mut self.after);
     }

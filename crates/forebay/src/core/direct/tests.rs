@@ -24,6 +24,7 @@ use crate::core::direct::operation::{Bytes, Operation, Outcome, Ticket, Verb};
 use crate::core::direct::plug::{self, Plug};
 use crate::core::direct::shape::Span;
 use crate::core::direct::turns::Room;
+use crate::core::ended;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::limits::{DIRECT_OPERATIONS, MIN_CACHE_BYTES};
 use crate::core::message::{Message, Sender};
@@ -137,7 +138,8 @@ impl Bench {
     /// Ends the context, with messages that it has not taken in.
     fn die(self) -> (Arc<Shared>, mpsc::Receiver<ErrorKind>) {
         let Bench { flow, backend, shared, messages, reported, .. } = self;
-        drop(Writeback::new(0, Arc::clone(&shared), (messages, Arc::default()), backend, knobs()));
+        let (receiver, (_, running)) = ((messages, Arc::default()), ended::Ended::new());
+        drop(Writeback::new(0, Arc::clone(&shared), receiver, backend, knobs(), running));
         drop(flow);
         (shared, reported)
     }

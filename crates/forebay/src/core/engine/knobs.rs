@@ -25,6 +25,7 @@ impl Shared {
     /// Changes a knob. After an error nothing has changed.
     pub(crate) fn set(self: &Arc<Self>, name: &str, value: &str) -> Result<()> {
         self.check()?;
+        let _spreading = self.spreading.lock();
         let mut settings = self.settings();
         let mut changed = settings.clone();
         knobs::change(&mut changed, name, value)?;
@@ -34,7 +35,7 @@ impl Shared {
         }
         // This comes first because it may fail.
         if let Err(error) = self.spread(&changed) {
-            self.load.begin(settings.contexts);
+            self.load.resume(settings.contexts);
             return Err(error);
         }
         *settings = changed;

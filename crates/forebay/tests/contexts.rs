@@ -180,18 +180,25 @@ fn contract_05_a_close_ends_although_a_move_is_called_off() {
             let path = directory.path().join(format!("{round}-{file}"));
             engine.open(path, Open::create_new()).unwrap()
         };
-        let mut files: Vec<File> = (0..900).map(open).collect();
-        let closing: Vec<File> = files.split_off(300);
+        let mut files: Vec<File> = (0..3000).map(open).collect();
+        let closing: Vec<File> = files.split_off(1000);
         thread::scope(|scope| {
             scope.spawn(|| {
-                for turn in 0..40 {
+                for turn in 0..300 {
                     engine.set("contexts", ["2", "1"][turn % 2]).unwrap();
+                    thread::sleep(Duration::from_micros(40 * (turn as u64 % 7)));
                 }
             });
-            for file in closing {
-                let begun = Instant::now();
-                file.close().unwrap();
-                assert!(begun.elapsed() < Duration::from_secs(20), "a close was forgotten");
+            let mut closing = closing.into_iter();
+            for _ in 0..8 {
+                let files: Vec<File> = closing.by_ref().take(250).collect();
+                scope.spawn(move || {
+                    for file in files {
+                        let begun = Instant::now();
+                        file.close().unwrap();
+                        assert!(begun.elapsed() < Duration::from_secs(20), "it was forgotten");
+                    }
+                });
             }
         });
         drop(files);

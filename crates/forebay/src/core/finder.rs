@@ -79,7 +79,7 @@ pub(crate) struct Finder {
     step: usize,
     phase: Phase,
     pause: u32,
-    /// Windows since the last trial in which all threads slept.
+    /// Windows since the last trial, if all threads slept.
     asleep: u32,
     /// Whether a thread was busy before the trial.
     was_busy: bool,
@@ -238,7 +238,7 @@ mod tests {
         }
     }
 
-    /// Runs windows in which all contexts sleep most of the time. Returns how many ran with more
+    /// Runs windows while all contexts sleep most of the time. Returns how many ran with more
     /// than one context.
     fn run_asleep(finder: &mut Finder, windows: u64, mut rate: impl FnMut(usize) -> f64) -> u64 {
         let (mut active, mut with_more) = (finder.best, 0);

@@ -69,7 +69,7 @@ impl Owner {
         let deadline = clock::instant().checked_add(timeout);
         let Some(_ending) = self.life.begin_to_end(deadline)? else { return Ok(()) };
         shared.stop();
-        // No files are spread any more. A later change sees that the engine stops.
+        // A spread in progress ends here. A later one sees that the engine stops.
         drop(shared.spreading.lock());
         let mut result = self.release_all(deadline).and(self.settle_direct(deadline));
         // A write may have been copied during the first pass. It is accepted, and comes after.

@@ -2,6 +2,7 @@
 //!
 //! Callers hold the lock `spreading`, so that all contexts see changes in the same order.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use forebay_block::Moment;
@@ -13,6 +14,19 @@ use crate::core::limits::CONTEXTS;
 use crate::core::settings::{Settings, Wanted};
 use crate::core::shared::Shared;
 use crate::platform::thread;
+
+/// A change of the number in progress, which ends when this is dropped.
+struct Change {
+    shared: Arc<Shared>,
+    /// The end of the engine waits for it. It is dropped last.
+    _running: Running,
+}
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        self.shared.load.end_change();
+    }
+}
 
 impl Shared {
     /// Starts the first contexts. Returns the system calls that they use, in one line.
@@ -44,21 +58,22 @@ impl Shared {
         if active == self.contexts.active() || self.check().is_err() || !self.load.begin_change() {
             return;
         }
-        let (shared, running) = (Arc::clone(self), running.clone());
-        let change = move || {
+        let change = Change { shared: Arc::clone(self), _running: running.clone() };
+        let run = move || {
             thread::mark_as_ours();
-            if let Err(error) = shared.spread_found(active) {
-                tracing::debug!(%error, active, "the number of contexts stays");
-                shared.load.limit(shared.contexts.started());
+            if let Err(error) = change.shared.spread_found(active) {
+                change.shared.keep_number(&error);
             }
-            shared.load.end_change();
-            drop((shared, running));
         };
-        if let Err(error) = thread::spawn("forebay-spread", change) {
-            tracing::debug!(%error, "the number of contexts stays");
-            self.load.limit(self.contexts.started());
-            self.load.end_change();
+        if let Err(error) = thread::spawn("forebay-spread", run) {
+            self.keep_number(&error);
         }
+    }
+
+    /// Has no more contexts tried than run, because another one could not be started.
+    fn keep_number(&self, error: &dyn Display) {
+        tracing::debug!(%error, "the number of contexts stays");
+        self.load.limit(self.contexts.started());
     }
 
     /// Spreads the files among the number of contexts found best, unless the knob was set to a

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::arms::{self, DIRECT_DEPTH};
 use super::conduct::{Conducted, EngineReport};
 use super::lane::LaneCounters;
-use super::layout::{FileKind, FilePlan, JobPlan};
+use super::layout::{FileKind, JobPlan};
 use super::pace::Kept;
 use super::sequence::repeats_offsets;
 use super::tally::Tally;
@@ -214,33 +214,45 @@ fn layout(metrics: &mut Metrics, plans: &[JobPlan]) {
     files.retain(|file| file.kind == FileKind::Regular);
     files.sort_by(|one, other| one.path.cmp(&other.path));
     files.dedup_by(|one, other| one.path == other.path);
-    let mut sum = Extents::default();
+    let (mut sum, mut groups) = (Extents::default(), Some(Groups::default()));
     for file in &files {
         // Not every file system can tell.
-        let opened = File::open(&file.path);
-        let Ok(extents) = opened.and_then(|file| Extents::of(file.as_fd())) else { return };
+        let Ok(opened) = File::open(&file.path) else { return };
+        let Ok(extents) = Extents::of(opened.as_fd()) else { return };
         sum.count += extents.count;
         sum.bytes += extents.bytes;
+        groups = groups.and_then(|groups| groups.with(&opened));
     }
     put_ratio(metrics, "extents_per_file", sum.count, files.len() as u64);
     put_ratio(metrics, "mean_extent_bytes", sum.bytes, sum.count);
-    groups(metrics, &files);
+    if let Some(groups) = groups {
+        put_ratio(metrics, "groups_per_file", groups.of_files, files.len() as u64);
+        put_ratio(metrics, "home_group_share", groups.at_home, groups.bytes);
+    }
 }
 
-/// Adds the allocation groups that the extents of the files lie in, where the file system has them.
-fn groups(metrics: &mut Metrics, files: &[&FilePlan]) {
-    let (mut groups, mut bytes, mut at_home) = (0, 0, 0);
-    for file in files {
-        let Ok(opened) = File::open(&file.path) else { return };
-        let Some(geometry) = Geometry::of(opened.as_fd()) else { return };
-        let Ok(by_group) = Extents::by_group(opened.as_fd(), &geometry) else { return };
-        let home = opened.metadata().ok().and_then(|data| geometry.group_of_inode(data.ino()));
-        groups += by_group.len() as u64;
-        bytes += by_group.values().sum::<u64>();
-        at_home += home.and_then(|home| by_group.get(&home)).copied().unwrap_or(0);
+/// The allocation groups that the extents of files lie in.
+#[derive(Default)]
+struct Groups {
+    /// The sum of the numbers of groups of each file.
+    of_files: u64,
+    bytes: u64,
+    /// Bytes in the group of the inode of their file.
+    at_home: u64,
+}
+
+impl Groups {
+    /// Adds a file; `None` if its file system has no groups.
+    fn with(self, file: &File) -> Option<Self> {
+        let geometry = Geometry::of(file.as_fd())?;
+        let by_group = Extents::by_group(file.as_fd(), &geometry).ok()?;
+        let home = file.metadata().ok().and_then(|data| geometry.group_of_inode(data.ino()));
+        Some(Self {
+            of_files: self.of_files + by_group.len() as u64,
+            bytes: self.bytes + by_group.values().sum::<u64>(),
+            at_home: self.at_home + home.and_then(|home| by_group.get(&home)).copied().unwrap_or(0),
+        })
     }
-    put_ratio(metrics, "groups_per_file", groups, files.len() as u64);
-    put_ratio(metrics, "home_group_share", at_home, bytes);
 }
 
 fn probe(metrics: &mut Metrics, conducted: &Conducted) {

@@ -183,14 +183,19 @@ mod tests {
 
     use super::*;
 
-    /// More than one call returns.
-    #[test]
-    fn the_pieces_between_holes_are_counted() {
+    /// Makes a file of more pieces than one call returns.
+    fn file_of_pieces() -> (tempfile::TempDir, File) {
         let directory = tempfile::tempdir_in(".").unwrap();
         let file = File::create(directory.path().join("data")).unwrap();
         for piece in 0..600 {
             file.write_all_at(&[7; 4096], piece * 16_384).unwrap();
         }
+        (directory, file)
+    }
+
+    #[test]
+    fn the_pieces_between_holes_are_counted() {
+        let (_directory, file) = file_of_pieces();
         match Extents::of(file.as_fd()) {
             Ok(extents) => assert_eq!(extents, Extents { count: 600, bytes: 600 * 4096 }),
             // As tmpfs.
@@ -200,11 +205,7 @@ mod tests {
 
     #[test]
     fn the_group_of_each_piece_is_that_of_its_first_byte() {
-        let directory = tempfile::tempdir_in(".").unwrap();
-        let file = File::create(directory.path().join("data")).unwrap();
-        for piece in 0..600 {
-            file.write_all_at(&[7; 4096], piece * 16_384).unwrap();
-        }
+        let (_directory, file) = file_of_pieces();
         if Extents::of(file.as_fd()).is_err() {
             return println!("skipped: the file system does not report extents");
         }

@@ -273,8 +273,8 @@ impl StoredFile {
         let (end, size) = (offset + data.len() as u64, self.size());
         if end > size {
             self.expose(size..offset, sequence);
-            self.sizes.push(sequence, end, Cause::Data);
         }
+        self.extend(end, sequence);
     }
 
     /// Extends the size, as a write does whose bytes nobody keeps.

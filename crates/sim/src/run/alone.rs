@@ -30,8 +30,12 @@ pub(super) fn alone<T: 'static>(
     settings: Settings,
     work: impl FnOnce(&Engine) -> T + 'static,
 ) -> T {
-    let on_error = Box::new(|error: &Error| panic!("{error}"));
-    alone_on((plan, 0), frames, settings, on_error, work)
+    alone_with_errors(plan, frames, settings, no_error(), work)
+}
+
+/// Returns a callback for work that has no error.
+pub(super) fn no_error() -> OnError {
+    Box::new(|error| panic!("{error}"))
 }
 
 /// As [`alone`], with a callback for the errors that no call returns.

@@ -13,7 +13,7 @@ use forebay_cache::file::Reserving;
 use forebay_cache::limits::PAGE;
 use forebay_uring::Geometry;
 
-use super::alone::alone_on;
+use super::alone::{alone_on, no_error};
 use crate::core::engine::Engine;
 use crate::core::open::Open;
 use crate::core::settings::{Settings, Wanted};
@@ -97,8 +97,7 @@ pub fn measure(case: Case) -> Found {
         reserving: Reserving::Off,
         ..Settings::default()
     };
-    let on_error = Box::new(|error: &crate::core::error::Error| panic!("{error}"));
-    alone_on((plan, case.processors), FRAMES, settings, on_error, move |engine| {
+    alone_on((plan, case.processors), FRAMES, settings, no_error(), move |engine| {
         run(engine, case.space, if case.contexts.is_some() { FIXED } else { FOUND })
     })
 }

@@ -33,15 +33,16 @@ const WORTH: f64 = 1.05;
 /// Part of the rate that fewer contexts must still reach.
 const AS_GOOD: f64 = 0.97;
 
-/// Windows for files to move, after a change of the number.
-const MOVING: u32 = 1;
+/// Windows after a change of the number that tell nothing of it: files move, and a context begins
+/// with what the one before it left.
+const MOVING: u32 = 4;
 
 /// Windows until each context has published the processor time it used before the search.
 const SETTLING: u32 = 2;
 
 /// Windows without a trial after one that failed: at first and at most.
 const FIRST_PAUSE: u32 = 16;
-const LONGEST_PAUSE: u32 = 256;
+const LONGEST_PAUSE: u32 = 512;
 
 /// A window that had more to write than the contexts wrote.
 #[derive(Clone, Copy, Debug)]
@@ -59,12 +60,12 @@ pub(crate) struct Window {
 enum Phase {
     /// No trial; windows left until the next one.
     Rest(u32),
-    /// Files move to the contexts of the trial; the rate before it.
-    Going(f64),
+    /// Files move to the contexts of the trial; the rate before it, and windows left.
+    Going(f64, u32),
     /// Trial; the rate before it.
     Trial(f64),
-    /// Files move back; the rates before and in the trial.
-    Returning(f64, f64),
+    /// Files move back; the rates before and in the trial, and windows left.
+    Returning(f64, f64, u32),
     /// Measurement after the trial; the rates before and in it.
     After(f64, f64),
 }
@@ -113,16 +114,18 @@ impl Finder {
         self.phase = match self.phase {
             Phase::Rest(0) => self.begin(window, most),
             Phase::Rest(left) => Phase::Rest(left - 1),
-            Phase::Going(before) => Phase::Trial(before),
+            Phase::Going(before, 0) => Phase::Trial(before),
+            Phase::Going(before, left) => Phase::Going(before, left - 1),
             Phase::Trial(before) if self.is_clear(rate / before) => self.keep(0),
             Phase::Trial(before) if rate < before * self.worth() => self.fail(),
-            Phase::Trial(before) => Phase::Returning(before, rate),
-            Phase::Returning(before, tried) => Phase::After(before, tried),
+            Phase::Trial(before) => Phase::Returning(before, rate, MOVING - 1),
+            Phase::Returning(before, tried, 0) => Phase::After(before, tried),
+            Phase::Returning(before, tried, left) => Phase::Returning(before, tried, left - 1),
             Phase::After(before, tried) if tried < before.max(rate) * self.worth() => self.fail(),
             Phase::After(..) => self.keep(MOVING),
         };
         match self.phase {
-            Phase::Going(_) | Phase::Trial(_) => self.tried,
+            Phase::Going(..) | Phase::Trial(_) => self.tried,
             _ => self.best,
         }
     }
@@ -149,7 +152,7 @@ impl Finder {
             (true, _) => (self.best + self.step).min(most),
             (false, true) => self.best - 1,
         };
-        Phase::Going(window.rate)
+        Phase::Going(window.rate, MOVING - 1)
     }
 
     /// Returns whether the trial has more contexts.
@@ -230,8 +233,8 @@ mod tests {
     fn finder_climbs_to_the_knee_and_stays() {
         for knee in 1..=8 {
             let mut finder = Finder::new();
-            let went = run(&mut finder, 50, 8, knee_at(knee));
-            assert_eq!(finder.best, knee, "after 50 windows: {went:?}");
+            let went = run(&mut finder, 100, 8, knee_at(knee));
+            assert_eq!(finder.best, knee, "after 100 windows: {went:?}");
             let went = run(&mut finder, 5000, 8, knee_at(knee));
             let elsewhere = went.iter().filter(|active| **active != knee).count();
             assert!(elsewhere < 100, "{elsewhere} of 5000 windows ran without {knee} contexts");
@@ -271,7 +274,19 @@ mod tests {
     #[test]
     fn contexts_that_wait_for_locks_become_more() {
         let mut finder = Finder::new();
-        run_asleep(&mut finder, 60, |active| 60.0 * active as f64);
+        run_asleep(&mut finder, 100, |active| 60.0 * active as f64);
+        assert_eq!(finder.best, 8);
+    }
+
+    #[test]
+    fn windows_after_a_move_with_a_higher_rate_decide_nothing() {
+        let (mut finder, mut last, mut since) = (Finder::new(), 1, 0);
+        run_asleep(&mut finder, 100, |active| {
+            since = if active == last { since + 1 } else { 0 };
+            last = active;
+            let backlog = if active == 2 && since < 3 { 1.8 } else { 1.0 };
+            60.0 * active as f64 * backlog
+        });
         assert_eq!(finder.best, 8);
     }
 
@@ -287,7 +302,7 @@ mod tests {
     #[test]
     fn a_knee_that_moves_is_followed() {
         let mut finder = Finder::new();
-        run(&mut finder, 50, 8, knee_at(8));
+        run(&mut finder, 100, 8, knee_at(8));
         assert_eq!(finder.best, 8);
         run(&mut finder, 500, 8, |active, _| active.min(3) as f64 * 60.0);
         assert!((2..=3).contains(&finder.best), "{}", finder.best);
@@ -306,7 +321,7 @@ mod tests {
     #[test]
     fn a_lower_maximum_applies_at_once() {
         let mut finder = Finder::new();
-        run(&mut finder, 50, 8, knee_at(8));
+        run(&mut finder, 100, 8, knee_at(8));
         assert!(run(&mut finder, 400, 2, knee_at(8)).iter().skip(1).all(|active| *active <= 2));
     }
 

@@ -41,7 +41,7 @@ const WRITES: u32 = 8;
 /// Time until the rate is measured, and time of the measurement: with a fixed number of contexts,
 /// and with the rule, which searches first and tries other numbers from time to time.
 const FIXED: [Duration; 2] = [Duration::from_millis(300), Duration::from_millis(200)];
-const FOUND: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(1)];
+const FOUND: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(1)];
 
 /// Interval at which the number of contexts is looked at.
 const LOOK: Duration = Duration::from_millis(25);

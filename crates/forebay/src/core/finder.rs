@@ -13,8 +13,8 @@
 //!
 //! The step doubles while it pays, and is halved when it does not: 1, 2, 4, 8 contexts take three
 //! trials. A small gain has to hold against the windows before and after the trial, so that a
-//! device that becomes faster by itself adds no thread. A window does not count while files
-//! move in it.
+//! device that becomes faster by itself adds no thread. The first windows after a change of the
+//! number do not count.
 //!
 //! A context fewer is tried if the others have the processor time for its work. It is kept if the
 //! rate stays. Nothing here reads a clock.
@@ -37,6 +37,9 @@ const AS_GOOD: f64 = 0.97;
 /// with what the one before it left.
 const MOVING: u32 = 4;
 
+/// Windows whose mean is compared.
+const LOOKS: u32 = 4;
+
 /// Windows until each context has published the processor time it used before the search.
 const SETTLING: u32 = 2;
 
@@ -58,16 +61,15 @@ pub(crate) struct Window {
 /// Phase that the next window belongs to.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Phase {
-    /// No trial; windows left until the next one.
-    Rest(u32),
-    /// Files move to the contexts of the trial; the rate before it, and windows left.
-    Going(f64, u32),
-    /// Trial; the rate before it.
-    Trial(f64),
-    /// Files move back; the rates before and in the trial, and windows left.
-    Returning(f64, f64, u32),
-    /// Measurement after the trial; the rates before and in it.
-    After(f64, f64),
+    /// No trial.
+    Rest,
+    /// Files move to the contexts of the trial.
+    Going,
+    Trial,
+    /// Files move back.
+    Returning,
+    /// Measurement after the trial.
+    After,
 }
 
 /// Search for the number of contexts.
@@ -79,6 +81,13 @@ pub(crate) struct Finder {
     /// Contexts that the next trial adds.
     step: usize,
     phase: Phase,
+    /// Windows left of the phase.
+    left: u32,
+    /// Sum of the rates measured in it.
+    sum: f64,
+    /// Rates before the trial and in it.
+    before: f64,
+    trial: f64,
     pause: u32,
     /// Windows since the last trial, if all threads slept.
     asleep: u32,
@@ -95,7 +104,11 @@ impl Finder {
             best: 1,
             tried: 1,
             step: 1,
-            phase: Phase::Rest(SETTLING),
+            phase: Phase::Rest,
+            left: SETTLING,
+            sum: 0.0,
+            before: 0.0,
+            trial: 0.0,
             pause: FIRST_PAUSE,
             asleep: 0,
             was_busy: false,
@@ -108,24 +121,17 @@ impl Finder {
         if self.best.max(self.tried) > most {
             self.best = self.best.min(most);
             self.tried = self.best;
-            self.phase = Phase::Rest(self.pause);
+            self.enter(Phase::Rest, self.pause);
         }
-        let rate = window.rate;
-        self.phase = match self.phase {
-            Phase::Rest(0) => self.begin(window, most),
-            Phase::Rest(left) => Phase::Rest(left - 1),
-            Phase::Going(before, 0) => Phase::Trial(before),
-            Phase::Going(before, left) => Phase::Going(before, left - 1),
-            Phase::Trial(before) if self.is_clear(rate / before) => self.keep(0),
-            Phase::Trial(before) if rate < before * self.worth() => self.fail(),
-            Phase::Trial(before) => Phase::Returning(before, rate, MOVING - 1),
-            Phase::Returning(before, tried, 0) => Phase::After(before, tried),
-            Phase::Returning(before, tried, left) => Phase::Returning(before, tried, left - 1),
-            Phase::After(before, tried) if tried < before.max(rate) * self.worth() => self.fail(),
-            Phase::After(..) => self.keep(MOVING),
-        };
+        if self.phase == Phase::Rest && self.left == 0 {
+            self.begin(window, most);
+        } else {
+            self.left -= 1;
+            self.sum += window.rate;
+            self.judge(window.rate);
+        }
         match self.phase {
-            Phase::Going(..) | Phase::Trial(_) => self.tried,
+            Phase::Going | Phase::Trial => self.tried,
             _ => self.best,
         }
     }
@@ -133,26 +139,55 @@ impl Finder {
     /// Ends a window that had less to write than the contexts write. A trial in progress is void.
     /// Returns the number for the next window.
     pub(crate) fn interrupt(&mut self) -> usize {
-        if !matches!(self.phase, Phase::Rest(_)) {
-            self.phase = Phase::Rest(0);
+        if self.phase != Phase::Rest {
+            self.enter(Phase::Rest, 0);
         }
         self.best
     }
 
+    fn enter(&mut self, phase: Phase, windows: u32) {
+        (self.phase, self.left, self.sum) = (phase, windows, 0.0);
+    }
+
+    /// Ends the phase, if its last window had this rate or decides the trial.
+    fn judge(&mut self, rate: f64) {
+        let is_over = self.left == 0;
+        match self.phase {
+            Phase::Going if is_over => self.enter(Phase::Trial, LOOKS),
+            Phase::Trial if self.is_clear(rate / self.before) => self.keep(0),
+            Phase::Trial if rate < self.before * self.worth() => self.fail(),
+            Phase::Trial if is_over => {
+                self.trial = self.sum / f64::from(LOOKS);
+                self.enter(Phase::Returning, MOVING);
+            }
+            Phase::Returning if is_over => self.enter(Phase::After, LOOKS),
+            Phase::After if is_over => {
+                let after = self.sum / f64::from(LOOKS);
+                if self.trial < self.before.max(after) * self.worth() {
+                    self.fail();
+                } else {
+                    self.keep(MOVING);
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Begins a trial if one can pay.
-    fn begin(&mut self, window: Window, most: usize) -> Phase {
+    fn begin(&mut self, window: Window, most: usize) {
         self.was_busy = window.busiest >= BUSY;
         self.asleep = if self.was_busy { 0 } else { self.asleep.saturating_add(1) };
         let has_reason = self.was_busy || self.asleep > self.pause;
         let can_more = has_reason && self.best < most;
         let can_less = self.best > 1 && window.busy <= (self.best - 1) as f64;
         self.tried = match (can_more, can_less) {
-            (false, false) => return Phase::Rest(0),
+            (false, false) => return,
             (true, true) if self.tries_less => self.best - 1,
             (true, _) => (self.best + self.step).min(most),
             (false, true) => self.best - 1,
         };
-        Phase::Going(window.rate, MOVING - 1)
+        self.before = window.rate;
+        self.enter(Phase::Going, MOVING);
     }
 
     /// Returns whether the trial has more contexts.
@@ -174,27 +209,28 @@ impl Finder {
     }
 
     /// Keeps the number of the trial. Rests for `windows` before the next one.
-    fn keep(&mut self, windows: u32) -> Phase {
+    fn keep(&mut self, windows: u32) {
         self.step = if self.adds() { self.step * 2 } else { 1 };
         self.tries_less = !self.adds();
         self.best = self.tried;
         self.pause = FIRST_PAUSE;
         // The next one follows at once.
         self.asleep = FIRST_PAUSE;
-        Phase::Rest(windows)
+        self.enter(Phase::Rest, windows);
     }
 
-    fn fail(&mut self) -> Phase {
+    fn fail(&mut self) {
         let added = self.adds();
         (self.asleep, self.tried) = (0, self.best);
         if added && self.step > 1 {
             self.step /= 2;
-            return Phase::Rest(MOVING);
+            self.enter(Phase::Rest, MOVING);
+            return;
         }
         self.tries_less = added;
         let pause = self.pause;
         self.pause = (pause * 2).min(LONGEST_PAUSE);
-        Phase::Rest(pause)
+        self.enter(Phase::Rest, pause);
     }
 }
 
@@ -233,8 +269,8 @@ mod tests {
     fn finder_climbs_to_the_knee_and_stays() {
         for knee in 1..=8 {
             let mut finder = Finder::new();
-            let went = run(&mut finder, 100, 8, knee_at(knee));
-            assert_eq!(finder.best, knee, "after 100 windows: {went:?}");
+            let went = run(&mut finder, 200, 8, knee_at(knee));
+            assert_eq!(finder.best, knee, "after 200 windows: {went:?}");
             let went = run(&mut finder, 5000, 8, knee_at(knee));
             let elsewhere = went.iter().filter(|active| **active != knee).count();
             assert!(elsewhere < 100, "{elsewhere} of 5000 windows ran without {knee} contexts");
@@ -274,14 +310,14 @@ mod tests {
     #[test]
     fn contexts_that_wait_for_locks_become_more() {
         let mut finder = Finder::new();
-        run_asleep(&mut finder, 100, |active| 60.0 * active as f64);
+        run_asleep(&mut finder, 150, |active| 60.0 * active as f64);
         assert_eq!(finder.best, 8);
     }
 
     #[test]
     fn windows_after_a_move_with_a_higher_rate_decide_nothing() {
         let (mut finder, mut last, mut since) = (Finder::new(), 1, 0);
-        run_asleep(&mut finder, 100, |active| {
+        run_asleep(&mut finder, 150, |active| {
             since = if active == last { since + 1 } else { 0 };
             last = active;
             let backlog = if active == 2 && since < 3 { 1.8 } else { 1.0 };
@@ -302,7 +338,7 @@ mod tests {
     #[test]
     fn a_knee_that_moves_is_followed() {
         let mut finder = Finder::new();
-        run(&mut finder, 100, 8, knee_at(8));
+        run(&mut finder, 200, 8, knee_at(8));
         assert_eq!(finder.best, 8);
         run(&mut finder, 500, 8, |active, _| active.min(3) as f64 * 60.0);
         assert!((2..=3).contains(&finder.best), "{}", finder.best);
@@ -321,7 +357,7 @@ mod tests {
     #[test]
     fn a_lower_maximum_applies_at_once() {
         let mut finder = Finder::new();
-        run(&mut finder, 100, 8, knee_at(8));
+        run(&mut finder, 200, 8, knee_at(8));
         assert!(run(&mut finder, 400, 2, knee_at(8)).iter().skip(1).all(|active| *active <= 2));
     }
 
@@ -332,7 +368,7 @@ mod tests {
         (0..SETTLING).for_each(|_| assert_eq!(finder.window(window, 8), 1));
         assert_eq!(finder.window(window, 8), 2);
         assert_eq!(finder.interrupt(), 1);
-        assert_eq!(finder.phase, Phase::Rest(0));
+        assert_eq!((finder.phase, finder.left), (Phase::Rest, 0));
     }
 
     proptest! {

@@ -26,8 +26,8 @@ use crate::world::machine::{MachinePlan, Prices, VolumePlan};
 const CALLERS: u64 = 12;
 const FILES: u64 = 12;
 
-/// Pages of a file: 256 MiB, so that few pages are written twice.
-const PAGES: u64 = 65_536;
+/// Pages of a file: 1 GiB, as in the thread, so that few pages are written twice.
+const PAGES: u64 = 262_144;
 
 /// Pages of the cache: 64 MiB.
 const FRAMES: u32 = 16_384;
@@ -41,7 +41,7 @@ const WRITES: u32 = 8;
 /// Time until the rate is measured, and time of the measurement: with a fixed number of contexts,
 /// and with the rule, which searches first and tries other numbers from time to time.
 const FIXED: [Duration; 2] = [Duration::from_millis(300), Duration::from_millis(200)];
-const FOUND: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(1)];
+const FOUND: [Duration; 2] = [Duration::from_secs(6), Duration::from_secs(2)];
 
 /// Interval at which the number of contexts is looked at.
 const LOOK: Duration = Duration::from_millis(25);

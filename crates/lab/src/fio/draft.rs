@@ -5,18 +5,16 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use super::value::{Value, ValueError};
 use crate::job::{Amount, Caching, Direction, Job, YesNo};
 use crate::words::with_defaults;
 
 with_defaults! {
-    /// A section's options so far.
     #[derive(Clone, Debug)]
     pub(crate) struct Draft {
         /// Options that depend on no other option.
         pub(crate) job: Job = Job::default(),
         pub(crate) read_percent: u8 = 50,
-        pub(crate) directories: Vec<PathBuf> = Vec::new(),
+        pub(crate) directories: Vec<String> = Vec::new(),
         pub(crate) file_names: Vec<String> = Vec::new(),
         /// The file that the section's own name is of.
         pub(crate) special: Option<PathBuf> = None,
@@ -32,33 +30,10 @@ with_defaults! {
     }
 }
 
-/// How far an option was obeyed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Effect {
-    /// To the letter.
-    Whole,
-    /// Not, or not quite: how.
-    Reduced(&'static str),
-}
-
 /// Of a section. Each is open while its job runs.
 const MOST_FILES: u64 = 1 << 17;
 
 impl Draft {
-    /// One value for reads, one for writes.
-    pub(crate) fn each_direction<'a, T>(
-        value: Value<'a>,
-        parse: impl Fn(Value<'a>) -> Result<T, ValueError>,
-        to: [&mut T; 2],
-    ) -> Result<Effect, ValueError> {
-        for (value, to) in value.directions()?.into_iter().zip(to) {
-            if let Some(value) = value {
-                *to = parse(value)?;
-            }
-        }
-        Ok(Effect::Whole)
-    }
-
     /// Returns the jobs of a section, one per clone, or the reason against them. Relative names of
     /// files are in `directory`, if that is known yet.
     pub(crate) fn finish(
@@ -66,13 +41,11 @@ impl Draft {
         section: &str,
         directory: Option<&Path>,
     ) -> Result<Vec<Job>, String> {
-        if self.direct && self.uncached {
-            return Err(
-                "direct=1 and uncached=1 exclude each other: direct I/O has no cache to go through"
-                    .into(),
-            );
-        }
         self.job.caching = match (self.direct, self.uncached) {
+            (true, true) => {
+                let what = "direct=1 and uncached=1 exclude each other";
+                return Err(format!("{what}: direct I/O has no cache to go through"));
+            }
             (true, _) => Caching::Direct,
             (_, true) => Caching::Uncached,
             _ => Caching::Buffered,
@@ -99,56 +72,40 @@ impl Draft {
         (0..self.clones).map(|number| self.clone_job(section, number)).collect()
     }
 
+    /// Returns the job of one clone. Several directories are dealt out to the clones; several files
+    /// go into each of them.
     fn clone_job(&self, section: &str, number: u32) -> Result<Job, String> {
         let name =
             if self.clones == 1 { section.to_owned() } else { format!("{section}.{number}") };
-        let directory = self.directory(section, number)?;
-        let files = self.paths(section, number, directory.as_deref())?;
-        Ok(Job { name, number, files, directory, ..self.job.clone() })
-    }
-
-    /// Several directories are dealt out to the clones.
-    fn directory(&self, section: &str, number: u32) -> Result<Option<PathBuf>, String> {
-        let count = self.directories.len().max(1);
-        let directory = self.directories.get(number as usize % count);
-        directory.map(|named| expand(&named.to_string_lossy(), section, number, 0)).transpose()
-    }
-
-    /// Several files go into each clone's directory.
-    fn paths(
-        &self,
-        section: &str,
-        number: u32,
-        directory: Option<&Path>,
-    ) -> Result<Vec<PathBuf>, String> {
-        let names: Vec<PathBuf> = match (&self.special, self.file_names.as_slice()) {
-            (Some(special), _) => vec![special.clone()],
-            (None, []) => (0..self.files)
-                .map(|file| expand(&self.file_name_format, section, number, file))
-                .collect::<Result<_, _>>()?,
-            (None, names) => names
-                .iter()
-                .map(|name| expand(name, section, number, 0))
-                .collect::<Result<_, _>>()?,
+        let expand = |text: &str, file| expand(text, section, number, file);
+        let directory = self.directories.get(number as usize % self.directories.len().max(1));
+        let directory = directory.map(|named| expand(named, 0)).transpose()?;
+        let files: Result<Vec<PathBuf>, String> = match (&self.special, &self.file_names[..]) {
+            (Some(special), _) => Ok(vec![special.clone()]),
+            (None, []) => {
+                (0..self.files).map(|file| expand(&self.file_name_format, file)).collect()
+            }
+            (None, names) => names.iter().map(|name| expand(name, 0)).collect(),
         };
-        if let Some(directory) = directory
-            && let Some(outside) =
-                names.iter().find(|name| name.is_absolute() || self.special.is_some())
-        {
-            let (outside, directory) = (outside.display(), directory.display());
-            return Err(format!(
-                "{outside} is not in directory={directory}; leave one of them out"
-            ));
+        let mut files = files?;
+        if let Some(directory) = &directory {
+            let is_outside = |name: &&PathBuf| name.is_absolute() || self.special.is_some();
+            if let Some(outside) = files.iter().find(is_outside) {
+                let (outside, directory) = (outside.display(), directory.display());
+                let what = format!("{outside} is not in directory={directory}");
+                return Err(format!("{what}; leave one of them out"));
+            }
+            files.iter_mut().for_each(|name| *name = directory.join(&*name));
         }
-        let directory = directory.unwrap_or(Path::new(""));
         let mut seen = HashSet::new();
-        let paths = names.iter().map(|name| directory.join(name));
-        Ok(paths.filter(|path| seen.insert(path.clone())).collect())
+        files.retain(|path| seen.insert(path.clone()));
+        assert!(!files.is_empty(), "{name}: a job has a file");
+        Ok(Job { name, number, files, directory, ..self.job.clone() })
     }
 }
 
-/// Whether a section's name is that of a file that exists and is no regular file. As in fio, a
-/// section without `filename` works on that file.
+/// Returns whether a section's name is that of a file that exists and is no regular file. As in
+/// fio, a section without `filename` works on that file.
 fn is_special(section: &str, directory: Option<&Path>) -> bool {
     let path = directory.unwrap_or(Path::new("")).join(section);
     (directory.is_some() || path.is_absolute())
@@ -173,40 +130,33 @@ fn expand(text: &str, section: &str, number: u32, file: u32) -> Result<PathBuf, 
     Ok(PathBuf::from(name))
 }
 
-/// The steps of a path that lead out of a directory.
+/// Returns the steps of a path that lead out of a directory.
 fn outward(path: &Path) -> Vec<Component<'_>> {
     let steps = path.components();
     steps.filter(|step| matches!(step, Component::RootDir | Component::ParentDir)).collect()
 }
 
 /// Returns a format of names inside a directory.
-pub(crate) fn file_name_format(text: &str) -> Result<String, ValueError> {
+pub(crate) fn file_name_format(text: &str) -> Result<String, String> {
     if text.contains('\0') || !outward(Path::new(text)).is_empty() {
         let what = "allowed: names inside the directory; give another one with directory=";
-        return Err(ValueError(what.into()));
+        return Err(what.into());
     }
     Ok(text.to_owned())
 }
 
-/// A list of paths; `\:` is a colon of a name.
-pub(crate) fn split_paths(text: &str) -> Result<Vec<String>, ValueError> {
+/// Splits a list of paths at its colons; `\:` is a colon of a name.
+pub(crate) fn split_paths(text: &str) -> Result<Vec<String>, String> {
     const MOST: usize = 65_536;
-    let mut paths = vec![String::new()];
-    let mut letters = text.chars().peekable();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '\\' if letters.peek() == Some(&':') => {
-                paths.last_mut().expect("there is always one").push(':');
-                letters.next();
-            }
-            ':' => paths.push(String::new()),
-            '\0' => return Err(ValueError("a path has no zero byte".into())),
-            letter => paths.last_mut().expect("there is always one").push(letter),
-        }
+    if text.contains('\0') {
+        return Err("a path has no zero byte".into());
     }
-    paths.retain(|path| !path.is_empty());
+    // A zero byte stands for a colon of a name.
+    let text = text.replace("\\:", "\0");
+    let paths = text.split(':').filter(|path| !path.is_empty());
+    let paths: Vec<String> = paths.map(|path| path.replace('\0', ":")).collect();
     if paths.is_empty() || paths.len() > MOST {
-        return Err(ValueError(format!("from 1 to {MOST} paths, with colons between them")));
+        return Err(format!("from 1 to {MOST} paths, with colons between them"));
     }
     Ok(paths)
 }

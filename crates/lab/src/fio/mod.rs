@@ -3,11 +3,10 @@
 //! An option is *honoured*, *accepted without effect* (and said so once, with the reason), or an
 //! *error* with file, line and the nearest option. Nothing is ignored in silence: a job file that
 //! another tool half obeys makes wrong comparisons. `--lenient` turns an unknown option into a
-//! warning. The one table of options is in `options.rs`.
+//! warning. All options are in `options.rs`.
 
 mod draft;
 mod options;
-mod reach;
 mod text;
 mod value;
 
@@ -16,12 +15,11 @@ use std::path::{Path, PathBuf};
 
 use crate::job::{Devices, Job, Workload};
 use crate::nearest;
-use draft::{Draft, Effect};
+use draft::Draft;
 use options::Class;
 use text::{Entry, Section};
 use value::{KbBase, Value};
 
-/// Treatment of unknown options.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leniency {
     /// It is an error.
@@ -44,7 +42,7 @@ pub struct ParsedJobs {
 }
 
 /// Something to tell the user about an option.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, thiserror::Error)]
 #[error("{path}:{line}: {option}: {why}", path = path.display())]
 pub struct Notice {
     /// The file it stands in.
@@ -86,68 +84,64 @@ fn parse_with(
     environment: text::Environment<'_>,
 ) -> Result<ParsedJobs, ParseError> {
     let sections = text::sections(text, path, environment)?;
-    let mut reader = Reader {
-        leniency,
-        without_effect: Notices::default(),
-        reaching_out: Notices::default(),
-        warnings: Notices::default(),
-        globals: Vec::new(),
-    };
+    let mut reader = Reader { leniency, notices: BTreeMap::new() };
+    let mut globals: Vec<&Entry> = Vec::new();
     let mut groups: Vec<Workload> = Vec::new();
     for section in &sections {
         if section.name == "global" {
-            reader.globals.extend(&section.entries);
-            // Said even if no job follows.
-            reader.draft(section)?;
+            globals.extend(&section.entries);
+            // Reported even if no job follows.
+            reader.draft(&globals)?;
             continue;
         }
-        let draft = reader.draft(section)?;
-        let begins = draft.stonewall || groups.is_empty();
-        let jobs = draft
-            .finish(&section.name, directory)
-            .map_err(|what| section.at.error(format!("[{}]: {what}", section.name)))?;
-        if begins {
+        let draft =
+            reader.draft(&[&globals[..], &section.entries.iter().collect::<Vec<_>>()].concat())?;
+        if draft.stonewall || groups.is_empty() {
             groups.push(Workload { jobs: Vec::new(), devices: Devices::Refuse });
         }
         let group = groups.last_mut().expect("the first job begins a group");
+        let jobs = draft
+            .finish(&section.name, directory)
+            .map_err(|what| section.at.error(format!("[{}]: {what}", section.name)))?;
         group.jobs.extend(jobs);
         check_count(section, group)?;
     }
     if groups.is_empty() {
         let what =
             "there is no job: a job file has a section with a name of its own besides [global]";
-        return Err(ParseError {
-            path: path.to_owned(),
-            line: text.lines().count().max(1),
-            what: what.into(),
-        });
+        let line = text.lines().count().max(1);
+        return Err(ParseError { path: path.to_owned(), line, what: what.into() });
     }
     groups.iter_mut().for_each(|group| name_apart(&mut group.jobs));
+    let mut of = |kind| {
+        let notices = reader.notices.remove(&kind).unwrap_or_default();
+        notices.into_iter().collect::<Vec<_>>()
+    };
     Ok(ParsedJobs {
         groups,
-        without_effect: reader.without_effect.into_values().collect(),
-        reaching_out: reader.reaching_out.into_values().collect(),
-        warnings: reader.warnings.into_values().collect(),
+        without_effect: of(Kind::WithoutEffect),
+        reaching_out: of(Kind::ReachingOut),
+        warnings: of(Kind::Warning),
     })
 }
 
-struct Reader<'a> {
-    leniency: Leniency,
-    without_effect: Notices,
-    reaching_out: Notices,
-    warnings: Notices,
-    /// Of all global sections so far.
-    globals: Vec<&'a Entry>,
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    WithoutEffect,
+    ReachingOut,
+    Warning,
 }
 
-/// By option and place, so that a global line is not repeated for each job.
-type Notices = BTreeMap<(PathBuf, usize, String), Notice>;
+/// Reads options into drafts, and collects the notices on them. A global line has one notice, not
+/// one for each job.
+struct Reader {
+    leniency: Leniency,
+    notices: BTreeMap<Kind, BTreeSet<Notice>>,
+}
 
-impl Reader<'_> {
-    fn draft(&mut self, section: &Section) -> Result<Draft, ParseError> {
-        let own: &[Entry] = if section.name == "global" { &[] } else { &section.entries };
-        let entries: Vec<&Entry> = self.globals.iter().copied().chain(own).collect();
-        let kb_base = kb_base(&entries)?;
+impl Reader {
+    fn draft(&mut self, entries: &[&Entry]) -> Result<Draft, ParseError> {
+        let kb_base = kb_base(entries)?;
         let mut draft = Draft::default();
         for entry in entries {
             self.apply(&mut draft, entry, kb_base)?;
@@ -161,57 +155,46 @@ impl Reader<'_> {
         entry: &Entry,
         kb_base: KbBase,
     ) -> Result<(), ParseError> {
-        let Some(option) = options::find(&entry.key) else {
-            return self.unknown(entry);
-        };
-        match option.class {
-            Class::Honoured(set) => {
-                let value = Value { text: entry.value.as_deref(), kb_base };
-                let effect = set(draft, value).map_err(|error| {
-                    let value =
-                        entry.value.as_deref().map_or(String::new(), |value| format!("={value}"));
-                    entry.at.error(format!("{}{value}: {}", entry.key, error.0))
+        let (name, value) = (&entry.key, Value { text: entry.value.as_deref(), kb_base });
+        match options::class(name) {
+            Some(Class::Honoured) => {
+                let reduced = options::honour(draft, name, value).map_err(|what| {
+                    let value = value.text.map_or(String::new(), |value| format!("={value}"));
+                    entry.at.error(format!("{name}{value}: {what}"))
                 })?;
-                if let Effect::Reduced(why) = effect {
-                    note(&mut self.without_effect, entry, why);
-                }
+                reduced.into_iter().for_each(|why| self.note(Kind::WithoutEffect, entry, why));
                 Ok(())
             }
-            Class::WithoutEffect(why) => {
-                note(&mut self.without_effect, entry, why);
-                if let Some(why) = reach::of(option.name, entry) {
-                    note(&mut self.reaching_out, entry, why);
-                }
+            Some(Class::WithoutEffect(why)) => {
+                self.note(Kind::WithoutEffect, entry, why);
+                let reach = options::reach(name, value);
+                reach.into_iter().for_each(|why| self.note(Kind::ReachingOut, entry, why));
                 Ok(())
             }
-            Class::Unsupported(why) => self.refuse(entry, format!("{}: {why}", entry.key)),
-        }
-    }
-
-    fn unknown(&mut self, entry: &Entry) -> Result<(), ParseError> {
-        let hint = nearest::meant(&entry.key, options::names());
-        self.refuse(entry, format!("{}: no such option{hint}", entry.key))
-    }
-
-    fn refuse(&mut self, entry: &Entry, what: String) -> Result<(), ParseError> {
-        match self.leniency {
-            Leniency::Strict => Err(entry.at.error(what)),
-            Leniency::Lenient => {
-                let why = what.strip_prefix(&format!("{}: ", entry.key)).unwrap_or(&what);
-                note(&mut self.warnings, entry, why);
-                Ok(())
+            Some(Class::Unsupported(why)) => self.refuse(entry, why),
+            None => {
+                let meant = nearest::meant(name, options::names());
+                self.refuse(entry, &format!("no such option{meant}"))
             }
         }
     }
+
+    fn refuse(&mut self, entry: &Entry, why: &str) -> Result<(), ParseError> {
+        if self.leniency == Leniency::Strict {
+            return Err(entry.at.error(format!("{}: {why}", entry.key)));
+        }
+        self.note(Kind::Warning, entry, why);
+        Ok(())
+    }
+
+    fn note(&mut self, kind: Kind, entry: &Entry, why: &str) {
+        let (path, line) = (entry.at.path.to_path_buf(), entry.at.line);
+        let notice = Notice { path, line, option: entry.key.clone(), why: why.to_owned() };
+        self.notices.entry(kind).or_default().insert(notice);
+    }
 }
 
-fn note(notices: &mut Notices, entry: &Entry, why: &str) {
-    let (path, line, option) = (entry.at.path.to_path_buf(), entry.at.line, entry.key.clone());
-    let key = (path.clone(), line, option.clone());
-    notices.entry(key).or_insert(Notice { path, line, option, why: why.into() });
-}
-
-/// Before all others, for it changes what they mean.
+/// Returns what `k` means. It is read before all others.
 fn kb_base(entries: &[&Entry]) -> Result<KbBase, ParseError> {
     let Some(entry) = entries.iter().rev().find(|entry| entry.key == "kb_base") else {
         return Ok(KbBase::default());
@@ -223,7 +206,7 @@ fn kb_base(entries: &[&Entry]) -> Result<KbBase, ParseError> {
     }
 }
 
-/// A thread per job: more than this is a slip of the pen.
+/// Refuses more threads, one for each job, than anybody means.
 fn check_count(section: &Section, group: &Workload) -> Result<(), ParseError> {
     const MOST: usize = 4096;
     let count = group.jobs.len();
@@ -233,7 +216,7 @@ fn check_count(section: &Section, group: &Workload) -> Result<(), ParseError> {
     Ok(())
 }
 
-/// fio takes several sections of one name; rows of a result need names that differ.
+/// Gives sections of one name, which fio takes, names that differ: rows of a result need them.
 fn name_apart(jobs: &mut [Job]) {
     let mut taken: BTreeSet<String> = BTreeSet::new();
     let mut counts: HashMap<String, usize> = HashMap::new();

@@ -22,11 +22,8 @@ pub(crate) enum KbBase {
     Standard,
 }
 
-/// Refusal of a value: names the allowed ones.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct ValueError(pub(crate) String);
-
-type Result<T> = std::result::Result<T, ValueError>;
+/// A refusal names the allowed values.
+type Result<T> = std::result::Result<T, String>;
 
 /// The largest offset that has any meaning for a file, with room to add.
 const MOST_BYTES: u64 = 1 << 60;
@@ -35,7 +32,7 @@ const MOST_MICROS: u64 = 1 << 50;
 const MOST_BLOCK: u64 = 1 << 30;
 
 fn wrong<T>(what: impl Into<String>) -> Result<T> {
-    Err(ValueError(what.into()))
+    Err(what.into())
 }
 
 impl<'a> Value<'a> {
@@ -57,7 +54,17 @@ impl<'a> Value<'a> {
 
     pub(crate) fn number(self, least: u64, most: u64) -> Result<u64> {
         let number = parse_number(self.text()?).filter(|number| (least..=most).contains(number));
-        number.ok_or_else(|| ValueError(format!("allowed: a whole number from {least} to {most}")))
+        number.ok_or_else(|| format!("allowed: a whole number from {least} to {most}"))
+    }
+
+    /// As [`Value::number`], of a field with fewer bits.
+    pub(crate) fn count(self, least: u32, most: u32) -> Result<u32> {
+        Ok(self.number(least.into(), most.into())? as u32)
+    }
+
+    /// Returns another text with the same units.
+    pub(crate) fn with(self, text: &'a str) -> Self {
+        Self { text: Some(text), ..self }
     }
 
     pub(crate) fn bytes(self) -> Result<u64> {
@@ -91,18 +98,23 @@ impl<'a> Value<'a> {
         time(self.text()?, bare)
     }
 
-    /// For reads and for writes (a third, for trims, is read and left aside): one value is for
-    /// both, an empty one changes nothing.
-    pub(crate) fn directions(self) -> Result<[Option<Value<'a>>; 2]> {
-        let text = self.text()?;
-        let parts: Vec<_> = text.split(',').map(str::trim).collect();
-        let value =
-            |text: &'a str| (!text.is_empty()).then_some(Value { text: Some(text), ..self });
-        match parts[..] {
-            [both] => Ok([value(both), value(both)]),
-            [read, write] | [read, write, _] => Ok([value(read), value(write)]),
-            _ => wrong("at most three values, for reads, writes and trims"),
+    /// Sets the values for reads and for writes (a third, for trims, is left aside): one value is
+    /// for both, an empty one changes nothing.
+    pub(crate) fn each<T>(
+        self,
+        parse: impl Fn(Value<'a>) -> Result<T>,
+        to: [&mut T; 2],
+    ) -> Result<()> {
+        let parts: Vec<&str> = self.text()?.split(',').map(str::trim).collect();
+        let of = match parts[..] {
+            [both] => [both, both],
+            [read, write] | [read, write, _] => [read, write],
+            _ => return wrong("at most three values, for reads, writes and trims"),
+        };
+        for (text, to) in of.into_iter().zip(to).filter(|(text, _)| !text.is_empty()) {
+            *to = parse(self.with(text))?;
         }
+        Ok(())
     }
 
     pub(crate) fn block(self) -> Result<BlockSize> {
@@ -164,7 +176,7 @@ impl<'a> Value<'a> {
         let found = choices.iter().find(|(name, _)| *name == text);
         found.map(|&(_, choice)| choice).ok_or_else(|| {
             let names: Vec<_> = choices.iter().map(|&(name, _)| name).collect();
-            ValueError(format!("allowed: {}", names.join(", ")))
+            format!("allowed: {}", names.join(", "))
         })
     }
 
@@ -185,14 +197,11 @@ pub(crate) enum Unit {
 
 fn parse_number(text: &str) -> Option<u64> {
     let text = text.trim();
-    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        Some(hexadecimal) if hexadecimal.starts_with(|first: char| first.is_ascii_hexdigit()) => {
-            u64::from_str_radix(hexadecimal, 16).ok()
-        }
-        Some(_) => None,
-        None if text.starts_with(|first: char| first.is_ascii_digit()) => text.parse().ok(),
-        None => None,
-    }
+    let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let (digits, radix) = hexadecimal.map_or((text, 10), |digits| (digits, 16));
+    // A sign is no digit.
+    let is_number = digits.starts_with(|first: char| first.is_digit(radix));
+    is_number.then(|| u64::from_str_radix(digits, radix).ok())?
 }
 
 fn percentage(text: &str) -> Result<u8> {
@@ -203,58 +212,47 @@ fn percentage(text: &str) -> Result<u8> {
 }
 
 fn size(text: &str, kb_base: KbBase) -> Result<u64> {
-    let allowed = || {
-        ValueError(
-            "allowed: a whole number with k, m, g, t or p, as 4k or 1g; at most 1024p".into(),
-        )
+    let parsed = || {
+        let text = text.trim().to_ascii_lowercase();
+        // The digits of a hexadecimal number include `b`, so only what follows them can be a unit.
+        let hexadecimal = text.starts_with("0x");
+        let is_digit = |(at, letter): &(usize, char)| {
+            letter.is_ascii_digit() || (hexadecimal && (*at < 2 || letter.is_ascii_hexdigit()))
+        };
+        let (number, suffix) = text.split_at(text.char_indices().take_while(is_digit).count());
+        let suffix = suffix.trim().strip_suffix('b').unwrap_or(suffix.trim());
+        let letter = suffix.strip_suffix('i').unwrap_or(suffix);
+        let is_ki = letter.len() < suffix.len();
+        let power = match (letter.len(), "kmgtp".find(letter)) {
+            (0, _) if !is_ki => 0,
+            (1, Some(place)) => place as u32 + 1,
+            _ => return None,
+        };
+        let base: u64 = if is_ki == (kb_base == KbBase::Standard) { 1024 } else { 1000 };
+        parse_number(number)?.checked_mul(base.pow(power)).filter(|bytes| *bytes <= MOST_BYTES)
     };
-    let text = text.trim().to_ascii_lowercase();
-    // The digits of a hexadecimal number include `b`, so only what follows them can be a unit.
-    let hexadecimal = text.starts_with("0x");
-    let is_digit = |(at, letter): &(usize, char)| {
-        letter.is_ascii_digit() || (hexadecimal && (*at < 2 || letter.is_ascii_hexdigit()))
-    };
-    let digits = text.char_indices().take_while(is_digit).count();
-    let (number, suffix) = text.split_at(digits);
-    let number = parse_number(number).ok_or_else(allowed)?;
-    let suffix = suffix.trim().strip_suffix('b').unwrap_or(suffix.trim());
-    let (letter, is_ki) = match suffix.strip_suffix('i') {
-        Some(letter) => (letter, true),
-        None => (suffix, false),
-    };
-    let power = match letter {
-        "" if !is_ki => 0,
-        "k" => 1,
-        "m" => 2,
-        "g" => 3,
-        "t" => 4,
-        "p" => 5,
-        _ => return Err(allowed()),
-    };
-    let base: u64 = if is_ki == (kb_base == KbBase::Standard) { 1024 } else { 1000 };
-    number.checked_mul(base.pow(power)).filter(|&bytes| bytes <= MOST_BYTES).ok_or_else(allowed)
+    let allowed = "allowed: a whole number with k, m, g, t or p, as 4k or 1g; at most 1024p";
+    parsed().ok_or_else(|| allowed.to_owned())
 }
 
 fn time(text: &str, bare: Unit) -> Result<u64> {
-    let allowed = || {
-        ValueError(
-            "allowed: a whole number with us, ms, s, m, h or d, as 30s; at most 13000d".into(),
-        )
+    let parsed = || {
+        let text = text.trim().to_ascii_lowercase();
+        let digits = text.chars().take_while(char::is_ascii_digit).count();
+        let (number, suffix) = text.split_at(digits);
+        let unit = match (suffix.trim(), bare) {
+            ("", Unit::Microseconds) | ("us" | "usec", _) => 1,
+            ("ms" | "msec", _) => 1000,
+            ("", Unit::Seconds) | ("s" | "sec", _) => 1_000_000,
+            ("m", _) => 60 * 1_000_000,
+            ("h", _) => 3600 * 1_000_000,
+            ("d", _) => 86_400 * 1_000_000,
+            _ => return None,
+        };
+        parse_number(number)?.checked_mul(unit).filter(|us| *us <= MOST_MICROS)
     };
-    let text = text.trim().to_ascii_lowercase();
-    let digits = text.chars().take_while(char::is_ascii_digit).count();
-    let (number, suffix) = text.split_at(digits);
-    let number = parse_number(number).ok_or_else(allowed)?;
-    let unit = match (suffix.trim(), bare) {
-        ("", Unit::Microseconds) | ("us" | "usec", _) => 1,
-        ("ms" | "msec", _) => 1000,
-        ("", Unit::Seconds) | ("s" | "sec", _) => 1_000_000,
-        ("m", _) => 60 * 1_000_000,
-        ("h", _) => 3600 * 1_000_000,
-        ("d", _) => 86_400 * 1_000_000,
-        _ => return Err(allowed()),
-    };
-    number.checked_mul(unit).filter(|&us| us <= MOST_MICROS).ok_or_else(allowed)
+    let allowed = "allowed: a whole number with us, ms, s, m, h or d, as 30s; at most 13000d";
+    parsed().ok_or_else(|| allowed.to_owned())
 }
 
 #[cfg(test)]
@@ -336,14 +334,16 @@ mod tests {
 
     #[test]
     fn directions_share_or_differ() {
-        let texts = |text| {
-            value(text).directions().unwrap().map(|value| value.and_then(|value| value.text))
+        let of = |text| {
+            let (mut read, mut write) = (0, 0);
+            let set = value(text).each(Value::bytes, [&mut read, &mut write]);
+            set.map(|()| [read, write])
         };
-        assert_eq!(texts("4k"), [Some("4k"), Some("4k")]);
-        assert_eq!(texts("4k,8k"), [Some("4k"), Some("8k")]);
-        assert_eq!(texts(",8k"), [None, Some("8k")]);
-        assert_eq!(texts("4k,8k,16k"), [Some("4k"), Some("8k")]);
-        assert!(value("1,2,3,4").directions().is_err());
+        assert_eq!(of("4k"), Ok([4096, 4096]));
+        assert_eq!(of("4k,8k"), Ok([4096, 8192]));
+        assert_eq!(of(",8k"), Ok([0, 8192]));
+        assert_eq!(of("4k,8k,16k"), Ok([4096, 8192]));
+        assert!(of("1,2,3,4").is_err());
     }
 
     #[test]

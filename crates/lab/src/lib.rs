@@ -55,6 +55,7 @@ pub mod schema;
 pub mod scratch;
 mod sentence;
 pub mod statistics;
+mod stop;
 pub mod suite;
 pub mod target;
 pub mod terminal;

@@ -1,9 +1,7 @@
-//! The directory a comparison works in, and the signals that end it early. Nothing is left behind.
+//! The directory a comparison works in. Nothing is left behind.
 //!
 //! A [`Scratch`] is a new directory `forebay-compare-XXXXXX` below the one the user named. It goes
-//! when the value is dropped: at the end, on an error, in a panic. Ctrl-C and SIGTERM do not kill
-//! the program but set a flag ([`Stop`]) that waiting code checks, so the same drop runs; a second
-//! Ctrl-C only sets the flag again.
+//! when the value is dropped: at the end, on an error, in a panic, and after a signal ([`Stop`]).
 //!
 //! SIGKILL cannot be caught. So the directory is locked (`flock` on the directory itself, held by
 //! this process alone) and recorded in the user's state directory. A recorded directory that nobody
@@ -19,73 +17,32 @@ mod record;
 use std::cell::RefCell;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use forebay_uring::signals::not_ignored;
 use rustix::fs::{FlockOperation, IFlags, flock, ioctl_getflags, ioctl_setflags};
 use rustix::io::Errno;
 
 use crate::file_system::{FileSystem, FileSystemError, Made, Spec};
 use crate::manifest::Storage;
+pub use crate::stop::Stop;
+use crate::terminal::warn;
 use crate::tuning;
 use record::{OWNER_FILE, Owner, Records};
 
 /// How the names of our directories begin.
 pub const PREFIX: &str = "forebay-compare-";
 
-/// Where the cells' directories are.
+/// Parts of our directories: of the cells, of all cells together, of cells that stay until the end,
+/// and of the cells' own file system.
 const CELLS: &str = "cells";
-
-/// Where is what all cells of a comparison share.
 const SHARED: &str = "shared";
-
-/// Where the directories of cells are that stay until the end.
 const KEPT: &str = "kept";
-
-/// Where a file system of its own is made and mounted.
 const FILE_SYSTEM: &str = "file-system";
 
 /// All that is in a directory of ours.
 const ENTRIES: [&str; 6] = [OWNER_FILE, CELLS, SHARED, KEPT, FILE_SYSTEM, tuning::JOURNAL_FILE];
-
-/// Signals that end a comparison, unless they were ignored when it started.
-const STOPPING_SIGNALS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
-
-/// Whether the user wants it to end. Clones share the flag.
-#[derive(Clone, Debug, Default)]
-pub struct Stop {
-    flag: Arc<AtomicBool>,
-}
-
-impl Stop {
-    /// Returns a flag that Ctrl-C, SIGTERM and a hangup of the terminal set. They no longer kill
-    /// the process.
-    pub fn on_signals() -> io::Result<Self> {
-        let stop = Self::default();
-        for signal in not_ignored(&STOPPING_SIGNALS) {
-            signal_hook::flag::register(signal, Arc::clone(&stop.flag))?;
-        }
-        Ok(stop)
-    }
-
-    /// Returns whether it is set.
-    pub fn is_set(&self) -> bool {
-        self.flag.load(Ordering::Relaxed)
-    }
-
-    /// Sets it.
-    pub fn set(&self) {
-        self.flag.store(true, Ordering::Relaxed);
-    }
-
-    /// Returns the flag itself, to wait on a child.
-    pub fn flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.flag)
-    }
-}
 
 /// A directory of our own, removed when dropped.
 #[derive(Debug)]
@@ -126,17 +83,13 @@ impl Scratch {
         let locked = flock(&scratch.directory, FlockOperation::NonBlockingLockExclusive).is_ok();
         fs::create_dir(scratch.path.join(CELLS))?;
         if locked {
-            match records.enter(&scratch.path, &scratch.directory) {
-                Ok(record) => scratch.record = Some(record),
-                Err(error) => {
-                    use io::Write;
-                    let path = scratch.path.display();
-                    let _ = writeln!(
-                        io::stderr(),
-                        "forebay: {path} could not be recorded in the state directory: {error} (if this run is killed, remove it by hand)"
-                    );
-                }
-            }
+            let entered = records.enter(&scratch.path, &scratch.directory);
+            let unrecorded = |error| {
+                let what = "could not be recorded in the state directory";
+                let remedy = "if this run is killed, remove it by hand";
+                warn(&format!("{} {what}: {error} ({remedy})", scratch.path.display()));
+            };
+            scratch.record = entered.map_err(unrecorded).ok();
         }
         Ok(scratch)
     }
@@ -168,7 +121,6 @@ impl Scratch {
         Some(file_system.as_mut()?.bare_device().map(Path::to_owned))
     }
 
-    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -181,26 +133,18 @@ impl Scratch {
     /// Makes a new, empty directory for a cell. There is one at a time: the one before is removed.
     /// It is on the cells' own file system, which may have to be made anew for it.
     pub fn cell_directory(&self, name: &str) -> io::Result<PathBuf> {
-        assert!(!name.contains('/'), "{name}: the directory of a cell is removed with all in it");
         self.clear()?;
-        let path = match self.file_system.borrow_mut().as_mut() {
-            Some(file_system) => file_system.renew()?.join(CELLS),
-            None => self.path.join(CELLS),
-        };
-        fs::create_dir_all(&path)?;
-        let path = path.join(name);
-        fs::create_dir(&path)?;
-        Ok(path)
+        match self.file_system.borrow_mut().as_mut() {
+            Some(file_system) => new_below(&file_system.renew()?.join(CELLS), name),
+            None => new_below(&self.path.join(CELLS), name),
+        }
     }
 
     /// Makes one for a cell that works on a device alone: beside the cells' own file system, if
     /// they have one.
     pub fn directory_beside(&self, name: &str) -> io::Result<PathBuf> {
-        assert!(!name.contains('/'), "{name}: the directory of a cell is removed with all in it");
         self.clear()?;
-        let path = self.path.join(CELLS).join(name);
-        fs::create_dir(&path)?;
-        Ok(path)
+        new_below(&self.path.join(CELLS), name)
     }
 
     /// Makes a new, empty directory for a cell whose files stay until the end. It has a random name
@@ -244,13 +188,6 @@ impl Scratch {
         }
         Ok(())
     }
-
-    /// Removes it, and says whether that worked.
-    pub fn remove(self) -> io::Result<()> {
-        *self.file_system.borrow_mut() = None;
-        fs::remove_dir_all(&self.path)
-        // The drop that follows finds nothing, or tries once more.
-    }
 }
 
 impl Drop for Scratch {
@@ -258,27 +195,26 @@ impl Drop for Scratch {
         // A mount point cannot be removed.
         *self.file_system.get_mut() = None;
         match fs::remove_dir_all(&self.path) {
-            Ok(()) => remove_record(self.record.as_deref()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                remove_record(self.record.as_deref());
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                warn(&format!("{} could not be removed: {error} (rm -r it)", self.path.display()));
             }
-            Err(error) => {
-                use io::Write;
-                let path = self.path.display();
-                // Not `eprintln!`: it panics where nobody reads, and this may run in a panic.
-                let _ = writeln!(
-                    io::stderr(),
-                    "forebay: {path} could not be removed: {error} (rm -r it)"
-                );
-            }
+            _ => remove_record(self.record.as_deref()),
         }
     }
+}
+
+/// Makes a directory of a cell below the one that is cleared after it.
+fn new_below(cells: &Path, name: &str) -> io::Result<PathBuf> {
+    assert!(!name.contains('/'), "{name}: the directory of a cell is removed with all in it");
+    fs::create_dir_all(cells)?;
+    let path = cells.join(name);
+    fs::create_dir(&path)?;
+    Ok(path)
 }
 
 /// A directory that a killed run has left.
 #[derive(Debug)]
 pub struct Leftover {
-    /// Where it is.
     pub path: PathBuf,
     /// The process that made it.
     pub owner: Option<u32>,
@@ -289,7 +225,6 @@ pub struct Leftover {
 }
 
 impl Leftover {
-    /// Removes it.
     pub fn remove(self) -> io::Result<()> {
         fs::remove_dir_all(&self.path)?;
         remove_record(Some(&self.record));
@@ -309,12 +244,9 @@ pub fn leftovers(parent: &Path) -> Vec<Leftover> {
 }
 
 fn recorded_leftovers(parent: &Path, records: &Records) -> Vec<Leftover> {
-    let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
-    entries
-        .filter_map(Result::ok)
-        .filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX)))
-        .filter_map(|entry| abandoned(&entry.path(), records))
-        .collect()
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    let named = entries.filter(|entry| entry.file_name().as_bytes().starts_with(PREFIX.as_bytes()));
+    named.filter_map(|entry| abandoned(&entry.path(), records)).collect()
 }
 
 /// Returns the directory if it is one of ours that no process holds.
@@ -328,12 +260,11 @@ fn abandoned(path: &Path, records: &Records) -> Option<Leftover> {
     // Looked for under the lock: a run just starting writes it only once it holds the lock.
     let owner = Owner::of(&directory)?;
     let record = records.find(path, &directory, &owner)?;
-    let has_only_ours = fs::read_dir(path).ok()?.all(|entry| {
-        entry.is_ok_and(|entry| {
-            let is_known = ENTRIES.iter().any(|known| entry.file_name() == *known);
-            is_known && entry.metadata().is_ok_and(|data| is_ours(&data) && !data.is_symlink())
-        })
-    });
+    let is_known = |entry: fs::DirEntry| {
+        ENTRIES.iter().any(|known| entry.file_name() == *known)
+            && entry.metadata().is_ok_and(|data| is_ours(&data) && !data.is_symlink())
+    };
+    let has_only_ours = fs::read_dir(path).ok()?.all(|entry| entry.is_ok_and(is_known));
     let owner = owner.process;
     has_only_ours.then(|| Leftover { path: path.to_owned(), owner, record, _directory: directory })
 }
@@ -479,16 +410,5 @@ mod tests {
         assert!(moved_to.exists() && copied.exists());
         drop(running);
         assert_eq!(entries(state.path()), 2, "the records of those that stay");
-    }
-
-    /// Both signals at once in one test: handlers belong to the process.
-    #[test]
-    fn signals_set_the_flag_and_a_second_one_does_not_kill() {
-        let stop = Stop::on_signals().unwrap();
-        assert!(!stop.is_set());
-        for signal in [libc::SIGINT, libc::SIGINT, libc::SIGTERM] {
-            signal_hook::low_level::raise(signal).unwrap();
-        }
-        assert!(stop.is_set() && stop.clone().flag().load(Ordering::Relaxed));
     }
 }

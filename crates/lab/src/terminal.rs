@@ -1,5 +1,6 @@
-//! How wide lines for a person may be.
+//! How wide lines for a person may be, and warnings.
 
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 
 use rustix::termios::{isatty, tcgetwinsize};
@@ -19,4 +20,9 @@ pub fn columns(of: impl AsFd) -> Option<usize> {
     // A terminal that does not know its width reports 0.
     let columns = tcgetwinsize(of).map_or(0, |size| usize::from(size.ws_col));
     Some(if columns == 0 { WIDTH } else { columns.clamp(LEAST, WIDTH) })
+}
+
+/// Prints a warning. Not by `eprintln!`: it panics where nobody reads, and this may run in a panic.
+pub(crate) fn warn(what: &str) {
+    let _ = writeln!(io::stderr(), "forebay: {what}");
 }

@@ -9,10 +9,10 @@
 //!
 //! Without a state directory nothing is recorded, and what a killed run leaves stays.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
@@ -20,8 +20,8 @@ use rustix::fs::{Mode, OFlags};
 /// The file in the directory with the process and the token.
 pub(super) const OWNER_FILE: &str = "owner";
 
-/// Bytes of a token.
-const TOKEN_BYTES: usize = 16;
+/// Letters of a token, which is the random name of its record.
+const TOKEN_LETTERS: usize = 32;
 
 /// The longest `owner` file that is read.
 const OWNER_BYTES: u64 = 256;
@@ -54,7 +54,8 @@ impl Records {
         Self(Some(path.to_owned()))
     }
 
-    /// Marks a directory as made by this process; the record, which goes when the directory does.
+    /// Marks a directory as made by this process. Returns the record, which goes when the directory
+    /// does.
     ///
     /// # Errors
     /// The system's. Then the directory does not count as a leftover later.
@@ -62,17 +63,17 @@ impl Records {
         let no_state = || io::Error::other("neither XDG_STATE_HOME nor HOME is set");
         let records = self.0.as_ref().ok_or_else(no_state)?;
         fs::create_dir_all(records)?;
-        let token = new_token()?;
-        let record = records.join(&token);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&record)?;
-        let written = file.write_all(&reported(path, directory)?).and_then(|()| {
-            fs::write(path.join(OWNER_FILE), format!("{}\n{token}\n", std::process::id()))
-        });
-        written.inspect_err(|_| drop(fs::remove_file(&record)))?;
+        // It is removed on an error.
+        let mut record =
+            tempfile::Builder::new().prefix("").rand_bytes(TOKEN_LETTERS).tempfile_in(records)?;
+        record.write_all(&reported(path, directory)?)?;
+        let token = record.path().file_name().unwrap_or_default().display().to_string();
+        fs::write(path.join(OWNER_FILE), format!("{}\n{token}\n", std::process::id()))?;
+        let (_, record) = record.keep().map_err(|error| error.error)?;
         Ok(record)
     }
 
-    /// The record of a directory, if it and its `owner` file prove that this program made it.
+    /// Returns the record of a directory, if it and its `owner` file prove that this program made it.
     pub(super) fn find(&self, path: &Path, directory: &File, owner: &Owner) -> Option<PathBuf> {
         let record = self.0.as_ref()?.join(&owner.token);
         let recorded = fs::read(&record).ok()?;
@@ -88,7 +89,7 @@ impl Owner {
         let file = rustix::fs::openat(directory, OWNER_FILE, flags, Mode::empty()).ok()?;
         let file = File::from(file);
         let metadata = file.metadata().ok()?;
-        if !metadata.is_file() || metadata.uid() != rustix::process::geteuid().as_raw() {
+        if !metadata.is_file() || !super::is_ours(&metadata) {
             return None;
         }
         let mut text = String::new();
@@ -97,20 +98,14 @@ impl Owner {
         let process = lines.next()?.parse().ok();
         let token = lines.next()?.to_owned();
         let is_token =
-            token.len() == 2 * TOKEN_BYTES && token.bytes().all(|byte| byte.is_ascii_hexdigit());
+            token.len() == TOKEN_LETTERS && token.bytes().all(|byte| byte.is_ascii_alphanumeric());
         is_token.then_some(Self { process, token })
     }
 }
 
-/// The content of a directory's record.
+/// Returns the content of a directory's record.
 fn reported(path: &Path, directory: &File) -> io::Result<Vec<u8>> {
     let inode = directory.metadata()?.ino();
     let path = path.canonicalize()?;
     Ok([format!("{inode}\n").as_bytes(), path.as_os_str().as_bytes()].concat())
-}
-
-fn new_token() -> io::Result<String> {
-    let mut bytes = [0; TOKEN_BYTES];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

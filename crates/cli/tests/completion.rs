@@ -1,12 +1,14 @@
 //! `forebay compare completion` as it is built, as small as it can be: real cells, every job, every
 //! kind of arm.
 
+#[path = "../../lab/tests/support/attached.rs"]
+mod attached;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::Duration;
 
-use forebay_lab::loop_device::are_detached_within;
+use attached::assert_detached;
 
 /// Runs it once round, on files of 32 MiB and for a fiftieth of a second a cell.
 fn compare(suite: &str, directory: &Path) -> (String, String, String) {
@@ -113,10 +115,7 @@ fn the_jobs_at_depth_on_a_device_and_under_pressure() {
         2,
         "only the suite and the result are left"
     );
-    assert!(
-        are_detached_within(directory.path(), Duration::from_secs(30)),
-        "the loop device is detached"
-    );
+    assert_detached(directory.path());
 }
 
 fn block_of_device(out: &str) -> &str {

@@ -1,6 +1,9 @@
 //! Disks that charge: their price is measured again, and nothing of them is left, however the
 //! comparison ends.
 
+#[path = "../../lab/tests/support/attached.rs"]
+mod attached;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
@@ -8,7 +11,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use forebay_lab::loop_device::{LoopDevice, attached_below};
+use attached::attached_below;
+use forebay_lab::loop_device::LoopDevice;
 
 fn forebay() -> Command {
     Command::new(env!("CARGO_BIN_EXE_forebay"))

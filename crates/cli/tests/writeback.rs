@@ -1,12 +1,15 @@
 //! `forebay compare writeback` as it is built, as small as it can be; and file systems of a
 //! comparison's own: made, refused, and gone again however it ends.
 
+#[path = "../../lab/tests/support/attached.rs"]
+mod attached;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use forebay_lab::loop_device::{are_detached_within, attached_below};
+use attached::{assert_detached, attached_below};
 
 fn forebay(words: &[&str], directory: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
@@ -34,7 +37,7 @@ fn is_root(test: &str) -> bool {
 }
 
 fn assert_nothing_is_left(directory: &Path) {
-    assert!(are_detached_within(directory, Duration::from_secs(30)), "a loop device is left");
+    assert_detached(directory);
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!mounts.contains(directory.to_str().unwrap()), "{mounts}");
 }

@@ -4,15 +4,10 @@
 //! it is closed, so one whose owner is killed goes too. Requests go past the page cache of the
 //! file, where its file system can do that, so that what is written to the device has been written.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
-
-/// Time between two looks at the devices that are attached.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
 const CONTROL: &str = "/dev/loop-control";
 
@@ -92,30 +87,6 @@ impl LoopDevice {
     }
 }
 
-/// Returns the paths of the files in a directory, or below it, that loop devices are attached to.
-pub fn attached_below(directory: &Path) -> Vec<PathBuf> {
-    let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
-    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
-    let files =
-        devices.filter_map(|one| fs::read_to_string(one.path().join("loop/backing_file")).ok());
-    let files = files.map(|file| PathBuf::from(file.trim_end()));
-    files.filter(|file| file.starts_with(&directory)).collect()
-}
-
-/// Waits until no loop device is attached below a directory, for a time at most, and returns
-/// whether that is so. A device goes with its last opener: the last process of a mount namespace,
-/// or one that was started and does not run its program yet.
-pub fn are_detached_within(directory: &Path, most: Duration) -> bool {
-    let until = Instant::now() + most;
-    while !attached_below(directory).is_empty() {
-        if Instant::now() >= until {
-            return false;
-        }
-        thread::sleep(BETWEEN_LOOKS);
-    }
-    true
-}
-
 impl Drop for LoopDevice {
     fn drop(&mut self) {
         // With others still at it, it goes when they do.
@@ -125,11 +96,16 @@ impl Drop for LoopDevice {
 }
 
 #[cfg(test)]
+#[path = "../tests/support/attached.rs"]
+pub(crate) mod attached;
+
+#[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::FileExt;
 
+    use super::attached::{assert_detached, attached_below};
     use super::*;
-    use crate::file_system::tests::assert_detached;
 
     #[test]
     fn it_is_there_as_long_as_the_value() {

@@ -1,7 +1,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use super::*;
-use crate::loop_device::{are_detached_within, attached_below};
+use crate::loop_device::attached::{assert_detached, attached_below};
 
 /// Makes one in a directory of its own, or reports why that is not possible. Continuous integration
 /// as root requires it.
@@ -26,10 +26,6 @@ pub(crate) fn made(test: &str, spec: &str) -> Option<(tempfile::TempDir, FileSys
             None
         }
     }
-}
-
-pub(crate) fn assert_detached(directory: &Path) {
-    assert!(are_detached_within(directory, Duration::from_secs(30)), "a loop device is left");
 }
 
 #[test]

@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount,
 };
@@ -33,10 +34,10 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 use serde::{Deserialize, Serialize};
 
 use crate::manifest::Storage;
-use crate::scratch::Stop;
+use crate::stop::Stop;
 
 use ground::Ground;
-pub use spec::{Image, Inodes, Kind, Per, Spec};
+pub use spec::{Image, Kind, Per, Spec};
 
 /// Where it is mounted, below the directory it was given.
 const MOUNT_POINT: &str = "mounted";
@@ -79,8 +80,9 @@ pub struct FileSystem {
     spec: Spec,
     is_mounted: bool,
     mount_point: PathBuf,
-    made: Made,
-    storage: Storage,
+    pub(crate) made: Made,
+    /// As it was when it was first mounted.
+    pub(crate) storage: Storage,
     /// Goes last: a device in use cannot be let go of.
     ground: Ground,
 }
@@ -108,12 +110,10 @@ impl FileSystem {
             storage: Storage::default(),
             ground,
         };
-        file_system
-            .make()
-            .map_err(|error| FileSystemError::Refused(format!("--scratch {spec}: {error}")))?;
-        file_system.mount().map_err(|error| {
-            FileSystemError::Refused(format!("--scratch {spec}: it could not be mounted: {error}"))
-        })?;
+        let refused = |what| FileSystemError::Refused(format!("--scratch {spec}: {what}"));
+        file_system.make().map_err(refused)?;
+        let mounted = file_system.mount();
+        mounted.map_err(|error| refused(format!("it could not be mounted: {error}")))?;
         file_system.storage = Storage::of(&file_system.mount_point);
         file_system.made.options.clone_from(&file_system.storage.options);
         if spec.per == Per::Cell {
@@ -153,9 +153,8 @@ impl FileSystem {
     /// If it is kept, and the system's message.
     pub fn bare_device(&mut self) -> io::Result<&Path> {
         if self.spec.per == Per::Comparison {
-            return Err(io::Error::other(
-                "the file system on it is kept (leave `keep` out of --scratch)",
-            ));
+            let what = "the file system on it is kept (leave `keep` out of --scratch)";
+            return Err(io::Error::other(what));
         }
         self.unmount()?;
         self.ground.charge(true)?;
@@ -165,16 +164,6 @@ impl FileSystem {
     /// Returns its mount point, if it is kept for all cells.
     pub fn kept_at(&self) -> Option<&Path> {
         (self.spec.per == Per::Comparison).then_some(&self.mount_point)
-    }
-
-    /// Describes how it was made.
-    pub fn made(&self) -> &Made {
-        &self.made
-    }
-
-    /// Returns its storage, as it was when it was first mounted.
-    pub fn storage(&self) -> &Storage {
-        &self.storage
     }
 
     /// Makes it. The output of the first mkfs is kept; later ones differ in an identifier.
@@ -200,15 +189,9 @@ impl FileSystem {
 
     fn mount(&mut self) -> io::Result<()> {
         assert!(!self.is_mounted, "it is mounted once");
-        let options = CString::new(self.spec.mount_options()).expect("options hold no zero");
-        let device = self.ground.path();
-        mount(
-            device,
-            &self.mount_point,
-            self.spec.kind.name(),
-            MountFlags::empty(),
-            options.as_c_str(),
-        )?;
+        let options = CString::new(self.spec.mount_options).expect("options hold no zero");
+        let (device, kind) = (self.ground.path(), self.spec.kind.name());
+        mount(device, &self.mount_point, kind, MountFlags::empty(), options.as_c_str())?;
         self.is_mounted = true;
         self.ground.charge(true)
     }
@@ -218,19 +201,16 @@ impl FileSystem {
             return Ok(());
         }
         self.ground.charge(false)?;
-        let mut tries = 0;
-        loop {
-            match unmount(&self.mount_point, UnmountFlags::empty()) {
-                Ok(()) => break,
-                Err(rustix::io::Errno::BUSY) if tries < UNMOUNT_TRIES => {
-                    tries += 1;
-                    std::thread::sleep(BETWEEN_TRIES);
-                }
-                Err(error) => return Err(error.into()),
+        let mut unmounted = unmount(&self.mount_point, UnmountFlags::empty());
+        for _ in 0..UNMOUNT_TRIES {
+            if unmounted != Err(Errno::BUSY) {
+                break;
             }
+            std::thread::sleep(BETWEEN_TRIES);
+            unmounted = unmount(&self.mount_point, UnmountFlags::empty());
         }
-        self.is_mounted = false;
-        Ok(())
+        self.is_mounted = unmounted.is_err();
+        Ok(unmounted?)
     }
 }
 

@@ -104,14 +104,14 @@ impl Scratch {
         fs::create_dir(&directory)
             .map_err(|error| FileSystemError::failed(directory.display(), &error))?;
         let file_system = FileSystem::new_in(&directory, spec, stop)?;
-        let reported = (file_system.storage().clone(), file_system.made().clone());
+        let reported = (file_system.storage.clone(), file_system.made.clone());
         *self.file_system.borrow_mut() = Some(file_system);
         Ok(reported)
     }
 
     /// Describes how the cells' own file system was made, if they have one.
     pub fn made(&self) -> Option<Made> {
-        self.file_system.borrow().as_ref().map(|file_system| file_system.made().clone())
+        self.file_system.borrow().as_ref().map(|file_system| file_system.made.clone())
     }
 
     /// Returns the device of the cells' own file system, with nothing mounted on it until the next

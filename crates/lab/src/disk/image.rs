@@ -3,9 +3,8 @@
 //! A thread of the session makes a request on the content at once, and then holds its reply back
 //! until the moment that the meter says. One more thread sends the replies that are held.
 
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fmt;
 use std::io;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,7 +44,6 @@ pub(super) struct State {
     pub(super) opens: AtomicU64,
 }
 
-/// A file system of one file.
 pub(super) struct Image {
     store: Store,
     bytes: u64,
@@ -65,7 +63,7 @@ impl Image {
         Ok(Self {
             store,
             bytes,
-            flush: charges.flush(),
+            flush: Duration::from_micros(charges.flush_us.unwrap_or(0)),
             meter: Mutex::new(Meter::new(charges)),
             start: Instant::now(),
             held,
@@ -73,20 +71,17 @@ impl Image {
         })
     }
 
-    fn now(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
-    }
-
-    /// Returns how long a request of these bytes is held.
-    fn delay(&self, bytes: u64) -> Duration {
-        if !self.state.charges.load(Ordering::Relaxed) {
-            return Duration::ZERO;
+    /// Sends a reply when the disk would end a request of these bytes.
+    fn end(&self, bytes: u64, reply: impl FnOnce() + Send + 'static) {
+        let mut delay = Duration::ZERO;
+        if self.state.charges.load(Ordering::Relaxed) {
+            let now = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            delay = Duration::from_nanos(lock(&self.meter).take(now, bytes) - now);
         }
-        let now = self.now();
-        Duration::from_nanos(lock(&self.meter).take(now, bytes) - now)
+        self.end_after(delay, reply);
     }
 
-    fn end(&self, delay: Duration, reply: impl FnOnce() + Send + 'static) {
+    fn end_after(&self, delay: Duration, reply: impl FnOnce() + Send + 'static) {
         if delay.is_zero() {
             reply();
         } else {
@@ -95,17 +90,20 @@ impl Image {
     }
 
     fn attributes(&self, number: u64) -> FileAttr {
-        let is_root = number == ROOT;
+        let (kind, perm, size) = match number {
+            ROOT => (FileType::Directory, 0o700, 0),
+            _ => (FileType::RegularFile, 0o600, self.bytes),
+        };
         FileAttr {
             ino: INodeNo(number),
-            size: if is_root { 0 } else { self.bytes },
-            blocks: if is_root { 0 } else { self.bytes / 512 },
+            size,
+            blocks: size / 512,
             atime: UNIX_EPOCH,
             mtime: UNIX_EPOCH,
             ctime: UNIX_EPOCH,
             crtime: UNIX_EPOCH,
-            kind: if is_root { FileType::Directory } else { FileType::RegularFile },
-            perm: if is_root { 0o700 } else { 0o600 },
+            kind,
+            perm,
             nlink: 1,
             uid: 0,
             gid: 0,
@@ -114,16 +112,6 @@ impl Image {
             flags: 0,
         }
     }
-}
-
-impl fmt::Debug for Image {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Image").field("bytes", &self.bytes).finish_non_exhaustive()
-    }
-}
-
-fn errno(error: &io::Error) -> Errno {
-    Errno::from_i32(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
 impl Filesystem for Image {
@@ -169,10 +157,6 @@ impl Filesystem for Image {
         reply.ok();
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        reply.ok();
-    }
-
     fn read(
         &self,
         _: &Request,
@@ -187,9 +171,9 @@ impl Filesystem for Image {
         let size = (self.bytes.saturating_sub(offset)).min(u64::from(size)) as usize;
         let mut memory = AlignedMemory::new(size);
         if let Err(error) = self.store.read(offset, &mut memory) {
-            return reply.error(errno(&error));
+            return reply.error(error.into());
         }
-        self.end(self.delay(size as u64), move || reply.data(&memory));
+        self.end(size as u64, move || reply.data(&memory));
     }
 
     fn write(
@@ -217,16 +201,16 @@ impl Filesystem for Image {
             store => store.write(offset, data),
         };
         if let Err(error) = written {
-            return reply.error(errno(&error));
+            return reply.error(error.into());
         }
         let length = data.len() as u32;
-        self.end(self.delay(u64::from(length)), move || reply.written(length));
+        self.end(length.into(), move || reply.written(length));
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         let charges = self.state.charges.load(Ordering::Relaxed);
         let delay = if charges { self.flush } else { Duration::ZERO };
-        self.end(delay, move || reply.ok());
+        self.end_after(delay, move || reply.ok());
     }
 
     fn fallocate(
@@ -244,49 +228,29 @@ impl Filesystem for Image {
             return reply.error(Errno::EOPNOTSUPP);
         }
         match self.store.clear(offset, length) {
-            Ok(()) => self.end(self.delay(0), move || reply.ok()),
-            Err(error) => reply.error(errno(&error)),
+            Ok(()) => self.end(0, move || reply.ok()),
+            Err(error) => reply.error(error.into()),
         }
     }
 }
 
 type Reply = Box<dyn FnOnce() + Send>;
 
-/// Replies that wait for their moment.
+/// Replies that wait for their moment. A number keeps those of one moment apart.
 #[derive(Default)]
 struct Held {
-    replies: Mutex<BinaryHeap<At>>,
+    replies: Mutex<BTreeMap<(Instant, u64), Reply>>,
     sooner: Condvar,
-}
-
-/// A reply and its moment. The one to be sent first is the greatest.
-struct At(Instant, Reply);
-
-impl PartialEq for At {
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-}
-
-impl Eq for At {}
-
-impl PartialOrd for At {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for At {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        other.0.cmp(&self.0)
-    }
+    count: AtomicU64,
 }
 
 impl Held {
     fn hold(&self, at: Instant, reply: Reply) {
+        let key = (at, self.count.fetch_add(1, Ordering::Relaxed));
         let mut replies = lock(&self.replies);
-        let is_first = replies.peek().is_none_or(|first| at < first.0);
-        replies.push(At(at, reply));
+        let before = replies.insert(key, reply);
+        assert!(before.is_none(), "each reply has a key of its own");
+        let is_first = replies.first_key_value().is_some_and(|(first, _)| *first == key);
         drop(replies);
         if is_first {
             self.sooner.notify_one();
@@ -299,21 +263,20 @@ impl Held {
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let mut replies = lock(&self.replies);
         loop {
-            let now = Instant::now();
-            let left = replies.peek().map(|first| first.0.saturating_duration_since(now));
-            replies = match left {
-                Some(Duration::ZERO) => {
-                    let At(_, reply) = replies.pop().expect("looked at");
-                    drop(replies);
-                    reply();
-                    lock(&self.replies)
-                }
-                Some(left) => {
-                    let waited = self.sooner.wait_timeout(replies, left);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => self.sooner.wait(replies).unwrap_or_else(PoisonError::into_inner),
+            let Some(first) = replies.first_entry() else {
+                replies = self.sooner.wait(replies).unwrap_or_else(PoisonError::into_inner);
+                continue;
             };
+            let left = first.key().0.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let reply = first.remove();
+                drop(replies);
+                reply();
+                replies = lock(&self.replies);
+            } else {
+                let waited = self.sooner.wait_timeout(replies, left);
+                replies = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
         }
     }
 }

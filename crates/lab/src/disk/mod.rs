@@ -24,11 +24,10 @@ mod server;
 mod store;
 
 use std::fmt;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use server::{Backing, Server};
+pub(crate) use server::{Backing, Order, Server};
 pub use server::{is_server, server_main};
 
 /// A request of more bytes counts as several.
@@ -45,7 +44,6 @@ pub struct Charges {
     pub flush_us: Option<u64>,
 }
 
-/// A disk with a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Named {
     pub name: &'static str,
@@ -68,14 +66,14 @@ pub const NAMED: [Named; 3] = [
     Named {
         name: "consumer",
         means: "a consumer drive: 2 ms a flush",
-        charges: Charges {
-            requests_per_second: None,
-            bytes_per_second: None,
-            flush_us: Some(2000),
-        },
+        charges: Charges { flush_us: Some(2000), ..Charges::NONE },
     },
     Named { name: "fast", means: "a loop device, nothing added", charges: Charges::NONE },
 ];
+
+/// Units of a rate, which is in decimal units, as disks are sold; and of a duration.
+const RATES: [(&str, u64); 4] = [("k", 1_000), ("m", 1_000_000), ("g", 1_000_000_000), ("", 1)];
+const DURATIONS: [(&str, u64); 3] = [("us", 1), ("ms", 1_000), ("s", 1_000_000)];
 
 impl Charges {
     pub const NONE: Self =
@@ -85,33 +83,28 @@ impl Charges {
     pub(crate) const KEYS: [&'static str; 3] = ["iops", "rate", "flush"];
 
     /// Sets the charge of a key from its text, such as `iops=3000`, `rate=125m`, `flush=1ms`.
-    /// Returns `None` for another key. A rate is in decimal units, as disks are sold.
-    pub(crate) fn set(&mut self, key: &str, value: &str) -> Option<Result<(), String>> {
-        let positive = |number: Option<u64>| number.filter(|number| *number > 0);
-        Some(match key {
-            "iops" => match positive(value.parse().ok()) {
-                Some(number) => {
-                    self.requests_per_second = Some(number);
-                    Ok(())
-                }
-                None => Err("not a number of requests a second, such as iops=3000".to_owned()),
-            },
-            "rate" => match positive(decimal(value)) {
-                Some(bytes) => {
-                    self.bytes_per_second = Some(bytes);
-                    Ok(())
-                }
-                None => Err("not a number of bytes a second, such as rate=125m".to_owned()),
-            },
-            "flush" => match positive(micros(value)) {
-                Some(duration) => {
-                    self.flush_us = Some(duration);
-                    Ok(())
-                }
-                None => Err("not a duration, such as flush=1ms or flush=500us".to_owned()),
-            },
+    /// Returns `None` for another key.
+    pub(crate) fn set(&mut self, key: &str, value: &str) -> Option<Result<(), &'static str>> {
+        let (charge, units, form) = match key {
+            "iops" => (
+                &mut self.requests_per_second,
+                &[("", 1)][..],
+                "not a number of requests a second, such as iops=3000",
+            ),
+            "rate" => (
+                &mut self.bytes_per_second,
+                &RATES[..],
+                "not a number of bytes a second, such as rate=125m",
+            ),
+            "flush" => (
+                &mut self.flush_us,
+                &DURATIONS[..],
+                "not a duration, such as flush=1ms or flush=500us",
+            ),
             _ => return None,
-        })
+        };
+        *charge = number(value, units).filter(|number| *number > 0);
+        Some(charge.map(drop).ok_or(form))
     }
 
     /// Returns these charges, completed by those of another disk.
@@ -123,60 +116,43 @@ impl Charges {
             flush_us: self.flush_us.or(other.flush_us),
         }
     }
-
-    pub(crate) fn flush(self) -> Duration {
-        Duration::from_micros(self.flush_us.unwrap_or(0))
-    }
 }
 
 /// As `Charges::set` takes them, each after a comma.
 impl fmt::Display for Charges {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(requests) = self.requests_per_second {
-            write!(formatter, ",iops={requests}")?;
-        }
-        match self.bytes_per_second {
-            None => {}
-            Some(bytes) if bytes.is_multiple_of(1_000_000) => {
-                write!(formatter, ",rate={}m", bytes / 1_000_000)?;
+        let all = [
+            ("iops", self.requests_per_second, "", (1, "")),
+            ("rate", self.bytes_per_second, "", (1_000_000, "m")),
+            ("flush", self.flush_us, "us", (1000, "ms")),
+        ];
+        for (key, charge, unit, (many, larger)) in all {
+            match charge {
+                None => {}
+                Some(charge) if charge.is_multiple_of(many) => {
+                    write!(formatter, ",{key}={}{larger}", charge / many)?;
+                }
+                Some(charge) => write!(formatter, ",{key}={charge}{unit}")?,
             }
-            Some(bytes) => write!(formatter, ",rate={bytes}")?,
         }
-        match self.flush_us {
-            None => Ok(()),
-            Some(duration) if duration.is_multiple_of(1000) => {
-                write!(formatter, ",flush={}ms", duration / 1000)
-            }
-            Some(duration) => write!(formatter, ",flush={duration}us"),
-        }
+        Ok(())
     }
 }
 
-/// A number with a decimal unit: `125m` is 125,000,000.
-fn decimal(text: &str) -> Option<u64> {
+/// Reads a number with one of these units: with `m` for a million, `125m` is 125,000,000.
+fn number(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let text = text.to_ascii_lowercase();
-    let units = [("k", 1_000), ("m", 1_000_000), ("g", 1_000_000_000), ("", 1)];
-    let (number, unit) =
-        units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)))?;
-    number.parse::<u64>().ok()?.checked_mul(unit)
-}
-
-fn micros(text: &str) -> Option<u64> {
-    let (number, unit) = match text.strip_suffix("us") {
-        Some(number) => (number, 1),
-        None => match text.strip_suffix("ms") {
-            Some(number) => (number, 1_000),
-            None => (text.strip_suffix('s')?, 1_000_000),
-        },
+    let of_unit = |(name, unit): &(&str, u64)| {
+        text.strip_suffix(name)?.parse::<u64>().ok()?.checked_mul(*unit)
     };
-    number.parse::<u64>().ok()?.checked_mul(unit)
+    units.iter().find_map(of_unit)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn set(words: &[&str]) -> Result<Charges, String> {
+    fn set(words: &[&str]) -> Result<Charges, &'static str> {
         let mut charges = Charges::NONE;
         for word in words {
             let (key, value) = word.split_once('=').unwrap();

@@ -47,14 +47,14 @@ pub(crate) enum Backing {
 
 /// Task of a server.
 #[derive(Debug, Serialize, Deserialize)]
-struct Order {
-    backing: Backing,
-    bytes: u64,
-    charges: Charges,
+pub(crate) struct Order {
+    pub(crate) backing: Backing,
+    pub(crate) bytes: u64,
+    pub(crate) charges: Charges,
     /// An empty directory to mount the served image at.
-    at: PathBuf,
+    pub(crate) at: PathBuf,
     /// Where a file system will be mounted on the image.
-    above: PathBuf,
+    pub(crate) above: PathBuf,
 }
 
 /// A running server. Ends it when dropped.
@@ -68,17 +68,11 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Serves an image of `bytes` bytes at an empty directory. It charges nothing until
-    /// [`Server::charge`]. `above` is where a file system will be mounted on it.
+    /// Serves an image. It charges nothing until [`Server::charge`].
     ///
     /// # Errors
     /// The reason in a few words, if FUSE cannot be used here.
-    pub(crate) fn start(
-        backing: Backing,
-        bytes: u64,
-        charges: Charges,
-        (at, above): (&Path, &Path),
-    ) -> io::Result<Self> {
+    pub(crate) fn start(order: &Order) -> io::Result<Self> {
         let mut child = Command::new(own_program()?)
             .arg(SERVER_ARGUMENT)
             .stdin(Stdio::piped())
@@ -89,10 +83,8 @@ impl Server {
             .spawn()?;
         let asked = child.stdin.take();
         let answers = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut server = Self { child, asked, answers, image: at.join(NAME) };
-        let (at, above) = (at.to_owned(), above.to_owned());
-        let order = serde_json::to_string(&Order { backing, bytes, charges, at, above })?;
-        server.ask(&order)?;
+        let mut server = Self { child, asked, answers, image: order.at.join(NAME) };
+        server.ask(&serde_json::to_string(order)?)?;
         Ok(server)
     }
 

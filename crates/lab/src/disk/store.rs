@@ -11,7 +11,6 @@ use forebay_block::random::STEP;
 /// Unit of the content in memory, in bytes.
 pub(super) const BLOCK: u64 = 4096;
 
-/// Where the bytes are.
 pub(super) enum Store {
     /// In a file that is open past the page cache, if its file system allows that.
     File(File),

@@ -1,16 +1,16 @@
 //! The device below: an image on a loop device, perhaps served by a disk that charges, or an unused
 //! block device.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::disk::{Backing, Charges, Server};
+use crate::disk::{Backing, Charges, Order, Server};
 use crate::load::data::{LaidOut, lay_out};
 use crate::load::guard::check_target;
 use crate::loop_device::LoopDevice;
 use crate::request::DATA_FILE;
-use crate::scratch::Stop;
+use crate::stop::Stop;
 
 use super::{FileSystemError, Image, Spec};
 
@@ -24,11 +24,13 @@ const SERVED: &str = "served";
 const SEED: u64 = 1;
 
 #[derive(Debug)]
-pub(super) enum Ground {
-    Loop(LoopDevice),
-    /// The device goes first: the server waits until its image is closed.
-    Disk(LoopDevice, Server),
-    Given(PathBuf),
+pub(super) struct Ground {
+    path: PathBuf,
+    /// None of a block device that was given. Goes before the server, which waits until its image
+    /// is closed.
+    device: Option<LoopDevice>,
+    /// Of a disk that charges, or is in memory.
+    server: Option<Server>,
 }
 
 impl Ground {
@@ -39,18 +41,19 @@ impl Ground {
         stop: &Stop,
     ) -> Result<Self, FileSystemError> {
         if let Some(device) = &spec.device {
-            return Ok(Ground::Given(device.clone()));
+            return Ok(Self { path: device.clone(), device: None, server: None });
         }
+        let failed = |error| FileSystemError::failed("--scratch: its image", &error);
+        let refused = |what: String| FileSystemError::Refused(format!("--scratch: {what}"));
+        let image = directory.join(DATA_FILE);
         if spec.image != Image::Memory {
             refuse_without_space(directory, spec)?;
         }
-        let failed = |error| FileSystemError::failed("--scratch: its image", &error);
-        let image = directory.join(DATA_FILE);
         match spec.image {
             Image::Written => {
-                match lay_out(directory, spec.size_bytes, SEED, stop).map_err(failed)? {
-                    LaidOut::Whole => {}
-                    LaidOut::Stopped => return Err(FileSystemError::Interrupted),
+                let written = lay_out(directory, spec.size_bytes, SEED, stop).map_err(failed)?;
+                if written == LaidOut::Stopped {
+                    return Err(FileSystemError::Interrupted);
                 }
             }
             Image::Sparse => {
@@ -59,51 +62,44 @@ impl Ground {
             }
             Image::Memory => {}
         }
-        let no_loop = |error| {
-            let remedy = "give a block device: device=/dev/NAME";
-            FileSystemError::Refused(format!(
-                "--scratch: no loop device could be made: {error} ({remedy})"
-            ))
-        };
-        if spec.image != Image::Memory && spec.charges == Charges::NONE {
-            return LoopDevice::over(&image).map(Ground::Loop).map_err(no_loop);
+        let mut server = None;
+        if spec.image == Image::Memory || spec.charges != Charges::NONE {
+            let served = directory.join(SERVED);
+            fs::create_dir(&served).map_err(failed)?;
+            let backing = match spec.image {
+                Image::Memory => Backing::Memory,
+                Image::Written | Image::Sparse => Backing::File(image.clone()),
+            };
+            let (bytes, charges) = (spec.size_bytes, spec.charges);
+            let order = Order { backing, bytes, charges, at: served, above: above.to_owned() };
+            let started = Server::start(&order).map_err(|error| {
+                let what = "the image could not be served by FUSE";
+                refused(format!("{what}: {error} (it needs /dev/fuse)"))
+            });
+            server = Some(started?);
         }
-        let served = directory.join(SERVED);
-        std::fs::create_dir(&served).map_err(failed)?;
-        let backing = match spec.image {
-            Image::Memory => Backing::Memory,
-            Image::Written | Image::Sparse => Backing::File(image),
-        };
-        let server = Server::start(backing, spec.size_bytes, spec.charges, (&served, above));
-        let server = server.map_err(|error| {
-            FileSystemError::Refused(format!(
-                "--scratch: the image could not be served by FUSE: {error} (it needs /dev/fuse)"
-            ))
+        let image = server.as_ref().map_or(image.as_path(), Server::image);
+        let device = LoopDevice::over(image).map_err(|error| {
+            let remedy = "give a block device: device=/dev/NAME";
+            refused(format!("no loop device could be made: {error} ({remedy})"))
         })?;
-        let device = LoopDevice::over(server.image()).map_err(no_loop)?;
-        Ok(Ground::Disk(device, server))
+        Ok(Self { path: device.path().to_owned(), device: Some(device), server })
     }
 
     /// Begins or ends to charge for requests.
     pub(super) fn charge(&mut self, charges: bool) -> io::Result<()> {
-        match self {
-            Ground::Disk(_, server) => server.charge(charges),
-            Ground::Loop(_) | Ground::Given(_) => Ok(()),
-        }
+        self.server.as_mut().map_or(Ok(()), |server| server.charge(charges))
     }
 
     pub(super) fn path(&self) -> &Path {
-        match self {
-            Ground::Loop(device) | Ground::Disk(device, _) => device.path(),
-            Ground::Given(path) => path,
-        }
+        &self.path
     }
 
-    /// Before each mkfs: somebody may have mounted it since.
+    /// Refuses a block device that somebody has mounted since.
     pub(super) fn refuse_in_use(&self) -> Result<(), String> {
-        match self {
-            Ground::Loop(_) | Ground::Disk(..) => Ok(()),
-            Ground::Given(path) => check_target(path).map_err(|error| error.to_string()),
+        match self.device {
+            Some(_) => Ok(()),
+            None => check_target(&self.path).map_err(|error| error.to_string()),
         }
     }
 }

@@ -18,6 +18,10 @@ const DEFAULT_BYTES: u64 = 8 << 30;
 /// Below this mkfs makes nothing useful of any kind.
 const LEAST_BYTES: u64 = 16 << 20;
 
+/// Options of a mount.
+const INODE32: &str = "inode32";
+const DATA_JOURNAL: &str = "data=journal";
+
 /// The words after the first.
 const KEYS: [&str; 8] =
     ["size", "agcount", "inode32", "data", "keep", "sparse", "memory", "device"];
@@ -28,14 +32,13 @@ pub struct Spec {
     pub size_bytes: u64,
     /// Allocation groups of XFS; as mkfs chooses if none.
     pub groups: Option<u32>,
-    pub inodes: Inodes,
-    /// Content of the journal of ext4.
-    pub journal: Journal,
+    /// `inode32` of XFS: inodes where their numbers fit in 32 bits, so that data and inode of a file
+    /// need not share a group. `data=journal` of ext4: data goes through the journal, too.
+    pub mount_options: &'static str,
     pub per: Per,
     pub image: Image,
     /// On this block device rather than on an image.
     pub device: Option<PathBuf>,
-    /// Charges of the disk below it.
     pub charges: Charges,
 }
 
@@ -45,22 +48,6 @@ words! {
         Ext4 = "ext4",
         Btrfs = "btrfs",
     }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Inodes {
-    Anywhere,
-    /// Where their numbers fit in 32 bits: then data and inode of a file need not share a group.
-    Low,
-}
-
-/// Content of the journal of ext4.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Journal {
-    /// Metadata, as it comes.
-    Metadata,
-    /// Data, too.
-    Data,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,10 +74,8 @@ impl Spec {
 
     /// Returns the bytes of its image that are written before the first cell.
     pub fn image_bytes(&self) -> u64 {
-        match (&self.device, self.image) {
-            (None, Image::Written) => self.size_bytes,
-            (Some(_), _) | (None, Image::Sparse | Image::Memory) => 0,
-        }
+        let is_written = self.device.is_none() && self.image == Image::Written;
+        if is_written { self.size_bytes } else { 0 }
     }
 
     /// Returns the command that makes it. It discards nothing, because the device would work on that
@@ -111,16 +96,6 @@ impl Spec {
         words
     }
 
-    pub(super) fn mount_options(&self) -> &'static str {
-        match (self.inodes, self.journal) {
-            (Inodes::Low, _) => "inode32",
-            (_, Journal::Data) => "data=journal",
-            (Inodes::Anywhere, Journal::Metadata) => "",
-        }
-    }
-}
-
-impl Spec {
     /// Checks that this user can mount something, and that no program uses the device it names.
     /// Returns it with the size of that device.
     pub fn looked_at(mut self) -> Result<Self, Refusal> {
@@ -156,8 +131,7 @@ impl FromStr for Spec {
             kind,
             size_bytes: DEFAULT_BYTES,
             groups: None,
-            inodes: Inodes::Anywhere,
-            journal: Journal::Metadata,
+            mount_options: "",
             per: Per::Cell,
             image: Image::Written,
             device: None,
@@ -171,24 +145,19 @@ impl FromStr for Spec {
             match (key, value) {
                 ("size", Some(value)) => {
                     sized = true;
-                    let Bytes(bytes) = Bytes::try_from(value.to_owned()).map_err(Refusal)?;
-                    if bytes < LEAST_BYTES || bytes % 4096 != 0 {
+                    Bytes(spec.size_bytes) = Bytes::try_from(value.to_owned()).map_err(Refusal)?;
+                    if spec.size_bytes < LEAST_BYTES || !spec.size_bytes.is_multiple_of(4096) {
                         return refuse(format!("{word}: 16m or more, in steps of 4k"));
                     }
-                    spec.size_bytes = bytes;
                 }
-                ("agcount", Some(value)) => {
-                    spec.groups = value.parse().ok().filter(|groups| *groups > 0);
-                    if spec.groups.is_none() {
-                        return refuse(format!("{word}: not a number of groups"));
-                    }
-                }
+                ("agcount", Some(value)) => match value.parse() {
+                    Ok(groups @ 1..) => spec.groups = Some(groups),
+                    _ => return refuse(format!("{word}: not a number of groups")),
+                },
                 ("device", Some(value)) if !value.is_empty() => spec.device = Some(value.into()),
-                ("inode32", None) => spec.inodes = Inodes::Low,
-                ("data", Some("journal")) => spec.journal = Journal::Data,
-                ("data", _) => {
-                    return refuse(format!("{word}: say data=journal, or leave it out"));
-                }
+                ("inode32", None) => spec.mount_options = INODE32,
+                ("data", Some("journal")) => spec.mount_options = DATA_JOURNAL,
+                ("data", _) => return refuse(format!("{word}: say data=journal, or leave it out")),
                 ("keep", None) => spec.per = Per::Comparison,
                 ("sparse", None) => spec.image = Image::Sparse,
                 ("memory", None) => spec.image = Image::Memory,
@@ -198,17 +167,16 @@ impl FromStr for Spec {
                 ("inode32" | "keep" | "sparse" | "memory", Some(_)) => {
                     return refuse(format!("{word}: {key} takes no value (say {key} alone)"));
                 }
-                _ => {
-                    match value.and_then(|value| spec.charges.set(key, value)) {
-                        Some(Ok(())) => continue,
-                        Some(Err(what)) => return refuse(format!("{word}: {what}")),
-                        None => {}
+                _ => match value.and_then(|value| spec.charges.set(key, value)) {
+                    Some(Ok(())) => {}
+                    Some(Err(what)) => return refuse(format!("{word}: {what}")),
+                    None => {
+                        let keys = || KEYS.into_iter().chain(Charges::KEYS);
+                        let known = keys().collect::<Vec<_>>().join(", ");
+                        let meant = nearest::meant(key, keys());
+                        return refuse(format!("{key}: no such key{meant} (there are: {known})"));
                     }
-                    let keys = || KEYS.into_iter().chain(Charges::KEYS);
-                    let known = keys().collect::<Vec<_>>().join(", ");
-                    let meant = nearest::meant(key, keys());
-                    return refuse(format!("{key}: no such key{meant} (there are: {known})"));
-                }
+                },
             }
         }
         spec.refuse_what_does_not_go_together(sized)?;
@@ -219,10 +187,10 @@ impl FromStr for Spec {
 impl Spec {
     fn refuse_what_does_not_go_together(&self, sized: bool) -> Result<(), Refusal> {
         let refuse = |what: &str| Err(Refusal(what.to_owned()));
-        if self.kind != Kind::Xfs && (self.groups.is_some() || self.inodes == Inodes::Low) {
+        if self.kind != Kind::Xfs && (self.groups.is_some() || self.mount_options == INODE32) {
             return refuse("agcount and inode32 are XFS's (leave them out, or say xfs)");
         }
-        if self.kind != Kind::Ext4 && self.journal == Journal::Data {
+        if self.kind != Kind::Ext4 && self.mount_options == DATA_JOURNAL {
             return refuse("data=journal is ext4's (leave it out, or say ext4)");
         }
         if self.device.is_some() && (sized || self.image != Image::Written) {
@@ -238,27 +206,26 @@ impl Spec {
 impl fmt::Display for Spec {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}", self.kind.name())?;
-        match &self.device {
-            Some(device) => write!(formatter, ",device={}", device.display())?,
-            None if self.size_bytes.is_multiple_of(1 << 30) => {
-                write!(formatter, ",size={}g", self.size_bytes >> 30)?;
+        match (&self.device, self.size_bytes) {
+            (Some(device), _) => write!(formatter, ",device={}", device.display())?,
+            (_, bytes) if bytes.is_multiple_of(1 << 30) => {
+                write!(formatter, ",size={}g", bytes >> 30)?;
             }
-            None if self.size_bytes.is_multiple_of(1 << 20) => {
-                write!(formatter, ",size={}m", self.size_bytes >> 20)?;
+            (_, bytes) if bytes.is_multiple_of(1 << 20) => {
+                write!(formatter, ",size={}m", bytes >> 20)?;
             }
-            None => write!(formatter, ",size={}", self.size_bytes)?,
+            (_, bytes) => write!(formatter, ",size={bytes}")?,
         }
         if let Some(groups) = self.groups {
             write!(formatter, ",agcount={groups}")?;
         }
         let said = [
-            (self.inodes == Inodes::Low, ",inode32"),
-            (self.journal == Journal::Data, ",data=journal"),
-            (self.per == Per::Comparison, ",keep"),
-            (self.image == Image::Sparse, ",sparse"),
-            (self.image == Image::Memory, ",memory"),
+            (!self.mount_options.is_empty(), self.mount_options),
+            (self.per == Per::Comparison, "keep"),
+            (self.image == Image::Sparse, "sparse"),
+            (self.image == Image::Memory, "memory"),
         ];
-        said.iter().filter(|(is, _)| *is).try_for_each(|(_, word)| formatter.write_str(word))?;
+        said.iter().filter(|(is, _)| *is).try_for_each(|(_, word)| write!(formatter, ",{word}"))?;
         write!(formatter, "{}", self.charges)
     }
 }
@@ -302,9 +269,9 @@ mod tests {
             spec.make_command(Path::new("/dev/loop7")).join(" "),
             "mkfs.xfs -f -K -d agcount=4 /dev/loop7"
         );
-        assert_eq!(spec.mount_options(), "inode32");
+        assert_eq!(spec.mount_options, "inode32");
         let spec: Spec = "ext4,data=journal".parse().unwrap();
-        assert_eq!(spec.mount_options(), "data=journal");
+        assert_eq!(spec.mount_options, "data=journal");
     }
 
     #[test]

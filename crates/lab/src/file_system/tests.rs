@@ -49,9 +49,9 @@ fn each_cell_finds_it_new_and_nothing_is_left() {
                 "it is unmounted after the cell"
             );
         }
-        assert_eq!(file_system.storage().file_system, "ext4");
-        assert!(file_system.made().command.starts_with("mkfs.ext4 -F"), "{:?}", file_system.made());
-        assert!(file_system.made().output.contains("inodes"), "{:?}", file_system.made());
+        assert_eq!(file_system.storage.file_system, "ext4");
+        assert!(file_system.made.command.starts_with("mkfs.ext4 -F"), "{:?}", file_system.made);
+        assert!(file_system.made.output.contains("inodes"), "{:?}", file_system.made);
         file_system.renew().unwrap();
         assert_eq!(attached_below(directory.path()).len(), 1);
         drop(file_system);

@@ -13,7 +13,6 @@
 //! values are in a [`Journal`], written to the disk before anything was set: the next comparison in
 //! that directory finds it and restores them ([`recover`]).
 
-mod claim;
 mod held;
 mod journal;
 
@@ -30,15 +29,12 @@ use crate::manifest::mount;
 use crate::nearest;
 use crate::refusal::Refusal;
 
-pub use claim::Claim;
-pub use held::Held;
+pub use held::{Claim, Held};
 pub(crate) use journal::FILE as JOURNAL_FILE;
 pub use journal::{Journal, Recovered, recover};
 
-/// Before the name of a sysctl.
 pub const SYSCTL: &str = "sysctl.";
 
-/// Before the name of something of a queue.
 pub const QUEUE: &str = "queue.";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -75,27 +71,23 @@ impl fmt::Display for Knob {
 impl FromStr for Knob {
     type Err = Refusal;
 
-    /// Refuses a name that leads nowhere below the directory it belongs to.
+    /// Refuses a name that leads nowhere below the directory it belongs to. The name of a queue's
+    /// setting has one part: what lies below is not of the queue.
     fn from_str(text: &str) -> Result<Self, Refusal> {
-        let knob = Self::named(text).ok_or(
-            "not the name of a setting; use a form like sysctl.vm.dirty_bytes or queue.nomerges",
-        );
-        knob.map_err(|what| Refusal(what.to_owned()))
-    }
-}
-
-impl Knob {
-    fn named(text: &str) -> Option<Self> {
-        let sound = |name: &str, separator: char| {
-            let letter = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
-            name.split(separator).all(|part| !part.is_empty() && part.chars().all(letter))
-        };
-        if let Some(name) = text.strip_prefix(SYSCTL) {
-            return sound(name, '.').then(|| Knob::Sysctl(name.to_owned()));
+        let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
+        let is_name = |part: &str| !part.is_empty() && part.chars().all(is_letter);
+        if let Some(name) = text.strip_prefix(SYSCTL)
+            && name.split('.').all(is_name)
+        {
+            return Ok(Knob::Sysctl(name.to_owned()));
         }
-        let name = text.strip_prefix(QUEUE)?;
-        // One name: a queue has files, and what lies below is not of the queue.
-        (sound(name, '/') && !name.contains('/')).then(|| Knob::Queue(name.to_owned()))
+        match text.strip_prefix(QUEUE) {
+            Some(name) if is_name(name) => Ok(Knob::Queue(name.to_owned())),
+            _ => Err(Refusal(
+                "not the name of a setting; use a form like sysctl.vm.dirty_bytes or queue.nomerges"
+                    .to_owned(),
+            )),
+        }
     }
 }
 
@@ -113,14 +105,6 @@ impl Places {
         Self { sysctl: PathBuf::from("/proc/sys"), queue: mount::queue_directory_of(path) }
     }
 
-    /// Returns the file of a knob; none without a queue.
-    fn file(&self, knob: &Knob) -> Option<PathBuf> {
-        match knob {
-            Knob::Sysctl(name) => Some(self.sysctl.join(name.replace('.', "/"))),
-            Knob::Queue(name) => Some(self.queue.as_ref()?.join(name)),
-        }
-    }
-
     /// Checks that all settings exist and may be written. Changes nothing.
     ///
     /// # Errors
@@ -129,22 +113,23 @@ impl Places {
         tunings.iter().try_for_each(|tuning| self.look(&tuning.knob).map(drop))
     }
 
+    /// Returns the file of a knob, which exists and may be written.
     fn look(&self, knob: &Knob) -> Result<PathBuf, TuningError> {
-        let file = self.file(knob).ok_or_else(|| {
-            TuningError::NotSet(format!(
-                "{knob}: the files are not on a block device of their own; use --dir, --scratch or \
-                 --target on one"
-            ))
-        })?;
+        let refused = |what: String| TuningError::NotSet(format!("{knob}: {what}"));
+        let file = match (knob, &self.queue) {
+            (Knob::Sysctl(name), _) => self.sysctl.join(name.replace('.', "/")),
+            (Knob::Queue(name), Some(queue)) => queue.join(name),
+            (Knob::Queue(_), None) => {
+                let what = "the files are not on a block device of their own; use --dir, --scratch \
+                            or --target on one";
+                return Err(refused(what.to_owned()));
+            }
+        };
         if !file.is_file() {
-            let meant = meant(knob, &file);
-            return Err(TuningError::NotSet(format!(
-                "{knob}: no such setting on this machine{meant}"
-            )));
+            return Err(refused(format!("no such setting on this machine{}", meant(knob, &file))));
         }
-        access(&file, Access::WRITE_OK).map_err(|error| {
-            TuningError::NotSet(format!("{knob}: {error}; machine settings need root: use sudo"))
-        })?;
+        access(&file, Access::WRITE_OK)
+            .map_err(|error| refused(format!("{error}; machine settings need root: use sudo")))?;
         Ok(file)
     }
 }
@@ -152,10 +137,9 @@ impl Places {
 /// Suggests the nearest name that exists.
 fn meant(knob: &Knob, file: &Path) -> String {
     let beside = file.parent().and_then(|directory| fs::read_dir(directory).ok());
-    let names =
-        beside.into_iter().flatten().filter_map(Result::ok).filter(|entry| entry.path().is_file());
+    let files = beside.into_iter().flatten().flatten().filter(|entry| entry.path().is_file());
     let names: Vec<String> =
-        names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        files.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     let wrong = file.file_name().unwrap_or_default().to_string_lossy();
     let Some(near) = nearest::nearest(&wrong, names.iter().map(String::as_str)) else {
         return String::new();

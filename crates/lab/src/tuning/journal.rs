@@ -33,7 +33,6 @@ struct Written {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Change {
     pub(super) file: PathBuf,
-    /// The old value.
     pub(super) before: String,
     /// Our value; none if the kernel sets it.
     pub(super) ours: Option<String>,
@@ -55,16 +54,15 @@ impl Journal {
         let mut file = File::create(&self.path)?;
         file.write_all(&serde_json::to_vec(&written)?)?;
         file.sync_all()?;
-        match self.path.parent() {
-            Some(directory) => File::open(directory)?.sync_all(),
-            None => Ok(()),
-        }
+        self.path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
     }
 
     /// Records that nothing is changed.
-    pub(super) fn clear(&self) -> io::Result<()> {
+    pub(super) fn clear(&self) -> Result<(), String> {
         match fs::remove_file(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(format!("{}: {error}", self.path.display()))
+            }
             _ => Ok(()),
         }
     }
@@ -87,35 +85,34 @@ pub enum Recovered {
 /// Does nothing after a reboot.
 ///
 /// # Errors
-///
 /// The settings that were not restored; the journal then stays.
 pub fn recover(directory: &Path) -> Result<Vec<Recovered>, String> {
     let journal = Journal::of(directory);
-    let Ok(text) = fs::read(&journal.path) else { return Ok(Vec::new()) };
-    let path = journal.path.display();
-    // Cut short: it was being written, so nothing had been set.
-    let Ok(written) = serde_json::from_slice::<Written>(&text) else { return Ok(Vec::new()) };
-    if written.boot != boot() {
+    let written = fs::read(&journal.path).ok();
+    // If it is cut short, it was being written, so nothing had been set.
+    let written = written.and_then(|text| serde_json::from_slice::<Written>(&text).ok());
+    let Some(written) = written.filter(|written| written.boot == boot()) else {
         return Ok(Vec::new());
-    }
-    let (mut kept, mut ours) = (Vec::new(), Vec::new());
+    };
+    let path = journal.path.display();
+    let (mut back, mut kept, mut ours) = (Vec::new(), Vec::new(), Vec::new());
     // A file that the kernel changed stands before its cause, and is restored only with that.
     for group in written.changes.split_inclusive(|change| change.ours.is_some()) {
-        let Some((change, Some(value))) = group.last().map(|last| (last, &last.ours)) else {
+        let Some(Change { file, before, ours: Some(value) }) = group.last().cloned() else {
             continue;
         };
-        match read(&change.file) {
-            Ok(now) if same(&now, &change.before) => {}
-            Ok(now) if same(&now, value) => ours.extend_from_slice(group),
-            Ok(_) => kept.push(change.clone()),
-            Err(error) => return Err(format!("{path}: {}: {error}", change.file.display())),
+        match read(&file) {
+            Ok(now) if same(&now, &before) => {}
+            Ok(now) if same(&now, &value) => {
+                ours.extend_from_slice(group);
+                back.push(Recovered::PutBack { file, value: before });
+            }
+            Ok(_) => kept.push(Recovered::SetSince { file, before }),
+            Err(error) => return Err(format!("{path}: {}: {error}", file.display())),
         }
     }
     put_back(&ours).map_err(|why| format!("{path}: {why}"))?;
-    journal.clear().map_err(|error| format!("{path}: {error}"))?;
-    let back = ours.into_iter().filter(|change| change.ours.is_some());
-    let back = back.map(|Change { file, before: value, .. }| Recovered::PutBack { file, value });
-    let kept =
-        kept.into_iter().map(|Change { file, before, .. }| Recovered::SetSince { file, before });
-    Ok(back.chain(kept).collect())
+    journal.clear()?;
+    back.append(&mut kept);
+    Ok(back)
 }

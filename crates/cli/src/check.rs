@@ -1,7 +1,8 @@
 //! `forebay compare --check-against-itself`: the check of the lab. Exit code 1 if it fails.
 
 use forebay_lab::batching::Batching;
-use forebay_lab::check::{CheckError, Ground, Itself, Load, against_itself};
+use forebay_lab::check::{Ground, Itself, against_itself, file_bytes};
+use forebay_lab::compare::runner::RunError;
 use forebay_lab::manifest::Manifest;
 use forebay_lab::report::check as report;
 use forebay_lab::schema::Document;
@@ -19,9 +20,9 @@ pub(crate) fn check(request: &CheckRequest) -> Result<(), Failure> {
     let stop = Stop::on_signals().map_err(|error| Failure::failed(format!("signals: {error}")))?;
     remove_leftovers(&request.directory);
     let mut manifest = Manifest::gather(&request.directory);
-    let load = Load::scaled(request.scale);
+    let file_bytes = file_bytes(request.scale);
     // What a file system needs besides the file.
-    let needed = load.file_bytes * 2;
+    let needed = file_bytes * 2;
     if manifest.storage.free_bytes < needed {
         let (free, needed) = (manifest.storage.free_bytes >> 20, needed.div_ceil(1 << 20));
         let directory = request.directory.display();
@@ -34,7 +35,7 @@ pub(crate) fn check(request: &CheckRequest) -> Result<(), Failure> {
     say(&format!(
         "20 comparisons of an arm with itself, {} each, on a file of {} MiB; seed {:x}",
         counted(request.rounds.into(), "round"),
-        load.file_bytes >> 20,
+        file_bytes >> 20,
         request.seed
     ));
     let ground = Ground {
@@ -47,7 +48,7 @@ pub(crate) fn check(request: &CheckRequest) -> Result<(), Failure> {
     };
     let mut runner = wiring::runner(&stop, &[], Batching::Off);
     let found = against_itself(&ground, &mut runner, &mut say).map_err(|error| match error {
-        CheckError::Interrupted => Failure::Interrupted("nothing was left behind"),
+        RunError::Interrupted => Failure::Interrupted("nothing was left behind"),
         error => Failure::failed(error),
     })?;
     let (text, fails) = (report::itself(&found), failure(&found));

@@ -27,26 +27,23 @@ mod facts;
 mod files;
 mod finding;
 mod machine;
+mod report;
 mod ring;
-mod text;
 mod trial;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
-
-use serde::{Deserialize, Serialize};
 
 use facts::Facts;
 pub use facts::Kind;
 pub(crate) use finding::quoted;
 pub use finding::{By, Command, Finding, Level, Part, Remedy};
+pub use report::{Report, Strength};
 
 use crate::manifest::{self, Machine};
 use crate::price::{Measured, measure};
-use crate::progress::Verbosity;
 use crate::refusal::Refusal;
 
-/// The version of the document.
 pub const SCHEMA: u32 = 1;
 
 /// A check: its part, the name that programs rely on, and the function that looks.
@@ -83,36 +80,6 @@ const CHECKS: [Check; 26] = [
     (Part::Device, "rotational", device::rotational),
 ];
 
-/// All findings on a place.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Report {
-    pub schema: u32,
-    pub version: String,
-    /// When the place was examined, UTC.
-    pub date: String,
-    pub path: PathBuf,
-    pub kind: Kind,
-    /// The place and the machine, in a line.
-    pub heading: String,
-    /// Price of its disk, if it could be measured.
-    #[serde(default)]
-    pub price: Option<Measured>,
-    pub strength: Strength,
-    pub findings: Vec<Finding>,
-}
-
-/// How well Forebay works in a place.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Strength {
-    /// Nothing is in the way, as far as that is known.
-    Full,
-    /// It works, and something is lost.
-    Degraded,
-    /// It does not work.
-    None,
-}
-
 /// Looks at a place, and at the machine it is on. Blocks for up to three seconds, because it
 /// measures the price of the disk.
 ///
@@ -121,15 +88,18 @@ pub enum Strength {
 pub fn examine(path: &Path) -> Result<Report, Refusal> {
     let facts = Facts::of(path)?;
     let findings = findings(&facts);
-    let on_files = facts.storage.is_some();
-    let price = on_files.then(|| measure(&facts.place.directory).ok()).flatten();
+    let price = facts.storage.as_ref().and_then(|_| measure(&facts.place.directory).ok());
+    let place = match &facts.storage {
+        Some(storage) => format!("{} at {}", storage.heading(), storage.mount_point.display()),
+        None => format!("block device {}", facts.place.path.display()),
+    };
     Ok(Report {
         schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         date: manifest::utc(SystemTime::now()),
         path: path.to_owned(),
         kind: facts.place.kind,
-        heading: heading(&facts),
+        heading: format!("{place}; Linux {}", Machine::here().release),
         price: price.map(Measured::from),
         strength: Strength::of(&findings),
         findings,
@@ -140,46 +110,13 @@ pub fn examine(path: &Path) -> Result<Report, Refusal> {
 fn findings(facts: &Facts) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (part, name, look) in CHECKS {
-        findings.extend(look(facts).map(|finding| finding.of(part).named(name)));
+        findings.extend(look(facts).map(|finding| finding.called(part, name)));
         if name == "type" {
-            let options = files::mount_options(facts);
-            findings.extend(options.into_iter().map(|finding| finding.of(part)));
+            let options = files::mount_options(facts).into_iter();
+            findings.extend(options.map(|(name, finding)| finding.called(part, name)));
         }
     }
     findings
-}
-
-fn heading(facts: &Facts) -> String {
-    let what = match &facts.storage {
-        Some(storage) => format!("{} at {}", storage.heading(), storage.mount_point.display()),
-        None => format!("block device {}", facts.place.path.display()),
-    };
-    format!("{what}; Linux {}", Machine::here().release)
-}
-
-impl Strength {
-    /// Returns the strength of all findings: one that stops everything decides, and unknown ones do
-    /// not count.
-    fn of(findings: &[Finding]) -> Self {
-        if findings.iter().any(Finding::stops_everything) {
-            return Self::None;
-        }
-        let is_lost = |finding: &Finding| matches!(finding.level, Level::Degraded | Level::Missing);
-        if findings.iter().any(is_lost) { Self::Degraded } else { Self::Full }
-    }
-}
-
-impl Report {
-    /// Returns the report as text of 72 columns, problems first. Words that cannot be broken, such
-    /// as paths, may be longer.
-    pub fn text(&self, verbosity: Verbosity) -> String {
-        text::text(self, verbosity)
-    }
-
-    /// Returns the report as JSON, with a line end.
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("words and numbers become JSON") + "\n"
-    }
 }
 
 #[cfg(test)]

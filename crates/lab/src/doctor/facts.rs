@@ -5,17 +5,30 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use forebay_uring::probe::{KernelVersion, kernel_version};
 use forebay_uring::{Offers, SetupError};
 use serde::{Deserialize, Serialize};
 
-use super::ring;
 use super::trial::Trial;
+use crate::chosen::chosen;
 use crate::manifest::{Storage, mount};
 use crate::refusal::Refusal;
 
-/// Kind of a place.
+/// Memory of the engine that is made as a trial: the least that is possible.
+const CACHE_BYTES: u64 = 8 << 20;
+const BUFFER_BYTES: u64 = 1 << 20;
+
+/// The engine has nothing to write, so only a hanging device takes longer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where the kernel has its settings of huge pages.
+pub(super) const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage";
+
+/// How the names of disks begin that are made of memory or by a host.
+const VIRTUAL: [&str; 6] = ["vd", "xvd", "nbd", "loop", "zram", "ram"];
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -25,7 +38,6 @@ pub enum Kind {
 }
 
 /// The place that is examined: a file, a directory or a block device.
-#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Place {
     /// Its path without links.
     pub(super) path: PathBuf,
@@ -38,8 +50,7 @@ pub(super) struct Place {
     pub(super) device: u64,
 }
 
-/// Rights and limits of this process.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
+#[derive(Default, Debug)]
 pub(super) struct Process {
     pub(super) user: u32,
     pub(super) group: u32,
@@ -61,11 +72,8 @@ pub(super) enum Capability {
 }
 
 /// The kernel's files `/proc` and `/sys`, below a root that a test can set.
-#[derive(Clone, Debug)]
-pub(super) struct Tree(PathBuf);
+pub(super) struct Tree(pub(super) PathBuf);
 
-/// The disk of a place.
-#[derive(Clone, Debug)]
 pub(super) struct Disk {
     /// Its name, also for a partition of it.
     pub(super) name: String,
@@ -95,7 +103,7 @@ impl Facts {
     /// # Errors
     /// If the path leads to no file, directory or block device.
     pub(super) fn of(path: &Path) -> Result<Self, Refusal> {
-        let (tree, place) = (Tree::at("/"), Place::of(path)?);
+        let (tree, place) = (Tree("/".into()), Place::of(path)?);
         let is_device = place.kind == Kind::Device;
         let storage = (!is_device).then(|| Storage::of(&place.directory));
         let number = match &storage {
@@ -106,7 +114,7 @@ impl Facts {
             process: Process::own(),
             version: kernel_version(),
             offers: Offers::of_this_kernel(),
-            engine: ring::smallest_engine(),
+            engine: smallest_engine().map_err(|error| error.to_string()),
             trial: (!is_device).then(|| Trial::in_directory(&place.directory)),
             disk: number.and_then(|number| Disk::of(&tree, number)),
             storage,
@@ -114,6 +122,31 @@ impl Facts {
             tree,
         })
     }
+
+    /// Returns the trials, if a file could be made.
+    pub(super) fn tried(&self) -> Option<&Trial> {
+        self.trial.as_ref()?.as_ref().ok()
+    }
+
+    /// Returns whether the arena gets huge pages: for shared or for anonymous memory.
+    pub(super) fn has_huge_pages(&self) -> bool {
+        let is_one_of = |name: &str, words: &[&str]| {
+            let setting = self.tree.word(format!("{HUGE_PAGES}/{name}")).unwrap_or_default();
+            words.contains(&chosen(&setting))
+        };
+        let is_on = is_one_of("shmem_enabled", &["always", "within_size", "advise", "force"])
+            || is_one_of("enabled", &["always", "madvise"]);
+        is_on && !self.process.is_without_huge_pages
+    }
+}
+
+/// Makes the smallest engine, shuts it down, and returns its description.
+fn smallest_engine() -> forebay::Result<String> {
+    let builder = forebay::Engine::builder().cache_bytes(CACHE_BYTES).buffer_bytes(BUFFER_BYTES);
+    let engine = builder.build()?;
+    let described = engine.describe();
+    engine.shutdown(PATIENCE)?;
+    Ok(described)
 }
 
 impl Place {
@@ -121,25 +154,22 @@ impl Place {
     ///
     /// # Errors
     /// With the kinds of places that there are.
-    pub(super) fn of(path: &Path) -> Result<Self, Refusal> {
+    fn of(path: &Path) -> Result<Self, Refusal> {
         let refused = |error: io::Error| {
             let remedy = "give an existing file, directory or block device";
             Refusal(format!("cannot look at {}: {error}; {remedy}", path.display()))
         };
         let real = fs::canonicalize(path).map_err(refused)?;
         let data = fs::metadata(&real).map_err(refused)?;
-        let kind = match data.file_type() {
-            kind if kind.is_file() => Kind::File,
-            kind if kind.is_dir() => Kind::Directory,
-            kind if kind.is_block_device() => Kind::Device,
+        let above = || real.parent().unwrap_or(Path::new("/")).to_owned();
+        let (kind, directory) = match data.file_type() {
+            kind if kind.is_file() => (Kind::File, above()),
+            kind if kind.is_dir() => (Kind::Directory, real.clone()),
+            kind if kind.is_block_device() => (Kind::Device, above()),
             _ => {
                 let what = "not a file, directory or block device; give one of these";
                 return Err(Refusal(format!("{}: {what}", path.display())));
             }
-        };
-        let directory = match kind {
-            Kind::Directory => real.clone(),
-            Kind::File | Kind::Device => real.parent().unwrap_or(Path::new("/")).to_owned(),
         };
         Ok(Self { path: real, kind, directory, owner: data.uid(), device: data.rdev() })
     }
@@ -159,18 +189,12 @@ impl Process {
         }
     }
 
-    /// Returns whether it has a capability.
     pub(super) fn may(&self, capability: Capability) -> bool {
         self.capabilities >> capability as u32 & 1 == 1
     }
 }
 
 impl Tree {
-    /// Returns the files below a root.
-    pub(super) fn at(root: impl Into<PathBuf>) -> Self {
-        Self(root.into())
-    }
-
     /// Returns the path of a file; `path` begins with `/`.
     pub(super) fn place(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
@@ -202,8 +226,8 @@ impl Tree {
     pub(super) fn groups(&self) -> Vec<PathBuf> {
         let root = Path::new("/sys/fs/cgroup");
         let table = self.word("/proc/self/cgroup").unwrap_or_default();
-        let own =
-            table.lines().find_map(|line| line.strip_prefix("0::/")).map(|own| root.join(own));
+        let own = table.lines().find_map(|line| line.strip_prefix("0::/"));
+        let own = own.map(|own| root.join(own));
         let above = own.iter().flat_map(|own| own.ancestors());
         above.take_while(|group| group.starts_with(root)).map(Path::to_owned).collect()
     }
@@ -214,17 +238,30 @@ impl Disk {
     pub(super) fn of(tree: &Tree, number: u64) -> Option<Self> {
         let directory = mount::disk_directory(&tree.0, number)?;
         let name = directory.file_name()?.to_string_lossy().into_owned();
-        directory.join("queue").is_dir().then(|| Self { name, files: Tree::at(&directory) })
+        directory.join("queue").is_dir().then_some(Self { name, files: Tree(directory) })
     }
 
-    /// Reads a setting of its queue.
     pub(super) fn queue(&self, file: &str) -> Option<String> {
         self.files.word(format!("/queue/{file}"))
     }
 
-    /// Reads a number of its queue.
     pub(super) fn queue_number(&self, file: &str) -> Option<u64> {
         self.queue(file)?.parse().ok()
+    }
+
+    /// Returns the command that changes a setting of its queue.
+    pub(super) fn set(&self, value: &str, file: &str) -> String {
+        format!("echo {value} > /sys/block/{}/queue/{file}", self.name)
+    }
+
+    /// Returns whether it is made of memory or by a host: such a disk reports that it rotates, and
+    /// does not.
+    pub(super) fn is_virtual(&self) -> bool {
+        VIRTUAL.iter().any(|begin| self.name.starts_with(begin))
+    }
+
+    pub(super) fn rotates(&self) -> bool {
+        self.queue_number("rotational") == Some(1) && !self.is_virtual()
     }
 }
 
@@ -244,7 +281,7 @@ pub(super) mod fake {
         pub(crate) fn new(files: &[(&str, &str)]) -> Self {
             let directory = tempfile::tempdir().unwrap();
             let facts = Facts {
-                tree: Tree::at(directory.path()),
+                tree: Tree(directory.path().to_owned()),
                 place: Place {
                     path: "/mnt/a b".into(),
                     kind: Kind::Directory,

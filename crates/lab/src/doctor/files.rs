@@ -8,51 +8,53 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use super::facts::{Capability, Facts, Kind};
 use super::finding::{Finding, degraded, full, missing, quoted, unknown};
-use super::trial::Trial;
 use crate::figures::bytes;
 
 /// Free space that the default cache needs to accept writes: below, space is allocated before each
 /// write.
 const PLENTY_BYTES: u64 = 4 * (256 << 20);
 
+/// How the names of file systems begin whose files are on a server.
+const OF_SERVERS: [&str; 10] =
+    ["nfs", "cifs", "smb", "ceph", "fuse", "9p", "virtiofs", "glusterfs", "afs", "lustre"];
+
 /// Judges the type of the file system.
 pub(super) fn kind(facts: &Facts) -> Option<Finding> {
     let storage = facts.storage.as_ref()?;
     let name = storage.file_system.as_str();
-    let is_of_others = |name: &str| {
-        let begins =
-            ["nfs", "cifs", "smb", "ceph", "fuse", "9p", "virtiofs", "glusterfs", "afs", "lustre"];
-        begins.iter().any(|begin| name.starts_with(begin))
-    };
     let rewritten = "it does not overwrite in place: files that are rewritten are fragmented";
-    Some(match name {
-        "xfs" => full(name)
-            .means("overwrites in place, keeps reserved space, and reports its allocation groups"),
-        "ext4" | "ext3" | "ext2" => {
-            full(name).means("overwrites in place, and keeps reserved space")
+    match name {
+        "xfs" => {
+            let and = "keeps reserved space, and reports its allocation groups";
+            full(name, format!("overwrites in place, {and}"))
         }
-        "btrfs" => degraded(name).means(rewritten).user(
+        "ext4" | "ext3" | "ext2" => full(name, "overwrites in place, and keeps reserved space"),
+        "btrfs" => degraded(name, rewritten).user(
             "let new files in this directory be overwritten in place (without checksums)",
             format!("chattr +C {}", quoted(&storage.mount_point)),
         ),
         "bcachefs" | "f2fs" | "zfs" => {
-            degraded(name).means(rewritten).remedy("put such files on XFS or ext4")
+            degraded(name, rewritten).advise("put such files on XFS or ext4")
         }
-        "tmpfs" | "ramfs" => degraded(name)
-            .means("it is memory: data does not survive a reboot, and the cache is a second copy")
-            .remedy("use a directory on a disk"),
-        "overlay" => degraded(name)
-            .means("a file of the lower layer is copied as a whole when it is opened for writing")
-            .remedy("use a directory of a volume, not of the container's image"),
-        name if is_of_others(name) => degraded(name)
-            .means(
-                "the files are on a server: other machines can change them, and a lease covers only this machine",
-            )
-            .remedy("run Forebay on the machine that has the disk"),
-        "" => unknown("not in /proc/self/mountinfo").means("no conclusion is possible"),
-        _ => unknown(format!("{name}: not known to this program"))
-            .means("the trials below still apply"),
-    })
+        "tmpfs" | "ramfs" => {
+            let means =
+                "it is memory: data does not survive a reboot, and the cache is a second copy";
+            degraded(name, means).advise("use a directory on a disk")
+        }
+        "overlay" => {
+            let means =
+                "a file of the lower layer is copied as a whole when it is opened for writing";
+            let what = "use a directory of a volume, not of the container's image";
+            degraded(name, means).advise(what)
+        }
+        name if OF_SERVERS.iter().any(|begin| name.starts_with(begin)) => {
+            let means = "the files are on a server: other machines can change them, and a lease \
+                         covers only this machine";
+            degraded(name, means).advise("run Forebay on the machine that has the disk")
+        }
+        "" => unknown("not in /proc/self/mountinfo", "no conclusion is possible"),
+        _ => unknown(format!("{name}: not known to this program"), "the trials below still apply"),
+    }
 }
 
 const SLOW_NAMES: &str = "creating and removing a file waits for the device";
@@ -78,30 +80,29 @@ const OPTIONS: [(&str, &str, &[&str], &str, &str); 9] = [
     ("data=journal", "data", &["ext4", "ext3"], TWICE, ""),
 ];
 
-/// Judges the options that the file system is mounted with: a finding for each that costs
-/// something.
-pub(super) fn mount_options(facts: &Facts) -> Vec<Finding> {
+/// Judges the options that the file system is mounted with: a finding, with its name, for each that
+/// costs something.
+pub(super) fn mount_options(facts: &Facts) -> Vec<(&'static str, Finding)> {
     let Some(storage) = &facts.storage else { return Vec::new() };
     let (device, point) = (quoted(&storage.device), quoted(&storage.mount_point));
-    let options: Vec<&str> = storage.options.split(',').collect();
-    let set = OPTIONS.iter().filter(|(option, _, file_systems, ..)| {
-        let kind = storage.file_system.as_str();
-        options.contains(option) && (file_systems.is_empty() || file_systems.contains(&kind))
-    });
-    let judged = set.map(|(option, name, _, means, undone_by)| {
+    let is_set = |option: &str| storage.options.split(',').any(|one| one == option);
+    let judged = OPTIONS.iter().filter_map(|(option, name, file_systems, means, undone_by)| {
+        let concerns = file_systems.is_empty() || file_systems.contains(&&*storage.file_system);
+        if !is_set(option) || !concerns {
+            return None;
+        }
         let found = format!("mounted with {option}");
-        let finding = if *name == "ro" { missing(found) } else { degraded(found) };
-        let finding = finding.named(name).means(*means);
-        if undone_by.is_empty() {
-            return finding.root(
+        let lost = if *name == "ro" { missing(found, *means) } else { degraded(found, *means) };
+        let finding = if undone_by.is_empty() {
+            lost.root(
                 "mount it again without this option, also in /etc/fstab (a remount does not change it)",
                 format!("umount {point} && mount {device} {point}"),
-            );
-        }
-        finding.root(
-            "remount (permanently: in /etc/fstab)",
-            format!("mount -o remount,{undone_by} {point}"),
-        )
+            )
+        } else {
+            let line = format!("mount -o remount,{undone_by} {point}");
+            lost.root("remount (permanently: in /etc/fstab)", line)
+        };
+        Some((*name, finding?))
     });
     judged.collect()
 }
@@ -111,25 +112,13 @@ pub(super) fn room(facts: &Facts) -> Option<Finding> {
     let storage = facts.storage.as_ref()?;
     let found = bytes(storage.free_bytes as f64);
     if storage.free_bytes >= PLENTY_BYTES || storage.total_bytes == 0 {
-        return Some(full(found).means(
-            "writes are accepted before their space is allocated; up to a hundredth is reserved ahead",
-        ));
+        let means = "writes are accepted before their space is allocated; up to a hundredth is \
+                     reserved ahead";
+        return full(found, means);
     }
-    Some(
-        degraded(found)
-            .means(
-                "less than four times a full cache: space is allocated before a write is accepted",
-            )
-            .root(
-                "free some space; the largest directories:",
-                format!("du -xh {} | sort -h | tail", quoted(&storage.mount_point)),
-            ),
-    )
-}
-
-/// Returns the trials, if a file could be made.
-fn tried(facts: &Facts) -> Option<&Trial> {
-    facts.trial.as_ref()?.as_ref().ok()
+    let means = "less than four times a full cache: space is allocated before a write is accepted";
+    let line = format!("du -xh {} | sort -h | tail", quoted(&storage.mount_point));
+    degraded(found, means).root("free some space; the largest directories:", line)
 }
 
 /// Judges whether this user can use the place at all.
@@ -137,22 +126,22 @@ pub(super) fn access(facts: &Facts) -> Option<Finding> {
     let (place, trial) = (&facts.place, facts.trial.as_ref()?);
     let what = if place.kind == Kind::File { "file" } else { "directory" };
     if let Err(error) = may(&place.path, Access::READ_OK) {
-        return Some(
-            missing(format!("the {what} cannot be read: {error}"))
-                .means("this user cannot use it")
-                .root("let this user read it", format!("chmod o+r {}", quoted(&place.path))),
-        );
+        let found = format!("the {what} cannot be read: {error}");
+        let line = format!("chmod o+r {}", quoted(&place.path));
+        return missing(found, "this user cannot use it").root("let this user read it", line);
     }
-    let written = match (place.kind, trial) {
-        (Kind::File, _) => may(&place.path, Access::WRITE_OK).map_err(|error| error.to_string()),
-        (_, trial) => trial.as_ref().map(drop).map_err(Clone::clone),
+    let written = match place.kind {
+        Kind::File => may(&place.path, Access::WRITE_OK).map_err(|error| error.to_string()),
+        _ => trial.as_ref().map(drop).map_err(Clone::clone),
     };
-    Some(match written {
-        Ok(()) => full("read and write").means("this user can use it"),
-        Err(error) => degraded(format!("read only: {error}"))
-            .means("Forebay can read files here, but not write them")
-            .remedy("run as another user, or use another directory"),
-    })
+    match written {
+        Ok(()) => full("read and write", "this user can use it"),
+        Err(error) => {
+            let means = "Forebay can read files here, but not write them";
+            degraded(format!("read only: {error}"), means)
+                .advise("run as another user, or use another directory")
+        }
+    }
 }
 
 fn may(path: &Path, access: Access) -> io::Result<()> {
@@ -162,94 +151,90 @@ fn may(path: &Path, access: Access) -> io::Result<()> {
 /// Reports why the trials could not be made.
 pub(super) fn trial(facts: &Facts) -> Option<Finding> {
     let error = facts.trial.as_ref()?.as_ref().err()?;
-    Some(
-        unknown(error.as_str())
-            .means("direct I/O, lease, reservation, mark and free space were not tried"),
-    )
+    unknown(error, "direct I/O, lease, reservation, mark and free space were not tried")
 }
 
 /// Judges whether requests bypass the kernel's page cache.
 pub(super) fn direct(facts: &Facts) -> Option<Finding> {
-    let tried = tried(facts)?;
-    Some(match &tried.direct {
+    let tried = facts.tried()?;
+    match &tried.direct {
         Direct::Yes => {
             let Alignment { memory, offset } = tried.alignment;
-            full(format!("memory by {memory}, offsets and lengths by {offset} bytes"))
-                .means("requests bypass the kernel's page cache; less aligned requests are copied")
-        }
-        Direct::Refused(reason) => missing(reason.as_str())
-            .means(
-                "requests go through the kernel's page cache, which keeps a second copy of the data",
+            full(
+                format!("memory by {memory}, offsets and lengths by {offset} bytes"),
+                "requests bypass the kernel's page cache; less aligned requests are copied",
             )
-            .remedy("use a file system with direct I/O: XFS, ext4 (not data=journal), btrfs"),
-    })
+        }
+        Direct::Refused(reason) => missing(
+            reason,
+            "requests go through the kernel's page cache, which keeps a second copy of the data",
+        )
+        .advise("use a file system with direct I/O: XFS, ext4 (not data=journal), btrfs"),
+    }
 }
 
 /// Judges whether an engine gets a write lease, which notifies it of other programs.
 pub(super) fn lease(facts: &Facts) -> Option<Finding> {
-    let (tried, place, process) = (tried(facts)?, &facts.place, &facts.process);
+    let (tried, place, process) = (facts.tried()?, &facts.place, &facts.process);
     let lost = |found: &str| {
-        missing(found).means(
-            "files count as shared with other programs: clean pages are not kept, holes are not filled with zeroes, \
-             and reserved space is not given back",
-        )
+        let means = "files count as shared with other programs: clean pages are not kept, holes \
+                     are not filled with zeroes, and reserved space is not given back";
+        missing(found, means)
     };
-    let is_foreign =
-        place.kind == Kind::File && place.owner != process.user && !process.may(Capability::Lease);
     if let Coverage::NotEveryone(name) = &tried.coverage {
         let found = format!("of no use on {name}: its files can change without breaking it");
-        return Some(lost(&found).remedy(
+        return lost(&found).advise(
             "use XFS, ext4, btrfs or tmpfs; if no other program writes a file, open it with \
              Open::exclusive",
-        ));
+        );
     }
-    Some(match &tried.lease {
-        Err(_) if facts.tree.number::<u32>("/proc/sys/fs/leases-enable") == Some(0) => {
-            lost("switched off: fs.leases-enable is 0")
-                .root("switch it on until the next boot", "sysctl -w fs.leases-enable=1")
+    if let Err(error) = &tried.lease {
+        if facts.tree.number("/proc/sys/fs/leases-enable") == Some(0) {
+            let what = "switch it on until the next boot";
+            return lost("switched off: fs.leases-enable is 0")
+                .root(what, "sysctl -w fs.leases-enable=1");
         }
-        Err(error) => match error.raw_os_error() {
+        return match error.raw_os_error() {
             Some(libc::EACCES) => lost(&format!("refused to this user: {error}"))
-                .remedy("use files that this user owns, or CAP_LEASE"),
+                .advise("use files that this user owns, or CAP_LEASE"),
             Some(libc::EAGAIN) => lost("refused: other processes hold every file open here")
-                .remedy("use a file system in the kernel, such as XFS or ext4"),
+                .advise("use a file system in the kernel, such as XFS or ext4"),
             _ => lost(&format!("not supported by the file system: {error}"))
-                .remedy("use XFS, ext4, btrfs or tmpfs"),
-        },
-        Ok(()) if is_foreign => lost(&format!(
-            "the file belongs to user {}, but this is user {}",
-            place.owner, process.user
-        ))
-        .root(
+                .advise("use XFS, ext4, btrfs or tmpfs"),
+        };
+    }
+    let (user, owner) = (process.user, place.owner);
+    if place.kind == Kind::File && owner != user && !process.may(Capability::Lease) {
+        return lost(&format!("the file belongs to user {owner}, but this is user {user}")).root(
             "give the file to this user, or the program CAP_LEASE",
-            format!("chown {} {}", process.user, quoted(&place.path)),
-        ),
-        Ok(()) => full("granted").means(
-            "an engine uses a file alone until another program opens it, and is notified then",
-        ),
-    })
+            format!("chown {user} {}", quoted(&place.path)),
+        );
+    }
+    let means = "an engine uses a file alone until another program opens it, and is notified then";
+    full("granted", means)
 }
 
 /// Judges whether space beyond the end of a file can be allocated.
 pub(super) fn reservation(facts: &Facts) -> Option<Finding> {
-    Some(match &tried(facts)?.reserve {
-        Ok(()) => full("space beyond the end can be allocated")
-            .means("growing files stay in one piece"),
-        Err(error) => missing(format!("fallocate: {error}"))
-            .means("files that grow together are fragmented; a full disk is reported at the sync, not at the write")
-            .remedy("use a file system with fallocate (XFS, ext4, btrfs), or free space on this one"),
-    })
+    let Err(error) = &facts.tried()?.reserve else {
+        return full("space beyond the end can be allocated", "growing files stay in one piece");
+    };
+    let means = "files that grow together are fragmented; a full disk is reported at the sync, not \
+                 at the write";
+    missing(format!("fallocate: {error}"), means)
+        .advise("use a file system with fallocate (XFS, ext4, btrfs), or free space on this one")
 }
 
 /// Judges whether reserved space can be marked, so that it is found after a crash.
 pub(super) fn mark(facts: &Facts) -> Option<Finding> {
-    Some(match &tried(facts)?.mark {
-        Ok(()) => full("user extended attributes work")
-            .means("space reserved before a crash is given back at the next open"),
-        Err(error) => missing(format!("no user extended attributes: {error}"))
-            .means("no space is reserved beyond the end of a file: files that grow together are fragmented")
-            .remedy("use a file system that has them (XFS, ext4 without nouser_xattr, btrfs)"),
-    })
+    let Err(error) = &facts.tried()?.mark else {
+        let means = "space reserved before a crash is given back at the next open";
+        return full("user extended attributes work", means);
+    };
+    let means = "no space is reserved beyond the end of a file: files that grow together are \
+                 fragmented";
+    missing(format!("no user extended attributes: {error}"), means)
+        .advise("use a file system that has them (XFS, ext4 without nouser_xattr, btrfs)")
 }
 
 #[cfg(test)]
@@ -305,10 +290,11 @@ mod tests {
         ] {
             let found = mount_options(&on(kind, &format!("rw,{option},relatime")));
             assert_eq!(found.len(), 1, "{option}");
-            assert_eq!(found[0].name, name);
-            assert_eq!(found[0].found, format!("mounted with {option}"));
-            assert_ne!(found[0].level, Level::Full, "{option}");
-            assert_eq!(line(&found[0]), command, "{option}");
+            let (called, found) = &found[0];
+            assert_eq!(*called, name);
+            assert_eq!(found.found, format!("mounted with {option}"));
+            assert_ne!(found.level, Level::Full, "{option}");
+            assert_eq!(line(found), command, "{option}");
         }
         assert_eq!(mount_options(&on("xfs", "ro,sync,wsync,discard")).len(), 4);
     }

@@ -2,9 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Findings without which nothing works: if one of them is missing, the rest does not matter.
-const ESSENTIAL: [&str; 3] = ["kernel", "engine", "access"];
-
 /// One line of a report.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Finding {
@@ -40,7 +37,6 @@ pub enum Level {
     Full,
     /// Less than there could be.
     Degraded,
-    /// Nothing.
     Missing,
     /// Unknown; `found` says why.
     NotKnown,
@@ -67,97 +63,67 @@ pub enum By {
     User,
 }
 
-impl Part {
-    /// Returns its title in a report.
-    pub(super) fn title(self) -> &'static str {
-        match self {
-            Part::Ring => "Kernel and io_uring",
-            Part::Machine => "Machine and limits",
-            Part::FileSystem => "File system",
-            Part::Files => "Files there",
-            Part::Device => "Device",
-        }
-    }
-}
-
-impl Level {
-    /// Returns its word in a report.
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Level::Full => "full",
-            Level::Degraded => "degraded",
-            Level::Missing => "missing",
-            Level::NotKnown => "not known",
-        }
-    }
-}
-
 impl Finding {
-    fn new(level: Level, found: impl Into<String>) -> Self {
-        // The table of checks has the part and the name.
-        let (part, name, means) = (Part::Ring, String::new(), String::new());
-        Self { part, name, level, found: found.into(), means, remedy: None }
+    // The table of checks has the part and the name.
+    fn new(level: Level, found: impl Into<String>, means: impl Into<String>) -> Self {
+        let (part, name) = (Part::Ring, String::new());
+        Self { part, name, level, found: found.into(), means: means.into(), remedy: None }
     }
 
-    /// Gives it a name.
-    pub(super) fn named(self, name: &str) -> Self {
+    /// Sets its part and its name.
+    pub(super) fn called(self, part: Part, name: &str) -> Self {
         assert!(self.name.is_empty(), "{}: a finding has one name", self.name);
-        Self { name: name.to_owned(), ..self }
+        Self { part, name: name.to_owned(), ..self }
     }
+}
 
-    /// Sets its part.
-    pub(super) fn of(self, part: Part) -> Self {
-        Self { part, ..self }
-    }
+/// A finding that has no remedy yet. It needs one.
+pub(super) struct Lost(Finding);
 
-    /// Sets its consequence.
-    pub(super) fn means(self, means: impl Into<String>) -> Self {
-        Self { means: means.into(), ..self }
-    }
-
+impl Lost {
     /// Adds a remedy in words.
-    pub(super) fn remedy(self, what: impl Into<String>) -> Self {
-        Self { remedy: Some(Remedy { what: what.into(), command: None }), ..self }
+    pub(super) fn advise(self, what: impl Into<String>) -> Option<Finding> {
+        self.with(what.into(), None)
     }
 
     /// Adds a remedy with a command for root.
-    pub(super) fn root(self, what: impl Into<String>, line: impl Into<String>) -> Self {
-        self.command(what.into(), By::Root, line.into())
+    pub(super) fn root(self, what: impl Into<String>, line: impl Into<String>) -> Option<Finding> {
+        self.with(what.into(), Some(Command { line: line.into(), by: By::Root }))
     }
 
     /// Adds a remedy with a command for the user.
-    pub(super) fn user(self, what: impl Into<String>, line: impl Into<String>) -> Self {
-        self.command(what.into(), By::User, line.into())
+    pub(super) fn user(self, what: impl Into<String>, line: impl Into<String>) -> Option<Finding> {
+        self.with(what.into(), Some(Command { line: line.into(), by: By::User }))
     }
 
-    fn command(self, what: String, by: By, line: String) -> Self {
-        Self { remedy: Some(Remedy { what, command: Some(Command { line, by }) }), ..self }
-    }
-
-    /// Returns whether nothing works because of it.
-    pub(super) fn stops_everything(&self) -> bool {
-        self.level == Level::Missing && ESSENTIAL.contains(&self.name.as_str())
+    fn with(self, what: String, command: Option<Command>) -> Option<Finding> {
+        Some(Finding { remedy: Some(Remedy { what, command }), ..self.0 })
     }
 }
 
 /// Returns a finding of something that is fully there.
-pub(super) fn full(found: impl Into<String>) -> Finding {
-    Finding::new(Level::Full, found)
+pub(super) fn full(found: impl Into<String>, means: impl Into<String>) -> Option<Finding> {
+    Some(Finding::new(Level::Full, found, means))
+}
+
+/// Returns a finding of something that is fully there, and comes with an advice.
+pub(super) fn advised(found: impl Into<String>, means: impl Into<String>) -> Lost {
+    Lost(Finding::new(Level::Full, found, means))
 }
 
 /// Returns a finding of something that is less than it could be.
-pub(super) fn degraded(found: impl Into<String>) -> Finding {
-    Finding::new(Level::Degraded, found)
+pub(super) fn degraded(found: impl Into<String>, means: impl Into<String>) -> Lost {
+    Lost(Finding::new(Level::Degraded, found, means))
 }
 
 /// Returns a finding of something that is absent.
-pub(super) fn missing(found: impl Into<String>) -> Finding {
-    Finding::new(Level::Missing, found)
+pub(super) fn missing(found: impl Into<String>, means: impl Into<String>) -> Lost {
+    Lost(Finding::new(Level::Missing, found, means))
 }
 
 /// Returns a finding of something unknown.
-pub(super) fn unknown(found: impl Into<String>) -> Finding {
-    Finding::new(Level::NotKnown, found)
+pub(super) fn unknown(found: impl Into<String>, means: impl Into<String>) -> Option<Finding> {
+    Some(Finding::new(Level::NotKnown, found, means))
 }
 
 /// Quotes a word of a shell's line where it must be.
@@ -180,13 +146,5 @@ mod tests {
         assert_eq!(quoted("/mnt/a b"), "'/mnt/a b'");
         assert_eq!(quoted("it's; rm"), r"'it'\''s; rm'");
         assert_eq!(quoted(""), "''");
-    }
-
-    #[test]
-    fn only_an_essential_finding_stops_everything() {
-        let finding = |name, level| Finding::new(level, "").named(name);
-        assert!(finding("engine", Level::Missing).stops_everything());
-        assert!(!finding("engine", Level::Degraded).stops_everything());
-        assert!(!finding("minimal wait", Level::Missing).stops_everything());
     }
 }

@@ -2,17 +2,17 @@
 
 use std::fs::OpenOptions;
 use std::io;
+use std::path::PathBuf;
 
 use forebay_uring::probe;
 use procfs::{CpuPressure, Current};
 use rustix::process::{Resource, getrlimit};
 
-use super::facts::Facts;
+use super::facts::{Facts, HUGE_PAGES};
 use super::finding::{Finding, degraded, full, missing, quoted};
 use crate::chosen::chosen;
 use crate::figures::bytes;
 
-const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage";
 const FREQUENCY: &str = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor";
 
 /// Default size of the cache, and the share of memory it takes if that is less.
@@ -39,18 +39,15 @@ pub(super) fn processors(facts: &Facts) -> Option<Finding> {
         false => format!("{allowed} of {online}"),
     };
     if allowed != 1 {
-        return Some(
-            full(found).means("callers and writeback contexts have processors of their own"),
-        );
+        return full(found, "callers and writeback contexts have processors of their own");
     }
-    let lost = degraded(found).means("callers and the writeback context share one processor");
-    Some(if online > 1 {
-        // Lets the shell that starts the program run everywhere.
-        let line = format!("taskset -p -c 0-{} $$", online - 1);
-        lost.root("allow more processors (in a container: its cpuset)", line)
-    } else {
-        lost.remedy("use a machine with two processors")
-    })
+    let lost = degraded(found, "callers and the writeback context share one processor");
+    if online <= 1 {
+        return lost.advise("use a machine with two processors");
+    }
+    // Lets the shell that starts the program run everywhere.
+    let line = format!("taskset -p -c 0-{} $$", online - 1);
+    lost.root("allow more processors (in a container: its cpuset)", line)
 }
 
 /// Counts the processors in a list such as `0-3,8`.
@@ -72,47 +69,40 @@ pub(super) fn quota(facts: &Facts) -> Option<Finding> {
         (period > 0.0).then_some((group, time / period))
     });
     let (group, processors) = quotas.min_by(|one, other| one.1.total_cmp(&other.1))?;
-    Some(
-        degraded(format!("{processors:.2} processors ({})", group.display()))
-            .means("when it is used up, all threads stop until the next period, also during a sync")
-            .root(
-                "remove or raise the quota",
-                format!("echo max > {}", quoted(group.join("cpu.max"))),
-            ),
-    )
+    let found = format!("{processors:.2} processors ({})", group.display());
+    let means = "when it is used up, all threads stop until the next period, also during a sync";
+    let line = format!("echo max > {}", quoted(group.join("cpu.max")));
+    degraded(found, means).root("remove or raise the quota", line)
 }
 
 /// Judges how the processors choose their frequency.
 pub(super) fn governor(facts: &Facts) -> Option<Finding> {
     let governor = facts.tree.word(FREQUENCY)?;
-    Some(if governor == "performance" {
-        full(governor).means("processors keep their frequency between requests")
-    } else {
-        degraded(governor)
-            .means("processors slow down between requests: latency is higher, and figures vary")
-            .root(
-                "keep the frequency up until the next boot",
-                "echo performance | tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
-            )
-    })
+    if governor == "performance" {
+        return full(governor, "processors keep their frequency between requests");
+    }
+    let means = "processors slow down between requests: latency is higher, and figures vary";
+    degraded(governor, means).root(
+        "keep the frequency up until the next boot",
+        "echo performance | tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
+    )
 }
 
 /// Judges how long tasks waited for a processor lately.
 pub(super) fn load(_: &Facts) -> Option<Finding> {
-    Some(judged_load(CpuPressure::current().ok()?.some.avg10))
+    judged_load(CpuPressure::current().ok()?.some.avg10)
 }
 
-fn judged_load(waiting: f32) -> Finding {
+fn judged_load(waiting: f32) -> Option<Finding> {
     let found = format!("tasks waited for a processor {waiting:.0} % of the last ten seconds");
     if waiting <= MUCH_WAITING {
-        return full(found).means("other programs leave the processors free");
+        return full(found, "other programs leave the processors free");
     }
-    degraded(found)
-        .means("other programs take the processors: figures vary, and syncs take longer")
-        .user(
-            "end other work, or measure on processors of your own (--cpus); to see what runs:",
-            "top -b -n 1 | head -n 20",
-        )
+    let means = "other programs take the processors: figures vary, and syncs take longer";
+    degraded(found, means).user(
+        "end other work, or measure on processors of your own (--cpus); to see what runs:",
+        "top -b -n 1 | head -n 20",
+    )
 }
 
 /// Judges the memory that an engine may use.
@@ -121,11 +111,11 @@ pub(super) fn memory(facts: &Facts) -> Option<Finding> {
         let file = group.join("memory.max");
         Some((facts.tree.number::<u64>(&file)?, file))
     });
-    Some(judged_memory(probe::memory_limit(), limits.min()))
+    judged_memory(probe::memory_limit(), limits.min())
 }
 
 /// Judges the usable memory; `limit` is the least of the control groups, and its file.
-fn judged_memory(usable: u64, limit: Option<(u64, std::path::PathBuf)>) -> Finding {
+fn judged_memory(usable: u64, limit: Option<(u64, PathBuf)>) -> Option<Finding> {
     let limit = limit.filter(|(limit, _)| *limit <= usable);
     let found = match &limit {
         Some((limit, file)) => format!("{} (limit in {})", bytes(*limit as f64), file.display()),
@@ -134,56 +124,44 @@ fn judged_memory(usable: u64, limit: Option<(u64, std::path::PathBuf)>) -> Findi
     let default = CACHE_BYTES.min(usable / CACHE_OF_MEMORY);
     let means = format!("the default cache is {} (cache_bytes)", bytes(default as f64));
     match limit {
-        _ if default == CACHE_BYTES => full(found).means(means),
-        Some((_, file)) => degraded(found)
-            .means(means)
+        _ if default == CACHE_BYTES => full(found, means),
+        Some((_, file)) => degraded(found, means)
             .root("raise the limit of the control group", format!("echo 4G > {}", quoted(file))),
-        None => degraded(found).means(means).remedy("set cache_bytes, if there is enough memory"),
+        None => degraded(found, means).advise("set cache_bytes, if there is enough memory"),
     }
-}
-
-/// Returns whether the arena gets huge pages: for shared or for anonymous memory.
-pub(super) fn has_huge_pages(facts: &Facts) -> bool {
-    let setting = |name: &str| facts.tree.word(format!("{HUGE_PAGES}/{name}")).unwrap_or_default();
-    let (shared, anonymous) = (setting("shmem_enabled"), setting("enabled"));
-    let is_on = ["always", "within_size", "advise", "force"].contains(&chosen(&shared))
-        || ["always", "madvise"].contains(&chosen(&anonymous));
-    is_on && !facts.process.is_without_huge_pages
 }
 
 /// Judges whether the arena gets huge pages.
 pub(super) fn huge_pages(facts: &Facts) -> Option<Finding> {
     let lost = |found: &str| {
-        missing(found).means("a request of 1 MiB has 256 segments, each pinned and mapped alone")
+        missing(found, "a request of 1 MiB has 256 segments, each pinned and mapped alone")
     };
     let Some(anonymous) = facts.tree.word(format!("{HUGE_PAGES}/enabled")) else {
-        let without = lost("not in this kernel");
-        return Some(without.remedy("run a kernel with CONFIG_TRANSPARENT_HUGEPAGE"));
+        let what = "run a kernel with CONFIG_TRANSPARENT_HUGEPAGE";
+        return lost("not in this kernel").advise(what);
     };
     let shared = facts.tree.word(format!("{HUGE_PAGES}/shmem_enabled"));
     let shared = shared.unwrap_or_else(|| "never".to_owned());
     let found = format!("{}; for shared memory: {}", chosen(&anonymous), chosen(&shared));
-    Some(if has_huge_pages(facts) {
-        full(found).means("the arena uses them, so that a request of 1 MiB is one segment")
-    } else if facts.process.is_without_huge_pages {
-        lost(&found)
-            .remedy("this process may not use them (PR_SET_THP_DISABLE); change how it is started")
-    } else {
-        lost(&found).root(
-            "allow them for programs that ask (madvise)",
-            format!("echo madvise > {HUGE_PAGES}/enabled"),
-        )
-    })
+    if facts.has_huge_pages() {
+        return full(found, "the arena uses them, so that a request of 1 MiB is one segment");
+    }
+    if facts.process.is_without_huge_pages {
+        let what = "this process may not use them (PR_SET_THP_DISABLE); change how it is started";
+        return lost(&found).advise(what);
+    }
+    let line = format!("echo madvise > {HUGE_PAGES}/enabled");
+    lost(&found).root("allow them for programs that ask (madvise)", line)
 }
 
 /// Judges how many files may be open.
 pub(super) fn descriptors(_: &Facts) -> Option<Finding> {
     let limit = getrlimit(Resource::Nofile);
-    Some(judged_descriptors(limit.current, limit.maximum))
+    judged_descriptors(limit.current, limit.maximum)
 }
 
 /// Judges the soft and the hard limit of descriptors; none is no limit.
-fn judged_descriptors(soft: Option<u64>, hard: Option<u64>) -> Finding {
+fn judged_descriptors(soft: Option<u64>, hard: Option<u64>) -> Option<Finding> {
     let shown =
         |limit: Option<u64>| limit.map_or_else(|| "no limit".to_owned(), |limit| limit.to_string());
     let found = match soft == hard {
@@ -191,15 +169,14 @@ fn judged_descriptors(soft: Option<u64>, hard: Option<u64>) -> Finding {
         false => format!("{} (can be raised to {})", shown(soft), shown(hard)),
     };
     if soft.is_none_or(|limit| limit >= DESCRIPTORS) {
-        return full(found).means("each open file uses one");
+        return full(found, "each open file uses one");
     }
-    let lost = degraded(found)
-        .means("each open file uses one: with a thousand files open, the next open fails");
+    let means = "each open file uses one: with a thousand files open, the next open fails";
     if hard.is_none_or(|limit| limit >= MANY_DESCRIPTORS) {
         let line = format!("ulimit -n {MANY_DESCRIPTORS}");
-        return lost.user("raise it in the shell that starts the program", line);
+        return degraded(found, means).user("raise it in the shell that starts the program", line);
     }
-    lost.root(
+    degraded(found, means).root(
         "raise it for the running shell that starts the program ($$ is its process)",
         format!("prlimit --nofile={MANY_DESCRIPTORS} --pid $$"),
     )
@@ -209,16 +186,17 @@ fn judged_descriptors(soft: Option<u64>, hard: Option<u64>) -> Finding {
 pub(super) fn fuse(facts: &Facts) -> Option<Finding> {
     let device = facts.tree.place("/dev/fuse");
     let error = match OpenOptions::new().read(true).write(true).open(device) {
-        Ok(_) => return Some(full("/dev/fuse can be opened").means("`forebay mount` works")),
+        Ok(_) => return full("/dev/fuse can be opened", "`forebay mount` works"),
         Err(error) => error,
     };
-    let lost = missing(format!("/dev/fuse: {error}"))
-        .means("`forebay mount` and the disks that `compare --disk` imitates do not work");
-    Some(if error.kind() == io::ErrorKind::PermissionDenied {
-        lost.root("let all users serve file systems", "chmod 666 /dev/fuse")
-    } else {
-        lost.root("load its module (in a container: --device /dev/fuse)", "modprobe fuse")
-    })
+    let means = "`forebay mount` and the disks that `compare --disk` imitates do not work";
+    let lost = missing(format!("/dev/fuse: {error}"), means);
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            lost.root("let all users serve file systems", "chmod 666 /dev/fuse")
+        }
+        _ => lost.root("load its module (in a container: --device /dev/fuse)", "modprobe fuse"),
+    }
 }
 
 #[cfg(test)]
@@ -265,18 +243,22 @@ mod tests {
 
         let small = memory(&fake.facts).unwrap();
         assert_eq!(small.found, "1 MiB (limit in /sys/fs/cgroup/a/memory.max)");
-        let small = judged_memory(1 << 30, Some((1 << 30, "/sys/fs/cgroup/a/memory.max".into())));
+        let small =
+            judged_memory(1 << 30, Some((1 << 30, "/sys/fs/cgroup/a/memory.max".into()))).unwrap();
         assert!(small.means.starts_with("the default cache is 64 MiB"), "{}", small.means);
         assert_eq!(line(small), "echo 4G > /sys/fs/cgroup/a/memory.max");
         // A limit above the machine's memory limits nothing.
-        assert_eq!(judged_memory(16 << 30, Some((1 << 60, "x".into()))).level, Level::Full);
-        let poor = judged_memory(2 << 30, None);
+        assert_eq!(
+            judged_memory(16 << 30, Some((1 << 60, "x".into()))).unwrap().level,
+            Level::Full
+        );
+        let poor = judged_memory(2 << 30, None).unwrap();
         assert_eq!((poor.level, line(poor)), (Level::Degraded, String::new()));
     }
 
     #[test]
     fn a_limit_is_raised_by_its_user_or_by_root() {
-        let judged = |soft, hard| judged_descriptors(Some(soft), Some(hard));
+        let judged = |soft, hard| judged_descriptors(Some(soft), Some(hard)).unwrap();
         assert_eq!(judged(20_000, 20_000).level, Level::Full);
         assert_eq!(line(judged(1024, 1 << 20)), "ulimit -n 65536");
         assert_eq!(line(judged(1024, 4096)), "prlimit --nofile=65536 --pid $$");
@@ -313,8 +295,8 @@ mod tests {
         fake.write(FREQUENCY, "performance\n");
         assert_eq!(governor(&fake.facts).unwrap().level, Level::Full);
         assert!(governor(&Fake::new(&[]).facts).is_none());
-        assert_eq!(judged_load(3.0).level, Level::Full);
-        assert_eq!(judged_load(42.0).level, Level::Degraded);
+        assert_eq!(judged_load(3.0).unwrap().level, Level::Full);
+        assert_eq!(judged_load(42.0).unwrap().level, Level::Degraded);
     }
 
     #[test]

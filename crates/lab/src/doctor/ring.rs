@@ -1,14 +1,11 @@
 //! The kernel and its io_uring: whether it is allowed, who forbids it, its features, and the
 //! resulting engine.
 
-use std::io;
-use std::time::Duration;
-
 use forebay_uring::probe::KernelVersion;
 use forebay_uring::{SetupError, offer::State};
 
 use super::facts::{Capability, Facts};
-use super::finding::{Finding, degraded, full, missing};
+use super::finding::{Finding, Lost, advised, degraded, full, missing};
 
 /// The oldest kernel Forebay is for.
 const OLDEST: KernelVersion = KernelVersion { major: 5, minor: 15 };
@@ -16,100 +13,84 @@ const OLDEST: KernelVersion = KernelVersion { major: 5, minor: 15 };
 /// The first kernel with io_uring.
 const FIRST_RING: KernelVersion = KernelVersion { major: 5, minor: 1 };
 
-/// Memory of the engine that is made as a trial: the least that is possible.
-const CACHE_BYTES: u64 = 8 << 20;
-const BUFFER_BYTES: u64 = 1 << 20;
-
-/// The engine has nothing to write, so only a hanging device takes longer.
-const PATIENCE: Duration = Duration::from_secs(5);
-
 const ALLOW: &str = "allow io_uring_setup, io_uring_enter and io_uring_register in the filter: in docker and podman \
                      by --security-opt seccomp=PROFILE, in a unit of systemd by SystemCallFilter=@aio";
 
-/// Makes the smallest engine, shuts it down, and returns its description.
-///
-/// # Errors
-/// The reason why none can be made.
-pub(super) fn smallest_engine() -> Result<String, String> {
-    let builder = forebay::Engine::builder().cache_bytes(CACHE_BYTES).buffer_bytes(BUFFER_BYTES);
-    let engine = builder.build().map_err(|error| error.to_string())?;
-    let described = engine.describe();
-    engine.shutdown(PATIENCE).map_err(|error| error.to_string())?;
-    Ok(described)
-}
+const RUN_OLDEST: &str = "run Linux 5.15 or newer";
 
-/// Judges the kernel's version.
 pub(super) fn kernel(facts: &Facts) -> Option<Finding> {
     let found = format!("Linux {}", facts.version);
-    Some(if facts.version < OLDEST {
-        missing(found)
-            .means("older than 5.15, the oldest supported kernel")
-            .remedy("run a newer kernel")
-    } else {
-        full(found).means("5.15 or newer is required")
-    })
+    if facts.version < OLDEST {
+        let means = "older than 5.15, the oldest supported kernel";
+        return missing(found, means).advise("run a newer kernel");
+    }
+    full(found, "5.15 or newer is required")
 }
 
 /// Judges the engine that could be made.
 pub(super) fn engine(facts: &Facts) -> Option<Finding> {
-    Some(match &facts.engine {
-        Ok(described) if facts.offers.is_ok() => {
-            full(described.as_str()).means("requests go through io_uring")
+    match &facts.engine {
+        Ok(described) if facts.offers.is_ok() => full(described, "requests go through io_uring"),
+        Ok(described) => {
+            let means =
+                "a thread pool makes the system calls; a small request costs several times as much";
+            degraded(described, means).advise("see io_uring")
         }
-        Ok(described) => degraded(described.as_str())
-            .means(
-                "a thread pool makes the system calls; a small request costs several times as much",
-            )
-            .remedy("see io_uring"),
-        Err(why) => missing(why.as_str())
-            .means("Forebay does not work here")
-            .remedy("see the message, and the findings on memory and limits"),
-    })
+        Err(why) => missing(why, "Forebay does not work here")
+            .advise("see the message, and the findings on memory and limits"),
+    }
 }
 
 /// Judges whether this process may use io_uring, and who forbids it.
 pub(super) fn permission(facts: &Facts) -> Option<Finding> {
     let disabled = facts.tree.number("/proc/sys/kernel/io_uring_disabled");
-    let is_filtered = facts.process.is_filtered;
-    Some(match &facts.offers {
+    match &facts.offers {
         Ok(_) => allowed(facts, disabled),
         Err(SetupError::Forbidden(_)) => forbidden(facts, disabled),
         Err(SetupError::Missing) => absent(facts, disabled),
-        Err(SetupError::Other(error)) if is_filtered && is_refusal(error) => by_filter(),
-        Err(SetupError::TooOld(what)) => refused(format!("this kernel's io_uring lacks {what}"))
-            .remedy("run Linux 5.15 or newer"),
+        Err(SetupError::Other(error))
+            if facts.process.is_filtered
+                && matches!(
+                    error.raw_os_error(),
+                    Some(libc::EPERM | libc::EACCES | libc::ENOSYS)
+                ) =>
+        {
+            by_filter()
+        }
+        Err(SetupError::TooOld(what)) => {
+            refused(format!("this kernel's io_uring lacks {what}")).advise(RUN_OLDEST)
+        }
         Err(SetupError::Memory(error)) => refused(format!("no memory for a ring: {error}")).root(
             "raise the limit of locked memory, or the limit of the control group",
             "prlimit --memlock=unlimited --pid $$",
         ),
-        Err(error) => refused(error.to_string()).remedy("run Linux 5.15 or newer"),
-    })
-}
-
-fn allowed(facts: &Facts, disabled: Option<u32>) -> Finding {
-    match disabled {
-        Some(1) => full(format!("allowed for root{}", and_group(facts)))
-            .means("kernel.io_uring_disabled is 1: programs of other users get a thread pool")
-            .root(
-                "allow it for all users, if they need it",
-                "sysctl -w kernel.io_uring_disabled=0",
-            ),
-        Some(_) => full("allowed (kernel.io_uring_disabled is 0)").means("no setting forbids it"),
-        None => full("allowed").means("this kernel has no setting that forbids it"),
+        Err(error) => refused(error.to_string()).advise(RUN_OLDEST),
     }
 }
 
-fn forbidden(facts: &Facts, disabled: Option<u32>) -> Finding {
+fn allowed(facts: &Facts, disabled: Option<u32>) -> Option<Finding> {
+    match disabled {
+        Some(1) => {
+            let found = format!("allowed for root{}", and_group(facts));
+            let means = "kernel.io_uring_disabled is 1: programs of other users get a thread pool";
+            advised(found, means).root(
+                "allow it for all users, if they need it",
+                "sysctl -w kernel.io_uring_disabled=0",
+            )
+        }
+        Some(_) => full("allowed (kernel.io_uring_disabled is 0)", "no setting forbids it"),
+        None => full("allowed", "this kernel has no setting that forbids it"),
+    }
+}
+
+fn forbidden(facts: &Facts, disabled: Option<u32>) -> Option<Finding> {
     match disabled {
         Some(2) => refused("forbidden for all users: kernel.io_uring_disabled is 2")
             .root("allow it until the next boot", "sysctl -w kernel.io_uring_disabled=0"),
         Some(1) if !facts.process.may(Capability::SysAdmin) => {
-            let own = facts.process.group;
-            refused(format!(
-                "forbidden: kernel.io_uring_disabled is 1, allowed for root{}",
-                and_group(facts)
-            ))
-            .root(
+            let (own, group) = (facts.process.group, and_group(facts));
+            let found = "forbidden: kernel.io_uring_disabled is 1, allowed for root";
+            refused(format!("{found}{group}")).root(
                 format!("allow it for the group of this process ({own}), or for all users"),
                 format!("sysctl -w kernel.io_uring_group={own}"),
             )
@@ -123,45 +104,46 @@ fn forbidden(facts: &Facts, disabled: Option<u32>) -> Finding {
 }
 
 /// Judges a kernel without the call, or a filter that says so.
-fn absent(facts: &Facts, disabled: Option<u32>) -> Finding {
+fn absent(facts: &Facts, disabled: Option<u32>) -> Option<Finding> {
     // The switch is there only where io_uring is.
     let is_built_in = disabled.is_some();
     match (facts.process.is_filtered, facts.version >= FIRST_RING) {
         (true, true) if is_built_in => by_filter(),
         (true, true) => {
             refused("missing: the kernel was built without it, or a seccomp filter hides it")
-                .remedy(ALLOW)
+                .advise(ALLOW)
         }
-        (_, false) => refused("not in this kernel (5.1)").remedy("run Linux 5.15 or newer"),
+        (_, false) => refused("not in this kernel (5.1)").advise(RUN_OLDEST),
         (false, true) => refused("missing: this kernel was built without it")
-            .remedy("run a kernel with CONFIG_IO_URING"),
+            .advise("run a kernel with CONFIG_IO_URING"),
     }
 }
 
 /// Judges the features of the ring that Forebay uses.
 pub(super) fn features(facts: &Facts) -> Option<Finding> {
-    let offers = facts.offers.as_ref().ok()?;
-    let all = &offers.0;
+    let all = &facts.offers.as_ref().ok()?.0;
     let lacking: Vec<_> = all.iter().filter(|offer| offer.state != State::Had).collect();
     if lacking.is_empty() {
-        return Some(full(format!("all {}", all.len())).means("a request has no extra cost"));
+        return full(format!("all {}", all.len()), "a request has no extra cost");
     }
     let names: Vec<_> = lacking.iter().map(ToString::to_string).collect();
-    let finding = degraded(format!("{} of {}", all.len() - lacking.len(), all.len()))
-        .means(format!("without {}, requests cost more system calls or copies", names.join(", ")));
+    let finding = degraded(
+        format!("{} of {}", all.len() - lacking.len(), all.len()),
+        format!("without {}, requests cost more system calls or copies", names.join(", ")),
+    );
     let lost = lacking.iter().filter(|offer| offer.state == State::Lost);
-    Some(match lost.map(|offer| offer.feature.since()).max() {
-        Some(newest) => finding.remedy(format!("run Linux {newest} or newer")),
-        None => finding.remedy("see the reasons given"),
-    })
+    match lost.map(|offer| offer.feature.since()).max() {
+        Some(newest) => finding.advise(format!("run Linux {newest} or newer")),
+        None => finding.advise("see the reasons given"),
+    }
 }
 
-fn refused(found: impl Into<String>) -> Finding {
-    missing(found).means("a thread pool replaces it (see engine)")
+fn refused(found: impl Into<String>) -> Lost {
+    missing(found, "a thread pool replaces it (see engine)")
 }
 
-fn by_filter() -> Finding {
-    refused("forbidden by a seccomp filter of this process").remedy(ALLOW)
+fn by_filter() -> Option<Finding> {
+    refused("forbidden by a seccomp filter of this process").advise(ALLOW)
 }
 
 fn and_group(facts: &Facts) -> String {
@@ -171,12 +153,10 @@ fn and_group(facts: &Facts) -> String {
     }
 }
 
-fn is_refusal(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENOSYS))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use forebay_uring::{Feature, Offer, Offers};
 
     use super::super::facts::fake::Fake;

@@ -1,13 +1,20 @@
 use super::*;
+use crate::progress::Verbosity;
 
 fn finding(name: &str, level: Level) -> Finding {
-    let made = match level {
-        Level::Full => finding::full("what was found"),
-        Level::Degraded => finding::degraded("what was found"),
-        Level::Missing => finding::missing("what was found"),
-        Level::NotKnown => finding::unknown("what was found"),
-    };
-    made.named(name).means("what it means")
+    Finding {
+        part: Part::Ring,
+        name: name.to_owned(),
+        level,
+        found: "what was found".to_owned(),
+        means: "what it means".to_owned(),
+        remedy: None,
+    }
+}
+
+fn with_remedy(of: Finding, what: &str, command: Option<(&str, By)>) -> Finding {
+    let command = command.map(|(line, by)| Command { line: line.to_owned(), by });
+    Finding { remedy: Some(Remedy { what: what.to_owned(), command }), ..of }
 }
 
 fn report(findings: Vec<Finding>) -> Report {
@@ -42,6 +49,7 @@ fn the_strength_is_that_of_the_weakest_that_counts() {
         Strength::None
     );
     assert_eq!(strength(&[finding("engine", Level::Missing)]), Strength::None);
+    assert_eq!(strength(&[finding("engine", Level::Degraded)]), Strength::Degraded);
 }
 
 #[test]
@@ -49,12 +57,16 @@ fn the_text_is_72_columns_wide_and_its_commands_can_be_copied() {
     let long = "mount -o remount,inode64 /mnt/a/directory/of/some/length && echo this goes beyond the line";
     let findings = vec![
         finding("io_uring", Level::Full),
-        finding("min wait", Level::NotKnown)
-            .remedy("wait, and see what comes of it in the course of some more words"),
-        Finding {
-            part: Part::Device,
-            ..finding("scheduler", Level::Degraded).root("until the next boot", long)
-        },
+        with_remedy(
+            finding("min wait", Level::NotKnown),
+            "wait, and see what comes of it in the course of some more words",
+            None,
+        ),
+        with_remedy(
+            Finding { part: Part::Device, ..finding("scheduler", Level::Degraded) },
+            "until the next boot",
+            Some((long, By::Root)),
+        ),
     ];
     let report = report(findings);
     let (text, all) = (report.text(Verbosity::Brief), report.text(Verbosity::Verbose));
@@ -85,8 +97,10 @@ not known  min wait: what was found
 
 #[test]
 fn the_document_is_read_as_it_was_written() {
-    let findings =
-        vec![finding("a", Level::NotKnown), finding("b", Level::Degraded).user("do", "x")];
+    let findings = vec![
+        finding("a", Level::NotKnown),
+        with_remedy(finding("b", Level::Degraded), "do", Some(("x", By::User))),
+    ];
     let report = report(findings);
     let json = report.json();
     assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);

@@ -19,7 +19,6 @@ const RESERVED_BYTES: u64 = 1 << 20;
 /// Begin of the names of files that have one for a moment.
 const PREFIX: &str = ".forebay-doctor-";
 
-/// Results of the trials.
 #[derive(Debug)]
 pub(super) struct Trial {
     pub(super) direct: Direct,

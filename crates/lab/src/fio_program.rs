@@ -4,21 +4,16 @@
 //! submitting call has returned, `lat` when the operation was made; for single calls `clat` is the
 //! call itself. Percentiles are those requested with `clat_percentiles` and `lat_percentiles`.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use serde::Deserialize;
-use serde_json::Value;
 
 use crate::load::error::CellError;
-
-const PROGRAM: &str = "fio";
-
-/// Said where it is not there.
-const NOT_INSTALLED: &str = "fio is not installed (apt install fio)";
 
 #[derive(Deserialize, Debug)]
 pub(crate) struct Report {
@@ -61,66 +56,57 @@ pub(crate) struct Direction {
 pub(crate) struct Latency {
     /// Absent where nothing ended; keys are such as `99.000000`.
     #[serde(default)]
-    percentile: serde_json::Map<String, Value>,
+    percentile: BTreeMap<String, f64>,
 }
 
 impl Job {
-    /// Microseconds of processor time.
+    /// Returns microseconds of processor time.
     pub(crate) fn cpu_us(&self) -> f64 {
         (self.usr_cpu + self.sys_cpu) / 100.0 * self.job_runtime * 1e3
     }
 }
 
 impl Latency {
-    /// In nanoseconds, where that percentile was asked for.
+    /// Returns nanoseconds, if that percentile was asked for.
     pub(crate) fn percentile(&self, percent: f64) -> Option<f64> {
-        self.percentile.get(&format!("{percent:.6}")).and_then(Value::as_f64)
+        self.percentile.get(&format!("{percent:.6}")).copied()
     }
 }
 
 /// Returns its version, such as `fio-3.33`.
 pub fn version() -> Result<String, CellError> {
-    let output = said(Command::new(PROGRAM).arg("--version"))?;
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    let output = output(&["--version".to_owned()], Path::new("."))?;
+    Ok(String::from_utf8_lossy(&output).trim().to_owned())
 }
 
 /// Runs it in a directory, to its end.
-pub(crate) fn run(arguments: &[String], directory: Option<&Path>) -> Result<Report, CellError> {
+pub(crate) fn run(arguments: &[String], directory: &Path) -> Result<Report, CellError> {
     report(&output(arguments, directory)?)
 }
 
-/// As [`run`], unread.
-pub(crate) fn output(arguments: &[String], directory: Option<&Path>) -> Result<Vec<u8>, CellError> {
-    let mut command = Command::new(PROGRAM);
-    command.args(arguments);
-    if let Some(directory) = directory {
-        command.current_dir(directory);
-    }
-    Ok(said(&mut command)?.stdout)
-}
-
-fn said(command: &mut Command) -> Result<Output, CellError> {
+fn output(arguments: &[String], directory: &Path) -> Result<Vec<u8>, CellError> {
     let parent = getpid();
     let dies_with_us = move || {
         set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)?;
         // A parent that died before this call sends no signal.
-        if getppid() == Some(parent) {
-            Ok(())
-        } else {
-            Err(io::Error::from_raw_os_error(libc::ESRCH))
+        match getppid() == Some(parent) {
+            true => Ok(()),
+            false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
         }
     };
+    let mut command = Command::new("fio");
+    command.args(arguments).current_dir(directory).stdin(Stdio::null());
     // SAFETY: between fork and exec there are two calls into the kernel, which neither allocate nor
     // lock; nor does an error that is made of a number.
     unsafe {
         command.pre_exec(dies_with_us);
     }
-    let output = command.stdin(Stdio::null()).output().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => CellError::unavailable(NOT_INSTALLED),
+    let output = command.output().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => CellError::unavailable("fio is not installed (apt install fio)"),
         _ => CellError::failed("could not start fio", &error),
     })?;
     if output.status.success() {
-        return Ok(output);
+        return Ok(output.stdout);
     }
     let errors = String::from_utf8_lossy(&output.stderr);
     let said = errors.lines().find(|line| line.contains("fio")).unwrap_or_default().trim();
@@ -148,7 +134,7 @@ fn nonsense(what: String) -> CellError {
     CellError::Process { what: format!("fio: {what}") }
 }
 
-/// A file's name as `--filename` takes it: a colon would part two names.
+/// Returns the option of a file's name. A colon would part two names.
 pub(crate) fn filename(path: &Path) -> String {
     format!("--filename={}", path.display().to_string().replace(':', "\\:"))
 }

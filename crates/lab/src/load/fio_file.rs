@@ -32,8 +32,7 @@ pub(super) fn run(cell: &FioCell) -> Result<CellResult, CellError> {
         arguments.push("--readonly".to_owned());
     }
     arguments.push(FILE.to_owned());
-    let output = fio_program::output(&arguments, Some(&cell.directory))?;
-    Ok(figures(&fio_program::report(&output)?))
+    Ok(figures(&fio_program::run(&arguments, &cell.directory)?))
 }
 
 /// The older ones ask for something else, which no file system does.

@@ -15,7 +15,8 @@ use crate::metric;
 use crate::request::{Operation, Pattern, RequestSpec, Switch};
 
 pub(super) fn run(spec: &RequestSpec, path: &Path) -> Result<CellResult, CellError> {
-    Ok(figures(spec, &fio_program::run(&arguments(spec, path), path.parent())?))
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    Ok(figures(spec, &fio_program::run(&arguments(spec, path), directory)?))
 }
 
 fn arguments(spec: &RequestSpec, path: &Path) -> Vec<String> {

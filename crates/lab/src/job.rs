@@ -55,9 +55,7 @@ impl Workload {
     /// Returns the same jobs, with the final length of each file declared when it is opened, or
     /// not.
     pub fn declared(mut self, declared: YesNo) -> Self {
-        for job in &mut self.jobs {
-            job.declared = declared;
-        }
+        self.jobs.iter_mut().for_each(|job| job.declared = declared);
         self
     }
 
@@ -86,7 +84,6 @@ with_defaults! {
     /// Defaults are those of fio.
     #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
     pub struct Job {
-        /// Its name, unique within the workload.
         pub name: String = String::new(),
         /// Number of the clone within its section, from zero. Clones have different random numbers.
         pub number: u32 = 0,
@@ -107,14 +104,11 @@ with_defaults! {
         pub offset_increment: u64 = 0,
         /// How many bytes it reads and writes, if not once the range.
         pub io_bytes: Option<Amount> = None,
-        /// Number of operations after which it ends.
         pub operations: Option<u64> = None,
         /// How often it goes through all of that.
         pub loops: u32 = 1,
-        /// Whether random offsets repeat before each block had its turn.
         pub random_map: RandomMap = RandomMap::EachOnce,
         pub create: Create = Create::Before,
-        /// How a file made before the clock gets its space.
         pub fallocate: Fallocate = Fallocate::Native,
         /// Whether a file to be written holds data beforehand.
         pub overwrite: YesNo = YesNo::No,
@@ -138,9 +132,7 @@ with_defaults! {
         pub fsync_every: u32 = 0,
         /// Writes between two `fdatasync`; zero is never.
         pub fdatasync_every: u32 = 0,
-        /// The sync the write clock ends with.
         pub final_sync: FinalSync = FinalSync::Data,
-        /// Waits so long before it starts.
         pub start_delay_us: u64 = 0,
         /// Does not count what happens in this time.
         pub ramp_us: u64 = 0,
@@ -171,16 +163,6 @@ pub struct Access {
     pub order: Order,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Direction {
-    Read,
-    Write,
-    /// Both, at random.
-    Mixed {
-        read_percent: u8,
-    },
-}
-
 impl Direction {
     pub fn reads(self) -> bool {
         !matches!(self, Direction::Write)
@@ -189,12 +171,6 @@ impl Direction {
     pub fn writes(self) -> bool {
         !matches!(self, Direction::Read)
     }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Order {
-    Sequential,
-    Random,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -222,49 +198,26 @@ pub struct SizeShare {
 }
 
 impl BlockSize {
-    /// Returns the smallest block: offsets are aligned to it.
+    /// Returns the smallest block, to which offsets are aligned.
     pub fn min(&self) -> u32 {
-        match self {
-            BlockSize::Fixed(bytes) => *bytes,
-            BlockSize::Range { min, .. } => *min,
-            BlockSize::Split(shares) => shares.iter().map(|share| share.bytes).min().unwrap_or(1),
-        }
+        self.bounds().0
     }
 
-    /// Returns the largest block: a buffer holds it.
+    /// Returns the largest block, which a buffer holds.
     pub fn max(&self) -> u32 {
+        self.bounds().1
+    }
+
+    fn bounds(&self) -> (u32, u32) {
         match self {
-            BlockSize::Fixed(bytes) => *bytes,
-            BlockSize::Range { max, .. } => *max,
-            BlockSize::Split(shares) => shares.iter().map(|share| share.bytes).max().unwrap_or(1),
+            BlockSize::Fixed(bytes) => (*bytes, *bytes),
+            BlockSize::Range { min, max } => (*min, *max),
+            BlockSize::Split(shares) => {
+                let sizes = shares.iter().map(|share| share.bytes);
+                (sizes.clone().min().unwrap_or(1), sizes.max().unwrap_or(1))
+            }
         }
     }
-}
-
-/// Bytes, or a share of the file or device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Amount {
-    Bytes(u64),
-    /// So many hundredths of the file or device.
-    Percent(u8),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum FileSize {
-    Fixed(u64),
-    /// Each something between, by the seed.
-    Range {
-        min: u64,
-        max: u64,
-    },
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum NextFile {
-    RoundRobin,
-    Random,
-    /// One is finished before the next begins.
-    Sequential,
 }
 
 /// How slow it has to be. Zero is no limit.
@@ -292,14 +245,42 @@ impl From<bool> for YesNo {
 }
 
 macro_rules! choices {
-    ($($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident),* $(,)? })*) => {$(
+    ($($(#[$doc:meta])* $name:ident { $($variants:tt)* })*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-        pub enum $name { $($(#[$variant_doc])* $variant),* }
+        pub enum $name { $($variants)* }
     )*};
 }
 
 choices! {
+    Direction {
+        Read,
+        Write,
+        Mixed { read_percent: u8 },
+    }
+
+    Order { Sequential, Random }
+
+    /// Bytes, or a share of the file or device.
+    Amount {
+        Bytes(u64),
+        /// Hundredths of the file or device.
+        Percent(u8),
+    }
+
+    FileSize {
+        Fixed(u64),
+        /// Each something between, by the seed.
+        Range { min: u64, max: u64 },
+    }
+
+    NextFile {
+        RoundRobin,
+        Random,
+        /// One is finished before the next begins.
+        Sequential,
+    }
+
     YesNo { No, Yes }
 
     /// Whether random offsets repeat before each block had its turn.
@@ -346,11 +327,7 @@ choices! {
     }
 
     /// The sync a write clock ends with. There is always one.
-    FinalSync {
-        Data,
-        All,
-    }
-
+    FinalSync { Data, All }
 }
 
 /// Most operations in flight.

@@ -13,7 +13,7 @@ use forebay_lab::child::{cell_main, is_cell, run_cell};
 use forebay_lab::file_system::FileSystem;
 use forebay_lab::job::Workload;
 use forebay_lab::probes::{RequestShape, job_cell, request_cell};
-use forebay_lab::programs::spec::{Beside, FilesWay, Form, Program, ProgramLoad, ProgramWay};
+use forebay_lab::programs::spec::{Beside, Form, Program, ProgramLoad, ProgramWay};
 use forebay_lab::request::{
     Operation, Pattern, Poll, RequestDevice, RequestSpec, Submitter, Switch, Way,
 };
@@ -170,8 +170,7 @@ fn forebay_is_counted_like_the_kernel(directory: &Path) {
 }
 
 fn a_synced_file_costs_a_commit_and_a_flush(directory: &Path) {
-    let [synced, not_synced] = [FilesWay::FsyncEach, FilesWay::NoSync].map(|way| {
-        let way = ProgramWay::Files(way);
+    let [synced, not_synced] = [ProgramWay::FilesFsyncEach, ProgramWay::FilesNoSync].map(|way| {
         let directory = directory.join(way.name());
         std::fs::create_dir(&directory).unwrap();
         let load = ProgramLoad {

@@ -40,7 +40,7 @@ fn cell(way: ProgramWay, load: ProgramLoad, directory: &Path) -> Cell {
 
 /// Runs it through the ways of this process; a keeper needs the program `forebay`.
 fn both(load: ProgramLoad, check: impl Fn(&Path, &CellResult)) {
-    let ways = ProgramWay::all().filter(|way| *way != ProgramWay::ForebaySurvive);
+    let ways = ProgramWay::ALL.into_iter().filter(|way| *way != ProgramWay::ForebaySurvive);
     for way in ways.filter(|way| way.suits(load.probe)) {
         let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let result = match run(&cell(way, load, directory.path())) {
@@ -139,7 +139,7 @@ fn files_become_durable_together_alone_and_beside_dd() {
         let file_mib = if beside == Beside::Nothing { 0 } else { 16 };
         let (operations, sizes) = (Some(100), (4096, 65_536));
         let load = ProgramLoad { operations, sizes, beside, file_mib, ..load("files") };
-        for way in ProgramWay::all().filter(|way| way.suits(load.probe)) {
+        for way in ProgramWay::ALL.into_iter().filter(|way| way.suits(load.probe)) {
             let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
             let source = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
             let source = source.path().to_owned();

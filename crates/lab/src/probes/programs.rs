@@ -162,9 +162,9 @@ fn work(cell: &Cell) -> Result<Work, String> {
     Ok(Work {
         written_bytes: load.written_bytes(),
         writes_for_a_time: load.writes_for_a_time(),
-        seconds: (!load.ends_itself()).then_some(cell.seconds),
+        seconds: (!load.probe.ends_itself).then_some(cell.seconds),
         budget_bytes: load.memory_bytes(),
-        ground: if load.keeps_files() { Ground::Kept } else { Ground::Own },
+        ground: if load.probe.keeps_files { Ground::Kept } else { Ground::Own },
         shares_source: load.shares_source(),
         on_disk: true,
         uses_ring: way.is_some_and(ProgramWay::is_forebay) || cell.arm == "files-ring-of-fsyncs",

@@ -36,7 +36,6 @@ impl Writer {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Writes until it is stopped.
     pub(crate) fn run(&self, store: &Store, path: &Path, file_bytes: u64) -> Result<(), CellError> {
         let file = store.open(path, How::Write)?;
         let data = content(BLOCK_BYTES as usize, file_bytes);

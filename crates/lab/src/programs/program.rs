@@ -31,7 +31,6 @@ pub struct Program {
     pub(crate) keeps_files: bool,
     /// Writers that can run beside it.
     pub(crate) beside: &'static [Beside],
-    /// Whether an arm can run it.
     pub(crate) suits: fn(ProgramWay) -> bool,
     /// Operations of all threads. Without a number it runs for the time of its cell.
     pub(crate) operations: fn(&ProgramLoad) -> Option<u64>,
@@ -42,11 +41,9 @@ pub struct Program {
     pub(crate) counters: &'static [(&'static str, Counter)],
     /// Adds its figures by name.
     pub(crate) figures: fn(&Measured, Put<'_>),
-    /// Metrics that no other probe has.
     pub(crate) metrics: &'static [Metric],
 }
 
-/// Measurements of a run.
 pub(crate) struct Measured {
     pub(crate) operations: u64,
     /// Of each operation by itself, if they end one by one.

@@ -7,7 +7,6 @@ pub use super::program::Program;
 use super::program::{Sizes, Writes};
 use crate::words::words;
 
-/// The work of a program.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProgramLoad {
@@ -65,67 +64,43 @@ pub enum Beside {
     Dd,
 }
 
-/// Through what a program does its I/O.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum ProgramWay {
-    /// The standard library, in the form that suits the program best.
-    Std,
-    Forebay,
-    ForebaySurvive,
-    /// Forebay, copying with `std::io::copy` over cursors.
-    ForebayIoCopy,
-    /// A way of new files that become durable together.
-    Files(FilesWay),
-}
-
 words! {
-    /// How new files become durable together. The directories are synced once, at the end.
-    pub enum FilesWay {
-        /// One after the other: create, write, fdatasync, rename.
-        FsyncEach = "files-fsync-each",
+    /// Through what a program does its I/O. Those of files make new files durable together, and
+    /// sync the directories once, at the end.
+    pub enum ProgramWay {
+        /// The standard library, in the form that suits the program best.
+        Std = "program-std",
+        Forebay = "program-forebay",
+        ForebaySurvive = "program-forebay-survive",
+        /// Forebay, copying with `std::io::copy` over cursors.
+        ForebayIoCopy = "program-forebay-io-copy",
+        /// One file after the other: create, write, fdatasync, rename.
+        FilesFsyncEach = "files-fsync-each",
         /// The same by eight threads.
-        FsyncThreads = "files-fsync-8-threads",
+        FilesFsyncThreads = "files-fsync-8-threads",
         /// Writes all and starts the writeback of each with `sync_file_range`, then fdatasync of
         /// each, then the renames.
-        RangeThenFsync = "files-range-then-fsync",
+        FilesRangeThenFsync = "files-range-then-fsync",
         /// Writes all, then fdatasync of all through one io_uring, then the renames.
-        RingOfFsyncs = "files-ring-of-fsyncs",
+        FilesRingOfFsyncs = "files-ring-of-fsyncs",
         /// Writes all, then one `syncfs`, then the renames.
-        Syncfs = "files-syncfs",
+        FilesSyncfs = "files-syncfs",
         /// One batch of Forebay's engine.
-        ForebayBatch = "files-forebay-batch",
+        FilesForebayBatch = "files-forebay-batch",
         /// Writes and renames, and syncs nothing: a reference.
-        NoSync = "files-no-sync",
+        FilesNoSync = "files-no-sync",
     }
 }
 
 impl ProgramWay {
-    pub fn all() -> impl Iterator<Item = Self> {
-        let programs = [Self::Std, Self::Forebay, Self::ForebaySurvive, Self::ForebayIoCopy];
-        programs.into_iter().chain(FilesWay::ALL.map(Self::Files))
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            ProgramWay::Std => "program-std",
-            ProgramWay::Forebay => "program-forebay",
-            ProgramWay::ForebaySurvive => "program-forebay-survive",
-            ProgramWay::ForebayIoCopy => "program-forebay-io-copy",
-            ProgramWay::Files(way) => way.name(),
-        }
-    }
-
-    /// Returns the way of a word.
-    pub fn by_name(name: &str) -> Option<Self> {
-        Self::all().find(|way| way.name() == name)
+    /// Returns whether it is a way of new files that become durable together.
+    pub fn is_of_files(self) -> bool {
+        self.name().starts_with("files-")
     }
 
     /// Returns whether it goes through Forebay's engine.
     pub fn is_forebay(self) -> bool {
-        match self {
-            ProgramWay::Files(way) => way == FilesWay::ForebayBatch,
-            way => way != ProgramWay::Std,
-        }
+        self.name().contains("forebay")
     }
 
     /// Returns whether it can run this program.
@@ -209,15 +184,10 @@ impl ProgramLoad {
         (self.memory_mib > 0).then_some(self.memory_mib << 20)
     }
 
-    /// Returns whether its files stay until the end of the comparison.
-    pub fn keeps_files(&self) -> bool {
-        self.probe.keeps_files
-    }
-
     /// Returns whether all its cells share a large file: one that it reads, or that `dd` writes
     /// beside files that stay.
     pub fn shares_source(&self) -> bool {
-        self.probe.reads_file || (self.keeps_files() && self.beside == Beside::Dd)
+        self.probe.reads_file || (self.probe.keeps_files && self.beside == Beside::Dd)
     }
 
     /// Returns the bytes it writes, if that number is fixed.
@@ -231,11 +201,6 @@ impl ProgramLoad {
     /// Returns whether it, or a writer beside it, writes what it can in a time.
     pub fn writes_for_a_time(&self) -> bool {
         matches!(self.probe.writes, Writes::ForATime) || self.beside != Beside::Nothing
-    }
-
-    /// Returns whether it ends by itself, and not with the time of its cell.
-    pub fn ends_itself(&self) -> bool {
-        self.probe.ends_itself
     }
 
     /// Returns the bytes on the disk at once, at most, as far as they are fixed.

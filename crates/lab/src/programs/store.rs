@@ -16,7 +16,6 @@ use crate::load::library::build_engine;
 /// The longest wait for the engine to write everything out.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where a program's files are open.
 pub(crate) enum Store {
     Std,
     Forebay(Engine),
@@ -36,7 +35,6 @@ pub(crate) enum How {
     Read,
 }
 
-/// An open file.
 pub(crate) enum Handle {
     Std { file: File, path: PathBuf },
     Forebay(forebay::File),

@@ -27,7 +27,7 @@ use crate::metric::{Better, Metric};
 use crate::programs::beside::Dd;
 use crate::programs::clock::{Measured, Meter};
 use crate::programs::program::{Program, Put, Sizes, Writes};
-use crate::programs::spec::{Beside, FilesWay, ProgramLoad, ProgramWay};
+use crate::programs::spec::{Beside, ProgramLoad, ProgramWay};
 use crate::programs::stage::{Stage, content};
 use crate::programs::store::Store;
 use crate::request::DATA_FILE;
@@ -41,7 +41,7 @@ pub(super) static PROBE: Program = Program {
     sizes: Sizes::Given,
     keeps_files: true,
     beside: &[Beside::Dd],
-    suits: |way| matches!(way, ProgramWay::Files(_)),
+    suits: ProgramWay::is_of_files,
     ends_itself: true,
     writes: Writes::Fixed(|load| {
         load.operations.unwrap_or(0) * u64::midpoint(load.sizes.0, load.sizes.1)
@@ -107,10 +107,10 @@ const PLACE_BYTES: usize = 8;
 
 fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
     let Stage { cell, load, store, .. } = stage;
-    let ProgramWay::Files(way) = stage.way else {
+    if !stage.way.is_of_files() {
         let reason = format!("{} cannot publish files (use files-syncfs)", stage.way.name());
         return Err(CellError::invalid(reason));
-    };
+    }
     let files = Files::prepare(cell, load)?;
     let dd = match load.beside {
         Beside::Dd => Some(Dd::start(&cell.source.join(DATA_FILE), load.file_bytes())?),
@@ -122,7 +122,7 @@ fn run(stage: &Stage<'_>) -> Result<Measured, CellError> {
     }
     let before = dd.as_ref().map_or(0, Dd::bytes);
     let meter = Meter::start();
-    files.publish(way, store)?;
+    files.publish(stage.way, store)?;
     let measured = meter.stop(stage, histogram(), || Ok(()))?;
     let beside_bytes = dd.as_ref().map(|dd| dd.bytes().saturating_sub(before));
     drop(dd);
@@ -184,13 +184,13 @@ impl Files {
         &self.content[number % PLACES * PLACE_BYTES..][..self.sizes[number]]
     }
 
-    fn publish(&self, way: FilesWay, store: &Store) -> Result<(), CellError> {
+    fn publish(&self, way: ProgramWay, store: &Store) -> Result<(), CellError> {
         let all = || 0..self.sizes.len();
         let write_all = || all().try_for_each(|number| self.write(number).map(drop));
         let rename_all = || all().try_for_each(|number| self.rename(number));
         match way {
-            FilesWay::FsyncEach => all().try_for_each(|number| self.put(number))?,
-            FilesWay::FsyncThreads => thread::scope(|scope| {
+            ProgramWay::FilesFsyncEach => all().try_for_each(|number| self.put(number))?,
+            ProgramWay::FilesFsyncThreads => thread::scope(|scope| {
                 let put = |first| all().skip(first).step_by(THREADS).try_for_each(|n| self.put(n));
                 let thread = |first| scope.spawn(move || put(first));
                 let threads: Vec<_> = (0..THREADS).map(thread).collect();
@@ -198,7 +198,7 @@ impl Files {
                 threads
                     .try_for_each(|one| one.join().expect("a thread of a program does not panic"))
             })?,
-            FilesWay::RangeThenFsync => {
+            ProgramWay::FilesRangeThenFsync => {
                 let write = |number| {
                     let file = self.write(number)?;
                     let started = start_writeback(&file);
@@ -208,26 +208,27 @@ impl Files {
                 self.in_windows(write, |open| open.iter().try_for_each(File::sync_data))?;
                 rename_all()?;
             }
-            FilesWay::RingOfFsyncs => {
+            ProgramWay::FilesRingOfFsyncs => {
                 let write = |number| self.write(number);
                 self.in_windows(write, |open| syncs::sync_data(open, RING_DEPTH))?;
                 rename_all()?;
             }
-            FilesWay::Syncfs => {
+            ProgramWay::FilesSyncfs => {
                 write_all()?;
                 let path = &self.directories[0];
                 let synced = File::open(path).and_then(|directory| Ok(syncfs(directory)?));
                 synced.context_at("cannot sync its file system", path)?;
                 rename_all()?;
             }
-            FilesWay::ForebayBatch => {
+            ProgramWay::FilesForebayBatch => {
                 let Store::Forebay(engine) = store else { unreachable!("this way has an engine") };
                 return self.batch(engine);
             }
-            FilesWay::NoSync => {
+            ProgramWay::FilesNoSync => {
                 write_all()?;
                 return rename_all();
             }
+            _ => unreachable!("{way:?} is no way of files"),
         }
         self.directories.iter().try_for_each(|path| sync_directory(path))
     }

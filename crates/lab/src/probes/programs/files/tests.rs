@@ -3,13 +3,13 @@ use std::fs::OpenOptions;
 use super::*;
 use crate::programs::spec::Form;
 
-const WAYS: [FilesWay; 6] = [
-    FilesWay::FsyncEach,
-    FilesWay::FsyncThreads,
-    FilesWay::RangeThenFsync,
-    FilesWay::RingOfFsyncs,
-    FilesWay::Syncfs,
-    FilesWay::NoSync,
+const WAYS: [ProgramWay; 6] = [
+    ProgramWay::FilesFsyncEach,
+    ProgramWay::FilesFsyncThreads,
+    ProgramWay::FilesRangeThenFsync,
+    ProgramWay::FilesRingOfFsyncs,
+    ProgramWay::FilesSyncfs,
+    ProgramWay::FilesNoSync,
 ];
 
 fn prepared(directory: &Path, operations: u64) -> Files {
@@ -24,7 +24,7 @@ fn prepared(directory: &Path, operations: u64) -> Files {
         sizes: (4096, 65_536),
         form: Form::Usual,
     };
-    let cell = Cell::new(PROBE.name(), FilesWay::NoSync.name(), &load);
+    let cell = Cell::new(PROBE.name(), ProgramWay::FilesNoSync.name(), &load);
     Files::prepare(&Cell { seed: 7, directory: directory.to_owned(), ..cell }, &load).unwrap()
 }
 
@@ -52,7 +52,7 @@ fn few_descriptors_mean_more_windows() {
 fn a_file_that_is_missing_left_over_short_or_other_is_found() {
     let directory = tempfile::tempdir_in(".").unwrap();
     let files = prepared(directory.path(), 20);
-    files.publish(FilesWay::NoSync, &Store::Std).unwrap();
+    files.publish(ProgramWay::FilesNoSync, &Store::Std).unwrap();
     files.verify().unwrap();
     let found = |expected: &str| {
         let refused = files.verify().unwrap_err().to_string();

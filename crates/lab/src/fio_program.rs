@@ -37,8 +37,6 @@ pub(crate) struct Job {
 
 #[derive(Deserialize, Debug)]
 pub(crate) struct Direction {
-    #[serde(default)]
-    pub(crate) iops: f64,
     pub(crate) total_ios: f64,
     #[serde(default)]
     pub(crate) io_bytes: f64,

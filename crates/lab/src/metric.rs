@@ -118,6 +118,11 @@ pub(crate) fn put(metrics: &mut BTreeMap<String, f64>, name: &str, value: f64) {
     }
 }
 
+/// Adds a ratio, unless there is nothing to divide by.
+pub(crate) fn put_ratio(metrics: &mut BTreeMap<String, f64>, name: &str, part: u64, whole: u64) {
+    put(metrics, name, part as f64 / whole as f64);
+}
+
 /// Adds the percentiles of latencies in nanoseconds; `direction` is empty, `read_` or `write_`.
 pub(crate) fn put_latencies(
     metrics: &mut BTreeMap<String, f64>,

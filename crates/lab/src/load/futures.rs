@@ -16,13 +16,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
-use forebay::{DirectFile, Engine};
+use forebay::Engine;
 use forebay_uring::clock;
 
-use super::error::{CellError, Context as _};
+use super::error::CellError;
 use super::lane::{Lane, LaneCounters, Wait};
-use super::layout::JobPlan;
-use super::library::{self, Flight, Handle, open_files};
+use super::library::{Flight, Handle};
 use super::sequence::Operation;
 use super::wake::Woken;
 use crate::job::FinalSync;
@@ -49,35 +48,6 @@ enum Slot<Memory> {
     Busy(Flight<Memory>),
     /// While its future is made.
     Taken,
-}
-
-impl FuturesLane<DirectFile> {
-    /// Opens the files past the cache, on the thread that will poll them; each slot with a buffer
-    /// of the engine's pool.
-    pub(crate) fn open_direct(
-        slots: usize,
-        bytes: usize,
-        engine: Arc<Engine>,
-        plan: &JobPlan,
-    ) -> Result<Self, CellError> {
-        let batch = plan.job.submit_batch.map_or(slots, |batch| (batch as usize).clamp(1, slots));
-        let files = open_files(&engine, plan)?;
-        Self::direct((slots, bytes), engine, files, batch)
-    }
-
-    /// Makes a lane past the cache; each slot with a buffer of the engine's pool.
-    pub(crate) fn direct(
-        (slots, bytes): (usize, usize),
-        engine: Arc<Engine>,
-        files: Vec<DirectFile>,
-        batch: usize,
-    ) -> Result<Self, CellError> {
-        let buffers = (0..slots)
-            .map(|_| engine.buffer(bytes))
-            .collect::<forebay::Result<_>>()
-            .context("could not take its buffers")?;
-        Ok(Self::new(buffers, engine, files, batch))
-    }
 }
 
 impl<F: Handle> FuturesLane<F> {
@@ -189,27 +159,18 @@ impl<F: Handle> Lane for FuturesLane<F> {
     }
 
     fn sync(&mut self, file: usize, how: FinalSync) -> Result<(), CellError> {
-        library::sync(&*self.files[file], how)
+        self.files[file].sync_as(how)
     }
 
     fn counters(&self) -> LaneCounters {
-        let stats = self.engine.stats();
-        LaneCounters {
-            doorbells: stats.doorbells,
-            requests: stats.requests,
-            runs: stats.completion_runs,
-            completions: stats.completed_bios,
-            bios: stats.bios,
-            merged: stats.merged_bios,
-        }
+        (&self.engine.stats()).into()
     }
 
     fn close(self: Box<Self>) -> Result<(), CellError> {
         let Self { slots, files, .. } = *self;
         // Operations in flight hold the files too.
         drop(slots);
-        files.into_iter().try_for_each(|file| {
-            library::close(Arc::into_inner(file).expect("nothing is in flight"))
-        })
+        let mut files = files.into_iter().map(Arc::into_inner);
+        files.try_for_each(|file| file.expect("nothing is in flight").close_it())
     }
 }

@@ -6,19 +6,21 @@
 //! up before the clock starts (rings, buffers) and opened inside it (files, declared lengths,
 //! space).
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::ptr::NonNull;
 use std::thread;
 
+use forebay::Stats;
 use forebay_block::Moment;
-use forebay_uring::clock;
+use forebay_block::limits::PAGE;
+use forebay_uring::{AlignedMemory, clock};
 
 use super::content::Content;
 use super::error::CellError;
 use super::sequence::Operation;
 use crate::detail::Holds;
 use crate::job::FinalSync;
+use crate::metric::put_ratio;
 
 /// How long a lane waits for ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,125 +115,89 @@ pub(crate) struct LaneCounters {
 }
 
 impl LaneCounters {
-    fn each(&mut self, other: Self, combine: fn(&mut u64, u64)) {
-        combine(&mut self.doorbells, other.doorbells);
-        combine(&mut self.requests, other.requests);
-        combine(&mut self.runs, other.runs);
-        combine(&mut self.completions, other.completions);
-        combine(&mut self.bios, other.bios);
-        combine(&mut self.merged, other.merged);
-    }
-}
-
-impl std::ops::AddAssign for LaneCounters {
-    fn add_assign(&mut self, other: Self) {
-        self.each(other, |own, other| *own += other);
-    }
-}
-
-impl std::ops::SubAssign for LaneCounters {
-    fn sub_assign(&mut self, other: Self) {
-        self.each(other, |own, other| *own -= other);
-    }
-}
-
-const ALIGNMENT: usize = 4096;
-
-/// Buffers of one size, aligned for direct I/O, all their pages present from the start so that they
-/// are part of the load generator's own memory and of nothing measured later.
-#[derive(Debug)]
-pub(crate) struct Buffers {
-    start: NonNull<u8>,
-    layout: Layout,
-    each: usize,
-    count: usize,
-}
-
-// SAFETY: the memory is owned, and reached through `&mut self` or, by the kernel, through addresses
-// whose use ends before the owner goes.
-unsafe impl Send for Buffers {}
-
-impl Buffers {
-    /// Makes `count` buffers of at least `bytes`.
-    pub(crate) fn new(count: usize, bytes: usize) -> Self {
-        let each = bytes.max(1).next_multiple_of(ALIGNMENT);
-        let total = each.checked_mul(count.max(1)).expect("buffers fit in the address space");
-        let layout =
-            Layout::from_size_align(total, ALIGNMENT).expect("buffers fit in the address space");
-        // SAFETY: the layout is not of zero size.
-        let start = unsafe { alloc_zeroed(layout) };
-        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
-        let mut buffers = Self { start, layout, each, count };
-        // Nothing that a device could make smaller than it is.
-        let content = Content::new(0, Path::new(""));
-        for slot in 0..count {
-            content.fill((slot * each) as u64, buffers.slot(slot));
+    fn each(self, other: Self, combine: fn(u64, u64) -> u64) -> Self {
+        Self {
+            doorbells: combine(self.doorbells, other.doorbells),
+            requests: combine(self.requests, other.requests),
+            runs: combine(self.runs, other.runs),
+            completions: combine(self.completions, other.completions),
+            bios: combine(self.bios, other.bios),
+            merged: combine(self.merged, other.merged),
         }
-        buffers
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.count
+    pub(crate) fn plus(self, other: Self) -> Self {
+        self.each(other, |one, other| one + other)
     }
 
-    /// Returns the bytes of each.
-    pub(crate) fn slot_bytes(&self) -> usize {
-        self.each
+    pub(crate) fn since(self, before: Self) -> Self {
+        self.each(before, |now, before| now - before)
     }
 
-    /// Returns one of them.
-    pub(crate) fn slot(&mut self, slot: usize) -> &mut [u8] {
-        let address = self.address(slot);
-        // SAFETY: the address begins `each` bytes inside our allocation, initialized when it was
-        // made, and `&mut self` keeps other slices away.
-        unsafe { std::slice::from_raw_parts_mut(address, self.each) }
-    }
-
-    /// Returns the address of one of them, for the kernel.
-    pub(crate) fn address(&self, slot: usize) -> *mut u8 {
-        assert!(slot < self.count, "slot {slot} of {}", self.count);
-        // SAFETY: below `count` slots of `each` bytes is inside the allocation.
-        unsafe { self.start.as_ptr().add(slot * self.each) }
+    /// Adds what the counts mean for that number of operations. Nothing by nothing is left out.
+    pub(crate) fn put(self, metrics: &mut BTreeMap<String, f64>, operations: u64) {
+        if self.doorbells > 0 {
+            put_ratio(metrics, "doorbells_per_io", self.doorbells, operations);
+            put_ratio(metrics, "requests_per_doorbell", self.requests, self.doorbells);
+        }
+        put_ratio(metrics, "bios_per_run", self.completions, self.runs);
+        put_ratio(metrics, "merged_share", self.merged, self.bios);
     }
 }
 
-impl Drop for Buffers {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout, given back once.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+impl From<&Stats> for LaneCounters {
+    fn from(stats: &Stats) -> Self {
+        Self {
+            doorbells: stats.doorbells,
+            requests: stats.requests,
+            runs: stats.completion_runs,
+            completions: stats.completed_bios,
+            bios: stats.bios,
+            merged: stats.merged_bios,
+        }
     }
+}
+
+/// Returns the buffer of a slot, of at least `bytes`, aligned for direct I/O. All its pages are
+/// present, so that they are part of the load generator's own memory and of nothing measured later.
+pub(crate) fn buffer(slot: usize, bytes: usize) -> AlignedMemory {
+    let mut buffer = AlignedMemory::new(bytes.max(1).next_multiple_of(PAGE));
+    let offset = (slot * buffer.len()) as u64;
+    // Nothing that a device could make smaller than it is.
+    Content::new(0, Path::new("")).fill(offset, &mut buffer);
+    buffer
 }
 
 /// Files that do one operation after the other.
-pub(crate) trait Serial: Send {
-    /// Moves all bytes of an operation.
+pub(crate) trait Serial {
+    /// Moves all bytes of an operation. The buffer may be longer.
     fn transfer(&mut self, operation: Operation, buffer: &mut [u8]) -> Result<(), CellError>;
 
     fn sync(&mut self, _file: usize, _how: FinalSync) -> Result<(), CellError> {
         Ok(())
     }
 
-    fn close(self) -> Result<(), CellError>;
+    fn close(self) -> Result<(), CellError>
+    where
+        Self: Sized,
+    {
+        Ok(())
+    }
 }
 
 /// A lane that does a call at a time, all with one buffer.
 pub(crate) struct SerialLane<F> {
-    buffers: Buffers,
+    buffer: AlignedMemory,
     files: F,
     slots: usize,
     ended: Vec<usize>,
 }
 
 impl<F: Serial> SerialLane<F> {
-    /// Makes a lane of one slot.
-    pub(crate) fn new(buffers: Buffers, files: F) -> Self {
-        Self::of_slots(1, buffers, files)
-    }
-
     /// Makes a lane that is reaped after this many calls.
-    pub(crate) fn of_slots(slots: usize, buffers: Buffers, files: F) -> Self {
-        assert_eq!(buffers.count(), 1, "calls share a buffer");
-        Self { buffers, files, slots, ended: Vec::with_capacity(slots) }
+    pub(crate) fn new(slots: usize, buffer: AlignedMemory, files: F) -> Self {
+        assert!(slots > 0, "a lane without a slot");
+        Self { buffer, files, slots, ended: Vec::with_capacity(slots) }
     }
 
     /// Does one operation with what `fill` puts into the buffer.
@@ -240,9 +206,8 @@ impl<F: Serial> SerialLane<F> {
         operation: Operation,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), CellError> {
-        let buffer = &mut self.buffers.slot(0)[..operation.bytes as usize];
-        fill(buffer);
-        self.files.transfer(operation, buffer)
+        fill(&mut self.buffer);
+        self.files.transfer(operation, &mut self.buffer)
     }
 }
 
@@ -256,12 +221,12 @@ impl<F: Serial> Lane for SerialLane<F> {
     }
 
     fn buffer(&mut self, _slot: usize) -> &mut [u8] {
-        self.buffers.slot(0)
+        &mut self.buffer
     }
 
     #[inline]
     fn start(&mut self, slot: usize, operation: Operation) -> Result<(), CellError> {
-        self.transfer(operation, |_| {})?;
+        self.files.transfer(operation, &mut self.buffer)?;
         self.ended.push(slot);
         Ok(())
     }
@@ -292,25 +257,5 @@ pub(crate) struct Nothing;
 impl Serial for Nothing {
     fn transfer(&mut self, _operation: Operation, _buffer: &mut [u8]) -> Result<(), CellError> {
         Ok(())
-    }
-
-    fn close(self) -> Result<(), CellError> {
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn buffers_are_aligned_and_apart() {
-        let mut buffers = Buffers::new(3, 5000);
-        for slot in 0..3 {
-            assert_eq!(buffers.address(slot) as usize % ALIGNMENT, 0);
-            buffers.slot(slot).fill(slot as u8);
-        }
-        assert_eq!(buffers.slot(0).len(), 8192);
-        assert!((0..3).all(|slot| buffers.slot(slot).iter().all(|&byte| byte == slot as u8)));
     }
 }

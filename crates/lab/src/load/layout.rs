@@ -59,6 +59,11 @@ impl JobPlan {
     pub(crate) fn writes(&self) -> bool {
         self.job.access.direction.writes()
     }
+
+    /// Returns its first block device.
+    pub(crate) fn device(&self) -> Option<&FilePlan> {
+        self.files.iter().find(|file| file.kind == FileKind::BlockDevice)
+    }
 }
 
 /// Works every job out; nothing is made or changed.

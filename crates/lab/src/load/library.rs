@@ -72,9 +72,9 @@ pub(crate) trait Handle: Send + Sync + Sized + 'static {
 
     fn set_length(&self, length: u64) -> forebay::Result<()>;
 
-    fn sync_as(&self, how: FinalSync) -> forebay::Result<()>;
+    fn sync_as(&self, how: FinalSync) -> Result<(), CellError>;
 
-    fn close_it(self) -> forebay::Result<()>;
+    fn close_it(self) -> Result<(), CellError>;
 
     /// Submits an operation, if its kind does that before it is polled.
     fn submit(self: &Arc<Self>, memory: Self::Memory, operation: Operation)
@@ -91,15 +91,16 @@ macro_rules! same_calls {
             self.set_len(length)
         }
 
-        fn sync_as(&self, how: FinalSync) -> forebay::Result<()> {
-            match how {
+        fn sync_as(&self, how: FinalSync) -> Result<(), CellError> {
+            let synced = match how {
                 FinalSync::Data => self.sync_data(),
                 FinalSync::All => self.sync_all(),
-            }
+            };
+            synced.context("could not sync it")
         }
 
-        fn close_it(self) -> forebay::Result<()> {
-            self.close()
+        fn close_it(self) -> Result<(), CellError> {
+            self.close().context("could not close it")
         }
     };
 }
@@ -183,6 +184,16 @@ pub(crate) fn open_files<F: Handle>(engine: &Engine, plan: &JobPlan) -> Result<V
     Ok(files)
 }
 
+/// Returns memory of the engine's pool for direct operations.
+pub(crate) fn pool_buffers(
+    engine: &Engine,
+    count: usize,
+    bytes: usize,
+) -> Result<Vec<Buffer>, CellError> {
+    let buffers: forebay::Result<_> = (0..count).map(|_| engine.buffer(bytes)).collect();
+    buffers.context("could not take its buffers")
+}
+
 /// Compares the length of a read with the expected one.
 fn check_read(read: forebay::Result<usize>, asked: u32, offset: u64) -> Result<(), CellError> {
     match read {
@@ -198,38 +209,13 @@ fn check_write(written: forebay::Result<()>) -> Result<(), CellError> {
     written.context("could not write")
 }
 
-/// Syncs a file as a job asks for.
-pub(crate) fn sync(file: &impl Handle, how: FinalSync) -> Result<(), CellError> {
-    file.sync_as(how).context("could not sync it")
-}
-
-pub(crate) fn close(file: impl Handle) -> Result<(), CellError> {
-    file.close_it().context("could not close it")
-}
-
-/// A job's files in the engine of its cell, for blocking calls.
-pub(crate) struct Blocking {
-    files: Vec<File>,
-    /// Keeps the engine while its files are open.
-    _engine: Arc<Engine>,
-}
-
-impl Blocking {
-    /// Returns one file that is open already.
-    pub(crate) fn one(file: File, engine: Arc<Engine>) -> Self {
-        Self { files: vec![file], _engine: engine }
-    }
-
-    pub(crate) fn open(engine: Arc<Engine>, plan: &JobPlan) -> Result<Self, CellError> {
-        Ok(Self { files: open_files(&engine, plan)?, _engine: engine })
-    }
-}
+/// Files of an engine for blocking calls.
+pub(crate) struct Blocking(pub(crate) Vec<File>);
 
 impl Serial for Blocking {
     fn transfer(&mut self, operation: Operation, buffer: &mut [u8]) -> Result<(), CellError> {
         let Operation { file, offset, bytes, kind } = operation;
-        debug_assert_eq!(buffer.len(), bytes as usize);
-        let file = &self.files[file];
+        let (file, buffer) = (&self.0[file], &mut buffer[..bytes as usize]);
         match kind {
             Kind::Write => check_write(file.write_at(buffer, offset)),
             Kind::Read => check_read(file.read_at(buffer, offset), bytes, offset),
@@ -237,11 +223,10 @@ impl Serial for Blocking {
     }
 
     fn sync(&mut self, file: usize, how: FinalSync) -> Result<(), CellError> {
-        sync(&self.files[file], how)
+        self.0[file].sync_as(how)
     }
 
     fn close(self) -> Result<(), CellError> {
-        let Self { files, _engine } = self;
-        files.into_iter().try_for_each(close)
+        self.0.into_iter().try_for_each(Handle::close_it)
     }
 }

@@ -40,8 +40,9 @@ impl Memory {
 
 impl Serial for Memory {
     #[inline]
-    fn transfer(&mut self, operation: Operation, from: &mut [u8]) -> Result<(), CellError> {
-        let Operation { offset, .. } = operation;
+    fn transfer(&mut self, operation: Operation, buffer: &mut [u8]) -> Result<(), CellError> {
+        let Operation { offset, bytes, .. } = operation;
+        let from = &buffer[..bytes as usize];
         let end = usize::try_from(offset).ok().and_then(|offset| offset.checked_add(from.len()));
         assert!(end.is_some_and(|end| end <= self.bytes), "{} bytes at {offset}", from.len());
         // SAFETY: the offset was just held against the length of the mapping.
@@ -49,10 +50,6 @@ impl Serial for Memory {
         // SAFETY: `into` is valid for as many bytes, as was just checked, and nobody holds a
         // reference to the mapping.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into.as_ptr(), from.len()) };
-        Ok(())
-    }
-
-    fn close(self) -> Result<(), CellError> {
         Ok(())
     }
 }

@@ -9,9 +9,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+use procfs::process::{Process, Status};
 
 /// Peaks of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -26,7 +28,7 @@ pub(crate) struct Peak {
 /// Samples until `stop` is set. `engine_dirty` returns the dirty bytes of an engine.
 pub(crate) fn sample(
     directory: &Path,
-    files: &[PathBuf],
+    files: &[&Path],
     baseline_bytes: u64,
     engine_dirty: &dyn Fn() -> u64,
     stop: &AtomicBool,
@@ -55,12 +57,10 @@ pub(crate) fn sample(
 /// Returns the memory of this process: its own, shared, and in huge pages, which the kernel counts
 /// apart.
 pub(crate) fn resident_bytes() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let kilobytes = |name: &str| -> u64 {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
-    };
-    (kilobytes("VmRSS:") + kilobytes("HugetlbPages:")) * 1024
+    let status = Process::myself().and_then(|process| process.status());
+    let kilobytes =
+        |status: Status| status.vmrss.unwrap_or_default() + status.hugetlbpages.unwrap_or_default();
+    status.map_or(0, kilobytes) * 1024
 }
 
 fn page_bytes() -> u64 {
@@ -74,12 +74,12 @@ struct Cached {
 }
 
 /// Sums over the files of the cell that are open now, each once however often it is open.
-fn cached_of(directory: &Path, files: &[PathBuf]) -> Cached {
+fn cached_of(directory: &Path, files: &[&Path]) -> Cached {
     let mut seen = BTreeSet::new();
     let mut sum = Cached::default();
     for entry in fs::read_dir("/proc/self/fd").into_iter().flatten().flatten() {
         let Ok(target) = fs::read_link(entry.path()) else { continue };
-        if !(target.starts_with(directory) || files.contains(&target)) {
+        if !(target.starts_with(directory) || files.contains(&target.as_path())) {
             continue;
         }
         let number = entry.file_name().to_str().and_then(|name| name.parse::<RawFd>().ok());

@@ -25,7 +25,7 @@ pub mod data;
 pub(crate) mod driver;
 pub(crate) mod error;
 pub(crate) mod figures;
-mod fio_file;
+mod fio;
 mod futures;
 pub(crate) mod guard;
 pub(crate) mod kernel;
@@ -71,7 +71,7 @@ pub(crate) use verify::verified_bytes;
 
 /// Runs a job file through fio.
 pub fn run_fio(cell: &FioCell) -> Result<CellResult, CellError> {
-    fio_file::run(cell)
+    fio::run(cell)
 }
 
 /// Runs a cell of jobs in this process.
@@ -89,11 +89,9 @@ pub fn report_cell(spec: &CellSpec) -> Result<CellReport, CellError> {
         plan.filling = Filling::Marked;
     }
     let jobs = plans.len();
-    let ways: Result<Vec<_>, _> =
-        plans.iter().map(|plan| arms::way(spec.arm, plan, spec.budget_bytes, jobs)).collect();
-    let ways = ways?;
-    let pairs: Vec<_> = ways.iter().copied().zip(&plans).collect();
-    arms::probe(spec.arm, &pairs)?;
+    let way = |plan| arms::way(spec.arm, plan, spec.budget_bytes, jobs);
+    let ways: Vec<_> = plans.iter().map(way).collect();
+    plans.iter().zip(&ways).try_for_each(|(plan, &way)| arms::check(spec.arm, plan, way))?;
     if spec.arm != Arm::Null {
         making::prepare(&plans, spec.verify)?;
     }

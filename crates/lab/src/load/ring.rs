@@ -11,17 +11,15 @@
 //! would have blocked, go out again for the rest.
 
 use std::io;
-use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 use forebay_block::Moment;
-use forebay_uring::clock;
+use forebay_uring::{AlignedMemory, clock};
 use io_uring::{IoUring, opcode, squeue, types};
 
 use super::error::{CellError, Context};
-use super::kernel::{KernelFiles, Window};
-use super::lane::{Buffers, Lane, LaneCounters, Wait, sleep_until};
+use super::kernel::KernelFiles;
+use super::lane::{Lane, LaneCounters, Serial, Wait, sleep_until};
 use super::sequence::{Kind, Operation};
 use crate::job::{FinalSync, YesNo};
 
@@ -42,84 +40,35 @@ pub(crate) fn set_up(depth: u32, polled: YesNo) -> io::Result<IoUring> {
     }
 }
 
-/// A ring, and the buffers of its operations. They are freed together, and only if nothing is in
-/// flight: after a failure the kernel may still write into the buffers, and then they are given up.
-struct RingMemory {
-    ring: ManuallyDrop<IoUring>,
-    buffers: ManuallyDrop<Buffers>,
-    in_flight: usize,
-}
-
-impl RingMemory {
-    fn new(ring: IoUring, buffers: Buffers) -> Self {
-        let (ring, buffers) = (ManuallyDrop::new(ring), ManuallyDrop::new(buffers));
-        Self { ring, buffers, in_flight: 0 }
-    }
-
-    /// Registers the buffers with the ring, each under the number of its slot.
-    fn register_buffers(&self) -> Result<(), CellError> {
-        let vector = |slot| libc::iovec {
-            iov_base: self.buffers.address(slot).cast(),
-            iov_len: self.buffers.slot_bytes(),
-        };
-        let vectors: Vec<_> = (0..self.buffers.count()).map(vector).collect();
-        // SAFETY: the buffers are freed after the ring, or neither is.
-        unsafe { self.ring.submitter().register_buffers(&vectors) }.map_err(|error| {
-            CellError::unavailable(format!(
-                "buffers could not be registered: {error} (raise the limit of locked memory: \
-                 ulimit -l)"
-            ))
-        })
-    }
-}
-
-impl Drop for RingMemory {
-    fn drop(&mut self) {
-        if self.in_flight > 0 {
-            return;
-        }
-        // SAFETY: dropped here and nowhere else.
-        unsafe { ManuallyDrop::drop(&mut self.ring) };
-        // SAFETY: dropped here and nowhere else, with nothing in flight that could reach it.
-        unsafe { ManuallyDrop::drop(&mut self.buffers) };
-    }
-}
-
 /// How operations are handed to the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HandOver {
-    /// In a call of its own. One that waits as well finds the first of a burst, hands over one for
-    /// it, and finds the rest: from then on one and all but one take turns, and the device runs dry
-    /// between them.
-    Apart,
-    /// By the call that waits.
-    WithWait,
+    /// In a call of its own; that many go out together, if not as many as there are. A call that
+    /// waits as well finds the first of a burst, hands over one for it, and finds the rest: from
+    /// then on one and all but one take turns, and the device runs dry between them.
+    Apart(Option<u32>),
+    /// By the call that waits, from buffers that are registered, on files that are or are not.
+    WithWait { fixed_files: YesNo },
 }
 
-/// Registrations with a ring, and how operations are handed over.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Handling {
-    pub(crate) fixed_buffers: YesNo,
-    pub(crate) fixed_files: YesNo,
-    pub(crate) hand_over: HandOver,
-    /// Operations that go out together, if not as many as there are.
-    pub(crate) submit_batch: Option<u32>,
-}
+impl HandOver {
+    fn with_wait(self) -> bool {
+        matches!(self, Self::WithWait { .. })
+    }
 
-impl Default for Handling {
-    fn default() -> Self {
-        let (fixed_buffers, fixed_files) = (YesNo::No, YesNo::No);
-        Self { fixed_buffers, fixed_files, hand_over: HandOver::Apart, submit_batch: None }
+    fn has_fixed_files(self) -> bool {
+        self == Self::WithWait { fixed_files: YesNo::Yes }
     }
 }
 
 /// Operations on files over a ring.
 pub(crate) struct RingLane {
-    memory: RingMemory,
+    ring: IoUring,
+    buffers: Vec<AlignedMemory>,
     files: KernelFiles,
-    window: Option<Window>,
-    handling: Handling,
+    hand_over: HandOver,
     slots: Vec<Option<Flight>>,
+    in_flight: usize,
     /// Pushed and not yet taken by the kernel.
     staged: usize,
     counters: LaneCounters,
@@ -131,38 +80,54 @@ struct Flight {
     done: u32,
 }
 
+impl Drop for RingLane {
+    fn drop(&mut self) {
+        if self.in_flight > 0 {
+            // After a failure. The kernel may still write into the buffers: they are given up.
+            std::mem::forget(std::mem::take(&mut self.buffers));
+        }
+    }
+}
+
 impl RingLane {
-    /// Makes a lane on the thread that set the ring up, with at most two windows of these bytes in
-    /// memory, if any.
+    /// Makes a lane on the thread that set the ring up.
     pub(crate) fn new(
         ring: IoUring,
-        buffers: Buffers,
+        mut buffers: Vec<AlignedMemory>,
         files: KernelFiles,
-        window_bytes: Option<u64>,
-        handling: Handling,
+        hand_over: HandOver,
     ) -> Result<Self, CellError> {
-        let slots = vec![None; buffers.count()];
-        let memory = RingMemory::new(ring, buffers);
-        if handling.fixed_buffers == YesNo::Yes {
-            memory.register_buffers()?;
+        if hand_over.with_wait() {
+            let vector = |buffer: &mut AlignedMemory| libc::iovec {
+                iov_base: buffer.as_mut_ptr().cast(),
+                iov_len: buffer.len(),
+            };
+            let vectors: Vec<_> = buffers.iter_mut().map(vector).collect();
+            // SAFETY: the buffers are freed when nothing is in flight, or never.
+            unsafe { ring.submitter().register_buffers(&vectors) }.map_err(|error| {
+                CellError::unavailable(format!(
+                    "buffers could not be registered: {error} (raise the limit of locked memory: \
+                     ulimit -l)"
+                ))
+            })?;
         }
-        if handling.fixed_files == YesNo::Yes {
-            let descriptors: Vec<RawFd> = files.each().map(|(file, _)| file.as_raw_fd()).collect();
-            let registered = memory.ring.submitter().register_files(&descriptors);
+        if hand_over.has_fixed_files() {
+            let registered = ring.submitter().register_files(&files.descriptors());
             registered.context("could not register the file")?;
         }
-        let window = window_bytes.map(Window::new);
+        let slots = vec![None; buffers.len()];
         let counters = LaneCounters::default();
-        Ok(Self { memory, files, window, handling, slots, staged: 0, counters })
+        Ok(Self { ring, buffers, files, hand_over, slots, in_flight: 0, staged: 0, counters })
     }
 
     fn stage(&mut self, slot: usize, flight: Flight) -> Result<(), CellError> {
         let entry = self.entry(slot, flight);
         self.slots[slot] = Some(flight);
         loop {
-            // SAFETY: the buffer and the descriptor live until nothing is in flight (see
-            // `RingMemory`), and the slot's buffer is not touched until it has ended.
-            let pushed = unsafe { self.memory.ring.submission().push(&entry) };
+            // SAFETY: the buffer and the descriptor live until nothing is in flight (see `drop`;
+            // the kernel holds files of its own), and the slot's buffer is not touched until it has
+            // ended.
+            let pushed = unsafe { self.ring.submission().push(&entry) };
             if pushed.is_ok() {
                 break;
             }
@@ -172,37 +137,35 @@ impl RingLane {
         Ok(())
     }
 
-    fn entry(&self, slot: usize, Flight { operation, done }: Flight) -> squeue::Entry {
+    fn entry(&mut self, slot: usize, Flight { operation, done }: Flight) -> squeue::Entry {
         debug_assert!(done < operation.bytes, "an operation without a rest is staged");
-        let address = self.memory.buffers.address(slot).wrapping_add(done as usize);
-        let left = operation.bytes - done;
-        let offset = operation.offset + u64::from(done);
-        let flags = self.files.flags().bits() as i32;
-        let file = types::Fd(self.files.descriptor(operation.file));
-        let fixed = types::Fixed(operation.file as u32);
-        // Both kinds of descriptor are types of their own, and so are both kinds of buffer.
+        let rest = done as usize..operation.bytes as usize;
+        let address = self.buffers[slot][rest].as_mut_ptr();
+        let (left, offset) = (operation.bytes - done, operation.offset + u64::from(done));
+        let rw = self.files.flags().bits() as i32;
+        let (file, flags) = match self.hand_over.has_fixed_files() {
+            true => (operation.file as i32, squeue::Flags::FIXED_FILE),
+            false => (self.files.descriptor(operation.file), squeue::Flags::empty()),
+        };
+        let (file, fixed) = (types::Fd(file), slot as u16);
         macro_rules! entry {
-            ($operation:ident $(, $buffer:expr)?) => {
-                match self.handling.fixed_files {
-                    YesNo::Yes => opcode::$operation::new(fixed, address, left $(, $buffer)?)
-                        .offset(offset).rw_flags(flags).build(),
-                    YesNo::No => opcode::$operation::new(file, address, left $(, $buffer)?)
-                        .offset(offset).rw_flags(flags).build(),
-                }
+            ($operation:ident $(, $fixed:expr)?) => {
+                opcode::$operation::new(file, address, left $(, $fixed)?)
+                    .offset(offset).rw_flags(rw).build()
             };
         }
-        let entry = match (operation.kind, self.handling.fixed_buffers) {
-            (Kind::Read, YesNo::No) => entry!(Read),
-            (Kind::Write, YesNo::No) => entry!(Write),
-            (Kind::Read, YesNo::Yes) => entry!(ReadFixed, slot as u16),
-            (Kind::Write, YesNo::Yes) => entry!(WriteFixed, slot as u16),
+        let entry = match (operation.kind, self.hand_over.with_wait()) {
+            (Kind::Read, false) => entry!(Read),
+            (Kind::Write, false) => entry!(Write),
+            (Kind::Read, true) => entry!(ReadFixed, fixed),
+            (Kind::Write, true) => entry!(WriteFixed, fixed),
         };
-        entry.user_data(slot as u64)
+        entry.flags(flags).user_data(slot as u64)
     }
 
     /// Hands over staged operations, and waits for completions, in one call.
     fn enter(&mut self, least: usize) -> Result<(), CellError> {
-        let entered = self.memory.ring.submit_and_wait(least);
+        let entered = self.ring.submit_and_wait(least);
         self.entered(entered)
     }
 
@@ -210,11 +173,10 @@ impl RingLane {
     fn hand_over(&mut self) -> Result<(), CellError> {
         /// `IORING_ENTER_GETEVENTS`: deferred task work runs in no other enter.
         const GET_EVENTS: u32 = 1;
-        let staged = self.memory.ring.submission().len() as u32;
+        let staged = self.ring.submission().len() as u32;
         // SAFETY: `staged` entries are staged, and each may be taken (see `stage`); there is no
         // argument.
-        let entered =
-            unsafe { self.memory.ring.submitter().enter::<()>(staged, 0, GET_EVENTS, None) };
+        let entered = unsafe { self.ring.submitter().enter::<()>(staged, 0, GET_EVENTS, None) };
         self.entered(entered)
     }
 
@@ -222,7 +184,7 @@ impl RingLane {
     fn enter_within(&mut self, most: Duration) -> Result<(), CellError> {
         let most = types::Timespec::from(most);
         let within = types::SubmitArgs::new().timespec(&most);
-        let entered = self.memory.ring.submitter().submit_with_args(1, &within);
+        let entered = self.ring.submitter().submit_with_args(1, &within);
         self.entered(entered)
     }
 
@@ -231,7 +193,7 @@ impl RingLane {
         match entered {
             Ok(taken) => {
                 // A call that only waits counts for requests, as in Forebay's queue.
-                let rings = taken > 0 || self.handling.hand_over == HandOver::WithWait;
+                let rings = taken > 0 || self.hand_over.with_wait();
                 self.counters.doorbells += u64::from(rings);
                 self.counters.requests += taken as u64;
                 self.staged -= taken.min(self.staged);
@@ -250,7 +212,7 @@ impl RingLane {
     fn collect(&mut self, ended: &mut Vec<usize>) -> Result<(), CellError> {
         let mut found = 0;
         loop {
-            let next = self.memory.ring.completion().next();
+            let next = self.ring.completion().next();
             let Some(completion) = next else { break };
             found += 1;
             let slot = completion.user_data() as usize;
@@ -263,17 +225,15 @@ impl RingLane {
                         self.stage(slot, Flight { operation, done })?;
                         continue;
                     }
-                    self.memory.in_flight -= 1;
+                    self.in_flight -= 1;
                     ended.push(slot);
-                    if let Some(window) = &mut self.window {
-                        window.moved(operation.bytes, &self.files)?;
-                    }
+                    self.files.count_moved(operation.bytes)?;
                 }
                 again if [-libc::EINTR, -libc::EAGAIN].contains(&again) => {
                     self.stage(slot, flight)?;
                 }
                 failed => {
-                    self.memory.in_flight -= 1;
+                    self.in_flight -= 1;
                     let error = match failed {
                         0 => io::ErrorKind::UnexpectedEof.into(),
                         number => io::Error::from_raw_os_error(-number),
@@ -286,9 +246,7 @@ impl RingLane {
         self.counters.completions += found;
         Ok(())
     }
-}
 
-impl RingLane {
     /// Hands over in a call of its own, then waits. Asked for nothing in particular, it still
     /// enters once.
     fn reap_apart(&mut self, least: usize, ended: &mut Vec<usize>) -> Result<(), CellError> {
@@ -310,7 +268,7 @@ impl RingLane {
     fn reap_until(&mut self, until: Moment, ended: &mut Vec<usize>) -> Result<(), CellError> {
         let had = ended.len();
         loop {
-            if self.memory.in_flight == 0 {
+            if self.in_flight == 0 {
                 sleep_until(until);
                 return Ok(());
             }
@@ -326,29 +284,32 @@ impl RingLane {
 
 impl Lane for RingLane {
     fn slots(&self) -> usize {
-        self.memory.buffers.count()
+        self.slots.len()
     }
 
     fn together(&self) -> usize {
-        self.handling.submit_batch.map_or(self.slots(), |batch| batch.max(1) as usize)
+        match self.hand_over {
+            HandOver::Apart(Some(batch)) => batch.max(1) as usize,
+            _ => self.slots(),
+        }
     }
 
     fn buffer(&mut self, slot: usize) -> &mut [u8] {
         assert!(self.slots[slot].is_none(), "the buffer of slot {slot} is in flight");
-        self.memory.buffers.slot(slot)
+        &mut self.buffers[slot]
     }
 
     fn start(&mut self, slot: usize, operation: Operation) -> Result<(), CellError> {
-        self.memory.in_flight += 1;
+        self.in_flight += 1;
         self.stage(slot, Flight { operation, done: 0 })
     }
 
     fn reap(&mut self, wait: Wait, ended: &mut Vec<usize>) -> Result<(), CellError> {
-        let least = wait.least().min(self.memory.in_flight);
-        match (wait, self.handling.hand_over) {
+        let least = wait.least().min(self.in_flight);
+        match (wait, self.hand_over) {
             (Wait::Until(until), _) => self.reap_until(until, ended),
-            (_, HandOver::Apart) => self.reap_apart(least, ended),
-            (_, HandOver::WithWait) => {
+            (_, HandOver::Apart(_)) => self.reap_apart(least, ended),
+            (_, HandOver::WithWait { .. }) => {
                 self.enter(least)?;
                 self.collect(ended)
             }

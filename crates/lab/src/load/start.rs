@@ -17,9 +17,6 @@ pub(crate) struct Runner<G> {
     go: Receiver<G>,
 }
 
-/// Threads that are ready. If this is dropped, all of them return.
-pub(crate) struct Gates<G>(Vec<Sender<G>>);
-
 impl<G: Clone> StartLine<G> {
     pub(crate) fn new() -> Self {
         let (ready, all_ready) = channel();
@@ -33,23 +30,15 @@ impl<G: Clone> StartLine<G> {
         Runner { ready: self.ready.clone(), go }
     }
 
-    /// Waits until all threads are ready. Returns the error of the first that is not.
-    pub(crate) fn all_ready(self) -> Result<Gates<G>, CellError> {
+    /// Waits until all threads are ready. Returns what starts them, or the error of the first that
+    /// is not. If that is dropped and not called, all of them return.
+    pub(crate) fn all_ready(self) -> Result<impl FnOnce(&G), CellError> {
         let Self { ready, all_ready, gates } = self;
         drop(ready);
         let set_up = all_ready.iter().collect::<Result<Vec<()>, CellError>>()?;
         assert_eq!(set_up.len(), gates.len(), "a thread of the load died before the start");
-        Ok(Gates(gates))
-    }
-}
-
-impl<G: Clone> Gates<G> {
-    /// Starts all threads.
-    pub(crate) fn open(self, go: &G) {
-        for gate in self.0 {
-            // A thread that is gone has its error, and is joined.
-            let _ = gate.send(go.clone());
-        }
+        // A thread that is gone has its error, and is joined.
+        Ok(move |go: &G| gates.into_iter().for_each(|gate| drop(gate.send(go.clone()))))
     }
 }
 

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use forebay_block::Moment;
-use forebay_uring::clock;
+use forebay_uring::{AlignedMemory, clock};
 
 use super::driver::{Batch, Drive, Pause, Source};
 use super::error::CellError;
-use super::lane::{Lane, Wait, sleep_until};
+use super::lane::{Serial, SerialLane};
 use super::sequence::{Kind, Operation};
 use super::tally::Tally;
 
@@ -28,7 +28,7 @@ pub(crate) fn run(
     is_over: impl FnMut(u64) -> bool,
     step: impl FnMut(u64) -> Result<(), CellError>,
 ) -> Result<Tally, CellError> {
-    let mut lane = Steps { step, ended: None };
+    let mut lane = SerialLane::new(1, AlignedMemory::new(0), Step(step));
     let turns = Turns { next: 0, pace, due: pace.first, is_over };
     let mut drive = Drive::new(turns, 1, Batch::exactly(1));
     drive.run(&mut lane)?;
@@ -75,34 +75,12 @@ impl<E: FnMut(u64) -> bool> Source for Turns<E> {
     }
 }
 
-/// The offset of an operation is the number of its step.
-struct Steps<F> {
-    step: F,
-    ended: Option<usize>,
-}
+/// The offset of an operation is the number of its step. Its bytes are not in the buffer.
+struct Step<F>(F);
 
-impl<F: FnMut(u64) -> Result<(), CellError>> Lane for Steps<F> {
-    fn slots(&self) -> usize {
-        1
-    }
-
-    fn buffer(&mut self, _slot: usize) -> &mut [u8] {
-        &mut []
-    }
-
-    fn start(&mut self, slot: usize, operation: Operation) -> Result<(), CellError> {
-        debug_assert!(self.ended.is_none(), "one step at a time");
-        (self.step)(operation.offset)?;
-        self.ended = Some(slot);
-        Ok(())
-    }
-
-    fn reap(&mut self, wait: Wait, ended: &mut Vec<usize>) -> Result<(), CellError> {
-        if let Wait::Until(due) = wait {
-            sleep_until(due);
-        }
-        ended.extend(self.ended.take());
-        Ok(())
+impl<F: FnMut(u64) -> Result<(), CellError>> Serial for Step<F> {
+    fn transfer(&mut self, operation: Operation, _buffer: &mut [u8]) -> Result<(), CellError> {
+        (self.0)(operation.offset)
     }
 }
 

@@ -84,8 +84,7 @@ pub(crate) fn count<S: Source, L: Lane>(
     let [mut tally, writes] = drive.take_tallies();
     tally.add(&writes);
     assert!(tally.operations > 0, "a load ran and nothing ended");
-    let mut counters = lane.counters();
-    counters -= before;
+    let counters = lane.counters().since(before);
     let holds = lane.holds().since(&held_before);
     drive.drain(lane)?;
     Ok(Counted { tally, elapsed: stopped - began, counters, holds, usage })

@@ -89,8 +89,7 @@ pub(crate) fn drive<L: Lane + ?Sized>(
     drive.source.count_overdue(not_started, ended, [&mut reads, &mut writes]);
     let Work { issued, pacer, .. } = drive.source;
     assert!(issued >= reads.operations + writes.operations, "more ended than were started");
-    let mut counters = lane.counters();
-    counters -= counters_before;
+    let counters = lane.counters().since(counters_before);
     let kept = pacer.and_then(Pacer::kept);
     Ok(JobOutcome { reads, writes, began: counts_from, ended, issued, counters, kept })
 }

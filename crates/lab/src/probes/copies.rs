@@ -26,8 +26,8 @@ use crate::load::content::Content;
 use crate::load::driver::{Batch, Drive, Source};
 use crate::load::error::{CellError, Context};
 use crate::load::figures::CellReport;
-use crate::load::kernel::{Calls, KernelFiles};
-use crate::load::lane::{Buffers, Lane, Serial, SerialLane};
+use crate::load::kernel::KernelFiles;
+use crate::load::lane::{Lane, Serial, SerialLane, buffer};
 use crate::load::library::{Blocking, build_engine, shut_down};
 use crate::load::mapped::Memory;
 use crate::load::sequence::{Kind, Operation};
@@ -125,14 +125,13 @@ fn run(cell: &Cell) -> Result<CellReport, CellError> {
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).truncate(true);
             let file = options.open(&path).context_at("could not open it", &path)?;
-            let files = Calls::new(KernelFiles::one(file, path.clone()), None);
+            let files = KernelFiles::one(file, path.clone());
             measure(cell, files, || verify::open_again(&path))
         }
         FOREBAY => {
             let engine = Arc::new(build_engine(0, &cell.settings, None)?);
             let file = engine.open(&path, Open::create()).context("could not open it")?;
-            let files = Blocking::one(file, Arc::clone(&engine));
-            measure(cell, files, || {
+            measure(cell, Blocking(vec![file]), || {
                 shut_down(engine)?;
                 verify::open_again(&path)
             })
@@ -151,9 +150,9 @@ fn measure<F: Serial>(
 ) -> Result<CellResult, CellError> {
     let shape: Shape = cell.shape().map_err(CellError::invalid)?;
     let (blocks, file_bytes) = (Blocks::new(shape, cell.seed), shape.bytes.0);
-    let mut buffers = Buffers::new(1, blocks.bytes as usize);
-    buffers.slot(0).fill(0xf0);
-    let mut lane = SerialLane::of_slots(CALLS_BETWEEN_LOOKS, buffers, files);
+    let mut buffer = buffer(0, blocks.bytes as usize);
+    buffer.fill(0xf0);
+    let mut lane = SerialLane::new(CALLS_BETWEEN_LOOKS, buffer, files);
     blocks.write_all(&mut lane, |_, _| {})?;
     let batch = Batch { least: 1, most: CALLS_BETWEEN_LOOKS, complete: 1 };
     let mut drive = Drive::new(blocks.clone(), CALLS_BETWEEN_LOOKS, batch);

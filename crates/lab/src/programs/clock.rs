@@ -130,9 +130,9 @@ pub(crate) fn paced<O: FnMut(u64) -> Result<(), CellError>>(
             let runner = line.runner();
             running.push(scope.spawn(move || run(index, runner)));
         }
-        let gates = line.all_ready()?;
+        let open_gates = line.all_ready()?;
         let meter = Meter::start();
-        gates.open(&());
+        open_gates(&());
         let ended: Vec<Result<_, CellError>> = running
             .into_iter()
             .map(|thread| thread.join().expect("a thread of a program does not panic"))

@@ -11,12 +11,10 @@
 
 mod blocks;
 mod device;
-mod figures;
-mod fio;
 mod queued;
 mod thread;
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,15 +23,19 @@ use forebay_block::{Device, Knobs, Queue};
 
 use super::driver::Drive;
 use super::error::{CellError, Context as _};
+use super::figures::{add_flow, add_usage};
+use super::fio;
 use super::futures::FuturesLane;
 use super::guard;
-use super::kernel::{Calls, KernelFiles};
-use super::lane::{Buffers, Lane, Nothing, SerialLane};
+use super::kernel::KernelFiles;
+use super::lane::{Lane, Nothing, SerialLane, buffer};
 use super::library;
-use super::ring::{self, HandOver, Handling, RingLane};
+use super::ring::{self, HandOver, RingLane};
 use super::timed::{Counted, Spans, count};
 use crate::cell::CellResult;
+use crate::detail::Detail;
 use crate::job::YesNo;
+use crate::metric::{put, put_latencies};
 use crate::queue_knobs;
 use crate::request::{Operation, Poll, RequestCell, RequestSpec, Submitter, Switch, Way};
 use blocks::{Blocks, batch_of};
@@ -69,21 +71,20 @@ pub fn run(cell: &RequestCell) -> Result<CellResult, CellError> {
         )));
     }
     let path = path_of(cell)?;
-    let mut notes = Vec::new();
-    match way {
-        Way::Fio => fio::run(spec, &path),
+    let (mut notes, mut spec) = (Vec::new(), spec.clone());
+    let (slots, bytes) = (spec.depth as usize, spec.block_bytes as usize);
+    let counted = match way {
+        Way::Fio => return fio::run_requests(&spec, &path),
         Way::Pread => {
             if spec.depth > 1 {
                 notes.push("one call at a time; the depth has no effect".into());
             }
-            let one = RequestSpec { depth: 1, batch: None, ..spec.clone() };
-            let files = KernelFiles::one(open_direct(&one, &path)?, path);
-            let buffers = Buffers::new(1, one.block_bytes as usize);
-            let mut counted =
-                counted(&one, &mut SerialLane::new(buffers, Calls::new(files, None)))?;
+            (spec.depth, spec.batch) = (1, None);
+            let files = KernelFiles::one(open_direct(&spec, &path)?, path);
+            let mut counted = counted(&spec, &mut SerialLane::new(1, buffer(0, bytes), files))?;
             let calls = counted.tally.operations;
             (counted.counters.doorbells, counted.counters.requests) = (calls, calls);
-            result(&one, &counted, notes)
+            counted
         }
         Way::Uring => {
             let polled = match (cell.poll, guard::device_polls(cell.place())) {
@@ -94,8 +95,14 @@ pub fn run(cell: &RequestCell) -> Result<CellResult, CellError> {
                     YesNo::No
                 }
             };
-            let counted = counted(spec, &mut over_ring(spec, path, polled)?)?;
-            result(spec, &counted, notes)
+            let files = KernelFiles::one(open_direct(&spec, &path)?, path);
+            let ring = ring::set_up(spec.depth, polled).map_err(|error| {
+                CellError::unavailable(format!("io_uring is missing or forbidden here: {error}"))
+            })?;
+            let buffers = (0..slots).map(|slot| buffer(slot, bytes)).collect();
+            let fixed_files = (spec.fixed_files == Switch::On).into();
+            let hand_over = HandOver::WithWait { fixed_files };
+            counted(&spec, &mut RingLane::new(ring, buffers, files, hand_over)?)?
         }
         Way::Library => {
             let engine = Arc::new(library::build_engine(0, &spec.knobs, None)?);
@@ -104,16 +111,17 @@ pub fn run(cell: &RequestCell) -> Result<CellResult, CellError> {
                 Operation::Write => forebay::Open::write(),
             };
             let file = engine.open_direct(&path, how).context_at("could not open it", &path)?;
-            let size = (spec.depth as usize, spec.block_bytes as usize);
+            let buffers = library::pool_buffers(&engine, slots, bytes)?;
             let batch = spec.batch.unwrap_or(spec.depth) as usize;
-            let mut lane = FuturesLane::direct(size, Arc::clone(&engine), vec![file], batch)?;
-            let counted = counted(spec, &mut lane)?;
+            let mut lane = FuturesLane::new(buffers, Arc::clone(&engine), vec![file], batch);
+            let counted = counted(&spec, &mut lane)?;
             Box::new(lane).close()?;
             library::shut_down(engine)?;
-            result(spec, &counted, notes)
+            counted
         }
         Way::Queue => unreachable!("it went another way"),
-    }
+    };
+    result(&spec, &counted, notes)
 }
 
 fn queued<D: Device>(
@@ -132,44 +140,46 @@ fn queued<D: Device>(
     result(spec, &counted, notes)
 }
 
-/// Makes a lane of the kernel's ring with nothing of ours between.
-fn over_ring(spec: &RequestSpec, path: PathBuf, polled: YesNo) -> Result<RingLane, CellError> {
-    let file = open_direct(spec, &path)?;
-    let ring = ring::set_up(spec.depth, polled).map_err(|error| {
-        CellError::unavailable(format!("io_uring is missing or forbidden here: {error}"))
-    })?;
-    let bytes = spec.block_bytes as usize;
-    let handling = Handling {
-        fixed_buffers: YesNo::Yes,
-        fixed_files: (spec.fixed_files == Switch::On).into(),
-        hand_over: HandOver::WithWait,
-        submit_batch: None,
-    };
-    let buffers = Buffers::new(spec.depth as usize, bytes);
-    RingLane::new(ring, buffers, KernelFiles::one(file, path), None, handling)
-}
-
 /// Drives a lane for the time of a cell.
 fn counted<L: Lane>(spec: &RequestSpec, lane: &mut L) -> Result<Counted, CellError> {
     let mut drive = Drive::new(Blocks::new(spec), lane.slots(), batch_of(spec));
     count(&mut drive, lane, Spans::of(spec.counted()))
 }
 
+/// Returns the figures of a cell. Rates are over the time the loop ran, which is up to one turn
+/// longer than asked.
 fn result(
     spec: &RequestSpec,
     counted: &Counted,
     notes: Vec<String>,
 ) -> Result<CellResult, CellError> {
-    let driver_ns = driver_ns_per_io(spec)?;
-    let detail = Some(Box::new(figures::detail(spec, counted)));
-    Ok(CellResult { metrics: figures::of(spec, counted, driver_ns), notes, detail })
+    let Counted { tally, elapsed, counters, holds, usage } = counted;
+    let mut metrics = BTreeMap::new();
+    let flow = Some(add_flow(&mut metrics, spec.operation.name(), tally, *elapsed));
+    // From another thread no latencies are known.
+    if !tally.latencies.is_empty() {
+        put_latencies(&mut metrics, "", &tally.latencies);
+        metrics.remove("latency_p999_us");
+    }
+    put(&mut metrics, "elapsed_s", elapsed.as_secs_f64());
+    put(&mut metrics, "iops", tally.operations as f64 / elapsed.as_secs_f64());
+    put(&mut metrics, "ns_per_io", counted.seconds_each() * 1e9);
+    put(&mut metrics, "driver_ns_per_io", driver_ns_per_io(spec)?);
+    counters.put(&mut metrics, tally.operations);
+    add_usage(&mut metrics, *usage, tally.operations, tally.bytes);
+    let (read, write) = match spec.operation {
+        Operation::Read => (flow, None),
+        Operation::Write => (None, flow),
+    };
+    let detail = Detail { read, write, usage: usage.process, holds: holds.clone() };
+    Ok(CellResult { metrics, notes, detail: Some(Box::new(detail)) })
 }
 
 /// Measures the cost of the loop itself, per operation.
 fn driver_ns_per_io(spec: &RequestSpec) -> Result<f64, CellError> {
     let spans = Spans::without_ramp(DRIVER_SPAN.min(spec.counted()));
-    let (slots, buffers) = (spec.depth as usize, Buffers::new(1, spec.block_bytes as usize));
-    let mut lane = SerialLane::of_slots(slots, buffers, Nothing);
+    let slots = spec.depth as usize;
+    let mut lane = SerialLane::new(slots, buffer(0, spec.block_bytes as usize), Nothing);
     let mut drive = Drive::new(Blocks::new(spec), slots, batch_of(spec));
     let mut least = f64::INFINITY;
     for _ in 0..DRIVER_RUNS {

@@ -47,7 +47,7 @@ fn what_cannot_be_meant_is_refused_with_the_remedy() {
 }
 
 /// A cell on a file at depth 16, for 50 milliseconds.
-pub(super) fn on_file(pattern: Pattern) -> RequestSpec {
+pub(crate) fn on_file(pattern: Pattern) -> RequestSpec {
     RequestSpec {
         device: RequestDevice::file(),
         depth: 16,

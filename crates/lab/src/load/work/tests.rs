@@ -3,12 +3,18 @@
 
 use std::ops::Range;
 
+use forebay_uring::AlignedMemory;
+
 use super::*;
 use crate::job::{Access, Amount, Devices, Direction, Job, Order, Pace, Rate, Workload, YesNo};
-use crate::load::lane::{Buffers, Wait, sleep_until};
+use crate::load::lane::{Wait, buffer, sleep_until};
 use crate::load::layout;
 
 const BLOCK: u32 = 4096;
+
+fn buffers(count: usize) -> Vec<AlignedMemory> {
+    (0..count).map(|slot| buffer(slot, BLOCK as usize)).collect()
+}
 
 fn plan(job: Job) -> JobPlan {
     let directory = tempfile::tempdir().unwrap();
@@ -24,7 +30,7 @@ fn plan(job: Job) -> JobPlan {
 
 /// A device that takes 20 us for an operation, and does nothing for a while.
 struct Stalling {
-    buffers: Buffers,
+    buffers: Vec<AlignedMemory>,
     began: Moment,
     stall: Range<Duration>,
     flights: Vec<(Moment, usize)>,
@@ -32,7 +38,7 @@ struct Stalling {
 
 impl Stalling {
     fn new(began: Moment, stall: Range<Duration>) -> Self {
-        Self { buffers: Buffers::new(4, BLOCK as usize), began, stall, flights: Vec::new() }
+        Self { buffers: buffers(4), began, stall, flights: Vec::new() }
     }
 
     fn take_ended(&mut self, ended: &mut Vec<usize>) {
@@ -49,11 +55,11 @@ impl Stalling {
 
 impl Lane for Stalling {
     fn slots(&self) -> usize {
-        self.buffers.count()
+        self.buffers.len()
     }
 
     fn buffer(&mut self, slot: usize) -> &mut [u8] {
-        self.buffers.slot(slot)
+        &mut self.buffers[slot]
     }
 
     fn start(&mut self, slot: usize, _operation: Operation) -> Result<(), CellError> {
@@ -141,7 +147,7 @@ fn what_a_stall_never_lets_start_is_not_forgotten() {
 
 /// Writes down what it is asked.
 struct Recording {
-    buffers: Buffers,
+    buffers: Vec<AlignedMemory>,
     together: usize,
     ended: Vec<usize>,
     asked: Vec<&'static str>,
@@ -149,12 +155,12 @@ struct Recording {
 
 impl Lane for Recording {
     fn slots(&self) -> usize {
-        self.buffers.count()
+        self.buffers.len()
     }
 
     fn buffer(&mut self, slot: usize) -> &mut [u8] {
         self.asked.push("fill");
-        self.buffers.slot(slot)
+        &mut self.buffers[slot]
     }
 
     fn start(&mut self, slot: usize, _operation: Operation) -> Result<(), CellError> {
@@ -179,8 +185,8 @@ fn no_operation_waits_for_the_filling_of_others() {
     let access = Access { direction: Direction::Write, order: Order::Sequential };
     let plan = plan(Job { access, operations: Some(6), ..Job::default() });
     let asked = |together| {
-        let buffers = Buffers::new(3, BLOCK as usize);
-        let mut lane = Recording { buffers, together, ended: Vec::new(), asked: Vec::new() };
+        let mut lane =
+            Recording { buffers: buffers(3), together, ended: Vec::new(), asked: Vec::new() };
         let outcome = drive(&plan, &mut lane, clock::now(), &AtomicBool::new(false)).unwrap();
         assert_eq!(
             (outcome.writes.operations, outcome.issued, outcome.kept.is_none()),

@@ -20,7 +20,6 @@ use rustix::process::{Resource, getrlimit};
 use crate::batching::Counter;
 use crate::cell::Cell;
 use crate::load::error::{CellError, Context};
-use crate::load::kernel::start_writeback;
 use crate::load::syncs;
 use crate::load::tally::histogram;
 use crate::metric::{Better, Metric};
@@ -32,6 +31,7 @@ use crate::programs::stage::{Stage, content};
 use crate::programs::store::Store;
 use crate::request::DATA_FILE;
 use forebay_block::random::Random;
+use forebay_uring::page_cache::{WHOLE, start_writing};
 
 /// Files that became durable in a second.
 const RATE: &str = "files_per_s";
@@ -201,7 +201,7 @@ impl Files {
             ProgramWay::FilesRangeThenFsync => {
                 let write = |number| {
                     let file = self.write(number)?;
-                    let started = start_writeback(&file);
+                    let started = start_writing(&file, WHOLE);
                     started.context_at("cannot start writeback", &self.temporary(number))?;
                     Ok(file)
                 };

@@ -3,7 +3,9 @@
 //! allocate. It is laid out once and used by all cells of a suite.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::request::DATA_FILE;
@@ -31,14 +33,12 @@ pub fn lay_out(directory: &Path, bytes: u64, seed: u64, stop: &Stop) -> io::Resu
     let unfinished = directory.join(format!("{DATA_FILE}.unfinished"));
     let file = File::create(&unfinished)?;
     let written = fill(&file, bytes, seed, stop);
-    match written {
-        Ok(LaidOut::Whole) => fs::rename(&unfinished, &path).map(|()| LaidOut::Whole),
-        other => {
-            // The failure is reported; a remaining file is harmless.
-            let _ = fs::remove_file(&unfinished);
-            other
-        }
+    if matches!(written, Ok(LaidOut::Whole)) {
+        return fs::rename(&unfinished, &path).map(|()| LaidOut::Whole);
     }
+    // The failure is reported; a remaining file is harmless.
+    let _ = fs::remove_file(&unfinished);
+    written
 }
 
 /// Whether the file is there in that length, so that nothing is written for it.
@@ -47,24 +47,38 @@ pub fn is_laid_out(directory: &Path, bytes: u64) -> bool {
 }
 
 /// Fills a new file with random data, syncs it, and drops it from the page cache.
-pub(crate) fn fill(mut file: &File, bytes: u64, seed: u64, stop: &Stop) -> io::Result<LaidOut> {
+pub(crate) fn fill(file: &File, bytes: u64, seed: u64, stop: &Stop) -> io::Result<LaidOut> {
     let mut random = Random::stream(seed, 4);
+    let written = write(file, 0..bytes, stop, |_, piece| {
+        for word in piece.chunks_mut(8) {
+            word.copy_from_slice(&random.draw().to_le_bytes()[..word.len()]);
+        }
+    })?;
+    // Direct reads do not use cached pages.
+    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
+    Ok(written)
+}
+
+/// Writes a range of a file with what `make` puts into each piece for its offset, and syncs it.
+pub(crate) fn write(
+    file: &File,
+    range: Range<u64>,
+    stop: &Stop,
+    mut make: impl FnMut(u64, &mut [u8]),
+) -> io::Result<LaidOut> {
     let mut piece = vec![0; PIECE_BYTES];
-    let mut left = bytes;
-    while left > 0 {
+    let mut offset = range.start;
+    while offset < range.end {
         if stop.is_set() {
             return Ok(LaidOut::Stopped);
         }
-        for word in piece.as_chunks_mut::<8>().0 {
-            *word = random.draw().to_le_bytes();
-        }
-        let length = left.min(PIECE_BYTES as u64);
-        file.write_all(&piece[..length as usize])?;
-        left -= length;
+        let length = (range.end - offset).min(PIECE_BYTES as u64);
+        let part = &mut piece[..length as usize];
+        make(offset, part);
+        file.write_all_at(part, offset)?;
+        offset += length;
     }
     file.sync_all()?;
-    // Direct reads do not use cached pages.
-    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
     Ok(LaidOut::Whole)
 }
 

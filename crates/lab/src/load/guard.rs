@@ -17,13 +17,13 @@ use crate::manifest::mount;
 
 /// Refuses a path that is not a directory.
 pub(crate) fn check_directory(directory: &Path) -> Result<(), CellError> {
+    let refused = |what| Err(CellError::invalid(format!("{}: {what}", directory.display())));
     match fs::metadata(directory) {
         Ok(metadata) if metadata.is_dir() => Ok(()),
-        Ok(_) => Err(CellError::invalid(format!("{}: not a directory", directory.display()))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(CellError::invalid(format!(
-            "{}: there is no such directory; make it first",
-            directory.display()
-        ))),
+        Ok(_) => refused("not a directory"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            refused("there is no such directory; make it first")
+        }
         Err(error) => Err(CellError::failed_at("could not look at it", directory, &error)),
     }
 }
@@ -55,8 +55,7 @@ pub(crate) fn is_block_device(path: &Path) -> bool {
 /// another. An engine opens devices so as well, and is refused then.
 pub(crate) fn is_held(path: &Path) -> bool {
     let exclusive = || OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(path);
-    is_block_device(path)
-        && exclusive().is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
+    is_block_device(path) && exclusive().as_ref().is_err_and(is_busy)
 }
 
 /// Returns how long a block device is.
@@ -78,33 +77,25 @@ pub(crate) fn device_polls(place: &Path) -> Result<(), String> {
     }
 }
 
-/// Returns the answer to a job that would write a device unasked.
-pub(crate) fn refuse_device(path: &Path) -> CellError {
-    CellError::invalid(format!(
-        "{}: a block device, whose data would be lost; add --allow-write-device to confirm",
-        path.display()
-    ))
-}
-
 /// Refuses a device that somebody else uses.
 pub(crate) fn refuse_mounted(path: &Path) -> Result<(), CellError> {
     fs::metadata(path).context_at("could not look at it", path)?;
+    let shown = path.display();
     if let Some(place) = forebay_uring::probe::mounted_at(path) {
-        let (path, place) = (path.display(), place.display());
-        let reason = format!("{path}: mounted at {place}; unmount it first");
+        let place = place.display();
+        let reason = format!("{shown}: mounted at {place}; unmount it first");
         return Err(CellError::invalid(reason));
     }
     let exclusive = OpenOptions::new().write(true).custom_flags(libc::O_EXCL).open(path);
-    match exclusive {
-        Ok(_) => Ok(()),
-        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-            Err(CellError::invalid(format!(
-                "{}: in use (a partition of it is mounted, or it is swap or part of another device)",
-                path.display()
-            )))
-        }
-        Err(error) => Err(CellError::failed_at("could not open it for writing", path, &error)),
+    if exclusive.as_ref().is_err_and(is_busy) {
+        let by = "a partition of it is mounted, or it is swap or part of another device";
+        return Err(CellError::invalid(format!("{shown}: in use ({by})")));
     }
+    exclusive.map(drop).context_at("could not open it for writing", path)
+}
+
+fn is_busy(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EBUSY)
 }
 
 /// Checks that a path is a block device that nobody else uses, before a suite's jobs write over it.

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use super::content::Content;
-use super::error::CellError;
+use super::error::{CellError, Context};
 use super::guard;
 use super::sequence::{Range, Sequence};
 use crate::job::{Amount, Devices, Direction, FileSize, Job, Workload, YesNo};
@@ -76,11 +76,10 @@ pub(crate) fn resolve(
         return Err(CellError::invalid("there is no job to run"));
     }
     refuse_unwritable(workload, directory)?;
-    let ground = Ground { directory, seed };
     let jobs = workload.jobs.iter().enumerate();
-    let plans: Vec<JobPlan> =
-        jobs.map(|(index, job)| ground.resolve_job(job, index)).collect::<Result<_, _>>()?;
-    debug_assert_eq!(plans.len(), workload.jobs.len());
+    let plans: Result<Vec<_>, _> =
+        jobs.map(|(index, job)| resolve_job(job, index, directory, seed)).collect();
+    let plans = plans?;
     if workload.devices == Devices::ReadOnly {
         plans.iter().try_for_each(refuse_to_write)?;
     }
@@ -96,7 +95,7 @@ fn refuse_to_write(plan: &JobPlan) -> Result<(), CellError> {
         )));
     }
     for file in &plan.files {
-        let there = Present::look(&file.path)?.map_or(0, |present| present.length);
+        let there = look(&file.path)?.map_or(0, |(_, length)| length);
         if there < file.length {
             let (path, length) = (file.path.display(), file.length);
             return Err(CellError::invalid(format!(
@@ -117,16 +116,17 @@ pub(crate) fn refuse_unwritable(workload: &Workload, directory: &Path) -> Result
         }
         for path in job.files.iter().map(|name| directory.join(name)) {
             guard::check_can_be_made(&path)?;
-            if !job.access.direction.writes() {
+            if !job.access.direction.writes() || !guard::is_block_device(&path) {
                 continue;
             }
-            match (guard::is_block_device(&path), workload.devices) {
-                (false, _) => {}
-                (true, Devices::Refuse | Devices::ReadOnly) => {
-                    return Err(guard::refuse_device(&path));
-                }
-                (true, Devices::Write) => guard::refuse_mounted(&path)?,
+            if workload.devices != Devices::Write {
+                return Err(CellError::invalid(format!(
+                    "{}: a block device, whose data would be lost; add --allow-write-device to \
+                     confirm",
+                    path.display()
+                )));
             }
+            guard::refuse_mounted(&path)?;
         }
     }
     Ok(())
@@ -136,24 +136,21 @@ pub(crate) fn refuse_unwritable(workload: &Workload, directory: &Path) -> Result
 fn refuse_without_work(job: &Job, files: &[FilePlan], pass_bytes: u64) -> Result<(), CellError> {
     // Every range must hold one.
     let block = least_block(job, u32::max);
-    let refused = |what: String| {
-        let remedy = "use a larger size, fewer files or smaller blocks";
-        Err(CellError::invalid(format!("job {}: {what}; {remedy}", job.name)))
-    };
-    if let Some(FilePlan { path, range, .. }) = files.iter().find(|file| file.range.length < block)
-    {
-        let Range { start, length } = range;
+    let short = files.iter().find(|file| file.range.length < block);
+    let what = if let Some(FilePlan { path, range: Range { start, length }, .. }) = short {
         let (path, count) = (path.display(), files.len());
         let all: u64 = files.iter().map(|file| file.range.length).sum();
-        return refused(format!(
+        format!(
             "{path} holds no block of {block} bytes: its range is {length} bytes from {start}, of \
              {all} bytes in {count} files"
-        ));
-    }
-    if pass_bytes < block {
-        return refused(format!("{pass_bytes} bytes to do are less than a block of {block} bytes"));
-    }
-    Ok(())
+        )
+    } else if pass_bytes < block {
+        format!("{pass_bytes} bytes to do are less than a block of {block} bytes")
+    } else {
+        return Ok(());
+    };
+    let remedy = "use a larger size, fewer files or smaller blocks";
+    Err(CellError::invalid(format!("job {}: {what}; {remedy}", job.name)))
 }
 
 /// Returns the least block of reads or of writes; `of_both` says which if the job does both.
@@ -166,100 +163,83 @@ fn least_block(job: &Job, of_both: fn(u32, u32) -> u32) -> u64 {
     })
 }
 
-struct Ground<'a> {
-    directory: &'a Path,
-    seed: u64,
+fn resolve_job(
+    job: &Job,
+    index: usize,
+    directory: &Path,
+    cell_seed: u64,
+) -> Result<JobPlan, CellError> {
+    if job.files.is_empty() {
+        return Err(CellError::invalid(format!("job {}: it names no file", job.name)));
+    }
+    let seed = fold(fold(job.seed.unwrap_or(cell_seed), index as u64), u64::from(job.number));
+    let mut lengths = Random::new(fold(seed, 2));
+    let files = job.files.iter().enumerate().map(|(number, name)| {
+        let path = directory.join(name);
+        resolve_file(job, number as u64, path, Content::new(cell_seed, name), lengths.draw())
+    });
+    let files: Vec<_> = files.collect::<Result<_, _>>()?;
+    let ranges_bytes: u64 = files.iter().map(|file| file.range.length).sum();
+    let whole = match (job.file_size, job.size) {
+        (Some(_), Some(Amount::Bytes(bytes))) => bytes.min(ranges_bytes),
+        _ => ranges_bytes,
+    };
+    let pass_bytes = job.io_bytes.map_or(whole, |amount| amount.of(whole));
+    refuse_without_work(job, &files, pass_bytes)?;
+    Ok(JobPlan { job: job.clone(), files, pass_bytes, seed, filling: Filling::Whole })
 }
 
-impl Ground<'_> {
-    fn resolve_job(&self, job: &Job, index: usize) -> Result<JobPlan, CellError> {
-        if job.files.is_empty() {
-            return Err(CellError::invalid(format!("job {}: it names no file", job.name)));
+/// Works one file out. `drawn` decides its length if that is between two.
+fn resolve_file(
+    job: &Job,
+    number: u64,
+    path: PathBuf,
+    content: Content,
+    drawn: u64,
+) -> Result<FilePlan, CellError> {
+    let missing =
+        |what: &str| CellError::invalid(format!("job {}: {}: {what}", job.name, path.display()));
+    let (kind, there) = look(&path)?.unzip();
+    let block = least_block(job, u32::min);
+    let start = match job.offset {
+        Amount::Bytes(bytes) => bytes,
+        Amount::Percent(_) => {
+            let there =
+                there.ok_or_else(|| missing("offset in percent needs a file that is there"))?;
+            job.offset.of(there) / block * block
         }
-        let seed = fold(fold(job.seed.unwrap_or(self.seed), index as u64), u64::from(job.number));
-        let mut lengths = Random::new(fold(seed, 2));
-        let files: Result<Vec<_>, _> = job
-            .files
-            .iter()
-            .enumerate()
-            .map(|(number, name)| self.resolve_file(job, number as u64, name, lengths.draw()))
-            .collect();
-        let files = files?;
-        let ranges_bytes: u64 = files.iter().map(|file| file.range.length).sum();
-        let whole = match (job.file_size, job.size) {
-            (Some(_), Some(Amount::Bytes(bytes))) => bytes.min(ranges_bytes),
-            _ => ranges_bytes,
-        };
-        let pass_bytes = job.io_bytes.map_or(whole, |amount| amount.of(whole));
-        refuse_without_work(job, &files, pass_bytes)?;
-        let filling = Filling::Whole;
-        Ok(JobPlan { job: job.clone(), files, pass_bytes, seed, filling })
-    }
-
-    fn resolve_file(
-        &self,
-        job: &Job,
-        number: u64,
-        name: &Path,
-        drawn: u64,
-    ) -> Result<FilePlan, CellError> {
-        let path = self.directory.join(name);
-        let present = Present::look(&path)?;
-        let missing = |what: &str| {
-            CellError::invalid(format!("job {}: {}: {what}", job.name, path.display()))
-        };
-        let there = present.map(|present| present.length);
-        let start = match job.offset {
-            Amount::Bytes(bytes) => bytes,
-            Amount::Percent(_) => {
-                let there =
-                    there.ok_or_else(|| missing("offset in percent needs a file that is there"))?;
-                let block = least_block(job, u32::min);
-                job.offset.of(there) / block * block
-            }
-        };
-        let start =
-            start.saturating_add(job.offset_increment.saturating_mul(u64::from(job.number)));
-        let wanted = match (job.file_size, job.size) {
-            (Some(FileSize::Fixed(bytes)), _) => bytes.saturating_sub(start),
-            (Some(FileSize::Range { min, max }), _) => {
-                let block = least_block(job, u32::min);
-                let length = min + Random::new(drawn).below(max - min + 1);
-                (length / block * block).max(min).saturating_sub(start)
-            }
-            (None, Some(Amount::Bytes(bytes))) => {
-                let count = job.files.len() as u64;
-                bytes / count + if number == 0 { bytes % count } else { 0 }
-            }
-            (None, Some(percent @ Amount::Percent(_))) => percent
-                .of(there.ok_or_else(|| {
-                    missing("size in percent needs a file or device that is there")
-                })?)
-                .saturating_sub(start),
-            (None, None) => there
-                .filter(|&length| length > 0)
-                .ok_or_else(|| {
-                    missing("it is not there or empty, and the job has no size= or filesize=")
-                })?
-                .saturating_sub(start),
-        };
-        let kind = present.map_or(FileKind::Regular, |present| present.kind);
-        let length = match (kind, there) {
-            (FileKind::BlockDevice, Some(device)) => wanted.min(device.saturating_sub(start)),
-            _ => wanted,
-        };
-        let end = start.checked_add(length).filter(|&end| end <= 1 << 62);
-        let end =
-            end.ok_or_else(|| missing("offset and size together pass what a file can hold"))?;
-        assert!(start <= end, "a range from {start} to {end}");
-        Ok(FilePlan {
-            content: Content::new(self.seed, name),
-            path,
-            range: Range { start, length },
-            length: end,
-            kind,
-        })
-    }
+    };
+    let start = start.saturating_add(job.offset_increment.saturating_mul(u64::from(job.number)));
+    let length = match (job.file_size, job.size) {
+        (Some(FileSize::Fixed(bytes)), _) => bytes.saturating_sub(start),
+        (Some(FileSize::Range { min, max }), _) => {
+            let length = min + Random::new(drawn).below(max - min + 1);
+            (length / block * block).max(min).saturating_sub(start)
+        }
+        (None, Some(Amount::Bytes(bytes))) => {
+            let count = job.files.len() as u64;
+            bytes / count + if number == 0 { bytes % count } else { 0 }
+        }
+        (None, Some(percent)) => {
+            let there = there
+                .ok_or_else(|| missing("size in percent needs a file or device that is there"))?;
+            percent.of(there).saturating_sub(start)
+        }
+        (None, None) => {
+            let what = "it is not there or empty, and the job has no size= or filesize=";
+            let there = there.filter(|&length| length > 0).ok_or_else(|| missing(what))?;
+            there.saturating_sub(start)
+        }
+    };
+    let kind = kind.unwrap_or(FileKind::Regular);
+    let length = match (kind, there) {
+        (FileKind::BlockDevice, Some(device)) => length.min(device.saturating_sub(start)),
+        _ => length,
+    };
+    let end = start.checked_add(length).filter(|&end| end <= 1 << 62);
+    let end = end.ok_or_else(|| missing("offset and size together pass what a file can hold"))?;
+    assert!(start <= end, "a range from {start} to {end}");
+    Ok(FilePlan { content, path, range: Range { start, length }, length: end, kind })
 }
 
 impl Amount {
@@ -271,27 +251,17 @@ impl Amount {
     }
 }
 
-#[derive(Clone, Copy)]
-struct Present {
-    length: u64,
-    kind: FileKind,
-}
-
-impl Present {
-    fn look(path: &Path) -> Result<Option<Self>, CellError> {
-        let metadata = match fs::metadata(path) {
-            Ok(metadata) => metadata,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(CellError::failed_at("could not look at it", path, &error)),
-        };
-        let kind = metadata.file_type();
-        if kind.is_file() {
-            return Ok(Some(Self { length: metadata.len(), kind: FileKind::Regular }));
-        }
-        if kind.is_block_device() {
-            let length = guard::device_length(path)?;
-            return Ok(Some(Self { length, kind: FileKind::BlockDevice }));
-        }
+/// Returns what is there, and its length.
+fn look(path: &Path) -> Result<Option<(FileKind, u64)>, CellError> {
+    let metadata = match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        found => found.context_at("could not look at it", path)?,
+    };
+    if metadata.is_file() {
+        Ok(Some((FileKind::Regular, metadata.len())))
+    } else if metadata.file_type().is_block_device() {
+        Ok(Some((FileKind::BlockDevice, guard::device_length(path)?)))
+    } else {
         Err(CellError::invalid(format!("{}: neither a file nor a block device", path.display())))
     }
 }

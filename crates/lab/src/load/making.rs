@@ -6,18 +6,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
+use super::data;
 use super::error::{CellError, Context};
 use super::guard;
 use super::kernel::drop_cached;
 use super::layout::{FileKind, FilePlan, JobPlan};
 use crate::cell::Verify;
 use crate::job::{Create, Fallocate, Job, YesNo};
+use crate::scratch::Stop;
 
 /// Makes what has to be there, and drops what is cached of it. A device that is to be verified is
 /// written over first: an earlier cell may have left what this one should write.
@@ -25,15 +27,24 @@ pub(crate) fn prepare(plans: &[JobPlan], verify: Verify) -> Result<(), CellError
     refuse_without_space(plans)?;
     for plan in plans {
         for file in &plan.files {
-            if file.kind == FileKind::BlockDevice && plan.writes() && verify == Verify::After {
-                let open = OpenOptions::new().write(true).open(&file.path);
-                let device = open.context_at("could not open it", &file.path)?;
-                fill(&device, file, file.range.start)?;
+            let path = &file.path;
+            if file.kind == FileKind::Regular {
+                make(&plan.job, file)?;
+            } else if plan.writes() && verify == Verify::After {
+                let open = OpenOptions::new().write(true).open(path);
+                fill(&open.context_at("could not open it", path)?, file, file.range.start)?;
             }
-            prepare_file(&plan.job, file)?;
+            let is_made = file.kind == FileKind::BlockDevice || is_made_before(&plan.job);
+            if is_made && plan.job.invalidate == YesNo::Yes {
+                drop_cached(path)?;
+            }
         }
     }
     Ok(())
+}
+
+fn is_made_before(job: &Job) -> bool {
+    job.create == Create::Before || job.is_filled()
 }
 
 /// Refuses files that the disk has no room for. A file system does not give back what it had found
@@ -72,65 +83,42 @@ fn refuse_without_space(plans: &[JobPlan]) -> Result<(), CellError> {
     Ok(())
 }
 
-fn prepare_file(job: &Job, file: &FilePlan) -> Result<(), CellError> {
+/// Makes a file with its directory, and gives it its data or space.
+fn make(job: &Job, file: &FilePlan) -> Result<(), CellError> {
     let path = &file.path;
-    if file.kind == FileKind::BlockDevice {
-        return invalidate(job, path);
-    }
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).context_at("could not make its directory", parent)?;
     }
-    let filled = job.is_filled();
-    if job.create == Create::OnOpen && !filled {
+    let there = fs::metadata(path).map_or(0, |metadata| metadata.len());
+    if !is_made_before(job) || there >= file.length {
         return Ok(());
     }
-    let there = fs::metadata(path).map_or(0, |metadata| metadata.len());
-    if there < file.length {
-        let open = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-        let handle = open.context_at("could not make it", path)?;
-        if filled {
-            fill(&handle, file, there)?;
-        } else {
-            give_space(&handle, job.fallocate, file)?;
-        }
+    let open = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    let handle = open.context_at("could not make it", path)?;
+    if job.is_filled() {
+        return fill(&handle, file, there);
     }
-    invalidate(job, path)
+    let allocated = |flags| match fallocate(&handle, flags, 0, file.length) {
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        Err(error) => Err(error.into()),
+    };
+    let given = match job.fallocate {
+        Fallocate::None => Ok(()),
+        Fallocate::Truncate => handle.set_len(file.length),
+        Fallocate::Native => allocated(FallocateFlags::empty()),
+        Fallocate::KeepSize => allocated(FallocateFlags::KEEP_SIZE),
+    };
+    given.context_at("could not give it space", path)
 }
 
-/// Fills a file in megabytes, then syncs it, so that the layout owes nothing to the clock. The data
-/// is other than will be written: a write that was lost would else go unnoticed.
+/// Fills a file, then syncs it, so that the layout owes nothing to the clock. The data is other
+/// than will be written: a write that was lost would else go unnoticed.
 fn fill(handle: &File, file: &FilePlan, from: u64) -> Result<(), CellError> {
-    const STEP: u64 = 1 << 20;
     assert!(from <= file.length, "{} bytes of {} are there", from, file.length);
     let content = file.content.before();
-    const FILL: &str = "could not fill it";
-    let mut buffer = vec![0; STEP as usize];
-    let mut offset = from;
-    while offset < file.length {
-        let part = &mut buffer[..STEP.min(file.length - offset) as usize];
-        content.fill(offset, part);
-        handle.write_all_at(part, offset).context_at(FILL, &file.path)?;
-        offset += part.len() as u64;
-    }
-    handle.sync_all().context_at(FILL, &file.path)
-}
-
-fn give_space(handle: &File, fallocate_as: Fallocate, file: &FilePlan) -> Result<(), CellError> {
-    const GIVE: &str = "could not give it space";
-    let flags = match fallocate_as {
-        Fallocate::None => return Ok(()),
-        Fallocate::Truncate => return handle.set_len(file.length).context_at(GIVE, &file.path),
-        Fallocate::Native => FallocateFlags::empty(),
-        Fallocate::KeepSize => FallocateFlags::KEEP_SIZE,
-    };
-    match fallocate(handle, flags, 0, file.length) {
-        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-        failed => failed.context_at(GIVE, &file.path),
-    }
-}
-
-fn invalidate(job: &Job, path: &Path) -> Result<(), CellError> {
-    if job.invalidate == YesNo::No { Ok(()) } else { drop_cached(path) }
+    let make = |offset, part: &mut [u8]| content.fill(offset, part);
+    let filled = data::write(handle, from..file.length, &Stop::default(), make);
+    filled.map(drop).context_at("could not fill it", &file.path)
 }
 
 #[cfg(test)]

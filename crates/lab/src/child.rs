@@ -10,12 +10,15 @@
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getppid, pidfd_open, pidfd_send_signal,
+    set_parent_process_death_signal,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::arm::Arm;
@@ -73,28 +76,23 @@ pub fn run_cell_of(
     batching: Batching,
     stop: &AtomicBool,
 ) -> Result<CellReport, CellError> {
-    let text =
-        serde_json::to_vec(&Instructions { cell, processors: processors.to_vec(), batching })
-            .map_err(|error| CellError::invalid(format!("cannot describe the cell: {error}")))?;
+    let instructions = Instructions { cell, processors: processors.to_vec(), batching };
+    let text = serde_json::to_vec(&instructions)
+        .map_err(|error| CellError::invalid(format!("cannot describe the cell: {error}")))?;
     let started = Command::new(program)
         .arg(CELL_ARGUMENT)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
-    let mut child = started.context_at("could not start it", program)?;
-    let outcome = converse(&mut child, &text, stop);
-    if outcome.is_err() {
-        // It may be waiting for the rest of a specification that never comes.
-        let _ = child.kill();
-    }
-    let status = child.wait().context("could not wait for the cell")?;
-    let Said { output, errors } = outcome?;
-    match serde_json::from_slice(&output) {
+    let child = started.context_at("could not start it", program)?;
+    let process = child.id();
+    let Output { status, stdout, stderr } = converse(child, &text, stop)?;
+    match serde_json::from_slice(&stdout) {
         Ok(Outcome::Done(report)) if status.success() => Ok(report),
         Ok(Outcome::Failed(error)) => Err(error),
-        _ if memory_group::killed_for_memory(child.id()) => Err(died_of_memory(cell, status)),
-        _ => Err(CellError::Process { what: format!("{status}{}", last_words(&errors)) }),
+        _ if memory_group::killed_for_memory(process) => Err(died_of_memory(cell, status)),
+        _ => Err(CellError::Process { what: format!("{status}{}", last_words(&stderr)) }),
     }
 }
 
@@ -142,43 +140,29 @@ pub fn cell_main() -> ExitCode {
     }
 }
 
-struct Said {
-    output: Vec<u8>,
-    errors: Vec<u8>,
-}
-
-/// Reads and writes all pipes at once: a child that fills one while nobody reads it would never
-/// end.
-fn converse(child: &mut Child, text: &[u8], stop: &AtomicBool) -> Result<Said, CellError> {
+/// Writes and reads all pipes at once: a child that fills one while nobody reads it would never
+/// end. Kills the child once `stop` is set.
+fn converse(mut child: Child, text: &[u8], stop: &AtomicBool) -> Result<Output, CellError> {
     const TALK: &str = "could not talk to the cell";
+    // The number of a child that has ended may be that of another process.
+    let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+    let process = process.inspect_err(|_| drop(child.kill())).context(TALK)?;
     let mut input = child.stdin.take().expect("standard input is a pipe");
-    let mut output_pipe = child.stdout.take().expect("standard output is a pipe");
-    let mut errors_pipe = child.stderr.take().expect("standard error is a pipe");
-    // Not waited for before the conversation is over, so the number stays the child's.
-    let process = Pid::from_child(child);
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 if stop.load(Ordering::Relaxed) {
-                    let _ = kill_process(process, Signal::KILL);
+                    let _ = pidfd_send_signal(&process, Signal::KILL);
                     return;
                 }
                 thread::park_timeout(LOOK_FOR_STOP);
             }
         });
         let _over = SetOnDrop(&over);
-        let errors = scope.spawn(move || {
-            let mut errors = Vec::new();
-            errors_pipe.read_to_end(&mut errors).map(|_| errors)
-        });
-        // A child that died early has said why on standard error: read on.
-        let _ = input.write_all(text);
-        drop(input);
-        let mut output = Vec::new();
-        output_pipe.read_to_end(&mut output).context(TALK)?;
-        let errors = errors.join().expect("reading a pipe does not panic").context(TALK)?;
-        Ok(Said { output, errors })
+        // A child that died early has said why on standard error.
+        scope.spawn(move || drop(input.write_all(text)));
+        child.wait_with_output().context(TALK)
     })
 }
 

@@ -9,6 +9,9 @@ use forebay_uring::mounts::Mount;
 /// Memory besides data: the process itself, and the kernel's own objects.
 const BESIDES_BYTES: u64 = 8 << 20;
 
+/// The file with the members of a group.
+const MEMBERS: &str = "cgroup.procs";
+
 /// This process is a member until this is dropped. If it is killed, it leaves an empty group, which
 /// [`killed_for_memory`] removes.
 #[derive(Debug)]
@@ -30,9 +33,10 @@ impl MemoryGroup {
     pub(crate) fn join(bytes: u64) -> Result<Self, String> {
         let (version, before) =
             here().ok_or("no control groups of the memory controller are mounted")?;
-        let (above, limit) = match version {
-            Version::One => (before.as_path(), "memory.limit_in_bytes"),
-            Version::Two => (beside(&before), "memory.max"),
+        let above = above(version, &before);
+        let limit = match version {
+            Version::One => "memory.limit_in_bytes",
+            Version::Two => "memory.max",
         };
         if version == Version::Two {
             let control = above.join("cgroup.subtree_control");
@@ -42,14 +46,13 @@ impl MemoryGroup {
         }
         assert!(bytes <= u64::MAX - BESIDES_BYTES, "{bytes} bytes cannot be a limit");
         let own = above.join(name_of(std::process::id()));
+        let shown = own.display().to_string();
         fs::create_dir(&own)
-            .map_err(|error| format!("cannot make the control group {}: {error}", own.display()))?;
+            .map_err(|error| format!("cannot make the control group {shown}: {error}"))?;
         let group = Self { before, own };
         fs::write(group.own.join(limit), (bytes + BESIDES_BYTES).to_string())
-            .and_then(|()| {
-                fs::write(group.own.join("cgroup.procs"), std::process::id().to_string())
-            })
-            .map_err(|error| format!("control group {}: {error}", group.own.display()))?;
+            .and_then(|()| fs::write(group.own.join(MEMBERS), std::process::id().to_string()))
+            .map_err(|error| format!("control group {shown}: {error}"))?;
         Ok(group)
     }
 }
@@ -58,11 +61,11 @@ impl MemoryGroup {
 /// there because it had no memory left.
 pub(crate) fn killed_for_memory(process: u32) -> bool {
     let Some((version, before)) = here() else { return false };
-    let (above, count) = match version {
-        Version::One => (before.as_path(), "memory.oom_control"),
-        Version::Two => (beside(&before), "memory.events"),
+    let count = match version {
+        Version::One => "memory.oom_control",
+        Version::Two => "memory.events",
     };
-    let group = above.join(name_of(process));
+    let group = above(version, &before).join(name_of(process));
     let counts = fs::read_to_string(group.join(count)).unwrap_or_default();
     let _ = fs::remove_dir(&group);
     counts.lines().any(|line| line.strip_prefix("oom_kill ").is_some_and(|count| count != "0"))
@@ -80,18 +83,19 @@ fn name_of(process: u32) -> String {
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
         // Processes that this one has started are members too.
-        let members = fs::read_to_string(self.own.join("cgroup.procs")).unwrap_or_default();
+        let members = fs::read_to_string(self.own.join(MEMBERS)).unwrap_or_default();
         for member in members.lines() {
-            let _ = fs::write(self.before.join("cgroup.procs"), member);
+            let _ = fs::write(self.before.join(MEMBERS), member);
         }
         let _ = fs::remove_dir(&self.own);
     }
 }
 
-/// Returns the group above this one, or this one if it is the root of its hierarchy. In version 2
-/// a new group is made there, because a group with processes has no groups below it.
-fn beside(group: &Path) -> &Path {
-    group.parent().filter(|above| above.join("cgroup.procs").exists()).unwrap_or(group)
+/// Returns where a group is made: below this one, or, in version 2, beside it, because a group with
+/// processes has no groups below it. A root of its hierarchy has none beside it.
+fn above(version: Version, group: &Path) -> &Path {
+    let beside = group.parent().filter(|above| above.join(MEMBERS).exists());
+    beside.filter(|_| version == Version::Two).unwrap_or(group)
 }
 
 /// Finds the group of this process in the hierarchy with the memory controller, from all mounts and

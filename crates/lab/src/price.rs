@@ -37,8 +37,8 @@ const LARGE: usize = 1 << 20;
 const SMALL: usize = 4096;
 
 /// Requests in flight: large ones reach the bandwidth of a disk with few, small ones need many.
-const LARGE_IN_FLIGHT: usize = 4;
-const SMALL_IN_FLIGHT: usize = 32;
+const LARGE_IN_FLIGHT: u64 = 4;
+const SMALL_IN_FLIGHT: u64 = 32;
 
 /// Time for each part, and flushes that are enough.
 const PART_TIME: Duration = Duration::from_millis(600);
@@ -123,87 +123,63 @@ pub fn measure(directory: &Path) -> io::Result<Price> {
     rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, FILE_BYTES)
         .or_else(|_| rustix::fs::ftruncate(&file, FILE_BYTES))?;
     // Also a disk that is too slow for all of it has a price.
-    let written = overwrite(&file, LARGE, LARGE_IN_FLIGHT, 0..FILE_BYTES, FILE_BYTES)?.end;
+    let (_, written) = overwrite(&file, LARGE, LARGE_IN_FLIGHT, FILE_BYTES, FILE_BYTES)?;
     if written == 0 {
         return Err(io::Error::other("the disk wrote nothing in time"));
     }
     file.sync_all()?;
-    let large = overwrite(&file, LARGE, LARGE_IN_FLIGHT, 0..written, LARGE_BYTES)?;
-    let small = overwrite(&file, SMALL, SMALL_IN_FLIGHT, 0..written, SMALL_BYTES)?;
+    let (large, _) = overwrite(&file, LARGE, LARGE_IN_FLIGHT, written, LARGE_BYTES)?;
+    let (small, _) = overwrite(&file, SMALL, SMALL_IN_FLIGHT, written, SMALL_BYTES)?;
     Ok(Price {
-        requests_per_second: small.rate().max(1),
-        bytes_per_second: (large.rate() * LARGE as u64).max(1),
+        requests_per_second: small.max(1),
+        bytes_per_second: (large * LARGE as u64).max(1),
         flush: flush(&file)?,
     })
 }
 
-/// Requests of one part.
-struct Counted {
-    /// Requests that were counted, and the time until the last one ended.
-    ended: u64,
-    within: Duration,
-    /// End of the bytes that were written in order.
-    end: u64,
-}
-
-impl Counted {
-    /// Requests per second.
-    fn rate(&self) -> u64 {
-        (self.ended as f64 / self.within.as_secs_f64().max(1e-9)) as u64
-    }
-}
-
-/// Overwrites a range in requests of `size` bytes: in order if they are large, at random else.
+/// Overwrites the first `length` bytes in requests of `size` bytes: in order if they are large, at
+/// random else. Returns requests per second, and the end of the bytes that were written in order.
 fn overwrite(
     file: &File,
     size: usize,
-    in_flight: usize,
-    range: std::ops::Range<u64>,
+    in_flight: u64,
+    length: u64,
     most_bytes: u64,
-) -> io::Result<Counted> {
-    let (start, most) = (Instant::now(), most_bytes / size as u64);
-    let places = (range.end - range.start) / size as u64;
-    // In a file of few bytes there are still some to count.
-    let uncounted = (in_flight as u64).min(most / 4);
-    let (begun, ended) = (AtomicU64::new(0), AtomicU64::new(0));
-    let first = Mutex::new(None);
-    let write_some = |seed: u64| -> io::Result<Instant> {
+) -> io::Result<(u64, u64)> {
+    let (start, most, places) = (Instant::now(), most_bytes / size as u64, length / size as u64);
+    let (begun, ends) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+    let write_some = |seed: u64| -> io::Result<()> {
         let (mut memory, mut random) = (AlignedMemory::new(size), Random::new(seed));
         memory.iter_mut().for_each(|byte| *byte = random.below(256) as u8);
-        let mut last = start;
         while start.elapsed() < PART_TIME {
             let number = begun.fetch_add(1, Ordering::Relaxed);
             if number >= most {
                 break;
             }
             let place = if size >= LARGE { number % places } else { random.below(places) };
-            file.write_all_at(&memory, range.start + place * size as u64)?;
-            last = Instant::now();
-            if ended.fetch_add(1, Ordering::Relaxed) + 1 == uncounted {
-                *first.lock().expect("no panic holds it") = Some(last);
-            }
+            file.write_all_at(&memory, place * size as u64)?;
+            ends.lock().expect("no panic holds it").push(Instant::now());
         }
-        Ok(last)
+        Ok(())
     };
-    let ends = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let write_some = &write_some;
-        let writers: Vec<_> =
-            (0..in_flight as u64).map(|seed| scope.spawn(move || write_some(seed))).collect();
-        writers
-            .into_iter()
-            .map(|writer| writer.join().expect("no panic"))
-            .collect::<Result<Vec<_>, _>>()
+        let writers = (0..in_flight).map(|seed| scope.spawn(move || write_some(seed)));
+        let writers: Vec<_> = writers.collect();
+        writers.into_iter().try_for_each(|writer| writer.join().expect("no panic"))
     })?;
-    let (last, ended) = (ends.into_iter().max().unwrap_or(start), ended.into_inner());
-    let first = first.into_inner().expect("no panic holds it");
-    let end = range.start + ended.min(places) * size as u64;
-    Ok(match first {
-        Some(first) if ended > uncounted => {
-            Counted { ended: ended - uncounted, within: last - first, end }
-        }
+    let mut ends = ends.into_inner().expect("no panic holds it");
+    ends.sort_unstable();
+    // In a file of few bytes there are still some to count.
+    let uncounted = in_flight.min(most / 4) as usize;
+    let (counted, from) = match uncounted {
+        1.. if ends.len() > uncounted => (ends.len() - uncounted, ends[uncounted - 1]),
         // The disk is so slow that each one counts.
-        _ => Counted { ended, within: last - start, end },
-    })
+        _ => (ends.len(), start),
+    };
+    let within = ends.last().map_or(Duration::ZERO, |last| *last - from);
+    let rate = counted as f64 / within.as_secs_f64().max(1e-9);
+    Ok((rate as u64, places.min(ends.len() as u64) * size as u64))
 }
 
 /// Returns the median duration of a flush after a small write.

@@ -1,7 +1,7 @@
 //! Why a cell has no result. It crosses a process boundary, so it is text and numbers, no live
 //! errors.
 
-use std::fmt::Display;
+use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -69,45 +69,29 @@ impl CellError {
     }
 
     /// Describes an error of the system or of the engine.
-    pub(crate) fn failed(what: impl Into<String>, error: &impl Cause) -> Self {
-        let (path, os_error) = (error.path().map(Path::to_owned), error.os_error());
-        Self::Failed { what: what.into(), path, cause: error.to_string(), os_error }
+    pub(crate) fn failed(what: impl Into<String>, error: &(impl Error + 'static)) -> Self {
+        let engine = (error as &dyn Error).downcast_ref::<forebay::Error>();
+        let path = engine.and_then(|error| error.path()).map(Path::to_owned);
+        Self::of(what.into(), path, error)
     }
 
-    pub(crate) fn failed_at(what: impl Into<String>, path: &Path, error: &impl Cause) -> Self {
-        let (path, os_error) = (Some(path.to_owned()), error.os_error());
-        Self::Failed { what: what.into(), path, cause: error.to_string(), os_error }
-    }
-}
-
-/// An error of the system or of the engine.
-pub(crate) trait Cause: Display {
-    fn os_error(&self) -> Option<i32>;
-
-    fn path(&self) -> Option<&Path> {
-        None
-    }
-}
-
-impl Cause for io::Error {
-    fn os_error(&self) -> Option<i32> {
-        self.raw_os_error()
-    }
-}
-
-impl Cause for Errno {
-    fn os_error(&self) -> Option<i32> {
-        Some(self.raw_os_error())
-    }
-}
-
-impl Cause for forebay::Error {
-    fn os_error(&self) -> Option<i32> {
-        self.os_error()
+    pub(crate) fn failed_at(
+        what: impl Into<String>,
+        path: &Path,
+        error: &(impl Error + 'static),
+    ) -> Self {
+        Self::of(what.into(), Some(path.to_owned()), error)
     }
 
-    fn path(&self) -> Option<&Path> {
-        self.path()
+    fn of(what: String, path: Option<PathBuf>, error: &(dyn Error + 'static)) -> Self {
+        let os_error = if let Some(error) = error.downcast_ref::<forebay::Error>() {
+            error.os_error()
+        } else if let Some(errno) = error.downcast_ref::<Errno>() {
+            Some(errno.raw_os_error())
+        } else {
+            error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error)
+        };
+        Self::Failed { what, path, cause: error.to_string(), os_error }
     }
 }
 
@@ -123,7 +107,7 @@ pub(crate) trait Context<T> {
     fn context_at(self, what: impl Into<String>, path: &Path) -> Result<T, CellError>;
 }
 
-impl<T, E: Cause> Context<T> for Result<T, E> {
+impl<T, E: Error + 'static> Context<T> for Result<T, E> {
     fn context(self, what: impl Into<String>) -> Result<T, CellError> {
         self.map_err(|error| CellError::failed(what, &error))
     }

@@ -82,47 +82,35 @@ pub(crate) fn verified_bytes(note: &str) -> Option<u64> {
 
 struct Written {
     content: Content,
-    /// A bit for each grain that was written whole.
-    marks: Vec<u64>,
+    /// For each grain, whether it was written whole.
+    marks: Vec<bool>,
 }
 
 impl Written {
     /// Marks the grains that were written whole.
     fn mark(&mut self, offset: u64, bytes: u64) {
-        for grain in offset.div_ceil(GRAIN)..(offset + bytes) / GRAIN {
-            let word = (grain / 64) as usize;
-            if self.marks.len() <= word {
-                self.marks.resize(word + 1, 0);
-            }
-            self.marks[word] |= 1 << (grain % 64);
+        let (first, end) = (offset.div_ceil(GRAIN) as usize, ((offset + bytes) / GRAIN) as usize);
+        if first < end {
+            self.marks.resize(self.marks.len().max(end), false);
+            self.marks[first..end].fill(true);
         }
-    }
-
-    fn is_marked(&self, grain: u64) -> bool {
-        self.marks.get((grain / 64) as usize).is_some_and(|word| word >> (grain % 64) & 1 == 1)
     }
 
     fn compare(&self, path: &Path) -> Result<u64, CellError> {
-        const MOST: u64 = (1 << 20) / GRAIN;
+        const MOST: usize = 2048;
         let file = open_again(path)?;
-        let mut buffer = vec![0; (MOST * GRAIN) as usize];
-        let end = self.marks.len() as u64 * 64;
-        let (mut grain, mut compared) = (0, 0);
-        while grain < end {
-            if !self.is_marked(grain) {
-                grain += 1;
-                continue;
+        let mut buffer = vec![0; MOST * GRAIN as usize];
+        let (mut offset, mut compared) = (0, 0);
+        let runs = self.marks.chunks(MOST).flat_map(|part| part.chunk_by(|one, next| one == next));
+        for run in runs {
+            let bytes = run.len() as u64 * GRAIN;
+            if run[0] {
+                compare(&file, path, self.content, offset, &mut buffer[..bytes as usize])?;
+                compared += bytes;
             }
-            let run = (grain..end.min(grain + MOST))
-                .take_while(|&grain| self.is_marked(grain))
-                .count() as u64;
-            assert!(run > 0, "a marked grain begins a run");
-            let offset = grain * GRAIN;
-            let part = &mut buffer[..(run * GRAIN) as usize];
-            compare(&file, path, self.content, offset, part)?;
-            compared += run * GRAIN;
-            grain += run;
+            offset += bytes;
         }
+        assert!(compared <= offset, "more is compared than the file is long");
         Ok(compared)
     }
 }

@@ -65,7 +65,7 @@ impl RequestSpec {
 /// Where requests go: nowhere (`null`), to a device of a cost (`free:200`: nanoseconds), to a
 /// modelled one (`gen4`, `gen5`, `optane`), or to a laid-out file (`file`).
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(try_from = "String")]
 pub struct RequestDevice(String);
 
 impl RequestDevice {
@@ -108,12 +108,6 @@ impl TryFrom<String> for RequestDevice {
 
     fn try_from(word: String) -> Result<Self, Refusal> {
         word.parse()
-    }
-}
-
-impl From<RequestDevice> for String {
-    fn from(device: RequestDevice) -> Self {
-        device.0
     }
 }
 

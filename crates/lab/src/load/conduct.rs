@@ -20,6 +20,7 @@ use forebay_uring::clock;
 use rustix::thread::CpuSet;
 
 use super::arms::{self, Way};
+use super::driver::Tally;
 use super::error::{CellError, Context};
 use super::kernel::{Opening, Space};
 use super::lane::Lane;
@@ -28,7 +29,6 @@ use super::library;
 use super::memory::{self, Peak};
 use super::probe;
 use super::start::{Runner, StartLine};
-use super::tally::Tally;
 use super::usage::Usage;
 use super::work::{JobOutcome, LOOK_FOR_STOP, drive};
 use crate::cell::CellSpec;

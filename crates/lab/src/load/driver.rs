@@ -12,22 +12,21 @@
 //! those of a reap that started together are one entry of the histogram.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use forebay_block::Moment;
 use forebay_uring::clock;
+use hdrhistogram::Histogram;
 
 use super::error::CellError;
 use super::lane::{Lane, Wait};
 use super::sequence::{Kind, Operation};
-use super::tally::Tally;
 use crate::job::FinalSync;
 
 /// The operations of a load: the next one, its data, and when it may start.
 pub(crate) trait Source {
     /// Whether operations carry data that is made before they start.
     const FILLS: bool = false;
-    /// Whether there may be reads. Without any, there is no memory for their latencies.
-    const READS: bool = true;
 
     /// Returns the next operation, if one is there now.
     fn next(&mut self) -> Option<Operation>;
@@ -96,10 +95,10 @@ pub(crate) struct Drive<S> {
     ready: VecDeque<(usize, Operation)>,
     flights: Vec<Option<Flight>>,
     ended: Vec<usize>,
-    reads: Tally,
-    writes: Tally,
+    /// Of reads and of writes.
+    pub(crate) tallies: [Tally; 2],
     /// Operations that count from before are not counted.
-    counts_from: Moment,
+    pub(crate) counts_from: Moment,
 }
 
 /// An operation in flight.
@@ -120,16 +119,9 @@ impl<S: Source> Drive<S> {
             ready: VecDeque::with_capacity(if S::FILLS { slots } else { 0 }),
             flights: vec![None; slots],
             ended: Vec::with_capacity(slots),
-            reads: if S::READS { Tally::new() } else { Tally::unused() },
-            writes: Tally::new(),
+            tallies: [Tally::new(), Tally::new()],
             counts_from: Moment::from_nanoseconds(0),
         }
-    }
-
-    /// Returns the same, counting from a moment on.
-    pub(crate) fn counting_from(self, counts_from: Moment) -> Self {
-        let (reads, writes) = (Tally::new(), Tally::new());
-        Self { reads, writes, counts_from, ..self }
     }
 
     /// Takes one turn. Returns its end, and why it did not start all it could.
@@ -166,20 +158,9 @@ impl<S: Source> Drive<S> {
         Ok(())
     }
 
-    /// Returns and forgets the tallies of reads and of writes.
-    pub(crate) fn take_tallies(&mut self) -> [Tally; 2] {
-        [self.reads.take(), self.writes.take()]
-    }
-
-    /// Returns the tallies of reads and of writes, and counts no more. Takes no memory, which could
-    /// be in a figure.
-    pub(crate) fn last_tallies(&mut self) -> [Tally; 2] {
-        [&mut self.reads, &mut self.writes].map(|tally| std::mem::replace(tally, Tally::unused()))
-    }
-
     /// Returns how many operations were counted.
     pub(crate) fn counted(&self) -> u64 {
-        self.reads.operations + self.writes.operations
+        self.tallies.iter().map(|tally| tally.operations).sum()
     }
 
     /// Returns and forgets the operations that were taken from the source and not started.
@@ -298,13 +279,72 @@ impl<S: Source> Drive<S> {
 
     #[inline]
     fn record(&mut self, flight: Flight, count: u64, now: Moment) {
-        if flight.from < self.counts_from {
-            return;
+        if flight.from >= self.counts_from {
+            let took = now - flight.from;
+            self.tallies[flight.kind as usize].record(flight.bytes, count, took);
         }
-        let tally = match flight.kind {
-            Kind::Read => &mut self.reads,
-            Kind::Write => &mut self.writes,
-        };
-        tally.record(flight.bytes, count, now - flight.from);
+    }
+}
+
+/// The longest latency that is recorded as it is, in nanoseconds: an hour.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+
+/// Counts of operations that have ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally {
+    pub(crate) operations: u64,
+    pub(crate) bytes: u64,
+    /// In nanoseconds.
+    pub(crate) latencies: Histogram<u64>,
+}
+
+/// Returns an empty histogram of latencies in nanoseconds. All have the same bounds.
+pub(crate) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("these bounds make a histogram")
+}
+
+impl Tally {
+    /// Returns an empty tally.
+    pub(crate) fn new() -> Self {
+        Self { operations: 0, bytes: 0, latencies: histogram() }
+    }
+
+    /// Adds the tally of another job.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.operations += other.operations;
+        self.bytes += other.bytes;
+        self.latencies.add(&other.latencies).expect("histograms of the same bounds add");
+    }
+
+    /// Counts `count` operations of `bytes` bytes each that took equally long.
+    #[inline]
+    pub(crate) fn record(&mut self, bytes: u32, count: u64, took: Duration) {
+        debug_assert!(count > 0, "nothing ended");
+        self.operations += count;
+        self.bytes += u64::from(bytes) * count;
+        self.latencies.saturating_record_n((took.as_nanos() as u64).max(1), count);
+    }
+
+    /// Returns what was counted and begins anew. The memory of a new histogram is not touched yet,
+    /// so that it is in no figure.
+    pub(crate) fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_that_are_alike_count_one_by_one() {
+        let (mut together, mut alone) = (Tally::new(), Tally::new());
+        let took = Duration::from_micros(5);
+        together.record(4096, 3, took);
+        (0..3).for_each(|_| alone.record(4096, 1, took));
+        assert_eq!((together.operations, together.bytes), (3, 3 * 4096));
+        assert_eq!((together.latencies.len(), &together.latencies), (3, &alone.latencies));
+        assert_eq!(together.take().operations, 3);
+        assert_eq!((together.operations, together.latencies.len()), (0, 0));
     }
 }

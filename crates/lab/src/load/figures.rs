@@ -17,11 +17,11 @@ use serde::{Deserialize, Serialize};
 
 use super::arms::{self, DIRECT_DEPTH};
 use super::conduct::{Conducted, EngineReport};
+use super::driver::Tally;
 use super::lane::LaneCounters;
 use super::layout::{FileKind, JobPlan};
 use super::pace::Kept;
-use super::sequence::repeats_offsets;
-use super::tally::Tally;
+use super::sequence::{Kind, repeats_offsets};
 use super::usage::Usage;
 use super::work::JobOutcome;
 use crate::arm::Arm;
@@ -54,9 +54,10 @@ pub(crate) fn report(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) 
     let Conducted { jobs, usage, engine, probe, .. } = conducted;
     assert_eq!(plans.len(), jobs.len());
     let (mut metrics, [read, write]) = throughput(jobs);
-    let operations = jobs.iter().map(|job| job.reads.operations + job.writes.operations).sum();
-    let written: u64 = jobs.iter().map(|job| job.writes.bytes).sum();
-    let bytes = written + jobs.iter().map(|job| job.reads.bytes).sum::<u64>();
+    let operations = jobs.iter().map(JobOutcome::operations).sum();
+    let bytes = |kind: usize| jobs.iter().map(|job| job.tallies[kind].bytes).sum::<u64>();
+    let written = bytes(Kind::Write as usize);
+    let bytes = written + bytes(Kind::Read as usize);
     add_usage(&mut metrics, *usage, operations, bytes);
     if spec.arm != Arm::Null {
         memory(&mut metrics, conducted);
@@ -114,15 +115,15 @@ fn throughput(jobs: &[JobOutcome]) -> (Metrics, [Option<Flow>; 2]) {
     };
     let elapsed = runtime(&jobs).as_secs_f64();
     put(&mut metrics, "elapsed_s", elapsed);
-    let operations: u64 = jobs.iter().map(|job| job.reads.operations + job.writes.operations).sum();
+    let operations: u64 = jobs.iter().map(|job| job.operations()).sum();
     put(&mut metrics, "iops", operations as f64 / elapsed);
-    let mut flow = |name: &str, tally: fn(&JobOutcome) -> &Tally| {
-        let jobs: Vec<_> = jobs.iter().copied().filter(|job| tally(job).operations > 0).collect();
+    let flows = [("read", Kind::Read), ("write", Kind::Write)].map(|(name, kind)| {
+        let of = |job: &JobOutcome| job.tallies[kind as usize].operations;
+        let jobs: Vec<_> = jobs.iter().copied().filter(|job| of(job) > 0).collect();
         let mut sum = Tally::new();
-        jobs.iter().for_each(|job| sum.add(tally(job)));
+        jobs.iter().for_each(|job| sum.add(&job.tallies[kind as usize]));
         (!jobs.is_empty()).then(|| add_flow(&mut metrics, name, &sum, runtime(&jobs)))
-    };
-    let flows = [flow("read", |job| &job.reads), flow("write", |job| &job.writes)];
+    });
     if let Some(kept) = kept(jobs.into_iter()) {
         let late = kept.late.value_at_quantile(0.99) as f64 / 1000.0;
         put(&mut metrics, "start_late_p99_us", late);
@@ -159,17 +160,14 @@ fn kept<'a>(jobs: impl Iterator<Item = &'a JobOutcome>) -> Option<Kept> {
 
 /// Adds what operations that moved these bytes cost the process and the system.
 pub(crate) fn add_usage(metrics: &mut Metrics, usage: Usage, operations: u64, bytes: u64) {
-    let own = usage.process.context_switches;
-    put(metrics, "context_switches", own as f64);
-    for (of, switches) in [("", Some(own)), ("system_", usage.system_context_switches)] {
+    let own = Some(usage.process.context_switches);
+    for (of, switches) in [("", own), ("system_", usage.system_context_switches)] {
         let Some(switches) = switches else { continue };
+        put(metrics, &format!("{of}context_switches"), switches as f64);
         put_ratio(metrics, &format!("{of}context_switches_per_io"), switches, operations);
         // For arms whose I/Os differ in size.
         let per_gib = switches as f64 * (1u64 << 30) as f64 / bytes as f64;
         put(metrics, &format!("{of}context_switches_per_gib"), per_gib);
-    }
-    if let Some(switches) = usage.system_context_switches {
-        put(metrics, "system_context_switches", switches as f64);
     }
     put_ratio(metrics, "cpu_us_per_io", usage.process.cpu_us(), operations);
     if let Some(batched) = usage.batched {
@@ -195,45 +193,32 @@ fn layout(metrics: &mut Metrics, plans: &[JobPlan]) {
     files.retain(|file| file.kind == FileKind::Regular);
     files.sort_by(|one, other| one.path.cmp(&other.path));
     files.dedup_by(|one, other| one.path == other.path);
-    let (mut sum, mut groups) = (Extents::default(), Some(Groups::default()));
+    let (mut sum, mut groups) = (Extents::default(), Some([0; 3]));
     for file in &files {
         // Not every file system can tell.
         let Ok(opened) = File::open(&file.path) else { return };
         let Ok(extents) = Extents::of(opened.as_fd()) else { return };
         sum.count += extents.count;
         sum.bytes += extents.bytes;
-        groups = groups.and_then(|groups| groups.with(&opened));
+        let with = |sum: [u64; 3], one: [u64; 3]| std::array::from_fn(|at| sum[at] + one[at]);
+        groups = groups.and_then(|sum| Some(with(sum, groups_of(&opened)?)));
     }
     put_ratio(metrics, "extents_per_file", sum.count, files.len() as u64);
     put_ratio(metrics, "mean_extent_bytes", sum.bytes, sum.count);
-    if let Some(groups) = groups {
-        put_ratio(metrics, "groups_per_file", groups.of_files, files.len() as u64);
-        put_ratio(metrics, "home_group_share", groups.at_home, groups.bytes);
+    if let Some([of_files, bytes, at_home]) = groups {
+        put_ratio(metrics, "groups_per_file", of_files, files.len() as u64);
+        put_ratio(metrics, "home_group_share", at_home, bytes);
     }
 }
 
-/// The allocation groups that the extents of files lie in.
-#[derive(Default)]
-struct Groups {
-    /// The sum of the numbers of groups of each file.
-    of_files: u64,
-    bytes: u64,
-    /// Bytes in the group of the inode of their file.
-    at_home: u64,
-}
-
-impl Groups {
-    /// Adds a file; `None` if its file system has no groups.
-    fn with(self, file: &File) -> Option<Self> {
-        let geometry = Geometry::of(file.as_fd())?;
-        let by_group = Extents::by_group(file.as_fd(), &geometry).ok()?;
-        let home = file.metadata().ok().and_then(|data| geometry.group_of_inode(data.ino()));
-        Some(Self {
-            of_files: self.of_files + by_group.len() as u64,
-            bytes: self.bytes + by_group.values().sum::<u64>(),
-            at_home: self.at_home + home.and_then(|home| by_group.get(&home)).copied().unwrap_or(0),
-        })
-    }
+/// Returns the number of allocation groups that the extents of a file lie in, its bytes there, and
+/// those in the group of its inode; `None` if its file system has no groups.
+fn groups_of(file: &File) -> Option<[u64; 3]> {
+    let geometry = Geometry::of(file.as_fd())?;
+    let by_group = Extents::by_group(file.as_fd(), &geometry).ok()?;
+    let home = file.metadata().ok().and_then(|data| geometry.group_of_inode(data.ino()));
+    let at_home = home.and_then(|home| by_group.get(&home)).copied().unwrap_or(0);
+    Some([by_group.len() as u64, by_group.values().sum(), at_home])
 }
 
 fn of_engine(metrics: &mut Metrics, engine: &EngineReport) {

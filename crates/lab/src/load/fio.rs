@@ -27,7 +27,7 @@ const FILE: &str = "cell.fio";
 const WRONG_UNCACHED: std::ops::RangeInclusive<u32> = 17..=39;
 
 /// Runs a job file to its end.
-pub(super) fn run(cell: &FioCell) -> Result<CellResult, CellError> {
+pub(crate) fn run(cell: &FioCell) -> Result<CellResult, CellError> {
     let text = cell.text.as_ref().map_err(|why| CellError::unavailable(why.clone()))?;
     refuse_uncached(cell)?;
     let path = cell.directory.join(FILE);

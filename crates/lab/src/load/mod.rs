@@ -26,7 +26,7 @@ pub(crate) mod driver;
 pub(crate) mod error;
 pub(crate) mod figures;
 mod fio;
-mod futures;
+pub(crate) mod futures;
 pub(crate) mod guard;
 pub(crate) mod kernel;
 pub(crate) mod lane;
@@ -38,17 +38,14 @@ pub(crate) mod memory;
 mod pace;
 mod probe;
 pub mod request;
-mod ring;
+pub(crate) mod ring;
 pub(crate) mod sequence;
 pub(crate) mod shuffle;
 pub(crate) mod start;
 pub(crate) mod steps;
-pub(crate) mod syncs;
-pub(crate) mod tally;
 pub(crate) mod timed;
 pub(crate) mod usage;
 pub(crate) mod verify;
-pub(crate) mod wake;
 mod work;
 
 use std::collections::BTreeSet;
@@ -57,22 +54,16 @@ use std::path::Path;
 pub use error::CellError;
 use error::Context;
 pub use figures::{CellReport, JobRow};
+pub(crate) use fio::run as run_fio;
 pub use guard::check_target;
 pub(crate) use guard::{is_block_device, is_held};
 
 use crate::arm::Arm;
-use crate::cell::{CellResult, CellSpec, FioCell, SyncProbe, Verify};
+use crate::cell::{CellResult, CellSpec, SyncProbe, Verify};
 use crate::job::{Devices, Workload, YesNo};
 use crate::memory_group::MemoryGroup;
-use conduct::Conducted;
 use layout::{Filling, JobPlan};
-use verify::Issued;
 pub(crate) use verify::verified_bytes;
-
-/// Runs a job file through fio.
-pub fn run_fio(cell: &FioCell) -> Result<CellResult, CellError> {
-    fio::run(cell)
-}
 
 /// Runs a cell of jobs in this process.
 pub fn run_cell(spec: &CellSpec) -> Result<CellResult, CellError> {
@@ -109,7 +100,12 @@ pub fn report_cell(spec: &CellSpec) -> Result<CellReport, CellError> {
     drop(group);
     let mut report = figures::report(spec, &plans, &conducted);
     if spec.arm != Arm::Null {
-        check_data(spec, &plans, &conducted, &mut report.total.notes)?;
+        let jobs = plans.iter().zip(conducted.jobs.iter().map(|outcome| outcome.issued));
+        let verified = jobs.filter(|(plan, _)| plan.writes() && is_verified(spec, plan));
+        let verified: Vec<_> = verified.collect();
+        if !verified.is_empty() {
+            report.total.notes.push(verify::verified(verify::verify(&verified)?));
+        }
         remove_unlinked(&spec.workload, &directory)?;
     }
     Ok(report)
@@ -142,25 +138,6 @@ fn probe_plan(spec: &CellSpec, directory: &Path) -> Result<Option<JobPlan>, Cell
     let plans = layout::resolve(&workload, directory, spec.seed)?;
     making::prepare(&plans, Verify::Off)?;
     Ok(plans.into_iter().next())
-}
-
-fn check_data(
-    spec: &CellSpec,
-    plans: &[JobPlan],
-    conducted: &Conducted,
-    notes: &mut Vec<String>,
-) -> Result<(), CellError> {
-    let jobs = plans
-        .iter()
-        .zip(&conducted.jobs)
-        .filter(|(plan, _)| plan.writes() && is_verified(spec, plan));
-    let issued: Vec<_> =
-        jobs.map(|(plan, outcome)| Issued { plan, operations: outcome.issued }).collect();
-    if !issued.is_empty() {
-        let bytes = verify::verify(&issued)?;
-        notes.push(verify::verified(bytes));
-    }
-    Ok(())
 }
 
 /// Returns whether the data of a job is read back and compared.

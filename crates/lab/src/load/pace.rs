@@ -15,8 +15,8 @@ use std::time::Duration;
 use forebay_block::Moment;
 use hdrhistogram::Histogram;
 
+use super::driver::histogram;
 use super::sequence::{Kind, Operation};
-use super::tally::histogram;
 use crate::job::{Job, Pace, Rate};
 
 /// When the next operation of a job may start.

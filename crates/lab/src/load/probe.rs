@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use forebay_uring::clock;
 
+use super::driver::Tally;
 use super::error::CellError;
 use super::lane::{Lane, Wait};
 use super::layout::JobPlan;
 use super::sequence::{Kind, Operation};
 use super::steps::{self, Pace};
-use super::tally::Tally;
 use crate::cell::SyncProbe;
 use crate::job::{Access, Amount, Direction, FinalSync, Job, Order, YesNo};
 

@@ -5,11 +5,10 @@ use std::time::Duration;
 use forebay_block::Moment;
 use forebay_uring::{AlignedMemory, clock};
 
-use super::driver::{Batch, Drive, Pause, Source};
+use super::driver::{Batch, Drive, Pause, Source, Tally};
 use super::error::CellError;
 use super::lane::{Serial, SerialLane};
 use super::sequence::{Kind, Operation};
-use super::tally::Tally;
 
 /// Steps of one thread, and their times.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +31,7 @@ pub(crate) fn run(
     let turns = Turns { next: 0, pace, due: pace.first, is_over };
     let mut drive = Drive::new(turns, 1, Batch::exactly(1));
     drive.run(&mut lane)?;
-    let [_, steps] = drive.last_tallies();
+    let [_, steps] = drive.tallies;
     Ok(steps)
 }
 
@@ -46,7 +45,6 @@ struct Turns<E> {
 impl<E: FnMut(u64) -> bool> Source for Turns<E> {
     // A step that is not due waits as an operation whose buffer is filled.
     const FILLS: bool = true;
-    const READS: bool = false;
 
     fn next(&mut self) -> Option<Operation> {
         let offset = self.next;

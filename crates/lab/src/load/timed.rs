@@ -9,10 +9,9 @@ use std::time::Duration;
 use forebay_block::Moment;
 use forebay_uring::clock;
 
-use super::driver::{Drive, Source};
+use super::driver::{Drive, Source, Tally};
 use super::error::CellError;
 use super::lane::{Lane, LaneCounters};
-use super::tally::Tally;
 use super::usage::Usage;
 use crate::detail::Holds;
 
@@ -74,14 +73,14 @@ pub(crate) fn count<S: Source, L: Lane>(
 ) -> Result<Counted, CellError> {
     let ramp_began = clock::now();
     turns(drive, lane, ramp_began, ramp_began + spans.ramp)?;
-    drive.take_tallies();
+    drive.tallies = [Tally::new(), Tally::new()];
     let (before, held_before) = (lane.counters(), lane.holds());
     // The clock is read inside the two readings of the usage, so that these are not timed.
     let used_before = Usage::now();
     let began = clock::now();
     let stopped = turns(drive, lane, began, began + spans.counted)?;
     let usage = Usage::now().since(used_before);
-    let [mut tally, writes] = drive.take_tallies();
+    let [mut tally, writes] = drive.tallies.each_mut().map(Tally::take);
     tally.add(&writes);
     assert!(tally.operations > 0, "a load ran and nothing ended");
     let counters = lane.counters().since(before);

@@ -19,17 +19,10 @@ use super::sequence::Kind;
 /// Marks are kept for pieces of this size: the least that a sector can be.
 const GRAIN: u64 = 512;
 
-/// A job and how many of its operations were issued.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Issued<'a> {
-    pub(crate) plan: &'a JobPlan,
-    pub(crate) operations: u64,
-}
-
-/// Compares every byte that the jobs wrote, and returns their number.
-pub(crate) fn verify(jobs: &[Issued<'_>]) -> Result<u64, CellError> {
+/// Compares every byte that jobs wrote in the operations that they issued. Returns their number.
+pub(crate) fn verify(jobs: &[(&JobPlan, u64)]) -> Result<u64, CellError> {
     let mut files: BTreeMap<PathBuf, Written> = BTreeMap::new();
-    for &Issued { plan, operations } in jobs {
+    for &(plan, operations) in jobs {
         let mut sequence = plan.sequence();
         for _ in 0..operations {
             let Some(operation) = sequence.next() else { break };
@@ -150,7 +143,7 @@ mod tests {
             file.write_all_at(&block, operation.offset).unwrap();
         };
         writes[1..].iter().for_each(&mut write);
-        let issued = [Issued { plan, operations: 256 }];
+        let issued = [(plan, 256)];
         let lost = verify(&issued).unwrap_err();
         assert!(
             matches!(lost, CellError::Mismatch { offset, .. } if offset == writes[0].offset),

@@ -10,13 +10,12 @@ use std::time::Duration;
 use forebay_block::Moment;
 use forebay_uring::clock;
 
-use super::driver::{Batch, Drive, Pause, Source};
+use super::driver::{Batch, Drive, Pause, Source, Tally};
 use super::error::CellError;
 use super::lane::{Lane, LaneCounters};
 use super::layout::{Filling, JobPlan};
 use super::pace::{Kept, Pacer};
 use super::sequence::{Kind, Operation, Sequence};
-use super::tally::Tally;
 use crate::job::FinalSync;
 
 /// A wait for a point in time looks this often whether another job has failed.
@@ -24,8 +23,8 @@ pub(crate) const LOOK_FOR_STOP: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(crate) struct JobOutcome {
-    pub(crate) reads: Tally,
-    pub(crate) writes: Tally,
+    /// Of reads and of writes.
+    pub(crate) tallies: [Tally; 2],
     pub(crate) began: Moment,
     /// When its last operation, or its final sync, had ended.
     pub(crate) ended: Moment,
@@ -41,6 +40,10 @@ impl JobOutcome {
     /// Whether it had not ended when its counting began.
     pub(crate) fn is_counted(&self) -> bool {
         self.began < self.ended
+    }
+
+    pub(crate) fn operations(&self) -> u64 {
+        self.tallies.iter().map(|tally| tally.operations).sum()
     }
 }
 
@@ -60,7 +63,8 @@ pub(crate) fn drive<L: Lane + ?Sized>(
     }
     let (slots, complete) = (lane.slots(), job.complete_batch.max(1) as usize);
     let batch = Batch { least: 1, most: lane.together(), complete };
-    let mut drive = Drive::new(work, slots, batch).counting_from(counts_from);
+    let mut drive = Drive::new(work, slots, batch);
+    drive.counts_from = counts_from;
     let mut counters_before = lane.counters();
     let mut ramping = job.ramp_us > 0;
     let mut now = clock::now();
@@ -85,13 +89,13 @@ pub(crate) fn drive<L: Lane + ?Sized>(
     let written = (0..plan.files.len()).filter(|file| drive.source.written[*file]);
     written.into_iter().try_for_each(|file| lane.sync(file, job.final_sync))?;
     let ended = clock::now();
-    let [mut reads, mut writes] = drive.last_tallies();
-    drive.source.count_overdue(not_started, ended, [&mut reads, &mut writes]);
-    let Work { issued, pacer, .. } = drive.source;
-    assert!(issued >= reads.operations + writes.operations, "more ended than were started");
-    let counters = lane.counters().since(counters_before);
-    let kept = pacer.and_then(Pacer::kept);
-    Ok(JobOutcome { reads, writes, began: counts_from, ended, issued, counters, kept })
+    let Drive { mut source, mut tallies, .. } = drive;
+    source.count_overdue(not_started, ended, &mut tallies);
+    let (issued, counters) = (source.issued, lane.counters().since(counters_before));
+    let kept = source.pacer.and_then(Pacer::kept);
+    let outcome = JobOutcome { tallies, began: counts_from, ended, issued, counters, kept };
+    assert!(issued >= outcome.operations(), "more ended than were started");
+    Ok(outcome)
 }
 
 /// The operations of a job.
@@ -102,14 +106,9 @@ struct Work<'a> {
     ends_at: Option<Moment>,
     stop: &'a AtomicBool,
     issued: u64,
-    writes_since: WritesSince,
+    /// Writes since the last fsync, and since the last fdatasync.
+    writes_since: [u32; 2],
     written: Vec<bool>,
-}
-
-#[derive(Default)]
-struct WritesSince {
-    fsync: u32,
-    fdatasync: u32,
 }
 
 impl<'a> Work<'a> {
@@ -122,7 +121,7 @@ impl<'a> Work<'a> {
             ends_at: runtime_us.map(|micros| counts_from + Duration::from_micros(micros)),
             stop,
             issued: 0,
-            writes_since: WritesSince::default(),
+            writes_since: [0; 2],
             written: vec![false; plan.files.len()],
         }
     }
@@ -134,16 +133,14 @@ impl<'a> Work<'a> {
     }
 
     fn sync_due(&mut self) -> Option<FinalSync> {
-        let (every, since) = (&self.plan.job, &mut self.writes_since);
-        since.fsync += 1;
-        since.fdatasync += 1;
-        if every.fsync_every > 0 && since.fsync >= every.fsync_every {
-            since.fsync = 0;
-            return Some(FinalSync::All);
-        }
-        if every.fdatasync_every > 0 && since.fdatasync >= every.fdatasync_every {
-            since.fdatasync = 0;
-            return Some(FinalSync::Data);
+        let job = &self.plan.job;
+        let syncs = [(job.fsync_every, FinalSync::All), (job.fdatasync_every, FinalSync::Data)];
+        self.writes_since = self.writes_since.map(|since| since + 1);
+        for (since, (every, how)) in self.writes_since.iter_mut().zip(syncs) {
+            if every > 0 && *since >= every {
+                *since = 0;
+                return Some(how);
+            }
         }
         None
     }
@@ -154,7 +151,7 @@ impl<'a> Work<'a> {
         &mut self,
         not_started: Vec<Operation>,
         now: Moment,
-        [reads, writes]: [&mut Tally; 2],
+        tallies: &mut [Tally; 2],
     ) {
         // A rate that nothing could keep would be counted for minutes.
         const MOST: usize = 1 << 24;
@@ -163,11 +160,7 @@ impl<'a> Work<'a> {
         let left = not_started.into_iter().chain(std::iter::from_fn(|| self.sequence.next()));
         for operation in left.take(MOST) {
             let Some(waited) = pacer.overdue(&operation, end) else { return };
-            let tally = match operation.kind {
-                Kind::Read => &mut *reads,
-                Kind::Write => &mut *writes,
-            };
-            tally.latencies.saturating_record(waited.as_nanos() as u64);
+            tallies[operation.kind as usize].latencies.saturating_record(waited.as_nanos() as u64);
         }
     }
 }

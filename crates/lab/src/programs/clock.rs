@@ -10,11 +10,11 @@ use hdrhistogram::Histogram;
 pub(crate) use super::program::Measured;
 use super::stage::Stage;
 use crate::batching::{self, Counter};
+use crate::load::driver::Tally;
 use crate::load::error::CellError;
 use crate::load::memory::resident_bytes;
 use crate::load::start::{Runner, StartLine};
 use crate::load::steps::{self, Pace};
-use crate::load::tally::Tally;
 use crate::load::usage::Usage;
 
 /// When a thread ends.

@@ -12,41 +12,35 @@ use crate::request::{self, Pattern, RequestSpec};
 /// Block after block of a file.
 #[derive(Clone, Debug)]
 pub(super) struct Blocks {
-    next: Next,
+    /// Draws them, if they do not follow each other.
+    random: Option<Random>,
+    next: u64,
     blocks: u64,
     block_bytes: u32,
     kind: Kind,
 }
 
-#[derive(Clone, Debug)]
-enum Next {
-    Sequential(u64),
-    Random(Random),
-}
-
 impl Blocks {
     pub(super) fn new(spec: &RequestSpec) -> Self {
-        let blocks = spec.file_bytes / u64::from(spec.block_bytes);
+        let RequestSpec { block_bytes, .. } = *spec;
+        let blocks = spec.file_bytes / u64::from(block_bytes);
         assert!(blocks > 0, "the file holds a block");
-        let next = match spec.pattern {
-            Pattern::Random => Next::Random(Random::new(spec.seed)),
-            Pattern::Sequential => Next::Sequential(0),
-        };
+        let random = (spec.pattern == Pattern::Random).then(|| Random::new(spec.seed));
         let kind = match spec.operation {
             request::Operation::Read => Kind::Read,
             request::Operation::Write => Kind::Write,
         };
-        Self { next, blocks, block_bytes: spec.block_bytes, kind }
+        Self { random, next: 0, blocks, block_bytes, kind }
     }
 
     /// Returns the next operation. There is always one.
     #[inline]
     pub(super) fn draw(&mut self) -> Operation {
-        let block = match &mut self.next {
-            Next::Random(random) => random.below(self.blocks),
-            Next::Sequential(next) => {
-                let block = *next;
-                *next = if block + 1 == self.blocks { 0 } else { block + 1 };
+        let block = match &mut self.random {
+            Some(random) => random.below(self.blocks),
+            None => {
+                let block = self.next;
+                self.next = if block + 1 == self.blocks { 0 } else { block + 1 };
                 block
             }
         };

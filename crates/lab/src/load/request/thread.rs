@@ -28,11 +28,10 @@ use forebay_lists::fifo::{Receiver, Sender};
 use forebay_lists::{Pop, WasEmpty, fifo};
 
 use super::blocks::{Blocks, batch_of};
-use crate::load::driver::{Batch, Drive, Source};
+use crate::load::driver::{Batch, Drive, Source, histogram};
 use crate::load::error::CellError;
 use crate::load::lane::Lane;
 use crate::load::sequence::Operation;
-use crate::load::tally::histogram;
 use crate::load::timed::{Counted, SetOnDrop, Spans, count};
 use crate::request::RequestSpec;
 
@@ -51,18 +50,13 @@ pub(super) fn count_crossed<L: Lane>(
     wake_nobody(answers.push(spec.depth as usize));
     let stop = AtomicBool::new(false);
     let most = batch_of(spec).most.min(BATCH_REQUESTS);
-    assert!(most > 0, "a plug without room");
-    let plug = Vec::with_capacity(most);
-    let submitter = Submitter { blocks: Blocks::new(spec), most, plug, operations };
+    let blocks = Blocks::new(spec);
     thread::scope(|scope| {
         let stop_there = &stop;
-        let submitter = scope.spawn(move || submitter.submit(from_context, stop_there));
-        let source = Incoming {
-            list: from_submitter,
-            pending: Vec::new().into_iter(),
-            answers,
-            idle: Idle::default(),
-        };
+        let submitter =
+            scope.spawn(move || submit(blocks, most, from_context, &operations, stop_there));
+        let source =
+            Incoming { list: from_submitter, pending: Vec::new().into_iter(), answers, idle: 0 };
         let any = Batch { least: 0, most: usize::MAX, complete: 1 };
         let mut drive = Drive::new(source, spec.depth as usize, any);
         let counted = {
@@ -80,39 +74,37 @@ pub(super) fn count_crossed<L: Lane>(
 /// The other end looks by itself.
 fn wake_nobody(_: WasEmpty) {}
 
-/// The submitter: an operation for each answer, until `stop` is set.
-struct Submitter {
-    blocks: Blocks,
+/// Makes an operation for each answer, and hands them over in plugs of at most `most`, until `stop`
+/// is set.
+fn submit(
+    mut blocks: Blocks,
     most: usize,
-    plug: Vec<Operation>,
-    operations: Sender<Vec<Operation>>,
-}
-
-impl Submitter {
-    fn submit(mut self, mut answers: Receiver<usize>, stop: &AtomicBool) {
-        let mut idle = Idle::default();
-        while !stop.load(Ordering::Relaxed) {
-            match answers.pop() {
-                Pop::Node(count) => {
-                    idle.over();
-                    for _ in 0..count {
-                        self.plug.push(self.blocks.draw());
-                        if self.plug.len() == self.most {
-                            self.unplug();
-                        }
+    mut answers: Receiver<usize>,
+    operations: &Sender<Vec<Operation>>,
+    stop: &AtomicBool,
+) {
+    assert!(most > 0, "a plug without room");
+    let (mut idle, mut plug) = (0, Vec::with_capacity(most));
+    let unplug = |plug: &mut Vec<Operation>| {
+        let plug = mem::replace(plug, Vec::with_capacity(most));
+        debug_assert!(!plug.is_empty(), "an empty plug is handed over");
+        wake_nobody(operations.push(plug));
+    };
+    while !stop.load(Ordering::Relaxed) {
+        match answers.pop() {
+            Pop::Node(count) => {
+                idle = 0;
+                for _ in 0..count {
+                    plug.push(blocks.draw());
+                    if plug.len() == most {
+                        unplug(&mut plug);
                     }
                 }
-                // The plug gets no more operations.
-                Pop::Empty | Pop::Busy if !self.plug.is_empty() => self.unplug(),
-                Pop::Empty | Pop::Busy => idle.look_again(),
             }
+            // The plug gets no more operations.
+            Pop::Empty | Pop::Busy if !plug.is_empty() => unplug(&mut plug),
+            Pop::Empty | Pop::Busy => look_again(&mut idle),
         }
-    }
-
-    fn unplug(&mut self) {
-        debug_assert!(!self.plug.is_empty(), "an empty plug is handed over");
-        let plug = mem::replace(&mut self.plug, Vec::with_capacity(self.most));
-        wake_nobody(self.operations.push(plug));
     }
 }
 
@@ -122,7 +114,8 @@ struct Incoming {
     /// Operations that wait for room in the queue.
     pending: vec::IntoIter<Operation>,
     answers: Sender<usize>,
-    idle: Idle,
+    /// Looks in vain.
+    idle: u32,
 }
 
 impl Source for Incoming {
@@ -142,30 +135,19 @@ impl Source for Incoming {
     #[inline]
     fn ended(&mut self, count: usize) {
         if count == 0 {
-            return self.idle.look_again();
+            return look_again(&mut self.idle);
         }
-        self.idle.over();
+        self.idle = 0;
         wake_nobody(self.answers.push(count));
     }
 }
 
-/// Looks in vain.
-#[derive(Default)]
-struct Idle {
-    looks: u32,
-}
-
-impl Idle {
-    fn look_again(&mut self) {
-        self.looks += 1;
-        if self.looks.is_multiple_of(PATIENCE) {
-            thread::yield_now();
-        } else {
-            hint::spin_loop();
-        }
-    }
-
-    fn over(&mut self) {
-        self.looks = 0;
+/// Counts a look in vain, and lets another thread run if there were many.
+fn look_again(looks: &mut u32) {
+    *looks += 1;
+    if looks.is_multiple_of(PATIENCE) {
+        thread::yield_now();
+    } else {
+        hint::spin_loop();
     }
 }

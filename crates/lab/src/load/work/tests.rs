@@ -106,10 +106,10 @@ fn with_a_stall_until(end_millis: u64) -> JobOutcome {
 #[test]
 fn a_stall_shows_for_all_that_should_have_started_in_it() {
     let outcome = with_a_stall_until(150);
-    let latencies = &outcome.reads.latencies;
+    let latencies = &outcome.tallies[0].latencies;
     let kept = outcome.kept.unwrap();
     assert_eq!(latencies.len(), 600, "one every half millisecond");
-    assert_eq!(latencies.len(), outcome.reads.operations + kept.never_started);
+    assert_eq!(latencies.len(), outcome.tallies[0].operations + kept.never_started);
     let longer_than =
         |millis: u64| latencies.len() - latencies.count_between(0, millis * 1_000_000);
     // Of the 200 that were due in it half had to wait for at least the half of it.
@@ -129,9 +129,9 @@ fn a_stall_shows_for_all_that_should_have_started_in_it() {
 #[test]
 fn what_a_stall_never_lets_start_is_not_forgotten() {
     let outcome = with_a_stall_until(350);
-    let (latencies, kept) = (&outcome.reads.latencies, outcome.kept.as_ref().unwrap());
+    let (latencies, kept) = (&outcome.tallies[0].latencies, outcome.kept.as_ref().unwrap());
     assert_eq!(latencies.len(), 600);
-    assert_eq!(outcome.reads.operations + kept.never_started, 600);
+    assert_eq!(outcome.tallies[0].operations + kept.never_started, 600);
     assert!(kept.never_started >= 490, "{}", kept.never_started);
     assert!(
         latencies.value_at_quantile(0.99) >= 240_000_000,
@@ -189,7 +189,7 @@ fn no_operation_waits_for_the_filling_of_others() {
             Recording { buffers: buffers(3), together, ended: Vec::new(), asked: Vec::new() };
         let outcome = drive(&plan, &mut lane, clock::now(), &AtomicBool::new(false)).unwrap();
         assert_eq!(
-            (outcome.writes.operations, outcome.issued, outcome.kept.is_none()),
+            (outcome.tallies[1].operations, outcome.issued, outcome.kept.is_none()),
             (6, 6, true)
         );
         lane.asked[..7].join(" ")

@@ -19,9 +19,9 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::batching::Counter;
 use crate::cell::Cell;
+use crate::load::driver::histogram;
 use crate::load::error::{CellError, Context};
-use crate::load::syncs;
-use crate::load::tally::histogram;
+use crate::load::ring;
 use crate::metric::{Better, Metric};
 use crate::programs::beside::Dd;
 use crate::programs::clock::{Measured, Meter};
@@ -210,7 +210,7 @@ impl Files {
             }
             ProgramWay::FilesRingOfFsyncs => {
                 let write = |number| self.write(number);
-                self.in_windows(write, |open| syncs::sync_data(open, RING_DEPTH))?;
+                self.in_windows(write, |open| ring::sync_data(open, RING_DEPTH))?;
                 rename_all()?;
             }
             ProgramWay::FilesSyncfs => {

@@ -12,9 +12,9 @@ use std::thread;
 use forebay::File;
 use forebay_uring::clock;
 
+use crate::load::driver::Tally;
 use crate::load::error::{CellError, Context};
-use crate::load::tally::Tally;
-use crate::load::wake::run_all;
+use crate::load::futures::run_all;
 use crate::programs::clock::{Limit, Measured, Meter, clocked};
 use crate::programs::program::{Program, Writes};
 use crate::programs::spec::Form;

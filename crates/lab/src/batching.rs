@@ -5,22 +5,21 @@
 //! work on the same disk is among them. Without root, or if the kernel does not describe its types,
 //! the cell runs uncounted and a note has the reason.
 
-mod place;
-
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use forebay_bpf::{COUNTERS, Counting, Place};
+use forebay_bpf::{COUNTERS, Counting, Disk, FileSystem, Kind, Place};
 pub(crate) use forebay_bpf::{Counter, Counts, Ring};
+use rustix::fs::{major, minor};
 use serde::{Deserialize, Serialize};
 
-use place::{disk_under, file_system_of};
+use crate::manifest::{Storage, mount};
 
 /// Whether the kernel's batching is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Batching {
-    /// No.
     #[default]
     Off,
     /// While cells run.
@@ -71,6 +70,25 @@ pub(crate) fn now() -> Option<Counts> {
 /// Returns the place where the cell of a file, a directory or a block device works.
 fn place(path: &Path) -> Place<'_> {
     Place { path, disk: disk_under(path), file_system: file_system_of(path) }
+}
+
+/// Returns the disk that is a block device, has it as a part, or has the file system of a
+/// directory; `None` if that has no disk of its own.
+fn disk_under(path: &Path) -> Option<Disk> {
+    let number = fs::read_to_string(mount::disk_of(path)?.join("dev")).ok()?;
+    let (major, minor) = number.trim().split_once(':')?;
+    Some(Disk { major: major.parse().ok()?, minor: minor.parse().ok()? })
+}
+
+/// Returns the file system of a file or a directory.
+fn file_system_of(path: &Path) -> FileSystem {
+    let device = mount::file_system_number(path);
+    let kind = match Storage::of(path).file_system.as_str() {
+        "ext4" => Kind::Ext4,
+        "xfs" => Kind::Xfs,
+        _ => Kind::Other,
+    };
+    FileSystem { device: Disk { major: major(device), minor: minor(device) }, kind }
 }
 
 /// Adds what the counts mean. A ratio without a value is left out.

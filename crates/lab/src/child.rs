@@ -8,7 +8,7 @@
 //! thread has to outlive it; here it waits for it.)
 
 use std::ffi::OsString;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,12 +38,6 @@ pub const CELL_ARGUMENT: &str = "__cell";
 
 /// How often it is looked whether to stop.
 const LOOK_FOR_STOP: Duration = Duration::from_millis(20);
-
-#[derive(Serialize, Deserialize)]
-enum Outcome {
-    Done(CellReport),
-    Failed(CellError),
-}
 
 /// Message to the child process.
 #[derive(Serialize, Deserialize)]
@@ -89,8 +83,8 @@ pub fn run_cell_of(
     let process = child.id();
     let Output { status, stdout, stderr } = converse(child, &text, stop)?;
     match serde_json::from_slice(&stdout) {
-        Ok(Outcome::Done(report)) if status.success() => Ok(report),
-        Ok(Outcome::Failed(error)) => Err(error),
+        Ok(Ok(report)) if status.success() => Ok(report),
+        Ok(Err(error)) => Err(error),
         _ if memory_group::killed_for_memory(process) => Err(died_of_memory(cell, status)),
         _ => Err(CellError::Process { what: format!("{status}{}", last_words(&stderr)) }),
     }
@@ -126,10 +120,7 @@ pub fn cell_main() -> ExitCode {
     if getppid() != parent {
         return ExitCode::FAILURE;
     }
-    let outcome = match read_instructions().and_then(|instructions| perform(&instructions)) {
-        Ok(report) => Outcome::Done(report),
-        Err(error) => Outcome::Failed(error),
-    };
+    let outcome = read_instructions().and_then(|instructions| perform(&instructions));
     let written = serde_json::to_vec(&outcome).map_err(std::io::Error::from);
     match written.and_then(|text| std::io::stdout().write_all(&text)) {
         Ok(()) => ExitCode::SUCCESS,
@@ -185,11 +176,7 @@ fn perform(instructions: &Instructions<Cell>) -> Result<CellReport, CellError> {
 }
 
 fn read_instructions() -> Result<Instructions<Cell>, CellError> {
-    let mut text = Vec::new();
-    std::io::stdin()
-        .read_to_end(&mut text)
-        .context("could not read the cell from standard input")?;
-    serde_json::from_slice(&text)
+    serde_json::from_reader(std::io::stdin())
         .map_err(|error| CellError::invalid(format!("standard input is no cell: {error}")))
 }
 

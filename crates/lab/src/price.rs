@@ -1,4 +1,5 @@
-//! Measures what the disk under a directory charges, in at most [`MOST_TIME`] and [`MOST_BYTES`].
+//! Measures what the disk under a directory charges, in at most 3 s, unless a single request
+//! takes longer, and [`MOST_BYTES`].
 //!
 //! A file without a name is written in full, so that nothing is allocated later. Then it is
 //! overwritten past the page cache: in large requests, in small ones at random places, and in small
@@ -18,19 +19,12 @@ use forebay_cache::price::Price;
 use forebay_uring::AlignedMemory;
 use serde::{Deserialize, Serialize};
 
-/// Time that a measurement takes, unless a single request takes longer.
-pub const MOST_TIME: Duration = Duration::from_secs(3);
-
 /// Bytes that a measurement writes.
 pub const MOST_BYTES: u64 = FILE_BYTES + LARGE_BYTES + SMALL_BYTES;
 
-/// Bytes of the file.
+/// Bytes of the file, and those that are overwritten in large and in small requests.
 const FILE_BYTES: u64 = 16 << 20;
-
-/// Bytes that are overwritten in large requests.
 const LARGE_BYTES: u64 = 32 << 20;
-
-/// Bytes that are overwritten in small requests.
 const SMALL_BYTES: u64 = 16 << 20;
 
 const LARGE: usize = 1 << 20;

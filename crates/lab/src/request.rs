@@ -31,12 +31,10 @@ const FREE: &str = "free:";
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RequestSpec {
-    /// Where requests go.
     pub device: RequestDevice,
     /// Bios kept in flight; at least one.
     pub depth: u32,
     pub block_bytes: u32,
-    /// In which order blocks are asked for.
     pub pattern: Pattern,
     pub operation: Operation,
     /// Knobs of the queue, as `Knobs::set` takes them, or of the engine.
@@ -56,7 +54,6 @@ pub struct RequestSpec {
 }
 
 impl RequestSpec {
-    /// Returns the time that is counted.
     pub(crate) fn counted(&self) -> Duration {
         Duration::from_secs_f64(self.seconds)
     }
@@ -69,7 +66,6 @@ impl RequestSpec {
 pub struct RequestDevice(String);
 
 impl RequestDevice {
-    /// Returns the laid-out file.
     pub fn file() -> Self {
         Self("file".to_owned())
     }
@@ -183,7 +179,6 @@ pub enum Poll {
 pub struct RequestCell {
     pub way: Way,
     pub spec: RequestSpec,
-    /// Whether completions are polled for.
     pub poll: Poll,
     /// Where the laid-out file is, if it needs one: an existing directory.
     pub directory: PathBuf,

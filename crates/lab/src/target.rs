@@ -47,7 +47,6 @@ impl Target {
         &self.path
     }
 
-    /// Returns its size.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -1,5 +1,4 @@
 use super::*;
-use forebay_bpf::{FileSystem, Kind};
 
 #[test]
 fn what_was_counted_becomes_ratios_and_nothing_is_made_up() {
@@ -71,7 +70,7 @@ fn every_metric_of_it_has_a_counter() {
 fn this_kernel_takes_every_program() {
     let directory = tempfile::tempdir_in(".").unwrap();
     let here = place(directory.path());
-    let kinds = std::fs::read_to_string("/proc/filesystems").unwrap();
+    let kinds = fs::read_to_string("/proc/filesystems").unwrap();
     let xfs = FileSystem { kind: Kind::Xfs, ..here.file_system };
     let on_xfs = kinds.contains("xfs").then_some(Place { file_system: xfs, ..here });
     for place in std::iter::once(here).chain(on_xfs) {
@@ -83,4 +82,10 @@ fn this_kernel_takes_every_program() {
             Err(reason) => eprintln!("skipped: {reason}"),
         }
     }
+}
+
+#[test]
+fn a_directory_is_on_a_file_system() {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    assert_ne!(file_system_of(directory.path()).device, Disk { major: 0, minor: 0 });
 }

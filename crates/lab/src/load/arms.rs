@@ -11,7 +11,7 @@
 //! times the context switches.
 
 use std::fs::OpenOptions;
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSliceMut, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use std::sync::Arc;
 use forebay::{DirectFile, Engine, File};
 use forebay_block::limits::PAGE;
 use rustix::io::{ReadWriteFlags, preadv2};
+use tempfile::NamedTempFile;
 
 use super::error::{CellError, Context};
 use super::futures::FuturesLane;
@@ -49,7 +50,6 @@ pub(crate) enum Way {
         /// Operations in flight; with one through the cache, the blocking calls.
         depth: u32,
     },
-    /// None.
     Null,
 }
 
@@ -95,7 +95,6 @@ pub(crate) fn depth_of(job: &Job) -> u32 {
     if job.io_engine == IoEngine::Ring { job.depth.max(1) } else { 1 }
 }
 
-/// Returns the bytes of the buffer of one operation.
 fn buffer_bytes(job: &Job) -> usize {
     job.blocks.read.max().max(job.blocks.write.max()) as usize
 }
@@ -110,8 +109,8 @@ pub(crate) fn pool_bytes(way: Way, job: &Job) -> u64 {
     }
 }
 
-/// Refuses a way that cannot be gone: buffers that are larger than memory, and what the kernel or
-/// the file system of the first file does not have.
+/// Refuses buffers that are larger than memory, and an arm that the kernel or the file system of
+/// the first file does not support.
 pub(crate) fn check(arm: Arm, plan: &JobPlan, way: Way) -> Result<(), CellError> {
     // A slip of the pen asks for terabytes.
     const MOST_BYTES: u64 = 4 << 30;
@@ -186,16 +185,16 @@ fn with_sample(
     flags: i32,
     read: impl FnOnce(&std::fs::File) -> io::Result<usize>,
 ) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    options.read(true).custom_flags(flags);
-    if path.exists() {
-        return read(&options.open(path)?).map(drop);
-    }
-    let sample = guard::nearest_directory(path).join(format!(".arm-probe.{}", std::process::id()));
-    let file = std::fs::write(&sample, [0; 8192]).and_then(|()| options.open(&sample));
-    let result = file.and_then(|file| read(&file).map(drop));
-    let _ = std::fs::remove_file(&sample);
-    result
+    let sample = if path.exists() {
+        None
+    } else {
+        let mut sample = NamedTempFile::new_in(guard::nearest_directory(path))?;
+        sample.write_all(&[0; 8192])?;
+        Some(sample)
+    };
+    let path = sample.as_ref().map_or(path, |sample| sample.path());
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    read(&file).map(drop)
 }
 
 /// Opens the files of a job and returns its lane: the first thing inside the clock.

@@ -35,15 +35,6 @@ use crate::cell::CellSpec;
 use crate::detail::Holds;
 use crate::processors;
 
-#[derive(Clone, Copy)]
-pub(crate) struct Stage<'a> {
-    pub(crate) spec: &'a CellSpec,
-    pub(crate) directory: &'a Path,
-    pub(crate) plans: &'a [JobPlan],
-    pub(crate) ways: &'a [Way],
-    pub(crate) probe: Option<&'a JobPlan>,
-}
-
 #[derive(Debug)]
 pub(crate) struct Conducted {
     pub(crate) jobs: Vec<JobOutcome>,
@@ -73,8 +64,14 @@ struct Go {
 
 type Closable = Box<dyn Lane + Send>;
 
-pub(crate) fn conduct(stage: &Stage<'_>) -> Result<Conducted, CellError> {
-    let Stage { spec, directory, plans, ways, probe } = *stage;
+/// Runs jobs, each on its way, and the sync probe.
+pub(crate) fn conduct(
+    spec: &CellSpec,
+    directory: &Path,
+    plans: &[JobPlan],
+    ways: &[Way],
+    probe: Option<&JobPlan>,
+) -> Result<Conducted, CellError> {
     assert_eq!(plans.len(), ways.len());
     let (stop, quiet) = (&AtomicBool::new(false), &AtomicBool::new(false));
     thread::scope(|scope| {
@@ -100,7 +97,9 @@ pub(crate) fn conduct(stage: &Stage<'_>) -> Result<Conducted, CellError> {
         let open_gates = line.all_ready()?;
 
         let baseline_bytes = memory::resident_bytes();
-        let engine = engine_for(stage)?;
+        let on_their_ways = ways.iter().copied().zip(plans);
+        let all = on_their_ways.chain(probe.map(|plan| (probe_way(ways), plan)));
+        let engine = engine_for(spec, all)?;
         let watched = engine.clone();
         let sampler = scope.spawn(move || {
             let files = plans.iter().flat_map(|plan| &plan.files);
@@ -184,14 +183,14 @@ fn probe_way(ways: &[Way]) -> Way {
 
 /// Makes the engine of the cell, if its arm has one. The settings of the cell come after those that
 /// its direct jobs need, so that they overrule these.
-fn engine_for(stage: &Stage<'_>) -> Result<Option<Arc<Engine>>, CellError> {
-    let Stage { spec, plans, ways, probe, .. } = *stage;
+fn engine_for<'a>(
+    spec: &CellSpec,
+    jobs: impl Iterator<Item = (Way, &'a JobPlan)>,
+) -> Result<Option<Arc<Engine>>, CellError> {
     if !spec.arm.is_forebay() {
         return Ok(None);
     }
-    let jobs = ways.iter().copied().zip(plans);
-    let all = jobs.chain(probe.map(|plan| (probe_way(ways), plan)));
-    let bytes: u64 = all.map(|(way, plan)| arms::pool_bytes(way, &plan.job)).sum();
+    let bytes: u64 = jobs.map(|(way, plan)| arms::pool_bytes(way, &plan.job)).sum();
     let pool = (bytes > 0).then(|| ("buffer_bytes".to_owned(), bytes.to_string()));
     let settings: Vec<_> = pool.into_iter().chain(spec.settings.iter().cloned()).collect();
     let engine = library::build_engine(spec.budget_bytes, &settings, library::keeper(spec.arm))?;

@@ -31,9 +31,11 @@ impl Content {
 
     /// Fills `buffer` with what belongs at `offset`.
     pub(crate) fn fill(self, offset: u64, buffer: &mut [u8]) {
-        let head = head_length(offset, buffer.len());
+        let head = buffer.len().min((offset.next_multiple_of(WORD) - offset) as usize);
         let (unaligned, aligned) = buffer.split_at_mut(head);
-        self.fill_bytes(offset, unaligned);
+        for (at, byte) in (offset..).zip(unaligned) {
+            *byte = self.word(at / WORD).to_le_bytes()[(at % WORD) as usize];
+        }
         let offset = offset + head as u64;
         let mut value = self.word(offset / WORD);
         debug_assert!(aligned.is_empty() || offset.is_multiple_of(WORD), "words begin at {offset}");
@@ -59,21 +61,18 @@ impl Content {
 
     /// Returns the first place where `buffer` is not what belongs at `offset`.
     pub(crate) fn check(self, offset: u64, buffer: &[u8]) -> Result<(), Mismatch> {
-        let mut expected = [0_u8; 4096];
-        for (index, part) in buffer.chunks(expected.len()).enumerate() {
-            let part_offset = offset + (index * expected.len()) as u64;
+        let mut expected = [0; 4096];
+        for (start, part) in (offset..).step_by(expected.len()).zip(buffer.chunks(4096)) {
             let expected = &mut expected[..part.len()];
-            self.fill(part_offset, expected);
+            self.fill(start, expected);
             if part != expected {
-                let at =
-                    part.iter().zip(&*expected).position(|(is, should)| is != should).unwrap_or(0);
+                let differs = part.iter().zip(&*expected).position(|(is, should)| is != should);
+                let at = differs.unwrap_or(0);
                 // The word it is part of says where it came from; a single byte may agree by
                 // chance.
-                let at = at.saturating_sub(((part_offset + at as u64) % WORD) as usize);
-                return Err(Mismatch {
-                    offset: part_offset + at as u64,
-                    found: self.name(&part[at..]),
-                });
+                let at = at.saturating_sub(((start + at as u64) % WORD) as usize);
+                let found = self.name(&part[at..]);
+                return Err(Mismatch { offset: start + at as u64, found });
             }
         }
         Ok(())
@@ -83,25 +82,17 @@ impl Content {
         self.key.wrapping_add(index.wrapping_mul(STEP))
     }
 
-    fn fill_bytes(self, offset: u64, buffer: &mut [u8]) {
-        for (at, byte) in (offset..).zip(buffer) {
-            *byte = self.word(at / WORD).to_le_bytes()[(at % WORD) as usize];
-        }
-    }
-
     /// Names other content. The step is odd, so undoing the multiplication finds the place in this
     /// file that the content came from.
     fn name(self, found: &[u8]) -> String {
-        let Some(bytes) = found.first_chunk::<8>() else { return "other data".into() };
-        let word = u64::from_le_bytes(*bytes);
-        if word == 0 {
-            return "zeroes".into();
-        }
-        let index = word.wrapping_sub(self.key).wrapping_mul(inverse(STEP));
-        if index < 1 << 50 {
-            format!("what belongs at byte {}", index * WORD)
-        } else {
-            "other data".into()
+        let word = found.first_chunk::<8>().map(|bytes| u64::from_le_bytes(*bytes));
+        let place = |word: u64| word.wrapping_sub(self.key).wrapping_mul(inverse(STEP));
+        match (word, word.map(place)) {
+            (Some(0), _) => "zeroes".into(),
+            (_, Some(index)) if index < 1 << 50 => {
+                format!("what belongs at byte {}", index * WORD)
+            }
+            _ => "other data".into(),
         }
     }
 }
@@ -112,11 +103,6 @@ pub(crate) struct Mismatch {
     /// The first word of it.
     pub(crate) offset: u64,
     pub(crate) found: String,
-}
-
-fn head_length(offset: u64, length: usize) -> usize {
-    let to_word = (WORD - offset % WORD) % WORD;
-    length.min(to_word as usize)
 }
 
 /// Returns the inverse of an odd number modulo 2^64, by Newton's iteration: each step doubles the

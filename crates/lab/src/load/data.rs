@@ -12,7 +12,6 @@ use crate::request::DATA_FILE;
 use crate::scratch::Stop;
 use forebay_block::random::Random;
 
-/// Written at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

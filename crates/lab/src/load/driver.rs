@@ -75,7 +75,6 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Returns a batch of exactly this size.
     pub(crate) fn exactly(size: usize) -> Self {
         Self { least: size, most: size, complete: 1 }
     }
@@ -85,7 +84,6 @@ impl Batch {
     }
 }
 
-/// State of the loop.
 #[derive(Debug)]
 pub(crate) struct Drive<S> {
     pub(crate) source: S,
@@ -178,7 +176,6 @@ impl<S: Source> Drive<S> {
         self.flights.len() - self.unused()
     }
 
-    /// Starts up to `count` operations.
     #[inline]
     fn start<L: Lane + ?Sized>(
         &mut self,
@@ -304,7 +301,6 @@ pub(crate) fn histogram() -> Histogram<u64> {
 }
 
 impl Tally {
-    /// Returns an empty tally.
     pub(crate) fn new() -> Self {
         Self { operations: 0, bytes: 0, latencies: histogram() }
     }

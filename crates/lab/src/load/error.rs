@@ -17,16 +17,10 @@ pub enum CellError {
     ArmRefused { arm: Arm, reason: String },
     /// This machine, kernel or file cannot do what the cell asks: leave it out, and say why.
     #[error("{reason}")]
-    Unavailable {
-        /// Why, and the remedy.
-        reason: String,
-    },
+    Unavailable { reason: String },
     /// The workload cannot be run as it stands; nothing was done yet.
     #[error("{reason}")]
-    Invalid {
-        /// The problem, and the remedy.
-        reason: String,
-    },
+    Invalid { reason: String },
     #[error(
         "{}{what}: {cause}",
         path.iter().map(|path| format!("{}: ", path.display())).collect::<String>()
@@ -38,20 +32,11 @@ pub enum CellError {
         /// The system's error number, if any.
         os_error: Option<i32>,
     },
-    /// A file does not hold what was written to it.
     #[error("{}: wrong data at byte {offset}: {found}", path.display())]
-    Mismatch {
-        path: PathBuf,
-        /// The first wrong byte.
-        offset: u64,
-        found: String,
-    },
+    Mismatch { path: PathBuf, offset: u64, found: String },
     /// The process of the cell died, or spoke nonsense.
     #[error("the process of the cell failed: {what}")]
-    Process {
-        /// How it ended, with its last words.
-        what: String,
-    },
+    Process { what: String },
 }
 
 impl CellError {
@@ -70,9 +55,17 @@ impl CellError {
 
     /// Describes an error of the system or of the engine.
     pub(crate) fn failed(what: impl Into<String>, error: &(impl Error + 'static)) -> Self {
-        let engine = (error as &dyn Error).downcast_ref::<forebay::Error>();
-        let path = engine.and_then(|error| error.path()).map(Path::to_owned);
-        Self::of(what.into(), path, error)
+        let (what, cause) = (what.into(), error.to_string());
+        let error: &(dyn Error + 'static) = error;
+        if let Some(error) = error.downcast_ref::<forebay::Error>() {
+            let (path, os_error) = (error.path().map(Path::to_owned), error.os_error());
+            return Self::Failed { what, path, cause, os_error };
+        }
+        let os_error = match error.downcast_ref::<Errno>() {
+            Some(errno) => Some(errno.raw_os_error()),
+            None => error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error),
+        };
+        Self::Failed { what, path: None, cause, os_error }
     }
 
     pub(crate) fn failed_at(
@@ -80,18 +73,11 @@ impl CellError {
         path: &Path,
         error: &(impl Error + 'static),
     ) -> Self {
-        Self::of(what.into(), Some(path.to_owned()), error)
-    }
-
-    fn of(what: String, path: Option<PathBuf>, error: &(dyn Error + 'static)) -> Self {
-        let os_error = if let Some(error) = error.downcast_ref::<forebay::Error>() {
-            error.os_error()
-        } else if let Some(errno) = error.downcast_ref::<Errno>() {
-            Some(errno.raw_os_error())
-        } else {
-            error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error)
-        };
-        Self::Failed { what, path, cause: error.to_string(), os_error }
+        let mut failed = Self::failed(what, error);
+        if let Self::Failed { path: place, .. } = &mut failed {
+            *place = Some(path.to_owned());
+        }
+        failed
     }
 }
 

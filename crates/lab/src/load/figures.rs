@@ -36,7 +36,6 @@ type Metrics = BTreeMap<String, f64>;
 /// Result of a cell, with a row for each job.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CellReport {
-    /// For the cell as a whole.
     pub total: CellResult,
     /// In the order of the workload.
     pub jobs: Vec<JobRow>,
@@ -244,7 +243,7 @@ fn of_engine(metrics: &mut Metrics, engine: &EngineReport) {
     }
 }
 
-/// Returns what a reader of the figures has to know besides.
+/// Returns the remarks for a reader of the figures.
 fn notes(spec: &CellSpec, plans: &[JobPlan], conducted: &Conducted) -> Vec<String> {
     let mut notes = Vec::new();
     let deepest = plans.iter().map(|plan| arms::depth_of(&plan.job)).max().unwrap_or(1);

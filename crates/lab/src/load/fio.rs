@@ -157,7 +157,7 @@ fn arguments(spec: &RequestSpec, path: &Path) -> Vec<String> {
     arguments
 }
 
-/// Adds what is told of requests alone.
+/// Returns the figures of requests.
 fn request_figures(spec: &RequestSpec, report: &Report) -> CellResult {
     let mut result = figures(report);
     let Some(&iops) = result.metrics.get("iops") else { return result };

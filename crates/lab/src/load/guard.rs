@@ -15,7 +15,6 @@ use rustix::fs::{Access, access};
 use super::error::{CellError, Context};
 use crate::manifest::mount;
 
-/// Refuses a path that is not a directory.
 pub(crate) fn check_directory(directory: &Path) -> Result<(), CellError> {
     let refused = |what| Err(CellError::invalid(format!("{}: {what}", directory.display())));
     match fs::metadata(directory) {
@@ -58,7 +57,6 @@ pub(crate) fn is_held(path: &Path) -> bool {
     is_block_device(path) && exclusive().as_ref().is_err_and(is_busy)
 }
 
-/// Returns how long a block device is.
 pub(crate) fn device_length(path: &Path) -> Result<u64, CellError> {
     let device = fs::File::open(path);
     let end = device.and_then(|mut device| device.seek(SeekFrom::End(0)));

@@ -31,8 +31,8 @@ pub(crate) enum Space {
     Ahead,
 }
 
-/// A job's files, opened. With a window, what they dirtied and cached stays near a budget, as
-/// databases do with `sync_file_range`: after each window's worth of I/O the job waits for the
+/// A job's files, opened. With a window, their dirty and cached pages stay near a budget, as
+/// databases do with `sync_file_range`. After each window's worth of I/O the job waits for the
 /// writeback it started a window ago, starts that of the window just written, and drops clean
 /// pages. So at most two windows of a job are in memory.
 #[derive(Debug)]
@@ -40,7 +40,6 @@ pub(crate) struct KernelFiles {
     files: Vec<(File, PathBuf)>,
     flags: ReadWriteFlags,
     window_bytes: Option<u64>,
-    /// Bytes moved since the last window.
     moved: u64,
 }
 
@@ -87,7 +86,6 @@ impl KernelFiles {
         self.files[file].0.as_raw_fd()
     }
 
-    /// Returns the descriptor of each file.
     pub(crate) fn descriptors(&self) -> Vec<i32> {
         self.files.iter().map(|(file, _)| file.as_raw_fd()).collect()
     }

@@ -46,7 +46,6 @@ impl Wait {
     }
 }
 
-/// Blocks until a moment.
 pub(crate) fn sleep_until(moment: Moment) {
     thread::sleep(moment - clock::now());
 }

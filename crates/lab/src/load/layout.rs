@@ -251,7 +251,7 @@ impl Amount {
     }
 }
 
-/// Returns what is there, and its length.
+/// Returns the kind and the length of a path, or `None` if there is nothing.
 fn look(path: &Path) -> Result<Option<(FileKind, u64)>, CellError> {
     let metadata = match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -113,13 +113,13 @@ impl Handle for File {
     fn submit(self: &Arc<Self>, mut memory: Box<[u8]>, operation: Operation) -> Flight<Box<[u8]>> {
         let file = Arc::clone(self);
         Box::pin(async move {
-            let Operation { offset, bytes, .. } = operation;
+            let Operation { kind, offset, bytes, .. } = operation;
             let part = &mut memory[..bytes as usize];
-            let result = match operation.kind {
-                Kind::Write => check_write(file.write_at_async(part, offset).await),
-                Kind::Read => check_read(file.read_at_async(part, offset).await, bytes, offset),
+            let moved = match kind {
+                Kind::Write => file.write_at_async(part, offset).await.map(|()| part.len()),
+                Kind::Read => file.read_at_async(part, offset).await,
             };
-            (memory, result)
+            (memory, check(operation, moved))
         })
     }
 }
@@ -134,20 +134,16 @@ impl Handle for DirectFile {
     }
 
     fn submit(self: &Arc<Self>, mut memory: Buffer, operation: Operation) -> Flight<Buffer> {
-        let Operation { offset, bytes, kind, .. } = operation;
+        let Operation { kind, offset, bytes, .. } = operation;
         memory.set_len(bytes as usize);
         let transfer = match kind {
             Kind::Write => self.write_at_async(memory, offset),
             Kind::Read => self.read_at_async(memory, offset),
         };
         Box::pin(async move {
-            let (result, mut memory) = transfer.await;
+            let (moved, mut memory) = transfer.await;
             memory.set_len(memory.capacity());
-            let result = match kind {
-                Kind::Write => check_write(result.map(drop)),
-                Kind::Read => check_read(result, bytes, offset),
-            };
-            (memory, result)
+            (memory, check(operation, moved))
         })
     }
 }
@@ -194,19 +190,17 @@ pub(crate) fn pool_buffers(
     buffers.context("could not take its buffers")
 }
 
-/// Compares the length of a read with the expected one.
-fn check_read(read: forebay::Result<usize>, asked: u32, offset: u64) -> Result<(), CellError> {
-    match read {
-        Ok(read) if read == asked as usize => Ok(()),
-        Ok(read) => {
-            Err(CellError::Process { what: format!("read {read} of {asked} bytes at {offset}") })
+/// Compares the length of a transfer with the expected one.
+fn check(operation: Operation, moved: forebay::Result<usize>) -> Result<(), CellError> {
+    let Operation { kind, offset, bytes, .. } = operation;
+    let verb = if kind == Kind::Read { "read" } else { "write" };
+    match moved {
+        Ok(moved) if moved == bytes as usize => Ok(()),
+        Ok(moved) => {
+            Err(CellError::Process { what: format!("{verb} {moved} of {bytes} bytes at {offset}") })
         }
-        Err(error) => Err(CellError::failed("could not read", &error)),
+        Err(error) => Err(CellError::failed(format!("could not {verb}"), &error)),
     }
-}
-
-fn check_write(written: forebay::Result<()>) -> Result<(), CellError> {
-    written.context("could not write")
 }
 
 /// Files of an engine for blocking calls.
@@ -216,10 +210,11 @@ impl Serial for Blocking {
     fn transfer(&mut self, operation: Operation, buffer: &mut [u8]) -> Result<(), CellError> {
         let Operation { file, offset, bytes, kind } = operation;
         let (file, buffer) = (&self.0[file], &mut buffer[..bytes as usize]);
-        match kind {
-            Kind::Write => check_write(file.write_at(buffer, offset)),
-            Kind::Read => check_read(file.read_at(buffer, offset), bytes, offset),
-        }
+        let moved = match kind {
+            Kind::Write => file.write_at(buffer, offset).map(|()| buffer.len()),
+            Kind::Read => file.read_at(buffer, offset),
+        };
+        check(operation, moved)
     }
 
     fn sync(&mut self, file: usize, how: FinalSync) -> Result<(), CellError> {

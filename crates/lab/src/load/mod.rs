@@ -86,17 +86,10 @@ pub fn report_cell(spec: &CellSpec) -> Result<CellReport, CellError> {
     if spec.arm != Arm::Null {
         making::prepare(&plans, spec.verify)?;
     }
-    let probe_plan = probe_plan(spec, &directory)?;
-    let stage = conduct::Stage {
-        spec,
-        directory: &directory,
-        plans: &plans,
-        ways: &ways,
-        probe: probe_plan.as_ref(),
-    };
+    let probe = probe_plan(spec, &directory)?;
     let group = (spec.arm == Arm::KernelCgroup).then(|| MemoryGroup::join(spec.budget_bytes));
     let group = group.transpose().map_err(|reason| CellError::refused(spec.arm, reason))?;
-    let conducted = conduct::conduct(&stage)?;
+    let conducted = conduct::conduct(spec, &directory, &plans, &ways, probe.as_ref())?;
     drop(group);
     let mut report = figures::report(spec, &plans, &conducted);
     if spec.arm != Arm::Null {

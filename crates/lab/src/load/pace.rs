@@ -49,10 +49,6 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    fn new() -> Self {
-        Self { late: histogram(), backlog_peak: 0, never_started: 0 }
-    }
-
     pub(crate) fn add(&mut self, other: &Self) {
         self.late.add(&other.late).expect("histograms of the same bounds add");
         self.backlog_peak = self.backlog_peak.max(other.backlog_peak);
@@ -71,7 +67,7 @@ impl Pacer {
             issued: [Issued::default(); 2],
             since_thought: 0,
             thinks_until: None,
-            kept: Kept::new(),
+            kept: Kept { late: histogram(), backlog_peak: 0, never_started: 0 },
         })
     }
 

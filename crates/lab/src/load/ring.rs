@@ -192,22 +192,17 @@ impl RingLane {
 
     fn entered(&mut self, entered: io::Result<usize>) -> Result<(), CellError> {
         const NO_FAILURE: [i32; 4] = [libc::EINTR, libc::EAGAIN, libc::EBUSY, libc::ETIME];
-        match entered {
-            Ok(taken) => {
-                // A call that only waits counts for requests, as in Forebay's queue.
-                let rings = taken > 0 || self.hand_over.with_wait();
-                self.counters.doorbells += u64::from(rings);
-                self.counters.requests += taken as u64;
-                self.staged -= taken.min(self.staged);
-                Ok(())
-            }
-            Err(error)
-                if error.raw_os_error().is_some_and(|number| NO_FAILURE.contains(&number)) =>
-            {
-                Ok(())
-            }
-            Err(error) => Err(CellError::failed("could not enter the ring", &error)),
+        let number = entered.as_ref().err().and_then(io::Error::raw_os_error);
+        if number.is_some_and(|number| NO_FAILURE.contains(&number)) {
+            return Ok(());
         }
+        let taken = entered.context("could not enter the ring")?;
+        // A call that only waits counts for requests, as in Forebay's queue.
+        let rings = taken > 0 || self.hand_over.with_wait();
+        self.counters.doorbells += u64::from(rings);
+        self.counters.requests += taken as u64;
+        self.staged -= taken.min(self.staged);
+        Ok(())
     }
 
     /// Ends the operations on the completion queue, and stages partial ones again.

@@ -30,8 +30,8 @@ impl<G: Clone> StartLine<G> {
         Runner { ready: self.ready.clone(), go }
     }
 
-    /// Waits until all threads are ready. Returns what starts them, or the error of the first that
-    /// is not. If that is dropped and not called, all of them return.
+    /// Waits until all threads are ready. Returns a closure that starts them, or the error of the
+    /// first that is not. If the closure is dropped and not called, all threads return.
     pub(crate) fn all_ready(self) -> Result<impl FnOnce(&G), CellError> {
         let Self { ready, all_ready, gates } = self;
         drop(ready);

@@ -9,19 +9,23 @@
 //! the path of a request is measured and not durability. One loop drives all ways but fio. Its own
 //! cost is measured over nothing and reported as `driver_ns_per_io`.
 
-mod blocks;
-mod device;
 mod queued;
 mod thread;
 
 use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_block::limits::TAGS;
+use forebay_block::limits::{PLUG_BIOS, TAGS};
+use forebay_block::random::Random;
 use forebay_block::{Device, Knobs, Queue};
+use forebay_uring::{Modelled, Null, Profile};
 
-use super::driver::Drive;
+use super::data;
+use super::driver::{Batch, Drive, Source};
 use super::error::{CellError, Context as _};
 use super::figures::{add_flow, add_usage};
 use super::fio;
@@ -31,15 +35,17 @@ use super::kernel::KernelFiles;
 use super::lane::{Lane, Nothing, SerialLane, buffer};
 use super::library;
 use super::ring::{self, HandOver, RingLane};
+use super::sequence::{self, Kind};
 use super::timed::{Counted, Spans, count};
 use crate::cell::CellResult;
 use crate::detail::Detail;
 use crate::job::YesNo;
 use crate::metric::{put, put_latencies};
 use crate::queue_knobs;
-use crate::request::{Operation, Poll, RequestCell, RequestSpec, Submitter, Switch, Way};
-use blocks::{Blocks, batch_of};
-use device::{Opened, open_direct, path_of};
+use crate::request::{
+    DATA_FILE, Operation, Pattern, Poll, RequestCell, RequestSpec, Submitter, Switch, Way,
+};
+use crate::scratch::Stop;
 use queued::Queued;
 
 /// Most bios in flight: a multiple of one queue's tags.
@@ -56,12 +62,7 @@ pub fn run(cell: &RequestCell) -> Result<CellResult, CellError> {
     let RequestCell { way, spec, .. } = cell;
     check(spec, *way)?;
     if *way == Way::Queue {
-        let knobs = knobs(spec)?;
-        return match device::open(cell)? {
-            Opened::Null(device) => queued(spec, knobs, device, Vec::new()),
-            Opened::Modelled(device) => queued(spec, knobs, *device, Vec::new()),
-            Opened::File { ring, notes } => queued(spec, knobs, *ring, notes),
-        };
+        return run_queue(cell);
     }
     if !spec.device.is_file() {
         let way = way.name();
@@ -122,6 +123,31 @@ pub fn run(cell: &RequestCell) -> Result<CellResult, CellError> {
         Way::Queue => unreachable!("it went another way"),
     };
     result(&spec, &counted, notes)
+}
+
+/// Runs a cell through Forebay's queue over its device.
+fn run_queue(cell: &RequestCell) -> Result<CellResult, CellError> {
+    let RequestCell { spec: spec @ RequestSpec { device, .. }, .. } = cell;
+    let knobs = knobs(spec)?;
+    if !device.is_file() && spec.fixed_files == Switch::On {
+        return Err(CellError::invalid(format!(
+            "files are registered with a ring, and {device} has none: take device=file"
+        )));
+    }
+    match (device.name(), device.free_nanos()) {
+        ("null", _) => queued(spec, knobs, Null::new(), Vec::new()),
+        ("file", _) => {
+            let (ring, notes) = queued::ring(cell)?;
+            queued(spec, knobs, ring, notes)
+        }
+        (name, nanos) => {
+            let free = nanos.map(|nanos| Profile::free(Duration::from_nanos(nanos)));
+            let profile = free.or_else(|| Profile::by_name(name)).ok_or_else(|| {
+                CellError::invalid(format!("{name}: no such device (of {})", Profile::CHOICES))
+            })?;
+            queued(spec, knobs, Modelled::new(profile), Vec::new())
+        }
+    }
 }
 
 fn queued<D: Device>(
@@ -213,8 +239,9 @@ fn check(spec: &RequestSpec, way: Way) -> Result<(), CellError> {
     if !Duration::try_from_secs_f64(spec.seconds).is_ok_and(|span| span > Duration::ZERO) {
         return invalid(format!("seconds={}: not a time", spec.seconds));
     }
-    if spec.from == Submitter::Thread && !device::ends_at_doorbell(&spec.device) {
-        let device = &spec.device;
+    let device = &spec.device;
+    let ends_at_doorbell = device.name() == "null" || device.free_nanos().is_some();
+    if spec.from == Submitter::Thread && !ends_at_doorbell {
         return invalid(format!(
             "from=thread measures the list, so what ends by itself would be in the way: {device} does (take null, \
              or free:NANOSECONDS)"
@@ -230,6 +257,93 @@ fn knobs(spec: &RequestSpec) -> Result<Knobs, CellError> {
         set.map_err(|why| CellError::invalid(format!("{name}={value}: {why}")))?;
     }
     Ok(knobs)
+}
+
+/// Returns the file of a cell: the target, which is only read, or the laid-out file, which this
+/// makes if it does not exist.
+fn path_of(cell: &RequestCell) -> Result<PathBuf, CellError> {
+    let RequestCell { spec, directory, target, .. } = cell;
+    if let Some(target) = target {
+        if spec.operation == Operation::Write {
+            return Err(CellError::invalid(format!("{}: it is only read", target.display())));
+        }
+        return Ok(target.clone());
+    }
+    let path = directory.join(DATA_FILE);
+    data::lay_out(directory, spec.file_bytes, spec.seed, &Stop::default())
+        .context_at("could not lay it out", &path)?;
+    Ok(path)
+}
+
+/// Opens it past the page cache.
+fn open_direct(spec: &RequestSpec, path: &Path) -> Result<File, CellError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(spec.operation == Operation::Write).custom_flags(libc::O_DIRECT);
+    options.open(path).map_err(|error| match error.raw_os_error() {
+        Some(libc::EINVAL) => CellError::unavailable(format!(
+            "{}: no direct I/O on this file system (use --dir with another)",
+            path.display()
+        )),
+        _ => CellError::failed_at("could not open it", path, &error),
+    })
+}
+
+/// The operations of a request cell: block after block of a file, a few instructions each, because
+/// they are paid for every one. Random blocks are drawn with replacement. The same seed gives the
+/// same blocks in every arm.
+#[derive(Clone, Debug)]
+struct Blocks {
+    /// Draws them, if they do not follow each other.
+    random: Option<Random>,
+    next: u64,
+    blocks: u64,
+    block_bytes: u32,
+    kind: Kind,
+}
+
+impl Blocks {
+    fn new(spec: &RequestSpec) -> Self {
+        let RequestSpec { block_bytes, .. } = *spec;
+        let blocks = spec.file_bytes / u64::from(block_bytes);
+        assert!(blocks > 0, "the file holds a block");
+        let random = (spec.pattern == Pattern::Random).then(|| Random::new(spec.seed));
+        let kind = match spec.operation {
+            Operation::Read => Kind::Read,
+            Operation::Write => Kind::Write,
+        };
+        Self { random, next: 0, blocks, block_bytes, kind }
+    }
+
+    /// Returns the next operation. There is always one.
+    #[inline]
+    fn draw(&mut self) -> sequence::Operation {
+        let block = match &mut self.random {
+            Some(random) => random.below(self.blocks),
+            None => {
+                let block = self.next;
+                self.next = if block + 1 == self.blocks { 0 } else { block + 1 };
+                block
+            }
+        };
+        let offset = block * u64::from(self.block_bytes);
+        sequence::Operation { kind: self.kind, file: 0, offset, bytes: self.block_bytes }
+    }
+}
+
+impl Source for Blocks {
+    #[inline]
+    fn next(&mut self) -> Option<sequence::Operation> {
+        Some(self.draw())
+    }
+}
+
+/// Returns exactly the batch that was asked for, so that a ladder of batches is one on devices that
+/// end one at a time; but not more than there are slots or a queue has room for.
+fn batch_of(spec: &RequestSpec) -> Batch {
+    match spec.batch {
+        Some(batch) => Batch::exactly((batch.min(spec.depth) as usize).min(PLUG_BIOS)),
+        None => Batch { least: 1, most: usize::MAX, complete: 1 },
+    }
 }
 
 #[cfg(test)]

@@ -1,21 +1,28 @@
 //! A lane through Forebay's queue over a device.
 
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_block::limits::{DEVICE_HOLD, PAGE};
+use forebay_block::limits::{DEVICE_HOLD, PAGE, TAGS};
 use forebay_block::{
     self as block, Bio, Class, Device, Ended, Frame, Latency, Queue, Segment, Segments, Target,
 };
-use forebay_uring::clock;
+use forebay_uring::{
+    Access, Arena, Create, Direct, How, OpenFile, Register, Ring, Truncate, clock,
+};
 
+use super::path_of;
 use crate::detail::Holds;
-use crate::load::error::{CellError, system_error};
+use crate::load::error::{CellError, Context, system_error};
 use crate::load::lane::{Lane, LaneCounters, Wait};
 use crate::load::sequence::{Kind, Operation};
-use crate::request::RequestSpec;
+use crate::request::{RequestCell, RequestSpec, Switch};
 
 /// The file's number at the device.
-pub(super) const TARGET: Target = Target(0);
+const TARGET: Target = Target(0);
 
 /// A queue over its device. The slot of an operation is the owner of its bio.
 #[derive(Debug)]
@@ -30,7 +37,7 @@ pub(super) struct Queued<D> {
 }
 
 /// Returns the whole frames of a block.
-pub(super) fn frames_per_slot(block_bytes: u32) -> u32 {
+fn frames_per_slot(block_bytes: u32) -> u32 {
     block_bytes.div_ceil(PAGE as u32)
 }
 
@@ -151,4 +158,45 @@ fn wrong(ended: &Ended) -> CellError {
         Ok(moved) => CellError::Process { what: format!("{what}: only {moved} of them moved") },
         Err(errno) => CellError::failed(what, &system_error(errno)),
     }
+}
+
+/// Returns a ring on the file of a cell, and notes. Lays the file out.
+pub(super) fn ring(cell: &RequestCell) -> Result<(Ring, Vec<String>), CellError> {
+    let (spec, path) = (&cell.spec, path_of(cell)?);
+    let file = if cell.target.is_some() { open_shared(&path) } else { open_own(&path) };
+    let file = file.context_at("could not open it", &path)?;
+    let mut notes = Vec::new();
+    if let Direct::Refused(reason) = file.direct() {
+        notes.push(format!("the file is not direct: {reason}"));
+    }
+    let frames = u64::from(spec.depth) * u64::from(frames_per_slot(spec.block_bytes));
+    debug_assert!(frames > 0, "a ring without memory");
+    let arena = u32::try_from(frames)
+        .map_err(io::Error::other)
+        .and_then(Arena::new)
+        .context("no memory for the blocks")?;
+    let mut ring = Ring::new(Arc::new(arena), TAGS as u32)
+        .map_err(|error| CellError::unavailable(error.to_string()))?;
+    let is_registered = spec.fixed_files == Switch::On;
+    ring.set_registered(if is_registered { Register::Yes } else { Register::No });
+    ring.attach(TARGET, Arc::new(file));
+    notes.push(ring.describe());
+    Ok((ring, notes))
+}
+
+fn open_own(path: &Path) -> io::Result<OpenFile> {
+    let how = How {
+        access: Access::ReadWrite,
+        create: Create::No,
+        truncate: Truncate::Keep,
+        mode: 0o600,
+    };
+    OpenFile::open(path, &how).map(|opened| opened.file)
+}
+
+/// Opens it for reading, also if others use it: our own open would refuse a mounted device.
+fn open_shared(path: &Path) -> io::Result<OpenFile> {
+    let mut file = OpenFile::of_descriptor(File::open(path)?.into())?;
+    file.go_direct()?;
+    Ok(file)
 }

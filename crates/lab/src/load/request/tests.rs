@@ -175,3 +175,27 @@ fn a_device_that_somebody_has_is_read_and_is_the_one_that_is_asked() {
         assert_eq!(work.works_on(&cell), Some(device.path()));
     }
 }
+
+#[test]
+fn sequential_blocks_begin_again_at_the_end() {
+    let mut blocks = Blocks::new(&RequestSpec { file_bytes: 3 * 4096, ..spec("null") });
+    let seen: Vec<u64> = (0..5).map(|_| blocks.draw().offset).collect();
+    assert_eq!(seen, [0, 4096, 8192, 0, 4096]);
+}
+
+#[test]
+fn random_blocks_are_spread_over_the_file_and_come_again_for_the_same_seed() {
+    let spec = RequestSpec { pattern: Pattern::Random, file_bytes: 16 * 4096, ..spec("null") };
+    let draw = |spec: &RequestSpec| -> Vec<u64> {
+        let mut blocks = Blocks::new(spec);
+        (0..1600).map(|_| blocks.draw().offset).collect()
+    };
+    let mut seen = [0_u32; 16];
+    for offset in draw(&spec) {
+        assert_eq!(offset % 4096, 0);
+        seen[(offset / 4096) as usize] += 1;
+    }
+    assert!(seen.iter().all(|&count| (50..200).contains(&count)), "{seen:?}");
+    assert_eq!(draw(&spec), draw(&spec));
+    assert_ne!(draw(&spec), draw(&RequestSpec { seed: spec.seed + 1, ..spec.clone() }));
+}

@@ -27,7 +27,7 @@ use forebay_block::limits::BATCH_REQUESTS;
 use forebay_lists::fifo::{Receiver, Sender};
 use forebay_lists::{Pop, WasEmpty, fifo};
 
-use super::blocks::{Blocks, batch_of};
+use super::{Blocks, batch_of};
 use crate::load::driver::{Batch, Drive, Source, histogram};
 use crate::load::error::CellError;
 use crate::load::lane::Lane;

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::request::DATA_FILE;
-use crate::scratch::Stop;
+use crate::stop::Stop;
 use forebay_block::random::Random;
 
 const PIECE_BYTES: usize = 1 << 20;

@@ -16,7 +16,6 @@ use crate::chosen::chosen;
 const REQUEST_KIB: u64 = 1024;
 const REQUEST_PIECES: u64 = 256;
 
-/// Judges whether an engine can have the place that is a device.
 pub(super) fn access(facts: &Facts) -> Option<Finding> {
     let place = facts.place.path.as_path();
     if facts.place.kind != Kind::Device {
@@ -82,7 +81,6 @@ pub(super) fn below(facts: &Facts) -> Option<Finding> {
     )
 }
 
-/// Judges the scheduler.
 pub(super) fn scheduler(facts: &Facts) -> Option<Finding> {
     let disk = facts.disk.as_ref()?;
     let list = disk.queue("scheduler")?;
@@ -107,7 +105,6 @@ pub(super) fn scheduler(facts: &Facts) -> Option<Finding> {
     degraded(chosen, means).root(what, disk.set(wanted, "scheduler"))
 }
 
-/// Judges whether a request of 1 MiB stays whole.
 pub(super) fn request_size(facts: &Facts) -> Option<Finding> {
     let disk = facts.disk.as_ref()?;
     let (kib, segments) = (disk.queue_number("max_sectors_kb")?, disk.queue_number("max_segments"));
@@ -129,7 +126,6 @@ pub(super) fn request_size(facts: &Facts) -> Option<Finding> {
     full(found, "a request of 1 MiB stays whole")
 }
 
-/// Judges the write-back throttling.
 pub(super) fn wbt(facts: &Facts) -> Option<Finding> {
     let disk = facts.disk.as_ref()?;
     let latency = disk.files.number::<i64>("/queue/wbt_lat_usec").filter(|latency| *latency > 0);
@@ -138,7 +134,7 @@ pub(super) fn wbt(facts: &Facts) -> Option<Finding> {
         return full("off", "writes are not held back for reads");
     };
     let found = format!("{latency} us (wbt_lat_usec)");
-    if facts.tried().is_none_or(|trial| trial.direct == Direct::Yes) {
+    if facts.file().is_none_or(|file| *file.direct() == Direct::Yes) {
         let means = "the kernel's writeback slows down when reads are slow; Forebay's direct \
                      writes do not";
         return full(found, means);
@@ -147,7 +143,6 @@ pub(super) fn wbt(facts: &Facts) -> Option<Finding> {
     degraded(found, means).root("switch it off", disk.set("0", "wbt_lat_usec"))
 }
 
-/// Judges whether the device reports that it rotates.
 pub(super) fn rotational(facts: &Facts) -> Option<Finding> {
     let disk = facts.disk.as_ref()?;
     match (disk.queue_number("rotational")?, disk.is_virtual()) {

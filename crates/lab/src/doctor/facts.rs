@@ -8,10 +8,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use forebay_uring::probe::{KernelVersion, kernel_version};
-use forebay_uring::{Offers, SetupError};
+use forebay_uring::{Offers, OpenFile, SetupError};
 use serde::{Deserialize, Serialize};
 
-use super::trial::Trial;
+use super::trial;
 use crate::chosen::chosen;
 use crate::manifest::{Storage, mount};
 use crate::refusal::Refusal;
@@ -92,8 +92,8 @@ pub(super) struct Facts {
     pub(super) engine: Result<String, String>,
     /// The file system; none of a bare device.
     pub(super) storage: Option<Storage>,
-    /// Trials on a file in the place; none on a bare device.
-    pub(super) trial: Option<Result<Trial, String>>,
+    /// A file in the place, to try things on; none on a bare device.
+    pub(super) trial: Option<Result<OpenFile, String>>,
     pub(super) disk: Option<Disk>,
 }
 
@@ -115,7 +115,7 @@ impl Facts {
             version: kernel_version(),
             offers: Offers::of_this_kernel(),
             engine: smallest_engine().map_err(|error| error.to_string()),
-            trial: (!is_device).then(|| Trial::in_directory(&place.directory)),
+            trial: (!is_device).then(|| trial::file_in(&place.directory)),
             disk: number.and_then(|number| Disk::of(&tree, number)),
             storage,
             place,
@@ -123,8 +123,8 @@ impl Facts {
         })
     }
 
-    /// Returns the trials, if a file could be made.
-    pub(super) fn tried(&self) -> Option<&Trial> {
+    /// Returns the file to try things on, if it could be made.
+    pub(super) fn file(&self) -> Option<&OpenFile> {
         self.trial.as_ref()?.as_ref().ok()
     }
 
@@ -265,58 +265,9 @@ impl Disk {
     }
 }
 
-/// Facts of a test's own.
 #[cfg(test)]
-pub(super) mod fake {
-    use super::*;
-
-    /// Files below a directory that is removed with the value.
-    pub(crate) struct Fake {
-        directory: tempfile::TempDir,
-        pub(crate) facts: Facts,
-    }
-
-    impl Fake {
-        /// Makes the facts of a directory on a machine with nothing but these files.
-        pub(crate) fn new(files: &[(&str, &str)]) -> Self {
-            let directory = tempfile::tempdir().unwrap();
-            let facts = Facts {
-                tree: Tree(directory.path().to_owned()),
-                place: Place {
-                    path: "/mnt/a b".into(),
-                    kind: Kind::Directory,
-                    directory: "/mnt/a b".into(),
-                    owner: 0,
-                    device: 0,
-                },
-                process: Process { processors: vec![(0, 3)], ..Process::default() },
-                version: KernelVersion { major: 7, minor: 0 },
-                offers: Ok(Offers::default()),
-                engine: Ok("io_uring: full".to_owned()),
-                storage: None,
-                trial: None,
-                disk: None,
-            };
-            let fake = Self { directory, facts };
-            files.iter().for_each(|(path, text)| fake.write(path, text));
-            fake
-        }
-
-        /// Writes a file.
-        pub(crate) fn write(&self, path: &str, text: &str) {
-            let place = self.facts.tree.place(path);
-            fs::create_dir_all(place.parent().unwrap()).unwrap();
-            fs::write(place, text).unwrap();
-        }
-
-        /// Makes a link. The goal is below the same root.
-        pub(crate) fn link(&self, path: &str, goal: &str) {
-            let place = self.facts.tree.place(path);
-            fs::create_dir_all(place.parent().unwrap()).unwrap();
-            std::os::unix::fs::symlink(self.directory.path().join(&goal[1..]), place).unwrap();
-        }
-    }
-}
+#[path = "fake_tests.rs"]
+pub(super) mod fake;
 
 #[cfg(test)]
 mod tests {

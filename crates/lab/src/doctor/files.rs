@@ -8,17 +8,20 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use super::facts::{Capability, Facts, Kind};
 use super::finding::{Finding, degraded, full, missing, quoted, unknown};
+use super::trial;
 use crate::figures::bytes;
 
 /// Free space that the default cache needs to accept writes: below, space is allocated before each
 /// write.
 const PLENTY_BYTES: u64 = 4 * (256 << 20);
 
+/// Space that is reserved as a trial.
+const RESERVED_BYTES: u64 = 1 << 20;
+
 /// How the names of file systems begin whose files are on a server.
 const OF_SERVERS: [&str; 10] =
     ["nfs", "cifs", "smb", "ceph", "fuse", "9p", "virtiofs", "glusterfs", "afs", "lustre"];
 
-/// Judges the type of the file system.
 pub(super) fn kind(facts: &Facts) -> Option<Finding> {
     let storage = facts.storage.as_ref()?;
     let name = storage.file_system.as_str();
@@ -107,7 +110,6 @@ pub(super) fn mount_options(facts: &Facts) -> Vec<(&'static str, Finding)> {
     judged.collect()
 }
 
-/// Judges how much space is free.
 pub(super) fn room(facts: &Facts) -> Option<Finding> {
     let storage = facts.storage.as_ref()?;
     let found = bytes(storage.free_bytes as f64);
@@ -154,12 +156,11 @@ pub(super) fn trial(facts: &Facts) -> Option<Finding> {
     unknown(error, "direct I/O, lease, reservation, mark and free space were not tried")
 }
 
-/// Judges whether requests bypass the kernel's page cache.
 pub(super) fn direct(facts: &Facts) -> Option<Finding> {
-    let tried = facts.tried()?;
-    match &tried.direct {
+    let file = facts.file()?;
+    match file.direct() {
         Direct::Yes => {
-            let Alignment { memory, offset } = tried.alignment;
+            let Alignment { memory, offset } = file.alignment();
             full(
                 format!("memory by {memory}, offsets and lengths by {offset} bytes"),
                 "requests bypass the kernel's page cache; less aligned requests are copied",
@@ -175,20 +176,20 @@ pub(super) fn direct(facts: &Facts) -> Option<Finding> {
 
 /// Judges whether an engine gets a write lease, which notifies it of other programs.
 pub(super) fn lease(facts: &Facts) -> Option<Finding> {
-    let (tried, place, process) = (facts.tried()?, &facts.place, &facts.process);
+    let (file, place, process) = (facts.file()?, &facts.place, &facts.process);
     let lost = |found: &str| {
         let means = "files count as shared with other programs: clean pages are not kept, holes \
                      are not filled with zeroes, and reserved space is not given back";
         missing(found, means)
     };
-    if let Coverage::NotEveryone(name) = &tried.coverage {
+    if let Coverage::NotEveryone(name) = file.lease_coverage() {
         let found = format!("of no use on {name}: its files can change without breaking it");
         return lost(&found).advise(
             "use XFS, ext4, btrfs or tmpfs; if no other program writes a file, open it with \
              Open::exclusive",
         );
     }
-    if let Err(error) = &tried.lease {
+    if let Err(error) = trial::lease(file) {
         if facts.tree.number("/proc/sys/fs/leases-enable") == Some(0) {
             let what = "switch it on until the next boot";
             return lost("switched off: fs.leases-enable is 0")
@@ -214,9 +215,8 @@ pub(super) fn lease(facts: &Facts) -> Option<Finding> {
     full("granted", means)
 }
 
-/// Judges whether space beyond the end of a file can be allocated.
 pub(super) fn reservation(facts: &Facts) -> Option<Finding> {
-    let Err(error) = &facts.tried()?.reserve else {
+    let Err(error) = facts.file()?.allocate(RESERVED_BYTES, RESERVED_BYTES) else {
         return full("space beyond the end can be allocated", "growing files stay in one piece");
     };
     let means = "files that grow together are fragmented; a full disk is reported at the sync, not \
@@ -227,7 +227,9 @@ pub(super) fn reservation(facts: &Facts) -> Option<Finding> {
 
 /// Judges whether reserved space can be marked, so that it is found after a crash.
 pub(super) fn mark(facts: &Facts) -> Option<Finding> {
-    let Err(error) = &facts.tried()?.mark else {
+    let file = facts.file()?;
+    let marked = file.set_reservation_mark(RESERVED_BYTES);
+    let Err(error) = marked.and_then(|()| file.remove_reservation_mark()) else {
         let means = "space reserved before a crash is given back at the next open";
         return full("user extended attributes work", means);
     };

@@ -28,7 +28,6 @@ const MANY_DESCRIPTORS: u64 = 65_536;
 /// Percent of the last ten seconds that tasks waited for a processor: more disturbs measurements.
 const MUCH_WAITING: f32 = 10.0;
 
-/// Judges the number of processors this process may run on.
 pub(super) fn processors(facts: &Facts) -> Option<Finding> {
     let ranges = &facts.process.processors;
     let allowed: u32 = ranges.iter().map(|(first, last)| last - first + 1).sum();
@@ -75,7 +74,6 @@ pub(super) fn quota(facts: &Facts) -> Option<Finding> {
     degraded(found, means).root("remove or raise the quota", line)
 }
 
-/// Judges how the processors choose their frequency.
 pub(super) fn governor(facts: &Facts) -> Option<Finding> {
     let governor = facts.tree.word(FREQUENCY)?;
     if governor == "performance" {
@@ -88,7 +86,6 @@ pub(super) fn governor(facts: &Facts) -> Option<Finding> {
     )
 }
 
-/// Judges how long tasks waited for a processor lately.
 pub(super) fn load(_: &Facts) -> Option<Finding> {
     judged_load(CpuPressure::current().ok()?.some.avg10)
 }
@@ -105,7 +102,6 @@ fn judged_load(waiting: f32) -> Option<Finding> {
     )
 }
 
-/// Judges the memory that an engine may use.
 pub(super) fn memory(facts: &Facts) -> Option<Finding> {
     let limits = facts.tree.groups().into_iter().filter_map(|group| {
         let file = group.join("memory.max");
@@ -131,7 +127,6 @@ fn judged_memory(usable: u64, limit: Option<(u64, PathBuf)>) -> Option<Finding> 
     }
 }
 
-/// Judges whether the arena gets huge pages.
 pub(super) fn huge_pages(facts: &Facts) -> Option<Finding> {
     let lost = |found: &str| {
         missing(found, "a request of 1 MiB has 256 segments, each pinned and mapped alone")
@@ -154,7 +149,6 @@ pub(super) fn huge_pages(facts: &Facts) -> Option<Finding> {
     lost(&found).root("allow them for programs that ask (madvise)", line)
 }
 
-/// Judges how many files may be open.
 pub(super) fn descriptors(_: &Facts) -> Option<Finding> {
     let limit = getrlimit(Resource::Nofile);
     judged_descriptors(limit.current, limit.maximum)
@@ -182,7 +176,6 @@ fn judged_descriptors(soft: Option<u64>, hard: Option<u64>) -> Option<Finding> {
     )
 }
 
-/// Judges whether this process may serve a file system.
 pub(super) fn fuse(facts: &Facts) -> Option<Finding> {
     let device = facts.tree.place("/dev/fuse");
     let error = match OpenOptions::new().read(true).write(true).open(device) {

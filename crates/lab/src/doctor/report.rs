@@ -167,7 +167,8 @@ fn of_command(command: &Command) -> Vec<String> {
     lines.iter().enumerate().map(|(at, line)| format!("{indent}{}{line}", begin(at))).collect()
 }
 
-/// Folds a paragraph from a column on; its first line begins with `first`, which is as wide or empty.
+/// Folds a paragraph from a column on. Its first line begins with `first`, which is as wide or
+/// empty.
 fn folded(paragraph: &str, indent: usize, first: &str) -> Vec<String> {
     let blank = " ".repeat(indent);
     let lines = broken(paragraph.split([' ', '\n']), WIDTH - indent);

@@ -27,7 +27,6 @@ pub(super) fn kernel(facts: &Facts) -> Option<Finding> {
     full(found, "5.15 or newer is required")
 }
 
-/// Judges the engine that could be made.
 pub(super) fn engine(facts: &Facts) -> Option<Finding> {
     match &facts.engine {
         Ok(described) if facts.offers.is_ok() => full(described, "requests go through io_uring"),
@@ -119,7 +118,6 @@ fn absent(facts: &Facts, disabled: Option<u32>) -> Option<Finding> {
     }
 }
 
-/// Judges the features of the ring that Forebay uses.
 pub(super) fn features(facts: &Facts) -> Option<Finding> {
     let all = &facts.offers.as_ref().ok()?.0;
     let lacking: Vec<_> = all.iter().filter(|offer| offer.state != State::Had).collect();

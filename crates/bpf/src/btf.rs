@@ -104,7 +104,7 @@ impl Btf {
 
     /// Returns the offset of a member in bytes. The member may be in an unnamed struct within.
     pub(crate) fn member(&self, structure: &str, member: &str) -> Option<u32> {
-        let (_, found) = self.find(structure, |one| one == kind::STRUCT)?;
+        let (_, found) = self.find(structure, kind::STRUCT)?;
         let bits = self.member_bits(found, member, DEEPEST)?;
         (bits % 8 == 0).then_some(bits / 8)
     }
@@ -112,8 +112,7 @@ impl Btf {
     /// Returns the number of a tracepoint. If `first` names a struct, the first argument must be a
     /// pointer to it.
     pub(crate) fn tracepoint(&self, name: &str, first: Option<&str>) -> Option<u32> {
-        let (number, typedef) =
-            self.find(&format!("btf_trace_{name}"), |one| one == kind::TYPEDEF)?;
+        let (number, typedef) = self.find(&format!("btf_trace_{name}"), kind::TYPEDEF)?;
         let pointer = self.of_kind(typedef.target, kind::PTR)?;
         let form = self.of_kind(pointer.target, kind::FUNC_PROTO)?;
         if let Some(first) = first {
@@ -128,10 +127,10 @@ impl Btf {
         Some(number)
     }
 
-    fn find(&self, name: &str, of_kind: impl Fn(u32) -> bool) -> Option<(u32, Type)> {
+    fn find(&self, name: &str, kind: u32) -> Option<(u32, Type)> {
         self.types.iter().zip(1..).find_map(|(&at, number)| {
             let found = type_at(&self.text, at)?;
-            (of_kind(found.kind) && self.is_called(found.name, name)).then_some((number, found))
+            (found.kind == kind && self.is_called(found.name, name)).then_some((number, found))
         })
     }
 

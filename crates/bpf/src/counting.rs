@@ -5,10 +5,10 @@ use std::os::fd::OwnedFd;
 
 use crate::btf::Btf;
 use crate::counter::{COUNTERS, Counter, Counts};
-use crate::here::{Namespace, completion_workers};
+use crate::here::{completion_workers, namespace};
 use crate::kernel::{self, PerProcessor};
 use crate::place::{Place, Ring};
-use crate::programs::{self, Means, Program};
+use crate::programs::{Program, Writer};
 
 /// Attached programs and their counters. The kernel stops counting when it is dropped.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Counting {
             missing.push(what.to_owned());
         }
         let mut links = Vec::new();
-        for group in programs::groups(&btf, &means(&counters, place, &workers, ring)?) {
+        for group in writer(&btf, &counters, place)?.groups(&workers, ring) {
             let what = group.what;
             let Some(programs) = group.programs else {
                 missing.push(format!("{what} are not counted: this kernel has other events"));
@@ -62,8 +62,8 @@ impl Counting {
     /// The reason, if it cannot be counted.
     pub fn start_one(counter: Counter, place: Place<'_>) -> Result<Self, String> {
         let (counters, btf) = prepare()?;
-        let program = programs::alone(counter, &btf, &means(&counters, place, &[], Ring::Unused)?)
-            .ok_or("not counted: this kernel or file system has other events")?;
+        let program = writer(&btf, &counters, place)?.alone(counter);
+        let program = program.ok_or("not counted: this kernel or file system has other events")?;
         let link = attach(&program).map_err(|reason| format!("not counted: {reason}"))?;
         Ok(Self { counters, _links: vec![link] })
     }
@@ -90,21 +90,13 @@ fn refused(error: io::Error) -> String {
     format!("not counted: the kernel refuses BPF: {error}")
 }
 
-fn means<'a>(
+fn writer<'a>(
+    btf: &'a Btf,
     counters: &'a PerProcessor,
-    place: Place<'_>,
-    workers: &'a [u64],
-    ring: Ring,
-) -> Result<Means<'a>, String> {
-    Ok(Means {
-        counters: counters.descriptor(),
-        disk: place.disk,
-        file_system: place.file_system,
-        process: std::process::id(),
-        namespace: Namespace::here().map_err(refused)?,
-        workers,
-        ring,
-    })
+    place: Place<'a>,
+) -> Result<Writer<'a>, String> {
+    let namespace = namespace().map_err(refused)?;
+    Ok(Writer { btf, counters: counters.descriptor(), place, namespace })
 }
 
 fn attach(program: &Program) -> Result<OwnedFd, String> {

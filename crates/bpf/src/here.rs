@@ -4,19 +4,10 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-/// The namespace of process numbers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Namespace {
-    pub(crate) device: u64,
-    pub(crate) number: u64,
-}
-
-impl Namespace {
-    /// Returns the namespace of this process.
-    pub(crate) fn here() -> io::Result<Self> {
-        let data = fs::metadata("/proc/self/ns/pid")?;
-        Ok(Self { device: data.dev(), number: data.ino() })
-    }
+/// Returns the device and the number of the namespace of this process.
+pub(crate) fn namespace() -> io::Result<(u64, u64)> {
+    let data = fs::metadata("/proc/self/ns/pid")?;
+    Ok((data.dev(), data.ino()))
 }
 
 /// Workers that end I/O outside of an interrupt: buffered writes, and direct writes with work left.
@@ -53,7 +44,7 @@ mod tests {
                     0000000000000000 t iomap_dio_complete_work\n\
                     ffffffffc0123450 t ext4_end_io_rsv_work\t[ext4]\nx\n";
         assert_eq!(addresses(text, WORKERS), [0xffff_ffff_818f_9c80, 0xffff_ffff_c012_3450]);
-        assert!(Namespace::here().unwrap().number > 0);
+        assert!(namespace().unwrap().1 > 0);
     }
 
     proptest! {

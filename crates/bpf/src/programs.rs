@@ -27,12 +27,10 @@ mod process;
 mod requests;
 mod writer;
 
-use crate::btf::Btf;
 use crate::counter::Counter;
 use crate::place::{Kind, Ring};
 
-use writer::Writer;
-pub(crate) use writer::{Means, Program};
+pub(crate) use writer::{Program, Writer};
 
 /// Programs that are attached all together or not at all.
 #[derive(Debug)]
@@ -43,45 +41,40 @@ pub(crate) struct Group {
     pub(crate) programs: Option<Vec<Program>>,
 }
 
-/// Returns the programs that are attached together, for this kernel.
-pub(crate) fn groups(btf: &Btf, means: &Means<'_>) -> Vec<Group> {
-    let writer = Writer { btf, means };
-    let mut groups = Vec::new();
-    if let Some(disk) = means.disk {
-        groups.extend([
-            Group { what: "requests", programs: writer.requests(disk) },
-            Group { what: "completion runs", programs: writer.completions(disk) },
-        ]);
+impl Writer<'_> {
+    /// Returns the programs that are attached together. `workers` are the addresses of the workers
+    /// that end I/O.
+    pub(crate) fn groups(self, workers: &[u64], ring: Ring) -> Vec<Group> {
+        let one = |program: Option<Program>| program.map(|program| vec![program]);
+        let mut groups = Vec::new();
+        let mut add = |what, programs| groups.push(Group { what, programs });
+        if let Some(disk) = self.place.disk {
+            add("requests", self.requests(disk));
+            add("completion runs", self.completions(disk));
+        }
+        if !workers.is_empty() {
+            add("completion workers", one(self.workers(workers)));
+        }
+        add("pages written back", one(self.writeback()));
+        if self.place.file_system.kind == Kind::Xfs {
+            add("allocations of XFS", one(self.allocations()));
+            add("waits for the locks of allocation groups", one(self.group_waits()));
+            add("refused locks of allocation groups", one(self.group_refusals()));
+        }
+        if ring == Ring::Used {
+            add("items of task work", self.task_work());
+            add("io_uring completions", self.ring());
+        }
+        groups
     }
-    if !means.workers.is_empty() {
-        groups.push(Group { what: "completion workers", programs: writer.workers().map(one) });
-    }
-    groups.push(Group { what: "pages written back", programs: writer.writeback().map(one) });
-    if means.file_system.kind == Kind::Xfs {
-        groups.push(Group { what: "allocations of XFS", programs: writer.allocations().map(one) });
-        let what = "waits for the locks of allocation groups";
-        groups.push(Group { what, programs: writer.group_waits().map(one) });
-        let what = "refused locks of allocation groups";
-        groups.push(Group { what, programs: writer.group_refusals().map(one) });
-    }
-    if means.ring == Ring::Used {
-        groups.push(Group { what: "items of task work", programs: writer.task_work() });
-        groups.push(Group { what: "io_uring completions", programs: writer.ring() });
-    }
-    groups
-}
 
-/// Returns the program of a counter that can be used alone.
-pub(crate) fn alone(counter: Counter, btf: &Btf, means: &Means<'_>) -> Option<Program> {
-    let writer = Writer { btf, means };
-    match counter {
-        Counter::SystemCalls => writer.system_calls(),
-        Counter::Commits => writer.commits(),
-        Counter::Flushes => writer.flushes(means.disk?),
-        _ => None,
+    /// Returns the program of a counter that can be used alone.
+    pub(crate) fn alone(self, counter: Counter) -> Option<Program> {
+        match counter {
+            Counter::SystemCalls => self.system_calls(),
+            Counter::Commits => self.commits(),
+            Counter::Flushes => self.flushes(self.place.disk?),
+            _ => None,
+        }
     }
-}
-
-fn one(program: Program) -> Vec<Program> {
-    vec![program]
 }

@@ -10,14 +10,14 @@ use super::writer::{Program, Writer, add, begun};
 const HOLDS_COMMIT: i32 = 2;
 
 impl Writer<'_> {
-    pub(super) fn workers(self) -> Option<Program> {
+    pub(super) fn workers(self, workers: &[u64]) -> Option<Program> {
         let [context, ..] = KEPT;
         let [work, known, ..] = ARGUMENTS;
         let mut code = begun();
         let found = code.label();
         code.load(work, Width::Eight, context, 0);
         code.load(work, Width::Eight, work, self.btf.member("work_struct", "func")?);
-        for &worker in self.means.workers {
+        for &worker in workers {
             code.set_wide(known, worker);
             code.jump_if_same(work, known, found);
         }
@@ -37,7 +37,7 @@ impl Writer<'_> {
         self.follow(&mut code, inode, "inode", "i_sb")?;
         code.load(inode, Width::Four, inode, self.btf.member("super_block", "s_dev")?);
         self.only_on_file_system(&mut code, inode);
-        let tracepoint = match self.means.file_system.kind {
+        let tracepoint = match self.place.file_system.kind {
             Kind::Ext4 => {
                 code.load(pages, Width::Eight, context, 24);
                 code.copy_lower(pages, pages);
@@ -63,7 +63,7 @@ impl Writer<'_> {
         let [number, flags, ..] = ARGUMENTS;
         let mut code = begun();
         code.load(number, Width::Eight, context, 0);
-        let (tracepoint, first) = match self.means.file_system.kind {
+        let (tracepoint, first) = match self.place.file_system.kind {
             Kind::Ext4 => {
                 self.follow(&mut code, number, "journal_s", "j_fs_dev")?;
                 code.load(number, Width::Four, number, self.btf.member("block_device", "bd_dev")?);

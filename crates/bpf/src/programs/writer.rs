@@ -5,8 +5,7 @@ use std::os::fd::BorrowedFd;
 use crate::btf::Btf;
 use crate::code::{ARGUMENTS, Code, END, Helper, KEPT, RESULT, Register, Width};
 use crate::counter::Counter;
-use crate::here::Namespace;
-use crate::place::{Disk, FileSystem, Ring};
+use crate::place::{Disk, Place};
 
 /// Number of the software interrupt that completes requests.
 const BLOCK_SOFTIRQ: i32 = 4;
@@ -15,19 +14,6 @@ const BLOCK_SOFTIRQ: i32 = 4;
 const KEY: u8 = 8;
 /// Offset below the top of the stack: the numbers of a task and of its process.
 const TASK: u8 = 16;
-
-/// Descriptors and numbers that the programs contain.
-#[derive(Debug)]
-pub(crate) struct Means<'a> {
-    pub(crate) counters: BorrowedFd<'a>,
-    pub(crate) disk: Option<Disk>,
-    pub(crate) file_system: FileSystem,
-    pub(crate) process: u32,
-    pub(crate) namespace: Namespace,
-    /// Addresses of the workers that end I/O.
-    pub(crate) workers: &'a [u64],
-    pub(crate) ring: Ring,
-}
 
 /// A program and its tracepoint.
 #[derive(Debug)]
@@ -40,9 +26,12 @@ pub(crate) struct Program {
 /// Writes programs for the running kernel. A method returns `None` if the kernel has no such
 /// tracepoint, struct or member.
 #[derive(Clone, Copy)]
-pub(super) struct Writer<'a> {
-    pub(super) btf: &'a Btf,
-    pub(super) means: &'a Means<'a>,
+pub(crate) struct Writer<'a> {
+    pub(crate) btf: &'a Btf,
+    pub(crate) counters: BorrowedFd<'a>,
+    pub(crate) place: Place<'a>,
+    /// The namespace of the numbers of processes: its device and its number.
+    pub(crate) namespace: (u64, u64),
 }
 
 impl Writer<'_> {
@@ -88,7 +77,7 @@ impl Writer<'_> {
 
     /// Ends the program if the number is not that of the file system.
     pub(super) fn only_on_file_system(self, code: &mut Code, number: Register) {
-        let (wanted, device) = (ARGUMENTS[1], self.means.file_system.device);
+        let (wanted, device) = (ARGUMENTS[1], self.place.file_system.device);
         assert!(device.minor < 1 << 20, "a minor number has 20 bits");
         code.set_wide(wanted, u64::from(device.major << 20 | device.minor));
         code.jump_unless_same(number, wanted, END);
@@ -98,17 +87,16 @@ impl Writer<'_> {
     /// process, which may differ from the kernel's.
     pub(super) fn only_this_process(self, code: &mut Code) {
         let [device, number, task, bytes] = ARGUMENTS;
-        let Namespace { device: its_device, number: its_number } = self.means.namespace;
         code.set(RESULT, 0);
         code.store_on_stack(TASK, RESULT);
-        code.set_wide(device, its_device);
-        code.set_wide(number, its_number);
+        code.set_wide(device, self.namespace.0);
+        code.set_wide(number, self.namespace.1);
         code.address_on_stack(task, TASK);
         code.set(bytes, 8);
         code.call(Helper::CurrentProcessIn);
         code.jump_if_other(RESULT, 0, END);
         code.load_from_stack(device, Width::Four, TASK - 4);
-        code.set_wide(number, u64::from(self.means.process));
+        code.set_wide(number, u64::from(std::process::id()));
         code.jump_unless_same(device, number, END);
     }
 
@@ -116,7 +104,7 @@ impl Writer<'_> {
         let [map, key, ..] = ARGUMENTS;
         code.set(RESULT, 0);
         code.store_on_stack(KEY, RESULT);
-        code.set_map(map, self.means.counters);
+        code.set_map(map, self.counters);
         code.address_on_stack(key, KEY);
         code.call(Helper::MapLookup);
         code.jump_if_equal(RESULT, 0, END);

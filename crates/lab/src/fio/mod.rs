@@ -17,8 +17,11 @@ use crate::job::{Devices, Job, Workload};
 use crate::nearest;
 use draft::Draft;
 use options::Class;
-use text::{Entry, Section};
+use text::Entry;
 use value::{KbBase, Value};
+
+/// Most jobs that start together, each with a thread: nobody means more.
+const MOST_JOBS: usize = 4096;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leniency {
@@ -104,7 +107,11 @@ fn parse_with(
             .finish(&section.name, directory)
             .map_err(|what| section.at.error(format!("[{}]: {what}", section.name)))?;
         group.jobs.extend(jobs);
-        check_count(section, group)?;
+        let count = group.jobs.len();
+        if count > MOST_JOBS {
+            let what = format!("{count} jobs at a time; at most {MOST_JOBS}");
+            return Err(section.at.error(what));
+        }
     }
     if groups.is_empty() {
         let what =
@@ -204,16 +211,6 @@ fn kb_base(entries: &[&Entry]) -> Result<KbBase, ParseError> {
         Some("1000") => Ok(KbBase::Standard),
         _ => Err(entry.at.error("kb_base: allowed: 1024, 1000")),
     }
-}
-
-/// Refuses more threads, one for each job, than anybody means.
-fn check_count(section: &Section, group: &Workload) -> Result<(), ParseError> {
-    const MOST: usize = 4096;
-    let count = group.jobs.len();
-    if count > MOST {
-        return Err(section.at.error(format!("{count} jobs at a time; at most {MOST}")));
-    }
-    Ok(())
 }
 
 /// Gives sections of one name, which fio takes, names that differ: rows of a result need them.

@@ -43,13 +43,14 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 const MOST_OPERATIONS: u64 = 1 << 60;
 const FROM_DUE: &str = "latencies count from when an operation was due, started or not";
 
-/// Declares the options that go into a job. Where one does not to the letter, `reduced` says how.
+/// Declares the options that go into a job. One that is not obeyed to the letter sets `reduced` to
+/// the reason.
 macro_rules! honoured {
     (($draft:ident, $value:ident, $reduced:ident) $($($name:literal)|+ => $effect:expr;)*) => {
         const HONOURED: &[&str] = &[$($($name),+),*];
 
-        /// Puts the value of an honoured option into a draft. Returns how it is obeyed, if not to
-        /// the letter.
+        /// Puts the value of an honoured option into a draft. Returns the reason if it is not
+        /// obeyed to the letter.
         pub(super) fn honour(
             $draft: &mut Draft,
             name: &str,
@@ -145,8 +146,13 @@ honoured! { (draft, value, reduced)
     };
     "sync" => {
         let job = &mut draft.job;
-        let every = [("none", (0, 0)), ("0", (0, 0)), ("sync", (1, 0)), ("1", (1, 0)), ("dsync", (0, 1))];
-        (job.fsync_every, job.fdatasync_every) = value.choice(&every)?;
+        (job.fsync_every, job.fdatasync_every) = value.choice(&[
+            ("none", (0, 0)),
+            ("0", (0, 0)),
+            ("sync", (1, 0)),
+            ("1", (1, 0)),
+            ("dsync", (0, 1)),
+        ])?;
         if job.fsync_every + job.fdatasync_every > 0 {
             reduced = Some("a sync call after each write, in place of O_SYNC or O_DSYNC");
         }
@@ -254,7 +260,8 @@ const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("a job's own thread submits", "io_submit_mode"),
     ("completions are not polled for", "hipri_percentage"),
     ("the ring is set up as this kernel does it best",
-        "registerfiles sqthread_poll sqthread_poll_cpu force_async nowait userspace_reap libaio_vectored"),
+        "registerfiles sqthread_poll sqthread_poll_cpu force_async nowait userspace_reap \
+         libaio_vectored"),
     ("all operations have the same priority",
         "cmdprio cmdprio_percentage cmdprio_class cmdprio_bssplit cmdprio_split"),
     ("buffers are single, of ordinary memory, aligned to 4096 bytes, and not registered",

@@ -32,8 +32,8 @@ pub struct Spec {
     pub size_bytes: u64,
     /// Allocation groups of XFS; as mkfs chooses if none.
     pub groups: Option<u32>,
-    /// `inode32` of XFS: inodes where their numbers fit in 32 bits, so that data and inode of a file
-    /// need not share a group. `data=journal` of ext4: data goes through the journal, too.
+    /// `inode32` of XFS: inodes where their numbers fit in 32 bits, so that data and inode of a
+    /// file need not share a group. `data=journal` of ext4: data goes through the journal, too.
     pub mount_options: &'static str,
     pub per: Per,
     pub image: Image,

@@ -73,7 +73,8 @@ impl Records {
         Ok(record)
     }
 
-    /// Returns the record of a directory, if it and its `owner` file prove that this program made it.
+    /// Returns the record of a directory, if it and its `owner` file prove that this program made
+    /// it.
     pub(super) fn find(&self, path: &Path, directory: &File, owner: &Owner) -> Option<PathBuf> {
         let record = self.0.as_ref()?.join(&owner.token);
         let recorded = fs::read(&record).ok()?;

@@ -299,7 +299,7 @@ fn measure(
         let mut progress = Progress::new(plan, (part + 1, all), request.verbosity);
         let mut runner = wiring::runner(stop, &request.processors, request.batching);
         let outcome = run_rounds(&setting, &mut runner, &mut progress);
-        progress.finish();
+        drop(progress);
         match outcome {
             Ok(outcome) => {
                 add(&mut document, &planned, &outcome, parts);
@@ -379,7 +379,6 @@ fn add(document: &mut Document, planned: &Planned<'_>, outcome: &Outcome, parts:
         device: job.place.as_ref().map(|(device, _)| device.name().to_owned()),
         depth: job.place.as_ref().map(|(_, depth)| *depth),
         base: base(job),
-        best: judged.best_of(&job.name),
     };
     let of_suite = |done: &schema::Part| suite.parts.iter().any(|part| part.name == done.name);
     let begins = !document.parts.iter().any(of_suite);

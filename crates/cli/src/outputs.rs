@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use forebay_lab::bundle::Bundle;
+use forebay_lab::bundle;
 use forebay_lab::report;
 use forebay_lab::schema::Document;
 use forebay_lab::whole_file;
@@ -16,7 +16,7 @@ use crate::failure::Failure;
 #[derive(Debug, Default)]
 pub(crate) struct Outputs {
     html: Option<PathBuf>,
-    bundle: Option<Bundle>,
+    bundle: Option<PathBuf>,
 }
 
 impl Outputs {
@@ -26,9 +26,11 @@ impl Outputs {
             file(path)
                 .map_err(|why| Failure::usage(format!("--html {}: {why}", path.display())))?;
         }
-        let bundle = bundle.map(Bundle::new_in).transpose();
-        let bundle = bundle.map_err(|error| Failure::usage(format!("--bundle {error}")))?;
-        Ok(Self { html, bundle })
+        if let Some(directory) = bundle {
+            bundle::check(directory)
+                .map_err(|error| Failure::usage(format!("--bundle {error}")))?;
+        }
+        Ok(Self { html, bundle: bundle.map(Path::to_owned) })
     }
 
     /// Writes all of it.
@@ -46,8 +48,8 @@ impl Outputs {
             whole_file::write(path, |mut file| file.write_all(page.as_bytes()))
                 .map_err(failed(path))?;
         }
-        if let Some(bundle) = &self.bundle {
-            bundle.write(document).map_err(failed(bundle.directory()))?;
+        if let Some(directory) = &self.bundle {
+            bundle::write(directory, document).map_err(failed(directory))?;
         }
         Ok(())
     }

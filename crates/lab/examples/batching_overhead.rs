@@ -105,7 +105,7 @@ fn compare(title: &str, cell: &Cell, rounds: usize) -> Result<(), String> {
             ARMS[0].0,
             mean(with).unwrap_or(f64::NAN),
             ARMS[1].0,
-            found.ratio,
+            found.value,
             found.low,
             found.high,
             floor * 100.0,

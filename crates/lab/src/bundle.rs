@@ -19,61 +19,44 @@ pub const RESULT: &str = "result.json";
 /// Where the files are that say what was asked.
 const JOB_FILES: &str = "job-files";
 
-/// A directory a bundle can go to.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Bundle {
-    directory: PathBuf,
+/// Refuses a directory that a bundle cannot go to: it has to be new, or empty. It is not made before
+/// there is something to put in it.
+pub fn check(directory: &Path) -> Result<(), Refusal> {
+    let refused = |why| {
+        let path = directory.display();
+        Err(Refusal(format!("{path}: {why}; give a new or an empty directory")))
+    };
+    match fs::read_dir(directory).map(|mut entries| entries.next().is_none()) {
+        Ok(true) => Ok(()),
+        Ok(false) => refused("not empty"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let parent = whole_file::directory_of(directory);
+            fs::metadata(parent).map(drop).map_err(|error| {
+                let path = parent.display();
+                Refusal(format!("{path}: {error}; give a directory inside an existing one"))
+            })
+        }
+        Err(_) => refused("not a directory"),
+    }
 }
 
-impl Bundle {
-    /// Returns a bundle in a new directory, or in an empty one. The directory is not made before
-    /// there is something to put in it.
-    pub fn new_in(directory: &Path) -> Result<Self, Refusal> {
-        let refused = |why| {
-            let path = directory.display();
-            Err(Refusal(format!("{path}: {why}; give a new or an empty directory")))
-        };
-        match fs::read_dir(directory).map(|mut entries| entries.next().is_none()) {
-            Ok(true) => {}
-            Ok(false) => return refused("not empty"),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let parent = whole_file::directory_of(directory);
-                fs::metadata(parent).map_err(|error| {
-                    let path = parent.display();
-                    Refusal(format!("{path}: {error}; give a directory inside an existing one"))
-                })?;
-            }
-            Err(_) => return refused("not a directory"),
-        }
-        Ok(Self { directory: directory.to_owned() })
+/// Writes a bundle into a directory. After a failure the files written so far stay.
+pub fn write(directory: &Path, document: &Document) -> io::Result<()> {
+    let (manifest, job_files) = (&document.manifest, directory.join(JOB_FILES));
+    fs::create_dir_all(directory)?;
+    document.write(&directory.join(RESULT))?;
+    let texts = [
+        ("README.md", readme(document)),
+        ("manifest.json", serde_json::to_string_pretty(manifest)? + "\n"),
+        ("result.txt", report::any(document)),
+        ("result.html", report::html(document)),
+    ];
+    for (name, text) in texts {
+        write_new(&directory.join(name), &text)?;
     }
-
-    pub fn directory(&self) -> &Path {
-        &self.directory
-    }
-
-    /// Writes all of it. After a failure the files written so far stay.
-    pub fn write(&self, document: &Document) -> io::Result<()> {
-        fs::create_dir_all(&self.directory)?;
-        document.write(&self.directory.join(RESULT))?;
-        let mut manifest = serde_json::to_string_pretty(&document.manifest)?;
-        manifest.push('\n');
-        let texts = [
-            ("README.md", readme(document)),
-            ("manifest.json", manifest),
-            ("result.txt", report::any(document)),
-            ("result.html", report::html(document)),
-        ];
-        for (name, text) in texts {
-            write_new(&self.directory.join(name), &text)?;
-        }
-        let directory = self.directory.join(JOB_FILES);
-        fs::create_dir(&directory)?;
-        for (name, job_file) in named(&document.manifest.job_files) {
-            write_new(&directory.join(name), &job_file.text)?;
-        }
-        Ok(())
-    }
+    fs::create_dir(&job_files)?;
+    named(&manifest.job_files)
+        .try_for_each(|(name, job_file)| write_new(&job_files.join(name), &job_file.text))
 }
 
 /// Returns the path of the document that a path names: itself, or that of a bundle.
@@ -139,16 +122,16 @@ fn readme(document: &Document) -> String {
 
 /// Describes the build and how to get the same one.
 fn build(manifest: &Manifest) -> String {
-    let commit = match manifest.commit.as_deref() {
-        Some(commit) => match commit.strip_suffix('+') {
-            Some(commit) => format!("commit {commit} with uncommitted changes"),
-            None => format!("commit {commit}"),
-        },
+    let known = manifest.commit.as_deref();
+    let checkout = known.map_or("COMMIT", |commit| commit.trim_end_matches('+'));
+    let commit = match known {
+        Some(commit) if commit.ends_with('+') => {
+            format!("commit {checkout} with uncommitted changes")
+        }
+        Some(_) => format!("commit {checkout}"),
         None => "an unknown commit".to_owned(),
     };
     let how = manifest.build.as_deref().map(|how| format!(" ({how})")).unwrap_or_default();
-    let checkout =
-        manifest.commit.as_deref().map(|commit| commit.trim_end_matches('+')).unwrap_or("COMMIT");
     format!(
         "forebay {}, {commit}{how}. From its source:\n\n```sh\ngit checkout {checkout}\ncargo build --release\n\
          target/release/forebay --version\n```",
@@ -176,9 +159,9 @@ mod tests {
     fn everything_is_in_it_and_is_found_again() {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("bundle");
-        let bundle = Bundle::new_in(&directory).unwrap();
+        check(&directory).unwrap();
         assert!(!directory.exists(), "nothing is made beforehand");
-        bundle.write(&document()).unwrap();
+        write(&directory, &document()).unwrap();
         let mut names: Vec<_> = fs::read_dir(&directory)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -208,9 +191,9 @@ mod tests {
     #[test]
     fn what_is_there_already_is_left_alone() {
         let parent = tempfile::tempdir().unwrap();
-        assert!(Bundle::new_in(parent.path()).is_ok(), "an empty one will do");
+        assert!(check(parent.path()).is_ok(), "an empty one will do");
         fs::write(parent.path().join("file"), "").unwrap();
-        let refused = |path: &Path| Bundle::new_in(path).unwrap_err().to_string();
+        let refused = |path: &Path| check(path).unwrap_err().to_string();
         assert!(refused(parent.path()).contains(": not empty; "));
         assert!(refused(&parent.path().join("file")).contains(": not a directory; "));
         assert!(refused(&parent.path().join("a/b")).contains("inside an existing one"));

@@ -21,47 +21,30 @@ pub use mount::Storage;
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Manifest {
     pub version: String,
-    /// Commit it was built from; one that ends in `+` had changes besides.
     pub commit: Option<String>,
-    /// Optimization, assertions and compiler of the build.
     #[serde(default)]
     pub build: Option<String>,
-    /// When it started, UTC.
     pub date: String,
-    /// The words that were typed; of the program its name alone.
     pub command_line: Vec<String>,
     pub machine: Machine,
-    /// I/O engine that Forebay uses here, and its limits.
     pub engine: String,
     pub storage: Storage,
-    /// Whether the file system was made for this, or in use before.
     #[serde(default)]
     pub ground: String,
-    /// How the cells' own file system was made, if they had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_system: Option<Made>,
-    /// Price of the disk, if it could be measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<Measured>,
     pub title: String,
-    /// Of the order, the offsets and the intervals; hexadecimal.
     pub seed: String,
-    /// Rounds that count.
     pub rounds: u32,
-    /// The order of the arms in each of them.
     pub orders: Vec<Vec<String>>,
-    /// Bytes a cell writes, if fixed.
     pub cell_bytes: Option<u64>,
-    /// Memory for data of a bounded arm.
     pub budget_bytes: Option<u64>,
-    /// Knobs, as `--set` gave them.
     pub settings: Vec<(String, String)>,
-    /// Suites and job files as they were read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub job_files: Vec<JobFile>,
-    /// Arms that are not among the results.
     pub left_out: Vec<ArmLeftOut>,
-    /// Remarks for the reader.
     pub notes: Vec<String>,
 }
 
@@ -77,7 +60,6 @@ pub struct JobFile {
 pub struct ArmLeftOut {
     pub arm: String,
     pub reason: String,
-    /// Whether that is a failure, rather than something this kernel or file system does not do.
     pub failed: bool,
 }
 

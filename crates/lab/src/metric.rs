@@ -17,6 +17,13 @@ pub struct Metric {
     pub about: &'static str,
 }
 
+impl Metric {
+    /// Returns the head of its column on one line.
+    pub fn heading(&self) -> String {
+        self.head.replace("-|", "").replace('|', " ")
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {

@@ -92,11 +92,8 @@ fn blocks_of(document: &Document) -> Vec<Block> {
 fn legend(shown: &[&str]) -> Option<String> {
     let about = probes::metrics().filter(|metric| !metric.about.is_empty());
     let about = about.filter(|metric| shown.contains(&metric.name));
-    let said: Vec<String> = about
-        .map(|metric| {
-            format!("{}: {}", metric.head.replace("-|", "").replace('|', " "), metric.about)
-        })
-        .collect();
+    let said: Vec<String> =
+        about.map(|metric| format!("{}: {}", metric.heading(), metric.about)).collect();
     (!said.is_empty()).then(|| format!("{}. - = not measured", said.join("; ")))
 }
 

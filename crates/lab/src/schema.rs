@@ -5,18 +5,16 @@
 //!   rows:        [ { job, arm, metric, unit, better, mean, stddev, rounds: [..] } ],
 //!   comparisons: [ { job, metric, base, arm, ratio, ci_low, ci_high, p, verdict } ],
 //!   differences: [ { job, metric, unit, base, arm, value, ci_low, ci_high, p, floor, shown } ],
-//!   parts:       [ { name, title, metric, .., jobs: [ { name, title, probe, depth, base, best } ] } ],
+//!   parts:       [ { name, title, metric, .., jobs: [ { name, title, probe, depth, base } ] } ],
 //!   cells:       [ { job, arm, round, read: { operations, latency, .. }, write, usage } ] }
 //! ```
 //!
 //! The tables are made from this and nothing else, so a file can be shown again without running
 //! anything. Names stay; a later version may add fields, and only a change of meaning raises
-//! `schema`. Values not measured in a round are null, as are numbers that are not finite. Every
-//! field stands in `docs/result.md`.
+//! `schema`. Values not measured in a round are null, as are numbers that are not finite.
+//! `docs/result.md` describes every field, those of the manifest and the details included.
 
-mod cell;
 mod lines;
-mod part;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,14 +23,15 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cell::CellResult;
+use crate::compare::state::CellState;
+use crate::detail::Detail;
 use crate::manifest::Manifest;
 use crate::metric::{Better, Metric};
 use crate::refusal::Refusal;
-use crate::statistics::{Ratio, Verdict, verdict};
+use crate::statistics::{Estimate, Verdict, verdict};
+use crate::suite::model::{Form, Published};
 use crate::whole_file;
-
-pub use cell::{CellRecord, cells};
-pub use part::{Part, PartJob};
 
 /// The version of the document.
 pub const SCHEMA: u32 = 1;
@@ -40,19 +39,14 @@ pub const SCHEMA: u32 = 1;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Document {
     pub schema: u32,
-    /// The machine and the run.
     pub manifest: Manifest,
     pub suite: String,
     pub rows: Vec<Row>,
-    /// Verdicts.
     pub comparisons: Vec<Comparison>,
-    /// The same in the unit of a metric, where a suite asks for that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differences: Vec<Difference>,
-    /// The questions of a comparison; none of a run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
-    /// Details of each cell, if kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cells: Vec<CellRecord>,
 }
@@ -72,19 +66,14 @@ pub struct Difference {
     pub unit: String,
     pub base: String,
     pub arm: String,
-    /// Median of the arm less median of the base.
     pub value: f64,
-    /// Lower end of its 95 % interval.
     pub ci_low: f64,
-    /// Upper end of its 95 % interval.
     pub ci_high: f64,
     /// Exact paired sign-flip test of its ranks, two-sided; none in files from before it was asked
     /// for.
     #[serde(default)]
     pub p: Option<f64>,
-    /// Difference of the A/A pair.
     pub floor: Option<f64>,
-    /// Whether it may be called a difference.
     pub shown: bool,
 }
 
@@ -96,9 +85,7 @@ pub struct Row {
     pub unit: String,
     pub better: Better,
     pub mean: f64,
-    /// Sample standard deviation over the rounds; none below two.
     pub stddev: Option<f64>,
-    /// Each round; none where it was not measured.
     pub rounds: Vec<Option<f64>>,
 }
 
@@ -108,15 +95,81 @@ pub struct Comparison {
     pub metric: String,
     pub base: String,
     pub arm: String,
-    /// Mean of the per-round ratios arm/base, over their logarithms.
     pub ratio: f64,
-    /// Lower end of its 95 % interval.
     pub ci_low: f64,
-    /// Upper end of its 95 % interval.
     pub ci_high: f64,
-    /// Exact paired sign-flip test, two-sided.
     pub p: f64,
     pub verdict: Verdict,
+}
+
+/// One part of a suite: one table, or one for each job.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Part {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
+    pub title: String,
+    pub metric: String,
+    pub again: String,
+    pub rounds: u32,
+    #[serde(default)]
+    pub seconds: Option<f64>,
+    pub cell_bytes: Option<u64>,
+    #[serde(default)]
+    pub form: Option<Form>,
+    #[serde(default)]
+    pub scale: Option<f64>,
+    #[serde(default)]
+    pub data_bytes: Option<u64>,
+    pub orders: Vec<Vec<String>>,
+    pub jobs: Vec<PartJob>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub published: Vec<Published>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cells: Vec<CellState>,
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct PartJob {
+    pub name: String,
+    pub title: String,
+    pub workload: String,
+    /// Name of its probe; empty in older results.
+    #[serde(default)]
+    pub probe: String,
+    pub device: Option<String>,
+    pub depth: Option<u32>,
+    pub base: Option<String>,
+}
+
+impl PartJob {
+    /// Returns its title, or its name if it has none.
+    pub fn heading(&self) -> &str {
+        if self.title.is_empty() { &self.name } else { &self.title }
+    }
+}
+
+/// How one cell went.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct CellRecord {
+    pub job: String,
+    pub arm: String,
+    pub round: u32,
+    #[serde(flatten)]
+    pub detail: Detail,
+}
+
+/// Cells of an arm with details, one for each round.
+pub fn cells(job: &str, arm: &str, rounds: &[CellResult]) -> Vec<CellRecord> {
+    let kept =
+        (0..).zip(rounds).filter_map(|(round, result)| Some((round, result.detail.as_deref()?)));
+    kept.map(|(round, detail)| CellRecord {
+        job: job.to_owned(),
+        arm: arm.to_owned(),
+        round,
+        detail: detail.clone(),
+    })
+    .collect()
 }
 
 impl Row {
@@ -142,7 +195,7 @@ impl Comparison {
         job: &str,
         metric: &Metric,
         pair: Against<'_>,
-        found: &Ratio,
+        found: &Estimate,
         floor: Option<f64>,
     ) -> Self {
         debug_assert!(
@@ -154,12 +207,17 @@ impl Comparison {
             metric: metric.name.to_owned(),
             base: pair.base.to_owned(),
             arm: pair.arm.to_owned(),
-            ratio: found.ratio,
+            ratio: found.value,
             ci_low: found.low,
             ci_high: found.high,
             p: found.p,
             verdict: verdict(found, floor, metric.better),
         }
+    }
+
+    /// Returns the mark of a difference that is not shown.
+    pub fn mark(&self) -> &'static str {
+        if self.verdict == Verdict::NotShown { "~" } else { "" }
     }
 }
 
@@ -256,8 +314,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::cell::CellResult;
     use crate::compare::judge::rows;
+    use crate::detail::Holds;
 
     fn result(speed: f64) -> CellResult {
         let metrics = [("write_bytes_per_s".to_owned(), speed), ("no_such_metric".to_owned(), 1.0)];
@@ -344,5 +402,19 @@ mod tests {
         assert!(refused().contains("has schema 2, this program reads 1"));
         fs::write(&path, r#"{"schema": 0, "rows": []}"#).unwrap();
         assert!(refused().contains("has schema 0, this program reads 1"));
+    }
+
+    #[test]
+    fn how_long_completions_were_held_is_reported_where_it_is_known() {
+        // As results of before have it.
+        let text = r#"{"job":"job","arm":"forebay","round":0,"usage":{"user_us":1,"system_us":2,
+            "context_switches":3,"major_faults":4,"minor_faults":5}}"#;
+        let mut cell: CellRecord = serde_json::from_str(text).unwrap();
+        assert!(cell.detail.holds.is_empty());
+        assert!(!serde_json::to_string(&cell).unwrap().contains("holds"));
+        cell.detail.holds = Holds(vec![(0, 7), (24_576, 1)]);
+        let text = serde_json::to_string(&cell).unwrap();
+        assert!(text.contains(r#""holds":[[0,7],[24576,1]]"#), "{text}");
+        assert_eq!(serde_json::from_str::<CellRecord>(&text).unwrap(), cell);
     }
 }

@@ -54,20 +54,41 @@ pub struct Paired<'a> {
     pub base: &'a [f64],
 }
 
-/// How an arm compares to its base.
+/// A ratio or a difference of an arm and its base.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Ratio {
-    /// The mean of the per-round ratios arm/base, taken over their logarithms.
-    pub ratio: f64,
+pub struct Estimate {
+    pub value: f64,
     /// Lower end of the 95 % interval.
     pub low: f64,
     /// Upper end of the 95 % interval.
     pub high: f64,
     /// Rounds it rests on.
     pub rounds: usize,
-    /// Chance of a mean at least this far from 1 if arm and base were the same (sign-flip test,
-    /// two-sided).
+    /// Chance of a value at least this far to one side if arm and base were the same (sign-flip
+    /// test, two-sided).
     pub p: f64,
+}
+
+impl Estimate {
+    /// Returns whether a value other than `none` is shown: with enough rounds, an interval without
+    /// `none`, hardly by chance, and further away than the noise floor. Never without a floor.
+    fn is_shown(&self, none: f64, distance: f64, noise_floor: Option<f64>) -> bool {
+        let includes_none = self.low <= none && none <= self.high;
+        let clear = !includes_none && self.p <= level(self.rounds);
+        // An A/A pair alone can be as far away as its own floor: that is no result.
+        let above = noise_floor.is_some_and(|floor| distance > floor);
+        self.rounds >= ROUNDS_FOR_A_VERDICT && clear && above
+    }
+
+    /// Returns whether a ratio is shown.
+    pub fn is_ratio_shown(&self, noise_floor: Option<f64>) -> bool {
+        self.is_shown(1.0, distance(self.value), noise_floor)
+    }
+
+    /// Returns whether a difference is shown.
+    pub fn is_difference_shown(&self, noise_floor: Option<f64>) -> bool {
+        self.is_shown(0.0, self.value.abs(), noise_floor)
+    }
 }
 
 words! {
@@ -76,20 +97,6 @@ words! {
         Worse = "worse",
         NotShown = "not shown",
     }
-}
-
-/// Why nothing was shown. In the order they are looked at.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Doubt {
-    /// Fewer rounds than [`ROUNDS_FOR_A_VERDICT`].
-    FewRounds,
-    /// There is no A/A pair to tell the noise from.
-    NoNoiseFloor,
-    IntervalIncludesOne,
-    /// The sign-flip test gives chance too much of a chance.
-    MayBeChance,
-    /// The ratio is no further from 1 than the noise floor.
-    BelowNoiseFloor,
 }
 
 pub fn mean(values: &[f64]) -> Option<f64> {
@@ -107,14 +114,14 @@ pub fn median(values: &[f64]) -> Option<f64> {
 
 /// Compares an arm with its base. None if there is no round, the lengths differ, or a value is not
 /// a positive number (a ratio to nothing says nothing).
-pub fn ratio(pair: Paired<'_>, seed: u64) -> Option<Ratio> {
+pub fn ratio(pair: Paired<'_>, seed: u64) -> Option<Estimate> {
     let logs = log_ratios(pair)?;
     let centre = Statistics::mean(logs.iter());
     let (low, high) = bootstrap_of_mean(&logs, seed);
     let p = sign_flip(&logs, seed);
     assert!(low <= high, "an interval from {low} to {high}");
     assert!(p > 0.0 && p <= 1.0, "p {p}");
-    Some(Ratio { ratio: centre.exp(), low: low.exp(), high: high.exp(), rounds: logs.len(), p })
+    Some(Estimate { value: centre.exp(), low: low.exp(), high: high.exp(), rounds: logs.len(), p })
 }
 
 /// Returns the distance of a ratio from 1 in either direction: 0.25 of 1.25, and of 0.8 as well.
@@ -131,28 +138,12 @@ pub fn noise_floor(pair: Paired<'_>) -> Option<f64> {
     sample_stddev(&logs).map(|spread| off_centre.max(spread.exp_m1()))
 }
 
-pub fn verdict(ratio: &Ratio, noise_floor: Option<f64>, better: Better) -> Verdict {
-    if doubt(ratio, noise_floor).is_some() {
+pub fn verdict(ratio: &Estimate, noise_floor: Option<f64>, better: Better) -> Verdict {
+    if !ratio.is_ratio_shown(noise_floor) {
         return Verdict::NotShown;
     }
-    let higher = ratio.ratio > 1.0;
+    let higher = ratio.value > 1.0;
     if higher == (better == Better::Higher) { Verdict::Better } else { Verdict::Worse }
-}
-
-/// Returns the reason why there is no verdict; none if there can be one.
-pub fn doubt(ratio: &Ratio, noise_floor: Option<f64>) -> Option<Doubt> {
-    if ratio.rounds < ROUNDS_FOR_A_VERDICT {
-        return Some(Doubt::FewRounds);
-    }
-    let Some(floor) = noise_floor else { return Some(Doubt::NoNoiseFloor) };
-    if ratio.low <= 1.0 && 1.0 <= ratio.high {
-        return Some(Doubt::IntervalIncludesOne);
-    }
-    if ratio.p > level(ratio.rounds) {
-        return Some(Doubt::MayBeChance);
-    }
-    // An A/A pair alone can be as far from 1 as its own floor: that is no result.
-    (distance(ratio.ratio) <= floor).then_some(Doubt::BelowNoiseFloor)
 }
 
 /// Returns the largest p for a verdict: [`LEVEL`]. For four and five rounds it is the least there
@@ -288,7 +279,7 @@ mod tests {
         fn the_ratio_is_the_geometric_mean_and_lies_in_its_interval((arm, base) in rounds(), seed: u64) {
             let found = ratio(Paired { arm: &arm, base: &base }, seed).unwrap();
             let product: f64 = arm.iter().zip(&base).map(|(arm, base)| arm / base).product();
-            prop_assert!(close(found.ratio, product.powf(1.0 / arm.len() as f64)));
+            prop_assert!(close(found.value, product.powf(1.0 / arm.len() as f64)));
             let mut ratios: Vec<f64> = arm.iter().zip(&base).map(|(arm, base)| arm / base).collect();
             ratios.sort_unstable_by(f64::total_cmp);
             prop_assert!(found.low <= found.high);
@@ -303,7 +294,7 @@ mod tests {
         fn arm_and_base_are_treated_alike((arm, base) in rounds(), seed: u64) {
             let there = ratio(Paired { arm: &arm, base: &base }, seed).unwrap();
             let back = ratio(Paired { arm: &base, base: &arm }, seed).unwrap();
-            prop_assert!(close(there.ratio * back.ratio, 1.0));
+            prop_assert!(close(there.value * back.value, 1.0));
             prop_assert!(close(there.low * back.high, 1.0));
             prop_assert!(close(there.p, back.p));
             let floors = [(&arm, &base), (&base, &arm)].map(|(arm, base)| noise_floor(Paired { arm, base }));
@@ -317,7 +308,7 @@ mod tests {
             let scaled: (Vec<f64>, Vec<f64>) =
                 (arm.iter().map(|v| v * factor).collect(), base.iter().map(|v| v * factor).collect());
             let scaled = ratio(Paired { arm: &scaled.0, base: &scaled.1 }, seed).unwrap();
-            prop_assert!(close(plain.ratio, scaled.ratio) && close(plain.low, scaled.low));
+            prop_assert!(close(plain.value, scaled.value) && close(plain.low, scaled.low));
         }
 
         #[test]
@@ -366,38 +357,31 @@ mod tests {
 
     #[test]
     fn every_doubt_and_both_verdicts() {
-        let clear = Ratio { ratio: 1.5, low: 1.4, high: 1.6, rounds: 5, p: 0.0625 };
-        let judge =
-            |ratio: Ratio, floor| (doubt(&ratio, floor), verdict(&ratio, floor, Better::Higher));
-        assert_eq!(judge(clear, Some(0.03)), (None, Verdict::Better));
+        let clear = Estimate { value: 1.5, low: 1.4, high: 1.6, rounds: 5, p: 0.0625 };
+        let judge = |ratio: Estimate, floor| verdict(&ratio, floor, Better::Higher);
+        assert_eq!(judge(clear, Some(0.03)), Verdict::Better);
         assert_eq!(verdict(&clear, Some(0.03), Better::Lower), Verdict::Worse);
-        let not_shown = |why| (Some(why), Verdict::NotShown);
-        assert_eq!(judge(Ratio { rounds: 3, ..clear }, Some(0.03)), not_shown(Doubt::FewRounds));
-        assert_eq!(judge(clear, None), not_shown(Doubt::NoNoiseFloor));
-        assert_eq!(
-            judge(Ratio { low: 1.0, ..clear }, Some(0.03)),
-            not_shown(Doubt::IntervalIncludesOne)
-        );
-        assert_eq!(judge(Ratio { p: 0.125, ..clear }, Some(0.03)), not_shown(Doubt::MayBeChance));
-        assert_eq!(judge(Ratio { rounds: 6, ..clear }, Some(0.03)), not_shown(Doubt::MayBeChance));
-        assert_eq!(
-            judge(Ratio { rounds: 4, p: 0.125, ..clear }, Some(0.03)),
-            (None, Verdict::Better)
-        );
-        assert_eq!(judge(clear, Some(0.5)), not_shown(Doubt::BelowNoiseFloor));
+        let doubts = [
+            (Estimate { rounds: 3, ..clear }, Some(0.03)),
+            (clear, None),
+            (Estimate { low: 1.0, ..clear }, Some(0.03)),
+            (Estimate { p: 0.125, ..clear }, Some(0.03)),
+            (Estimate { rounds: 6, ..clear }, Some(0.03)),
+            (clear, Some(0.5)),
+        ];
+        for (ratio, floor) in doubts {
+            assert_eq!(judge(ratio, floor), Verdict::NotShown, "{ratio:?}, floor {floor:?}");
+        }
+        assert_eq!(judge(Estimate { rounds: 4, p: 0.125, ..clear }, Some(0.03)), Verdict::Better);
         // A cost that is halved and one that is doubled are equally far from 1.
         let (half, double) = ([0.5, 0.4, 0.6], [2.0, 1.7, 2.5]);
         for (floor, shown) in [(0.55, true), (0.99, true), (1.0, false), (1.5, false)] {
-            for [ratio, low, high] in [half, double] {
-                let found = doubt(&Ratio { ratio, low, high, ..clear }, Some(floor));
-                assert_eq!(
-                    found,
-                    (!shown).then_some(Doubt::BelowNoiseFloor),
-                    "{ratio}, floor {floor}"
-                );
+            for [value, low, high] in [half, double] {
+                let found = Estimate { value, low, high, ..clear }.is_ratio_shown(Some(floor));
+                assert_eq!(found, shown, "{value}, floor {floor}");
             }
         }
-        let less = Ratio { ratio: 0.5, low: 0.4, high: 0.6, ..clear };
+        let less = Estimate { value: 0.5, low: 0.4, high: 0.6, ..clear };
         assert_eq!(verdict(&less, Some(0.03), Better::Higher), Verdict::Worse);
         assert_eq!(verdict(&less, Some(0.03), Better::Lower), Verdict::Better);
     }
@@ -420,6 +404,6 @@ mod tests {
         let (arm, base) = ([1.05; 8], [1.0; 8]);
         let pair = Paired { arm: &arm, base: &base };
         let found = ratio(pair, 1).unwrap();
-        assert_eq!(doubt(&found, noise_floor(pair)), Some(Doubt::BelowNoiseFloor));
+        assert!(found.low > 1.0 && found.p <= level(8) && !found.is_ratio_shown(noise_floor(pair)));
     }
 }

@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use statrs::distribution::{ContinuousCDF, Normal};
+
 use crate::statistics::median;
 
 use super::outcome::Measured;
@@ -100,11 +102,7 @@ fn trend_by_chance(values: &[f64]) -> f64 {
     }
     let variance = (count * (count - 1) * (2 * count + 5)) as f64 / 18.0;
     let distance = (pairs as f64 - 2.0 * least as f64 - 1.0).max(0.0) / variance.sqrt();
-    // Of the normal distribution beyond that, both sides: by its continued bound, which is above
-    // it.
-    let density = (-distance * distance / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
-    (2.0 * density * 2.0 / (distance + (distance * distance + 8.0 / std::f64::consts::PI).sqrt()))
-        .min(1.0)
+    (2.0 * Normal::standard().sf(distance)).min(1.0)
 }
 
 /// Returns the number of orders of `count` values by their falling pairs, which are the index.

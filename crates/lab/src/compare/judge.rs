@@ -5,27 +5,18 @@
 //! arms it is set against, never help them. Beside every arm against the base stand the A/A pair,
 //! whose spread is the noise floor of each metric, and the pairs the suite asks for.
 //!
-//! If the base is the best of several, it may differ by metric: the arm with the best rate may not
-//! have the best latency. So in each of [`BEST_BESIDES`] the arms stand against the best in that
-//! metric too.
-//!
 //! For a metric that is a cost the difference is reported too, in its own unit: nanoseconds add up
 //! over arms, ratios do not.
-
-use std::collections::BTreeMap;
 
 use crate::cell::CellResult;
 use crate::metric::{Better, Metric};
 use crate::probes;
 use crate::schema::{Against, Comparison, Difference, Document, Row, again};
-use crate::statistics::difference::{difference, difference_floor, is_shown};
-use crate::statistics::{Paired, Ratio, mean, noise_floor, ratio, sample_stddev};
+use crate::statistics::difference::{difference, difference_floor};
+use crate::statistics::{Paired, mean, noise_floor, ratio, sample_stddev};
 use crate::suite::model::{Base, Pair};
 
 use super::outcome::Measured;
-
-/// Metrics with a best arm of their own, besides the metric of the judging.
-pub const BEST_BESIDES: [&str; 2] = ["latency_p50_us", "latency_p99_us"];
 
 /// How a part of a suite is judged.
 #[derive(Clone, Copy, Debug)]
@@ -47,65 +38,31 @@ pub struct Judged {
     pub differences: Vec<Difference>,
     /// Base of each job that has one.
     pub bases: Vec<(String, String)>,
-    /// Bases in [`BEST_BESIDES`], if the base is the best of several.
-    pub best: Vec<Best>,
 }
 
-impl Judged {
-    /// Returns the best of several in a job, by metric.
-    pub fn best_of(&self, job: &str) -> BTreeMap<String, String> {
-        let of_job = self.best.iter().filter(|best| best.job == job);
-        of_job.map(|best| (best.metric.to_owned(), best.arm.clone())).collect()
-    }
-}
-
-/// The best of several in one metric.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Best {
-    pub job: String,
-    pub metric: &'static str,
-    pub arm: String,
-}
-
-/// Judges a comparison. The seed is that of the plan: intervals are repeatable.
+/// Judges a comparison, whose arms stand job by job. The seed is that of the plan: intervals are
+/// repeatable.
 pub fn judge(measured: &[Measured], judging: Judging<'_>, seed: u64) -> Judged {
-    let mut jobs: Vec<&str> = Vec::new();
-    for one in measured {
-        if !jobs.contains(&one.job.as_str()) {
-            jobs.push(&one.job);
-        }
-    }
+    let twin = again(judging.again);
+    let noise = Against { arm: &twin, base: judging.again };
     let mut judged = Judged::default();
-    for job in jobs {
-        let mut rounds = measured.iter().filter(|one| one.job == job).map(|one| one.rounds.len());
-        let first = rounds.next();
-        assert!(rounds.all(|many| Some(many) == first), "{job}: an arm lacks a round of others");
-        let (rows, arms) = rows_and_arms(measured, job);
-        let base = base_of(&rows, &arms, judging);
-        let of_job = OfJob { rows: &rows, floor: Floor { job, again: judging.again }, seed };
-        let pairs = pairs(base, &arms, judging);
-        if let Base::BestOf(_) = judging.base {
-            let best = BEST_BESIDES.iter().filter_map(|&metric| {
-                let arm = base_of(&rows, &arms, Judging { metric, ..judging })?;
-                Some(Best { job: job.to_owned(), metric, arm: arm.to_owned() })
-            });
-            for best in best {
-                let others =
-                    against(&best.arm, &arms).into_iter().filter(|pair| !pairs.contains(pair));
-                let found = probes::metric(best.metric).expect("it is one of those there are");
-                judged.comparisons.extend(others.filter_map(|pair| of_job.compare(&pair, found)));
-                judged.best.push(best);
+    for of_job in measured.chunk_by(|one, next| one.job == next.job) {
+        let job = of_job[0].job.as_str();
+        let rounds = of_job[0].rounds.len();
+        let whole = of_job.iter().all(|one| one.rounds.len() == rounds);
+        assert!(whole, "{job}: an arm lacks a round of others");
+        let arms: Vec<&str> = of_job.iter().map(|one| one.arm.as_str()).collect();
+        let rows = of_job.iter().flat_map(|one| rows(job, &one.arm, &one.rounds)).collect();
+        let job = OfJob { job, rows, noise, seed };
+        let base = job.base(&arms, judging);
+        for pair in pairs(base, &arms, judging.also, noise) {
+            judged.comparisons.extend(probes::metrics().filter_map(|one| job.compare(pair, one)));
+            if Some(pair.base) == base && is_cost(judging.metric) {
+                judged.differences.extend(job.differ(pair, judging.metric));
             }
         }
-        for pair in pairs {
-            let found = probes::metrics().filter_map(|metric| of_job.compare(&pair, metric));
-            judged.comparisons.extend(found);
-            if Some(pair.base.as_str()) == base && is_cost(judging.metric) {
-                judged.differences.extend(of_job.differ(&pair, judging.metric));
-            }
-        }
-        judged.bases.extend(base.map(|base| (job.to_owned(), base.to_owned())));
-        judged.rows.extend(rows);
+        judged.bases.extend(base.map(|base| (job.job.to_owned(), base.to_owned())));
+        judged.rows.extend(job.rows);
     }
     judged
 }
@@ -125,76 +82,37 @@ pub fn rows(job: &str, arm: &str, rounds: &[CellResult]) -> Vec<Row> {
     probes::metrics().filter_map(of).collect()
 }
 
-/// Returns the rows of a job, and its arms in their order.
-fn rows_and_arms<'a>(measured: &'a [Measured], job: &str) -> (Vec<Row>, Vec<&'a str>) {
-    let of_job = || measured.iter().filter(|measured| measured.job == job);
-    let rows = of_job().flat_map(|one| rows(job, &one.arm, &one.rounds)).collect();
-    (rows, of_job().map(|measured| measured.arm.as_str()).collect())
-}
-
-/// The A/A pair that gives the noise.
-#[derive(Clone, Copy, Debug)]
-struct Floor<'a> {
-    job: &'a str,
-    /// The arm that runs twice.
-    again: &'a str,
-}
-
-impl Floor<'_> {
-    fn pair(self) -> Pair {
-        Pair { arm: again(self.again), base: self.again.to_owned() }
-    }
-}
-
 /// Returns the noise floor of a metric, from the rows of the A/A pair.
-fn floor_of(rows: &[Row], floor: Floor<'_>, metric: &str) -> Option<f64> {
-    let (arm, base) = paired(rows, floor.job, &floor.pair(), metric)?;
+fn floor_of(rows: &[Row], job: &str, noise: Against<'_>, metric: &str) -> Option<f64> {
+    let (arm, base) = with_ratios(in_both(rows, job, noise, metric)?);
     noise_floor(Paired { arm: &arm, base: &base })
 }
 
 impl Document {
     /// Returns the noise floor of a metric in a job; `again` is the arm that ran twice.
-    pub fn floor(&self, job: &str, again: &str, metric: &str) -> Option<f64> {
-        floor_of(&self.rows, Floor { job, again }, metric)
+    pub fn floor(&self, job: &str, base: &str, metric: &str) -> Option<f64> {
+        floor_of(&self.rows, job, Against { arm: &again(base), base }, metric)
     }
 }
 
-/// Returns the pairs of every other arm with one.
-fn against(base: &str, arms: &[&str]) -> Vec<Pair> {
-    let others = arms.iter().filter(|arm| **arm != base);
-    others.map(|arm| Pair { arm: (*arm).to_owned(), base: base.to_owned() }).collect()
-}
-
-fn pairs(base: Option<&str>, arms: &[&str], judging: Judging<'_>) -> Vec<Pair> {
-    let mut pairs = base.map(|base| against(base, arms)).unwrap_or_default();
-    let own = Floor { job: "", again: judging.again }.pair();
-    for pair in std::iter::once(&own).chain(judging.also) {
-        if !pairs.contains(pair) {
-            pairs.push(pair.clone());
+/// Returns every other arm against the base, the A/A pair, and those asked for, each once.
+fn pairs<'a>(
+    base: Option<&'a str>,
+    arms: &[&'a str],
+    also: &'a [Pair],
+    noise: Against<'a>,
+) -> Vec<Against<'a>> {
+    let others = |base| arms.iter().filter(move |arm| **arm != base);
+    let with_base =
+        base.into_iter().flat_map(|base| others(base).map(move |arm| Against { arm, base }));
+    let mut pairs: Vec<Against<'_>> = with_base.collect();
+    let also = also.iter().map(|Pair { arm, base }| Against { arm, base });
+    for pair in [noise].into_iter().chain(also) {
+        if !pairs.contains(&pair) {
+            pairs.push(pair);
         }
     }
     pairs
-}
-
-fn base_of<'a>(rows: &[Row], arms: &[&'a str], judging: Judging<'_>) -> Option<&'a str> {
-    let mean = |arm: &str| {
-        rows.iter().find(|row| row.arm == arm && row.metric == judging.metric).map(|row| row.mean)
-    };
-    let candidates = |known: &[String]| {
-        let arms = arms.iter().copied().filter(|arm| known.iter().any(|name| name == arm));
-        arms.filter_map(|arm| Some((arm, mean(arm)?))).collect::<Vec<_>>()
-    };
-    let lower = is_cost(judging.metric);
-    match judging.base {
-        Base::Arm(name) => arms.iter().copied().find(|arm| arm == name),
-        Base::BestOf(names) => candidates(names)
-            .into_iter()
-            .max_by(|left, right| {
-                let order = left.1.total_cmp(&right.1);
-                if lower { order.reverse() } else { order }
-            })
-            .map(|(arm, _)| arm),
-    }
 }
 
 /// Returns whether less of a metric is better.
@@ -203,70 +121,77 @@ fn is_cost(metric: &str) -> bool {
 }
 
 /// The rows of a job, and all that its comparisons need.
-#[derive(Clone, Copy)]
 struct OfJob<'a> {
-    rows: &'a [Row],
-    floor: Floor<'a>,
+    job: &'a str,
+    rows: Vec<Row>,
+    /// The A/A pair that gives the noise.
+    noise: Against<'a>,
     seed: u64,
 }
 
 impl OfJob<'_> {
-    fn compare(self, pair: &Pair, metric: &Metric) -> Option<Comparison> {
-        let found = self.ratio(pair, metric.name)?;
-        let floor = floor_of(self.rows, self.floor, metric.name);
-        let pair = Against { arm: &pair.arm, base: &pair.base };
-        Some(Comparison::of(self.floor.job, metric, pair, &found, floor))
+    fn base<'a>(&self, arms: &[&'a str], judging: Judging<'_>) -> Option<&'a str> {
+        let arms = arms.iter().copied();
+        let names = match judging.base {
+            Base::Arm(name) => return arms.into_iter().find(|arm| arm == name),
+            Base::BestOf(names) => names,
+        };
+        let value = |arm: &str| {
+            let mut rows = self.rows.iter();
+            let mean = rows.find(|row| row.arm == arm && row.metric == judging.metric)?.mean;
+            Some(if is_cost(judging.metric) { -mean } else { mean })
+        };
+        let candidates = arms.filter(|arm| names.iter().any(|name| name == arm));
+        let valued = candidates.filter_map(|arm| Some((arm, value(arm)?)));
+        valued.max_by(|left, right| left.1.total_cmp(&right.1)).map(|(arm, _)| arm)
     }
 
-    fn ratio(self, pair: &Pair, metric: &str) -> Option<Ratio> {
-        let (arm, base) = paired(self.rows, self.floor.job, pair, metric)?;
-        ratio(Paired { arm: &arm, base: &base }, self.seed)
+    fn compare(&self, pair: Against<'_>, metric: &Metric) -> Option<Comparison> {
+        let (arm, base) = with_ratios(in_both(&self.rows, self.job, pair, metric.name)?);
+        let found = ratio(Paired { arm: &arm, base: &base }, self.seed)?;
+        let floor = floor_of(&self.rows, self.job, self.noise, metric.name);
+        Some(Comparison::of(self.job, metric, pair, &found, floor))
     }
 
-    fn differ(self, pair: &Pair, metric: &str) -> Option<Difference> {
-        let job = self.floor.job;
-        let (arm, base) = in_both(self.rows, job, pair, metric)?;
+    fn differ(&self, pair: Against<'_>, metric: &str) -> Option<Difference> {
+        let (arm, base) = in_both(&self.rows, self.job, pair, metric)?;
         let found = difference(Paired { arm: &arm, base: &base }, self.seed)?;
         debug_assert!(found.low <= found.high, "{metric}: {found:?}");
-        let noise = in_both(self.rows, job, &self.floor.pair(), metric)
+        let noise = in_both(&self.rows, self.job, self.noise, metric)
             .and_then(|(arm, base)| difference_floor(Paired { arm: &arm, base: &base }));
         Some(Difference {
-            job: job.to_owned(),
+            job: self.job.to_owned(),
             metric: metric.to_owned(),
             unit: probes::metric(metric)?.unit.to_owned(),
-            base: pair.base.clone(),
-            arm: pair.arm.clone(),
+            base: pair.base.to_owned(),
+            arm: pair.arm.to_owned(),
             value: found.value,
             ci_low: found.low,
             ci_high: found.high,
             p: Some(found.p),
             floor: noise,
-            shown: is_shown(&found, noise),
+            shown: found.is_difference_shown(noise),
         })
     }
 }
 
-/// Returns the values of both arms, without rounds that have no ratio.
-fn paired(rows: &[Row], job: &str, pair: &Pair, metric: &str) -> Option<(Vec<f64>, Vec<f64>)> {
-    let (arm, base) = in_both(rows, job, pair, metric)?;
-    let both = arm.into_iter().zip(base);
-    Some(both.filter(|(arm, base)| *arm > 0.0 && *base > 0.0).unzip())
+/// The rounds of an arm and of its base.
+type Rounds = (Vec<f64>, Vec<f64>);
+
+/// Returns the rounds that have a ratio.
+fn with_ratios((arm, base): Rounds) -> Rounds {
+    arm.into_iter().zip(base).filter(|(arm, base)| *arm > 0.0 && *base > 0.0).unzip()
 }
 
 /// Returns the rounds that both arms have; of a difference nothing is a value too.
-fn in_both(rows: &[Row], job: &str, pair: &Pair, metric: &str) -> Option<(Vec<f64>, Vec<f64>)> {
+fn in_both(rows: &[Row], job: &str, pair: Against<'_>, metric: &str) -> Option<Rounds> {
     debug_assert!(probes::metric(metric).is_some());
     let row = |arm: &str| {
         rows.iter().find(|row| row.job == job && row.arm == arm && row.metric == metric)
     };
-    let (arm, base) = (row(&pair.arm)?, row(&pair.base)?);
-    Some(
-        arm.rounds
-            .iter()
-            .zip(&base.rounds)
-            .filter_map(|(arm, base)| Some(((*arm)?, (*base)?)))
-            .unzip(),
-    )
+    let (arm, base) = (row(pair.arm)?, row(pair.base)?);
+    let both = arm.rounds.iter().zip(&base.rounds);
+    Some(both.filter_map(|(arm, base)| Some(((*arm)?, (*base)?))).unzip())
 }
 
 #[cfg(test)]
@@ -319,8 +244,8 @@ mod tests {
         assert_eq!(verdict_of(&judged, "kernel-direct", "kernel-direct"), None);
         assert_eq!(verdict_of(&judged, "kernel-buffered", "forebay"), Some(Verdict::Worse));
         assert_eq!(verdict_of(&judged, "forebay", "forebay-again"), Some(Verdict::NotShown));
-        let floor = Floor { job: "job", again: "forebay" };
-        assert!(floor_of(&judged.rows, floor, THROUGHPUT).unwrap() < 0.01);
+        let noise = Against { arm: "forebay-again", base: "forebay" };
+        assert!(floor_of(&judged.rows, "job", noise, THROUGHPUT).unwrap() < 0.01);
     }
 
     #[test]
@@ -340,46 +265,6 @@ mod tests {
         assert_eq!(judged.differences.len(), 3);
         let forebay = judged.differences.iter().find(|one| one.arm == "forebay").unwrap();
         assert_eq!((forebay.value, forebay.unit.as_str(), forebay.shown), (-100.0, "ns", false));
-    }
-
-    #[test]
-    fn in_a_latency_the_best_is_another() {
-        let both = |arm: &str, rate: f64, latency: f64| {
-            let metrics = [("iops", rate), ("latency_p50_us", latency)];
-            let metrics = metrics.map(|(name, value)| (name.to_owned(), value)).into();
-            let cell = CellResult { metrics, ..CellResult::default() };
-            Measured { job: "job".into(), arm: arm.into(), rounds: vec![cell; 5] }
-        };
-        let cells = [
-            both("kernel-bounded", 1e5, 10.0),
-            both("kernel-direct", 4e5, 40.0),
-            both("forebay", 4e5, 20.0),
-            both("forebay-again", 4e5, 20.0),
-        ];
-        let judged = judged(&cells, &best_of_two(), "iops");
-        assert_eq!(base(&judged, "job"), Some("kernel-direct"));
-        assert_eq!(judged.best_of("job")["latency_p50_us"], "kernel-bounded");
-        assert_eq!(judged.best_of("other").len(), 0);
-        let ratio = |base: &str, metric: &str| {
-            let mut comparisons = judged.comparisons.iter();
-            let here = comparisons
-                .find(|one| one.base == base && one.arm == "forebay" && one.metric == metric);
-            here.map(|one| format!("{:.3}", one.ratio))
-        };
-        assert_eq!(ratio("kernel-bounded", "latency_p50_us").as_deref(), Some("2.000"));
-        assert_eq!(ratio("kernel-bounded", "iops"), None, "in IOPS the base is another");
-        assert_eq!(ratio("kernel-direct", "latency_p50_us").as_deref(), Some("0.500"));
-        let single = judge(
-            &cells,
-            Judging {
-                base: &Base::Arm("kernel-direct".into()),
-                metric: "iops",
-                again: "forebay",
-                also: &[],
-            },
-            1,
-        );
-        assert!(single.best.is_empty());
     }
 
     #[test]

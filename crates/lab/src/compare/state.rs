@@ -12,33 +12,57 @@ use procfs::{CpuTime, Current, CurrentSI, KernelStats, Meminfo};
 use rustix::fs::statvfs;
 use serde::{Deserialize, Serialize};
 
-/// Dirty at the start above this is another's work.
-const DIRTY_AT_REST_BYTES: u64 = 16 << 20;
+/// A disturbance: how large it was in a cell, in percent or MiB, from where it is reported, and the
+/// note with its remedy.
+type Disturbance = (fn(&CellState) -> Option<f64>, f64, &'static str);
 
-/// Shares of a cell's time above these are reported.
-const MUCH_STEAL: f64 = 0.01;
-const MUCH_MEMORY: f64 = 0.05;
-const MUCH_PROCESSOR: f64 = 0.25;
+const DISTURBANCES: [Disturbance; 5] = [
+    (
+        |state| percent(state.pressure.processor),
+        25.0,
+        "{runs} competed for CPU (up to {worst} % of the time); rerun on an idle machine or with --cpus",
+    ),
+    (
+        |state| percent(state.steal),
+        1.0,
+        "the hypervisor took up to {worst} % of the CPU time in {runs}; use more --rounds or a machine \
+         without neighbours",
+    ),
+    (
+        |state| percent(state.pressure.memory),
+        5.0,
+        "{runs} waited for memory (up to {worst} % of the time); use a smaller --scale or stop other \
+         programs",
+    ),
+    // Dirty at the start above this is another's work.
+    (
+        |state| state.dirty_bytes.map(|bytes| bytes as f64 / (1u64 << 20) as f64),
+        16.0,
+        "up to {worst} MiB of other programs' data were dirty before {runs}; stop other writers",
+    ),
+    // A fuller file system finds space otherwise.
+    (
+        |state| percent(state.fill),
+        90.0,
+        "the file system was up to {worst} % full before {runs}, which slows allocation; free space or \
+         use --scratch",
+    ),
+];
 
-/// A file system fuller than this finds space otherwise.
-const FULL: f64 = 0.9;
+fn percent(share: Option<f64>) -> Option<f64> {
+    share.map(|share| share * 100.0)
+}
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct CellState {
     pub round: u32,
     pub job: String,
     pub arm: String,
-    /// Bytes dirty in the page cache when it began, of the whole system.
     pub dirty_bytes: Option<u64>,
-    /// Bytes under writeback when it began.
     pub writeback_bytes: Option<u64>,
-    /// Available memory when it began.
     pub available_bytes: Option<u64>,
-    /// Requests the device had in flight when it began; none where there is no device of its own.
     pub in_flight: Option<u64>,
-    /// Share of the file system that was taken when it began.
     pub fill: Option<f64>,
-    /// Share of the processors' time that the hypervisor gave to others while it ran.
     pub steal: Option<f64>,
     pub pressure: Pressure,
 }
@@ -48,7 +72,6 @@ pub struct CellState {
 pub struct Pressure {
     pub processor: Option<f64>,
     pub memory: Option<f64>,
-    /// For I/O; the cell's own is in it.
     pub io: Option<f64>,
 }
 
@@ -128,56 +151,13 @@ fn waited_micros(resource: &str) -> Option<u64> {
 
 /// Describes what disturbed these cells, each with its remedy.
 pub(crate) fn notes(states: &[CellState]) -> Vec<String> {
-    let all = states.len();
-    let mut notes = Vec::new();
-    let mut note = |of: &dyn Fn(&CellState) -> Option<f64>,
-                    most: f64,
-                    said: &dyn Fn(usize, f64) -> String| {
-        let above: Vec<f64> = states.iter().filter_map(of).filter(|share| *share > most).collect();
-        if let Some(worst) = above.iter().copied().reduce(f64::max) {
-            notes.push(said(above.len(), worst));
-        }
+    let note = |(of, most, note): Disturbance| {
+        let above: Vec<f64> = states.iter().filter_map(of).filter(|one| *one > most).collect();
+        let worst = above.iter().copied().reduce(f64::max)?;
+        let runs = format!("{} of {} runs", above.len(), states.len());
+        Some(note.replace("{runs}", &runs).replace("{worst}", &format!("{worst:.0}")))
     };
-    let percent = |share: f64| format!("{:.0} %", share * 100.0);
-    note(&|state| state.pressure.processor, MUCH_PROCESSOR, &|many, worst| {
-        let worst = percent(worst);
-        format!(
-            "{many} of {all} runs competed for CPU (up to {worst} of the time); rerun on an idle machine or \
-             with --cpus"
-        )
-    });
-    note(&|state| state.steal, MUCH_STEAL, &|many, worst| {
-        let worst = percent(worst);
-        format!(
-            "the hypervisor took up to {worst} of the CPU time in {many} of {all} runs; use more --rounds or a \
-             machine without neighbours"
-        )
-    });
-    note(&|state| state.pressure.memory, MUCH_MEMORY, &|many, worst| {
-        let worst = percent(worst);
-        format!(
-            "{many} of {all} runs waited for memory (up to {worst} of the time); use a smaller --scale or stop \
-             other programs"
-        )
-    });
-    note(
-        &|state| state.dirty_bytes.map(|bytes| bytes as f64),
-        DIRTY_AT_REST_BYTES as f64,
-        &|many, worst| {
-            let mib = worst / (1u64 << 20) as f64;
-            format!(
-                "up to {mib:.0} MiB of other programs' data were dirty before {many} of {all} runs; stop other writers"
-            )
-        },
-    );
-    note(&|state| state.fill, FULL, &|many, worst| {
-        let worst = percent(worst);
-        format!(
-            "the file system was up to {worst} full before {many} of {all} runs, which slows allocation; free \
-             space or use --scratch"
-        )
-    });
-    notes
+    DISTURBANCES.into_iter().filter_map(note).collect()
 }
 
 #[cfg(test)]

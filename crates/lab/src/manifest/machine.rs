@@ -17,21 +17,14 @@ pub struct Machine {
     pub build: String,
     pub architecture: String,
     pub cpu_model: Option<String>,
-    /// Processors this process may run on.
     pub cpus: u32,
     pub memory_bytes: u64,
-    /// Memory limit of our control group.
     pub memory_limit_bytes: Option<u64>,
-    /// The hypervisor or container it seems to run in. A hint, not a proof.
     pub virtualization: Option<String>,
-    /// Settings that change figures, as the kernel shows them.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,
-    /// Mitigations of processor flaws.
     #[serde(default)]
     pub mitigations: BTreeMap<String, String>,
-    /// Kernel parameters: in full if known to change figures, else the name alone, because the
-    /// value may be private.
     #[serde(default)]
     pub parameters: Vec<String>,
 }

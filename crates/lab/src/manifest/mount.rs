@@ -17,21 +17,15 @@ use crate::chosen::chosen;
 /// Where files are.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Storage {
-    /// Type of the file system, as `mount` calls it.
     pub file_system: String,
-    /// The mounted thing, mostly a device.
     pub device: String,
     pub mount_point: PathBuf,
     pub options: String,
     pub block_bytes: u64,
-    /// Bytes an ordinary user may still write.
     pub free_bytes: u64,
     pub total_bytes: u64,
-    /// The block device; none where the file system has none of its own.
     pub queue: Option<Queue>,
-    /// Pieces of its free space before anything was measured, if the file system reports them.
     pub free_extents: Option<u64>,
-    /// Their mean length.
     pub mean_free_extent_bytes: Option<u64>,
 }
 
@@ -40,7 +34,6 @@ pub struct Storage {
 pub struct Queue {
     pub name: String,
     pub model: Option<String>,
-    /// How it is set, by the kernel's names.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,
 }

@@ -122,8 +122,7 @@ fn jobs<'a>(
         return of(only);
     }
     let details = |reader: Reader<'a>| {
-        let job = reader.job;
-        let title = escape(if job.title.is_empty() { &job.name } else { &job.title });
+        let title = escape(reader.job.heading());
         format!("<details{open}>\n<summary>{title}</summary>\n{}</details>\n", of(reader))
     };
     ran.into_iter().map(details).collect()

@@ -5,8 +5,10 @@
 use serde_json::Value;
 
 use crate::probes;
+use crate::reader::Reader;
 use crate::schema::{Document, Part, PartJob, Row};
-use crate::statistics::unpaired::{Apart, apart};
+use crate::statistics::Estimate;
+use crate::statistics::unpaired::apart;
 use crate::suite::model::Form;
 
 use crate::figures::in_brackets;
@@ -56,69 +58,60 @@ type Side<'a> = (&'a Document, &'a Part);
 
 /// Returns a table for each job that both have, and the names of the others.
 fn of_part(first: Side<'_>, second: Side<'_>) -> Vec<Block> {
-    let part = first.1;
-    let mut blocks = Vec::new();
     let why_not = unlike(first, second);
-    if let Some(why_not) = &why_not {
-        blocks.push(Block::Text(format!("no ratios: {why_not}")));
-    }
-    let ran = |document: &Document, job: &str| !document.arms_of(job).is_empty();
-    for job in part.jobs.iter().filter(|job| ran(first.0, &job.name)) {
-        let other =
-            second.1.jobs.iter().find(|other| other.name == job.name && ran(second.0, &other.name));
-        let title = if job.title.is_empty() { &job.name } else { &job.title };
-        let Some(other) = other else {
+    let mut blocks = Vec::new();
+    blocks.extend(why_not.iter().map(|why| Block::Text(format!("no ratios: {why}"))));
+    let others: Vec<Reader<'_>> = Reader::ran(second.0, second.1).collect();
+    for one in Reader::ran(first.0, first.1) {
+        let title = one.job.heading();
+        let Some(other) = others.iter().find(|other| other.job.name == one.job.name) else {
             blocks.push(Block::Text(format!("{title}: only in A")));
             continue;
         };
-        let same = why_not.is_none() && is_alike(job, other);
+        let same = why_not.is_none() && is_alike(one.job, other.job);
         if why_not.is_none() && !same {
             blocks.push(Block::Text(format!("{title}: no ratios: not the same work")));
         }
-        blocks.push(Block::Text(format!("{title}, {}:", reported(&part.metric).0)));
-        blocks.push(Block::Table(table((first, second), &job.name, same)));
+        blocks.push(Block::Text(format!("{title}, {}:", reported(&one.part.metric).0)));
+        blocks.push(Block::Table(table(one, *other, same)));
     }
-    let only = second.1.jobs.iter().filter(|other| ran(second.0, &other.name));
-    let only = only.filter(|other| !ran(first.0, &other.name));
-    blocks.extend(only.map(|other| Block::Text(format!("{}: only in B", other.name))));
+    let only = others.iter().filter(|other| first.0.arms_of(&other.job.name).is_empty());
+    blocks.extend(only.map(|other| Block::Text(format!("{}: only in B", other.job.name))));
     blocks
 }
 
 /// Returns the table of the arms of both, those of the first before those that only the second has.
-fn table((first, second): (Side<'_>, Side<'_>), job: &str, same: bool) -> Table {
-    let metric = first.1.metric.as_str();
+fn table(first: Reader<'_>, second: Reader<'_>, same: bool) -> Table {
+    let metric = first.part.metric.as_str();
     let unit = reported(metric).1;
-    let arms = first.0.arms_of(job);
-    let more = second.0.arms_of(job).into_iter().filter(|arm| !arms.contains(arm));
-    let floors = [first, second].map(|(document, part)| document.floor(job, &part.again, metric));
+    let mut arms = first.arms();
+    arms.extend(second.arms().into_iter().filter(|arm| !first.arms().contains(arm)));
     // The larger of both; none where one has none.
-    let floor = floors[0].zip(floors[1]).map(|(one, other)| one.max(other));
-    let all: Vec<&str> = arms.iter().copied().chain(more.collect::<Vec<_>>()).collect();
-    let row = |document: &'_ Document, arm: &str| document.row_of(job, arm, metric).cloned();
-    let side = |head: &str, document: &Document| {
-        Column::new(head, all.iter().map(|arm| spread(row(document, arm).as_ref(), unit)))
+    let floor = first.floor(metric).zip(second.floor(metric)).map(|(one, other)| one.max(other));
+    let side = |head: &str, reader: Reader<'_>| {
+        Column::new(head, arms.iter().map(|arm| spread(reader.row(arm, metric), unit)))
     };
     let ratio = |arm: &&str| {
-        let both = row(first.0, arm).zip(row(second.0, arm)).filter(|_| same);
-        let found = both.and_then(|(one, other)| of_rows(&one, &other));
+        let both = first.row(arm, metric).zip(second.row(arm, metric)).filter(|_| same);
+        let found = both.and_then(|(one, other)| of_rows(one, other));
         found.map_or_else(absent, |found| marked(&found, floor))
     };
-    let names = Column::names("arm", all.iter().copied());
-    let ratios = Column::new("B/A [95 %]", all.iter().map(ratio));
-    Table { columns: vec![names, side("A", first.0), side("B", second.0), ratios] }
+    let names = Column::names("arm", arms.iter().copied());
+    let ratios = Column::new("B/A [95 %]", arms.iter().map(ratio));
+    Table { columns: vec![names, side("A", first), side("B", second), ratios] }
 }
 
-fn of_rows(first: &Row, second: &Row) -> Option<Apart> {
+fn of_rows(first: &Row, second: &Row) -> Option<Estimate> {
     const SEED: u64 = 1;
     let values = |row: &Row| row.rounds.iter().flatten().copied().collect::<Vec<f64>>();
     apart(&values(first), &values(second), SEED)
 }
 
-fn marked(found: &Apart, floor: Option<f64>) -> String {
-    let mark = if found.is_shown(floor) { "" } else { "~" };
+fn marked(found: &Estimate, floor: Option<f64>) -> String {
+    let mark = if found.is_ratio_shown(floor) { "" } else { "~" };
     // One round has no interval.
     let has_none = found.low == found.high;
-    format!("{mark}{}", in_brackets([found.ratio, found.low, found.high], has_none))
+    format!("{mark}{}", in_brackets([found.value, found.low, found.high], has_none))
 }
 
 /// Returns the reason why two parts cannot be compared; none if they can.
@@ -157,7 +150,7 @@ fn is_alike(job: &PartJob, other: &PartJob) -> bool {
 fn reported(name: &str) -> (String, f64) {
     let Some(found) = probes::metric(name) else { return (name.to_owned(), 1.0) };
     let (divisor, unit) = scale(found);
-    (format!("{}{unit}", found.head.replace('|', " ")), divisor)
+    (format!("{}{unit}", found.heading()), divisor)
 }
 
 /// Differences of machines, kernels and versions, by the names of the file.

@@ -10,7 +10,6 @@ use crate::metric::Metric;
 use crate::probes;
 use crate::reader::Reader;
 use crate::schema::{Against, Document, Part};
-use crate::statistics::Verdict;
 use crate::suite::model::Published;
 use crate::text::counted;
 
@@ -61,7 +60,7 @@ fn of_job(reader: Reader<'_>) -> Vec<Block> {
             pairs.push(Against { arm, base });
         }
     }
-    let title = if reader.job.title.is_empty() { &reader.job.name } else { &reader.job.title };
+    let title = reader.job.heading();
     let tables = pairs.into_iter().flat_map(|pair| {
         let of_pair = figures.iter().copied();
         let of_pair: Vec<&Published> =
@@ -76,8 +75,7 @@ fn of_job(reader: Reader<'_>) -> Vec<Block> {
 /// Returns the table of the figures of one pair, with the arms that stand in no figure beside.
 fn of(reader: Reader<'_>, figures: &[&Published]) -> Vec<Table> {
     let named = |figure: &&Published| {
-        let name = probes::metric(&figure.metric).map_or("", |metric| metric.head);
-        let name = name.replace("-|", "").replace('|', " ");
+        let name = probes::metric(&figure.metric).map(Metric::heading).unwrap_or_default();
         if figure.on.is_empty() { name } else { format!("{name}, {}", figure.on) }
     };
     let names: Vec<String> = figures.iter().map(named).collect();
@@ -99,9 +97,8 @@ fn of(reader: Reader<'_>, figures: &[&Published]) -> Vec<Table> {
         let before = reader.mean(pair.base, metric.name)?;
         let after = reader.mean(pair.arm, metric.name)?;
         let compared = reader.compared(metric.name, pair);
-        let mark = compared.is_none_or(|one| one.verdict == Verdict::NotShown);
-        let ratio = compared.map_or(after / before, |one| one.ratio);
-        Some(change(metric, [before, after], ratio, if mark { "~" } else { "" }))
+        let (ratio, mark) = compared.map_or((after / before, "~"), |one| (one.ratio, one.mark()));
+        Some(change(metric, [before, after], ratio, mark))
     });
     let mut columns =
         vec![Column::new("published", theirs.into_iter()), Column::new("here", ours.into_iter())];
@@ -129,6 +126,7 @@ mod tests {
     use super::*;
     use crate::manifest::Manifest;
     use crate::schema::{Comparison, PartJob, Row};
+    use crate::statistics::Verdict;
 
     fn document() -> Document {
         let figure = Published {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::compare::state::{self, CellState};
 use crate::figures::{bytes, microseconds, percent, ratio};
 use crate::schema::again;
-use crate::schema::{Document, Part};
-use crate::statistics::{ROUNDS_FOR_A_VERDICT, Verdict};
+use crate::schema::{Comparison, Document, Part};
+use crate::statistics::ROUNDS_FOR_A_VERDICT;
 use crate::text::{counted, ends, folded_to, spoken};
 
 use super::table::absent;
@@ -128,10 +128,10 @@ fn against_base(reader: Reader<'_>, arm: &str) -> String {
     if reader.job.base.as_deref() == Some(arm) {
         return "1 (best bounded)".to_owned();
     }
-    reader.against_base(arm).map_or_else(absent, |found| {
-        let mark = if found.verdict == Verdict::NotShown { "~" } else { "" };
-        format!("{mark}{}", factor(found, reader.part.rounds, tenths))
-    })
+    let shown = |found: &Comparison| {
+        format!("{}{}", found.mark(), factor(found, reader.part.rounds, tenths))
+    };
+    reader.against_base(arm).map_or_else(absent, shown)
 }
 
 /// Returns `2.0`; `0.97` near 1, so that it does not read as equal.

@@ -14,7 +14,6 @@ use crate::metric::Metric;
 use crate::probes;
 use crate::schema::again;
 use crate::schema::{Against, Comparison, Difference, Row};
-use crate::statistics::Verdict;
 use crate::text::shortened;
 
 use crate::reader::Reader;
@@ -206,10 +205,8 @@ pub(crate) fn with_interval(comparison: &Comparison) -> String {
 
 /// Returns the same with a mark if no difference is shown.
 pub(crate) fn marked(comparison: Option<&Comparison>) -> String {
-    comparison.map_or_else(absent, |comparison| {
-        let mark = if comparison.verdict == Verdict::NotShown { "~" } else { "" };
-        format!("{mark}{}", with_interval(comparison))
-    })
+    let shown = |found: &Comparison| format!("{}{}", found.mark(), with_interval(found));
+    comparison.map_or_else(absent, shown)
 }
 
 /// Returns mean and deviation, divided by a unit.

@@ -5,86 +5,31 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 
 /// Levels that are spread out.
 const SPREAD: usize = 2;
 
-/// Writes a value so.
-pub(super) fn write(to: impl Write, value: &impl Serialize) -> io::Result<()> {
-    let lines = Lines { spread: PrettyFormatter::new(), depth: 0 };
-    value.serialize(&mut Serializer::with_formatter(to, lines)).map_err(io::Error::from)
-}
-
-struct Lines {
-    spread: PrettyFormatter<'static>,
-    /// Of what is open.
-    depth: usize,
-}
-
-impl Lines {
-    fn is_spread(&self) -> bool {
-        self.depth <= SPREAD
-    }
-}
-
-/// The calls that an array and an object have in common, in both forms.
-macro_rules! spread_or_not {
-    ($($begin:ident, $end:ident, $open:literal, $close:literal;)*) => {$(
-        fn $begin<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
-            self.depth += 1;
-            if self.is_spread() { self.spread.$begin(writer) } else { writer.write_all($open) }
+/// Writes a value so: the pretty form, with its deeper lines joined.
+pub(super) fn write(mut to: impl Write, value: &impl Serialize) -> io::Result<()> {
+    let pretty = serde_json::to_string_pretty(value)?;
+    let mut text = String::with_capacity(pretty.len());
+    for line in pretty.lines() {
+        let content = line.trim_start();
+        let depth = (line.len() - content.len()) / 2;
+        let closes = content.starts_with(['}', ']']);
+        if depth < SPREAD || (depth == SPREAD && !closes) {
+            text.push('\n');
+            text.push_str(line);
+            continue;
         }
-
-        fn $end<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
-            let spread = self.is_spread();
-            self.depth -= 1;
-            if spread { self.spread.$end(writer) } else { writer.write_all($close) }
+        let is_key = content.starts_with('"') && content.contains("\": ");
+        if is_key && text.ends_with(',') {
+            text.push(' ');
         }
-    )*};
-}
-
-impl Formatter for Lines {
-    spread_or_not! {
-        begin_array, end_array, b"[", b"]";
-        begin_object, end_object, b"{", b"}";
+        text.push_str(content);
     }
-
-    fn begin_array_value<W: ?Sized + Write>(
-        &mut self,
-        writer: &mut W,
-        first: bool,
-    ) -> io::Result<()> {
-        match (self.is_spread(), first) {
-            (true, _) => self.spread.begin_array_value(writer, first),
-            (false, true) => Ok(()),
-            (false, false) => writer.write_all(b","),
-        }
-    }
-
-    fn end_array_value<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        if self.is_spread() { self.spread.end_array_value(writer) } else { Ok(()) }
-    }
-
-    fn begin_object_key<W: ?Sized + Write>(
-        &mut self,
-        writer: &mut W,
-        first: bool,
-    ) -> io::Result<()> {
-        match (self.is_spread(), first) {
-            (true, _) => self.spread.begin_object_key(writer, first),
-            (false, true) => Ok(()),
-            (false, false) => writer.write_all(b", "),
-        }
-    }
-
-    fn begin_object_value<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        writer.write_all(b": ")
-    }
-
-    fn end_object_value<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        if self.is_spread() { self.spread.end_object_value(writer) } else { Ok(()) }
-    }
+    assert!(text.starts_with('\n'), "a value has a line");
+    to.write_all(&text.as_bytes()[1..])
 }
 
 #[cfg(test)]

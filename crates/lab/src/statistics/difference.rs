@@ -8,27 +8,12 @@
 //! *ranks* of the per-round differences (Wilcoxon's): as exact, and a stall is one round among
 //! others.
 
-use super::{Paired, ROUNDS_FOR_A_VERDICT, level, median, middle_of, sample_stddev, sign_flip};
+use super::{Estimate, Paired, median, middle_of, sample_stddev, sign_flip};
 use forebay_block::random::Random;
-
-/// How much an arm's metric is above its base's.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Apart {
-    /// Median of the arm less median of the base.
-    pub value: f64,
-    /// Lower end of the 95 % interval.
-    pub low: f64,
-    /// Upper end of the 95 % interval.
-    pub high: f64,
-    /// Rounds it rests on.
-    pub rounds: usize,
-    /// Chance of ranks at least this far to one side if arm and base were the same (two-sided).
-    pub p: f64,
-}
 
 /// Returns the difference of an arm and its base. None if there is no round, the lengths differ, or
 /// a value is not finite.
-pub fn difference(pair: Paired<'_>, seed: u64) -> Option<Apart> {
+pub fn difference(pair: Paired<'_>, seed: u64) -> Option<Estimate> {
     let Paired { arm, base } = pair;
     let finite = arm.iter().chain(base).all(|value| value.is_finite());
     if arm.len() != base.len() || !finite {
@@ -50,7 +35,7 @@ pub fn difference(pair: Paired<'_>, seed: u64) -> Option<Apart> {
     let each: Vec<f64> = arm.iter().zip(base).map(|(arm, base)| arm - base).collect();
     let p = sign_flip(&signed_ranks(&each), seed);
     assert!(low <= high, "an interval from {low} to {high}");
-    Some(Apart { value, low, high, rounds: arm.len(), p })
+    Some(Estimate { value, low, high, rounds: arm.len(), p })
 }
 
 /// Returns the place of each among all by its size, the least being 1, with its sign; equals share
@@ -71,15 +56,6 @@ pub fn difference_floor(pair: Paired<'_>) -> Option<f64> {
     let apart = (median(pair.arm)? - median(pair.base)?).abs();
     let each: Vec<f64> = pair.arm.iter().zip(pair.base).map(|(arm, base)| arm - base).collect();
     sample_stddev(&each).map(|spread| spread.max(apart))
-}
-
-/// Returns whether a difference is shown: rounds enough, an interval without 0, hardly by chance,
-/// and further from 0 than the noise.
-pub fn is_shown(apart: &Apart, floor: Option<f64>) -> bool {
-    let clear = (apart.low > 0.0 || apart.high < 0.0) && apart.p <= level(apart.rounds);
-    apart.rounds >= ROUNDS_FOR_A_VERDICT
-        && clear
-        && floor.is_some_and(|floor| apart.value.abs() > floor)
 }
 
 /// Returns the median, in place: this is done many thousand times.
@@ -106,15 +82,16 @@ mod tests {
         let floor = difference_floor(Paired { arm: &again, base: &base });
         assert!(floor.unwrap() < 2.0);
         assert_eq!(found.p, 0.0625, "all five are above");
-        let clear = Apart { value: 21.0, low: 19.0, high: 22.0, rounds: 5, p: 0.0625 };
+        let clear = Estimate { value: 21.0, low: 19.0, high: 22.0, rounds: 5, p: 0.0625 };
+        let is_shown = Estimate::is_difference_shown;
         assert!(is_shown(&clear, floor));
         assert!(!is_shown(&clear, None) && !is_shown(&clear, Some(30.0)));
         assert!(
-            !is_shown(&Apart { low: -1.0, ..clear }, floor)
-                && !is_shown(&Apart { rounds: 3, ..clear }, floor)
+            !is_shown(&Estimate { low: -1.0, ..clear }, floor)
+                && !is_shown(&Estimate { rounds: 3, ..clear }, floor)
         );
-        assert!(is_shown(&Apart { value: -21.0, low: -22.0, high: -19.0, ..clear }, floor));
-        assert!(!is_shown(&Apart { p: 0.125, ..clear }, floor) && !is_shown(&clear, Some(21.0)));
+        assert!(is_shown(&Estimate { value: -21.0, low: -22.0, high: -19.0, ..clear }, floor));
+        assert!(!is_shown(&Estimate { p: 0.125, ..clear }, floor) && !is_shown(&clear, Some(21.0)));
     }
 
     #[test]

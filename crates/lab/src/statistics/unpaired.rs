@@ -4,35 +4,12 @@
 
 use statrs::statistics::Statistics;
 
-use super::{ROUNDS_FOR_A_VERDICT, distance, mean_of_resample, middle_of};
+use super::{Estimate, mean_of_resample, middle_of};
 use forebay_block::random::Random;
 
-/// A ratio of two means over logarithms.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Apart {
-    /// Second over first.
-    pub ratio: f64,
-    /// Lower end of its 95 % interval.
-    pub low: f64,
-    /// Upper end of its 95 % interval.
-    pub high: f64,
-    /// Rounds of the shorter series.
-    pub rounds: usize,
-}
-
-impl Apart {
-    /// Returns whether a difference is shown over this noise floor: with enough rounds, an interval
-    /// without 1, and further from 1 than the floor. Never without a floor.
-    pub fn is_shown(&self, floor: Option<f64>) -> bool {
-        let includes_one = self.low <= 1.0 && 1.0 <= self.high;
-        let enough = self.rounds >= ROUNDS_FOR_A_VERDICT;
-        enough && !includes_one && floor.is_some_and(|floor| distance(self.ratio) > floor)
-    }
-}
-
-/// Compares the second series with the first; both are resampled, each by itself. Returns none if
-/// one is empty or has a value that is not above 0.
-pub fn apart(first: &[f64], second: &[f64], seed: u64) -> Option<Apart> {
+/// Returns the ratio of the second series to the first; both are resampled, each by itself. No pairs,
+/// so no test of chance: `p` is 0. Returns none if one is empty or has a value that is not above 0.
+pub fn apart(first: &[f64], second: &[f64], seed: u64) -> Option<Estimate> {
     let logs = |values: &[f64]| -> Option<Vec<f64>> {
         let usable =
             !values.is_empty() && values.iter().all(|value| value.is_finite() && *value > 0.0);
@@ -44,7 +21,8 @@ pub fn apart(first: &[f64], second: &[f64], seed: u64) -> Option<Apart> {
     let mut mean_of = |values: &[f64]| mean_of_resample(values, &mut random);
     let (low, high) = middle_of(|| mean_of(&second) - mean_of(&first));
     assert!(low <= high, "an interval from {low} to {high}");
-    Some(Apart { ratio, low: low.exp(), high: high.exp(), rounds: first.len().min(second.len()) })
+    let rounds = first.len().min(second.len());
+    Some(Estimate { value: ratio, low: low.exp(), high: high.exp(), rounds, p: 0.0 })
 }
 
 #[cfg(test)]
@@ -57,18 +35,22 @@ mod tests {
         let twice = first.map(|value| value * 2.0);
         let found = apart(&first, &twice, 1).unwrap();
         assert!(
-            (found.ratio - 2.0).abs() < 1e-9 && found.low > 1.9 && found.high < 2.1,
+            (found.value - 2.0).abs() < 1e-9 && found.low > 1.9 && found.high < 2.1,
             "{found:?}"
         );
-        assert!(found.is_shown(Some(0.05)) && !found.is_shown(None) && !found.is_shown(Some(1.5)));
+        assert!(
+            found.is_ratio_shown(Some(0.05))
+                && !found.is_ratio_shown(None)
+                && !found.is_ratio_shown(Some(1.5))
+        );
         let half = apart(&twice, &first, 1).unwrap();
         assert!(
-            half.is_shown(Some(0.9)) && !half.is_shown(Some(1.5)),
+            half.is_ratio_shown(Some(0.9)) && !half.is_ratio_shown(Some(1.5)),
             "as far as twice is: {half:?}"
         );
-        assert!(!apart(&first, &first, 1).unwrap().is_shown(Some(0.0)));
+        assert!(!apart(&first, &first, 1).unwrap().is_ratio_shown(Some(0.0)));
         assert!(
-            !apart(&first[..3], &twice[..3], 1).unwrap().is_shown(Some(0.05)),
+            !apart(&first[..3], &twice[..3], 1).unwrap().is_ratio_shown(Some(0.05)),
             "too few rounds"
         );
         assert_eq!(apart(&first, &[], 1), None);

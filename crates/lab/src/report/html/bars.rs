@@ -1,7 +1,7 @@
 //! A metric of all arms: a bar from zero for the mean of each, a dot for each round, and a line for
 //! the interval of its ratio to the base. The arm that measures noise is left out.
 
-use super::svg::{Anchor, Axis, LETTER, LINE, Numbers, Svg, WIDTH, class_of, fill};
+use super::svg::{Axis, LETTER, LINE, Numbers, Svg, WIDTH, class_of, fill};
 use crate::metric::{Better, Metric};
 use crate::probes;
 use crate::reader::Reader;
@@ -9,6 +9,7 @@ use crate::reader::arm_name as name;
 use crate::report::table::{marked, scale, shown};
 use crate::schema::again;
 use crate::schema::{Against, Row};
+use crate::text::shortened;
 
 /// Letters of a name at the left.
 const NAME: usize = 24;
@@ -71,12 +72,12 @@ fn picture(reader: Reader<'_>, metric: &Metric, bars: &[Bar<'_>], numbers: &mut 
     for mark in axis.marks() {
         let x = axis.place(mark);
         svg.line("grid", [x, 4.0], [x, bottom]);
-        svg.text("mark", [x, bottom + LINE - 3.0], Anchor::Middle, &reported(metric, mark));
+        svg.text("mark middle", [x, bottom + LINE - 3.0], &reported(metric, mark));
     }
     for (place, bar) in bars.iter().enumerate() {
         let y = 8.0 + STRIP * (place as f64 + 0.5);
         let name = name(&bar.row.arm);
-        svg.name([left - LETTER, y + 4.0], Anchor::End, &name, NAME);
+        svg.text("end", [left - LETTER, y + 4.0], &shortened(&name, NAME, NAME / 2));
         let size = [axis.place(bar.row.mean) - left, BAR];
         let about = format!("{name}: {}", bar.value);
         svg.rectangle(&format!("bar {}", fill(bar.arm)), [left, y - BAR / 2.0], size, &about);
@@ -91,7 +92,7 @@ fn picture(reader: Reader<'_>, metric: &Metric, bars: &[Bar<'_>], numbers: &mut 
             svg.line(&class, [low, y], [high, y]);
             [low, high].iter().for_each(|x| svg.line(&class, [*x, y - 5.0], [*x, y + 5.0]));
         }
-        svg.text("told", [WIDTH - 2.0, y + 4.0], Anchor::End, &bar.value);
+        svg.text("end", [WIDTH - 2.0, y + 4.0], &bar.value);
     }
     let better = match metric.better {
         Better::Higher => "more is better",

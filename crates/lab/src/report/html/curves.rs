@@ -1,12 +1,13 @@
 //! How long operations took, of all rounds together: percentiles on an axis that gives each further
 //! nine the same length, so that the few slow ones show.
 
-use super::svg::{Anchor, Axis, LETTER, LINE, Numbers, Svg, WIDTH, class_of};
+use super::svg::{Axis, LETTER, LINE, Numbers, Svg, WIDTH, class_of};
 use crate::detail::Bins;
 use crate::figures::microseconds;
 use crate::reader::Reader;
 use crate::reader::arm_name as name;
 use crate::schema::again;
+use crate::text::shortened;
 
 const HEIGHT: f64 = 300.0;
 const LEFT: f64 = 9.0 * LETTER;
@@ -62,7 +63,7 @@ fn picture(curves: &[Curve], direction: &str, numbers: &mut Numbers) -> String {
     for mark in up.marks() {
         let y = up.place(mark);
         svg.line("grid", [LEFT, y], [RIGHT, y]);
-        svg.text("mark", [LEFT - LETTER, y + 4.0], Anchor::End, &microseconds(mark / 1e3));
+        svg.text("mark end", [LEFT - LETTER, y + 4.0], &microseconds(mark / 1e3));
     }
     let mut free_from = 0.0;
     for (share, reported) in SHARES.iter().filter(|(share, _)| *share <= furthest) {
@@ -70,7 +71,7 @@ fn picture(curves: &[Curve], direction: &str, numbers: &mut Numbers) -> String {
         svg.line("grid", [x, 8.0], [x, bottom]);
         let half = (reported.len() as f64 + 1.0) * LETTER / 2.0;
         if x - half >= free_from && x + half <= WIDTH {
-            svg.text("mark", [x, bottom + LINE - 2.0], Anchor::Middle, reported);
+            svg.text("mark middle", [x, bottom + LINE - 2.0], reported);
             free_from = x + half;
         }
     }
@@ -81,7 +82,7 @@ fn picture(curves: &[Curve], direction: &str, numbers: &mut Numbers) -> String {
         let x = (number % COLUMNS) as f64 * WIDTH / COLUMNS as f64 + 8.0;
         let y = key_top + ((number / COLUMNS) as f64 + 0.5) * LINE;
         svg.line(&class, [x, y], [x + 3.0 * LETTER, y]);
-        svg.name([x + 4.0 * LETTER, y + 4.0], Anchor::Start, &curve.name, NAME);
+        svg.text("", [x + 4.0 * LETTER, y + 4.0], &shortened(&curve.name, NAME, NAME / 2));
     }
     let reported = curves.iter().map(|curve| {
         let at = |share| microseconds(curve.bins.quantile(share).unwrap_or(0) as f64 / 1e3);

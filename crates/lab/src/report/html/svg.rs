@@ -3,8 +3,6 @@
 
 use std::fmt::Write;
 
-use crate::text::shortened;
-
 /// Width of a letter of a text: the style's face is of fixed width.
 pub(super) const LETTER: f64 = 7.25;
 
@@ -32,14 +30,6 @@ pub(super) fn fill(arm: usize) -> String {
     format!("f{}", arm % COLOURS)
 }
 
-/// Where a text's point is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Anchor {
-    Start,
-    Middle,
-    End,
-}
-
 #[derive(Debug)]
 pub(super) struct Svg {
     body: String,
@@ -52,14 +42,15 @@ impl Svg {
         Self { body: String::new(), height }
     }
 
-    fn put(&mut self, shape: std::fmt::Arguments<'_>) {
-        let _ = writeln!(self.body, "{shape}");
+    /// Draws a shape of one class at places.
+    fn shape(&mut self, tag: &str, class: &str, places: &[(&str, f64)], inside: &str) {
+        let places: String =
+            places.iter().map(|(name, place)| format!(" {name}=\"{place:.1}\"")).collect();
+        let _ = writeln!(self.body, "<{tag} class=\"{class}\"{places}>{inside}</{tag}>");
     }
 
     pub(super) fn line(&mut self, class: &str, [x1, y1]: [f64; 2], [x2, y2]: [f64; 2]) {
-        self.put(format_args!(
-            "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>"
-        ));
+        self.shape("line", class, &[("x1", x1), ("y1", y1), ("x2", x2), ("y2", y2)], "");
     }
 
     pub(super) fn path(&mut self, class: &str, points: &[[f64; 2]]) {
@@ -67,15 +58,13 @@ impl Svg {
             format!("{}{x:.1} {y:.1}", if number == 0 { "M" } else { "L" })
         };
         let steps: String = points.iter().enumerate().map(step).collect();
-        self.put(format_args!("<path class=\"{class}\" d=\"{steps}\"/>"));
+        let _ = writeln!(self.body, "<path class=\"{class}\" d=\"{steps}\"/>");
     }
 
     /// Draws a disc with a tooltip.
-    pub(super) fn dot(&mut self, class: &str, [x, y]: [f64; 2], reported: &str) {
-        self.put(format_args!(
-            "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"><title>{}</title></circle>",
-            escape(reported)
-        ));
+    pub(super) fn dot(&mut self, class: &str, [x, y]: [f64; 2], tooltip: &str) {
+        let tooltip = format!("<title>{}</title>", escape(tooltip));
+        self.shape("circle", class, &[("cx", x), ("cy", y), ("r", 3.0)], &tooltip);
     }
 
     /// Draws a rectangle with a tooltip.
@@ -84,37 +73,20 @@ impl Svg {
         class: &str,
         [x, y]: [f64; 2],
         [width, height]: [f64; 2],
-        reported: &str,
+        tooltip: &str,
     ) {
-        let (width, height) = (width.max(0.5), height.max(0.5));
-        self.put(format_args!(
-            "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\">\
-             <title>{}</title></rect>",
-            escape(reported)
-        ));
+        let places = [("x", x), ("y", y), ("width", width.max(0.5)), ("height", height.max(0.5))];
+        self.shape("rect", class, &places, &format!("<title>{}</title>", escape(tooltip)));
     }
 
-    /// Writes a text whose base line is at the point.
-    pub(super) fn text(&mut self, class: &str, [x, y]: [f64; 2], anchor: Anchor, text: &str) {
-        let anchor = match anchor {
-            Anchor::Start => "start",
-            Anchor::Middle => "middle",
-            Anchor::End => "end",
-        };
-        self.put(format_args!(
-            "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{}</text>",
-            escape(text)
-        ));
-    }
-
-    /// Writes a name, or its ends if it has more letters.
-    pub(super) fn name(&mut self, at: [f64; 2], anchor: Anchor, name: &str, most: usize) {
-        self.text("name", at, anchor, &shortened(name, most, most / 2));
+    /// Writes a text whose base line is at the point. The class says which end of it, too.
+    pub(super) fn text(&mut self, class: &str, [x, y]: [f64; 2], text: &str) {
+        self.shape("text", class, &[("x", x), ("y", y)], &escape(text));
     }
 
     /// Writes a text under the whole picture.
     pub(super) fn below(&mut self, y: f64, text: &str) {
-        self.text("mark", [WIDTH / 2.0, y], Anchor::Middle, text);
+        self.text("mark middle", [WIDTH / 2.0, y], text);
     }
 
     /// Returns the picture with its caption.

@@ -2,7 +2,7 @@
 
 use forebay_lab::batching::Batching;
 use forebay_lab::check::{Ground, Itself, against_itself, file_bytes};
-use forebay_lab::compare::runner::RunError;
+use forebay_lab::compare::RunError;
 use forebay_lab::manifest::Manifest;
 use forebay_lab::report::check as report;
 use forebay_lab::schema::Document;

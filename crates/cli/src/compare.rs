@@ -309,9 +309,10 @@ fn measure(
             Err(CompareError::Interrupted) => {
                 return Err(Failure::Interrupted(left_behind));
             }
-            Err(error @ (CompareError::Scratch { .. } | CompareError::Record(_))) => {
-                return Err(Failure::failed(error));
+            Err(CompareError::Directory(error)) => {
+                return Err(not_writable(&request.directory, &error));
             }
+            Err(error @ CompareError::Record(_)) => return Err(Failure::failed(error)),
             // The other parts may still have something to say.
             Err(error) => {
                 left_out::report_fruitless(&mut document.manifest, &planned.part.name, &error);

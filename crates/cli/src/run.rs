@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use forebay_lab::load::CellError;
+use forebay_lab::load::{CellError, CellReport};
 use forebay_lab::manifest::{JobFile, Manifest};
 use forebay_lab::report;
-use forebay_lab::run::{RunError, RunOptions, RunReport, notes, rows, run as run_groups};
+use forebay_lab::run::{RunError, RunOptions, notes, rows, run as run_groups};
 use forebay_lab::schema::Document;
 use forebay_lab::scratch::Stop;
 
@@ -40,7 +40,7 @@ pub(crate) fn run(request: &RunRequest) -> Result<(), Failure> {
 }
 
 /// Everything that came out, as it goes to the file and to the table.
-fn document(mut manifest: Manifest, options: &RunOptions, report: &RunReport) -> Document {
+fn document(mut manifest: Manifest, options: &RunOptions, groups: &[CellReport]) -> Document {
     let arm = options.arm;
     let name = options.job_file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     manifest.title = format!("{name} on {}", arm.name());
@@ -54,8 +54,8 @@ fn document(mut manifest: Manifest, options: &RunOptions, report: &RunReport) ->
     manifest.settings.clone_from(&options.settings);
     // Which engine it was stands in the heading.
     let known = format!("engine: {}", manifest.engine);
-    manifest.notes = notes(report).into_iter().filter(|note| *note != known).collect();
-    Document::new(manifest, name, rows(report, arm), Vec::new())
+    manifest.notes = notes(groups).into_iter().filter(|note| *note != known).collect();
+    Document::new(manifest, name, rows(groups, arm), Vec::new())
 }
 
 /// What cannot be run as it was typed or as the job file stands is told apart from what went wrong.

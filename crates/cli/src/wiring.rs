@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use forebay_lab::batching::Batching;
 use forebay_lab::cell::{Cell, CellResult};
 use forebay_lab::child::{self, run_cell};
-use forebay_lab::compare::runner::{CellRunner, RunError};
+use forebay_lab::compare::RunError;
 use forebay_lab::load::{CellError, CellReport};
 use forebay_lab::scratch::Stop;
 
@@ -72,25 +72,17 @@ pub(crate) fn remove_control(path: &Path) {
 
 /// What runs the cells of a comparison, on these processors if there are any; ends the running one
 /// soon after `stop` is set.
-pub(crate) fn runner(stop: &Stop, processors: &[u32], batching: Batching) -> impl CellRunner {
-    Runner { stop: stop.clone(), processors: processors.to_vec(), batching }
-}
-
-struct Runner {
-    stop: Stop,
-    processors: Vec<u32>,
+pub(crate) fn runner(
+    stop: &Stop,
+    processors: &[u32],
     batching: Batching,
-}
-
-impl CellRunner for Runner {
-    fn run(&mut self, cell: &Cell) -> Result<CellResult, RunError> {
-        match run_cell(cell, &self.processors, self.batching, &self.stop.flag()) {
-            Ok(report) => Ok(report.total),
-            Err(_) if self.stop.is_set() => Err(RunError::Interrupted),
-            Err(CellError::ArmRefused { reason, .. } | CellError::Unavailable { reason }) => {
-                Err(RunError::Refused(reason))
-            }
-            Err(error) => Err(RunError::Failed(error.to_string())),
+) -> impl FnMut(&Cell) -> Result<CellResult, RunError> {
+    move |cell| match run_cell(cell, processors, batching, &stop.flag()) {
+        Ok(report) => Ok(report.total),
+        Err(_) if stop.is_set() => Err(RunError::Interrupted),
+        Err(CellError::ArmRefused { reason, .. } | CellError::Unavailable { reason }) => {
+            Err(RunError::Refused(reason))
         }
+        Err(error) => Err(RunError::Failed(error.to_string())),
     }
 }

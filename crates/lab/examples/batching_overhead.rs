@@ -16,9 +16,9 @@ use std::sync::atomic::AtomicBool;
 use forebay_lab::batching::Batching;
 use forebay_lab::cell::Cell;
 use forebay_lab::child::{cell_main, is_cell, run_cell};
-use forebay_lab::probes::{RequestShape, request_cell};
+use forebay_lab::probes::request_cell;
 use forebay_lab::request::{
-    Operation, Pattern, Poll, RequestDevice, RequestSpec, Submitter, Switch, Way,
+    Operation, Pattern, RequestCell, RequestDevice, RequestSpec, Submitter, Switch, Way,
 };
 use forebay_lab::statistics::{Paired, mean, noise_floor, ratio};
 
@@ -73,8 +73,8 @@ fn measure() -> Result<(), String> {
 }
 
 fn cell(way: Way, spec: RequestSpec, directory: &Path) -> Cell {
-    let shape = RequestShape { spec, poll: Poll::Never, target: None };
-    Cell { directory: directory.to_owned(), ..request_cell(way.name(), &shape) }
+    let directory = directory.to_owned();
+    request_cell(RequestCell { directory, ..RequestCell::of(way, spec) })
 }
 
 fn compare(title: &str, cell: &Cell, rounds: usize) -> Result<(), String> {

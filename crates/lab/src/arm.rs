@@ -4,7 +4,7 @@ use crate::words::words;
 
 words! {
     /// Through what a cell does its I/O.
-    #[derive(Hash)]
+    #[derive(Hash, Default)]
     pub enum Arm {
         /// The kernel's page cache, as it comes.
         KernelBuffered = "kernel-buffered",
@@ -43,6 +43,7 @@ words! {
         /// Forebay, with a keeper: written data survives the death of the process.
         ForebaySurvive = "forebay-survive",
         /// No I/O at all: what the load generator itself costs.
+        #[default]
         Null = "null",
     }
 }
@@ -81,9 +82,10 @@ impl Arm {
 }
 
 /// The owner of the knobs that an arm takes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Knobs {
     /// It has none.
+    #[default]
     None,
     /// Those of Forebay's engine.
     Engine,
@@ -92,7 +94,7 @@ pub enum Knobs {
 }
 
 /// An arm that a probe has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Way {
     /// Its word in a suite and in `--arm`.
     pub word: &'static str,

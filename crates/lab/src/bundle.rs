@@ -19,8 +19,8 @@ pub const RESULT: &str = "result.json";
 /// Where the files are that say what was asked.
 const JOB_FILES: &str = "job-files";
 
-/// Refuses a directory that a bundle cannot go to: it has to be new, or empty. It is not made before
-/// there is something to put in it.
+/// Refuses a directory that a bundle cannot go to: it has to be new, or empty. It is not made
+/// before there is something to put in it.
 pub fn check(directory: &Path) -> Result<(), Refusal> {
     let refused = |why| {
         let path = directory.display();

@@ -2,10 +2,9 @@
 //!
 //! A cell runs in a process of its own (the same program, started again), so that its memory,
 //! context switches and page cache are its own and its death is an ordinary result. A plan has
-//! cells without a place. [`Cell::at`] gives them one when their turn has come.
+//! cells without a place, which they get when their turn has come.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -15,7 +14,6 @@ use serde_json::Value;
 use crate::arm::Arm;
 use crate::detail::Detail;
 use crate::job::Workload;
-use crate::scratch::Scratch;
 
 /// The path of a device until a cell has its place.
 pub const DEVICE_TO_COME: &str = "<device>";
@@ -23,7 +21,6 @@ pub const DEVICE_TO_COME: &str = "<device>";
 /// Specification of a cell of any probe.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Cell {
-    /// Name of the probe.
     pub probe: String,
     /// Word of the arm, one of the probe's.
     pub arm: String,
@@ -31,7 +28,6 @@ pub struct Cell {
     pub shape: Value,
     /// Seconds that it runs, if its work does not end by itself.
     pub seconds: f64,
-    /// Knobs of the arm.
     pub settings: Vec<(String, String)>,
     /// For offsets and data; the same in every arm of a round.
     pub seed: u64,
@@ -71,38 +67,6 @@ impl Cell {
         let read = serde_json::from_value(self.shape.clone());
         read.map_err(|error| format!("no shape of {}: {error}", self.probe))
     }
-
-    /// Returns the cell at a place. Makes its directory.
-    pub fn at(&self, work: &Work, place: &Place<'_>) -> io::Result<Self> {
-        let Place { name, scratch, seed, verify, device } = *place;
-        assert!(self.directory.as_os_str().is_empty(), "a planned cell has no place yet");
-        let mut placed = Self { seed, verify, ..self.clone() };
-        placed.directory = match work.ground {
-            Ground::Own => scratch.cell_directory(name)?,
-            // The device may be that of the cells' file system, which must not be mounted then.
-            Ground::Device => scratch.directory_beside(name)?,
-            Ground::Shared => scratch.shared_directory()?,
-            Ground::Kept => scratch.kept_directory(name)?,
-        };
-        // A file system of the cells' own may be another for each cell.
-        let shared = work.shares_source && scratch.made().is_none();
-        placed.source = if shared { scratch.shared_directory()? } else { placed.directory.clone() };
-        placed.device = device.filter(|_| work.wants_device()).map(Path::to_owned);
-        Ok(placed)
-    }
-}
-
-/// The place of a cell.
-#[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
-    /// Name of its directory.
-    pub name: &'a str,
-    pub scratch: &'a Scratch,
-    /// For offsets and data.
-    pub seed: u64,
-    pub verify: Verify,
-    /// The block device of cells that want one.
-    pub device: Option<&'a Path>,
 }
 
 /// Where the files of a cell go.
@@ -166,26 +130,34 @@ impl Work {
     }
 }
 
-/// A cell of jobs, as the load generator takes it.
+/// A cell of jobs, as the load generator takes it. As a shape it has the work alone; the rest is
+/// its cell's.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CellSpec {
     pub workload: Workload,
+    #[serde(skip)]
     pub arm: Arm,
     /// Where its files go: an existing, empty directory of its own.
+    #[serde(skip)]
     pub directory: PathBuf,
     /// Bytes of memory a bounded arm may use for data: the engine's cache, or the kernel's dirty
     /// window.
     pub budget_bytes: u64,
     /// Knobs of the arm, as `--set KEY=VALUE` gave them.
+    #[serde(skip)]
     pub settings: Vec<(String, String)>,
     /// Where the engine of the library serves its control socket, if it does.
     pub control: Option<PathBuf>,
     /// For offsets and data; the same in every arm of a round.
+    #[serde(skip)]
     pub seed: u64,
     /// Read everything back after the clock has stopped, and compare.
+    #[serde(skip)]
     pub verify: Verify,
     /// Write 4 KiB to a file of its own and sync it, through the arm's own path.
     pub sync_probe: SyncProbe,
+    /// The job file for fio, or why fio cannot do it.
+    pub text: Option<Result<String, String>>,
 }
 
 impl CellSpec {
@@ -201,6 +173,7 @@ impl CellSpec {
             seed: 0,
             verify: Verify::Off,
             sync_probe: SyncProbe::Off,
+            text: None,
         }
     }
 }
@@ -210,7 +183,6 @@ impl CellSpec {
 pub struct FioCell {
     /// The job file, or why fio cannot do it.
     pub text: Result<String, String>,
-    /// The same jobs, as they were understood.
     pub workload: Workload,
     /// Where its files go: an existing, empty directory of its own.
     pub directory: PathBuf,
@@ -229,12 +201,14 @@ pub enum Verify {
 
 /// Whether the sync probe runs beside the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum SyncProbe {
     #[default]
     Off,
     /// Every 10 ms.
     On,
     /// One sync after the other.
+    #[serde(rename = "sync")]
     Always,
 }
 

@@ -16,15 +16,15 @@ use std::time::Duration;
 use forebay_block::random::Random;
 
 use crate::cell::{Cell, CellResult};
+use crate::compare::CellRunner;
 use crate::compare::judge::rows as rows_of;
-use crate::compare::outcome::Measured;
-use crate::compare::runner::{CellRunner, RunError};
+use crate::compare::outcome::{Measured, RunError};
 use crate::compare::settle::{Settled, settle};
 use crate::compare::trial::{ARMS, BASE, judged, order};
 use crate::load::data::{self, LaidOut};
-use crate::probes::{RequestShape, request_cell};
+use crate::probes::request_cell;
 use crate::request::{
-    Operation, Pattern, Poll, RequestDevice, RequestSpec, Submitter, Switch, Way,
+    Operation, Pattern, RequestCell, RequestDevice, RequestSpec, Submitter, Switch, Way,
 };
 use crate::schema::{Comparison, Row};
 use crate::scratch::{Scratch, Stop};
@@ -117,7 +117,7 @@ pub fn file_bytes(scale: f64) -> u64 {
 /// A cell that cannot run, with its comparison, and the end by the user.
 pub fn against_itself(
     ground: &Ground<'_>,
-    runner: &mut dyn CellRunner,
+    runner: CellRunner<'_>,
     report: &mut dyn FnMut(&str),
 ) -> Result<Itself, RunError> {
     let bytes = file_bytes(ground.scale);
@@ -179,7 +179,7 @@ impl Trial {
     fn run(
         self,
         ground: &Ground<'_>,
-        runner: &mut dyn CellRunner,
+        runner: CellRunner<'_>,
         cell: &dyn Fn(&str, u64) -> Cell,
         rows: &mut Vec<Row>,
     ) -> Result<Option<Said>, RunError> {
@@ -213,13 +213,8 @@ impl Ground<'_> {
         }
     }
 
-    fn run(
-        &self,
-        runner: &mut dyn CellRunner,
-        cell: &Cell,
-        what: &str,
-    ) -> Result<CellResult, RunError> {
-        runner.run(cell).map_err(|error| match error {
+    fn run(&self, runner: CellRunner<'_>, cell: &Cell, what: &str) -> Result<CellResult, RunError> {
+        runner(cell).map_err(|error| match error {
             RunError::Refused(reason) | RunError::Failed(reason) if !self.stop.is_set() => {
                 RunError::Failed(format!("{what}: {reason}"))
             }
@@ -236,6 +231,6 @@ impl Ground<'_> {
 
 fn request(way: Way, spec: RequestSpec, directory: &Path) -> Cell {
     let seed = spec.seed;
-    let cell = request_cell(way.name(), &RequestShape { spec, poll: Poll::Never, target: None });
-    Cell { seed, directory: directory.to_owned(), ..cell }
+    let directory = directory.to_owned();
+    Cell { seed, ..request_cell(RequestCell { directory, ..RequestCell::of(way, spec) }) }
 }

@@ -20,287 +20,217 @@ pub mod judge;
 mod notes;
 pub mod outcome;
 pub mod record;
-pub mod runner;
 pub mod settle;
 pub mod state;
 pub mod trial;
 mod writes;
 
-use std::mem;
 use std::time::{Duration, Instant};
 
-use crate::cell::{Cell, CellResult, Place, Verify, Work};
+use crate::cell::{Cell, CellResult, Ground, Verify};
 use crate::load::data;
 use crate::plan::{PlannedArm, Turn};
-use crate::progress::{Left, Progress, Speed};
+use crate::progress::Progress;
 use crate::statistics::ROUNDS_FOR_A_VERDICT;
+use crate::target::Target;
 use crate::text::{counted, spoken};
 use crate::tuning::{Held, Journal, Places};
 use device::{Device, Found};
-pub use outcome::{CompareError, LeftOut, Measured, Outcome, Setting};
-use record::{PartOfRecord, RoundRecord};
-use runner::{CellRunner, RunError};
+pub use outcome::{CompareError, LeftOut, Measured, Outcome, RunError, Setting};
+use record::{CellRecord, PartOfRecord, Round};
 use settle::{Settled, settle};
 use state::Before;
 pub use writes::Writes;
 
+/// Runs a cell to its end. Returns [`RunError::Interrupted`] soon after the user wanted it to end,
+/// with nothing left running that could write into the cell's directory.
+pub type CellRunner<'a> = &'a mut dyn FnMut(&Cell) -> Result<CellResult, RunError>;
+
 pub fn compare(
     setting: &Setting<'_>,
-    runner: &mut dyn CellRunner,
+    runner: CellRunner<'_>,
     progress: &mut Progress,
 ) -> Result<Outcome, CompareError> {
     Comparison {
         setting,
         runner,
         progress,
-        outcome: Outcome::default(),
         started: Instant::now(),
         rounds: setting.plan.rounds,
+        done: Vec::new(),
+        left_out: Vec::new(),
+        skipped: Vec::new(),
+        notes: setting.plan.notes.clone(),
         busy_cells: 0,
         device: None,
-        skipped: Vec::new(),
     }
     .run()
 }
 
 struct Comparison<'a, 'b> {
     setting: &'a Setting<'b>,
-    runner: &'a mut dyn CellRunner,
+    runner: CellRunner<'a>,
     progress: &'a mut Progress,
-    outcome: Outcome,
     started: Instant,
     /// Rounds that will run; less than planned if the time does not reach.
     rounds: u32,
+    done: Vec<Round>,
+    left_out: Vec<LeftOut>,
+    /// Jobs that cannot run here.
+    skipped: Vec<String>,
+    notes: Vec<String>,
     busy_cells: u32,
     /// Where jobs on a device work, once one is there.
     device: Option<Device>,
-    /// Jobs that cannot run here.
-    skipped: Vec<String>,
-}
-
-enum Round {
-    Whole,
-    OutOfTime,
-    OutOfWrites,
 }
 
 impl Comparison<'_, '_> {
     fn run(mut self) -> Result<Outcome, CompareError> {
-        let plan = self.setting.plan;
-        for job in &plan.jobs {
-            let measured = |arm: &str| Measured {
-                job: job.name.clone(),
-                arm: arm.to_owned(),
-                rounds: Vec::new(),
-            };
-            self.outcome.measured.extend(job.arms.iter().map(|arm| measured(&arm.name)));
-        }
-        self.outcome.notes.clone_from(&plan.notes);
-        let mut round = self.take_up()?;
-        if round < self.rounds {
+        self.take_up()?;
+        let first = self.done.len() as u32;
+        if first < self.rounds {
             self.find_device()?;
             self.lay_out()?;
             self.warm_up()?;
         }
-
         let mut longest_round = Duration::ZERO;
-        let first = round;
-        while round < self.rounds {
+        for number in first.. {
             let began = Instant::now();
-            if self.time_left().is_some_and(|left| left < longest_round) {
+            let late = self.time_left().is_some_and(|left| left < longest_round);
+            if number >= self.rounds || late {
                 break;
             }
-            match self.round(round)? {
-                Round::Whole => self.write_down(round)?,
-                Round::OutOfTime => break,
-                Round::OutOfWrites => {
-                    let most = self.setting.writes.most().unwrap_or_default() >> 20;
-                    let note = format!(
-                        "{round} of {} fit in the {most} MiB of --max-writes",
-                        counted(plan.rounds.into(), "round")
-                    );
-                    self.outcome.notes.push(note);
-                    break;
-                }
+            let Some(round) = self.round(number)? else { break };
+            if let Some(PartOfRecord { record, .. }) = self.setting.record {
+                record.borrow_mut().append(&round)?;
             }
-            round += 1;
+            self.done.push(round);
             longest_round = longest_round.max(began.elapsed());
-            if round == first + 1 {
-                self.rounds = self.rounds_that_fit(round, longest_round);
-                self.shorten(round - 1, &[]);
+            if number == first {
+                self.rounds = self.rounds_that_fit(number + 1, longest_round);
+                self.shorten(number, &[]);
             }
         }
-        self.finish(round)
+        Ok(self.finish())
     }
 
-    /// Rounds that an earlier run has written down; returns how many.
-    fn take_up(&mut self) -> Result<u32, CompareError> {
-        let Some(PartOfRecord { record, part }) = self.setting.record else { return Ok(0) };
-        let rounds = record.borrow().of(part);
-        let rounds = &rounds[..rounds.len().min(self.setting.plan.rounds as usize)];
-        let Some(last) = rounds.last() else { return Ok(0) };
-        for left_out in &last.left_out {
-            self.leave_out(left_out.clone())?;
-        }
-        for round in rounds {
-            for measured in &mut self.outcome.measured {
-                measured.rounds.extend(round.result(&measured.job, &measured.arm).cloned());
-            }
-            self.outcome.states.extend(round.states.iter().cloned());
-            self.outcome.orders.push(round.order.clone());
-        }
-        let many = rounds.len() as u32;
-        // A job that could not run then has no rounds to be paired with.
-        let jobs = self.setting.plan.jobs.iter();
-        let without = |job: &String| {
-            let mut of_job = self.outcome.measured.iter().filter(|one| one.job == *job);
-            of_job.any(|one| one.rounds.len() < rounds.len())
-        };
-        let skipped: Vec<String> = jobs.map(|job| job.name.clone()).filter(without).collect();
-        self.outcome.measured.retain(|one| !skipped.contains(&one.job));
-        self.skipped.extend(skipped);
-        self.progress.say(&format!("Resuming after round {many}."));
-        let resumed = counted(u64::from(many), "round");
-        self.outcome.notes.push(format!("the first {resumed} ran earlier and were resumed"));
-        Ok(many)
-    }
-
-    fn write_down(&mut self, round: u32) -> Result<(), CompareError> {
+    /// Takes over the rounds that an earlier run has written down.
+    fn take_up(&mut self) -> Result<(), CompareError> {
         let Some(PartOfRecord { record, part }) = self.setting.record else { return Ok(()) };
-        let of_round = self.outcome.states.iter().filter(|state| state.round == round);
-        let whole = RoundRecord {
-            left_out: self.outcome.left_out.clone(),
-            states: of_round.cloned().collect(),
-            order: self.outcome.orders.last().cloned().unwrap_or_default(),
-            ..RoundRecord::new(part, round, &self.outcome.measured)
-        };
-        Ok(record.borrow_mut().append(whole)?)
+        let plan = self.setting.plan;
+        self.done = record.borrow().of(part);
+        self.done.truncate(plan.rounds as usize);
+        let Some(last) = self.done.last().cloned() else { return Ok(()) };
+        for left_out in last.left_out {
+            self.leave_out(left_out)?;
+        }
+        // A job that could not run then has no rounds to be paired with.
+        let ran = |job: &str| last.cells.iter().any(|cell| cell.state.job == job);
+        let known = |job: &str| ran(job) || self.left_out.iter().any(|one| one.job == job);
+        let jobs = plan.jobs.iter().map(|job| job.name.clone());
+        self.skipped = jobs.filter(|job| !known(job)).collect();
+        let resumed = counted(self.done.len() as u64, "round");
+        self.progress.say(&format!("Resuming after round {}.", self.done.len()));
+        self.notes.push(format!("the first {resumed} ran earlier and were resumed"));
+        Ok(())
     }
 
     /// Writes the file that requests go to, unless an earlier part has.
     fn lay_out(&mut self) -> Result<(), CompareError> {
         let Some(bytes) = self.setting.plan.data_bytes else { return Ok(()) };
         let scratch = self.setting.scratch;
-        let directory = scratch.shared_directory().map_err(|error| self.lost(error))?;
+        let directory = scratch.shared_directory()?;
         if !data::is_laid_out(&directory, bytes) {
             if !self.setting.writes.has_room(bytes) {
                 return Err(self.setting.writes.no_round());
             }
             self.setting.writes.add(bytes);
         }
-        match data::lay_out(&directory, bytes, self.setting.plan.seed, self.setting.stop) {
-            Ok(data::LaidOut::Whole) => Ok(()),
-            Ok(data::LaidOut::Stopped) => Err(CompareError::Interrupted),
-            Err(error) => Err(self.lost(error)),
+        match data::lay_out(&directory, bytes, self.setting.plan.seed, self.setting.stop)? {
+            data::LaidOut::Whole => Ok(()),
+            data::LaidOut::Stopped => Err(CompareError::Interrupted),
         }
     }
 
-    /// Runs short cells that do not count: they wake the disk up, and show its speed.
+    /// Runs short cells that do not count. If one fails, the first round reports that.
     fn warm_up(&mut self) -> Result<(), CompareError> {
-        let plan = self.setting.plan;
-        if plan.warm_up_work.wants_device() && self.device.is_none() {
-            return Ok(());
-        }
-        if !self.setting.writes.allow(&plan.warm_up_work) {
-            return Err(self.setting.writes.no_round());
-        }
+        let Setting { plan, writes, .. } = *self.setting;
         self.progress.warm_up();
-        let cell = self.cell(
-            "warm-up",
-            (&plan.warm_up, &plan.warm_up_work),
-            plan.cell_seed(u32::MAX),
-            Verify::Off,
-        )?;
-        match self.runner.run(&cell) {
-            Ok(result) if plan.writes_so_much() => {
-                self.setting.writes.count(&plan.warm_up_work, &result);
-                let speed = result.metrics.get("write_bytes_per_s").copied();
-                self.progress.expect(plan.expected(speed), speed);
+        for (place, arm) in plan.warm_ups().iter().enumerate() {
+            let nowhere = arm.work.wants_device() && self.device.is_none();
+            if nowhere || self.time_left() == Some(Duration::ZERO) {
+                continue;
             }
-            Ok(result) => self.setting.writes.count(&plan.warm_up_work, &result),
-            Err(RunError::Interrupted) => return Err(CompareError::Interrupted),
-            // The round will tell, in the arm's own place.
-            Err(RunError::Refused(_) | RunError::Failed(_)) => {}
-        }
-        self.settle()?;
-        for arm in plan.arms_to_warm_up() {
-            self.warm_up_arm(&arm)?;
+            if !writes.allow(&arm.work) {
+                if place == 0 {
+                    return Err(writes.no_round());
+                }
+                continue;
+            }
+            let seed = plan.cell_seed(u32::MAX);
+            let cell = self.cell("warm-up", arm, seed, Verify::Off)?;
+            match self.run_with(arm, &cell) {
+                Ok(result) => {
+                    writes.count(&arm.work, &result);
+                    if place == 0 && plan.writes_so_much() {
+                        let speed = result.metrics.get("write_bytes_per_s").copied();
+                        self.progress.expect(plan.expected(speed), speed);
+                    }
+                }
+                Err(RunError::Interrupted) => return Err(CompareError::Interrupted),
+                Err(RunError::Refused(_) | RunError::Failed(_)) => {}
+            }
+            self.settle()?;
         }
         Ok(())
     }
 
-    fn warm_up_arm(&mut self, arm: &PlannedArm) -> Result<(), CompareError> {
-        let plan = self.setting.plan;
-        let nowhere = arm.work.wants_device() && self.device.is_none();
-        if nowhere
-            || self.time_left() == Some(Duration::ZERO)
-            || !self.setting.writes.allow(&arm.work)
-        {
-            return Ok(());
-        }
-        let cell =
-            self.cell("warm-up", (&arm.cell, &arm.work), plan.cell_seed(u32::MAX), Verify::Off)?;
-        match self.run_with(arm, &cell) {
-            Ok(result) => self.setting.writes.count(&arm.work, &result),
-            Err(RunError::Interrupted) => return Err(CompareError::Interrupted),
-            Err(RunError::Refused(_) | RunError::Failed(_)) => {}
-        }
-        self.settle()
-    }
-
-    /// Runs every arm of every job once. A round that does not end does not count.
-    fn round(&mut self, round: u32) -> Result<Round, CompareError> {
-        let plan = self.setting.plan;
-        let order = plan.order(round);
-        let setting = self.setting;
-        let verify = if round == 0 { Verify::After } else { Verify::Off };
+    /// Runs every arm of every job once. Returns nothing if a limit ends the round.
+    fn round(&mut self, number: u32) -> Result<Option<Round>, CompareError> {
+        let Setting { plan, scratch, stop, writes, .. } = *self.setting;
+        let order = plan.order(number);
+        let verify = if number == 0 { Verify::After } else { Verify::Off };
+        let mut cells = Vec::new();
         for (place, turn) in order.iter().enumerate() {
             if self.is_left_out(*turn) {
                 continue;
             }
-            if self.time_left() == Some(Duration::ZERO) {
-                if round == 0 {
-                    return Err(self.no_round(place));
-                }
-                return Ok(Round::OutOfTime);
-            }
             let (job, arm) = (&plan.jobs[turn.job], plan.arm(*turn));
-            if !self.setting.writes.allow(&arm.work) {
-                if round == 0 {
-                    return Err(self.setting.writes.no_round());
-                }
-                return Ok(Round::OutOfWrites);
+            if self.time_left() == Some(Duration::ZERO) {
+                return if number == 0 { Err(self.no_round(place)) } else { Ok(None) };
+            }
+            if !writes.allow(&arm.work) {
+                return if number == 0 { Err(writes.no_round()) } else { Ok(self.full(number)) };
             }
             let in_job =
                 if plan.jobs.len() > 1 { format!("{}  ", job.title) } else { String::new() };
-            self.progress.cell(round, &in_job, &arm.name);
-            let cell =
-                self.cell(&arm.name, (&arm.cell, &arm.work), plan.cell_seed(round), verify)?;
-            let before = Before::look(setting.scratch.path());
-            let ran = self.run_with(arm, &cell);
-            let failed = match ran {
+            self.progress.cell(number, &in_job, &arm.name);
+            let seed = plan.cell_seed(number);
+            let cell = self.cell(&arm.name, arm, seed, verify)?;
+            let before = Before::look(scratch.path());
+            let failed = match self.run_with(arm, &cell) {
                 Ok(result) => {
-                    setting.writes.count(&arm.work, &result);
-                    self.progress.done(speed_of(&result));
-                    self.outcome.states.push(before.ended(round, &job.name, &arm.name));
-                    self.keep(*turn, result);
+                    writes.count(&arm.work, &result);
+                    self.progress.done(&speed_of(&result));
+                    let state = before.ended(number, &job.name, &arm.name);
+                    cells.push(CellRecord { state, result });
                     None
                 }
                 Err(RunError::Interrupted) => return Err(CompareError::Interrupted),
                 // Ctrl-C reaches the cell's process too: that it died of it is no failure of the
                 // arm.
-                Err(_) if self.setting.stop.is_set() => return Err(CompareError::Interrupted),
+                Err(_) if stop.is_set() => return Err(CompareError::Interrupted),
                 Err(RunError::Refused(reason)) => Some((reason, false)),
                 Err(RunError::Failed(reason)) => Some((reason, true)),
             };
             if let Some((reason, failed)) = failed {
                 let (job, arm) = (job.name.clone(), arm.name.clone());
                 self.leave_out(LeftOut { job, arm, reason, failed })?;
-                self.shorten(round, &order[place + 1..]);
+                self.shorten(number, &order[place + 1..]);
             }
             if arm.work.on_disk {
                 self.settle()?;
-            } else if self.setting.stop.is_set() {
+            } else if stop.is_set() {
                 return Err(CompareError::Interrupted);
             }
         }
@@ -309,46 +239,66 @@ impl Comparison<'_, '_> {
             jobs => format!("{}/{}", jobs[turn.job].name, plan.arm(*turn).name),
         };
         let ran = order.iter().filter(|turn| !self.skipped.contains(&plan.jobs[turn.job].name));
-        self.outcome.orders.push(ran.map(named).collect());
-        Ok(Round::Whole)
+        let (part, order) = (self.setting.record.map_or(0, |of| of.part), ran.map(named).collect());
+        Ok(Some(Round { part, round: number, order, cells, left_out: self.left_out.clone() }))
+    }
+
+    /// Notes that no further round may be written.
+    fn full(&mut self, rounds: u32) -> Option<Round> {
+        let most = self.setting.writes.most().unwrap_or_default() >> 20;
+        let planned = counted(self.setting.plan.rounds.into(), "round");
+        self.notes.push(format!("{rounds} of {planned} fit in the {most} MiB of --max-writes"));
+        None
     }
 
     /// Runs a cell while the machine is set as its arm wants it, and puts that back.
     fn run_with(&mut self, arm: &PlannedArm, cell: &Cell) -> Result<CellResult, RunError> {
-        let tunings = arm.settings_of_machine();
+        let (tunings, work) = (arm.settings_of_machine(), &arm.work);
         if tunings.is_empty() {
-            return self.runner.run(cell);
+            return (self.runner)(cell);
         }
         let scratch = self.setting.scratch;
-        let on = self.setting.plan.target.as_ref().map(|target| target.path().to_owned());
-        let device = self.device.as_ref().filter(|_| arm.work.wants_device());
-        let on = on.or_else(|| device.map(|device| device.path().to_owned()));
-        let on =
-            on.unwrap_or_else(|| arm.work.works_on(cell).unwrap_or(&cell.directory).to_owned());
-        let places = Places::under(&on);
+        let target = self.setting.plan.target.as_ref().map(Target::path);
+        let device = self.device.as_ref().filter(|_| work.wants_device()).map(Device::path);
+        let on = target.or(device).or(work.works_on(cell)).unwrap_or(&cell.directory);
         let journal = Journal::of(scratch.path());
-        let held = Held::new(&tunings, &places, &journal, self.setting.claim);
+        let held = Held::new(&tunings, &Places::under(on), &journal, self.setting.claim);
         let held = held.map_err(|error| RunError::Refused(error.to_string()))?;
-        let ran = self.runner.run(cell);
+        let ran = (self.runner)(cell);
         held.release().map_err(RunError::Failed)?;
         ran
     }
 
-    /// Returns a planned cell in its place.
+    /// Returns a planned cell in its place, whose directory is made.
     fn cell(
         &self,
         name: &str,
-        (planned, work): (&Cell, &Work),
+        arm: &PlannedArm,
         seed: u64,
         verify: Verify,
     ) -> Result<Cell, CompareError> {
         let Setting { scratch, stop, .. } = *self.setting;
-        let device = self.device.as_ref().map(Device::path);
-        let place = Place { name, scratch, seed, verify, device };
-        planned.at(work, &place).map_err(|error| match stop.is_set() {
+        let (planned, work) = (&arm.cell, &arm.work);
+        assert!(planned.directory.as_os_str().is_empty(), "a planned cell has no place yet");
+        let place = || -> std::io::Result<Cell> {
+            let directory = match work.ground {
+                Ground::Own => scratch.cell_directory(name)?,
+                // The device may be that of the cells' file system, which must not be mounted then.
+                Ground::Device => scratch.directory_beside(name)?,
+                Ground::Shared => scratch.shared_directory()?,
+                Ground::Kept => scratch.kept_directory(name)?,
+            };
+            // A file system of the cells' own may be another for each cell.
+            let shared = work.shares_source && scratch.made().is_none();
+            let source = if shared { scratch.shared_directory()? } else { directory.clone() };
+            let device = self.device.as_ref().filter(|_| work.wants_device());
+            let device = device.map(|device| device.path().to_owned());
+            Ok(Cell { directory, source, device, seed, verify, ..planned.clone() })
+        };
+        place().map_err(|error| match stop.is_set() {
             // Making the file system of a cell takes a while, and ends too.
             true => CompareError::Interrupted,
-            false => self.lost(error),
+            false => error.into(),
         })
     }
 
@@ -357,7 +307,7 @@ impl Comparison<'_, '_> {
     fn find_device(&mut self) -> Result<(), CompareError> {
         let plan = self.setting.plan;
         let Some(bytes) = plan.device_bytes() else { return Ok(()) };
-        let reason = match device::find(self.setting, bytes).map_err(|error| self.lost(error))? {
+        let reason = match device::find(self.setting, bytes)? {
             Found::Device(device) => {
                 self.device = Some(device);
                 return Ok(());
@@ -378,20 +328,13 @@ impl Comparison<'_, '_> {
             }
             let note = format!("{} is skipped: {reason}", job.title);
             self.progress.say(&note);
-            self.outcome.notes.push(note);
-            self.outcome.measured.retain(|one| one.job != job.name);
+            self.notes.push(note);
             self.skipped.push(job.name.clone());
         }
-        if self.outcome.measured.is_empty() {
-            return Err(CompareError::NoArm {
-                reason,
-                left_out: mem::take(&mut self.outcome.left_out),
-            });
+        if self.running() == 0 {
+            return Err(CompareError::NoArm { reason, left_out: self.left_out.clone() });
         }
-        self.progress.shorten(Left {
-            rounds_in_all: self.rounds,
-            cells: u64::from(self.rounds) * self.outcome.measured.len() as u64,
-        });
+        self.progress.shorten(self.rounds, u64::from(self.rounds) * self.running());
         Ok(())
     }
 
@@ -401,73 +344,73 @@ impl Comparison<'_, '_> {
         if setting.stop.is_set() {
             return Err(CompareError::Interrupted);
         }
-        setting.scratch.clear().map_err(|error| self.lost(error))?;
+        setting.scratch.clear()?;
         let limit =
             self.time_left().map_or(setting.quiet_within, |left| setting.quiet_within.min(left));
-        match settle(setting.scratch.directory(), limit, setting.stop) {
-            Ok(Settled::Quiet) => Ok(()),
-            Ok(Settled::StillBusy) => {
-                self.busy_cells += 1;
-                Ok(())
-            }
-            Ok(Settled::Stopped) => Err(CompareError::Interrupted),
-            Err(error) => Err(self.lost(error)),
+        match settle(setting.scratch.directory(), limit, setting.stop)? {
+            Settled::Quiet => {}
+            Settled::StillBusy => self.busy_cells += 1,
+            Settled::Stopped => return Err(CompareError::Interrupted),
         }
+        Ok(())
     }
 
-    fn finish(mut self, rounds: u32) -> Result<Outcome, CompareError> {
-        let plan = self.setting.plan;
-        for measured in &mut self.outcome.measured {
-            // The cells of a round that did not end.
-            measured.rounds.truncate(rounds as usize);
+    fn finish(mut self) -> Outcome {
+        let Setting { plan, metric, .. } = *self.setting;
+        let rounds = self.done.len();
+        let mut measured = Vec::new();
+        for (job, planned) in plan.jobs.iter().enumerate() {
+            for (arm, of_job) in planned.arms.iter().enumerate() {
+                if !self.is_left_out(Turn { job, arm }) {
+                    let (job, arm) = (planned.name.clone(), of_job.name.clone());
+                    measured.push(Measured { job, arm, rounds: Vec::new() });
+                }
+            }
         }
-        self.outcome.states.retain(|state| state.round < rounds);
-        let whole = |one: &Measured| one.rounds.len() == rounds as usize;
-        assert!(self.outcome.measured.iter().all(whole), "an arm lacks a round of others");
-        assert_eq!(self.outcome.orders.len(), rounds as usize, "each round has an order");
-        if let (true, Some(limit)) = (rounds < plan.rounds, plan.time_limit) {
+        let (mut orders, mut states) = (Vec::new(), Vec::new());
+        for round in self.done {
+            orders.push(round.order);
+            for CellRecord { state, result } in round.cells {
+                // An arm that failed later has lost the rounds it has.
+                let of = |one: &&mut Measured| one.job == state.job && one.arm == state.arm;
+                if let Some(measured) = measured.iter_mut().find(of) {
+                    measured.rounds.push(result);
+                }
+                states.push(state);
+            }
+        }
+        let whole = measured.iter().all(|one| one.rounds.len() == rounds);
+        assert!(whole, "an arm lacks a round of others");
+        if let (true, Some(limit)) = (rounds < plan.rounds as usize, plan.time_limit) {
             let limit = spoken(limit);
             let planned = counted(plan.rounds.into(), "round");
-            self.outcome.notes.push(format!("{rounds} of {planned} fit in {limit} (--seconds)"));
+            self.notes.push(format!("{rounds} of {planned} fit in {limit} (--seconds)"));
         }
         if self.busy_cells > 0 {
-            self.outcome.notes.push(format!(
+            self.notes.push(format!(
                 "another program used the disk before {}; stop it and repeat",
                 counted(self.busy_cells.into(), "run")
             ));
         }
-        let noted = notes::of_arms(&self.outcome.measured);
-        self.outcome.notes.extend(noted);
-        self.outcome.notes.extend(state::notes(&self.outcome.states));
-        self.outcome.notes.extend(drift::notes(&self.outcome.measured, self.setting.metric));
-        Ok(self.outcome)
-    }
-
-    fn keep(&mut self, turn: Turn, result: CellResult) {
-        let plan = self.setting.plan;
-        let (job, arm) = (&plan.jobs[turn.job].name, &plan.arm(turn).name);
-        let measured =
-            self.outcome.measured.iter_mut().find(|one| one.job == *job && one.arm == *arm);
-        let measured = measured.expect("an arm that runs is measured");
-        assert!(measured.rounds.len() < plan.rounds as usize, "more results than rounds");
-        measured.rounds.push(result);
+        self.notes.extend(notes::of_arms(&measured));
+        self.notes.extend(state::notes(&states));
+        self.notes.extend(drift::notes(&measured, metric));
+        Outcome { measured, left_out: self.left_out, orders, notes: self.notes, states }
     }
 
     fn leave_out(&mut self, left_out: LeftOut) -> Result<(), CompareError> {
         let word = if left_out.failed { "failed" } else { "left out" };
-        let mut of_arm = self.outcome.left_out.iter().filter(|one| one.arm == left_out.arm);
+        let mut of_arm = self.left_out.iter().filter(|one| one.arm == left_out.arm);
         if of_arm.clone().any(|one| one.job == left_out.job) {
             return Ok(());
         }
         if !of_arm.any(|one| one.reason == left_out.reason) {
             self.progress.say(&format!("{} {word}: {}", left_out.arm, left_out.reason));
         }
-        self.outcome.measured.retain(|one| one.arm != left_out.arm || one.job != left_out.job);
-        self.outcome.left_out.push(left_out);
-        if self.outcome.measured.is_empty() {
-            let left_out = mem::take(&mut self.outcome.left_out);
-            let reason = left_out.first().map(|first| first.reason.clone()).unwrap_or_default();
-            return Err(CompareError::NoArm { reason, left_out });
+        self.left_out.push(left_out);
+        if self.running() == 0 {
+            let left_out = self.left_out.clone();
+            return Err(CompareError::NoArm { reason: left_out[0].reason.clone(), left_out });
         }
         Ok(())
     }
@@ -476,14 +419,19 @@ impl Comparison<'_, '_> {
     fn shorten(&mut self, round: u32, rest: &[Turn]) {
         let rest = rest.iter().filter(|turn| !self.is_left_out(**turn)).count() as u64;
         let rounds = u64::from(self.rounds.saturating_sub(round + 1));
-        let cells = rest + rounds * self.outcome.measured.len() as u64;
-        self.progress.shorten(Left { rounds_in_all: self.rounds, cells });
+        self.progress.shorten(self.rounds, rest + rounds * self.running());
+    }
+
+    /// Returns the number of cells in each further round.
+    fn running(&self) -> u64 {
+        let order = self.setting.plan.order(0);
+        order.into_iter().filter(|turn| !self.is_left_out(*turn)).count() as u64
     }
 
     fn is_left_out(&self, turn: Turn) -> bool {
         let plan = self.setting.plan;
         let (job, arm) = (&plan.jobs[turn.job].name, &plan.arm(turn).name);
-        let mut left_out = self.outcome.left_out.iter();
+        let mut left_out = self.left_out.iter();
         self.skipped.contains(job)
             || left_out.any(|left_out| left_out.job == *job && left_out.arm == *arm)
     }
@@ -528,10 +476,6 @@ impl Comparison<'_, '_> {
         let needed = seconds_with_slack(cell.saturating_mul(cells));
         CompareError::NoRound(format!("{limit}; use --seconds {needed} or more, or no limit"))
     }
-
-    fn lost(&self, source: std::io::Error) -> CompareError {
-        CompareError::Scratch { path: self.setting.scratch.path().display().to_string(), source }
-    }
 }
 
 /// Returns whole seconds, a quarter more than measured.
@@ -540,13 +484,16 @@ fn seconds_with_slack(duration: Duration) -> u64 {
 }
 
 /// Returns the speed that the progress shows.
-fn speed_of(result: &CellResult) -> Option<Speed> {
-    let of = |metric: &str| result.metrics.get(metric).copied();
+fn speed_of(result: &CellResult) -> String {
+    let of = |metric: &str, unit: f64, name: &str| {
+        let found = result.metrics.get(metric);
+        found.map(|speed| format!("{:6.0} {name}", speed / unit)).unwrap_or_default()
+    };
     // Of a cell of requests both are known, and operations are what is asked.
-    if result.metrics.contains_key("ns_per_io") {
-        return of("iops").map(Speed::Operations);
+    match result.metrics.contains_key("ns_per_io") {
+        true => of("iops", 1e3, "k/s"),
+        false => of("write_bytes_per_s", 1e6, "MB/s"),
     }
-    of("write_bytes_per_s").map(Speed::Bytes)
 }
 
 #[cfg(test)]

@@ -127,9 +127,10 @@ fn middle(nanos: u64) -> u64 {
     (nanos >> shift << shift) + (1 << (shift - 1))
 }
 
-/// How long completions were held so that they end together: the least of each range in nanoseconds, four ranges to a doubling and zero if not held, with the
-/// number of completions; the shortest first. A completion counts as held as long as the first of
-/// those it ended with; time inside the device is not included.
+/// How long completions were held so that they end together: the least of each range in
+/// nanoseconds, four ranges to a doubling and zero if not held, with the number of completions; the
+/// shortest first. A completion counts as held as long as the first of those it ended with; time
+/// inside the device is not included.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Holds(pub Vec<(u64, u64)>);
 

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use crate::cell::{Cell, Work};
+use crate::cell::Work;
 use crate::planning::{GIB, Planner};
 pub use crate::planning::{Job, PlanError, PlannedArm, Room, Wish};
 use crate::probes;
@@ -40,15 +40,11 @@ pub struct Plan {
     pub part: String,
     pub title: String,
     pub jobs: Vec<Job>,
-    /// The first cell of all, which is not counted.
-    pub warm_up: Cell,
-    pub warm_up_work: Work,
     /// Bytes of the laid-out file; none where none is needed.
     pub data_bytes: Option<u64>,
     /// Bytes that each cell writes, if all write the same.
     pub cell_bytes: Option<u64>,
     pub target: Option<Target>,
-    /// On what its cells work, in words.
     pub ground: String,
     pub rounds: u32,
     /// Of the order, the offsets and the intervals.
@@ -56,7 +52,6 @@ pub struct Plan {
     pub time_limit: Option<Duration>,
     /// Pairs that are compared besides those with the base.
     pub also: Vec<Pair>,
-    /// Notes on bounds that changed the request.
     pub notes: Vec<String>,
 }
 
@@ -70,12 +65,24 @@ impl Plan {
             let what = format!("--rounds {rounds}: out of range; give 1 to {MOST_ROUNDS}");
             return Err(PlanError::Refused(what));
         }
-        let mut planner = Planner::new(part, cut, wish, rounds);
-        planner.file = suite.file;
+        let mut planner = Planner {
+            part,
+            cut,
+            wish,
+            rounds,
+            work: probes::by_name(cut.probe()).expect("the suite was checked").work,
+            file: suite.file,
+            notes: Vec::new(),
+            data_bytes: None,
+            cell_bytes: None,
+            target: None,
+            ground: None,
+        };
         planner.note_overridden();
         let mut jobs = Vec::new();
         for workload in &cut.workloads {
             let probe = probes::by_name(workload.probe).expect("the suite was checked");
+            planner.work = probe.work;
             jobs.extend((probe.plan)(&mut planner, workload)?);
         }
         // Arms of the user's own may do none of the work of a job.
@@ -99,15 +106,12 @@ impl Plan {
                 "fewer than {ROUNDS_FOR_A_VERDICT} rounds show no difference; use --rounds 5 or more"
             ));
         }
-        let (warm_up, warm_up_work) = warm_up(&jobs);
         assert!(jobs.iter().all(|job| !job.name.is_empty()), "results refer to jobs by name");
         Ok(Some(Self {
-            also: part.also.iter().chain(&cut.contrasts).cloned().collect(),
+            also: cut.also.clone(),
             part: part.name.clone(),
             title: part.title.clone(),
             jobs,
-            warm_up,
-            warm_up_work,
             data_bytes: planner.data_bytes,
             cell_bytes: planner.cell_bytes,
             target: planner.target,
@@ -119,22 +123,23 @@ impl Plan {
         }))
     }
 
-    /// Returns the arms that have a short cell of their own before the first round, each once, for
-    /// what each loads and starts by itself. Short forms have them too: of five rounds all have to
-    /// agree for a verdict, so a first one that paid for that would cost more than these cells,
-    /// which together take less time than a round.
-    pub fn arms_to_warm_up(&self) -> Vec<PlannedArm> {
-        let (mut arms, mut seen): (Vec<PlannedArm>, Vec<&str>) = (Vec::new(), Vec::new());
-        let of_jobs = || self.jobs.iter().filter(|job| warms_up(job)).flat_map(|job| &job.arms);
+    /// Returns the arms that have a short cell before the first round, each once: it wakes the disk
+    /// up, and the arm loads and starts what it needs. Short forms have them too: of five rounds
+    /// all have to agree for a verdict, so a first one that paid for that would cost more than
+    /// these cells, which together take less time than a round. The first shows the speed of the
+    /// disk: it is bounded if any is, so that its speed is near that of the others.
+    pub fn warm_ups(&self) -> Vec<PlannedArm> {
+        let is_near = |arm: &&PlannedArm| arm.work.is_bounded && !arm.work.wants_device();
+        let first = self.arms().find(is_near).or_else(|| self.arms().next());
+        let of_jobs = self.jobs.iter().filter(|job| warms_up(job)).flat_map(|job| &job.arms);
         // On files first: an arm of several jobs needs no device.
-        let without = of_jobs().filter(|arm| !arm.work.wants_device());
-        for arm in without.chain(of_jobs().filter(|arm| arm.work.wants_device())) {
-            if seen.iter().any(|known| arm.name == *known || arm.name == again(known)) {
-                continue;
-            }
-            seen.push(&arm.name);
-            // The first cell of all is of one of them.
-            if arm.short != self.warm_up {
+        let (on_device, on_files): (Vec<_>, Vec<_>) =
+            of_jobs.partition(|arm| arm.work.wants_device());
+        let mut arms: Vec<PlannedArm> = Vec::new();
+        for arm in first.into_iter().chain(on_files).chain(on_device) {
+            let is_arm =
+                |known: &PlannedArm| arm.name == known.name || arm.name == again(&known.name);
+            if !arms.iter().any(is_arm) {
                 arms.push(arm.shortened());
             }
         }
@@ -188,9 +193,9 @@ impl Plan {
     pub fn most_written_bytes(&self) -> u64 {
         let arms = self.arms();
         let round: u64 = arms.map(|arm| arm.work.fixed_bytes()).sum();
-        let warm: u64 = self.arms_to_warm_up().iter().map(|arm| arm.work.fixed_bytes()).sum();
+        let warm: u64 = self.warm_ups().iter().map(|arm| arm.work.fixed_bytes()).sum();
         let rounds = u64::from(self.rounds).saturating_mul(round);
-        rounds.saturating_add(self.warm_up_work.fixed_bytes() + warm + self.data_bytes.unwrap_or(0))
+        rounds.saturating_add(warm + self.data_bytes.unwrap_or(0))
     }
 
     /// Returns the bytes of the device that its cells share, where any works on one.
@@ -219,8 +224,8 @@ impl Plan {
             work.seconds.unwrap_or(0.0) + pause.as_secs_f64()
         };
         let round: f64 = self.arms().map(|arm| rest(&arm.work)).sum();
-        let warm: f64 = self.arms_to_warm_up().iter().map(|arm| rest(&arm.work)).sum();
-        let whole = writing + round * f64::from(self.rounds) + rest(&self.warm_up_work) + warm;
+        let warm: f64 = self.warm_ups().iter().map(|arm| rest(&arm.work)).sum();
+        let whole = writing + round * f64::from(self.rounds) + warm;
         let whole = Duration::try_from_secs_f64(whole).unwrap_or(Duration::MAX);
         self.time_limit.map_or(whole, |limit| limit.min(whole))
     }
@@ -247,13 +252,8 @@ impl Plan {
                 format!("Takes at most {}; rounds that do not fit are left out.", spoken(limit))
             }
         });
-        let each = self.arms_to_warm_up().len();
-        if each > 0 {
-            lines.push(format!(
-                "Warm-up before the first round: {}, not counted.",
-                counted(each as u64, "short run")
-            ));
-        }
+        let warm_ups = counted(self.warm_ups().len() as u64, "short run");
+        lines.push(format!("Warm-up before the first round: {warm_ups}, not counted."));
         lines.extend(self.notes.iter().map(|note| format!("Note: {note}.")));
         lines
     }
@@ -267,16 +267,6 @@ impl Plan {
 /// Returns whether the arms of a job have a short cell each before the first round.
 fn warms_up(job: &Job) -> bool {
     probes::by_name(job.probe).is_some_and(|probe| probe.warms_up)
-}
-
-/// Returns the short cell of a bounded arm, for its speed is nearer to that of the others than that
-/// of plain buffering; without one, that of the first arm. One that needs no device, if there is
-/// one.
-fn warm_up(jobs: &[Job]) -> (Cell, Work) {
-    let arms = || jobs.iter().flat_map(|job| &job.arms);
-    let bounded = |arm: &&PlannedArm| arm.work.is_bounded && !arm.work.wants_device();
-    let found = arms().find(bounded).or_else(|| arms().next()).expect("a plan has arms");
-    (found.short.clone(), found.short_work.clone())
 }
 
 /// One arm in one job.

@@ -32,16 +32,13 @@ pub(crate) const LENGTH_STEP_BYTES: u64 = 16 * MIB;
 pub struct Wish<'a> {
     /// The suite, as it is called again.
     pub suite: &'a str,
-    /// How much of it.
     pub form: Form,
     /// Files, memory and times of this share of the form's; above 0, at most 1. As the form says if
     /// none.
     pub scale: Option<f64>,
-    /// Rounds, where the user says so.
     pub rounds: Option<u32>,
     pub time_limit: Option<Duration>,
     pub seed: u64,
-    /// Free bytes of the file system.
     pub free_bytes: u64,
     /// How much of them a cell may take.
     pub room: Room,
@@ -74,19 +71,20 @@ pub enum Room {
 }
 
 impl Room {
-    pub(crate) fn of(self, free_bytes: u64) -> u64 {
+    fn quarters(self) -> u64 {
         match self {
-            Room::Shared => free_bytes / 4,
-            Room::Own => free_bytes / 4 * 3,
+            Room::Shared => 1,
+            Room::Own => 3,
         }
+    }
+
+    pub(crate) fn of(self, free_bytes: u64) -> u64 {
+        free_bytes / 4 * self.quarters()
     }
 
     /// Returns the free space required for `bytes`.
     fn asks(self, bytes: u64) -> u64 {
-        match self {
-            Room::Shared => bytes.saturating_mul(4),
-            Room::Own => bytes.div_ceil(3).saturating_mul(4),
-        }
+        bytes.div_ceil(self.quarters()).saturating_mul(4)
     }
 
     pub(crate) fn words(self) -> &'static str {
@@ -118,7 +116,6 @@ pub struct Job {
     pub name: String,
     pub title: String,
     pub workload: String,
-    /// Name of its probe.
     pub probe: &'static str,
     pub place: Option<(RequestDevice, u32)>,
     /// Its arms, in the order of the table.
@@ -160,20 +157,6 @@ pub(crate) fn joined(first: &[Tuning], others: &[Tuning]) -> Vec<Tuning> {
     first.iter().chain(others.iter().filter(is_free)).cloned().collect()
 }
 
-/// A cell without its place, and the same as short as one that is not counted.
-pub(crate) struct Planned {
-    pub(crate) cell: (Cell, Work),
-    pub(crate) short: (Cell, Work),
-}
-
-impl Planned {
-    /// Returns a cell that is short enough.
-    pub(crate) fn short(cell: Cell, work: Work) -> Self {
-        Self { short: (cell.clone(), work.clone()), cell: (cell, work) }
-    }
-}
-
-/// Knobs of a cell.
 pub(crate) type Settings = Vec<(String, String)>;
 
 /// Goes through a part's form once.
@@ -183,6 +166,8 @@ pub struct Planner<'a> {
     pub(crate) cut: &'a Cut,
     pub(crate) wish: &'a Wish<'a>,
     pub(crate) rounds: u32,
+    /// Returns how much a cell of the probe does.
+    pub(crate) work: fn(&Cell) -> Result<Work, String>,
     /// Bytes of the suite's laid-out file, if it has one.
     pub(crate) file: Option<FileBytes>,
     /// Notes on bounds that changed the request.
@@ -196,23 +181,7 @@ pub struct Planner<'a> {
     pub(crate) ground: Option<String>,
 }
 
-impl<'a> Planner<'a> {
-    pub(crate) fn new(part: &'a Part, cut: &'a Cut, wish: &'a Wish<'a>, rounds: u32) -> Self {
-        assert!(rounds > 0, "a plan without a round");
-        Self {
-            part,
-            cut,
-            wish,
-            rounds,
-            file: None,
-            notes: Vec::new(),
-            data_bytes: None,
-            cell_bytes: None,
-            target: None,
-            ground: None,
-        }
-    }
-
+impl Planner<'_> {
     /// Returns the share of the form's sizes and times.
     pub(crate) fn scale(&self) -> f64 {
         let scale = self.wish.scale.unwrap_or(self.cut.scale);
@@ -259,21 +228,27 @@ impl<'a> Planner<'a> {
         ));
     }
 
-    /// Returns a job of a workload, with the cell of each arm that can run it. `planned` gets the
-    /// arm and its settings.
+    /// Returns a job of a workload, with the arms that can run it. `cells` returns a cell of an arm
+    /// without a place, and the same as short as one that is not counted. Their settings, which are
+    /// the job's, get those of the user before them and those of the arm behind.
     pub(crate) fn job(
         &self,
         workload: &Workload,
-        planned: impl Fn(&Arm, Settings) -> Option<Planned>,
+        cells: impl Fn(&Arm) -> Option<[Cell; 2]>,
     ) -> Job {
-        let arm =
-            |arm: &Arm| Some(planned_arm(arm, arm.name.clone(), planned(arm, self.settings(arm))?));
+        let planned = |arm: &Arm| {
+            let set = |cell: Cell| {
+                let users = self.wish.settings_of(arm.way.knobs).iter().cloned();
+                let settings = users.chain(cell.settings).chain(arm.knobs.iter().cloned());
+                Cell { settings: settings.collect(), ..cell }
+            };
+            Some(self.planned_arm(arm, cells(arm)?.map(set)))
+        };
         let name = workload.name.clone();
         let title =
             workload.title.as_ref().map_or_else(|| name.clone(), |title| format!("{name} {title}"));
-        let arms = self.with_again(self.cut.arms.iter().filter_map(arm).collect());
-        let workload_name = name.clone();
-        Job { workload: workload_name, name, title, probe: workload.probe, place: None, arms }
+        let arms = self.with_again(self.cut.arms.iter().filter_map(planned).collect());
+        Job { workload: name.clone(), name, title, probe: workload.probe, place: None, arms }
     }
 
     /// Returns the knobs of an arm: the user's, then its own.
@@ -299,22 +274,25 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// Returns an arm with its cell and its short cell, which are of one probe.
+    fn planned_arm(&self, arm: &Arm, [cell, short]: [Cell; 2]) -> PlannedArm {
+        let [own, other] = [&cell, &short].map(|cell| (&cell.probe, &cell.arm));
+        assert_eq!(own, other, "a short cell of another arm");
+        let [work, short_work] =
+            [&cell, &short].map(|cell| (self.work)(cell).expect("its shape is the probe's"));
+        let Arm { name, tunings, needs, .. } = arm.clone();
+        assert!(short_work.fixed_bytes() <= work.fixed_bytes(), "{name}: a longer short cell");
+        PlannedArm { name, cell, work, short, short_work, tunings, needs }
+    }
+
     /// Returns the arms, and behind the one that runs twice the same once more.
-    pub(crate) fn with_again(&self, mut arms: Vec<PlannedArm>) -> Vec<PlannedArm> {
+    fn with_again(&self, mut arms: Vec<PlannedArm>) -> Vec<PlannedArm> {
         if let Some(place) = arms.iter().position(|arm| arm.name == self.part.again) {
             let twin = PlannedArm { name: again(&arms[place].name), ..arms[place].clone() };
             arms.insert(place + 1, twin);
         }
         arms
     }
-}
-
-pub(crate) fn planned_arm(arm: &Arm, name: String, planned: Planned) -> PlannedArm {
-    let Planned { cell: (cell, work), short: (short, short_work) } = planned;
-    assert_eq!((&cell.probe, &cell.arm), (&short.probe, &short.arm), "a short cell of another arm");
-    assert!(short_work.fixed_bytes() <= work.fixed_bytes(), "{name}: a short cell that is longer");
-    let (tunings, needs) = (arm.tunings.clone(), arm.needs.clone());
-    PlannedArm { name, cell, work, short, short_work, tunings, needs }
 }
 
 /// Returns the memory for data of a bounded arm: two ninths of the bytes it writes.

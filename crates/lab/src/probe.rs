@@ -15,6 +15,7 @@ use crate::cell::Cell;
 use crate::load::{CellError, CellReport};
 use crate::planning::{Job, PlanError, Planner};
 use crate::reader::Reader;
+use crate::sentence::usual;
 use crate::suite::model::{Cut, Workload};
 
 pub use crate::cell::Work;
@@ -26,8 +27,8 @@ pub struct Probe {
     pub name: &'static str,
     /// Probes of one group can be in one part of a suite.
     pub group: &'static str,
-    /// Its arms.
-    pub ways: &'static [Way],
+    /// Returns its arms.
+    pub ways: fn() -> Vec<Way>,
     /// Refuses a shape that cannot run, with a remedy.
     pub check: fn(&Value) -> Result<(), String>,
     /// Refuses a form of a part that lacks what its cells need.
@@ -46,10 +47,19 @@ pub struct Probe {
     pub warms_up: bool,
     /// Whether an arm says how many requests are handed over together.
     pub batch: Batch,
-    /// How the summary of several questions shows it.
-    pub summary: Summary,
+    /// Whether the summary of several questions has a table of it, and not its sentence.
+    pub has_table: bool,
     /// Returns the result of a job in one sentence.
     pub(crate) sentence: fn(Reader<'_>) -> Option<String>,
+}
+
+/// How a shape is checked, a workload planned, and a cell sized and run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Steps {
+    pub(crate) check: fn(&Value) -> Result<(), String>,
+    pub(crate) plan: fn(&mut Planner<'_>, &Workload) -> Result<Vec<Job>, PlanError>,
+    pub(crate) work: fn(&Cell) -> Result<Work, String>,
+    pub(crate) run: fn(&Cell) -> Result<CellReport, CellError>,
 }
 
 /// Whether an arm says how many requests are handed over together.
@@ -62,24 +72,36 @@ pub enum Batch {
     Elsewhere(&'static str),
 }
 
-/// How the summary of several questions shows a job.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Summary {
-    /// By its sentence.
-    Sentence,
-    /// By a table of speed, memory and small syncs.
-    Table,
-}
-
 impl Probe {
+    /// Returns a probe of a group of its own, with the usual sentence, whose arms are warmed up.
+    pub(crate) const fn new(name: &'static str, ways: fn() -> Vec<Way>, steps: Steps) -> Self {
+        let Steps { check, plan, work, run } = steps;
+        Self {
+            name,
+            group: name,
+            ways,
+            check,
+            needs: |_| Ok(()),
+            plan,
+            work,
+            run,
+            figures: &[],
+            compared: &[],
+            warms_up: true,
+            batch: Batch::No,
+            has_table: false,
+            sentence: usual,
+        }
+    }
+
     /// Returns the arm of a word.
     pub fn way(&self, word: &str) -> Option<Way> {
-        self.ways.iter().copied().find(|way| way.is(word))
+        (self.ways)().into_iter().find(|way| way.is(word))
     }
 
     /// Returns the words of its arms, for a message.
     pub fn words(&self) -> Vec<&'static str> {
-        self.ways.iter().flat_map(|way| [way.word, way.alias]).collect()
+        (self.ways)().into_iter().flat_map(|way| [way.word, way.alias]).collect()
     }
 }
 
@@ -89,11 +111,6 @@ impl Probe {
 /// The key or value that the form does not have.
 pub(crate) fn read<T: DeserializeOwned>(shape: &Value) -> Result<T, String> {
     serde_json::from_value(shape.clone()).map_err(|error| error.to_string())
-}
-
-/// Accepts every form: a part needs nothing but arms and workloads.
-pub(crate) fn needs_nothing(_: &Cut) -> Result<(), String> {
-    Ok(())
 }
 
 /// Returns a shape that was checked when its suite was read.

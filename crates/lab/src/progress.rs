@@ -7,7 +7,6 @@
 //!
 //! Nothing here uses `eprintln!`, which panics if the reader has closed the pipe.
 
-use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -29,44 +28,15 @@ pub enum Verbosity {
 /// The line in place, or the lines.
 #[derive(Debug)]
 pub struct Progress {
-    show: Show,
+    /// The line in place, hidden unless standard error is a terminal.
+    bar: ProgressBar,
+    /// Whether anything is written at all.
+    is_shown: bool,
     verbosity: Verbosity,
     rounds: u32,
-    cells: u64,
-    cells_done: u64,
     /// Set when the first counted cell starts: the warm-up is no measure for the others.
     began: Option<Instant>,
     cell: String,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Left {
-    /// Rounds, those done included.
-    pub rounds_in_all: u32,
-    /// Cells that will still run.
-    pub cells: u64,
-}
-
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Speed {
-    Bytes(f64),
-    Operations(f64),
-}
-
-impl fmt::Display for Speed {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Speed::Bytes(speed) => write!(formatter, "{:6.0} MB/s", speed / 1e6),
-            Speed::Operations(speed) => write!(formatter, "{:6.0} k/s", speed / 1e3),
-        }
-    }
-}
-
-#[derive(Debug)]
-enum Show {
-    Bar(ProgressBar),
-    Lines,
-    Nothing,
 }
 
 /// Returns the line of one question: its number and title, and the rounds, runs and time it takes.
@@ -81,45 +51,40 @@ impl Progress {
     /// Starts the progress of one plan of several: a line in place if standard error is a
     /// terminal, else the question's line.
     pub fn new(plan: &Plan, place: (usize, usize), verbosity: Verbosity) -> Self {
-        let show = if io::stderr().is_terminal() {
-            let bar =
-                ProgressBar::with_draw_target(Some(plan.cells()), ProgressDrawTarget::stderr());
+        let mut progress = Self::hidden(plan);
+        (progress.is_shown, progress.verbosity) = (true, verbosity);
+        if io::stderr().is_terminal() {
             let (number, all) = place;
             let template = format!("[{number}/{all}] [{{bar:20}}] {{pos}}/{{len}} {{wide_msg}}");
-            let style = ProgressStyle::with_template(&template);
-            bar.set_style(style.expect("the template is sound").progress_chars("=> "));
+            let style = ProgressStyle::with_template(&template).expect("the template is sound");
+            let target = ProgressDrawTarget::stderr();
+            let bar = ProgressBar::with_draw_target(Some(plan.cells()), target);
+            bar.set_style(style.progress_chars("=> "));
             bar.enable_steady_tick(Duration::from_millis(120));
-            Show::Bar(bar)
+            progress.bar = bar;
         } else {
             to_stderr(&heading(plan, place));
-            Show::Lines
-        };
-        Self::with(plan, show, verbosity)
+        }
+        progress
     }
 
+    /// Returns a progress that nobody sees.
     pub fn hidden(plan: &Plan) -> Self {
-        Self::with(plan, Show::Nothing, Verbosity::Brief)
-    }
-
-    fn with(plan: &Plan, show: Show, verbosity: Verbosity) -> Self {
-        let (rounds, cells) = (plan.rounds, plan.cells());
-        Self { show, verbosity, rounds, cells, cells_done: 0, began: None, cell: String::new() }
+        let bar = ProgressBar::with_draw_target(Some(plan.cells()), ProgressDrawTarget::hidden());
+        let (verbosity, rounds) = (Verbosity::Brief, plan.rounds);
+        Self { bar, is_shown: false, verbosity, rounds, began: None, cell: String::new() }
     }
 
     /// Prints a line that stays on the screen.
     pub fn say(&self, line: &str) {
-        match &self.show {
-            Show::Bar(bar) => bar.suspend(|| to_stderr(line)),
-            Show::Lines => to_stderr(line),
-            Show::Nothing => {}
+        if self.is_shown {
+            self.bar.suspend(|| to_stderr(line));
         }
     }
 
     /// Shows that the runs before the first round have started.
     pub fn warm_up(&mut self) {
-        if let Show::Bar(bar) = &self.show {
-            bar.set_message("warm-up");
-        }
+        self.bar.set_message("warm-up");
     }
 
     /// Reports the speed of the warm-up and the time that the rest takes at this speed.
@@ -130,44 +95,37 @@ impl Progress {
         }
     }
 
+    /// Shows the cell that runs.
     pub fn cell(&mut self, round: u32, job: &str, arm: &str) {
         self.began.get_or_insert_with(Instant::now);
         self.cell = format!("round {}/{}  {job}{arm:<24}", round + 1, self.rounds);
-        if let Show::Bar(bar) = &self.show {
-            bar.set_message(format!("{} {}", self.cell, self.left()));
+        self.bar.set_message(format!("{} {}", self.cell, self.left()));
+    }
+
+    /// Counts the cell that has ended, with its speed in words.
+    pub fn done(&mut self, speed: &str) {
+        self.bar.inc(1);
+        let (done, all) = (self.bar.position(), self.bar.length().unwrap_or(0));
+        debug_assert!(done <= all, "more runs than are planned");
+        if self.bar.is_hidden() && self.verbosity == Verbosity::Verbose {
+            let line = format!("[{done:>3}/{all}] {} {speed}  {}", self.cell, self.left());
+            self.say(line.trim_end());
         }
     }
 
-    pub fn done(&mut self, speed: Option<Speed>) {
-        self.cells_done += 1;
-        debug_assert!(self.cells_done <= self.cells, "more runs than are planned");
-        match &self.show {
-            Show::Bar(bar) => bar.set_position(self.cells_done),
-            Show::Lines if self.verbosity == Verbosity::Verbose => {
-                let speed = speed.map(|speed| speed.to_string()).unwrap_or_default();
-                let count = format!("[{:>3}/{}]", self.cells_done, self.cells);
-                to_stderr(format!("{count} {} {speed}  {}", self.cell, self.left()).trim_end());
-            }
-            Show::Lines | Show::Nothing => {}
-        }
+    /// Lowers the rounds in all and the cells that will still run: an arm is left out, or rounds do
+    /// not fit in the time.
+    pub fn shorten(&mut self, rounds: u32, cells: u64) {
+        self.rounds = rounds;
+        self.bar.set_length(self.bar.position() + cells);
     }
 
-    /// Lowers the number of cells: an arm is left out, or rounds do not fit in the time.
-    pub fn shorten(&mut self, left: Left) {
-        self.rounds = left.rounds_in_all;
-        self.cells = self.cells_done + left.cells;
-        if let Show::Bar(bar) = &self.show {
-            bar.set_length(self.cells);
-        }
-    }
-
-    pub fn finish(self) {}
-
+    /// Returns the time that the cells left take, if it is known.
     fn left(&self) -> String {
+        let (done, all) = (self.bar.position(), self.bar.length().unwrap_or(0));
         match self.began {
-            Some(began) if self.cells_done > 0 && self.cells > self.cells_done => {
-                let each = began.elapsed().as_secs_f64() / self.cells_done as f64;
-                let left = Duration::from_secs_f64(each * (self.cells - self.cells_done) as f64);
+            Some(began) if done > 0 && all > done => {
+                let left = began.elapsed().mul_f64((all - done) as f64 / done as f64);
                 format!("{} left", spoken(left))
             }
             _ => String::new(),
@@ -177,9 +135,7 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if let Show::Bar(bar) = &self.show {
-            bar.finish_and_clear();
-        }
+        self.bar.finish_and_clear();
     }
 }
 

@@ -1,8 +1,8 @@
 //! A job of a part, and the figures that a table, a picture or a sentence takes from it.
 
-use crate::detail::{Bins, Flow};
+use crate::detail::Bins;
 use crate::figures::{percent, ratio};
-use crate::schema::{Against, CellRecord, Comparison, Document, Part, PartJob, Row};
+use crate::schema::{Against, Comparison, Document, Part, PartJob, Row};
 use crate::statistics::Verdict;
 
 /// Looks up the figures of one job.
@@ -40,14 +40,16 @@ impl<'a> Reader<'a> {
 
     /// Returns the latencies of an arm in one direction, over all rounds.
     pub(crate) fn latencies(self, arm: &str, direction: &str) -> Bins {
-        let cells = self.document.cells_of(&self.job.name, arm);
-        let flows = cells.flat_map(|cell: &CellRecord| cell.detail.flows());
+        let cells = self.document.cells.iter();
+        let of_arm = cells.filter(|cell| cell.job == self.job.name && cell.arm == arm);
+        let flows = of_arm.flat_map(|cell| cell.detail.flows());
         let wanted = flows.filter(|(which, _)| *which == direction);
-        Bins::sum(wanted.map(|(_, flow): (_, &Flow)| &flow.latency.bins))
+        Bins::sum(wanted.map(|(_, flow)| &flow.latency.bins))
     }
 
     pub(crate) fn row(self, arm: &str, metric: &str) -> Option<&'a Row> {
-        self.document.row_of(&self.job.name, arm, metric)
+        let mut rows = self.document.rows.iter();
+        rows.find(|row| row.job == self.job.name && row.arm == arm && row.metric == metric)
     }
 
     /// Returns an arm's mean of a metric.
@@ -61,7 +63,9 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn compared(self, metric: &str, pair: Against<'_>) -> Option<&'a Comparison> {
-        self.document.compared(&self.job.name, metric, pair)
+        let of_job = |one: &&Comparison| one.job == self.job.name && one.metric == metric;
+        let mut of_job = self.document.comparisons.iter().filter(of_job);
+        of_job.find(|one| one.arm == pair.arm && one.base == pair.base)
     }
 
     /// Compares an arm with the base of the job, in the metric of the part.

@@ -27,7 +27,7 @@ const NAMED: [&str; 5] = ["null", "gen4", "gen5", "optane", "file"];
 /// else.
 const FREE: &str = "free:";
 
-/// Specification of a request cell.
+/// Specification of a request cell. As a shape it has the work alone; the rest is its cell's.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RequestSpec {
@@ -132,7 +132,9 @@ words! {
 }
 
 words! {
+    #[derive(Default)]
     pub enum Switch {
+        #[default]
         On = "on",
         Off = "off",
     }
@@ -150,8 +152,10 @@ pub enum Submitter {
 
 words! {
     /// Through what requests go.
+    #[derive(Default)]
     pub enum Way {
         /// Forebay's queue.
+        #[default]
         Queue = "queue",
         /// One call at a time: `preadv2`, `pwritev2`.
         Pread = "pread",
@@ -174,13 +178,16 @@ pub enum Poll {
     WhereItCan,
 }
 
-/// Specification of a request cell.
+/// Specification of a request cell. As a shape it has the work alone; the rest is its cell's.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct RequestCell {
+    #[serde(skip)]
     pub way: Way,
     pub spec: RequestSpec,
+    #[serde(default)]
     pub poll: Poll,
     /// Where the laid-out file is, if it needs one: an existing directory.
+    #[serde(skip)]
     pub directory: PathBuf,
     /// File or device to read in its place, opened for reading alone.
     #[serde(default)]
@@ -188,6 +195,11 @@ pub struct RequestCell {
 }
 
 impl RequestCell {
+    /// Returns a cell without a place that does not poll.
+    pub fn of(way: Way, spec: RequestSpec) -> Self {
+        Self { way, spec, poll: Poll::Never, directory: PathBuf::new(), target: None }
+    }
+
     /// Returns the file that is read, or the directory: its disk gets the requests.
     pub fn place(&self) -> &Path {
         self.target.as_deref().unwrap_or(&self.directory)

@@ -24,7 +24,6 @@ use crate::scratch::Stop;
 #[derive(Clone, PartialEq, Debug)]
 pub struct RunOptions {
     pub job_file: PathBuf,
-    /// Through what.
     pub arm: Arm,
     /// Knobs of the library, by name.
     pub settings: Vec<(String, String)>,
@@ -40,23 +39,12 @@ pub struct RunOptions {
     pub seed: u64,
 }
 
-/// One report for each group, in the order they ran.
-#[derive(Clone, PartialEq, Debug)]
-pub struct RunReport {
-    /// A row for each job, and one for all of the group.
-    pub groups: Vec<CellReport>,
-}
-
 /// Why there is nothing to report.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The job file could not be read.
     #[error("{path}: {source}", path = path.display())]
-    Read {
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// The job file makes no sense.
     #[error(transparent)]
     Parse(#[from] ParseError),
@@ -74,15 +62,15 @@ pub enum RunError {
 /// Runs one group, here or in a child.
 pub type GroupRunner<'a> = &'a mut dyn FnMut(&Cell) -> Result<CellReport, CellError>;
 
-/// Runs a job file, group by group. Messages to read first go to `report`: warnings, and options
-/// without effect. Once `stop` is set the runner's group has to end soon; its files go if the job
-/// says `unlink=1`.
+/// Runs a job file, group by group, and returns a report for each, in the order they ran. Messages
+/// to read first go to `report`: warnings, and options without effect. Once `stop` is set the
+/// runner's group has to end soon; its files go if the job says `unlink=1`.
 pub fn run(
     options: &RunOptions,
     report: &mut dyn Write,
     run_group: GroupRunner<'_>,
     stop: &Stop,
-) -> Result<RunReport, RunError> {
+) -> Result<Vec<CellReport>, RunError> {
     let directory = options.directory.clone().unwrap_or_else(|| PathBuf::from("."));
     let mut parsed = read(&options.job_file, options.leniency, Some(&directory), report)?;
     for group in &mut parsed.groups {
@@ -108,22 +96,22 @@ pub fn run(
         }
         groups.push(result?);
     }
-    Ok(RunReport { groups })
+    Ok(groups)
 }
 
 /// The name that a group's own rows go by, beside those of its jobs.
 const TOTAL: &str = "total";
 
-/// Returns the rows of a report, of every job and of every group as a whole. Names are unique over
-/// all groups.
-pub fn rows(report: &RunReport, arm: Arm) -> Vec<Row> {
+/// Returns the rows of all groups, of every job and of every group as a whole. Names are unique
+/// over all groups.
+pub fn rows(groups: &[CellReport], arm: Arm) -> Vec<Row> {
     let mut taken = BTreeSet::new();
     let mut rows = Vec::new();
     let mut add = |name: String, metrics: &BTreeMap<String, f64>| {
         let cell = CellResult { metrics: metrics.clone(), ..CellResult::default() };
         rows.extend(judge::rows(&name, arm.name(), &[cell]));
     };
-    for (number, group) in report.groups.iter().enumerate() {
+    for (number, group) in groups.iter().enumerate() {
         for job in &group.jobs {
             let mut name = job.name.clone();
             if is_total(&name) || !taken.insert(name.clone()) {
@@ -132,7 +120,7 @@ pub fn rows(report: &RunReport, arm: Arm) -> Vec<Row> {
             }
             add(name, &job.metrics);
         }
-        let name = match report.groups.len() {
+        let name = match groups.len() {
             1 => TOTAL.to_owned(),
             _ => format!("{TOTAL}, group {}", number + 1),
         };
@@ -149,9 +137,9 @@ pub fn is_total(job: &str) -> bool {
 }
 
 /// Returns the groups' notes, each once.
-pub fn notes(report: &RunReport) -> Vec<String> {
+pub fn notes(groups: &[CellReport]) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
-    for note in report.groups.iter().flat_map(|group| &group.total.notes) {
+    for note in groups.iter().flat_map(|group| &group.total.notes) {
         if !notes.contains(note) {
             notes.push(note.clone());
         }
@@ -201,7 +189,7 @@ mod tests {
             },
             jobs: names.iter().map(|name| job(name)).collect(),
         };
-        let report = RunReport { groups: vec![group(&["a", "total"]), group(&["a"])] };
+        let report = [group(&["a", "total"]), group(&["a"])];
         let rows = rows(&report, Arm::Null);
         let names: Vec<_> = rows.iter().map(|row| row.job.as_str()).collect();
         assert_eq!(

@@ -240,25 +240,11 @@ impl Document {
         }
     }
 
-    /// Returns the row of a metric on an arm in a job.
-    pub fn row_of(&self, job: &str, arm: &str, metric: &str) -> Option<&Row> {
-        self.rows.iter().find(|row| row.job == job && row.arm == arm && row.metric == metric)
-    }
-
     /// Returns the arms of a job in the order of their first rows.
     pub fn arms_of(&self, job: &str) -> Vec<&str> {
         let mut seen = BTreeSet::new();
         let rows = self.rows.iter().filter(|row| row.job == job);
         rows.map(|row| row.arm.as_str()).filter(|arm| seen.insert(*arm)).collect()
-    }
-
-    /// Returns the comparison of an arm with another, in a job.
-    pub fn compared(&self, job: &str, metric: &str, pair: Against<'_>) -> Option<&Comparison> {
-        let Against { arm, base } = pair;
-        let mut comparisons = self.comparisons.iter();
-        comparisons.find(|one| {
-            one.job == job && one.metric == metric && one.arm == arm && one.base == base
-        })
     }
 
     /// Writes it as JSON: in full or not at all. An older file stays until it is complete.
@@ -285,11 +271,6 @@ impl Document {
             )));
         }
         serde_json::from_str(&text).map_err(other)
-    }
-
-    /// Returns the details of the cells of an arm in a job, in the order of the rounds.
-    pub fn cells_of(&self, job: &str, arm: &str) -> impl Iterator<Item = &CellRecord> {
-        self.cells.iter().filter(move |cell| cell.job == job && cell.arm == arm)
     }
 
     fn write_to(&self, file: impl Write) -> io::Result<()> {

@@ -12,7 +12,6 @@
 //! ```
 
 mod check;
-mod cross;
 pub mod job_file;
 pub mod model;
 pub mod own;

@@ -38,6 +38,7 @@ fn spec(arm: Arm, workload: Workload, directory: &Path) -> CellSpec {
         seed: 9,
         verify: Verify::After,
         sync_probe: SyncProbe::On,
+        text: None,
     }
 }
 

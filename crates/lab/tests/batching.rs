@@ -12,10 +12,10 @@ use forebay_lab::cell::{Cell, CellResult, CellSpec, SyncProbe, Verify};
 use forebay_lab::child::{cell_main, is_cell, run_cell};
 use forebay_lab::file_system::FileSystem;
 use forebay_lab::job::Workload;
-use forebay_lab::probes::{RequestShape, job_cell, request_cell};
+use forebay_lab::probes::{job_cell, request_cell};
 use forebay_lab::programs::spec::{Beside, Form, Program, ProgramLoad, ProgramWay};
 use forebay_lab::request::{
-    Operation, Pattern, Poll, RequestDevice, RequestSpec, Submitter, Switch, Way,
+    Operation, Pattern, RequestCell, RequestDevice, RequestSpec, Submitter, Switch, Way,
 };
 use forebay_lab::scratch::Stop;
 
@@ -83,8 +83,8 @@ fn reads(directory: &Path, way: Way, depth: u32, batch: Option<u32>) -> Cell {
         seconds: 0.2,
         seed: 1,
     };
-    let shape = RequestShape { spec, poll: Poll::Never, target: None };
-    Cell { directory: directory.to_owned(), ..request_cell(way.name(), &shape) }
+    let directory = directory.to_owned();
+    request_cell(RequestCell { directory, ..RequestCell::of(way, spec) })
 }
 
 /// Random 4k writes into two files of 16 MiB, until synced.
@@ -101,6 +101,7 @@ fn writes(directory: &Path, arm: Arm) -> Cell {
         seed: 1,
         verify: Verify::After,
         sync_probe: SyncProbe::Off,
+        text: None,
     })
 }
 

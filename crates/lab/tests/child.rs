@@ -10,9 +10,9 @@ use forebay_lab::cell::{Cell, CellSpec, SyncProbe, Verify};
 use forebay_lab::child::{PROGRAM_VARIABLE, cell_main, is_cell, run_cell, run_cell_of};
 use forebay_lab::job::{Caching, Workload};
 use forebay_lab::load::{CellError, CellReport};
-use forebay_lab::probes::{RequestShape, job_cell, request_cell};
+use forebay_lab::probes::{job_cell, request_cell};
 use forebay_lab::request::{
-    Operation, Pattern, Poll, RequestDevice, RequestSpec, Submitter, Switch,
+    Operation, Pattern, RequestCell, RequestDevice, RequestSpec, Submitter, Switch, Way,
 };
 
 /// Nobody interrupts these.
@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         seed: 1,
         verify: Verify::After,
         sync_probe: SyncProbe::Off,
+        text: None,
     };
     assert_eq!(std::env::var_os(PROGRAM_VARIABLE), None);
     a_result_comes_back(&spec);
@@ -101,7 +102,7 @@ fn a_death_is_reported(spec: &CellSpec) {
 }
 
 fn requests_run_in_a_child_too(directory: &Path) {
-    let cell = |arm, device: RequestDevice| {
+    let cell = |way, device: RequestDevice| {
         let on_file = if device.is_file() { Switch::On } else { Switch::Off };
         let spec = RequestSpec {
             device,
@@ -117,14 +118,14 @@ fn requests_run_in_a_child_too(directory: &Path) {
             seconds: 0.05,
             seed: 1,
         };
-        let shape = RequestShape { spec, poll: Poll::Never, target: None };
-        Cell { directory: directory.to_owned(), ..request_cell(arm, &shape) }
+        let directory = directory.to_owned();
+        request_cell(RequestCell { directory, ..RequestCell::of(way, spec) })
     };
     let null: RequestDevice = "null".parse().unwrap();
-    for cell in [cell("queue", null.clone()), cell("uring", RequestDevice::file())] {
+    for cell in [cell(Way::Queue, null.clone()), cell(Way::Uring, RequestDevice::file())] {
         let report = run_in_child(&cell).unwrap();
         assert!(report.total.metrics["iops"] > 0.0 && report.jobs.is_empty());
     }
-    let refused = run_in_child(&cell("fio", null)).unwrap_err();
+    let refused = run_in_child(&cell(Way::Fio, null)).unwrap_err();
     assert!(matches!(&refused, CellError::Invalid { .. }), "{refused}");
 }

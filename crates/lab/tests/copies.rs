@@ -26,7 +26,7 @@ fn run(cell: &Cell) -> Result<CellResult, CellError> {
 
 #[test]
 fn every_arm_copies_and_what_it_copied_is_there() {
-    for way in probe().ways {
+    for way in (probe().ways)() {
         for (block, block_bytes) in [("4k", 4096.0), ("128k", 131_072.0)] {
             let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
             let result = run(&cell(way.word, block, directory.path())).unwrap();

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use forebay_lab::arm::Arm;
-use forebay_lab::cell::Cell;
+use forebay_lab::cell::{Cell, CellSpec};
 use forebay_lab::fio::Leniency;
 use forebay_lab::job::Devices;
-use forebay_lab::load::CellError;
-use forebay_lab::probes::{self, JobCell};
-use forebay_lab::run::{RunError, RunOptions, RunReport, run};
+use forebay_lab::load::{CellError, CellReport};
+use forebay_lab::probes;
+use forebay_lab::run::{RunError, RunOptions, run};
 use forebay_lab::scratch::Stop;
 
 struct Bench {
@@ -24,7 +24,7 @@ impl Bench {
         self.directory.path()
     }
 
-    fn run(&self, text: &str, arm: Arm) -> (Result<RunReport, RunError>, String) {
+    fn run(&self, text: &str, arm: Arm) -> (Result<Vec<CellReport>, RunError>, String) {
         let job_file = self.path().join("job.fio");
         std::fs::write(&job_file, text).unwrap();
         let options = RunOptions {
@@ -57,12 +57,12 @@ fn groups_run_one_after_the_other_and_files_stay() {
         let bench = Bench::new();
         let (report, reported) = bench.run(JOB, arm);
         let report = report.unwrap();
-        assert_eq!(report.groups.len(), 2);
-        let names: Vec<_> = report.groups[0].jobs.iter().map(|row| row.name.as_str()).collect();
+        assert_eq!(report.len(), 2);
+        let names: Vec<_> = report[0].jobs.iter().map(|row| row.name.as_str()).collect();
         assert_eq!(names, ["w.0", "w.1"]);
-        let written = &report.groups[0].total;
+        let written = &report[0].total;
         assert!(written.notes.contains(&"verified 2097152 bytes".into()), "{written:?}");
-        assert!(report.groups[1].jobs[0].metrics["read_iops"] > 0.0);
+        assert!(report[1].jobs[0].metrics["read_iops"] > 0.0);
         assert_eq!(std::fs::metadata(bench.path().join("w.1.0")).unwrap().len(), 1 << 20);
         assert_eq!(reported.matches("group_reporting").count(), 1, "{reported}");
     }
@@ -72,7 +72,7 @@ fn groups_run_one_after_the_other_and_files_stay() {
 fn nothing_is_made_without_io() {
     let bench = Bench::new();
     let (report, _) = bench.run("[w]\nsize=1m\nrw=write\n", Arm::Null);
-    assert!(report.unwrap().groups[0].total.metrics["write_iops"] > 0.0);
+    assert!(report.unwrap()[0].total.metrics["write_iops"] > 0.0);
     assert!(!bench.path().join("w.0.0").exists());
 }
 
@@ -135,7 +135,7 @@ fn a_direct_job_goes_past_the_cache_in_batches_of_any_size() {
         match report {
             Ok(report) => {
                 assert_eq!(std::fs::metadata(bench.path().join("c.0.0")).unwrap().len(), 50_000);
-                Some(report.groups)
+                Some(report)
             }
             Err(error) if error.to_string().contains("set direct=0") => {
                 eprintln!("skipped: {error}");
@@ -198,7 +198,7 @@ fn a_stop_ends_it_after_the_group_and_removes_what_was_to_go() {
     };
     let stop = Stop::default();
     let mut interrupted = |cell: &Cell| {
-        for job in cell.shape::<JobCell>().unwrap().workload.jobs {
+        for job in cell.shape::<CellSpec>().unwrap().workload.jobs {
             std::fs::write(cell.directory.join(&job.files[0]), "some of it").unwrap();
         }
         stop.set();

@@ -15,7 +15,6 @@ use crate::tuning::Claim;
 
 #[derive(Debug)]
 pub struct Setting<'a> {
-    /// Jobs, arms, sizes, rounds, order.
     pub plan: &'a Plan,
     pub scratch: &'a Scratch,
     /// The block device that jobs on one write over, if the user names one.
@@ -58,7 +57,6 @@ pub struct Outcome {
     pub left_out: Vec<LeftOut>,
     /// The order of the arms in each counted round, with the job if there are several.
     pub orders: Vec<Vec<String>>,
-    /// Remarks for the reader.
     pub notes: Vec<String>,
     /// In what surroundings each cell ran that counts.
     pub states: Vec<CellState>,
@@ -75,8 +73,21 @@ pub enum CompareError {
     NoRound(String),
     #[error(transparent)]
     Record(#[from] RecordError),
-    #[error(
-        "cannot write in {path}: {source}; use --dir with a writable directory that has free space"
-    )]
-    Scratch { path: String, source: std::io::Error },
+    /// The directory of the files failed.
+    #[error(transparent)]
+    Directory(#[from] std::io::Error),
+}
+
+/// Why a cell has no result.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RunError {
+    /// This kernel, file system or kind of file does not do what the arm needs; the reason, with a
+    /// remedy.
+    #[error("{0}")]
+    Refused(String),
+    /// It went wrong: an I/O error, a wrong byte, a process that died.
+    #[error("{0}")]
+    Failed(String),
+    #[error("interrupted")]
+    Interrupted,
 }

@@ -12,7 +12,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -21,13 +21,13 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use super::outcome::{LeftOut, Measured};
+use super::outcome::LeftOut;
 use super::state::CellState;
 use crate::cell::CellResult;
 use crate::plan::Plan;
 
 /// Of the file. A change of what stands in it raises it.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// How often its lock is asked for, and how long apart.
 const LOCK_TRIES: u32 = 20;
@@ -38,8 +38,6 @@ struct Header {
     format: u32,
     seed: String,
     parts: Vec<(String, u64)>,
-    /// Empty in older ones.
-    #[serde(default)]
     surroundings: Surroundings,
 }
 
@@ -49,21 +47,21 @@ pub type Surroundings = BTreeMap<String, String>;
 
 /// One round that has ended.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(super) struct RoundRecord {
+pub(super) struct Round {
     pub(super) part: usize,
     pub(super) round: u32,
+    /// The order of its arms.
+    pub(super) order: Vec<String>,
     pub(super) cells: Vec<CellRecord>,
     /// All that is left out until then.
     pub(super) left_out: Vec<LeftOut>,
-    pub(super) states: Vec<CellState>,
-    pub(super) order: Vec<String>,
 }
 
+/// One cell of a round, and in what surroundings it ran.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct CellRecord {
-    job: String,
-    arm: String,
-    result: CellResult,
+    pub(super) state: CellState,
+    pub(super) result: CellResult,
 }
 
 /// A file of rounds, locked as long as this lives.
@@ -71,7 +69,8 @@ pub(super) struct CellRecord {
 pub struct Record {
     path: PathBuf,
     file: File,
-    rounds: Vec<RoundRecord>,
+    /// Those that were in it when it was opened.
+    rounds: Vec<Round>,
 }
 
 /// One part of it, for a comparison.
@@ -116,14 +115,8 @@ impl Record {
         surroundings: &Surroundings,
     ) -> Result<Self, RecordError> {
         let failed = |source| RecordError::File { path: path.to_owned(), source };
-        let mut options = OpenOptions::new();
-        let mut file = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(failed)?;
+        let options = File::options().read(true).write(true).create(true).truncate(false).clone();
+        let mut file = options.open(path).map_err(failed)?;
         // A child has every descriptor too, from its fork to its exec: one that was closed a moment
         // ago may seem taken.
         let is_ours = (0..LOCK_TRIES).any(|number| {
@@ -146,7 +139,7 @@ impl Record {
         file.read_to_string(&mut text).map_err(failed)?;
         let mut record = Self { path: path.to_owned(), file, rounds: Vec::new() };
         if text.is_empty() {
-            record.line(&ours)?;
+            record.append(&ours)?;
             return Ok(record);
         }
         let theirs = header(&text).ok_or_else(|| not_ours(path))?;
@@ -174,43 +167,18 @@ impl Record {
     }
 
     /// Returns the rounds of a part, in their order, without a gap.
-    pub(super) fn of(&self, part: usize) -> Vec<RoundRecord> {
+    pub(super) fn of(&self, part: usize) -> Vec<Round> {
         let of_part = self.rounds.iter().filter(|round| round.part == part);
-        of_part
-            .enumerate()
-            .take_while(|(number, round)| *number as u32 == round.round)
-            .map(|(_, round)| round.clone())
-            .collect()
+        let in_order = (0..).zip(of_part).take_while(|(number, round)| *number == round.round);
+        in_order.map(|(_, round)| round.clone()).collect()
     }
 
-    /// Appends a round. It is on the disk when this returns.
-    pub(super) fn append(&mut self, round: RoundRecord) -> Result<(), RecordError> {
-        self.line(&round)?;
-        self.rounds.push(round);
-        Ok(())
-    }
-
-    fn line(&mut self, what: &impl Serialize) -> Result<(), RecordError> {
+    /// Appends a line. It is on the disk when this returns.
+    pub(super) fn append(&mut self, line: &impl Serialize) -> Result<(), RecordError> {
         let failed = |source| RecordError::File { path: self.path.clone(), source };
-        let mut text = serde_json::to_vec(what).map_err(io::Error::from).map_err(failed)?;
+        let mut text = serde_json::to_vec(line).map_err(io::Error::from).map_err(failed)?;
         text.push(b'\n');
         self.file.write_all(&text).and_then(|()| self.file.sync_data()).map_err(failed)
-    }
-}
-
-impl RoundRecord {
-    /// Returns a record of the last cells of all that was measured.
-    pub(super) fn new(part: usize, round: u32, measured: &[Measured]) -> Self {
-        let cells = measured.iter().filter_map(|one| {
-            let result = one.rounds.get(round as usize)?.clone();
-            Some(CellRecord { job: one.job.clone(), arm: one.arm.clone(), result })
-        });
-        let cells = cells.collect();
-        Self { part, round, cells, left_out: Vec::new(), states: Vec::new(), order: Vec::new() }
-    }
-
-    pub(super) fn result(&self, job: &str, arm: &str) -> Option<&CellResult> {
-        self.cells.iter().find(|cell| cell.job == job && cell.arm == arm).map(|cell| &cell.result)
     }
 }
 
@@ -227,22 +195,17 @@ fn difference(ours: &Header, theirs: &Header) -> Option<String> {
     if ours.format != theirs.format {
         return Some("it is of another version of this program".to_owned());
     }
-    let [here, there] = [ours, theirs].map(|header| &header.surroundings);
+    let [here, there] = [ours, theirs].map(|header| {
+        let names: Vec<&str> = header.parts.iter().map(|(name, _)| name.as_str()).collect();
+        let own = [("seed", header.seed.clone()), ("list of parts", names.join(", "))];
+        let own = own.map(|(name, what)| (name.to_owned(), what));
+        header.surroundings.clone().into_iter().chain(own).collect::<Surroundings>()
+    });
     let mut names = here.keys().chain(there.keys());
     if let Some(name) = names.find(|name| here.get(*name) != there.get(*name)) {
-        let reported = |of: &Surroundings| of.get(name).filter(|what| !what.is_empty()).cloned();
-        let [here, there] =
-            [here, there].map(|of| reported(of).unwrap_or_else(|| "none".to_owned()));
+        let known = |of: &Surroundings| of.get(name).filter(|what| !what.is_empty()).cloned();
+        let [here, there] = [&here, &there].map(|of| known(of).unwrap_or_else(|| "none".into()));
         return Some(format!("its {name} is {there}, not {here}"));
-    }
-    if ours.seed != theirs.seed {
-        return Some(format!("its seed is {}, not {}", theirs.seed, ours.seed));
-    }
-    let names = |header: &Header| {
-        header.parts.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>().join(", ")
-    };
-    if names(ours) != names(theirs) {
-        return Some(format!("its parts are {}, not {}", names(theirs), names(ours)));
     }
     let differs = ours.parts.iter().zip(&theirs.parts).find(|(ours, theirs)| ours != theirs);
     differs.map(|((name, _), _)| format!("{name} has other arms, jobs or sizes"))

@@ -20,19 +20,20 @@ const DISTURBANCES: [Disturbance; 5] = [
     (
         |state| percent(state.pressure.processor),
         25.0,
-        "{runs} competed for CPU (up to {worst} % of the time); rerun on an idle machine or with --cpus",
+        "{runs} competed for CPU (up to {worst} % of the time); rerun on an idle machine or \
+         with --cpus",
     ),
     (
         |state| percent(state.steal),
         1.0,
-        "the hypervisor took up to {worst} % of the CPU time in {runs}; use more --rounds or a machine \
-         without neighbours",
+        "the hypervisor took up to {worst} % of the CPU time in {runs}; use more --rounds or a \
+         machine without neighbours",
     ),
     (
         |state| percent(state.pressure.memory),
         5.0,
-        "{runs} waited for memory (up to {worst} % of the time); use a smaller --scale or stop other \
-         programs",
+        "{runs} waited for memory (up to {worst} % of the time); use a smaller --scale or stop \
+         other programs",
     ),
     // Dirty at the start above this is another's work.
     (
@@ -44,8 +45,8 @@ const DISTURBANCES: [Disturbance; 5] = [
     (
         |state| percent(state.fill),
         90.0,
-        "the file system was up to {worst} % full before {runs}, which slows allocation; free space or \
-         use --scratch",
+        "the file system was up to {worst} % full before {runs}, which slows allocation; free \
+         space or use --scratch",
     ),
 ];
 
@@ -80,14 +81,8 @@ pub struct Pressure {
 pub(super) struct Before {
     state: CellState,
     began: Instant,
-    ticks: Option<Ticks>,
+    ticks: Option<[u64; 2]>,
     waited: [Option<u64>; 3],
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Ticks {
-    all: u64,
-    stolen: u64,
 }
 
 const PRESSURES: [&str; 3] = ["cpu", "memory", "io"];
@@ -115,8 +110,8 @@ impl Before {
             Some((now.saturating_sub(waited[place]?) as f64 / micros).min(1.0))
         };
         let steal = before.zip(ticks()).and_then(|(before, now)| {
-            let all = now.all.checked_sub(before.all).filter(|all| *all > 0)?;
-            Some(now.stolen.saturating_sub(before.stolen) as f64 / all as f64)
+            let [all, stolen] = [0, 1].map(|place| now[place].saturating_sub(before[place]));
+            (all > 0).then(|| stolen as f64 / all as f64)
         });
         let pressure = Pressure { processor: share(0), memory: share(1), io: share(2) };
         CellState { round, job: job.to_owned(), arm: arm.to_owned(), steal, pressure, ..state }
@@ -133,13 +128,13 @@ fn fill(directory: &Path) -> Option<f64> {
     Some(1.0 - space.f_bavail as f64 / space.f_blocks as f64)
 }
 
-/// Reads the ticks of all processors.
-fn ticks() -> Option<Ticks> {
+/// Reads the ticks of all processors, and those of them that the hypervisor gave to others.
+fn ticks() -> Option<[u64; 2]> {
     let CpuTime { user, nice, system, idle, iowait, irq, softirq, steal, .. } =
         KernelStats::current().ok()?.total;
     // The user's time includes that of guests.
     let all = [Some(user), Some(nice), Some(system), Some(idle), iowait, irq, softirq, steal];
-    Some(Ticks { all: all.into_iter().flatten().sum(), stolen: steal? })
+    Some([all.into_iter().flatten().sum(), steal?])
 }
 
 /// Reads the time that tasks waited for a resource since the machine was started.

@@ -8,8 +8,7 @@ use crate::arm::Arm;
 use crate::cell::CellSpec;
 use crate::job::Amount;
 use crate::plan::{Plan, Room, Wish};
-use crate::probes::{JobCell, RequestShape};
-use crate::request::DATA_FILE;
+use crate::request::{DATA_FILE, RequestCell};
 use crate::scratch::{Scratch, Stop};
 use crate::statistics::Verdict;
 use crate::suite::{self, Base, Form};
@@ -40,7 +39,7 @@ fn plan(rounds: u32, time_limit: Option<Duration>) -> Plan {
 
 /// Cells before the first round.
 fn warm_ups(plan: &Plan) -> usize {
-    1 + plan.arms_to_warm_up().len()
+    plan.warm_ups().len()
 }
 
 /// The arm a cell is of, by the directory it was given: an arm and its twin differ in nothing else.
@@ -50,11 +49,9 @@ fn name_of(cell: &Cell) -> String {
 
 /// Returns the jobs of a cell.
 fn spec_of(cell: &Cell) -> CellSpec {
-    let JobCell { workload, budget_bytes, sync_probe, control, .. } = cell.shape().unwrap();
-    let (directory, settings) = (cell.directory.clone(), cell.settings.clone());
-    let (seed, verify) = (cell.seed, cell.verify);
-    let spec = CellSpec::of(Arm::by_name(&cell.arm).unwrap(), workload);
-    CellSpec { budget_bytes, sync_probe, control, directory, settings, seed, verify, ..spec }
+    let Cell { directory, settings, seed, verify, .. } = cell.clone();
+    let arm = Arm::by_name(&cell.arm).unwrap();
+    CellSpec { arm, directory, settings, seed, verify, ..cell.shape().unwrap() }
 }
 
 /// A machine that gives every arm its speed, with a ripple of one percent over the rounds.
@@ -134,8 +131,8 @@ fn judged(outcome: &Outcome, seed: u64) -> judge::Judged {
     let suite = suite::find(Path::new("layout")).unwrap();
     let part = &suite.parts[0];
     assert!(matches!(part.base, Base::BestOf(_)));
-    let judging =
-        Judging { base: &part.base, metric: part.metric, again: &part.again, also: &part.also };
+    let also = &part.cut(Form::Quick).unwrap().also;
+    let judging = Judging { base: &part.base, metric: part.metric, again: &part.again, also };
     judge::judge(&outcome.measured, judging, seed)
 }
 
@@ -186,7 +183,7 @@ fn requests_share_a_file_that_is_laid_out_once_and_is_gone_at_the_end() {
     let plan = Plan::new(&suite, &suite.parts[0], &wish).unwrap().unwrap();
     let mut written = None;
     let Run { result, cells, directory } = run(&plan, &Stop::default(), |cell| {
-        let RequestShape { spec, .. } = cell.shape().unwrap();
+        let RequestCell { spec, .. } = cell.shape().unwrap();
         let data = std::fs::metadata(cell.directory.join(DATA_FILE)).unwrap();
         assert_eq!(data.len(), spec.file_bytes);
         assert_eq!(*written.get_or_insert(data.modified().unwrap()), data.modified().unwrap());
@@ -483,7 +480,7 @@ fn rounds_of_other_surroundings_are_not_gone_on_with() {
         let refused = Record::open(&path, &[&plan], &other).unwrap_err().to_string();
         assert!(refused.contains(reported) && refused.contains("or name a new file"), "{refused}");
     }
-    let older = std::fs::read_to_string(&path).unwrap().replacen("\"format\":2", "\"format\":1", 1);
+    let older = std::fs::read_to_string(&path).unwrap().replacen("\"format\":3", "\"format\":2", 1);
     std::fs::write(&path, older).unwrap();
     let refused = Record::open(&path, &[&plan], &surroundings).unwrap_err().to_string();
     assert!(refused.contains("of another version of this program"), "{refused}");

@@ -155,6 +155,7 @@ fn a_full_disk_ends_a_cell_and_the_next_one_finds_space() {
                 verify: Verify::After,
                 sync_probe: SyncProbe::Off,
                 control: None,
+                text: None,
             };
             crate::load::run_cell(&spec).map_err(|error| error.to_string())
         };

@@ -4,10 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::arm::Arm;
-use crate::cell::CellSpec;
+use crate::cell::{Cell, CellSpec};
 use crate::planning::{MIB, SHORTEST};
-use crate::probes::{JobCell, RequestShape};
-use crate::request::{RequestSpec, Switch};
+use crate::request::{RequestCell, RequestSpec, Switch};
 use crate::suite::{self, BARE, Form};
 use crate::tuning::Tuning;
 
@@ -52,16 +51,14 @@ fn spec(job: &Job, arm: &str) -> RequestSpec {
 }
 
 fn requests(cell: &Cell) -> RequestSpec {
-    cell.shape::<RequestShape>().unwrap().spec
+    cell.shape::<RequestCell>().unwrap().spec
 }
 
 /// Returns the jobs of a cell.
 fn spec_of(cell: &Cell) -> CellSpec {
-    let JobCell { workload, budget_bytes, sync_probe, control, .. } = cell.shape().unwrap();
-    let (directory, settings) = (cell.directory.clone(), cell.settings.clone());
-    let (seed, verify) = (cell.seed, cell.verify);
-    let spec = CellSpec::of(Arm::by_name(&cell.arm).unwrap(), workload);
-    CellSpec { budget_bytes, sync_probe, control, directory, settings, seed, verify, ..spec }
+    let Cell { directory, settings, seed, verify, .. } = cell.clone();
+    let arm = Arm::by_name(&cell.arm).unwrap();
+    CellSpec { arm, directory, settings, seed, verify, ..cell.shape().unwrap() }
 }
 
 #[test]
@@ -74,9 +71,10 @@ fn the_two_forms() {
     assert!(quick.notes.is_empty() && full.notes.is_empty());
     assert!(quick.announcement().iter().any(|line| line.contains("at most 12.9 GiB")));
     assert_eq!(names(&quick.jobs[0])[6..], ["forebay", "forebay-again", "forebay-survive"]);
-    let warm_up = spec_of(&quick.warm_up);
+    let first = quick.warm_ups().swap_remove(0);
+    let warm_up = spec_of(&first.cell);
     assert_eq!((warm_up.arm, warm_up.budget_bytes), (Arm::KernelBounded, 8 * MIB));
-    assert_eq!(quick.warm_up_work.written_bytes, 36 * MIB);
+    assert_eq!(first.work.written_bytes, 36 * MIB);
 }
 
 #[test]
@@ -88,18 +86,19 @@ fn every_arm_is_warmed_up_once_and_that_is_said() {
     ];
     for (form, first) in first {
         let plan = layout(&wish(form)).unwrap();
-        let warm: Vec<PlannedArm> = plan.arms_to_warm_up();
+        let warm: Vec<PlannedArm> = plan.warm_ups();
         let mut warmed: Vec<&str> = warm.iter().map(|arm| arm.name.as_str()).collect();
         let mut all: Vec<&str> = names(&plan.jobs[0]);
-        // The one that runs twice is one, and the bounded one is the first cell of all.
-        all.retain(|name| !name.ends_with("-again") && *name != first);
+        assert_eq!(warmed[0], first, "a bounded one is the first cell of all");
+        // The one that runs twice is one.
+        all.retain(|name| !name.ends_with("-again"));
         warmed.sort_unstable();
         all.sort_unstable();
         assert_eq!(warmed, all);
         assert!(warm.iter().all(|arm| arm.work.written_bytes == 36 * MIB));
         assert!(plan.announcement().iter().any(|line| line.contains("not counted")));
     }
-    let several = plan_of("plug", 0, &wish(Form::Full)).unwrap().arms_to_warm_up();
+    let several = plan_of("plug", 0, &wish(Form::Full)).unwrap().warm_ups();
     let names: std::collections::BTreeSet<&str> =
         several.iter().map(|arm| arm.name.as_str()).collect();
     assert_eq!(names.len(), several.len());
@@ -175,7 +174,7 @@ fn a_batch_that_never_comes_together_is_not_run() {
     );
     assert!(arms(32).contains(&"kernel-uring-32") && !arms(32).contains(&"kernel-uring-full"));
     assert!(!arms(128).contains(&"kernel-pread"));
-    let in_step = ["kernel-uring-full", "fio-batch-32", "batch-32"];
+    let in_step = ["kernel-uring-full", "fio-batch-32", "queue-batch-32"];
     assert!(in_step.iter().all(|arm| arms(128).contains(arm) && !arms(32).contains(arm)));
     let ladder = plan_of("plug", 2, &wish(Form::Full)).unwrap();
     assert_eq!(names(&ladder.jobs[0]).first(), Some(&"batch-1"));
@@ -206,14 +205,14 @@ fn a_cell_of_requests_is_what_the_suite_says() {
     assert_eq!((spec(job, "kernel-uring").batch, spec(job, "fio").batch), (None, None));
     assert_eq!(never.fixed_files, Switch::On);
     let job = plan.jobs.iter().find(|job| job.name == "file/random-4k/file/128").unwrap();
-    for arm in ["kernel-uring-full", "fio-batch-32", "batch-32"] {
+    for arm in ["kernel-uring-full", "fio-batch-32", "queue-batch-32"] {
         assert_eq!(spec(job, arm).batch, Some(32), "{arm}");
     }
     let ladder = plan_of("plug", 2, &wish).unwrap();
     let modelled = spec(&ladder.jobs[0], "batch-8");
     assert_eq!((modelled.batch, modelled.fixed_files), (Some(8), Switch::Off));
     assert_eq!(ladder.data_bytes, None);
-    assert!(!ladder.warm_up_work.on_disk && plan.warm_up_work.on_disk);
+    assert!(!ladder.warm_ups()[0].work.on_disk && plan.warm_ups()[0].work.on_disk);
 }
 
 fn jobs_of(plan: &Plan, job: &str, arm: &str) -> CellSpec {
@@ -297,8 +296,9 @@ fn a_job_on_a_device_has_the_arms_that_can_and_is_not_the_warm_up() {
         !arms.iter().any(|arm| arm.contains("prealloc") || arm.contains("declared")),
         "{arms:?}"
     );
-    let warm_up = spec_of(&plan.warm_up);
-    assert!(warm_up.arm.is_bounded_kernel() && !plan.warm_up_work.wants_device());
+    let first = plan.warm_ups().swap_remove(0);
+    let warm_up = spec_of(&first.cell);
+    assert!(warm_up.arm.is_bounded_kernel() && !first.work.wants_device());
     assert!(plan.announcement()[0].contains("rounds, 1.8 s each, on files of 320 MiB"));
     let small = plan_of("completion", 0, &Wish { free_bytes: GIB, ..wish(Form::Full) }).unwrap();
     assert_eq!(extent(&jobs_of(&small, "A", "forebay-immediate")).0, 48 * MIB);
@@ -321,7 +321,7 @@ fn an_engine_s_setting_reaches_the_arms_that_have_none_of_their_own() {
     let beside = plan_of("completion", 2, &wish).unwrap();
     assert_eq!(jobs_of(&beside, "bulk-beside-sync", "forebay-time").settings, settings);
     let copy = plan_of("completion", 1, &wish).unwrap();
-    assert!(!copy.warm_up_work.on_disk, "the first is a bare copy");
+    assert!(!copy.warm_ups()[0].work.on_disk, "the first is a bare copy");
     let copy = &copy.jobs[0].arms[2].cell;
     assert_eq!((copy.settings[0].1.as_str(), copy.settings.len()), ("immediate", 3));
     assert_eq!((copy.arm.as_str(), copy.shape["block"].as_str()), ("copy-forebay", Some("4k")));
@@ -380,7 +380,7 @@ proptest! {
         if let Ok(plan) = layout(&wish) {
             let (bytes, budget) = (plan.cell_bytes.unwrap(), plan.budget_bytes().unwrap());
             prop_assert!(bytes <= free / 4);
-            prop_assert!(plan.warm_up_work.written_bytes <= bytes);
+            prop_assert!(plan.warm_ups()[0].work.written_bytes <= bytes);
             prop_assert!(!quick || plan.most_written_bytes() <= QUICK_WRITES_AT_MOST_BYTES);
             prop_assert_eq!(budget * 9, bytes * 2);
             prop_assert!(budget.is_multiple_of(4 * MIB));
@@ -417,7 +417,7 @@ fn writers_write_as_much_in_every_job_with_two_ninths_of_it_as_memory() {
     let one = jobs_of(&plan, &plan.jobs[0].name, "forebay-one-context");
     assert_eq!(one.settings, [("contexts".to_owned(), "1".to_owned())]);
     assert!(plan.announcement()[0].contains("1152 MiB each"), "{:?}", plan.announcement());
-    let warm_up = plan.warm_up_work.written_bytes;
+    let warm_up = plan.warm_ups()[0].work.written_bytes;
     assert!(warm_up > 0 && warm_up <= 1152 * MIB / 8, "{warm_up}");
 }
 

@@ -34,9 +34,8 @@ use crate::load::sequence::{Kind, Operation};
 use crate::load::shuffle::Permutation;
 use crate::load::timed::{Spans, count};
 use crate::load::verify;
-use crate::planning::{Job, PlanError, Planned, Planner};
-use crate::probe::{self, Probe, Summary, checked, needs_nothing, read};
-use crate::sentence;
+use crate::planning::{Job, PlanError, Planner};
+use crate::probe::{Probe, Steps, checked, read};
 use crate::suite::model::Workload;
 
 /// A shared mapping of a memory file, with nothing between.
@@ -49,24 +48,8 @@ const PWRITE: &str = "copy-pwrite";
 const FOREBAY: &str = "copy-forebay";
 
 pub(super) const PROBE: Probe = Probe {
-    name: "copies",
-    group: "copies",
-    ways: &[
-        Way::plain(MEMCPY),
-        Way::plain(PWRITE).or("kernel-buffered"),
-        Way::engine(FOREBAY).or("forebay"),
-    ],
-    check,
-    needs: needs_nothing,
-    plan,
-    work,
-    run,
     figures: &["write_bytes_per_s"],
-    compared: &[],
-    warms_up: true,
-    batch: probe::Batch::No,
-    summary: Summary::Sentence,
-    sentence: sentence::usual,
+    ..Probe::new("copies", ways, Steps { check, plan, work, run })
 };
 
 /// Calls between two looks at the clock.
@@ -78,6 +61,15 @@ struct Shape {
     block: Bytes,
     /// Bytes of the file.
     bytes: Bytes,
+}
+
+/// Returns its arms.
+fn ways() -> Vec<Way> {
+    vec![
+        Way::plain(MEMCPY),
+        Way::plain(PWRITE).or("kernel-buffered"),
+        Way::engine(FOREBAY).or("forebay"),
+    ]
 }
 
 fn check(shape: &Value) -> Result<(), String> {
@@ -92,11 +84,9 @@ fn check(shape: &Value) -> Result<(), String> {
 fn plan(planner: &mut Planner<'_>, workload: &Workload) -> Result<Vec<Job>, PlanError> {
     let shape: Shape = checked(workload);
     let seconds = planner.seconds();
-    let job = planner.job(workload, |own, settings| {
-        let cell = Cell::new(PROBE.name, own.way.word, &workload.shape);
-        let cell = Cell { seconds, settings, ..cell };
-        let work = work(&cell).ok()?;
-        Some(Planned::short(cell, work))
+    let job = planner.job(workload, |own| {
+        let cell = Cell { seconds, ..Cell::new(PROBE.name, own.way.word, &workload.shape) };
+        Some([cell.clone(), cell])
     });
     assert!(shape.bytes.0 >= shape.block.0, "a file has a block");
     Ok(vec![job])

@@ -10,14 +10,13 @@ use std::path::{Component, Path};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::workload::{self, FIO, JOB_FILE, JobCell};
-use crate::arm::Way;
-use crate::cell::Cell;
+use super::workload::{self, FIO, JOB_FILE};
+use crate::arm::{Arm, Way};
+use crate::cell::{Cell, CellSpec};
 use crate::job::{Amount, Devices, Workload as Jobs, YesNo};
 use crate::load::{is_block_device, is_held};
-use crate::planning::{Job, PlanError, Planned, Planner};
-use crate::probe::{Batch, Probe, Summary, checked, needs_nothing, read};
-use crate::sentence;
+use crate::planning::{Job, PlanError, Planner};
+use crate::probe::{Batch, Probe, Steps, checked, read};
 use crate::suite::model::Workload;
 use crate::target::Target;
 
@@ -25,31 +24,6 @@ use crate::target::Target;
 pub const MEMORY_BYTES: u64 = 256 << 20;
 
 pub(super) const PROBE: Probe = Probe {
-    name: JOB_FILE,
-    group: JOB_FILE,
-    ways: &[
-        Way::plain("kernel"),
-        Way::plain("kernel-buffered"),
-        Way::plain("kernel-uncached"),
-        Way::plain("kernel-direct"),
-        Way::plain(FIO),
-        Way::engine("forebay"),
-        Way::plain("kernel-buffered-prealloc"),
-        Way::plain("kernel-cgroup"),
-        Way::plain("kernel-bounded"),
-        Way::plain("kernel-bounded-prealloc"),
-        Way::plain("kernel-uncached-prealloc"),
-        Way::plain("kernel-direct-prealloc"),
-        Way::plain("kernel-direct-1m"),
-        Way::engine("forebay-declared"),
-        Way::engine("forebay-survive"),
-        Way::plain("null"),
-    ],
-    check,
-    needs: needs_nothing,
-    plan,
-    work: workload::work,
-    run: workload::run,
     figures: &[
         "read_iops",
         "read_latency_p50_us",
@@ -60,11 +34,8 @@ pub(super) const PROBE: Probe = Probe {
         "cpu_us_per_io",
         "doorbells_per_io",
     ],
-    compared: &[],
-    warms_up: true,
     batch: Batch::Elsewhere("the job file says it (iodepth_batch_submit=)"),
-    summary: Summary::Sentence,
-    sentence: sentence::usual,
+    ..Probe::new(JOB_FILE, ways, Steps { check, plan, work: workload::work, run: workload::run })
 };
 
 /// Jobs that start together.
@@ -73,6 +44,12 @@ pub struct JobFile {
     pub workload: Jobs,
     /// The text for fio, or why fio cannot do the same.
     pub text: Result<String, String>,
+}
+
+/// Returns its arms: each file has to be in a file system.
+fn ways() -> Vec<Way> {
+    let arms = Arm::ALL.into_iter().filter(|arm| !arm.is_raw());
+    arms.map(workload::way).chain([Way::plain(FIO)]).collect()
 }
 
 fn check(shape: &Value) -> Result<(), String> {
@@ -100,11 +77,11 @@ fn plan(planner: &mut Planner<'_>, workload: &Workload) -> Result<Vec<Job>, Plan
     }
     planner.has_room(file.workload.file_bytes())?;
     let text = Some(file.text.clone());
-    let shape = JobCell { text, ..JobCell::new(file.workload.clone(), MEMORY_BYTES) };
-    let job = planner.job(workload, |own, settings| {
-        let cell = Cell { settings, ..Cell::new(PROBE.name, own.way.word, &shape) };
-        let work = workload::work(&cell).expect("it is a cell of jobs");
-        Some(Planned::short(cell, work))
+    let spec = CellSpec::of(Arm::default(), file.workload.clone());
+    let spec = CellSpec { text, budget_bytes: MEMORY_BYTES, ..spec };
+    let job = planner.job(workload, |own| {
+        let cell = Cell::new(PROBE.name, own.way.word, &spec);
+        Some([cell.clone(), cell])
     });
     Ok(vec![job])
 }

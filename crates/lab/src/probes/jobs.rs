@@ -6,16 +6,16 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::workload::{self, JobCell, ON_FILES, ReadWrite, arm, bounded};
+use super::workload::{self, ReadWrite, arm, bounded, on_files};
 use crate::arm::Arm;
 use crate::bytes::Bytes;
-use crate::cell::{Cell, DEVICE_TO_COME, SyncProbe};
+use crate::cell::{Cell, CellSpec, DEVICE_TO_COME, SyncProbe};
 use crate::job::{
     Amount, BlockSize, Blocks, Caching, Create, Devices, IoEngine, Job as OneJob, MOST_DEPTH,
     Workload as Jobs, YesNo,
 };
-use crate::planning::{Job, LENGTH_STEP_BYTES, MIB, PlanError, Planned, Planner, Settings, joined};
-use crate::probe::{Batch, Probe, Summary, checked, read};
+use crate::planning::{Job, LENGTH_STEP_BYTES, MIB, PlanError, Planner, Settings, joined};
+use crate::probe::{Probe, Steps, checked, read};
 use crate::reader::{Reader, arm_name};
 use crate::schema::Against;
 use crate::sentence::{NO_DIFFERENCE, memory, usual};
@@ -23,14 +23,8 @@ use crate::suite::model::{Cut, Workload};
 use crate::tuning::{Knob, Tuning};
 
 pub(super) const PROBE: Probe = Probe {
-    name: "jobs",
-    group: "jobs",
-    ways: ON_FILES,
-    check,
     needs,
-    plan,
-    work: workload::work,
-    run: workload::run,
+    sentence,
     figures: &[
         "peak_memory_bytes",
         "write_latency_p99_us",
@@ -55,11 +49,7 @@ pub(super) const PROBE: Probe = Probe {
         "written_latency_p99_us",
         "writeback_latency_p99_us",
     ],
-    compared: &[],
-    warms_up: true,
-    batch: Batch::No,
-    summary: Summary::Sentence,
-    sentence,
+    ..Probe::new("jobs", on_files, Steps { check, plan, work: workload::work, run: workload::run })
 };
 
 /// Completion at once, as Forebay has it by default.
@@ -106,17 +96,9 @@ struct Shape {
     /// Bytes dirty from which on they are written, where the job says so.
     #[serde(default)]
     background: Option<Bytes>,
+    /// Whether another writes a little and syncs it, again and again.
     #[serde(default)]
-    beside: Beside,
-}
-
-/// Whether another writes a little and syncs it, again and again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Beside {
-    #[default]
-    Nothing,
-    Sync,
+    beside: SyncProbe,
 }
 
 /// How a thread calls: fio's `ioengine`.
@@ -153,7 +135,7 @@ fn check(shape: &Value) -> Result<(), String> {
         "memory out of range (in steps of 1m, cache 8m or more, dirty 4m to 7/8 of it)"
     } else if on_device && shape.numjobs > 1 {
         "on a device there is one job (give numjobs = 1)"
-    } else if on_device && shape.beside != Beside::Nothing {
+    } else if on_device && shape.beside != SyncProbe::Off {
         "on a device there is no file to sync beside it (leave out beside)"
     } else if shape.ioengine == ShapeEngine::Pvsync2 && shape.iodepth > 1 {
         "single calls have a depth of 1 (take ioengine = \"io_uring\")"
@@ -183,25 +165,20 @@ fn plan(planner: &mut Planner<'_>, workload: &Workload) -> Result<Vec<Job>, Plan
     assert!(extent.file_bytes > 0 && extent.seconds > 0.0, "{extent:?} is no work");
     let shape = checked::<Shape>(workload).with_memory(memory_share(planner.scale()));
     let job_knobs = shape.knobs();
-    let engine = planner.wish.engine_settings;
-    let mut job = planner.job(workload, |own, _| {
+    let mut job = planner.job(workload, |own| {
         let way = arm(own.way.word);
-        let knobs = engine.iter().chain(&job_knobs).chain(&own.knobs);
-        let settings: Settings =
-            if own.way.is_engine() { knobs.cloned().collect() } else { Vec::new() };
-        let cell = |extent| {
-            let sync_probe = match shape.beside {
-                Beside::Nothing => SyncProbe::Off,
-                Beside::Sync => SyncProbe::Always,
+        let settings = if own.way.is_engine() { job_knobs.clone() } else { Settings::new() };
+        let cell = |extent: Extent| {
+            let spec = CellSpec {
+                budget_bytes: shape.budget_bytes(way),
+                sync_probe: shape.beside,
+                ..CellSpec::of(way, shape.workload(way, extent))
             };
-            let jobs = JobCell::new(shape.workload(way, extent), shape.budget_bytes(way));
-            let cell = Cell::new(PROBE.name, own.way.word, &JobCell { sync_probe, ..jobs });
-            let cell = Cell { settings: settings.clone(), seconds: extent.seconds, ..cell };
-            let work = workload::work(&cell).expect("it is a cell of jobs");
-            (cell, work)
+            let cell = Cell::new(PROBE.name, own.way.word, &spec);
+            Cell { settings: settings.clone(), seconds: extent.seconds, ..cell }
         };
         let short = Extent { seconds: extent.seconds.min(WARM_UP_SECONDS), ..extent };
-        shape.suits(way).then(|| Planned { cell: cell(extent), short: cell(short) })
+        shape.suits(way).then(|| [extent, short].map(cell))
     });
     let (mut names, mut texts) = (Vec::new(), Vec::new());
     for one in &mut job.arms {
@@ -306,13 +283,8 @@ impl Shape {
     /// Forebay has limits of its own and the bounded arms write back by themselves; nothing else
     /// bounds these.
     fn limits(&self, arm: Arm) -> Vec<Tuning> {
-        let is_unbounded = matches!(
-            arm,
-            Arm::KernelBuffered
-                | Arm::KernelBufferedPrealloc
-                | Arm::KernelUncached
-                | Arm::KernelUncachedPrealloc
-        );
+        let unbounded = ["kernel-buffered", "kernel-uncached"];
+        let is_unbounded = unbounded.iter().any(|begin| arm.name().starts_with(begin));
         let limits =
             [("vm.dirty_bytes", self.dirty), ("vm.dirty_background_bytes", self.background)];
         let tuning = |(name, bytes): (&str, Option<Bytes>)| {
@@ -337,14 +309,7 @@ impl Shape {
 
     /// Returns whether an arm can do the work: space cannot be allocated ahead on a device.
     fn suits(&self, arm: Arm) -> bool {
-        let ahead = matches!(
-            arm,
-            Arm::KernelBufferedPrealloc
-                | Arm::KernelBoundedPrealloc
-                | Arm::KernelUncachedPrealloc
-                | Arm::KernelDirectPrealloc
-                | Arm::ForebayDeclared
-        );
+        let ahead = arm == Arm::ForebayDeclared || arm.name().ends_with("-prealloc");
         self.on == On::File || !ahead
     }
 }

@@ -4,13 +4,13 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::workload::{self, JobCell, ON_FILES, arm};
+use super::workload::{self, arm, on_files};
 use crate::arm::Arm;
 use crate::bytes::Bytes;
-use crate::cell::{Cell, SyncProbe};
+use crate::cell::{Cell, CellSpec, SyncProbe};
 use crate::job::Workload as Jobs;
-use crate::planning::{GIB, Job, MIB, PlanError, Planned, Planner, Settings, budget_of, scaled};
-use crate::probe::{Batch, Probe, Summary, checked, read};
+use crate::planning::{GIB, Job, MIB, PlanError, Planner, budget_of, scaled};
+use crate::probe::{Probe, Steps, checked, read};
 use crate::reader::Reader;
 use crate::schema::Against;
 use crate::sentence::{NO_DIFFERENCE, memory};
@@ -20,14 +20,8 @@ use crate::suite::model::{Cut, Workload};
 const STEP_BYTES: u64 = 3 * MIB;
 
 pub(super) const PROBE: Probe = Probe {
-    name: "new-files",
-    group: "new-files",
-    ways: ON_FILES,
-    check,
     needs,
-    plan,
-    work: workload::work,
-    run: workload::run,
+    sentence,
     figures: &[
         "peak_memory_bytes",
         "sync_probe_p99_us",
@@ -39,11 +33,12 @@ pub(super) const PROBE: Probe = Probe {
         "written_per_asked",
         "peak_dirty_bytes",
     ],
-    compared: &[],
-    warms_up: true,
-    batch: Batch::No,
-    summary: Summary::Table,
-    sentence,
+    has_table: true,
+    ..Probe::new(
+        "new-files",
+        on_files,
+        Steps { check, plan, work: workload::work, run: workload::run },
+    )
 };
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -84,22 +79,17 @@ fn plan(planner: &mut Planner<'_>, workload: &Workload) -> Result<Vec<Job>, Plan
         budget_of(cell_bytes) / MIB
     ));
     let block = shape.block.0 as u32;
-    let job = planner.job(workload, |own, settings: Settings| {
+    let job = planner.job(workload, |own| {
         let way = arm(own.way.word);
         let cell = |file_bytes: u64| {
             let declared = (way == Arm::ForebayDeclared).into();
             let jobs = Jobs::random_writes_into_new_files(shape.files, file_bytes, block);
-            let budget = budget_of(u64::from(shape.files) * file_bytes);
-            let work = JobCell {
-                sync_probe: SyncProbe::On,
-                ..JobCell::new(jobs.declared(declared), budget)
-            };
-            let cell = Cell::new(PROBE.name, own.way.word, &work);
-            let cell = Cell { settings: settings.clone(), ..cell };
-            let work = workload::work(&cell).expect("it is a cell of jobs");
-            (cell, work)
+            let budget_bytes = budget_of(u64::from(shape.files) * file_bytes);
+            let spec = CellSpec::of(way, jobs.declared(declared));
+            let spec = CellSpec { budget_bytes, sync_probe: SyncProbe::On, ..spec };
+            Cell::new(PROBE.name, own.way.word, &spec)
         };
-        Some(Planned { cell: cell(file_bytes), short: cell(STEP_BYTES) })
+        Some([file_bytes, STEP_BYTES].map(cell))
     });
     Ok(vec![Job { title: planner.part.title.clone(), ..job }])
 }

@@ -14,30 +14,15 @@ mod tasks;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::arm::{Knobs, Way};
+use crate::arm::Way;
 use crate::cell::{Cell, Ground, Work};
 use crate::load::{CellError, CellReport};
 use crate::metric::Metric;
-use crate::planning::{Job, PlanError, Planned, Planner};
-use crate::probe::{Batch, Probe, Summary, checked, needs_nothing, read};
+use crate::planning::{Job, PlanError, Planner};
+use crate::probe::{Probe, Steps, checked, read};
 use crate::programs;
 use crate::programs::spec::{Program, ProgramLoad, ProgramWay};
-use crate::sentence;
 use crate::suite::model::Workload;
-
-static WAYS: &[Way] = &[
-    Way::plain("program-std").or("std"),
-    Way::engine("program-forebay"),
-    Way::engine("program-forebay-survive"),
-    Way::engine("program-forebay-io-copy"),
-    Way::plain("files-fsync-each"),
-    Way::plain("files-fsync-8-threads"),
-    Way::plain("files-range-then-fsync"),
-    Way::plain("files-ring-of-fsyncs"),
-    Way::plain("files-syncfs"),
-    Way { word: "files-forebay-batch", alias: "forebay-batch", knobs: Knobs::Engine },
-    Way::plain("files-no-sync"),
-];
 
 /// Every program.
 static PROGRAMS: &[&Program] = &[
@@ -93,14 +78,7 @@ impl<'de> Deserialize<'de> for &'static Program {
 /// Returns the probe of a program.
 pub(super) fn probe(program: &'static Program) -> Probe {
     Probe {
-        name: program.name(),
         group: "programs",
-        ways: WAYS,
-        check,
-        needs: needs_nothing,
-        plan,
-        work,
-        run,
         figures: &[
             "files_per_s",
             "operations_per_s",
@@ -124,10 +102,22 @@ pub(super) fn probe(program: &'static Program) -> Probe {
         ],
         // Their cells share only the file that they read, and there are many parts.
         warms_up: false,
-        batch: Batch::No,
-        summary: Summary::Sentence,
-        sentence: sentence::usual,
+        ..Probe::new(program.name(), ways, Steps { check, plan, work, run })
     }
+}
+
+/// Returns the arms of all programs.
+fn ways() -> Vec<Way> {
+    let way = |way: ProgramWay| {
+        let name = way.name();
+        let own = if way.is_forebay() { Way::engine(name) } else { Way::plain(name) };
+        match way {
+            ProgramWay::Std => own.or("std"),
+            ProgramWay::FilesForebayBatch => own.or("forebay-batch"),
+            _ => own,
+        }
+    };
+    ProgramWay::ALL.into_iter().map(way).collect()
 }
 
 fn check(shape: &Value) -> Result<(), String> {
@@ -141,18 +131,14 @@ fn plan(planner: &mut Planner<'_>, workload: &Workload) -> Result<Vec<Job>, Plan
     }
     planner.has_room(load.space_bytes())?;
     let seconds = planner.seconds();
-    Ok(vec![planner.job(workload, |own, settings| {
+    Ok(vec![planner.job(workload, |own| {
         let way = ProgramWay::by_name(own.way.word)?;
-        let cell = |seconds, load: ProgramLoad| {
-            let cell = Cell::new(workload.probe, own.way.word, &load);
-            let cell = Cell { seconds, settings: settings.clone(), ..cell };
-            let work = work(&cell).expect("it is a cell of a program");
-            (cell, work)
+        let cell = |seconds, load: ProgramLoad| Cell {
+            seconds,
+            ..Cell::new(workload.probe, own.way.word, &load)
         };
-        way.suits(load.probe).then(|| Planned {
-            cell: cell(seconds, load),
-            short: cell(seconds / 10.0, load.scaled(0.01)),
-        })
+        let cells = [cell(seconds, load), cell(seconds / 10.0, load.scaled(0.01))];
+        way.suits(load.probe).then_some(cells)
     })])
 }
 

@@ -1,9 +1,7 @@
 //! Requests of one size at a depth, in a closed loop for a time: the path of a request alone,
 //! without files to make and without a sync. One job for each device and depth.
 
-use std::path::PathBuf;
-
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::arm::{Knobs, Way};
@@ -11,17 +9,15 @@ use crate::bytes::Bytes;
 use crate::cell::{Cell, Ground, Work};
 use crate::figures::ratio;
 use crate::load::{self, CellError, CellReport};
-use crate::planning::{
-    GIB, Job, LENGTH_STEP_BYTES, MIB, PlanError, Planned, PlannedArm, Planner, planned_arm, scaled,
-};
-use crate::probe::{Batch, Probe, Summary, checked, read};
+use crate::planning::{GIB, Job, LENGTH_STEP_BYTES, MIB, PlanError, Planner, scaled};
+use crate::probe::{Batch, Probe, Steps, checked, read};
 use crate::reader::Reader;
 use crate::request::{
-    Operation, Pattern, Poll, RequestCell, RequestDevice, RequestSpec, Switch, Way as RequestWay,
+    Operation, Pattern, RequestCell, RequestDevice, RequestSpec, Switch, Way as RequestWay,
 };
 use crate::schema::Against;
 use crate::sentence::{NO_DIFFERENCE, usual};
-use crate::suite::model::{Cut, Workload, batch_name};
+use crate::suite::model::{Arm, Cut, Workload};
 
 /// Bytes of a device that has no file: as large as a small disk, which costs nothing.
 const DEVICE_BYTES: u64 = GIB;
@@ -30,20 +26,9 @@ const FIO: &str = "fio";
 const QUEUE: &str = "queue";
 
 pub(super) const PROBE: Probe = Probe {
-    name: "requests",
-    group: "requests",
-    ways: &[
-        Way { word: QUEUE, alias: "forebay", knobs: Knobs::Queue },
-        Way::plain("pread"),
-        Way::plain("uring").or("kernel-direct"),
-        Way::engine("library"),
-        Way::plain(FIO),
-    ],
-    check,
     needs,
-    plan,
-    work,
-    run,
+    sentence,
+    batch: Batch::OfArm,
     figures: &[
         "latency_p50_us",
         "latency_p99_us",
@@ -51,11 +36,7 @@ pub(super) const PROBE: Probe = Probe {
         "doorbells_per_io",
         "requests_per_doorbell",
     ],
-    compared: &[],
-    warms_up: true,
-    batch: Batch::OfArm,
-    summary: Summary::Sentence,
-    sentence,
+    ..Probe::new("requests", ways, Steps { check, plan, work, run })
 };
 
 /// The work of a suite's workload.
@@ -67,21 +48,21 @@ struct Shape {
     block: Bytes,
 }
 
-/// The work of a cell.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct RequestShape {
-    pub spec: RequestSpec,
-    /// Whether completions are polled for.
-    #[serde(default)]
-    pub poll: Poll,
-    /// File or device to read in place of the laid-out file.
-    #[serde(default)]
-    pub target: Option<PathBuf>,
+/// Returns a cell of requests.
+pub fn cell(requests: RequestCell) -> Cell {
+    let cell = Cell::new(PROBE.name, requests.way.name(), &requests);
+    Cell { seconds: requests.spec.seconds, directory: requests.directory, ..cell }
 }
 
-/// Returns a cell of requests.
-pub fn cell(arm: &str, shape: &RequestShape) -> Cell {
-    Cell { seconds: shape.spec.seconds, ..Cell::new(PROBE.name, arm, shape) }
+/// Returns its arms.
+fn ways() -> Vec<Way> {
+    vec![
+        Way { word: QUEUE, alias: "forebay", knobs: Knobs::Queue },
+        Way::plain("pread"),
+        Way::plain("uring").or("kernel-direct"),
+        Way::engine("library"),
+        Way::plain(FIO),
+    ]
 }
 
 fn check(shape: &Value) -> Result<(), String> {
@@ -97,9 +78,6 @@ fn needs(cut: &Cut) -> Result<(), String> {
     if let (Some(device), Some(arm)) = (modelled, other) {
         return Err(format!("{} goes to a file alone (leave {device} out)", arm.way.word));
     }
-    if !cut.batches.is_empty() && cut.arms.len() > 1 {
-        return Err("batches are run with one arm alone (leave the others out)".to_owned());
-    }
     Ok(())
 }
 
@@ -111,17 +89,12 @@ fn plan(planner: &mut Planner<'_>, workload: &Workload) -> Result<Vec<Job>, Plan
     let mut jobs = Vec::new();
     for device in &planner.cut.devices {
         for &depth in &planner.cut.depths {
-            let arms = arms(planner, shape, (device, depth));
-            if arms.is_empty() {
-                continue;
-            }
+            let job = planner.job(workload, |arm| cells(planner, shape, (device, depth), arm));
             jobs.push(Job {
                 name: format!("{}/{}/{device}/{depth}", planner.part.name, workload.name),
                 title: format!("{}, depth {depth}, {device}", workload.name),
-                workload: workload.name.clone(),
-                probe: workload.probe,
                 place: Some((device.clone(), depth)),
-                arms: planner.with_again(arms),
+                ..job
             });
         }
     }
@@ -169,48 +142,42 @@ fn length(planner: &mut Planner<'_>, bytes: u64) -> Result<u64, PlanError> {
     Ok(wanted.min(fits))
 }
 
-/// Returns the arms that can be run at this depth: a batch larger than the depth would never come
-/// together.
-fn arms(planner: &Planner<'_>, shape: Shape, place: (&RequestDevice, u32)) -> Vec<PlannedArm> {
-    let (device, depth) = place;
-    let block_bytes = shape.block.0 as u32;
-    let mut arms = Vec::new();
-    for arm in &planner.cut.arms {
-        let batches = match planner.cut.batches.as_slice() {
-            [] => vec![(arm.name.clone(), arm.batch)],
-            all => all.iter().map(|batch| (batch_name(*batch), Some(*batch))).collect(),
-        };
-        for (name, batch) in batches {
-            // fio takes what there is.
-            let batch =
-                if arm.way.word == FIO { batch.map(|batch| batch.min(depth)) } else { batch };
-            let at_this_depth = arm.depths.is_empty() || arm.depths.contains(&depth);
-            if !at_this_depth || batch.is_some_and(|batch| batch > depth) {
-                continue;
-            }
-            let file_bytes = file_bytes(planner, device, block_bytes);
-            assert!(file_bytes >= block_bytes.into(), "no block in {file_bytes} bytes");
-            let spec = RequestSpec {
-                device: device.clone(),
-                depth,
-                block_bytes,
-                pattern: shape.pattern,
-                operation: shape.operation,
-                knobs: planner.settings(arm),
-                fixed_files: if device.is_file() { arm.fixed_files } else { Switch::Off },
-                batch,
-                file_bytes,
-                seconds: planner.seconds(),
-                seed: 0,
-                from: arm.from,
-            };
-            let target = planner.target.as_ref().map(|target| target.path().to_owned());
-            let cell = cell(arm.way.word, &RequestShape { spec, poll: arm.poll, target });
-            let work = work(&cell).expect("it is a cell of requests");
-            arms.push(planned_arm(arm, name, Planned::short(cell, work)));
-        }
+/// Returns the cells of an arm if it can be run at this depth: a batch larger than the depth would
+/// never come together.
+fn cells(
+    planner: &Planner<'_>,
+    shape: Shape,
+    (device, depth): (&RequestDevice, u32),
+    arm: &Arm,
+) -> Option<[Cell; 2]> {
+    // fio takes what there is.
+    let is_fio = arm.way.word == FIO;
+    let batch = arm.batch.map(|batch| if is_fio { batch.min(depth) } else { batch });
+    let at_this_depth = arm.depths.is_empty() || arm.depths.contains(&depth);
+    if !at_this_depth || batch.is_some_and(|batch| batch > depth) {
+        return None;
     }
-    arms
+    let block_bytes = shape.block.0 as u32;
+    let file_bytes = file_bytes(planner, device, block_bytes);
+    assert!(file_bytes >= block_bytes.into(), "no block in {file_bytes} bytes");
+    let spec = RequestSpec {
+        device: device.clone(),
+        depth,
+        block_bytes,
+        pattern: shape.pattern,
+        operation: shape.operation,
+        knobs: planner.settings(arm),
+        fixed_files: if device.is_file() { arm.fixed_files } else { Switch::Off },
+        batch,
+        file_bytes,
+        seconds: planner.seconds(),
+        seed: 0,
+        from: arm.from,
+    };
+    let target = planner.target.as_ref().map(|target| target.path().to_owned());
+    let way = RequestWay::by_name(arm.way.word).expect("each arm of requests has a way");
+    let cell = cell(RequestCell { poll: arm.poll, target, ..RequestCell::of(way, spec) });
+    Some([cell.clone(), cell])
 }
 
 /// Returns the bytes that offsets are drawn from.
@@ -225,7 +192,7 @@ fn file_bytes(planner: &Planner<'_>, device: &RequestDevice, block_bytes: u32) -
 }
 
 fn work(cell: &Cell) -> Result<Work, String> {
-    let RequestShape { spec, target, .. } = read(&cell.shape)?;
+    let RequestCell { spec, target, .. } = read(&cell.shape)?;
     let is_file = spec.device.is_file();
     Ok(Work {
         writes_for_a_time: is_file && spec.operation == Operation::Write,
@@ -239,12 +206,12 @@ fn work(cell: &Cell) -> Result<Work, String> {
 }
 
 fn run(cell: &Cell) -> Result<CellReport, CellError> {
-    let RequestShape { mut spec, poll, target } = read(&cell.shape).map_err(CellError::invalid)?;
+    let mut requests: RequestCell = read(&cell.shape).map_err(CellError::invalid)?;
     let way = RequestWay::by_name(&cell.arm)
         .ok_or_else(|| CellError::invalid(format!("{}: no arm of requests", cell.arm)))?;
-    spec.seed = cell.seed;
+    requests.spec.seed = cell.seed;
     let directory = cell.directory.clone();
-    let total = load::request::run(&RequestCell { way, spec, poll, directory, target })?;
+    let total = load::request::run(&RequestCell { way, directory, ..requests })?;
     Ok(CellReport { total, jobs: Vec::new() })
 }
 

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::arm::{Arm, Way};
-use crate::cell::{Cell, CellSpec, DEVICE_TO_COME, FioCell, Ground, SyncProbe, Work};
+use crate::cell::{Cell, CellSpec, DEVICE_TO_COME, FioCell, Ground, Work};
 use crate::job::{Access, Devices, Direction, IoEngine, Order, Workload};
 use crate::load::{self, CellError, CellReport};
 use crate::probe::read;
@@ -16,67 +16,31 @@ pub const JOB_FILE: &str = "job-file";
 /// The arm that gives the job file to fio.
 pub(super) const FIO: &str = "fio";
 
-/// Arms of jobs on files.
-pub(super) static ON_FILES: &[Way] = &[
-    Way::plain("kernel-buffered"),
-    Way::plain("kernel-buffered-prealloc"),
-    Way::plain("kernel-cgroup"),
-    Way::plain("kernel-bounded"),
-    Way::plain("kernel-bounded-prealloc"),
-    Way::plain("kernel-uncached"),
-    Way::plain("kernel-uncached-prealloc"),
-    Way::plain("kernel-direct-prealloc"),
-    Way::plain("kernel-direct"),
-    Way::plain("kernel-direct-1m"),
-    Way::plain("raw-device"),
-    Way::plain("raw-device-1m"),
-    Way::engine("forebay"),
-    Way::engine("forebay-declared"),
-    Way::engine("forebay-survive"),
-    Way::plain("null"),
-];
-
-/// The work of a cell of jobs.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct JobCell {
-    pub workload: Workload,
-    /// Bytes of memory a bounded arm may use for data.
-    #[serde(default)]
-    pub budget_bytes: u64,
-    #[serde(default)]
-    pub sync_probe: SyncProbe,
-    /// The control socket of the engine, if it serves one.
-    #[serde(default)]
-    pub control: Option<std::path::PathBuf>,
-    /// The job file for fio, or why fio cannot do it.
-    #[serde(default)]
-    pub text: Option<Result<String, String>>,
+/// Returns the arms of jobs on files.
+pub(super) fn on_files() -> Vec<Way> {
+    Arm::ALL.into_iter().filter(|arm| *arm != Arm::Kernel).map(way).collect()
 }
 
-impl JobCell {
-    /// Returns the work of jobs with this memory for data.
-    pub fn new(workload: Workload, budget_bytes: u64) -> Self {
-        let sync_probe = SyncProbe::Off;
-        Self { workload, budget_bytes, sync_probe, control: None, text: None }
-    }
+/// Returns an arm as a suite names it.
+pub(super) fn way(arm: Arm) -> Way {
+    if arm.is_forebay() { Way::engine(arm.name()) } else { Way::plain(arm.name()) }
 }
 
 /// Returns a cell of jobs.
 pub fn cell(spec: CellSpec) -> Cell {
-    let CellSpec { workload, budget_bytes, sync_probe, control, .. } = spec;
-    let shape = JobCell { sync_probe, control, ..JobCell::new(workload, budget_bytes) };
-    let CellSpec { arm, directory, settings, seed, verify, .. } = spec;
-    Cell { directory, settings, seed, verify, ..Cell::new(JOB_FILE, arm.name(), &shape) }
+    let cell = Cell::new(JOB_FILE, spec.arm.name(), &spec);
+    let CellSpec { directory, settings, seed, verify, .. } = spec;
+    Cell { directory, settings, seed, verify, ..cell }
 }
 
-/// Returns the arm of a word of [`ON_FILES`].
+/// Returns the arm of a word.
 pub(super) fn arm(word: &str) -> Arm {
     Arm::by_name(word).expect("the arms of jobs have a way of I/O each")
 }
 
 /// Returns how much a cell of jobs does.
 pub(super) fn work(cell: &Cell) -> Result<Work, String> {
-    let JobCell { workload, budget_bytes, .. } = read(&cell.shape)?;
+    let CellSpec { workload, budget_bytes, .. } = read(&cell.shape)?;
     let is_fio = cell.arm == FIO;
     let wants_device = !is_fio && workload.devices == Devices::Write;
     let arm = Arm::by_name(&cell.arm);
@@ -108,25 +72,22 @@ fn outside(workload: &Workload) -> Option<&Path> {
 
 /// Runs a cell of jobs.
 pub(super) fn run(cell: &Cell) -> Result<CellReport, CellError> {
-    let JobCell { mut workload, budget_bytes, sync_probe, control, text } =
-        read(&cell.shape).map_err(CellError::invalid)?;
-    let (directory, seed) = (cell.directory.clone(), cell.seed);
+    let mut spec: CellSpec = read(&cell.shape).map_err(CellError::invalid)?;
+    let Cell { directory, seed, settings, verify, .. } = cell.clone();
     if cell.arm == FIO {
-        let text = text.unwrap_or_else(|| Err("there is no job file for fio".to_owned()));
-        let total = load::run_fio(&FioCell { text, workload, directory, seed })?;
+        let text = spec.text.unwrap_or_else(|| Err("there is no job file for fio".to_owned()));
+        let total = load::run_fio(&FioCell { text, workload: spec.workload, directory, seed })?;
         return Ok(CellReport { total, jobs: Vec::new() });
     }
     if let Some(device) = &cell.device {
-        let files = workload.jobs.iter_mut().flat_map(|job| &mut job.files);
+        let files = spec.workload.jobs.iter_mut().flat_map(|job| &mut job.files);
         files.filter(|file| **file == Path::new(DEVICE_TO_COME)).for_each(|file| {
             file.clone_from(device);
         });
     }
     let arm = Arm::by_name(&cell.arm)
         .ok_or_else(|| CellError::invalid(format!("{}: no arm of jobs", cell.arm)))?;
-    let settings = cell.settings.clone();
-    let spec = CellSpec { directory, seed, settings, ..CellSpec::of(arm, workload) };
-    load::report_cell(&CellSpec { budget_bytes, control, verify: cell.verify, sync_probe, ..spec })
+    load::report_cell(&CellSpec { arm, directory, seed, settings, verify, ..spec })
 }
 
 /// fio's `rw`, as far as suites have it.

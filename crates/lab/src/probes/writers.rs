@@ -10,28 +10,20 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::workload::{self, JobCell, ON_FILES, ReadWrite, arm, bounded};
+use super::workload::{self, ReadWrite, arm, bounded, on_files};
 use crate::arm::Arm;
 use crate::bytes::Bytes;
-use crate::cell::{Cell, DEVICE_TO_COME, SyncProbe};
+use crate::cell::{Cell, CellSpec, DEVICE_TO_COME, SyncProbe};
 use crate::job::{
     Amount, BlockSize, Blocks, Caching, Create, Devices, Fallocate, FinalSync, IoEngine,
     Job as OneJob, MOST_DEPTH, Workload as Jobs,
 };
-use crate::planning::{Job, MIB, PlanError, Planned, Planner, budget_of};
-use crate::probe::{Batch, Probe, Summary, checked, read};
-use crate::sentence;
+use crate::planning::{Job, MIB, PlanError, Planner, budget_of};
+use crate::probe::{Probe, Steps, checked, read};
 use crate::suite::model::{Cut, Layout, Workload};
 
 pub(super) const PROBE: Probe = Probe {
-    name: "writers",
-    group: "writers",
-    ways: ON_FILES,
-    check,
     needs,
-    plan,
-    work: workload::work,
-    run: workload::run,
     figures: &[
         "extents_per_file",
         "mean_extent_bytes",
@@ -45,11 +37,11 @@ pub(super) const PROBE: Probe = Probe {
         "cpu_us_per_io",
         "written_per_asked",
     ],
-    compared: &[],
-    warms_up: true,
-    batch: Batch::No,
-    summary: Summary::Sentence,
-    sentence: sentence::usual,
+    ..Probe::new(
+        "writers",
+        on_files,
+        Steps { check, plan, work: workload::work, run: workload::run },
+    )
 };
 
 /// Files are a multiple of this, and of a block.
@@ -114,19 +106,16 @@ fn plan(planner: &mut Planner<'_>, workload: &Workload) -> Result<Vec<Job>, Plan
     }
     assert!(file_bytes > 0 && file_bytes % shape.step_bytes() == 0, "files of {file_bytes} bytes");
     let budget_bytes = budget_of(cell_bytes);
-    let job = planner.job(workload, |own, settings| {
+    let job = planner.job(workload, |own| {
         let way = arm(own.way.word);
         let cell = |file_bytes| {
             // There is no file beside those of the load on a device.
             let sync_probe = if way.is_raw() { SyncProbe::Off } else { SyncProbe::On };
-            let jobs = JobCell::new(shape.workload(way, own.layout, file_bytes), budget_bytes);
-            let cell = Cell::new(PROBE.name, own.way.word, &JobCell { sync_probe, ..jobs });
-            let cell = Cell { settings: settings.clone(), ..cell };
-            let work = workload::work(&cell).expect("it is a cell of jobs");
-            (cell, work)
+            let spec = CellSpec::of(way, shape.workload(way, own.layout, file_bytes));
+            Cell::new(PROBE.name, own.way.word, &CellSpec { budget_bytes, sync_probe, ..spec })
         };
         let short = (file_bytes / WARM_UP_SHARE).next_multiple_of(shape.step_bytes());
-        Some(Planned { cell: cell(file_bytes), short: cell(short) })
+        Some([file_bytes, short].map(cell))
     });
     // Several parts have the same writers.
     Ok(vec![Job { name: format!("{}/{}", planner.part.name, workload.name), ..job }])

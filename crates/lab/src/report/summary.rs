@@ -15,7 +15,6 @@ use crate::text::{counted, ends, folded_to, spoken};
 
 use super::table::absent;
 use super::{disk, place, size};
-use crate::probe::Summary;
 use crate::probes;
 use crate::reader::{Reader, arm_name as name, factor};
 
@@ -46,11 +45,16 @@ pub fn summary(document: &Document, everything: Option<&str>, width: usize) -> S
             lines.extend(folded_to(width, &place(&document.manifest)));
             lines.extend(disk(&document.manifest).iter().flat_map(|line| folded_to(width, line)));
         }
-        let (files, others): (Vec<Reader<'_>>, Vec<Reader<'_>>) =
-            Reader::ran(document, part).partition(|reader| is_tabled(*reader));
-        lines.extend(files.into_iter().flat_map(|job| files_of(job, width)));
-        let said = others.into_iter().filter_map(sentence).map(|text| capitalized(&text));
-        let said: Vec<String> = said.collect();
+        let mut said: Vec<String> = Vec::new();
+        for reader in Reader::ran(document, part) {
+            match probes::by_name(&reader.job.probe) {
+                Some(probe) if probe.has_table => lines.extend(files_of(reader, width)),
+                probe => {
+                    let sentence = probe.and_then(|probe| (probe.sentence)(reader));
+                    said.extend(sentence.map(|sentence| capitalized(&sentence)));
+                }
+            }
+        }
         if !said.is_empty() {
             let said = folded_to(width - 2, &said.join(" "));
             lines.extend(said.into_iter().map(|line| format!("  {line}")));
@@ -71,16 +75,6 @@ fn time(part: &Part) -> String {
         Some(seconds) => format!("{rounds}, {}", spoken(Duration::from_secs_f64(seconds))),
         None => rounds,
     }
-}
-
-/// Returns whether a job is shown by a table.
-fn is_tabled(reader: Reader<'_>) -> bool {
-    probes::by_name(&reader.job.probe).is_some_and(|probe| probe.summary == Summary::Table)
-}
-
-/// Returns the sentence of a job's probe.
-fn sentence(reader: Reader<'_>) -> Option<String> {
-    (probes::by_name(&reader.job.probe)?.sentence)(reader)
 }
 
 /// Returns a table of one job, the fastest arm first, and what its figures mean.

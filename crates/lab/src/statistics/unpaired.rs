@@ -7,8 +7,9 @@ use statrs::statistics::Statistics;
 use super::{Estimate, mean_of_resample, middle_of};
 use forebay_block::random::Random;
 
-/// Returns the ratio of the second series to the first; both are resampled, each by itself. No pairs,
-/// so no test of chance: `p` is 0. Returns none if one is empty or has a value that is not above 0.
+/// Returns the ratio of the second series to the first; both are resampled, each by itself. No
+/// pairs, so no test of chance: `p` is 0. Returns none if one is empty or has a value that is not
+/// above 0.
 pub fn apart(first: &[f64], second: &[f64], seed: u64) -> Option<Estimate> {
     let logs = |values: &[f64]| -> Option<Vec<f64>> {
         let usable =

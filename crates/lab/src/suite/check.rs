@@ -1,22 +1,14 @@
 //! From a suite's text to a suite: every name looked up, every number held against its bounds. The
 //! first error is reported with its place and the allowed values; nothing is guessed.
 
-mod named;
-
 use std::collections::BTreeSet;
-use std::fmt::Display;
-use std::ops::RangeInclusive;
 
 use toml::Spanned;
 
-use super::cross::{self, Levels};
-use super::model::{Arm, Base, Cut, Form, Part, Suite, Workload};
+use super::model::{Arm, Base, Cut, Form, Part, Published, Suite, Workload};
 use super::text::{ArmText, CutText, PartText, Places, SuiteText, Word, WorkloadText, one_line};
 use crate::arm::Knobs;
-use crate::bytes::Bytes;
-use crate::job::MOST_DEPTH;
 use crate::nearest;
-use crate::plan::MOST_ROUNDS;
 use crate::probe::Probe;
 use crate::probes;
 use crate::queue_knobs;
@@ -24,17 +16,11 @@ use crate::refusal::Refusal;
 use crate::request::RequestDevice;
 use crate::tuning::Tuning;
 
-/// Most characters of a name: what a column of a table holds.
-const NAME_AT_MOST: usize = 24;
+/// Most characters of a name. A table shortens the longest to what its column holds.
+const NAME_AT_MOST: usize = 30;
 
 /// Of a workload, which stands in headings.
 const WORKLOAD_AT_MOST: usize = 40;
-
-/// Bios in flight.
-const DEPTHS: RangeInclusive<u32> = 1..=MOST_DEPTH;
-
-/// Seconds of one cell.
-const SECONDS: RangeInclusive<f64> = 0.01..=3600.0;
 
 /// Reads a suite from its text; `file` is its name in an error.
 pub(super) fn parse(text: &str, file: &str) -> Result<Suite, Refusal> {
@@ -102,7 +88,7 @@ impl Checker<'_> {
             metric: metric.name,
             base,
             again: written.again.get_ref().clone(),
-            also: written.also.iter().map(|pair| pair.get_ref().clone()).collect(),
+            own_arms: written.own_arms,
             figures: written.figure.iter().map(|figure| figure.get_ref().clone()).collect(),
             forms,
         })
@@ -128,47 +114,18 @@ impl Checker<'_> {
                 return Err(self.at(word, what));
             }
         }
-        let looked_up = arms.iter().map(|arm| self.arm(arm, probe));
-        let looked_up: Vec<Arm> = looked_up.collect::<Checked<_>>()?;
-        let contexts = self.levels("contexts", words(&form.contexts))?;
-        let affinities = self.levels("affinity", words(&form.affinities))?;
-        let layouts = form.layouts.as_deref().unwrap_or_default();
-        if contexts.is_empty() != affinities.is_empty() {
-            return Err(self.at(
-                &part.name,
-                "contexts and affinities are crossed together: give both, or none",
-            ));
-        }
-        let is_crossed = !(contexts.is_empty() && layouts.is_empty());
-        let (arms, contrasts) = if !is_crossed {
-            (looked_up, Vec::new())
-        } else {
-            let levels = Levels { contexts: &contexts, affinities: &affinities, layouts };
-            cross::cross(&looked_up, levels)
-        };
-        let numbers =
-            |of: &Option<Vec<Spanned<u32>>>| self.numbers(of.as_deref().unwrap_or_default());
-        let bytes = |of: &Option<Spanned<Bytes>>| of.as_ref().map(|bytes| bytes.get_ref().0);
-        let devices = form.devices.iter().flatten();
+        let arms = arms.iter().map(|arm| self.arm(arm, probe));
         let cut = Cut {
             workloads: work,
-            arms,
-            contrasts,
-            is_crossed,
-            cell_bytes: bytes(&form.cell_bytes),
-            devices: devices.map(|device| device.get_ref().clone()).collect(),
-            depths: numbers(&form.depths)?,
-            batches: numbers(&form.batches)?,
-            seconds: form
-                .seconds
-                .as_ref()
-                .map_or(Ok(1.0), |seconds| self.bounded(seconds, SECONDS))?,
-            scale: form.scale.as_ref().map_or(Ok(1.0), |scale| self.share(scale))?,
-            rounds: form
-                .rounds
-                .as_ref()
-                .map_or(Ok(usual_rounds), |rounds| self.bounded(rounds, 1..=MOST_ROUNDS))?,
-            file_bytes: bytes(&form.file_bytes),
+            arms: arms.collect::<Checked<_>>()?,
+            also: form.also.iter().flatten().map(|pair| pair.get_ref().clone()).collect(),
+            cell_bytes: form.cell_bytes.map(|bytes| bytes.0),
+            devices: form.devices.clone().unwrap_or_default(),
+            depths: form.depths.iter().flatten().map(|depth| depth.0).collect(),
+            seconds: form.seconds.map_or(1.0, |seconds| seconds.0),
+            scale: form.scale.map_or(1.0, |scale| scale.0),
+            rounds: form.rounds.map_or(usual_rounds, |rounds| rounds.0),
+            file_bytes: form.file_bytes.map(|bytes| bytes.0),
             writes_at_most: form.writes_at_most.map(|bytes| bytes.0),
         };
         debug_assert!(cut.rounds > 0 && cut.seconds > 0.0, "they were held against their ranges");
@@ -179,6 +136,76 @@ impl Checker<'_> {
         }
         self.names_in(part, &cut)?;
         Ok(cut)
+    }
+
+    /// Refuses a part that names arms it does not run.
+    fn names_in(&self, part: &PartText, cut: &Cut) -> Checked<()> {
+        let running = cut.names();
+        let known = |word: &Word| {
+            let (what, names) = ("arm in every form of this part", running.iter());
+            let refused = || self.unknown(word, what, names.map(String::as_str));
+            running.contains(word.get_ref()).then_some(()).ok_or_else(refused)
+        };
+        known(&part.again)?;
+        part.base.as_ref().map_or(Ok(()), known)?;
+        let best_of = part.best_of.iter().flatten();
+        for word in best_of.clone() {
+            self.arm_text(word)?;
+        }
+        if let (Some(first), false) =
+            (best_of.clone().next(), best_of.clone().any(|word| known(word).is_ok()))
+        {
+            return Err(self.at(first, "none of best_of runs in one of the forms"));
+        }
+        Ok(())
+    }
+
+    /// Refuses pairs of other arms than the part's; a form that does not run both is without that
+    /// pair.
+    fn pairs_in(&self, part: &PartText, forms: &[Option<Cut>]) -> Checked<()> {
+        let running: BTreeSet<String> = forms.iter().flatten().flat_map(Cut::names).collect();
+        let own = [&part.full, &part.quick, &part.bare, &part.published].into_iter().flatten();
+        let of_forms = own.map(|own| &own.also);
+        for pair in [&part.also].into_iter().chain(of_forms).flatten().flatten() {
+            for arm in [&pair.get_ref().arm, &pair.get_ref().base] {
+                if !running.contains(arm) {
+                    return Err(self.at(pair, format!("{arm}: no arm of this part")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a published figure of something that the published form does not run.
+    fn figures_in(&self, part: &PartText, published: Option<&Cut>) -> Checked<()> {
+        let Some(cut) = published else {
+            return part.figure.first().map_or(Ok(()), |figure| {
+                Err(self.at(figure, "it is in no form: add [part.published]"))
+            });
+        };
+        if part.figure.is_empty() {
+            return Err(self.at(&part.name, "nothing is published: add [[part.figure]]"));
+        }
+        let arms = cut.names();
+        for figure in &part.figure {
+            let Published { workload, metric, base, arm, values, .. } = figure.get_ref();
+            let wrong = |name: &str, what: &str| {
+                Err(self.at(figure, format!("{name}: no such {what} in the published form")))
+            };
+            if !cut.workloads.iter().any(|one| one.name == *workload) {
+                return wrong(workload, "workload");
+            }
+            if let Some(unknown) = [arm, base].into_iter().find(|name| !arms.contains(name)) {
+                return wrong(unknown, "arm");
+            }
+            if probes::metric(metric).is_none() {
+                return wrong(metric, "metric");
+            }
+            if !values.iter().all(|value| value.is_finite() && *value > 0.0) {
+                return Err(self.at(figure, "values have to be above 0"));
+            }
+        }
+        Ok(())
     }
 
     fn arm_text(&self, name: &Word) -> Checked<&ArmText> {
@@ -217,8 +244,8 @@ impl Checker<'_> {
             |(knob, value): (&Word, &Word)| (knob.get_ref().clone(), value.get_ref().clone());
         Ok(Arm {
             knobs: written.knobs.iter().map(texts).collect(),
-            batch: written.batch.as_ref().map(|batch| self.bounded(batch, DEPTHS)).transpose()?,
-            depths: self.numbers(&written.depths)?,
+            batch: written.batch.map(|batch| batch.0),
+            depths: written.depths.iter().map(|depth| depth.0).collect(),
             fixed_files: written.fixed_files,
             poll: written.poll,
             from: written.from,
@@ -237,17 +264,10 @@ impl Checker<'_> {
     /// Looks up a workload. The name of a probe is that probe with the defaults of its shape.
     fn workload(&self, name: &Word) -> Checked<Workload> {
         let usual = WorkloadText::of_probe(name);
-        let written = match probes::by_name(name.get_ref()) {
-            Some(_)
-                if !self
-                    .written
-                    .workload
-                    .iter()
-                    .any(|one| one.name.get_ref() == name.get_ref()) =>
-            {
-                &usual
-            }
-            _ => self.named(name, "workload", &self.written.workload, |one| &one.name)?,
+        let is_probe = probes::by_name(name.get_ref()).is_some();
+        let written = match self.named(name, "workload", &self.written.workload, |one| &one.name) {
+            Err(_) if is_probe => &usual,
+            found => found?,
         };
         let WorkloadText { title, probe: word, shape, .. } = written;
         let known = probes::all().iter().map(|probe| probe.name);
@@ -264,32 +284,6 @@ impl Checker<'_> {
         Ok(Workload { name: name.get_ref().clone(), title, probe: probe.name, shape: whole })
     }
 
-    /// Returns the values of a knob that arms are crossed with; the engine says which there are.
-    fn levels<'a>(&self, knob: &str, values: &'a [Word]) -> Checked<Vec<&'a str>> {
-        self.names(values.iter(), NAME_AT_MOST)?;
-        for value in values {
-            let tried = forebay::Engine::builder().set(knob, value.get_ref());
-            tried.map_err(|refused| self.at(value, refused.to_string()))?;
-        }
-        Ok(values.iter().map(|value| value.get_ref().as_str()).collect())
-    }
-
-    fn numbers(&self, numbers: &[Spanned<u32>]) -> Checked<Vec<u32>> {
-        numbers.iter().map(|number| self.bounded(number, DEPTHS)).collect()
-    }
-
-    fn bounded<N: Copy + Display + PartialOrd>(
-        &self,
-        number: &Spanned<N>,
-        range: RangeInclusive<N>,
-    ) -> Checked<N> {
-        if range.contains(number.get_ref()) {
-            return Ok(*number.get_ref());
-        }
-        let (least, most) = (range.start(), range.end());
-        Err(self.at(number, format!("{}: out of range ({least} to {most})", number.get_ref())))
-    }
-
     /// Returns the one of a name among those that the file defines.
     fn named<'t, T>(
         &self,
@@ -301,13 +295,6 @@ impl Checker<'_> {
         let found = all.iter().find(|one| name_of(one).get_ref() == name.get_ref());
         let known = all.iter().map(|one| name_of(one).get_ref().as_str());
         found.ok_or_else(|| self.unknown(name, what, known))
-    }
-
-    fn share(&self, share: &Spanned<f64>) -> Checked<f64> {
-        if *share.get_ref() > 0.0 && *share.get_ref() <= 1.0 {
-            return Ok(*share.get_ref());
-        }
-        Err(self.at(share, format!("{}: out of range (above 0, at most 1)", share.get_ref())))
     }
 
     /// Refuses names that do not fit in a column, and names that stand twice. Those of workloads

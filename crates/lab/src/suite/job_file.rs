@@ -77,7 +77,7 @@ pub fn suite_called(called: &str, path: &Path, report: &mut dyn Write) -> Result
             ARMS.iter().filter(|arm| **arm != "forebay").map(|arm| (*arm).to_owned()).collect(),
         ),
         again: "forebay".to_owned(),
-        also: Vec::new(),
+        own_arms: true,
         figures: Vec::new(),
         forms: [Some(cut(Form::Full)), Some(cut(Form::Quick)), None, None],
     };

@@ -60,7 +60,6 @@ pub struct Suite {
     pub parts: Vec<Part>,
 }
 
-/// Bytes of the laid-out file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileBytes {
@@ -82,18 +81,14 @@ impl FileBytes {
 /// One question of a suite, which is one table.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Part {
-    /// Its name, unique within the suite.
     pub name: String,
-    /// Over its table.
     pub title: String,
-    /// Metric of the ratio.
     pub metric: &'static str,
     pub base: Base,
     /// The arm that runs twice: what differs between the two is noise.
     pub again: String,
-    /// Pairs that are compared besides.
-    pub also: Vec<Pair>,
-    /// Figures that others have published.
+    /// Whether arms of the user's own go into it.
+    pub own_arms: bool,
     pub figures: Vec<Published>,
     pub(super) forms: [Option<Cut>; Form::ALL.len()],
 }
@@ -173,8 +168,6 @@ pub struct Cut {
     pub devices: Vec<RequestDevice>,
     /// Bios in flight; empty for work on files.
     pub depths: Vec<u32>,
-    /// Batches that the one arm is run with; empty where the arms say themselves.
-    pub batches: Vec<u32>,
     /// Of one cell that runs for a time.
     pub seconds: f64,
     /// The share of sizes and times that is run, where the user does not say so.
@@ -184,10 +177,8 @@ pub struct Cut {
     pub file_bytes: Option<u64>,
     /// Bytes that all writers of a cell write together.
     pub cell_bytes: Option<u64>,
-    /// Whether its arms were made by crossing.
-    pub is_crossed: bool,
-    /// Pairs of those that differ in one thing.
-    pub contrasts: Vec<Pair>,
+    /// Pairs that are compared besides those with the base.
+    pub also: Vec<Pair>,
     /// Limit of the bytes of all cells.
     pub writes_at_most: Option<u64>,
 }
@@ -200,22 +191,13 @@ impl Cut {
 
     /// Returns the names of the arms it runs, without the one that runs twice.
     pub fn names(&self) -> Vec<String> {
-        if self.batches.is_empty() {
-            return self.arms.iter().map(|arm| arm.name.clone()).collect();
-        }
-        self.batches.iter().map(|batch| batch_name(*batch)).collect()
+        self.arms.iter().map(|arm| arm.name.clone()).collect()
     }
-}
-
-/// Returns the name of the one arm of a ladder on one step.
-pub(crate) fn batch_name(batch: u32) -> String {
-    format!("batch-{batch}")
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct Workload {
     pub name: String,
-    /// Its heading.
     pub title: Option<String>,
     pub probe: &'static str,
     /// The work, in the probe's own form.
@@ -223,7 +205,7 @@ pub struct Workload {
 }
 
 /// One of the things compared.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Arm {
     pub name: String,
     pub way: Way,
@@ -233,9 +215,7 @@ pub struct Arm {
     pub batch: Option<u32>,
     /// The depths it is run at; all if empty.
     pub depths: Vec<u32>,
-    /// Whether the file is registered with the ring.
     pub fixed_files: Switch,
-    /// Whether completions are polled for.
     pub poll: Poll,
     /// The thread that submits.
     pub from: Submitter,
@@ -250,18 +230,6 @@ pub struct Arm {
 impl Arm {
     /// Returns an arm that says nothing but through what.
     pub fn plain(name: &str, way: Way) -> Self {
-        Self {
-            name: name.to_owned(),
-            way,
-            knobs: Vec::new(),
-            batch: None,
-            depths: Vec::new(),
-            fixed_files: Switch::On,
-            poll: Poll::Never,
-            from: Submitter::Local,
-            layout: Layout::default(),
-            tunings: Vec::new(),
-            needs: Vec::new(),
-        }
+        Self { name: name.to_owned(), way, ..Self::default() }
     }
 }

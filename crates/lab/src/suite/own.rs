@@ -6,9 +6,10 @@
 //! leaves the base out, the first arm there is takes its place, so that there is an A/A pair in any
 //! case.
 
+use std::collections::BTreeSet;
 use std::str::FromStr;
 
-use super::model::{Arm, Base, Cut, Form, Part, Suite, batch_name};
+use super::model::{Arm, Base, Cut, Form, Part, Suite};
 use crate::arm::Knobs;
 use crate::nearest::{meant_or_all, nearest};
 use crate::probe::{Batch, Probe};
@@ -33,7 +34,6 @@ pub struct OwnArm {
     pub name: String,
     /// Through what, in a word.
     pub engine: String,
-    /// The rest.
     pub keys: Vec<(String, String)>,
 }
 
@@ -69,7 +69,6 @@ impl FromStr for OwnArm {
 /// The arms and jobs that run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Choice<'a> {
-    /// The user's own arms.
     pub own: &'a [OwnArm],
     /// The only arms of the suite that run, if the user names some.
     pub kept: Option<&'a [String]>,
@@ -88,45 +87,30 @@ pub fn choose(suites: Vec<Suite>, form: Form, choice: Choice<'_>) -> Result<Vec<
     if choice == Choice::default() {
         return Ok(suites);
     }
-    let all = || suites.iter().flat_map(|suite| &suite.parts);
-    let cuts = || all().filter_map(|part| part.cut(form));
+    let parts = || suites.iter().flat_map(|suite| &suite.parts);
+    let cuts: Vec<&Cut> = parts().filter_map(|part| part.cut(form)).collect();
     let jobs: Vec<String> =
-        cuts().flat_map(|cut| &cut.workloads).map(|workload| workload.name.clone()).collect();
+        cuts.iter().flat_map(|cut| &cut.workloads).map(|one| one.name.clone()).collect();
     if let Some(name) = choice.jobs.into_iter().flatten().find(|name| !jobs.contains(name)) {
-        return Err(Refusal(unknown("--jobs", "job of the suite", name, &jobs)));
+        return Err(unknown("--jobs", "job of the suite", name, &jobs));
     }
     if let Some(bytes) = choice.cell_bytes {
-        let sized: Vec<&Cut> = cuts().filter(|cut| cut.cell_bytes.is_some()).collect();
-        if sized.is_empty() {
-            let what = "--cell-bytes: the suite has no cells of a given size (writeback has)";
-            return Err(Refusal(what.to_owned()));
-        }
-        for cut in sized {
-            let cut = Cut { cell_bytes: Some(bytes), ..cut.clone() };
-            let probe = probes::by_name(cut.probe()).expect("the suite was checked");
-            (probe.needs)(&cut).map_err(|why| Refusal(format!("--cell-bytes {bytes}: {why}")))?;
-        }
+        has_cells_of(&cuts, bytes)?;
     }
-    let known: Vec<String> = all().filter_map(|part| part.cut(form)).flat_map(Cut::names).collect();
-    for name in choice.kept.into_iter().flatten().filter(|name| *name != NONE) {
-        if !known.contains(name) {
-            return Err(Refusal(unknown(
-                &format!("--arms {name}"),
-                "arm of the suite",
-                name,
-                &known,
-            )));
-        }
+    let known: Vec<String> = cuts.iter().flat_map(|cut| cut.names()).collect();
+    let mut kept = choice.kept.into_iter().flatten().filter(|name| *name != NONE);
+    if let Some(name) = kept.find(|name| !known.contains(name)) {
+        return Err(unknown(&format!("--arms {name}"), "arm of the suite", name, &known));
     }
     for (place, own) in choice.own.iter().enumerate() {
         let twice = choice.own[..place].iter().any(|other| other.name == own.name);
         let taken = known.iter().any(|name| own.name == *name || own.name == again(name));
         if twice || taken || own.name.ends_with("-again") {
-            let what =
-                format!("--arm {}: there is an arm of that name (give it another)", own.name);
+            let name = &own.name;
+            let what = format!("--arm {name}: there is an arm of that name (give it another)");
             return Err(Refusal(what));
         }
-        goes_somewhere(own, form, all().filter(|part| part.cut(form).is_some_and(takes_own)))?;
+        goes_somewhere(own, form, parts().filter(|part| part.own_arms))?;
     }
     let chosen = suites.into_iter().map(|mut suite| {
         suite.parts =
@@ -136,10 +120,19 @@ pub fn choose(suites: Vec<Suite>, form: Form, choice: Choice<'_>) -> Result<Vec<
     Ok(chosen.filter(|suite| !suite.parts.is_empty()).collect())
 }
 
-/// Returns whether a part has a place for an arm that is not the suite's: a ladder, and arms that
-/// were made by crossing, have none.
-fn takes_own(cut: &Cut) -> bool {
-    cut.batches.is_empty() && !cut.is_crossed
+/// Refuses a number of bytes that no cell, or not every sized one, can have.
+fn has_cells_of(cuts: &[&Cut], bytes: u64) -> Result<(), Refusal> {
+    let sized = cuts.iter().filter(|cut| cut.cell_bytes.is_some());
+    if sized.clone().count() == 0 {
+        let what = "--cell-bytes: the suite has no cells of a given size (writeback has)";
+        return Err(Refusal(what.to_owned()));
+    }
+    for cut in sized {
+        let cut = Cut { cell_bytes: Some(bytes), ..(*cut).clone() };
+        let probe = probes::by_name(cut.probe()).expect("the suite was checked");
+        (probe.needs)(&cut).map_err(|why| Refusal(format!("--cell-bytes {bytes}: {why}")))?;
+    }
+    Ok(())
 }
 
 /// Refuses an arm that no part runs, and says what would do.
@@ -151,10 +144,10 @@ fn goes_somewhere<'a>(
     let name = &own.name;
     let all: Vec<String> = probes::all().iter().flat_map(Probe::words).map(str::to_owned).collect();
     if !all.contains(&own.engine) {
-        return Err(Refusal(unknown(&format!("--arm {name}"), "engine", &own.engine, &all)));
+        return Err(unknown(&format!("--arm {name}"), "engine", &own.engine, &all));
     }
     let mut refused = None;
-    let mut here = Vec::new();
+    let mut here = BTreeSet::new();
     for part in parts {
         match arm_in(part, form, own) {
             Ok(Some(_)) => return Ok(()),
@@ -163,8 +156,7 @@ fn goes_somewhere<'a>(
         }
         here.extend(probe_of(part, form).into_iter().flat_map(Probe::words));
     }
-    here.sort_unstable();
-    here.dedup();
+    let here: Vec<&str> = here.into_iter().collect();
     let nowhere = if here.is_empty() {
         "no part of this suite takes own arms".to_owned()
     } else {
@@ -173,17 +165,15 @@ fn goes_somewhere<'a>(
     Err(Refusal(format!("--arm {name}: {}", refused.unwrap_or(nowhere))))
 }
 
-fn unknown(before: &str, what: &str, word: &str, known: &[String]) -> String {
-    let mut known: Vec<&str> = known.iter().map(String::as_str).collect();
-    known.sort_unstable();
-    known.dedup();
-    format!("{before}: {word}: no such {what}{}", meant_or_all(word, &known))
+fn unknown(before: &str, what: &str, word: &str, known: &[String]) -> Refusal {
+    let known: BTreeSet<&str> = known.iter().map(String::as_str).collect();
+    let known: Vec<&str> = known.into_iter().collect();
+    Refusal(format!("{before}: {word}: no such {what}{}", meant_or_all(word, &known)))
 }
 
 /// Returns the part with the arms of a choice; none if it has none left.
 fn of_part(mut part: Part, form: Form, choice: Choice<'_>) -> Option<Part> {
-    let takes = takes_own(part.cut(form)?);
-    let own: Vec<Arm> = if takes {
+    let own: Vec<Arm> = if part.own_arms {
         choice.own.iter().filter_map(|own| arm_in(&part, form, own).ok().flatten()).collect()
     } else {
         Vec::new()
@@ -198,20 +188,11 @@ fn of_part(mut part: Part, form: Form, choice: Choice<'_>) -> Option<Part> {
     cut.cell_bytes = cut.cell_bytes.map(|bytes| choice.cell_bytes.unwrap_or(bytes));
     if let Some(kept) = choice.kept {
         cut.arms.retain(|arm| kept.contains(&arm.name));
-        // Those of a ladder are the batches of one.
-        if !cut.batches.is_empty() {
-            cut.batches.retain(|batch| kept.contains(&batch_name(*batch)));
-            if cut.batches.is_empty() {
-                return None;
-            }
-        }
     }
     cut.arms.extend(own);
-    let names =
-        if cut.batches.is_empty() && cut.arms.is_empty() { Vec::new() } else { cut.names() };
+    let names = cut.names();
     let first = names.first()?.clone();
-    cut.contrasts
-        .retain(|contrast| names.contains(&contrast.arm) && names.contains(&contrast.base));
+    cut.also.retain(|pair| names.contains(&pair.arm) && names.contains(&pair.base));
     part.base = match part.base {
         Base::Arm(name) if names.contains(&name) => Base::Arm(name),
         Base::BestOf(best) if best.iter().any(|name| names.contains(name)) => Base::BestOf(best),
@@ -224,7 +205,6 @@ fn of_part(mut part: Part, form: Form, choice: Choice<'_>) -> Option<Part> {
         };
     }
     assert!(names.contains(&part.again), "{}: the arm that runs twice does not run", part.name);
-    part.also.retain(|pair| names.contains(&pair.arm) && names.contains(&pair.base));
     Some(part)
 }
 

@@ -4,11 +4,14 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use serde::Deserialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::model::{FileBytes, Layout, Pair, Published};
 use crate::bytes::Bytes;
+use crate::job::MOST_DEPTH;
+use crate::plan::MOST_ROUNDS;
 use crate::refusal::Refusal;
 use crate::request::{Poll, RequestDevice, Submitter, Switch};
 
@@ -53,10 +56,10 @@ pub(super) struct ArmText {
     pub(super) through: Word,
     #[serde(default)]
     pub(super) knobs: BTreeMap<Word, Word>,
-    pub(super) batch: Option<Spanned<u32>>,
+    pub(super) batch: Option<Depth>,
     #[serde(default)]
-    pub(super) depths: Vec<Spanned<u32>>,
-    #[serde(default = "on")]
+    pub(super) depths: Vec<Depth>,
+    #[serde(default)]
     pub(super) fixed_files: Switch,
     /// Settings of the machine while one of its cells runs, such as `"queue.nomerges" = "2"`.
     #[serde(default)]
@@ -69,8 +72,35 @@ pub(super) struct ArmText {
     pub(super) layout: Layout,
 }
 
-fn on() -> Switch {
-    Switch::On
+fn yes() -> bool {
+    true
+}
+
+/// Declares numbers that are read only within their range.
+macro_rules! within {
+    ($($(#[$about:meta])* $name:ident: $number:ty = $range:expr, $said:literal;)*) => {$(
+        $(#[$about])*
+        #[derive(Clone, Copy)]
+        pub(super) struct $name(pub(super) $number);
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let number = <$number>::deserialize(from)?;
+                let refused = || D::Error::custom(format!("{number}: out of range ({})", $said));
+                $range.contains(&number).then_some(Self(number)).ok_or_else(refused)
+            }
+        }
+    )*};
+}
+
+within! {
+    /// Bios in flight.
+    Depth: u32 = (1..=MOST_DEPTH), "1 to 4096";
+    /// Seconds of one cell.
+    Seconds: f64 = (0.01..=3600.0), "0.01 to 3600";
+    /// A share of a form's sizes and times.
+    Scale: f64 = (f64::MIN_POSITIVE..=1.0), "above 0, at most 1";
+    Rounds: u32 = (1..=MOST_ROUNDS), "1 to 1000";
 }
 
 /// Keys that a part may have for all its forms, and each form of its own.
@@ -86,15 +116,16 @@ macro_rules! keys_of_forms {
             pub(super) base: Option<Word>,
             pub(super) best_of: Option<Vec<Word>>,
             pub(super) again: Word,
-            #[serde(default)]
-            pub(super) also: Vec<Spanned<Pair>>,
+            /// Whether arms of the user's own go into it.
+            #[serde(default = "yes")]
+            pub(super) own_arms: bool,
             #[serde(default)]
             pub(super) figure: Vec<Spanned<Published>>,
             pub(super) full: Option<CutText>,
             pub(super) quick: Option<CutText>,
             pub(super) bare: Option<CutText>,
             pub(super) published: Option<CutText>,
-            $($key: Option<$of>,)*
+            $(pub(super) $key: Option<$of>,)*
         }
 
         /// Keys of one form; the others are its part's.
@@ -116,17 +147,14 @@ macro_rules! keys_of_forms {
 keys_of_forms! {
     workloads: Vec<Word>,
     arms: Vec<Word>,
-    devices: Vec<Spanned<RequestDevice>>,
-    depths: Vec<Spanned<u32>>,
-    batches: Vec<Spanned<u32>>,
-    seconds: Spanned<f64>,
-    scale: Spanned<f64>,
-    rounds: Spanned<u32>,
-    file_bytes: Spanned<Bytes>,
-    cell_bytes: Spanned<Bytes>,
-    contexts: Vec<Word>,
-    affinities: Vec<Word>,
-    layouts: Vec<Layout>,
+    devices: Vec<RequestDevice>,
+    depths: Vec<Depth>,
+    seconds: Seconds,
+    scale: Scale,
+    rounds: Rounds,
+    file_bytes: Bytes,
+    cell_bytes: Bytes,
+    also: Vec<Spanned<Pair>>,
     writes_at_most: Bytes,
 }
 

@@ -48,7 +48,7 @@ fn a_full_disk_ends_its_arm_and_keeps_the_rest() {
         ["kernel-buffered", "kernel-bounded", "forebay"].contains(&arm.name.as_str())
     });
     for arm in &mut plan.jobs[0].arms {
-        let mut shape: JobCell = arm.cell.shape().unwrap();
+        let mut shape: CellSpec = arm.cell.shape().unwrap();
         shape.workload.jobs.truncate(2);
         if arm.name == "kernel-buffered" {
             let jobs = shape.workload.jobs.iter_mut();
@@ -174,14 +174,14 @@ fn what_an_arm_sets_holds_in_its_cells_alone() {
     named("kernel-uncached", "77");
     // A limit of the job that cannot be set leaves its arm out, too.
     let limited = plan.jobs[0].arms.iter_mut().find(|one| one.name == "kernel-uncached").unwrap();
-    limited.needs = mem::take(&mut limited.tunings);
+    limited.needs = std::mem::take(&mut limited.tunings);
     let (stop, writes) = (Stop::default(), Writes::default());
     let setting = on_scratch(&plan, &scratch, &stop, &writes);
     let mut forebay = 0;
     let mut runner = |cell: &Cell| {
         let name = name_of(cell);
-        // The first cell of all is for the machine, and is of no arm.
-        let warmed = name == "warm-up" && spec_of(cell).arm == Arm::Forebay;
+        let of_tuned = [Arm::Forebay, Arm::KernelBounded].contains(&spec_of(cell).arm);
+        let warmed = name == "warm-up" && of_tuned;
         let tuned = name == "kernel-bounded" || name == "forebay" || warmed;
         let expected = if tuned { "2" } else { before.as_str() };
         assert_eq!(nomerges(), expected, "{name}");

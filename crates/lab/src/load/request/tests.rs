@@ -3,7 +3,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use super::*;
-use crate::probes::{RequestShape, by_name, request_cell};
+use crate::probes::{by_name, request_cell};
 use crate::request::{DATA_FILE, Operation, Pattern, Poll, RequestDevice, Way};
 
 /// A small cell: sequential reads at depth 4, for two milliseconds.
@@ -169,8 +169,7 @@ fn a_device_that_somebody_has_is_read_and_is_the_one_that_is_asked() {
             Err(CellError::Unavailable { reason }) => eprintln!("skipped: {way:?}: {reason}"),
             Err(error) => panic!("{way:?}: {error}"),
         }
-        let RequestCell { spec, poll, target, .. } = cell;
-        let cell = request_cell(way.name(), &RequestShape { spec, poll, target });
+        let cell = request_cell(cell);
         let work = (by_name(&cell.probe).unwrap().work)(&cell).unwrap();
         assert_eq!(work.works_on(&cell), Some(device.path()));
     }

@@ -12,7 +12,7 @@ fn shape() -> Shape {
         cache: Bytes(80 << 20),
         dirty: Some(Bytes(64 << 20)),
         background: Some(Bytes(32 << 20)),
-        beside: Beside::Nothing,
+        beside: SyncProbe::Off,
     }
 }
 

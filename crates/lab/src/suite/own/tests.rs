@@ -38,7 +38,7 @@ fn in_place_of_the_suite_s_the_first_is_the_base_and_runs_twice() {
     let part = &suites[0].parts[0];
     assert_eq!((&part.base, part.again.as_str()), (&Base::Arm("a".into()), "a"));
     assert_eq!(part.cut(Form::Quick).unwrap().names(), ["a", "b"]);
-    assert!(part.also.is_empty());
+    assert!(part.cut(Form::Quick).unwrap().also.is_empty());
     let some = chosen("layout", &[], Some(&["forebay", "kernel-bounded"])).unwrap();
     assert_eq!(some[0].parts[0].cut(Form::Quick).unwrap().names(), ["kernel-bounded", "forebay"]);
     assert!(matches!(&some[0].parts[0].base, Base::BestOf(_)));

@@ -4,6 +4,7 @@
 //! asked for per second until all was synced. A ratio is to the base of its job.
 
 pub mod check;
+mod head;
 mod hold;
 mod html;
 mod pair;
@@ -12,12 +13,8 @@ mod run;
 mod summary;
 mod table;
 
-use crate::disk::Charges;
-use crate::file_system::{Made, Spec};
-use crate::manifest::Manifest;
 use crate::probes;
-use crate::schema::{Document, Part};
-use crate::text::{counted, ends, folded_to};
+use crate::schema::Document;
 
 pub use crate::figures::{bytes, microseconds};
 pub use crate::reader::arm_name;
@@ -28,7 +25,8 @@ pub use run::run;
 pub use summary::summary;
 
 use crate::reader::Reader;
-use table::{Table, WIDTH};
+use head::{folded, head, heading, remarks};
+use table::Table;
 
 enum Block {
     Lines(Vec<String>),
@@ -109,76 +107,6 @@ fn written(blocks: &[Block]) -> String {
         lines.pop();
     }
     lines.join("\n") + "\n"
-}
-
-/// Returns the lines over all tables: machine and disk.
-fn head(manifest: &Manifest) -> Vec<String> {
-    [place(manifest)].into_iter().chain(disk(manifest)).flat_map(|line| folded(&line)).collect()
-}
-
-fn heading(document: &Document, part: &Part) -> Vec<String> {
-    let rounds = counted(part.rounds.into(), "round");
-    let asked = format!("{}{}", part.title, size(part));
-    ends(&asked, format!("{rounds}, seed {}", document.manifest.seed), WIDTH)
-}
-
-/// Returns `, 288 MiB, until synced`: what each cell of a part writes, if that is fixed.
-fn size(part: &Part) -> String {
-    let size = part.cell_bytes.map(|size| bytes(size as f64));
-    size.map(|size| format!(", {size}, until synced")).unwrap_or_default()
-}
-
-/// Returns file system, its page cache, kernel, processors, and the engine that ran.
-fn place(manifest: &Manifest) -> String {
-    let machine = &manifest.machine;
-    let cores = if machine.cpus == 1 { "core" } else { "cores" };
-    let folios = match manifest.storage.has_large_folios(&machine.release) {
-        Some(true) => " with large folios",
-        Some(false) => " without large folios",
-        None => "",
-    };
-    let mut place = format!(
-        "{}{folios}, Linux {}, {} {cores}",
-        manifest.storage.heading(),
-        machine.short_release(),
-        machine.cpus
-    );
-    // Full strength is what a reader expects; less is described.
-    let engine = manifest.engine.strip_suffix(": full").unwrap_or(&manifest.engine);
-    if !engine.is_empty() {
-        place = format!("{place}, {engine}");
-    }
-    place
-}
-
-/// Returns the price of the disk, and whether it is imitated.
-fn disk(manifest: &Manifest) -> Option<String> {
-    let line = manifest.price?.line();
-    let spec = manifest.file_system.as_ref().and_then(|made| made.spec.parse::<Spec>().ok());
-    let is_imitated = spec.is_some_and(|spec| spec.charges != Charges::NONE);
-    Some(if is_imitated { format!("{line} (imitated)") } else { line })
-}
-
-/// Returns the arms that are missing, and what else has to be known.
-fn remarks(document: &Document) -> Vec<String> {
-    let manifest = &document.manifest;
-    let left_out = manifest.left_out.iter().map(|left_out| {
-        let word = if left_out.failed { "FAILED" } else { "left out" };
-        format!("{word}: {}: {}", left_out.arm, left_out.reason)
-    });
-    let notes = manifest.notes.iter().map(|note| format!("note: {note}"));
-    let file_system = manifest.file_system.iter().map(made);
-    left_out.chain(file_system).chain(notes).collect()
-}
-
-/// Returns how the cells' own file system was made; the output of mkfs stands in the file.
-fn made(made: &Made) -> String {
-    format!("file system ({}): {}; mounted {}", made.spec, made.command, made.options)
-}
-
-/// Breaks a paragraph at its spaces into lines of at most [`WIDTH`] characters.
-fn folded(paragraph: &str) -> Vec<String> {
-    folded_to(WIDTH, paragraph)
 }
 
 #[cfg(test)]

@@ -21,8 +21,9 @@ use serde_json::Value;
 use crate::probes;
 use crate::schema::{Document, Part};
 
+use super::head::head;
 use super::table::{Table, shown_figures};
-use super::{Block, blocks_of, head};
+use super::{Block, blocks_of};
 use crate::reader::Reader;
 use svg::{Numbers, escape};
 

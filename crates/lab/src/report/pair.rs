@@ -13,8 +13,9 @@ use crate::suite::model::Form;
 
 use crate::figures::in_brackets;
 
+use super::head::{folded, place};
 use super::table::{Column, Table, absent, scale, spread};
-use super::{Block, folded, place, written};
+use super::{Block, written};
 
 const LEGEND: &str = "Ratios are not paired by round: they include every other difference between the two runs. ~ = not \
     shown: the interval includes 1, or the ratio is within a noise floor, or there are too few rounds.";

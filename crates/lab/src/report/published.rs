@@ -13,8 +13,9 @@ use crate::schema::{Against, Document, Part};
 use crate::suite::model::Published;
 use crate::text::counted;
 
+use super::head::{head, heading, remarks};
 use super::table::{Column, Table, shown};
-use super::{Block, head, heading, hold, remarks, written};
+use super::{Block, hold, written};
 
 const LEGEND: &str = "~ = no difference is shown here. - = not measured.";
 

@@ -9,8 +9,8 @@ use crate::figures::{ABSENT, bytes, count, microseconds, per_io, plain, time};
 use crate::probes;
 use crate::text::{ends, shortened};
 
+use super::head::{folded, head};
 use super::table::{Column, Table, WIDTH, absent, shown};
-use super::{folded, head};
 
 /// Most characters of a job's name.
 const NAME: usize = 27;

@@ -13,8 +13,8 @@ use crate::schema::{Comparison, Document, Part};
 use crate::statistics::ROUNDS_FOR_A_VERDICT;
 use crate::text::{counted, ends, folded_to, spoken};
 
+use super::head::{disk, place, size};
 use super::table::absent;
-use super::{disk, place, size};
 use crate::probes;
 use crate::reader::{Reader, arm_name as name, factor};
 

@@ -4,6 +4,7 @@ use crate::cell::CellResult;
 use crate::compare::Measured;
 use crate::compare::judge::{Judging, judge};
 use crate::manifest::{ArmLeftOut, Machine, Manifest, Storage};
+use crate::schema::Part;
 use crate::schema::PartJob;
 use crate::schema::again;
 use crate::suite::{Base, Pair};

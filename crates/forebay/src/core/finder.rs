@@ -33,8 +33,8 @@ const WORTH: f64 = 1.05;
 /// Part of the rate that fewer contexts must still reach.
 const AS_GOOD: f64 = 0.97;
 
-/// Windows after a change of the number that do not count: files move, and a context begins with the
-/// pages left to it.
+/// Windows after a change of the number that do not count: files move, and a context begins with
+/// the pages left to it.
 const MOVING: u32 = 4;
 
 /// Windows whose mean is compared.

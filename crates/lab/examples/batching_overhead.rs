@@ -17,9 +17,7 @@ use forebay_lab::batching::Batching;
 use forebay_lab::cell::Cell;
 use forebay_lab::child::{cell_main, is_cell, run_cell};
 use forebay_lab::probes::request_cell;
-use forebay_lab::request::{
-    Operation, Pattern, RequestCell, RequestDevice, RequestSpec, Submitter, Switch, Way,
-};
+use forebay_lab::request::{RequestCell, RequestDevice, RequestSpec, Switch, Way};
 use forebay_lab::statistics::{Paired, mean, noise_floor, ratio};
 
 /// The arms of a round.
@@ -53,18 +51,13 @@ fn measure() -> Result<(), String> {
         ("single calls", Way::Pread, 1, None),
     ] {
         let spec = RequestSpec {
-            device: RequestDevice::file(),
             depth,
-            block_bytes: 4096,
-            pattern: Pattern::Random,
-            operation: Operation::Read,
-            knobs: Vec::new(),
             fixed_files: Switch::On,
             batch,
-            from: Submitter::Local,
             file_bytes: 256 << 20,
             seconds,
             seed: 1,
+            ..RequestSpec::random_reads(RequestDevice::file())
         };
         let cell = cell(way, spec, directory.path());
         compare(title, &cell, rounds)?;

@@ -23,9 +23,7 @@ use crate::compare::settle::{Settled, settle};
 use crate::compare::trial::{ARMS, BASE, judged, order};
 use crate::load::data::{self, LaidOut};
 use crate::probes::request_cell;
-use crate::request::{
-    Operation, Pattern, RequestCell, RequestDevice, RequestSpec, Submitter, Switch, Way,
-};
+use crate::request::{Operation, RequestCell, RequestDevice, RequestSpec, Way};
 use crate::schema::{Comparison, Row};
 use crate::scratch::{Scratch, Stop};
 use crate::statistics::Verdict;
@@ -128,18 +126,9 @@ pub fn against_itself(
         Err(error) => return Err(ground.lost(&error)),
     }
     let spec = RequestSpec {
-        device: RequestDevice::file(),
-        depth: 1,
-        block_bytes: 4096,
-        pattern: Pattern::Random,
-        operation: Operation::Read,
-        knobs: Vec::new(),
-        fixed_files: Switch::Off,
-        batch: None,
-        from: Submitter::Local,
         file_bytes: bytes,
         seconds: (SECONDS * ground.scale).max(0.005),
-        seed: 0,
+        ..RequestSpec::random_reads(RequestDevice::file())
     };
     let mut found = Itself::default();
     for (number, (way, operation, depth)) in (0..SAME).zip(LOADS.into_iter().cycle()) {

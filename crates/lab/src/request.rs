@@ -54,6 +54,24 @@ pub struct RequestSpec {
 }
 
 impl RequestSpec {
+    /// Returns random reads of 4 KiB in the first MiB of a device, one at a time, for 50 ms.
+    pub fn random_reads(device: RequestDevice) -> Self {
+        Self {
+            device,
+            depth: 1,
+            block_bytes: 4096,
+            pattern: Pattern::Random,
+            operation: Operation::Read,
+            knobs: Vec::new(),
+            fixed_files: Switch::Off,
+            batch: None,
+            from: Submitter::Local,
+            file_bytes: 1 << 20,
+            seconds: 0.05,
+            seed: 0,
+        }
+    }
+
     pub(crate) fn counted(&self) -> Duration {
         Duration::from_secs_f64(self.seconds)
     }

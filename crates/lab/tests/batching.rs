@@ -14,9 +14,7 @@ use forebay_lab::file_system::FileSystem;
 use forebay_lab::job::Workload;
 use forebay_lab::probes::{job_cell, request_cell};
 use forebay_lab::programs::spec::{Beside, Form, Program, ProgramLoad, ProgramWay};
-use forebay_lab::request::{
-    Operation, Pattern, RequestCell, RequestDevice, RequestSpec, Submitter, Switch, Way,
-};
+use forebay_lab::request::{RequestCell, RequestDevice, RequestSpec, Switch, Way};
 use forebay_lab::scratch::Stop;
 
 type Metrics = BTreeMap<String, f64>;
@@ -70,18 +68,13 @@ fn counted(cell: &Cell) -> Metrics {
 /// Direct 4k reads of a file of 16 MiB.
 fn reads(directory: &Path, way: Way, depth: u32, batch: Option<u32>) -> Cell {
     let spec = RequestSpec {
-        device: RequestDevice::file(),
         depth,
-        block_bytes: 4096,
-        pattern: Pattern::Random,
-        operation: Operation::Read,
-        knobs: Vec::new(),
         fixed_files: Switch::On,
         batch,
-        from: Submitter::Local,
         file_bytes: 16 << 20,
         seconds: 0.2,
         seed: 1,
+        ..RequestSpec::random_reads(RequestDevice::file())
     };
     let directory = directory.to_owned();
     request_cell(RequestCell { directory, ..RequestCell::of(way, spec) })

@@ -11,9 +11,7 @@ use forebay_lab::child::{PROGRAM_VARIABLE, cell_main, is_cell, run_cell, run_cel
 use forebay_lab::job::{Caching, Workload};
 use forebay_lab::load::{CellError, CellReport};
 use forebay_lab::probes::{job_cell, request_cell};
-use forebay_lab::request::{
-    Operation, Pattern, RequestCell, RequestDevice, RequestSpec, Submitter, Switch, Way,
-};
+use forebay_lab::request::{RequestCell, RequestDevice, RequestSpec, Switch, Way};
 
 /// Nobody interrupts these.
 static GO_ON: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
@@ -105,18 +103,10 @@ fn requests_run_in_a_child_too(directory: &Path) {
     let cell = |way, device: RequestDevice| {
         let on_file = if device.is_file() { Switch::On } else { Switch::Off };
         let spec = RequestSpec {
-            device,
             depth: 4,
-            block_bytes: 4096,
-            pattern: Pattern::Random,
-            operation: Operation::Read,
-            knobs: Vec::new(),
             fixed_files: on_file,
-            batch: None,
-            from: Submitter::Local,
-            file_bytes: 1 << 20,
-            seconds: 0.05,
             seed: 1,
+            ..RequestSpec::random_reads(device)
         };
         let directory = directory.to_owned();
         request_cell(RequestCell { directory, ..RequestCell::of(way, spec) })

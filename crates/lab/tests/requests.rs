@@ -15,18 +15,12 @@ const BLOCK: u32 = 4096;
 
 fn spec(device: &str) -> RequestSpec {
     RequestSpec {
-        device: device.parse().unwrap(),
         depth: 32,
         block_bytes: BLOCK,
-        pattern: Pattern::Random,
-        operation: Operation::Read,
-        knobs: Vec::new(),
-        fixed_files: Switch::Off,
-        batch: None,
-        from: Submitter::Local,
         file_bytes: 4 << 20,
         seconds: 0.004,
         seed: 1,
+        ..RequestSpec::random_reads(device.parse().unwrap())
     }
 }
 

@@ -9,18 +9,11 @@ use crate::request::{DATA_FILE, Operation, Pattern, Poll, RequestDevice, Way};
 /// A small cell: sequential reads at depth 4, for two milliseconds.
 pub(crate) fn spec(device: &str) -> RequestSpec {
     RequestSpec {
-        device: device.parse().unwrap(),
         depth: 4,
-        block_bytes: 4096,
         pattern: Pattern::Sequential,
-        operation: Operation::Read,
-        knobs: Vec::new(),
-        fixed_files: Switch::Off,
-        batch: None,
-        from: Submitter::Local,
-        file_bytes: 1 << 20,
         seconds: 0.002,
         seed: 7,
+        ..RequestSpec::random_reads(device.parse().unwrap())
     }
 }
 
@@ -49,18 +42,11 @@ fn what_cannot_be_meant_is_refused_with_the_remedy() {
 /// A cell on a file at depth 16, for 50 milliseconds.
 pub(crate) fn on_file(pattern: Pattern) -> RequestSpec {
     RequestSpec {
-        device: RequestDevice::file(),
         depth: 16,
-        block_bytes: 4096,
         pattern,
-        operation: Operation::Read,
-        knobs: Vec::new(),
         fixed_files: Switch::On,
-        batch: None,
-        file_bytes: 1 << 20,
-        seconds: 0.05,
         seed: 7,
-        from: Submitter::Local,
+        ..RequestSpec::random_reads(RequestDevice::file())
     }
 }
 

@@ -9,10 +9,10 @@ use forebay_cache::limits::PAGE;
 use forebay_uring::{Arena, Buffers, ForkGuard};
 
 use crate::core::engine::Engine;
-use crate::core::engine::adopt::Adopted;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::knobs::{self, Knob};
 use crate::core::limits::PATIENCE;
+use crate::core::open::adoption::Adopted;
 use crate::core::policy::{Backend, ContextPriority, Flight, Prealloc};
 use crate::core::recovery::inherited::forget_all_but;
 use crate::core::settings::{Settings, Wanted};

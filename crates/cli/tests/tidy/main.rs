@@ -80,7 +80,7 @@ fn unsafe_code_is_where_the_architecture_says() {
 fn counts_are_checked_in_every_build() {
     let tree = Tree::load();
     let findings = code::counts_checked_in_debug_builds_only(&tree);
-    none(&findings, "a count that only a debug build checks; use assert! or core/count.rs");
+    none(&findings, "a count that only a debug build checks; use assert! or core/share.rs");
 }
 
 #[test]

@@ -4,10 +4,10 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use crate::core::engine::Engine;
-use crate::core::engine::given::Given;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
-use crate::core::open::Open;
+use crate::core::open::enter::Given;
+use crate::core::open::options::Open;
 
 /// The descriptor of the engine, for system calls that the library does not have, such as
 /// `ioctl(2)`, `fsetxattr(2)` or `flock(2)`.

@@ -16,19 +16,19 @@ use tokio::io::{AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
 
 use crate::adapters::ahead::{Ahead, serves};
 use crate::adapters::cursor::Cursor;
-use crate::core::counters::Counters;
 use crate::core::direct::plug::plugged_no_more;
 use crate::core::error::Result;
 use crate::core::file::File;
-use crate::core::file::append::{Settling, Way};
-use crate::core::inode::space::{Allocated, Promise};
 use crate::core::level::Queued;
 use crate::core::limits::CURSOR_AHEAD_FRESH;
 use crate::core::read::Reading;
-use crate::core::room::make_room;
 use crate::core::slices::{Slices, SlicesMut};
-use crate::core::ticket::Ticket;
+use crate::core::space::room::make_room;
+use crate::core::space::{Allocated, Promise};
+use crate::core::stats::Counters;
+use crate::core::sync::tickets::Ticket;
 use crate::core::write::Place;
+use crate::core::write::append::{Settling, Way};
 use crate::platform::clock;
 
 /// Maximum of bytes accepted or read in one poll. A longer copy would delay other tasks of the

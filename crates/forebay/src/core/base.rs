@@ -10,13 +10,13 @@ use forebay_cache::file::Reserving;
 use forebay_cache::frames::BLOCK_FRAMES;
 use forebay_cache::{Caching, FrameRuns};
 
-use crate::core::counters::Counters;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::level::Level;
 use crate::core::limits::{LOW_ONE_IN, RESERVE_OF_LOW, UNREAD_ONE_IN};
 use crate::core::pool::Pool;
+use crate::core::recovery::Standby;
 use crate::core::settings::Settings;
-use crate::core::standby::Standby;
+use crate::core::stats::Counters;
 use crate::core::user_code;
 use crate::platform::sync::Mutex;
 use crate::platform::{Arena, Buffers, ForkGuard};

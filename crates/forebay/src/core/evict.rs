@@ -6,11 +6,11 @@ use std::task::Waker;
 
 use forebay_cache::{Candidate, Verdict};
 
-use crate::core::counters::Counters;
-use crate::core::home::Home;
-use crate::core::inode::after::After;
+use crate::core::context::home::Home;
+use crate::core::inode::change::After;
 use crate::core::limits::{EVICT_BATCH, HIGH_ONE_IN, LOW_ONE_IN, RECLAIM_FRAMES};
 use crate::core::shared::Shared;
+use crate::core::stats::Counters;
 
 impl Shared {
     /// Makes room, and takes memory from the kernel, for later calls.

@@ -15,10 +15,10 @@ use forebay_cache::Caching;
 use forebay_cache::file::Reserving;
 use forebay_cache::writeback::pace::Bound;
 
+use crate::core::context::home::Affinity;
 use crate::core::error::{Error, ErrorKind, Result};
-use crate::core::home::Affinity;
 use crate::core::limits::{CONTEXTS, FLIGHT, FLIGHT_TIMES};
-use crate::core::priority::Priority;
+use crate::core::settings::Priority;
 use crate::core::settings::{Settings, Wanted, invalid};
 use crate::platform::{Choice, jiffy};
 
@@ -564,7 +564,7 @@ mod tests {
         let found = std::fs::read_to_string(path).unwrap();
         assert_eq!(found, page, "run this test with FOREBAY_WRITE_PAGES=1 to write the page");
         let pages = [
-            (include_str!("engine.rs"), r#"#[doc = include_str!("knobs.md")]"#),
+            (include_str!("engine/mod.rs"), r#"#[doc = include_str!("../knobs.md")]"#),
             (include_str!("../builder.rs"), r#"#[doc = include_str!("core/knobs.md")]"#),
         ];
         for (source, page) in pages {

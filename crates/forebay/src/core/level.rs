@@ -18,10 +18,10 @@ use std::time::Duration;
 use forebay_block::{Moment, Target};
 use forebay_cache::{Admission, DevicePart, Dirty, Throttle};
 
-use crate::core::count::subtract;
 use crate::core::share::Crossed;
+use crate::core::share::subtract;
+use crate::core::space::volume::Volume;
 use crate::core::user_code;
-use crate::core::volume::Volume;
 use crate::platform::clock;
 use crate::platform::sync::Mutex;
 

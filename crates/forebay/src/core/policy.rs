@@ -51,7 +51,7 @@ pub use crate::platform::Choice as Backend;
 pub use forebay_cache::writeback::pace::Bound as Flight;
 
 #[doc(inline)]
-pub use crate::core::priority::Priority as ContextPriority;
+pub use crate::core::settings::Priority as ContextPriority;
 
 /// How much space is reserved ahead of data (knob `prealloc`).
 ///

@@ -7,14 +7,13 @@ use forebay_cache::limits::PAGE;
 use forebay_cache::writeback::pace::Bound;
 use forebay_cache::{Caching, Throttle};
 
+use crate::core::context::home::Affinity;
 use crate::core::error::{Error, ErrorKind, Result};
-use crate::core::home::Affinity;
 use crate::core::limits::{
     CACHE_OF_MEMORY, DEFAULT_BUFFER_BYTES, DEFAULT_CACHE_BYTES, DIRTY_AGES, FLIGHT_TIME,
     MAX_BUFFER_BYTES, MAX_CACHE_BYTES, MIN_CACHE_BYTES, MIN_DIRTY_BYTES,
 };
-use crate::core::priority::Priority;
-use crate::platform::{Choice, memory_limit};
+use crate::platform::{Choice, memory_limit, thread};
 
 /// Number of writeback contexts (knob `contexts`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -142,6 +141,60 @@ fn range(key: &str, value: u64, least: u64, most: u64) -> Result<()> {
 pub(crate) fn invalid(key: &str, value: &str, allowed: &str) -> Error {
     Error::new(ErrorKind::InvalidInput, format!("invalid value `{value}` for knob `{key}`"))
         .remedy(format!("allowed: {allowed}"))
+}
+
+/// Scheduling class of the writeback threads (knob `context_priority`).
+///
+/// ```no_run
+/// # fn main() -> forebay::Result<()> {
+/// use forebay::policy::ContextPriority;
+///
+/// let engine = forebay::Engine::builder().context_priority(ContextPriority::Realtime).build()?;
+/// assert_eq!(engine.get("context_priority")?, "realtime");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Priority {
+    /// That of the program.
+    #[default]
+    Normal,
+    /// The lowest real-time priority (`SCHED_FIFO`). Needs `CAP_SYS_NICE`, or `RLIMIT_RTPRIO` of at
+    /// least 1.
+    Realtime,
+}
+
+impl Priority {
+    /// Returns the name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Normal => "normal",
+            Self::Realtime => "realtime",
+        }
+    }
+
+    /// Checks that a thread of this process may have it.
+    ///
+    /// # Errors
+    /// `NotPermitted` with the remedy.
+    pub(crate) fn check(self) -> Result<()> {
+        if self == Self::Normal {
+            return Ok(());
+        }
+        thread::try_realtime().map_err(|error| {
+            let what = "cannot set context_priority to realtime";
+            Error::new(ErrorKind::NotPermitted, what)
+                .because(error)
+                .remedy("raise RLIMIT_RTPRIO to 1 (`ulimit -r 1`) or grant CAP_SYS_NICE")
+        })
+    }
+
+    /// Gives it to the calling thread. A failure is logged: the thread goes on as it is.
+    pub(crate) fn apply(self) {
+        if let Err(error) = thread::set_realtime(self == Self::Realtime) {
+            tracing::warn!(%error, priority = self.name(), "could not set a context's priority");
+        }
+    }
 }
 
 #[cfg(test)]

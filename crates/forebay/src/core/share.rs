@@ -1,13 +1,25 @@
-//! The part of the dirty level that the files of one file system use, and may use.
+//! What the files of one file system count for: their part of the dirty level, and the pages that
+//! cannot be written.
 //!
 //! `level.rs` uses it to decide whether a file may be written. Each context reports here which file
 //! systems it writes to, and how fast.
+//!
+//! A page that could not be written stays dirty and keeps its memory, until its device accepts the
+//! write. One bad file or dead device must not take the memory of all. So each file and each device
+//! has a limit for such pages, and writes beyond it fail with the reason. Pages beyond the share of
+//! a device, which became dirty before the failure was known, do not count against writers of other
+//! devices.
+//!
+//! Counts that threads share and that progress depends on: room, flight, waiters.
+//!
+//! A count below zero would be a huge one: every writer would wait for room that never comes. So
+//! each subtraction is checked in every build.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
+use forebay_block::Errno;
 use forebay_cache::DevicePart;
 
-use crate::core::count::subtract;
 use crate::platform::sync::{Mutex, MutexGuard};
 
 /// Whether an addition to the level made writeback due.
@@ -122,5 +134,86 @@ impl Share {
 
     fn writers(&self) -> MutexGuard<'_, Vec<Writer>> {
         self.writers.lock()
+    }
+}
+
+/// Pages of one device that cannot be written.
+#[derive(Debug, Default)]
+pub(crate) struct Failing {
+    pages: AtomicU64,
+    /// Pages beyond the device's share, at the last update.
+    beyond: Mutex<u64>,
+    /// Error of the last failed write.
+    errno: AtomicI32,
+}
+
+impl Failing {
+    /// Returns the number of pages that cannot be written.
+    pub(crate) fn pages(&self) -> u64 {
+        self.pages.load(Ordering::Acquire)
+    }
+
+    /// Returns the error of the last write that failed.
+    pub(crate) fn errno(&self) -> Errno {
+        Errno(self.errno.load(Ordering::Relaxed))
+    }
+
+    /// Notes the error of a write that failed.
+    pub(crate) fn note(&self, errno: Errno) {
+        self.errno.store(errno.0, Ordering::Relaxed);
+    }
+
+    /// Replaces a file's count, `before`, by `now`.
+    pub(crate) fn change(&self, before: u64, now: u64) {
+        if now >= before {
+            self.pages.fetch_add(now - before, Ordering::AcqRel);
+        } else {
+            let slip = "fewer pages fail than were counted";
+            subtract(&self.pages, before - now, Ordering::AcqRel, slip);
+        }
+    }
+
+    /// Updates the count of pages beyond the device's share, after a change of the pages or the
+    /// share. If the count has changed, calls `report` with the count before and now. Calls do not
+    /// overlap, so the level sees changes in order.
+    pub(crate) fn look_again(&self, share: u64, report: impl FnOnce(u64, u64)) {
+        let mut beyond = self.beyond.lock();
+        let now = self.pages().saturating_sub(share);
+        let before = std::mem::replace(&mut *beyond, now);
+        if before != now {
+            report(before, now);
+        }
+    }
+}
+
+/// Subtracts from a count, and returns what it was.
+///
+/// # Panics
+/// If it was less; it stays what it was. `slip` names the fault.
+#[track_caller]
+pub(crate) fn subtract(count: &AtomicU64, by: u64, ordering: Ordering, slip: &str) -> u64 {
+    let was = count.fetch_sub(by, ordering);
+    if was < by {
+        count.fetch_add(by, ordering);
+        panic!("{slip}: {by} subtracted from {was}");
+    }
+    was
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    #[test]
+    fn contract_18_a_count_is_never_below_zero() {
+        let count = AtomicU64::new(3);
+        assert_eq!(subtract(&count, 2, Ordering::Relaxed, "once"), 3);
+        let slip = || subtract(&count, 2, Ordering::Relaxed, "a page is counted once");
+        let panic = catch_unwind(AssertUnwindSafe(slip)).unwrap_err();
+        let said = panic.downcast::<String>().unwrap();
+        assert_eq!(*said, "a page is counted once: 2 subtracted from 1");
+        assert_eq!(count.load(Ordering::Relaxed), 1);
     }
 }

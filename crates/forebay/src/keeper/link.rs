@@ -22,8 +22,8 @@ use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::{
     KEEPER_ANSWER, KEEPER_BATCH, KEEPER_PAUSE, KEEPER_PAUSE_MOST, KEEPER_START, KEEPER_STEADY,
 };
+use crate::core::recovery::KeeperState;
 use crate::core::shared::Shared;
-use crate::core::standby::KeeperState;
 use crate::platform::thread::mark_as_ours;
 
 /// Connection to the keeper process.

@@ -8,8 +8,8 @@ use forebay_uring::{Alive, Arena, OpenFile};
 use super::Keeper;
 use super::link::Link;
 use crate::core::error::Result;
+use crate::core::recovery::{KeeperState, Standby};
 use crate::core::shared::Shared;
-use crate::core::standby::{KeeperState, Standby};
 
 /// The keeper of an engine, and the process it runs in.
 pub(crate) struct Started {

@@ -4,7 +4,7 @@
 use forebay_cache::limits::PAGE;
 
 use super::alone::alone;
-use crate::core::open::Open;
+use crate::core::open::options::Open;
 use crate::core::settings::Settings;
 use crate::world::machine::{MachinePlan, VolumePlan};
 use crate::world::others::{OpenAs, Program};

@@ -15,7 +15,7 @@ use forebay_uring::Geometry;
 
 use super::alone::{alone_on, no_error};
 use crate::core::engine::Engine;
-use crate::core::open::Open;
+use crate::core::open::options::Open;
 use crate::core::settings::{Settings, Wanted};
 use crate::faults::Latency;
 use crate::random::Random;

@@ -11,7 +11,7 @@ use forebay_cache::writeback::pace::Bound;
 
 use super::alone::alone;
 use crate::core::engine::Engine;
-use crate::core::open::Open;
+use crate::core::open::options::Open;
 use crate::core::settings::{Settings, Wanted};
 use crate::world::machine::MachinePlan;
 

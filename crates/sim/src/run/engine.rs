@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::core::context::home::Affinity;
 use crate::core::engine::Engine;
 use crate::core::file::File;
-use crate::core::home::Affinity;
 use crate::core::knobs;
+use crate::core::recovery::Standby;
 use crate::core::settings::{Settings, Wanted};
 use crate::core::shared::{Parts, Shared};
-use crate::core::standby::Standby;
 use crate::plan::Plan;
 use crate::platform::{Arena, Buffers, ForkGuard};
 use crate::run::keeper::Keeper;

@@ -9,7 +9,7 @@ use forebay_cache::limits::PAGE;
 
 use super::alone::{OnError, alone, alone_with_errors};
 use super::stage::Heard;
-use crate::core::open::Open;
+use crate::core::open::options::Open;
 use crate::core::settings::Settings;
 use crate::core::wait;
 use crate::faults::{Faults, Latency};

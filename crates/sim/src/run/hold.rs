@@ -10,7 +10,7 @@ use forebay_cache::limits::PAGE;
 use super::PATIENCE;
 use super::alone::{OnError, alone, alone_with_errors};
 use super::stage::Heard;
-use crate::core::open::Open;
+use crate::core::open::options::Open;
 use crate::core::settings::Settings;
 use crate::faults::Faults;
 use crate::random::PerMille;

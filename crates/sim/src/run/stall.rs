@@ -8,7 +8,7 @@ use forebay_cache::limits::PAGE;
 
 use super::alone::alone;
 use crate::core::engine::Engine;
-use crate::core::open::Open;
+use crate::core::open::options::Open;
 use crate::core::settings::Settings;
 use crate::faults::Latency;
 use crate::random::Random;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::core::engine::Engine;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::file::File;
-use crate::core::open::Open;
+use crate::core::open::options::Open;
 use crate::faults::Faults;
 use crate::marks::{self, Marks};
 use crate::plan::Plan;

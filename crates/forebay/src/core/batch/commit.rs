@@ -11,7 +11,7 @@ use super::inner::Inner;
 use super::place::Place;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::BATCH_PROGRESS;
-use crate::core::ticket::Failure;
+use crate::core::sync::tickets::Reportable;
 use crate::platform::Replace;
 use crate::platform::collections::HashSet;
 
@@ -99,7 +99,7 @@ impl std::error::Error for CommitError {
     }
 }
 
-impl Failure for CommitError {
+impl Reportable for CommitError {
     fn failures(&self) -> &[Error] {
         &self.failures
     }

@@ -2,13 +2,32 @@
 //!
 //! Each reason has a list in order of arrival. A file is in each list at most once. Entering a file
 //! that is already there costs one look at a bit, however long the list is.
+//!
+//! Pages that shared files keep for a flush. If no caller syncs them, the context does so when they
+//! become many or memory is short.
+//!
+//! Leases that other programs wait for. Each is released when the work before that is done, or soon
+//! after its deadline.
+//!
+//! Files that were opened a moment ago. A context leaves them alone until its next tick: many are
+//! closed before, and their callers can close them only while no context has them.
+//!
+//! A context that does not tick attaches a file at once. One that ticks does so earlier if the file
+//! has work for it, or if writers wait for memory or for the dirty limit.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
+use forebay_cache::Reason;
+
+use crate::core::context::Writeback;
+use crate::core::context::senders::Message;
 use crate::core::inode::Inode;
-use crate::core::inode::lease::GivingUp;
+use crate::core::inode::settle::Left;
+use crate::core::lease::GivingUp;
+use crate::core::limits::{KEPT_OF_LIMIT, KEPT_OF_LIMIT_WHEN_SHORT, YOUNG_FILES};
+use crate::platform::clock;
 
 /// Reason why a file is on the agenda.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -170,6 +189,134 @@ impl<T: Numbered> Agenda<T> {
         let whys = self.whys.get(file.number()).copied().unwrap_or_default();
         for why in Why::ALL.into_iter().filter(|why| whys & why.bit() != 0) {
             self.retain(why, |listed| !Arc::ptr_eq(listed, file));
+        }
+    }
+}
+
+impl Writeback {
+    /// Notes the work that completed bios have left: pages kept for a flush, and pages to write
+    /// again after a failed flush.
+    pub(super) fn note_left(&mut self, inode: &Arc<Inode>, left: Left) {
+        if left.keeps {
+            self.agenda.push(Why::Keeping, inode);
+        }
+        if left.is_dirty_again {
+            self.flights[inode.volume.number()].dirty.push_back(Arc::clone(inode));
+        }
+    }
+
+    /// Flushes files that keep many pages.
+    pub(super) fn reclaim_kept(&mut self) {
+        if self.agenda.is_empty(Why::Keeping) {
+            return;
+        }
+        let mut kept: Vec<(u64, Arc<Inode>)> = Vec::new();
+        self.agenda.retain(Why::Keeping, |inode| {
+            let pages = inode.catch(|| inode.lock().cache.kept_pages()).unwrap_or(0);
+            kept.push((pages, Arc::clone(inode)));
+            pages > 0
+        });
+        let total: u64 = kept.iter().map(|(pages, _)| pages).sum();
+        let is_short = self.shared.level.has_waiters() || self.shared.pool.has_waiting();
+        let is_idle = self.queue.on_their_way() == 0;
+        let part = if is_short { KEPT_OF_LIMIT_WHEN_SHORT } else { KEPT_OF_LIMIT };
+        // Each context has an equal part.
+        let most = self.shared.level.limit() / part / self.shared.contexts.active() as u64;
+        // If callers wait and nothing is in flight, they wait for this flush, however little it
+        // frees.
+        if total < most && !(is_short && is_idle) {
+            return;
+        }
+        kept.sort_by_key(|(pages, _)| std::cmp::Reverse(*pages));
+        for (_, inode) in kept {
+            if self.queue.room() == 0 {
+                break;
+            }
+            self.step(&inode, (), |context| {
+                let mut state = inode.lock();
+                if let Some(bio) = context.next_bio(&inode, &mut state, Reason::Reclaim) {
+                    context.send(&inode, &mut state, bio);
+                }
+            });
+        }
+    }
+}
+
+impl Writeback {
+    /// Releases leases as far as possible now, and sets the time of the next attempt.
+    pub(super) fn give_leases_up(&mut self) {
+        // Set even if no file is left: a file that was closed or handed over has left the list, and
+        // a time that has passed would keep the context from ever sleeping.
+        self.next_break = self.agenda.look(Why::Breaking, |inode| {
+            let given_up = inode.catch(|| inode.give_up_lease(clock::instant()));
+            // The context releases the lease of an interrupted file when it abandons that.
+            given_up.unwrap_or(GivingUp::Done)
+        });
+    }
+}
+
+impl Writeback {
+    /// Takes note of a file that was opened. One that another context has handed over is attached.
+    pub(super) fn announced(&mut self, inode: Arc<Inode>) {
+        let is_young = inode.catch(|| inode.lock().is_young()).unwrap_or(false);
+        if !is_young || self.next_tick.is_none() || self.stop {
+            return self.attach(inode);
+        }
+        if self.young.len() >= YOUNG_FILES {
+            // Closed files keep the numbers of their descriptors until they are dropped.
+            self.young.retain(|_, file| file.catch(|| file.lock().is_young()).unwrap_or(true));
+        }
+        if self.young.len() >= YOUNG_FILES {
+            self.attach_all();
+        }
+        // A caller may have closed an older file with the same number.
+        self.young.insert(inode.target.0, inode);
+    }
+
+    /// Attaches the file of a message, because it has work for the context.
+    pub(super) fn attach_for(&mut self, message: &Message) {
+        if self.young.is_empty() {
+            return;
+        }
+        let (Message::Renew(inode)
+        | Message::Inode(inode)
+        | Message::Uncached(inode)
+        | Message::Moved(inode)
+        | Message::Submit(inode, _)) = message
+        else {
+            return;
+        };
+        if self.is_young(inode) {
+            self.young.remove(&inode.target.0);
+            self.attach(Arc::clone(inode));
+        }
+    }
+
+    /// Returns whether the context knows the file, and has not attached it.
+    pub(super) fn is_young(&self, inode: &Arc<Inode>) -> bool {
+        self.young.get(&inode.target.0).is_some_and(|young| Arc::ptr_eq(young, inode))
+    }
+
+    /// Attaches all young files if they may not wait for the tick.
+    pub(super) fn attach_young(&mut self) {
+        if self.young.is_empty() {
+            return;
+        }
+        let (level, pool) = (&self.shared.level, &self.shared.pool);
+        let is_due = self.stop
+            || self.next_tick.is_none()
+            || level.has_waiters()
+            || pool.has_waiting()
+            || self.young.values().any(|inode| level.wants_writeback(&inode.volume));
+        if is_due {
+            self.attach_all();
+        }
+    }
+
+    /// Attaches all young files that no caller has closed.
+    pub(super) fn attach_all(&mut self) {
+        for inode in std::mem::take(&mut self.young).into_values() {
+            self.attach(inode);
         }
     }
 }

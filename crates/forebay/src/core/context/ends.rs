@@ -1,15 +1,34 @@
 //! Completions, which files settle in runs, and the closing of files without handles.
+//!
+//! Writes that are completed and held (`completion=delay`): the hold ends as soon as somebody waits
+//! for one of them.
+//!
+//! Waiting for a held write are: a sync, a program that opens the file of a lease, a caller that
+//! waits for a page or for the close, and a file that moves to another context. Writers that wait
+//! for memory, for the dirty limit or for the pace of an uncached file wait for no page. They wait
+//! for the hold, as the kernel's writers do.
+//!
+//! To remove the hold, remove its function, `State::is_held` and `State::awaits_pages`.
+//!
+//! Interrupted files: a panic ended a change of their state (contract 21). The context continues
+//! without them.
+//!
+//! A step that serves one file runs in [`Writeback::step`]. A panic under that file's lock ends the
+//! step and takes that file out of service. Any other panic continues and ends the engine. That
+//! includes a panic while a request was passed to the queue, because all files share the queue.
+//!
+//! The file stays attached until its requests have ended and its last handle is closed.
 
 use std::sync::Arc;
 
 use forebay_block::{Device, Ended, Moment};
 use forebay_cache::file::Entry;
 
-use super::Writeback;
-use super::agenda::Why;
-use crate::core::inode::Inode;
-use crate::core::inode::after::After;
+use crate::core::context::Writeback;
+use crate::core::context::agenda::Why;
+use crate::core::inode::change::After;
 use crate::core::inode::settle::Left;
+use crate::core::inode::{Heard, Inode};
 
 impl Writeback {
     /// Ends completed bios in order, and wakes their callers once. The room of a bio at the device
@@ -130,5 +149,79 @@ impl Writeback {
         self.unlist(inode, is_listed);
         let (shared, closing) = (Arc::clone(&self.shared), Arc::clone(inode));
         inode.volume.aside.run(move || closing.finish_closing(&shared, generation));
+    }
+}
+
+impl Writeback {
+    /// Ends the hold if somebody waits for a held write. Marks the files of held writes, so that a
+    /// caller that waits for their pages from now on wakes this context.
+    pub(super) fn end_awaited_hold(&mut self) {
+        let held = self.queue.held_bios();
+        if held.is_empty() {
+            return;
+        }
+        let mut is_awaited = self.stop || self.shared.is_left();
+        for of_file in held.chunk_by(|one, next| one.bio.target == next.bio.target) {
+            let file = self.files[of_file[0].bio.target.0 as usize].as_ref();
+            let inode = &file.expect("a file in flight is attached").inode;
+            let awaits = inode.catch(|| {
+                let mut state = inode.lock();
+                state.is_held = true;
+                state.awaits_settling()
+            });
+            is_awaited |= awaits.unwrap_or(true) || self.is_leaving(inode);
+        }
+        if is_awaited {
+            self.queue.end_hold();
+        }
+    }
+}
+
+impl Writeback {
+    /// Runs a step of one file. Returns its result, or `otherwise` if a panic under the file's lock
+    /// ended it.
+    pub(super) fn step<T>(
+        &mut self,
+        inode: &Inode,
+        otherwise: T,
+        run: impl FnOnce(&mut Self) -> T,
+    ) -> T {
+        // Effects of other files' steps are set aside: they are complete. Both keep their memory,
+        // so nothing is allocated here.
+        std::mem::swap(&mut self.after, &mut self.after_others);
+        let ran = inode.catch(|| run(self));
+        assert!(!self.is_submitting, "a panic interrupted a change of the queue");
+        std::mem::swap(&mut self.after, &mut self.after_others);
+        if ran.is_none() {
+            self.after_others.forget_frames();
+        }
+        self.after.append(&mut self.after_others);
+        ran.unwrap_or(otherwise)
+    }
+
+    /// Takes an interrupted file out of service: gives up its counts, wakes its callers, and
+    /// reports it if none of them waits for a sync.
+    pub(super) fn abandon(&mut self, inode: &Arc<Inode>) {
+        let heard = inode.give_up(&self.shared, &mut self.after);
+        if heard.is_some() {
+            self.unlist(inode, true);
+            if self.is_leaving(inode) {
+                // Its next context closes it.
+                self.agenda.push(Why::Moving, inode);
+            }
+            // The file counts as shared from now on: nothing is written under the lease.
+            inode.file.release_lease();
+        }
+        self.shared.finish(&mut self.after);
+        if heard == Some(Heard::No) {
+            self.shared.report(&inode.interrupted());
+        }
+        self.agenda.push(Why::Leaving, inode);
+    }
+
+    /// Returns whether requests of an interrupted file are still at the device.
+    pub(super) fn awaits_interrupted(&self, inode: &Inode) -> bool {
+        let held = self.files.get(inode.target.0 as usize).and_then(Option::as_ref);
+        inode.is_interrupted() && held.is_some_and(|held| held.in_flight > 0)
     }
 }

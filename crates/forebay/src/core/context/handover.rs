@@ -21,11 +21,11 @@ use forebay_block::{Bio, Ended, Operation, Target};
 
 use super::Writeback;
 use super::agenda::Why;
-use crate::core::flight::Flight;
-use crate::core::home::Affinity;
+use crate::core::context::flight::Flight;
+use crate::core::context::home::Affinity;
+use crate::core::context::senders::Message;
 use crate::core::inode::Inode;
 use crate::core::limits::{GROUP_LOOK_BYTES, MESSAGES_PER_PASS};
-use crate::core::message::Message;
 
 /// File that belongs to a context.
 #[derive(Debug)]
@@ -295,7 +295,7 @@ impl Writeback {
                 self.shared.contexts.send_to(to, Message::Submit(Arc::clone(&inode), bio));
             }
             if to != self.number {
-                crate::core::counters::Counters::add(&self.shared.counters.handovers, 1);
+                crate::core::stats::Counters::add(&self.shared.counters.handovers, 1);
             }
         }
         self.share_out();

@@ -13,11 +13,10 @@ use std::sync::Arc;
 
 use forebay_block::{Bio, Ended, Errno, Operation};
 
-use super::Writeback;
-use crate::core::counters::Counters;
+use crate::core::context::Writeback;
+use crate::core::context::senders::{Message, Unreserved};
 use crate::core::inode::Inode;
-use crate::core::inode::space::Unreserved;
-use crate::core::message::Message;
+use crate::core::stats::Counters;
 
 /// Reservations that are being prepared.
 #[derive(Debug, Default)]

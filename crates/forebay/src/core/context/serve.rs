@@ -10,11 +10,11 @@ use forebay_cache::limits::{PAGE, UNCACHED_PAGES};
 
 use super::Writeback;
 use super::agenda::Why;
-use crate::core::counters::Counters;
+use crate::core::context::flight::{Flight, free_slots};
 use crate::core::direct::turns::Room;
-use crate::core::flight::{Flight, free_slots};
 use crate::core::inode::{Inode, Locked, State};
 use crate::core::limits::{CLEAN_TICKS, DIRECT_LEAVES, LEASE_BREAK, RUN_PER_FILE, TICKS_PER_AGE};
+use crate::core::stats::Counters;
 use crate::core::user_code;
 use crate::platform::clock;
 

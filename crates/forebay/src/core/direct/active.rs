@@ -8,11 +8,11 @@ use std::ops::Range;
 
 use forebay_block::{Bio, BufferId, Class, Errno, Operation as Asked, Segments, Source};
 
-use crate::core::counters::Counters;
 use crate::core::direct::operation::{Operation, Verb};
 use crate::core::direct::shape::{Body, Place, Shape, Span};
 use crate::core::direct::turns::Turns;
 use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::stats::Counters;
 use crate::platform::Backend;
 use crate::platform::{AlignedMemory, Memory};
 
@@ -363,7 +363,11 @@ fn at(range: &Range<u64>, first: u64, skew: usize) -> Range<usize> {
     start..start + (range.end - range.start) as usize
 }
 
-fn cannot(inode: &crate::core::direct::inode::DirectInode, what: &str, errno: Errno) -> Error {
+fn cannot(
+    inode: &crate::core::direct::direct_inode::DirectInode,
+    what: &str,
+    errno: Errno,
+) -> Error {
     Error::new(ErrorKind::Io, what)
         .at_path(&inode.path)
         .because(std::io::Error::from_raw_os_error(errno.0))

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::core::closing::close;
-use crate::core::direct::inode::DirectInode;
+use crate::core::direct::direct_inode::DirectInode;
+use crate::core::open::descriptor::close;
 use crate::core::shared::Shared;
 
 impl DirectInode {

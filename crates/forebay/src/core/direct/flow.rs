@@ -18,10 +18,10 @@ use std::time::Instant;
 use forebay_block::{Bio, Ended, Errno, Target};
 
 use crate::core::direct::active::{Active, Next};
+use crate::core::direct::direct_inode::DirectInode;
+use crate::core::direct::direct_message::Message;
 use crate::core::direct::held::{Due, Held};
-use crate::core::direct::inode::DirectInode;
 use crate::core::direct::lane::{Lane, Manner, Step};
-use crate::core::direct::message::Message;
 use crate::core::direct::operation::{Operation, Verb};
 use crate::core::direct::turns::{Room, Turns};
 use crate::core::error::{Error, Result};

@@ -9,18 +9,18 @@
 //! The modules, in the order of an operation's life:
 //!
 //! - [`buffer`]: its memory.
-//! - [`file`](mod@file): the calls.
+//! - [`direct_file`]: the calls.
 //! - [`operation`]: the operation and its ticket.
 //! - [`plug`] and [`held`]: operations held back to be submitted with their neighbours.
-//! - [`message`]: the way to the context.
+//! - [`direct_message`]: the way to the context.
 //! - [`flow`]: the part of the context.
 //! - [`lane`]: the order of starts in one file.
 //! - [`active`]: a started operation.
-//! - `change` and `interrupted`: the end of a file that a panic interrupted.
+//! - `direct_change` and `interrupted`: the end of a file that a panic interrupted.
 //! - [`shape`]: the bytes that go straight, and those that need whole blocks.
 //! - [`turns`]: bios that wait for room in the queue.
 //! - [`transfer`]: the future.
-//! - [`inode`]: the state shared by all handles of a file.
+//! - [`direct_inode`]: the state shared by all handles of a file.
 //! - [`handle`]: the errors that a handle has to report.
 //!
 //! From its submission, the operation belongs to the context and its memory to the device. A future
@@ -29,16 +29,16 @@
 
 pub(crate) mod active;
 pub(crate) mod buffer;
-pub(crate) mod change;
 mod closing;
-pub(crate) mod file;
+pub(crate) mod direct_change;
+pub(crate) mod direct_file;
+pub(crate) mod direct_inode;
+pub(crate) mod direct_message;
 pub(crate) mod flow;
 pub(crate) mod handle;
 pub(crate) mod held;
-pub(crate) mod inode;
 mod interrupted;
 pub(crate) mod lane;
-pub(crate) mod message;
 pub(crate) mod operation;
 pub(crate) mod plug;
 pub(crate) mod shape;

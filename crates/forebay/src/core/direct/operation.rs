@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use crate::core::direct::direct_inode::DirectInode;
 use crate::core::direct::handle::Handle;
-use crate::core::direct::inode::DirectInode;
 use crate::core::direct::shape::Span;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::user_code;

@@ -24,12 +24,12 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::Poll;
 
-use crate::core::counters::Counters;
+use crate::core::context::senders::Message;
+use crate::core::direct::direct_message;
 use crate::core::direct::held::{Held, Reported};
-use crate::core::direct::message;
 use crate::core::direct::operation::Operation;
-use crate::core::message::Message;
 use crate::core::shared::Shared;
+use crate::core::stats::Counters;
 use crate::platform::thread::task_local;
 
 task_local! {
@@ -160,11 +160,11 @@ fn release(shared: &Shared, held: &Arc<Held>) {
 }
 
 fn report(shared: &Shared, held: &Arc<Held>) {
-    shared.send(Message::Direct(message::Message::Plugged(Arc::clone(held))));
+    shared.send(Message::Direct(direct_message::Message::Plugged(Arc::clone(held))));
 }
 
 fn send(shared: &Shared, operation: Operation) {
-    shared.send(Message::Direct(message::Message::Operation(Box::new(operation))));
+    shared.send(Message::Direct(direct_message::Message::Operation(Box::new(operation))));
 }
 
 /// Releases the operations held by this thread, because it is about to wait.

@@ -1,6 +1,6 @@
 //! Tests of the context's part without a context, bio by bio. The test acts as the device.
 
-mod panic_tests;
+mod direct_panic_tests;
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -14,12 +14,13 @@ use forebay_lists::fifo::{self, fifo};
 use tempfile::NamedTempFile;
 
 use crate::core::context::Writeback;
-use crate::core::contexts::Contexts;
-use crate::core::direct::file::DirectFile;
+use crate::core::context::senders::{Message, Sender};
+use crate::core::context::start::Contexts;
+use crate::core::direct::direct_file::DirectFile;
+use crate::core::direct::direct_inode::{DirectInode, Opened};
+use crate::core::direct::direct_message;
 use crate::core::direct::flow::Flow;
 use crate::core::direct::handle::Handle;
-use crate::core::direct::inode::{DirectInode, Opened};
-use crate::core::direct::message;
 use crate::core::direct::operation::{Bytes, Operation, Outcome, Ticket, Verb};
 use crate::core::direct::plug::{self, Plug};
 use crate::core::direct::shape::Span;
@@ -27,8 +28,7 @@ use crate::core::direct::turns::Room;
 use crate::core::ended;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::limits::{DIRECT_OPERATIONS, MIN_CACHE_BYTES};
-use crate::core::message::{Message, Sender};
-use crate::core::open::Open;
+use crate::core::open::options::Open;
 use crate::core::settings::{OfContext, Settings};
 use crate::core::shared::{Parts, Shared};
 use crate::platform::sync::Mutex;
@@ -98,7 +98,7 @@ impl Bench {
             aside: Arc::default(),
         }));
         self.shared.table().insert_direct(Arc::clone(&inode));
-        self.take(message::Message::Attach(Arc::clone(&inode)));
+        self.take(direct_message::Message::Attach(Arc::clone(&inode)));
         self.files.push(named);
         inode
     }
@@ -107,13 +107,13 @@ impl Bench {
         Arc::new(Handle::new(&self.shared))
     }
 
-    fn take(&mut self, message: message::Message) {
+    fn take(&mut self, message: direct_message::Message) {
         self.flow.take(message, &mut self.backend, &self.shared);
     }
 
     fn submit(&mut self, operation: Operation) -> Arc<Ticket> {
         let ticket = operation.ticket();
-        self.take(message::Message::Operation(Box::new(operation)));
+        self.take(direct_message::Message::Operation(Box::new(operation)));
         ticket
     }
 
@@ -222,7 +222,7 @@ fn contract_02_unreported_errors_are_reported_when_the_context_has_ended() {
     let error = |kind| Error::new(kind, "a write failed");
     let [leaves, lost, stays, late] = std::array::from_fn(|_| bench.handle());
     leaves.keep(error(ErrorKind::Io));
-    bench.shared.send(Message::Direct(message::Message::Leave(inode, Arc::clone(&leaves))));
+    bench.shared.send(Message::Direct(direct_message::Message::Leave(inode, Arc::clone(&leaves))));
     lost.leave();
     lost.keep(error(ErrorKind::NoSpace));
     lost.keep(error(ErrorKind::NoMemory));

@@ -10,20 +10,22 @@ use std::time::Instant;
 
 use forebay_cache::file::Entry;
 
-use super::lease::lock_out_engines;
-use super::opening::{Found, Sought};
-use super::{Engine, Owner, already_there, cannot_look, device, open_otherwise};
+use crate::core::context::senders::Message;
 use crate::core::direct::buffer::Buffer;
-use crate::core::direct::file::DirectFile;
+use crate::core::direct::direct_file::DirectFile;
+use crate::core::direct::direct_inode::{DirectInode, Opened};
+use crate::core::direct::direct_message;
 use crate::core::direct::handle::Handle;
-use crate::core::direct::inode::{DirectInode, Opened};
-use crate::core::direct::message;
 use crate::core::direct::operation::{Bytes, Operation, Verb};
 use crate::core::direct::plug::{self, Plug};
 use crate::core::direct::transfer::Asked;
+use crate::core::engine::Engine;
+use crate::core::engine::owner::Owner;
 use crate::core::error::{Error, ErrorKind, Result};
-use crate::core::message::Message;
-use crate::core::open::Open;
+use crate::core::lease::claim::lock_out_engines;
+use crate::core::open::enter::{already_there, cannot_look, open_otherwise};
+use crate::core::open::options::Open;
+use crate::core::open::{Found, Sought, check_device};
 use crate::core::wait;
 use crate::platform::{Access, Identity, Kind};
 
@@ -93,7 +95,7 @@ impl Engine {
             true if inode.file.access() == Access::Read => {
                 self.make_direct_writable(&inode, path, open)
             }
-            _ if inode.file.kind() == Kind::Block => device::check(path, open),
+            _ if inode.file.kind() == Kind::Block => check_device(path, open),
             true => lock_out_engines(&inode.file),
             false => Ok(()),
         };
@@ -122,11 +124,11 @@ impl Engine {
     ) -> Result<()> {
         let file = Self::open_for_writing(path, open, &inode.file)?;
         inode.file.make_writable(file).map_err(cannot_look)?;
-        self.send_direct(message::Message::Renew(Arc::clone(inode)));
+        self.send_direct(direct_message::Message::Renew(Arc::clone(inode)));
         Ok(())
     }
 
-    fn send_direct(&self, message: message::Message) {
+    fn send_direct(&self, message: direct_message::Message) {
         self.owner.shared.send(Message::Direct(message));
     }
 
@@ -174,7 +176,7 @@ impl Engine {
             aside,
         }));
         // Under the lock, so that no operation precedes it.
-        self.send_direct(message::Message::Attach(Arc::clone(&inode)));
+        self.send_direct(direct_message::Message::Attach(Arc::clone(&inode)));
         table.insert_direct(Arc::clone(&inode));
         Ok(inode)
     }

@@ -1,4 +1,5 @@
-//! The part of an engine that its clones share, and the shutdown.
+//! The part of an engine that its clones share: its shutdown, and the control socket it serves until
+//! then. No lock is held during a blocking call.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -7,17 +8,16 @@ use std::time::{Duration, Instant};
 use forebay_cache::TicketKind;
 use forebay_cache::limits::PAGE;
 
-use super::life::{Control, Life};
 use crate::core::ended::Ended;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::shared::Shared;
-use crate::core::ticket::Ticket;
+use crate::core::sync::tickets::Ticket;
 use crate::core::wait;
-use crate::platform::sync::Mutex;
+use crate::platform::sync::{Condvar, Mutex};
 use crate::platform::{LeaseWatch, clock, thread};
 
 /// The state that clones of an engine share. Dropping it ends the engine.
-pub(super) struct Last(pub(super) Arc<Owner>);
+pub(crate) struct Last(pub(crate) Arc<Owner>);
 
 impl Deref for Last {
     type Target = Owner;
@@ -28,14 +28,14 @@ impl Deref for Last {
 }
 
 /// Parts of an engine, and their end.
-pub(super) struct Owner {
-    pub(super) shared: Arc<Shared>,
-    pub(super) leases: LeaseWatch,
-    pub(super) ended: Arc<Ended>,
-    pub(super) description: String,
-    pub(super) patience: Duration,
-    pub(super) life: Life,
-    pub(super) control: Mutex<Control>,
+pub(crate) struct Owner {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) leases: LeaseWatch,
+    pub(crate) ended: Arc<Ended>,
+    pub(crate) description: String,
+    pub(crate) patience: Duration,
+    pub(crate) life: Life,
+    pub(crate) control: Mutex<Control>,
 }
 
 impl Owner {
@@ -46,7 +46,7 @@ impl Owner {
         }
     }
 
-    pub(super) fn check_parent(&self) -> Result<()> {
+    pub(crate) fn check_parent(&self) -> Result<()> {
         if self.shared.is_parent() {
             return Ok(());
         }
@@ -56,7 +56,7 @@ impl Owner {
         ))
     }
 
-    pub(super) fn shutdown(&self, timeout: Duration) -> Result<()> {
+    pub(crate) fn shutdown(&self, timeout: Duration) -> Result<()> {
         let shared = &self.shared;
         self.check_parent()?;
         if thread::is_ours() {
@@ -182,6 +182,128 @@ impl Drop for Last {
         if let Err(error) = thread::spawn("forebay-end", move || owner.end()) {
             let what = "could not start a thread to end the engine; its contexts continue to write";
             self.shared.report(&Error::new(ErrorKind::Io, what).because(error));
+        }
+    }
+}
+
+/// Stage of an engine. One caller shuts it down, and other callers wait for that.
+#[derive(Debug, Default)]
+pub(crate) struct Life {
+    stage: Mutex<Stage>,
+    changed: Condvar,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Stage {
+    #[default]
+    Running,
+    Ending,
+    Over,
+}
+
+/// Shutdown in progress. It is complete when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Ending<'a>(&'a Life);
+
+impl Life {
+    /// Begins the shutdown; `None` if another caller has ended it already.
+    ///
+    /// # Errors
+    /// `TimedOut` if another caller's shutdown does not end in time.
+    pub(crate) fn begin_to_end(&self, deadline: Option<Instant>) -> Result<Option<Ending<'_>>> {
+        let mut stage = self.stage.lock();
+        loop {
+            match *stage {
+                Stage::Running => {
+                    *stage = Stage::Ending;
+                    return Ok(Some(Ending(self)));
+                }
+                Stage::Over => return Ok(None),
+                Stage::Ending => {}
+            }
+            let (guard, is_late) = self.changed.wait_until(stage, deadline);
+            if is_late {
+                let late = "another thread is still shutting the engine down";
+                return Err(Error::new(ErrorKind::TimedOut, late));
+            }
+            stage = guard;
+        }
+    }
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        *self.0.stage.lock() = Stage::Over;
+        self.0.changed.notify_all();
+    }
+}
+
+/// Service that the engine stops when it ends.
+pub(crate) trait Serving: Send + std::fmt::Debug {
+    /// Stops serving. Blocks until it has stopped.
+    fn end(self: Box<Self>);
+}
+
+/// The control socket of an engine.
+#[derive(Debug, Default)]
+pub(crate) enum Control {
+    #[default]
+    None,
+    /// The socket is being created.
+    Starting,
+    Served(Box<dyn Serving>),
+    /// The engine ends, and serves no socket from now on.
+    Over,
+}
+
+impl Control {
+    /// Reserves the single place for a control socket.
+    ///
+    /// # Errors
+    /// `Busy` if it is taken; `Shutdown` if the engine ends.
+    pub(crate) fn begin(control: &Mutex<Self>) -> Result<()> {
+        let mut control = control.lock();
+        match *control {
+            Self::None => {
+                *control = Self::Starting;
+                Ok(())
+            }
+            Self::Starting | Self::Served(_) => {
+                Err(Error::new(ErrorKind::Busy, "the engine has a control socket already"))
+            }
+            Self::Over => Err(Error::shut_down()),
+        }
+    }
+
+    /// Stores the socket, or frees its place after an error. If the engine has ended meanwhile, the
+    /// socket is closed.
+    pub(crate) fn served(control: &Mutex<Self>, started: Result<Box<dyn Serving>>) -> Result<()> {
+        let mut place = control.lock();
+        let is_over = matches!(*place, Self::Over);
+        match started {
+            Err(error) => {
+                if !is_over {
+                    *place = Self::None;
+                }
+                Err(error)
+            }
+            Ok(serving) if is_over => {
+                drop(place);
+                serving.end();
+                Err(Error::shut_down())
+            }
+            Ok(serving) => {
+                *place = Self::Served(serving);
+                Ok(())
+            }
+        }
+    }
+
+    /// Closes the socket. Later ones are refused.
+    pub(crate) fn end(control: &Mutex<Self>) {
+        let before = std::mem::replace(&mut *control.lock(), Self::Over);
+        if let Self::Served(serving) = before {
+            serving.end();
         }
     }
 }

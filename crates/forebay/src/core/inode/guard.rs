@@ -38,11 +38,11 @@ use forebay_cache::file::Entry;
 use forebay_cache::samples::Samples;
 use forebay_cache::{CachedFile, FrameRuns, Liberties, Origin};
 
-use super::after::After;
-use super::lead::Lead;
 use super::{Inode, State};
 use crate::core::base::Base;
 use crate::core::error::{Error, Result};
+use crate::core::inode::change::After;
+use crate::core::sync::lead::Lead;
 use crate::core::user_code;
 use crate::platform::sync::MutexGuard;
 use crate::platform::thread;
@@ -121,7 +121,7 @@ impl Drop for Copying<'_> {
 
 /// Function that informs the context of a file of an interrupted change.
 #[derive(Default)]
-pub(super) struct Alarm(OnceLock<Box<dyn Fn() + Send + Sync>>);
+pub(crate) struct Alarm(OnceLock<Box<dyn Fn() + Send + Sync>>);
 
 impl Alarm {
     /// Calls the function. Runs under the file's lock on a thread that is unwinding, so it takes no

@@ -13,17 +13,17 @@ use forebay_cache::file::Entry;
 use forebay_cache::limits::PAGE;
 use forebay_cache::{CachedFile, Copy, Liberties};
 
-use super::after::After;
 use super::{Inode, State};
 use crate::core::base::Base;
 use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::inode::change::After;
 use crate::core::recovery::inherited::Inherited;
 use crate::platform::Arena;
 use crate::platform::{Access, FILE_RECORDS, FileRecord, FrameState, Header, Kind};
 
 /// Record of a file in the arena.
 #[derive(Debug)]
-pub(super) struct Record {
+pub(crate) struct Record {
     /// Its own reference, because after a panic there is no other way to the arena.
     arena: Arc<Arena>,
     /// Number of the file in the arena.
@@ -129,7 +129,7 @@ impl State {
     }
 
     /// Records that a write is about to be copied into frames, including clean ones.
-    pub(super) fn report_touched(&mut self, base: &Base, copies: &[Copy]) {
+    pub(crate) fn report_touched(&mut self, base: &Base, copies: &[Copy]) {
         if let Some(record) = &mut self.record {
             CachedFile::report_touched(copies, &mut record.account(base));
             // No byte of the copies may come before this. The processor keeps the order as seen by
@@ -139,14 +139,14 @@ impl State {
     }
 
     /// Records that it is copied. Zeroing and patching that the cache asked for is done.
-    pub(super) fn report_copied(&mut self, base: &Base, copies: &[Copy]) {
+    pub(crate) fn report_copied(&mut self, base: &Base, copies: &[Copy]) {
         if let Some(record) = &mut self.record {
             self.cache.report_copied(copies, &mut record.account(base));
         }
     }
 
     /// Records that the missing bytes of a page are filled in.
-    pub(super) fn report_filled(&mut self, base: &Base, page: u64, frame: Frame) {
+    pub(crate) fn report_filled(&mut self, base: &Base, page: u64, frame: Frame) {
         if let Some(record) = &mut self.record {
             self.cache.report_filled(page, frame, &mut record.account(base));
         }
@@ -154,7 +154,7 @@ impl State {
 
     /// Records the states of frames that the cache reports, and the size. Runs under the same lock
     /// as the change; zeroing and patching is done.
-    pub(super) fn report_arena(&mut self, base: &Base, after: &mut After) {
+    pub(crate) fn report_arena(&mut self, base: &Base, after: &mut After) {
         let settled = &mut after.settled;
         if let Some(record) = &mut self.record {
             self.cache.report_settled(settled, &mut record.account(base));
@@ -181,7 +181,7 @@ impl State {
     }
 
     /// Records that it has ended and that the size is published.
-    pub(super) fn report_cut_ends(&self, base: &Base, bio: &Bio) {
+    pub(crate) fn report_cut_ends(&self, base: &Base, bio: &Bio) {
         if let (Some(record), Some(_)) = (&self.record, CachedFile::cuts_to(bio)) {
             base.pool.arena().set_file_cut(record.file, None);
         }
@@ -201,7 +201,7 @@ impl State {
 
 impl Record {
     /// Marks the file as interrupted by a panic.
-    pub(super) fn interrupt(&self) {
+    pub(crate) fn interrupt(&self) {
         self.arena.interrupt_file(self.file);
     }
 

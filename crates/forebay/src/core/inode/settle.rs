@@ -8,11 +8,11 @@ use forebay_cache::CachedFile;
 use forebay_cache::file::Look;
 use forebay_cache::writeback::settle::Keep;
 
-use super::after::After;
 use super::change::Changing;
 use super::{Inode, State};
 use crate::core::base::Base;
-use crate::core::counters::Counters;
+use crate::core::inode::change::After;
+use crate::core::stats::Counters;
 use crate::platform::clock;
 
 /// Work left after bios have ended.
@@ -125,7 +125,7 @@ impl Changing<'_> {
 
 impl State {
     /// Notes that the lease is released.
-    pub(super) fn end_break(&mut self) {
+    pub(crate) fn end_break(&mut self) {
         self.cache.end_break();
         self.break_deadline = None;
     }

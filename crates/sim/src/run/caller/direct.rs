@@ -10,7 +10,7 @@ mod batch;
 use std::cell::Cell;
 use std::rc::Rc;
 
-use crate::core::direct::file::DirectFile;
+use crate::core::direct::direct_file::DirectFile;
 use crate::core::direct::transfer::Transfer;
 use crate::core::error::{ErrorKind, Result};
 use crate::run::caller::opening::{Opening, READS};

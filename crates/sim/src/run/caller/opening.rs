@@ -5,10 +5,10 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::core::direct::file::DirectFile;
+use crate::core::direct::direct_file::DirectFile;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
-use crate::core::open::Open;
+use crate::core::open::options::Open;
 use crate::platform::thread;
 use crate::run::caller::Caller;
 use crate::run::caller::direct::DirectHandle;

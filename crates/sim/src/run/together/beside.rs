@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{OVER, PATIENCE};
-use crate::core::open::Open;
+use crate::core::open::options::Open;
 use crate::faults::{Faults, Latency};
 use crate::marks::{self, Marks};
 use crate::plan::Plan;

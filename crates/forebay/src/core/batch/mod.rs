@@ -1,0 +1,316 @@
+//! A batch: many new files that become durable, and get their names, together.
+//!
+//! One `fsync` for each new file waits for the device twice per file: once for the journal, once
+//! for its cache. A batch writes all data first, flushes the files side by side, so that one commit
+//! of the journal serves many, renames the files, and syncs each directory once.
+//!
+//! ```text
+//! create, write --> .forebay-ID-NUMBER --window full--> fsync of all, side by side ------+
+//!                                                                                        |
+//! commit: last window --> rename in call order --> fsync of each directory, once <-------+
+//! ```
+//!
+//! - `file`: the writer of one file. `inner`: the steps. `flushing`: the windows.
+//! - `place`: an open directory, with its lock and what dead batches left there.
+//! - `commit`: the steps under the final names, and what became of each.
+//!
+//! The data does not pass through the cache of the engine. Nobody reads a file before it has its
+//! name, and a file in the cache costs a table entry, an inode, a context's visit and a direct
+//! descriptor. Nothing here is with the keeper: no file has its name before its data is durable.
+
+pub(crate) mod batch_file;
+pub(crate) mod commit;
+mod flushing;
+mod inner;
+mod place;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use self::commit::{CommitError, Progress};
+use self::inner::Inner;
+use self::place::Place;
+use crate::core::batch::batch_file::BatchFile;
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::shared::Shared;
+use crate::core::sync::tickets::Undelivered;
+use crate::core::wait;
+use crate::platform::{Named, OpenDirectory, Replace, files};
+
+/// New files that become durable and get their names together.
+///
+/// [`Engine::batch`](crate::Engine::batch) makes one. Files are written under temporary names in
+/// the directories of their targets. [`Batch::commit`] makes all of them durable, then renames
+/// them, and then syncs each directory once. Until then no target changes. Dropping a batch
+/// removes its temporary files and publishes nothing.
+///
+/// ```
+/// # fn main() -> forebay::Result<()> {
+/// # let directory = tempfile::tempdir_in(".").unwrap();
+/// # let at = |name: &str| directory.path().join(name);
+/// let engine = forebay::Engine::new()?;
+/// let batch = engine.batch();
+/// batch.write(at("a"), b"whole")?;                   // one small file
+/// let mut b = batch.create(at("b"))?;                // a large one, piece by piece
+/// b.write(b"first, ")?;
+/// b.write(b"second")?;
+/// b.finish()?;
+/// assert!(!at("a").exists());
+/// batch.commit()?;                                   // both durable, under their names
+/// assert_eq!(std::fs::read(at("b")).unwrap(), b"first, second");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # After a crash
+///
+/// Each target is old, absent or whole, whenever the process or the machine stops. The files get
+/// their names one after the other, so some may be new and others old. [`Batch::ordered`] makes
+/// the last file a commit record. Temporary files that a dead process left are removed by the next
+/// batch in that directory; those of a live batch are not.
+///
+/// # What a published file is
+///
+/// - A new file: owner, permission bits, extended attributes and ACLs are those of a new file in
+///   that directory, not those of the file it replaces. [`BatchFile::set_mode`] sets permission
+///   bits.
+/// - Of more directories than a batch keeps open (256, fewer with few descriptors), temporary files
+///   are made in the first one, and get its default ACL, group and project.
+/// - Programs that have the replaced file open keep the old content. So do handles of this engine.
+/// - A symbolic link at the target is replaced, not followed. Links in the directory's path are
+///   followed.
+///
+/// All targets are on one file system. Methods block in system calls. They may be called by several
+/// threads at once.
+pub struct Batch {
+    inner: Arc<Inner>,
+    is_ordered: bool,
+}
+
+/// Change of a name that a commit makes. Steps are made in call order.
+enum Step {
+    /// A file gets its name.
+    Publish {
+        /// The directory of the temporary name.
+        home: Arc<Place>,
+        number: u32,
+        to: Arc<Place>,
+        name: OsString,
+        replace: Replace,
+        is_finished: bool,
+    },
+    Rename {
+        from: Arc<Place>,
+        from_name: OsString,
+        to: Arc<Place>,
+        name: OsString,
+    },
+    Remove {
+        from: Arc<Place>,
+        name: OsString,
+    },
+    /// A directory that was made already.
+    Made {
+        at: Arc<Place>,
+        name: OsString,
+    },
+}
+
+/// Takes no lock, so it can be used anywhere.
+impl std::fmt::Debug for Batch {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = formatter.debug_struct("Batch");
+        shown.field("is_ordered", &self.is_ordered).finish_non_exhaustive()
+    }
+}
+
+impl Batch {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+        Self { inner: Arc::new(Inner::new(shared)), is_ordered: false }
+    }
+
+    /// Publishes the last created file only after everything recorded before it is durable, and
+    /// what is recorded after it only once that file is durable.
+    ///
+    /// The last file can so be a manifest: if it is new after a crash, all other files are.
+    #[must_use]
+    pub fn ordered(mut self) -> Self {
+        self.is_ordered = true;
+        self
+    }
+
+    /// Creates a file that replaces the one at `path`, if there is one, at the commit.
+    ///
+    /// # Errors
+    /// `NotFound` or `PermissionDenied` for its directory, `InvalidInput` if `path` names no file
+    /// or is on another file system than the first file, `Open` if the target is a directory or for
+    /// another reason of the system, `Shutdown`.
+    pub fn create(&self, path: impl AsRef<Path>) -> Result<BatchFile> {
+        self.create_as(path.as_ref(), Replace::Yes)
+    }
+
+    /// Creates a file that gets its name only if no file has that name, also at the commit.
+    ///
+    /// # Errors
+    /// As [`Batch::create`]; `AlreadyExists` if the target exists.
+    pub fn create_new(&self, path: impl AsRef<Path>) -> Result<BatchFile> {
+        self.create_as(path.as_ref(), Replace::No)
+    }
+
+    /// Creates a file with this content, as [`Batch::create`] does, and finishes it.
+    ///
+    /// # Errors
+    /// As [`Batch::create`] and [`BatchFile::write`].
+    pub fn write(&self, path: impl AsRef<Path>, content: &[u8]) -> Result<()> {
+        let mut file = self.create(path)?;
+        file.write(content)?;
+        file.finish()
+    }
+
+    fn create_as(&self, path: &Path, replace: Replace) -> Result<BatchFile> {
+        let inner = &self.inner;
+        let (to, name) = inner.locate(path)?;
+        let failed = |error| Error::at_open("could not create the file", path, error);
+        match (to.look(&name).map_err(failed)?, replace) {
+            (Named::Directory, _) => {
+                return Err(failed(std::io::Error::from_raw_os_error(libc::EISDIR)));
+            }
+            (Named::File, Replace::No) => {
+                return Err(failed(std::io::Error::from_raw_os_error(libc::EEXIST)));
+            }
+            (Named::File, Replace::Yes) | (Named::Nothing, _) => {}
+        }
+        // Before a batch that has its temporary names elsewhere.
+        to.sweep_once().map_err(failed)?;
+        let home = inner.home(&to);
+        let (number, file) = home.create().map_err(failed)?;
+        let step = Step::Publish {
+            home: Arc::clone(&home),
+            number,
+            to,
+            name,
+            replace,
+            is_finished: false,
+        };
+        match inner.add(step) {
+            Ok(step) => Ok(BatchFile::new(Arc::clone(inner), file, step, path)),
+            Err(error) => {
+                home.remove_temporary(number);
+                Err(error.at_path(path))
+            }
+        }
+    }
+
+    /// Renames an existing file at the commit. It replaces a file that has the new name then.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such file now; otherwise as [`Batch::create`].
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        let (from, from_name) = self.existing(from.as_ref(), "could not rename the file")?;
+        let (to, name) = self.inner.locate(to.as_ref())?;
+        self.inner.add(Step::Rename { from, from_name, to, name }).map(drop)
+    }
+
+    /// Removes an existing file at the commit.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such file now; otherwise as [`Batch::create`].
+    pub fn remove(&self, path: impl AsRef<Path>) -> Result<()> {
+        let (from, name) = self.existing(path.as_ref(), "could not remove the file")?;
+        self.inner.add(Step::Remove { from, name }).map(drop)
+    }
+
+    fn existing(&self, path: &Path, what: &str) -> Result<(Arc<Place>, OsString)> {
+        let (place, name) = self.inner.locate(path)?;
+        let error = match place.look(&name) {
+            Ok(Named::File) => return Ok((place, name)),
+            Ok(Named::Nothing) => std::io::Error::from_raw_os_error(libc::ENOENT),
+            Ok(Named::Directory) => std::io::Error::from_raw_os_error(libc::EISDIR),
+            Err(error) => error,
+        };
+        Err(Error::at_open(what, path, error))
+    }
+
+    /// Makes a directory and its missing parents, now. The commit makes them durable; without it
+    /// they are removed again if they are empty. A directory that exists is left as it is.
+    ///
+    /// # Errors
+    /// As [`Batch::create`]; `AlreadyExists` if `path` is a file.
+    pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        self.inner.may_change()?;
+        let failed = |error| Error::at_open("could not make the directory", path, error);
+        let absolute = absolute(path)?;
+        let missing: Vec<_> = absolute
+            .ancestors()
+            .take_while(|part| files::identity_of(part).is_err())
+            .map(Path::to_owned)
+            .collect();
+        for directory in missing.iter().rev() {
+            let (at, name) = self.inner.locate(directory)?;
+            match at.make_directory(&name) {
+                Ok(()) => self.inner.add(Step::Made { at, name }).map(drop)?,
+                // Another thread or program has made it.
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        OpenDirectory::open(&absolute).map(drop).map_err(failed)
+    }
+
+    /// Makes all files durable, gives them their names, and syncs each directory once. Blocks.
+    ///
+    /// # Errors
+    /// [`CommitError`] lists what became of each target. If a file is not finished or could not be
+    /// made durable, nothing is published. If a rename fails, the steps before it stay, and those
+    /// after it are not done.
+    pub fn commit(self) -> std::result::Result<(), CommitError> {
+        self.commit_with(|_| ())
+    }
+
+    /// As [`Batch::commit`], and reports the progress on the calling thread.
+    ///
+    /// # Errors
+    /// As [`Batch::commit`].
+    pub fn commit_with(
+        self,
+        mut progress: impl FnMut(Progress),
+    ) -> std::result::Result<(), CommitError> {
+        self.inner.commit(self.is_ordered, &mut progress)
+    }
+
+    /// Asynchronous form of [`Batch::commit_with`], made on a thread of the library from the first
+    /// poll on. Dropping the future after that does not stop it;
+    /// [`Builder::on_error`](crate::Builder::on_error) gets each of its errors then.
+    ///
+    /// # Errors
+    /// As [`Batch::commit`]; `Io` if no thread could be started, and then nothing is published.
+    pub async fn commit_async(
+        self,
+        progress: impl FnMut(Progress) + Send + 'static,
+    ) -> std::result::Result<(), CommitError> {
+        let shared = Arc::clone(&self.inner.shared);
+        let of_call = Arc::clone(&shared);
+        let commit = move || Ok(Undelivered::new(&of_call, self.commit_with(progress)));
+        let committed = wait::offload(&shared, commit).await;
+        committed.map_err(CommitError::nothing)?.deliver()
+    }
+
+    /// Removes the temporary files, and publishes nothing, as dropping the batch does. Blocks.
+    pub fn abort(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.inner.end();
+    }
+}
+
+fn absolute(path: &Path) -> Result<PathBuf> {
+    files::absolute(path).map_err(|error| {
+        Error::new(ErrorKind::InvalidInput, "the path is invalid").at_path(path).because(error)
+    })
+}

@@ -1,0 +1,362 @@
+//! The engine: opens files, and writes everything out at the end.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_block::Target;
+
+use crate::core::batch::Batch;
+use crate::core::context::start::Contexts;
+use crate::core::engine::owner::{Control, Last, Life, Owner};
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::file::File;
+use crate::core::inode::Inode;
+use crate::core::knobs::Knob;
+use crate::core::lease::claim;
+use crate::core::open::options::Open;
+use crate::core::recovery::KeeperState;
+use crate::core::shared::{Parts, Shared};
+use crate::core::stats::Stats;
+use crate::core::sync::tickets::Undelivered;
+use crate::core::sync::together;
+use crate::core::wait;
+use crate::platform::sync::Mutex;
+use crate::platform::{LeaseWatch, thread};
+
+mod controls;
+mod direct;
+pub(crate) mod owner;
+
+pub(crate) use self::owner::Serving;
+
+/// Cache for files, with its memory, threads and rings.
+///
+/// A program normally has one engine and opens all its files with it. Clones share the same engine.
+///
+/// Dropping the last clone writes everything out and waits for that, up to
+/// [`Builder::close_timeout`](crate::Builder::close_timeout). Errors go to
+/// [`Builder::on_error`](crate::Builder::on_error). [`Engine::shutdown`] does the same and returns
+/// the error. Remaining handles then fail with `Shutdown`.
+///
+/// A callback or a waker may drop the last clone on a thread of the engine. That drop returns at
+/// once, and a new thread does the rest. If the program exits before that thread has ended, it
+/// loses data that is not written.
+///
+/// ```
+/// use std::time::Duration;
+/// use forebay::{Engine, Open};
+///
+/// # fn main() -> forebay::Result<()> {
+/// # let directory = tempfile::tempdir_in(".").unwrap();
+/// # let path = directory.path().join("file");
+/// let engine = Engine::new()?;
+/// let file = engine.open(&path, Open::create())?;
+/// file.write_at(b"hello", 0)?;
+/// file.close()?;
+/// engine.shutdown(Duration::from_secs(10))
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Engine {
+    pub(crate) owner: Arc<Last>,
+}
+
+/// Takes no lock, so it can be used anywhere.
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let description = &self.owner.description;
+        formatter.debug_struct("Engine").field("description", description).finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    pub(crate) fn assemble(
+        parts: Parts,
+        watch_keeper: impl FnOnce(&Arc<Shared>) -> Result<()>,
+        patience: Duration,
+    ) -> Result<Self> {
+        let alive = parts.keeper.as_ref().and_then(|keeper| keeper.alive());
+        let arena = Arc::clone(&parts.arena);
+        let (contexts, ended) = Contexts::new(parts.settings.backend, arena, alive);
+        let shared = Arc::new(Shared::new(parts, Box::new(contexts)));
+        watch_keeper(&shared)?;
+        let description = shared.start()?;
+        let weak = Arc::downgrade(&shared);
+        let watch = LeaseWatch::new(move |key| {
+            thread::mark_as_ours();
+            if let Some(shared) = weak.upgrade() {
+                claim::on_break(&shared, Target(key as u32));
+            }
+        });
+        let watch = watch
+            .map_err(|error| Error::new(ErrorKind::Io, "could not watch leases").because(error))?;
+        let owner = Owner {
+            shared,
+            leases: watch,
+            ended,
+            description,
+            patience,
+            life: Life::default(),
+            control: Mutex::default(),
+        };
+        Ok(Self { owner: Arc::new(Last(Arc::new(owner))) })
+    }
+
+    /// Opens a file or block device. Blocks, for a few seconds if another program holds a lease on
+    /// the file. Opens of one file wait for each other; opens of different files do not.
+    ///
+    /// A handle for reading opens the file for reading only, so other programs can execute it. The
+    /// first handle for writing opens it for writing too, until all handles are closed.
+    ///
+    /// All handles of a file in this engine share one cache. A file is read and written with direct
+    /// I/O if the file system supports that; otherwise I/O goes through the page cache of the
+    /// kernel, and [`File::describe`] says why.
+    ///
+    /// A block device is opened exclusively, even for reading: no other program can mount it, or
+    /// open it exclusively, until all handles are closed. Its size stays what it was when opened.
+    ///
+    /// # Errors
+    /// - `NotFound`, `AlreadyExists`, `PermissionDenied`, or for any other reason of the system
+    ///   `Open`. A handle for writing needs the right to read, too. A file with the attribute `a`
+    ///   of `chattr` is refused: the engine rewrites the last block of a file.
+    /// - `Busy` if another engine has the file open for writing, if this engine has it open by
+    ///   [`Engine::open_direct`], or if a block device is mounted or in use.
+    /// - `Unsupported` for anything but a regular file or block device, and for appending to or
+    ///   truncating a block device.
+    /// - `NotPermitted` for writing to a block device that is already open in this engine and could
+    ///   only be opened for reading.
+    /// - `InvalidInput` for [`Open::truncate`] with a handle for reading.
+    /// - `Shutdown` if the engine was shut down before the open ended.
+    pub fn open(&self, path: impl AsRef<Path>, open: Open) -> Result<File> {
+        let path = path.as_ref();
+        self.may_open(path, &open)?;
+        let file = self.open_cached(path, &open);
+        // Dropped if the engine was shut down meanwhile.
+        self.owner.shared.check()?;
+        file
+    }
+
+    fn open_cached(&self, path: &Path, open: &Open) -> Result<File> {
+        let inode = self.find(
+            path,
+            open,
+            |sought, identity| self.share(sought, identity),
+            |found| self.open_new(path, open, found),
+        )?;
+        self.handle(inode, open.clone())
+    }
+
+    /// Returns a handle of a file that is counted in the table.
+    pub(crate) fn handle(&self, inode: Arc<Inode>, open: Open) -> Result<File> {
+        let (shared, is_cut) = (Arc::clone(&self.owner.shared), open.truncate);
+        let file = File::new(shared, inode, open, self.owner.patience);
+        if is_cut && !file.is_empty()? {
+            file.set_len_unchecked(0)?;
+        }
+        Ok(file)
+    }
+
+    /// Makes all data of several files durable that was accepted before the call. It takes fewer
+    /// commits of the journal and flushes of the device than a sync of each. Returns a result for
+    /// each file, as [`File::sync_data`] does. Blocks.
+    ///
+    /// Only these files are written. The file system may have to commit changes of other files with
+    /// theirs, and the device flushes its whole cache.
+    ///
+    /// ```
+    /// use forebay::{Engine, Open};
+    ///
+    /// # fn main() -> forebay::Result<()> {
+    /// # let directory = tempfile::tempdir_in(".").unwrap();
+    /// let engine = Engine::new()?;
+    /// let open = |name: &str| engine.open(directory.path().join(name), Open::create());
+    /// let (table, index) = (open("table")?, open("index")?);
+    /// table.write_at(b"rows", 0)?;
+    /// index.write_at(b"keys", 0)?;
+    /// for result in engine.sync_many(&[&table, &index]) {
+    ///     result?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Each result as from [`File::sync_data`]; `InvalidInput` for a file of another engine. An
+    /// error of one file does not stop the others.
+    pub fn sync_many(&self, files: &[&File]) -> Vec<Result<()>> {
+        if wait::may_block().is_err() {
+            return files.iter().map(|_| wait::may_block()).collect();
+        }
+        wait::drive(self.sync_many_async(files))
+    }
+
+    /// Asynchronous form of [`Engine::sync_many`]. Dropping the future does not stop what has
+    /// begun.
+    ///
+    /// # Errors
+    /// As [`Engine::sync_many`].
+    pub async fn sync_many_async(&self, files: &[&File]) -> Vec<Result<()>> {
+        together::sync(&self.owner.shared, files).await
+    }
+
+    /// Begins a batch: many new files that become durable, and get their names, together. Does not
+    /// block.
+    #[must_use]
+    pub fn batch(&self) -> Batch {
+        Batch::new(&self.owner.shared)
+    }
+
+    /// Changes a knob of the running engine by name, such as `set("dirty_age", "500ms")`.
+    ///
+    /// Does not block, except to start the threads of more `contexts`. A change takes effect from
+    /// the next pass of each context on. Lower limits of dirty bytes make writers wait until enough
+    /// is written. Files that move to another context keep their writes in flight.
+    /// Space reserved before a change of `prealloc` is given back when its file is closed.
+    ///
+    #[doc = include_str!("../knobs.md")]
+    ///
+    /// ```
+    /// # fn main() -> forebay::Result<()> {
+    /// let engine = forebay::Engine::new()?;
+    /// engine.set("dirty_age", "500ms")?;
+    /// assert_eq!(engine.get("dirty_age")?, "500ms");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// After an error nothing has changed.
+    /// - `InvalidInput` for an unknown name, an invalid value, a value that does not fit the other
+    ///   knobs, or a knob that is fixed; the message lists what is valid.
+    /// - `Io` or `Unsupported` if another context could not be started.
+    /// - `Shutdown` if the engine was shut down.
+    pub fn set(&self, name: &str, value: &str) -> Result<()> {
+        self.owner.shared.set(name, value)
+    }
+
+    /// Returns the value of a knob, as [`Engine::set`] takes it. Does not block.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an unknown name; the message lists the known names.
+    pub fn get(&self, name: &str) -> Result<String> {
+        self.owner.shared.get(name)
+    }
+
+    /// Returns every knob with its value, its valid values and its meaning. Does not block.
+    #[must_use]
+    pub fn knobs(&self) -> Vec<Knob> {
+        self.owner.shared.knobs()
+    }
+
+    /// Returns the counters of the engine since it was built. Does not block.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.owner.shared.stats()
+    }
+
+    /// Returns a histogram of how long finished requests waited before their callers were woken, so
+    /// that several callers are woken together. Does not block.
+    ///
+    /// Each entry is the lower edge of a bucket and its count, shortest first, with four buckets
+    /// per doubling; the edge is zero for completions that were not held. Waits inside the
+    /// kernel (io_uring's `min_wait`) are not included.
+    #[must_use]
+    pub fn holds(&self) -> Vec<(Duration, u64)> {
+        self.owner.shared.holds()
+    }
+
+    /// Returns the state of the keeper, or `None` if the engine was built without one
+    /// ([`Builder::survive`](crate::Builder::survive)). Blocks at most while the keeper answers
+    /// another call.
+    #[must_use]
+    pub fn keeper(&self) -> Option<KeeperState> {
+        self.owner.shared.keeper.as_ref().map(|keeper| keeper.state())
+    }
+
+    /// Starts a service that runs until the engine ends, such as a control socket. An engine has
+    /// one at most.
+    ///
+    /// # Errors
+    /// `Busy` if the engine has one already; otherwise the error of the start.
+    pub(crate) fn serve(
+        &self,
+        start: impl FnOnce(&Arc<Shared>) -> Result<Box<dyn Serving>>,
+    ) -> Result<()> {
+        let owner = &self.owner;
+        wait::may_block()?;
+        owner.shared.check()?;
+        Control::begin(&owner.control)?;
+        // Without the lock: this accesses the file system.
+        let started = start(&owner.shared);
+        Control::served(&owner.control, started)
+    }
+
+    /// Returns which system calls the engine uses and which features are missing, in one line, such
+    /// as `io_uring: full` or `thread pool: io_uring is forbidden here: ...`.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        self.owner.description.clone()
+    }
+
+    /// Writes everything out, gives back reserved space, and stops the engine. Blocks for at most
+    /// `timeout`.
+    ///
+    /// Written data is not flushed: call a sync before, if data must survive a power cut. Remaining
+    /// handles then fail with `Shutdown`. A second call does nothing.
+    ///
+    /// # Errors
+    /// - `Io` or `NoSpace` for the first page that could not be written, and `Io` if the engine
+    ///   broke before it had written everything.
+    /// - `Poisoned` after a failed flush that no call has returned, of a file with handles.
+    /// - `TimedOut` if the device did not finish in time. Memory in flight is then never freed. A
+    ///   second call only waits for the first, and reports `TimedOut` if that takes too long.
+    /// - `WouldDeadlock` on a thread of the engine, and `Forked` in a forked child.
+    ///
+    /// Unwritten data is lost without a keeper. A keeper continues to write it, and keeps the files
+    /// locked until it is done.
+    pub fn shutdown(&self, timeout: Duration) -> Result<()> {
+        self.owner.shutdown(timeout)
+    }
+}
+
+impl Engine {
+    /// Asynchronous form of [`Engine::open`]. The open is made on a thread of the library, so the
+    /// executor's thread does not block, and this form may be used on a thread of the engine too.
+    ///
+    /// The open starts with the first poll. Dropping the future after that does not stop it: the
+    /// file may be created, and is closed again at once.
+    ///
+    /// # Errors
+    /// As [`Engine::open`]; `Io` if no thread could be started.
+    ///
+    /// ```
+    /// use forebay::{Engine, Open};
+    ///
+    /// async fn note(engine: &Engine, path: &std::path::Path) -> forebay::Result<()> {
+    ///     let file = engine.open_async(path, Open::append()).await?;
+    ///     file.append_async(b"noted\n").await?;
+    ///     file.sync_data_async().await?;
+    ///     file.close_async().await
+    /// }
+    /// ```
+    pub async fn open_async(&self, path: impl AsRef<Path>, open: Open) -> Result<File> {
+        let shared = &self.owner.shared;
+        shared.check()?;
+        let (engine, path) = (self.clone(), path.as_ref().to_owned());
+        wait::offload(shared, move || engine.open(path, open)).await
+    }
+
+    /// Asynchronous form of [`Engine::shutdown`]. The shutdown starts with the first poll, on a
+    /// thread of the library. Dropping the future after that does not stop it;
+    /// [`Builder::on_error`](crate::Builder::on_error) gets its error then.
+    ///
+    /// # Errors
+    /// As [`Engine::shutdown`], without `WouldDeadlock`; `Io` if no thread could be started.
+    pub async fn shutdown_async(&self, timeout: Duration) -> Result<()> {
+        self.owner.check_parent()?;
+        let owner = Arc::clone(&self.owner.0);
+        let end = move || Ok(Undelivered::new(&owner.shared, owner.shutdown(timeout)));
+        wait::offload(&self.owner.shared, end).await?.deliver()
+    }
+}

@@ -1,0 +1,105 @@
+//! Reads of a file.
+
+use std::future::poll_fn;
+use std::io::IoSliceMut;
+use std::task::Poll;
+
+use crate::core::direct::plug::plugged_no_more;
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::file::File;
+use crate::core::read::Reading;
+use crate::core::slices::SlicesMut;
+use crate::core::wait;
+
+impl File {
+    /// Reads from `offset` into `buffer`. Returns the number of bytes read, which is less than
+    /// asked only at the end of the file. Blocks if a page is not in memory.
+    ///
+    /// # Errors
+    /// `Io` if the device could not be read; as [`File::len`]; `Poisoned` after a panic has
+    /// interrupted a change of the file's state, until all handles of the file are closed.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.shared.check()?;
+        let mut reading = self.start_read(buffer.len(), offset);
+        let mut slices = [IoSliceMut::new(buffer)];
+        let mut buffer = SlicesMut::new(&mut slices);
+        let mut done = 0;
+        if buffer.len() > 0 {
+            let to = (&mut buffer, offset);
+            match self.inode.poll_read(&self.shared, None, &mut reading, to) {
+                Poll::Ready(Ok(read)) if read == 0 || buffer.len() == 0 => return Ok(read),
+                Poll::Ready(read) => done = read?,
+                Poll::Pending => {}
+            }
+        }
+        wait::block_on(self.read_on(reading, buffer, offset, done))
+    }
+
+    /// Asynchronous form of [`File::read_at`].
+    ///
+    /// # Errors
+    /// As [`File::read_at`].
+    pub async fn read_at_async(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.read_into(SlicesMut::new(&mut [IoSliceMut::new(buffer)]), offset).await
+    }
+
+    /// Reads exactly `buffer.len()` bytes from `offset` on. Blocks as [`File::read_at`].
+    ///
+    /// # Errors
+    /// `EndOfFile` if the file ends before the range does; the content of `buffer` is then
+    /// unspecified. Otherwise as [`File::read_at`].
+    pub fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        wait::block_on(self.read_exact_at_async(buffer, offset))
+    }
+
+    /// Asynchronous form of [`File::read_exact_at`].
+    ///
+    /// # Errors
+    /// As [`File::read_exact_at`].
+    pub async fn read_exact_at_async(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        let wanted = buffer.len();
+        let read = self.read_at_async(buffer, offset).await?;
+        if read == wanted {
+            return Ok(());
+        }
+        let what = format!("the file ended after {read} of {wanted} bytes to read");
+        Err(Error::new(ErrorKind::EndOfFile, what).at_path(&self.inode.path).at_offset(offset))
+    }
+
+    pub(crate) async fn read_into(&self, buffer: SlicesMut<'_, '_>, offset: u64) -> Result<usize> {
+        self.shared.check()?;
+        let reading = self.start_read(buffer.len(), offset);
+        self.read_on(reading, buffer, offset, 0).await
+    }
+
+    fn start_read(&self, length: usize, offset: u64) -> Reading {
+        let bytes = offset..offset.saturating_add(length as u64);
+        self.inode.start_read(&self.shared, bytes, self.caching())
+    }
+
+    /// Continues a read after `done` bytes.
+    async fn read_on(
+        &self,
+        mut reading: Reading,
+        mut buffer: SlicesMut<'_, '_>,
+        offset: u64,
+        mut done: usize,
+    ) -> Result<usize> {
+        while buffer.len() > 0 {
+            let Some(position) = offset.checked_add(done as u64) else { break };
+            let step = poll_fn(|context| {
+                plugged_no_more(self.inode.poll_read(
+                    &self.shared,
+                    Some(context.waker()),
+                    &mut reading,
+                    (&mut buffer, position),
+                ))
+            });
+            match step.await? {
+                0 => break,
+                read => done += read,
+            }
+        }
+        Ok(done)
+    }
+}

@@ -1,0 +1,156 @@
+//! A sync of many files: one durable point for a set.
+//!
+//! Syncs one after the other commit the journal and flush the device once for each file. So a set
+//! goes in three steps. The first flush commits the journal for all, and those beside it share the
+//! flush of the device.
+//!
+//! ```text
+//! write out A, B, C --> sync the directory of A and B, once --> fdatasync A | B | C
+//! ```
+//!
+//! Nothing here starts or waits for a write outside the set. The limit of requests in flight bounds
+//! the flushes that run at a time. Each file has a result of its own, as from a sync of that file.
+
+use std::sync::Arc;
+
+use forebay_block::Errno;
+use forebay_cache::TicketKind;
+use forebay_cache::file::Entry;
+
+use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::file::File;
+use crate::core::inode::Inode;
+use crate::core::limits::LEAD_PAGES;
+use crate::core::shared::Shared;
+use crate::core::stats::Counters;
+use crate::core::sync::tickets::Ticket;
+use crate::core::wait;
+use crate::platform::Identity;
+use crate::platform::collections::HashMap;
+
+/// Makes the data of files durable that was accepted before the call. Returns a result for each.
+pub(crate) async fn sync(shared: &Arc<Shared>, files: &[&File]) -> Vec<Result<()>> {
+    let checked: Vec<_> = files.iter().map(|file| check(shared, file)).collect();
+    let inodes: Vec<_> = files
+        .iter()
+        .zip(&checked)
+        .filter(|(_, checked)| checked.is_ok())
+        .map(|(file, _)| &file.inode)
+        .collect();
+    // A set of one is synced as ever: its caller may make the requests.
+    let tickets = if inodes.len() > 1 { flush(shared, &inodes).await } else { Vec::new() };
+    let mut tickets = tickets.into_iter();
+    let mut results = Vec::with_capacity(files.len());
+    for (file, checked) in files.iter().zip(checked) {
+        results.push(match checked {
+            Err(refused) => Err(refused),
+            Ok(()) => match tickets.next() {
+                Some(ticket) => file.and_unreported(ticket.await),
+                None => file.sync_data_async().await,
+            },
+        });
+    }
+    results
+}
+
+/// Writes the files out, syncs directories of new files, and begins the flushes.
+async fn flush(shared: &Arc<Shared>, inodes: &[&Arc<Inode>]) -> Vec<Ticket> {
+    Counters::add(&shared.counters.syncs, inodes.len() as u64);
+    for inode in inodes {
+        if inode.lock().cache.dirty_pages() <= LEAD_PAGES {
+            inode.volume.note_small_sync();
+        }
+    }
+    for ticket in ask(shared, inodes, TicketKind::WriteOut) {
+        // A page that could not be written fails the flush, too, which reports it.
+        let _ = ticket.await;
+    }
+    sync_directories(shared, inodes).await;
+    ask(shared, inodes, TicketKind::FlushData)
+}
+
+/// Checks that this engine can sync a file.
+fn check(shared: &Arc<Shared>, file: &File) -> Result<()> {
+    shared.check()?;
+    if Arc::ptr_eq(shared, &file.shared) {
+        return Ok(());
+    }
+    let what = "the file was opened by another engine";
+    Err(Error::new(ErrorKind::InvalidInput, what)
+        .at_path(file.path())
+        .remedy("sync it with that engine"))
+}
+
+/// Sends the same request for several files.
+fn ask(shared: &Shared, inodes: &[&Arc<Inode>], request: TicketKind) -> Vec<Ticket> {
+    shared.finishing(|after| {
+        let ask = |inode: &&Arc<Inode>| {
+            Ticket::new(Arc::clone(inode), inode.ask_with(shared, request, after))
+        };
+        inodes.iter().map(ask).collect()
+    })
+}
+
+/// Syncs each directory that has several new files of the set, once. The kernel reports a failed
+/// flush once, so a failure poisons all of these files, also if the future is dropped before.
+async fn sync_directories(shared: &Arc<Shared>, inodes: &[&Arc<Inode>]) {
+    let mut new: HashMap<Identity, Vec<&Arc<Inode>>> = HashMap::default();
+    for inode in inodes {
+        if inode.lock().cache.entry() == Entry::New
+            && let Ok(Some(directory)) = inode.file.kept_directory()
+        {
+            new.entry(directory).or_default().push(inode);
+        }
+    }
+    new.retain(|_, inodes| inodes.len() > 1);
+    let mut begun = Vec::with_capacity(new.len());
+    for inodes in new.into_values() {
+        let Some(flush) = DirectoryFlush::begin(shared, &inodes) else { continue };
+        begun.push(shared.offload.call(move || {
+            flush.make();
+            Ok(())
+        }));
+    }
+    for synced in begun {
+        // If the call was not made, each file syncs the directory itself.
+        let _ = wait::called(synced).await;
+    }
+}
+
+/// Sync of the directory of new files, which meanwhile do not sync it themselves. Dropping it
+/// without a result leaves that to them.
+struct DirectoryFlush {
+    shared: Arc<Shared>,
+    inodes: Vec<Arc<Inode>>,
+    result: Option<std::result::Result<(), Errno>>,
+}
+
+impl DirectoryFlush {
+    /// Begins a sync for those files that have not begun one. Returns `None` if all have.
+    fn begin(shared: &Arc<Shared>, inodes: &[&Arc<Inode>]) -> Option<Self> {
+        let begins =
+            |inode: &&Arc<Inode>| shared.change(inode, |file| file.cache.begin_directory());
+        let inodes: Vec<_> = inodes.iter().copied().filter(begins).cloned().collect();
+        let shared = Arc::clone(shared);
+        (!inodes.is_empty()).then_some(Self { shared, inodes, result: None })
+    }
+
+    /// Blocks.
+    fn make(mut self) {
+        let errno = |error: &std::io::Error| error.raw_os_error().map_or(Errno::IO, Errno);
+        let made = self.inodes[0].file.sync_directory();
+        self.result = Some(made.map_err(|error| errno(&error)));
+    }
+}
+
+impl Drop for DirectoryFlush {
+    fn drop(&mut self) {
+        for inode in &self.inodes {
+            self.shared.change(inode, |file| {
+                file.apply(|cache, settled| cache.settle_directory(self.result, settled));
+                // A sync of the file may wait for this.
+                file.look();
+            });
+        }
+    }
+}

@@ -19,7 +19,6 @@ use crate::adapters::cursor::Cursor;
 use crate::core::direct::plug::plugged_no_more;
 use crate::core::error::Result;
 use crate::core::file::File;
-use crate::core::level::Queued;
 use crate::core::limits::CURSOR_AHEAD_FRESH;
 use crate::core::read::Reading;
 use crate::core::slices::{Slices, SlicesMut};
@@ -27,8 +26,8 @@ use crate::core::space::room::make_room;
 use crate::core::space::{Allocated, Promise};
 use crate::core::stats::Counters;
 use crate::core::sync::tickets::Ticket;
-use crate::core::write::Place;
 use crate::core::write::append::{Settling, Way};
+use crate::core::write::{Place, Waiting};
 use crate::platform::clock;
 
 /// Maximum of bytes accepted or read in one poll. A longer copy would delay other tasks of the
@@ -38,8 +37,8 @@ const POLL_BYTES: usize = 1 << 20;
 /// State of a call that must be polled again.
 #[derive(Default)]
 pub(super) struct Polled {
-    /// Place in the queue of writers that wait for fewer dirty pages.
-    queued: Option<Queued>,
+    /// Places of a write that waits for room.
+    waiting: Waiting,
     /// Range that space is being allocated for, and the allocation.
     making: Option<(Range<u64>, Making)>,
     /// Range that space was allocated for, and whose bytes are not accepted yet.
@@ -165,7 +164,7 @@ impl<F: Borrow<File>> Cursor<F> {
         let mut done = 0;
         while data.len() > 0 {
             let rest = (&data, offset + done as u64, place, file.caching());
-            match plugged_no_more(inode.poll_write(shared, context, rest, &mut polled.queued)) {
+            match plugged_no_more(inode.poll_write(shared, context, rest, &mut polled.waiting)) {
                 Poll::Ready(Ok(0)) => break,
                 Poll::Ready(Ok(accepted)) => {
                     data.advance(accepted);

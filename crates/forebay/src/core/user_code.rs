@@ -16,8 +16,6 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
-use forebay_cache::Rare;
-
 /// Runs user code, and reports a panic of it. `what` names the code in the report.
 pub(crate) fn run(what: &str, code: impl FnOnce()) {
     // The closure owns its arguments, so no state of ours is reachable after an unwind.
@@ -44,37 +42,6 @@ pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
 fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
-}
-
-/// Wakers of one file.
-#[derive(Debug, Default)]
-pub(crate) struct Wakers(Rare<Vec<Waker>>);
-
-impl Wakers {
-    pub(crate) fn push(&mut self, waker: Waker) {
-        self.0.push(waker);
-    }
-
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Moves all wakers to `wakers`, for the caller to wake.
-    pub(crate) fn drain_into(&mut self, wakers: &mut Vec<Waker>) {
-        if !self.is_empty() {
-            wakers.append(&mut self.0);
-            self.0.tidy();
-        }
-    }
-}
-
-/// A dropped future leaves its waker behind. Its waker is woken, not dropped, so that no waiting
-/// task is forgotten. A panic of it is caught.
-impl Drop for Wakers {
-    fn drop(&mut self) {
-        wake_all(self.0.take());
-    }
 }
 
 #[cfg(test)]

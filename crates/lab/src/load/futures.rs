@@ -87,10 +87,12 @@ impl<F: Handle> FuturesLane<F> {
         }
         drop(plug);
         self.in_flight += self.staged.len();
-        while let Some((slot, _)) = self.staged.pop() {
-            self.poll(slot)?;
-        }
-        Ok(())
+        // In the order of their start.
+        let mut staged = std::mem::take(&mut self.staged);
+        let polled = staged.iter().try_for_each(|&(slot, _)| self.poll(slot));
+        staged.clear();
+        self.staged = staged;
+        polled
     }
 
     fn poll(&mut self, slot: usize) -> Result<(), CellError> {

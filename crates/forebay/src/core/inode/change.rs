@@ -29,6 +29,7 @@ use forebay_cache::{CachedFile, Copy, FrameRuns, Settled};
 
 use crate::core::base::Base;
 use crate::core::inode::{Inode, State};
+use crate::core::limits::UNCACHED_DIRTY_PAGES;
 use crate::core::share::Crossed;
 use crate::core::user_code;
 use crate::platform::thread;
@@ -187,6 +188,16 @@ impl Changing<'_> {
         self.wakes = true;
     }
 
+    /// Wakes uncached writers for whom there is room now, or all of them.
+    pub(crate) fn let_writers_through(&mut self, all: bool) {
+        if self.state.page_wakers.is_line_empty() {
+            return;
+        }
+        let room = UNCACHED_DIRTY_PAGES.saturating_sub(self.state.cache.dirty_pages());
+        let room = if all { u64::MAX } else { room };
+        self.state.page_wakers.let_through(room, &mut self.after.effects().wakers);
+    }
+
     /// Returns the wakers to wake once the lock is released.
     pub(crate) fn wakers(&mut self) -> &mut Vec<Waker> {
         &mut self.after.effects().wakers
@@ -224,6 +235,10 @@ impl Changing<'_> {
     fn end(mut self) {
         self.publish();
         self.count();
+        if !self.state.cache.in_flight() {
+            // No completion comes that would wake them.
+            self.let_writers_through(true);
+        }
         let Self { inode, base, state, after, .. } = self;
         if let Some(lists) = after.settled.lists() {
             let uncharged = std::mem::take(&mut lists.uncharged);
@@ -236,7 +251,7 @@ impl Changing<'_> {
         inode.count_failing(base, state, after);
         state.report_tickets(after);
         if self.wakes && !state.page_wakers.is_empty() {
-            state.page_wakers.drain_into(&mut after.effects().wakers);
+            state.page_wakers.drain_of_pages(&mut after.effects().wakers);
             state.awaits_pages = false;
         }
         if self.looks_at_file > state.kicked {

@@ -18,6 +18,7 @@ pub(crate) mod failures;
 mod guard;
 mod record;
 pub(crate) mod settle;
+mod wakers;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,11 +34,11 @@ use forebay_cache::{CachedFile, FrameRuns, Liberties, Lists, Rare};
 
 use crate::core::base::Base;
 use crate::core::context::home::Home;
+use crate::core::inode::wakers::Wakers;
 use crate::core::share::Crossed;
 use crate::core::space::volume::Volume;
 use crate::core::sync::lead::{Lead, Waiter};
 use crate::core::user_code;
-use crate::core::user_code::Wakers;
 use crate::platform::clock;
 use crate::platform::sync::Mutex;
 use crate::platform::{Identity, Kind};

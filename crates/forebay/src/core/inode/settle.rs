@@ -51,9 +51,11 @@ impl Inode {
             file.is_held = false;
             let rewrites = file.cache.rewrites();
             ended.iter().for_each(|ended| settle_one(file, base, ended, now));
-            if file.cache.failing().is_some() {
+            let has_failed = file.cache.failing().is_some();
+            if has_failed {
                 base.level.look_again(self.target, file.wakers());
             }
+            file.let_writers_through(has_failed);
             file.wake();
             base.pool.take_waiting(file.wakers());
             let is_dirty_again = file.cache.is_dirty() && !file.listed;

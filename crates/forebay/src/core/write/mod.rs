@@ -56,6 +56,15 @@ pub(crate) enum Place {
     End,
 }
 
+/// Places of a waiting write.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    /// In the queue for room below the dirty limit.
+    queued: Option<Queued>,
+    /// In the line for an uncached file.
+    number: Option<u64>,
+}
+
 /// One step of a write.
 struct Step<'a> {
     shared: &'a Shared,
@@ -67,6 +76,8 @@ struct Step<'a> {
     is_pledged: bool,
     /// Pages that the level has granted to the writer.
     granted: u64,
+    /// Number of the writer in the line for an uncached file.
+    number: &'a mut Option<u64>,
     /// Waker of the caller. It is cloned with no lock held once the write has to wait, and then the
     /// page is checked again.
     waker: &'a mut Option<Waker>,
@@ -83,8 +94,9 @@ impl Inode {
         is_pledged: bool,
     ) -> Result<usize> {
         self.check_lease(shared);
-        let (place, waker) = (Place::Offset, &mut None);
-        let step = Step { shared, data, offset, place, caching, is_pledged, granted: 0, waker };
+        let (place, number, waker) = (Place::Offset, &mut None, &mut None);
+        let step =
+            Step { shared, data, offset, place, caching, is_pledged, granted: 0, number, waker };
         match self.write_step(step) {
             Ok(accepted) => {
                 shared.work_ahead();
@@ -102,7 +114,7 @@ impl Inode {
         shared: &Shared,
         context: &Context<'_>,
         (data, offset, place, caching): (&Slices<'_>, u64, Place, Caching),
-        queued: &mut Option<Queued>,
+        Waiting { queued, number }: &mut Waiting,
     ) -> Poll<Result<usize>> {
         self.check_lease(shared);
         let (mut waker, mut patience) = (None, GRANT_PATIENCE);
@@ -119,10 +131,11 @@ impl Inode {
             *queued = None;
             let step = {
                 let (is_pledged, waker) = (true, &mut waker);
-                Step { shared, data, offset, place, caching, is_pledged, granted, waker }
+                Step { shared, data, offset, place, caching, is_pledged, granted, number, waker }
             };
             match self.write_step(step) {
                 Ok(accepted) => {
+                    *number = None;
                     shared.work_ahead();
                     return Poll::Ready(Ok(accepted));
                 }
@@ -206,10 +219,25 @@ impl Step<'_> {
         // A shared file keeps pages for its next flush, so this limit does not apply to it.
         let passes_too_fast = caching == Caching::Uncached
             && file.cache.liberties() == Liberties::Exclusive
-            && file.cache.dirty_pages() >= UNCACHED_DIRTY_PAGES
-            && file.cache.in_flight();
-        // Any completion for this file wakes this writer.
-        if passes_too_fast { Err(self.wait(file, None)) } else { Ok(()) }
+            && file.cache.in_flight()
+            && (file.cache.dirty_pages() >= UNCACHED_DIRTY_PAGES
+                || file.page_wakers.has_line_before(*self.number));
+        if passes_too_fast {
+            // A completion wakes the first in line.
+            let Some(waker) = self.waker.take() else { return Err(Stop::NoWaker) };
+            let pages = self.pages().min(STEP_PAGES) as u64;
+            *self.number = Some(file.page_wakers.stand_in_line(*self.number, pages, waker));
+            return Err(Stop::Waits);
+        }
+        if let Some(number) = *self.number {
+            file.page_wakers.leave_line(number);
+        }
+        Ok(())
+    }
+
+    /// Returns the number of pages that the bytes of the write fill.
+    fn pages(&self) -> usize {
+        self.data.len().div_ceil(PAGE as usize)
     }
 
     /// Plans the copies of this step. No other task uses their pages until they are published.
@@ -228,7 +256,7 @@ impl Step<'_> {
         let length = self.data.len();
         let is_whole = self.offset.is_multiple_of(PAGE) && length >= PAGE as usize;
         let least = if is_whole { 1 } else { 2 };
-        let wanted = length.div_ceil(PAGE as usize).clamp(least, STEP_PAGES);
+        let wanted = self.pages().clamp(least, STEP_PAGES);
         if file.stash.len() < wanted {
             let dirty = file.cache.dirty_pages();
             self.shared.refill(&mut file.stash, wanted, dirty);
@@ -249,7 +277,7 @@ impl Step<'_> {
         file.inode().rewrites.store(file.cache.writes_in_place(), Ordering::Relaxed);
         match stop {
             _ if planned > 0 => Ok(planned),
-            WriteStop::Busy => Err(self.wait(file, Some(self.offset / PAGE))),
+            WriteStop::Busy => Err(self.wait(file, self.offset / PAGE)),
             // One more than there was: the frames that are left did not suffice.
             WriteStop::NoFrames => Err(Stop::Starved(file.stash.len() as u32 + 1)),
             WriteStop::Done => Err(Stop::Waits),
@@ -267,14 +295,10 @@ impl Step<'_> {
         }
     }
 
-    /// Waits for a change of a page: of this one, or of any. The waker is cloned without the lock,
-    /// before the next look.
-    fn wait(&mut self, file: &mut Changing<'_>, page: Option<u64>) -> Stop {
+    /// Waits for a change of a page. The waker is cloned without the lock, before the next look.
+    fn wait(&mut self, file: &mut Changing<'_>, page: u64) -> Stop {
         let Some(waker) = self.waker.take() else { return Stop::NoWaker };
-        match page {
-            Some(page) => file.wait_for_page(waker, page),
-            None => file.wait_for_turn(waker),
-        }
+        file.wait_for_page(waker, page);
         Stop::Waits
     }
 }

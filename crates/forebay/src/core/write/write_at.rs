@@ -19,7 +19,7 @@ use crate::core::space::room::make_room;
 use crate::core::space::volume::Pledge;
 use crate::core::stats::Counters;
 use crate::core::wait;
-use crate::core::write::Place;
+use crate::core::write::{Place, Waiting};
 use crate::platform::Direct;
 
 impl Inode {
@@ -191,14 +191,14 @@ impl File {
                 Err(error) => return (0, Err(error)),
             },
         };
-        let (mut done, mut queued) = (0, None);
+        let (mut done, mut waiting) = (0, Waiting::default());
         let result = loop {
             if data.len() == 0 {
                 break Ok(());
             }
             let rest = (&data, offset + done as u64, place, self.caching());
             let step = poll_fn(|context| {
-                plugged_no_more(self.inode.poll_write(&self.shared, context, rest, &mut queued))
+                plugged_no_more(self.inode.poll_write(&self.shared, context, rest, &mut waiting))
             });
             match step.await {
                 Ok(0) => break Ok(()),

@@ -1,5 +1,11 @@
 //! Writers near the dirty limit: all go on, however many files there are and whoever sits on room.
 
+mod support;
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use forebay::{Engine, Open};
@@ -59,4 +65,39 @@ fn contract_12_many_small_files_at_the_limit_go_on() {
     let small: Vec<_> = (0..2100).map(open).collect();
     small.into_iter().for_each(|file| file.close().unwrap());
     engine.shutdown(Duration::from_secs(10)).unwrap();
+}
+
+/// Writers of one file pass its limit of dirty pages by turns. Their executor prefers the first.
+#[test]
+fn contract_15_uncached_writers_of_a_file_take_turns() {
+    const WRITERS: usize = 64;
+    const BLOCK: usize = 128 << 10;
+    const ROUNDS: usize = 60;
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let engine = Engine::builder().cache_bytes(64 << 20).uncached(true).build().unwrap();
+    let file = engine.open(directory.path().join("file"), Open::create_new()).unwrap();
+    let (block, written) = (vec![7; BLOCK], [const { Cell::new(0usize) }; WRITERS]);
+    let largest_lead = Cell::new(0);
+    let writer = |number: usize| {
+        let (file, block, written, largest_lead) = (&file, &block, &written, &largest_lead);
+        Box::pin(async move {
+            for round in 0..ROUNDS {
+                let at = (round * WRITERS + number) * BLOCK;
+                file.write_at_async(block, at as u64).await.unwrap();
+                written[number].set(round + 1);
+                let least = written.iter().map(Cell::get).min().unwrap();
+                largest_lead.set(largest_lead.get().max(round + 1 - least));
+            }
+        })
+    };
+    let mut writers: Vec<Pin<Box<dyn Future<Output = ()>>>> =
+        (0..WRITERS).map(|number| writer(number) as _).collect();
+    support::block_on(poll_fn(|context| {
+        writers.retain_mut(|writer| writer.as_mut().poll(context).is_pending());
+        if writers.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    }));
+    println!("a writer was at most {} writes ahead of another", largest_lead.get());
+    assert!(largest_lead.get() < ROUNDS / 4, "{}", largest_lead.get());
+    drop(writers);
+    file.close().unwrap();
 }

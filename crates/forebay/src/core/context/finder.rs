@@ -140,7 +140,7 @@ impl Finder {
     /// Returns the number for the next window.
     pub(crate) fn interrupt(&mut self) -> usize {
         if self.phase != Phase::Rest {
-            self.enter(Phase::Rest, 0);
+            self.enter(Phase::Rest, MOVING);
         }
         self.best
     }
@@ -362,13 +362,15 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_trial_is_void() {
+    fn an_interrupted_trial_is_void_and_files_move_back_before_the_next() {
         let mut finder = Finder::new();
         let window = Window { rate: 100.0, busiest: 1.0, busy: 1.0 };
         (0..SETTLING).for_each(|_| assert_eq!(finder.window(window, 8), 1));
         assert_eq!(finder.window(window, 8), 2);
         assert_eq!(finder.interrupt(), 1);
-        assert_eq!((finder.phase, finder.left), (Phase::Rest, 0));
+        assert_eq!(finder.interrupt(), 1, "again, without a trial");
+        (0..MOVING).for_each(|_| assert_eq!(finder.window(window, 8), 1));
+        assert_eq!(finder.window(window, 8), 2);
     }
 
     proptest! {

@@ -5,8 +5,7 @@
 //! and so the reuse of its memory. A bio that somebody waits for is never held. If somebody begins
 //! to wait for a held one, the owner of the queue ends the hold. So does a failed write.
 //!
-//! The hold is for measurement. To remove it, remove this file, the knob [`Holding`] and the uses
-//! of both in `queue.rs`.
+//! To remove the hold, remove this file, the knob [`Holding`] and the uses of both in `queue.rs`.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -46,7 +45,7 @@ impl Hold {
     /// Returns whether bios are held, or would be.
     #[inline]
     pub(crate) fn is_in_use(&self, holding: Holding) -> bool {
-        self.is_held() || holding != Holding::Immediate
+        self.is_held() || matches!(holding, Holding::Delay(_))
     }
 
     /// Records the time of a reap.
@@ -96,7 +95,7 @@ impl Hold {
     pub(crate) fn due(&self, holding: Holding) -> Option<Moment> {
         let delay = match holding {
             Holding::Delay(delay) if !self.is_awaited => delay,
-            Holding::Immediate | Holding::Delay(_) => Duration::ZERO,
+            Holding::Immediate | Holding::Throttled | Holding::Delay(_) => Duration::ZERO,
         };
         Some(self.since? + delay)
     }

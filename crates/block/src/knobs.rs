@@ -97,13 +97,17 @@ pub enum Ringing {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Holding {
     /// Ends them as soon as the device reports them.
-    #[default]
     Immediate,
     /// Ends them together, this long after the device reported the first one (100 ms at most).
     /// Later ones do not extend the time. Bios that somebody waits for end at once: those of
     /// [`Class::Waited`](crate::Class::Waited), and all of them after
     /// [`Queue::end_hold`](crate::Queue::end_hold).
     Delay(Duration),
+    /// As `Delay` while writers wait for the dirty limit and a fast device ends many writes in the
+    /// time. The owner of the queue decides it, with
+    /// [`Queue::set_holding`](crate::Queue::set_holding); until then as `Immediate`.
+    #[default]
+    Throttled,
 }
 
 /// In which order the completions of a run are ended.
@@ -212,10 +216,12 @@ const KNOBS: [QueueKnob; 7] = [
     ),
     QueueKnob {
         name: "completion",
-        choices: "immediate, delay=MICROSECONDS (0 to 100000)",
-        help: "When completed writes are ended: at once, or together after a fixed delay. No delay \
-               for writes that a caller waits for. The delay is for measurement.",
+        choices: "throttled, immediate, delay=MICROSECONDS (0 to 100000)",
+        help: "When completed writes are ended: `immediate`, or together after a fixed delay. \
+               `throttled` delays by 1 ms while writers wait for the dirty limit of a fast device. \
+               No delay for writes that a caller waits for. `delay` is for measurement.",
         get: |knobs| match knobs.holding {
+            Holding::Throttled => Value::Word("throttled"),
             Holding::Immediate => Value::Word("immediate"),
             Holding::Delay(delay) => Value::Delay(delay),
         },
@@ -267,6 +273,7 @@ impl QueueKnob {
 
 fn holding(value: &str) -> Option<Holding> {
     match value {
+        "throttled" => Some(Holding::Throttled),
         "immediate" => Some(Holding::Immediate),
         _ => {
             let delay = Duration::from_micros(value.strip_prefix("delay=")?.parse().ok()?);

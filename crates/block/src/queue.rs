@@ -25,7 +25,7 @@ use crate::fair::Fair;
 use crate::flight::{Flight, Flying};
 use crate::footprint::Footprint;
 use crate::hold::Hold;
-use crate::knobs::{ClockReads, Knobs, Merging, Order, Plugging, Ringing, Tagging};
+use crate::knobs::{ClockReads, Holding, Knobs, Merging, Order, Plugging, Ringing, Tagging};
 use crate::limits::{BATCH_BYTES, BATCH_REQUESTS, PASSED_OVER, PLUG_BIOS, PLUG_HOLD};
 use crate::merge::Merge;
 use crate::plug::Plug;
@@ -128,6 +128,11 @@ impl<W: Walk> Queue<W> {
     /// Sets the policies, from the next dispatch or run on.
     pub fn set_knobs(&mut self, knobs: Knobs) {
         self.knobs = knobs;
+    }
+
+    /// Changes when completed writes are ended.
+    pub fn set_holding(&mut self, holding: Holding) {
+        self.knobs.holding = holding;
     }
 
     /// Returns the policies.

@@ -57,7 +57,7 @@ impl Drop for SetOnDrop<'_> {
 fn values_of(knob: &Knob) -> Vec<(String, String)> {
     let values: &[(&str, &str)] = match knob.name.as_str() {
         "completion" => {
-            &[("delay=0", "delay=0"), ("delay=200", "delay=200"), ("immediate", "immediate")]
+            &[("delay=0", "delay=0"), ("throttled", "throttled"), ("immediate", "immediate")]
         }
         "contexts" => &[("1", "1"), ("3", "3"), ("adaptive", "adaptive")],
         "flight" => {

@@ -461,7 +461,7 @@ fn queue(random: &mut Random) -> Knobs {
         tagging: *random.pick(&[Tagging::Sweep, Tagging::Single]),
         clock: *random.pick(&[ClockReads::Batch, ClockReads::Each]),
         ringing: *random.pick(&[Ringing::Batch, Ringing::Each]),
-        holding: *random.pick(&[Holding::Immediate, Holding::Immediate, delay]),
+        holding: *random.pick(&[Holding::Throttled, Holding::Immediate, delay]),
         ..Knobs::default()
     }
 }

@@ -113,7 +113,7 @@ const JIFFY: &str = "delay=jiffy";
 
 /// Values of the knob `completion`: those of the request queue, and [`JIFFY`].
 const HOLDS: &str =
-    "immediate, delay=MICROSECONDS (0 to 100000), delay=jiffy (1/HZ of this kernel)";
+    "throttled, immediate, delay=MICROSECONDS (0 to 100000), delay=jiffy (1/HZ of this kernel)";
 
 const OWN: [Own; 12] = [
     Own {

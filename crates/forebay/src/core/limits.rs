@@ -146,6 +146,14 @@ pub(crate) const APPEND_BYTES: usize = 1 << 20;
 /// busy while more is gathered.
 pub(crate) const UNCACHED_DIRTY_PAGES: u64 = 4 * forebay_cache::limits::UNCACHED_PAGES;
 
+/// How long completed writes are held while writers wait for the dirty limit.
+pub(crate) const HOLD: Duration = Duration::from_millis(1);
+
+/// Pages that a device must write in that time, so that several requests end together, and at most
+/// one in this many of the dirty limit, so that it still has enough to write.
+pub(crate) const HELD_PAGES: u64 = 256;
+pub(crate) const HELD_ONE_IN: u64 = 16;
+
 /// Clean pages examined per batch of eviction.
 pub(crate) const EVICT_BATCH: usize = 128;
 

@@ -91,6 +91,6 @@ const KNOBS: &[(&str, &[&str])] = &[
     ("uncached", &["off", "on"]),
     ("plug", &["never", "always", "adaptive"]),
     ("merge", &["off", "on"]),
-    ("completion", &["immediate", "delay=1000", "delay=50"]),
+    ("completion", &["throttled", "immediate", "delay=1000", "delay=50"]),
     ("order", &["fifo"]),
 ];

@@ -21,14 +21,17 @@
 
 use std::sync::Arc;
 
+use forebay_block::knobs::Holding;
 use forebay_block::{Device, Ended, Moment};
 use forebay_cache::file::Entry;
 
 use crate::core::context::Writeback;
 use crate::core::context::agenda::Why;
+use crate::core::context::flight::Flight;
 use crate::core::inode::change::After;
 use crate::core::inode::settle::Left;
 use crate::core::inode::{Heard, Inode};
+use crate::core::limits::{HELD_ONE_IN, HELD_PAGES, HOLD};
 
 impl Writeback {
     /// Ends completed bios in order, and wakes their callers once. The room of a bio at the device
@@ -153,6 +156,22 @@ impl Writeback {
 }
 
 impl Writeback {
+    /// Decides whether completed writes are held, if that depends on the writers
+    /// (`completion=throttled`): each end frees room for few of those that wait for the dirty limit,
+    /// and costs wakes.
+    pub(super) fn hold_if_throttled(&mut self) {
+        if self.knobs.queue.holding == Holding::Throttled {
+            let most = self.shared.level.limit() / HELD_ONE_IN;
+            let is_fast = |flight: &Flight| {
+                let per_hold = |rate: u64| rate / (1_000_000 / HOLD.as_micros() as u64);
+                let pages = flight.volume.share.rate().map_or(0, per_hold);
+                (HELD_PAGES..=most).contains(&pages)
+            };
+            let holds = self.shared.level.has_waiters() && self.flights.iter().any(is_fast);
+            self.queue.set_holding(if holds { Holding::Delay(HOLD) } else { Holding::Immediate });
+        }
+    }
+
     /// Ends the hold if somebody waits for a held write. Marks the files of held writes, so that a
     /// caller that waits for their pages from now on wakes this context.
     pub(super) fn end_awaited_hold(&mut self) {

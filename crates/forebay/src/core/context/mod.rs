@@ -166,6 +166,7 @@ impl Writeback {
             more |= self.quiet.set_ticking(self.next_tick.is_some());
             let could_make_room = self.could_make_room();
             more |= self.quiet.set_wanting(could_make_room);
+            self.hold_if_throttled();
             self.end_awaited_hold();
             let wait = if more { Wait::Not } else { Wait::Something(self.sleep()) };
             if let Err(errno) = self.queue.dispatch(&mut self.backend, wait) {

@@ -25,7 +25,7 @@ use crate::core::offload::Offload;
 use crate::core::recovery::HeldOff;
 use crate::core::settings::OfContext;
 use crate::core::sync::kits::Kits;
-use crate::core::table::Table;
+use crate::core::table::{AnyInode, Table};
 use crate::core::user_code;
 use crate::platform::Identity;
 use crate::platform::sync::{Condvar, Mutex, MutexGuard};
@@ -180,12 +180,9 @@ impl Shared {
         self.stop();
         self.mark_orphaned();
         // Without the lock of the table: a waker is the caller's code, and may call the engine.
-        let table = self.table();
-        let (direct, mut cached) = (table.direct_inodes(), table.inodes());
-        cached.extend(table.closing_inodes());
-        drop(table);
-        direct.iter().for_each(|inode| inode.wake_all());
-        cached.iter().for_each(|inode| inode.orphan());
+        let inodes = self.table().all();
+        inodes.iter().for_each(|inode| inode.wake_closing());
+        inodes.into_iter().filter_map(AnyInode::cached).for_each(|inode| inode.orphan());
         self.pool.wake_all();
         self.level.wake_all();
     }

@@ -12,27 +12,67 @@
 //! same flush.
 
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use forebay_block::Target;
+use forebay_cache::file;
 
 use crate::core::aside::Aside;
 use crate::core::direct::direct_inode::DirectInode;
 use crate::core::inode::Inode;
 use crate::core::limits::{ADAPTIVE_FILES, UNSYNCED_ENTRIES};
+use crate::core::open::common::Common;
 use crate::core::space::volume::Volume;
 use crate::platform::collections::{HashMap, HashSet};
 use crate::platform::{Identity, Kind};
+
+/// An open file, by the strategy that serves it.
+#[derive(Clone, Debug)]
+pub(crate) enum AnyInode {
+    /// Through the cache.
+    Cached(Arc<Inode>),
+    /// Past the cache.
+    Direct(Arc<DirectInode>),
+}
+
+impl AnyInode {
+    /// Returns the file if it is open through the cache.
+    pub(crate) fn cached(self) -> Option<Arc<Inode>> {
+        match self {
+            Self::Cached(inode) => Some(inode),
+            Self::Direct(_) => None,
+        }
+    }
+
+    /// Returns the file if it is open past the cache.
+    pub(crate) fn direct(self) -> Option<Arc<DirectInode>> {
+        match self {
+            Self::Direct(inode) => Some(inode),
+            Self::Cached(_) => None,
+        }
+    }
+}
+
+impl Deref for AnyInode {
+    type Target = Common;
+
+    fn deref(&self) -> &Common {
+        match self {
+            Self::Cached(inode) => inode,
+            Self::Direct(inode) => inode,
+        }
+    }
+}
 
 /// Table of open inodes.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     by_identity: HashMap<Identity, Entry>,
+    /// The files with a cache: leases and the evictor name them by number.
     by_target: HashMap<Target, Arc<Inode>>,
-    /// Direct files.
-    direct: HashMap<Identity, DirectEntry>,
-    /// Files without handles that are being closed, with the inodes that have a cache.
-    closing: HashMap<Identity, Option<Arc<Inode>>>,
+    /// Files without handles that are being closed.
+    closing: HashMap<Identity, AnyInode>,
     /// Files that are being opened, each by one open at a time.
     opening: HashSet<Identity>,
     /// Unsynced entries of files that are no longer open.
@@ -47,13 +87,7 @@ pub(crate) struct Table {
 
 #[derive(Debug)]
 struct Entry {
-    inode: Arc<Inode>,
-    handles: usize,
-}
-
-#[derive(Debug)]
-struct DirectEntry {
-    inode: Arc<DirectInode>,
+    inode: AnyInode,
     handles: usize,
 }
 
@@ -76,20 +110,25 @@ impl Table {
         assert!(self.opening.remove(&identity), "an open ends once");
     }
 
-    /// Adds a handle to an inode that is already open.
-    pub(crate) fn share(&mut self, identity: Identity) -> Option<Arc<Inode>> {
-        let entry = self.by_identity.get_mut(&identity)?;
-        entry.handles += 1;
-        Some(Arc::clone(&entry.inode))
+    /// Returns an open inode.
+    pub(crate) fn get(&self, identity: Identity) -> Option<AnyInode> {
+        self.by_identity.get(&identity).map(|entry| entry.inode.clone())
+    }
+
+    /// Adds a handle to an open inode.
+    pub(crate) fn add_handle(&mut self, identity: Identity) {
+        self.entry(identity).handles += 1;
     }
 
     /// Enters an inode with its first handle.
-    pub(crate) fn insert(&mut self, inode: Arc<Inode>) {
-        let before = self.by_target.insert(inode.target, Arc::clone(&inode));
-        // Checked in every build: otherwise bios of one file would go to another.
-        assert!(before.is_none(), "a number belongs to one inode");
+    pub(crate) fn insert(&mut self, inode: AnyInode) {
+        if let AnyInode::Cached(cached) = &inode {
+            let before = self.by_target.insert(inode.target, Arc::clone(cached));
+            // Checked in every build: otherwise bios of one file would go to another.
+            assert!(before.is_none(), "a number belongs to one inode");
+        }
         let before = self.by_identity.insert(inode.identity, Entry { inode, handles: 1 });
-        assert!(before.is_none(), "an inode has one cache");
+        assert!(before.is_none(), "an inode has one cache, or one lane");
     }
 
     /// Returns whether a handle about to be dropped is the last. Its requests are made before the
@@ -101,26 +140,29 @@ impl Table {
         }
     }
 
-    pub(crate) fn drop_handle(&mut self, identity: Identity) {
-        let entry =
-            self.by_identity.get_mut(&identity).expect("an open handle's inode is in the table");
+    /// Drops a handle. Returns whether it was the last.
+    pub(crate) fn drop_handle(&mut self, identity: Identity) -> Last {
+        let entry = self.entry(identity);
         // Checked in every build: with a wrong count, a file that is being written could be closed.
         assert!(entry.handles > 0, "a handle goes once");
         entry.handles -= 1;
+        if entry.handles == 0 { Last::Yes } else { Last::No }
+    }
+
+    fn entry(&mut self, identity: Identity) -> &mut Entry {
+        self.by_identity.get_mut(&identity).expect("an open handle's inode is in the table")
     }
 
     /// Removes an inode without handles. Until [`Table::end_closing`] its file is being closed, and
     /// opens of it wait.
-    pub(crate) fn begin_closing(&mut self, inode: &Arc<Inode>) -> bool {
-        let entry = self.by_identity.get(&inode.identity);
-        let unused =
-            entry.is_some_and(|entry| entry.handles == 0 && Arc::ptr_eq(&entry.inode, inode));
-        if unused {
-            self.by_identity.remove(&inode.identity);
-            self.by_target.remove(&inode.target);
-            self.closing.insert(inode.identity, Some(Arc::clone(inode)));
+    pub(crate) fn begin_closing(&mut self, inode: &Common) -> bool {
+        if self.handles(inode) != Some(0) {
+            return false;
         }
-        unused
+        let entry = self.by_identity.remove(&inode.identity).expect("found above");
+        self.by_target.remove(&inode.target);
+        self.closing.insert(inode.identity, entry.inode);
+        true
     }
 
     /// Notes that a file is closed, and frees the number of its target.
@@ -130,88 +172,65 @@ impl Table {
         self.free_target(target);
     }
 
+    /// Remembers that the entry of a file that is closed may not be durable.
+    pub(crate) fn keep_entry(&mut self, identity: Identity, entry: file::Entry) {
+        if entry == file::Entry::New {
+            self.unsynced.remember(identity);
+        }
+    }
+
     /// Returns whether a file is being closed.
     pub(crate) fn is_closing(&self, identity: Identity) -> bool {
         self.closing.contains_key(&identity)
     }
 
     /// Returns whether an inode has handles: it may have been opened again before its close began.
-    pub(crate) fn is_held(&self, inode: &Arc<Inode>) -> bool {
-        let entry = self.by_identity.get(&inode.identity);
-        entry.is_some_and(|entry| entry.handles > 0 && Arc::ptr_eq(&entry.inode, inode))
+    pub(crate) fn is_held(&self, inode: &Common) -> bool {
+        self.handles(inode).is_some_and(|handles| handles > 0)
     }
 
-    /// Returns whether an inode is open through the cache.
-    pub(crate) fn is_cached(&self, identity: Identity) -> bool {
-        self.by_identity.contains_key(&identity)
+    /// Returns the number of handles of an inode, if it is in the table. A later inode of the same
+    /// file is another one.
+    fn handles(&self, inode: &Common) -> Option<usize> {
+        let entry = self.by_identity.get(&inode.identity)?;
+        std::ptr::eq::<Common>(&*entry.inode, inode).then_some(entry.handles)
     }
 
-    /// Returns whether an inode is open as a direct file.
-    pub(crate) fn is_direct(&self, identity: Identity) -> bool {
-        self.direct.contains_key(&identity)
+    /// Returns whether a file is open or being closed.
+    pub(crate) fn has(&self, identity: Identity) -> bool {
+        self.by_identity.contains_key(&identity) || self.is_closing(identity)
     }
 
-    /// Adds a handle to an open direct file.
-    pub(crate) fn share_direct(&mut self, identity: Identity) -> Option<Arc<DirectInode>> {
-        let entry = self.direct.get_mut(&identity)?;
-        entry.handles += 1;
-        Some(Arc::clone(&entry.inode))
+    /// Returns the inodes that are open.
+    fn open(&self) -> impl Iterator<Item = AnyInode> {
+        self.by_identity.values().map(|entry| entry.inode.clone())
     }
 
-    /// Enters a direct file with its first handle.
-    pub(crate) fn insert_direct(&mut self, inode: Arc<DirectInode>) {
-        let before = self.direct.insert(inode.identity, DirectEntry { inode, handles: 1 });
-        assert!(before.is_none(), "an inode has one lane");
-    }
-
-    /// Drops a handle of a direct file. Returns true for the last.
-    pub(crate) fn drop_direct_handle(&mut self, identity: Identity) -> bool {
-        let entry = self.direct.get_mut(&identity).expect("the inode of a handle is in the table");
-        assert!(entry.handles > 0, "a handle goes once");
-        entry.handles -= 1;
-        entry.handles == 0
-    }
-
-    /// As [`Table::begin_closing`], for direct files.
-    pub(crate) fn begin_closing_direct(&mut self, inode: &Arc<DirectInode>) -> bool {
-        let entry = self.direct.get(&inode.identity);
-        let unused =
-            entry.is_some_and(|entry| entry.handles == 0 && Arc::ptr_eq(&entry.inode, inode));
-        if unused {
-            self.direct.remove(&inode.identity);
-            self.closing.insert(inode.identity, None);
-        }
-        unused
-    }
-
-    /// As [`Table::is_held`], for direct files.
-    pub(crate) fn is_held_direct(&self, inode: &Arc<DirectInode>) -> bool {
-        let entry = self.direct.get(&inode.identity);
-        entry.is_some_and(|entry| entry.handles > 0 && Arc::ptr_eq(&entry.inode, inode))
-    }
-
+    /// Returns the open inodes past the cache.
     pub(crate) fn direct_inodes(&self) -> Vec<Arc<DirectInode>> {
-        self.direct.values().map(|entry| Arc::clone(&entry.inode)).collect()
+        self.open().filter_map(AnyInode::direct).collect()
     }
 
+    /// Returns the open inodes with a cache.
     pub(crate) fn inodes(&self) -> Vec<Arc<Inode>> {
-        self.by_identity.values().map(|entry| Arc::clone(&entry.inode)).collect()
+        self.open().filter_map(AnyInode::cached).collect()
+    }
+
+    /// Returns all inodes, also those whose files are being closed.
+    pub(crate) fn all(&self) -> Vec<AnyInode> {
+        self.open().chain(self.closing.values().cloned()).collect()
     }
 
     /// Returns the number of places that can be written in parallel: the cached files, or the
     /// allocation groups of the file system that has most of them. `None` if there are too many
     /// files to be moved between contexts.
     pub(crate) fn places(&self) -> Option<usize> {
-        let files = self.by_identity.len();
+        let files = self.by_target.len();
         let groups = self.volumes.values().map(|volume| volume.groups()).max();
         (files <= ADAPTIVE_FILES).then_some(groups.unwrap_or(1).min(files))
     }
 
-    /// Returns the inodes whose files are being closed.
-    pub(crate) fn closing_inodes(&self) -> Vec<Arc<Inode>> {
-        self.closing.values().flatten().map(Arc::clone).collect()
-    }
-
+    /// Returns an open inode with a cache.
     pub(crate) fn by_target(&self, target: Target) -> Option<Arc<Inode>> {
         self.by_target.get(&target).map(Arc::clone)
     }

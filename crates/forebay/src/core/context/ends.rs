@@ -23,7 +23,6 @@ use std::sync::Arc;
 
 use forebay_block::knobs::Holding;
 use forebay_block::{Device, Ended, Moment};
-use forebay_cache::file::Entry;
 
 use crate::core::context::Writeback;
 use crate::core::context::agenda::Why;
@@ -141,9 +140,7 @@ impl Writeback {
         };
         // It is closed in any case; a panic leaves these three as they are.
         let (entry, generation, is_listed) = inode.catch(look).unwrap_or_else(look);
-        if entry == Entry::New {
-            table.unsynced.remember(inode.identity);
-        }
+        table.keep_entry(inode.identity, entry);
         drop(table);
         drop(self.backend.detach(inode.target));
         let held = self.files[inode.target.0 as usize].take();
@@ -151,7 +148,7 @@ impl Writeback {
         inode.detached(&self.shared, &mut After::default());
         self.unlist(inode, is_listed);
         let (shared, closing) = (Arc::clone(&self.shared), Arc::clone(inode));
-        inode.volume.aside.run(move || closing.finish_closing(&shared, generation));
+        inode.aside.run(move || closing.finish_closing(&shared, generation));
     }
 }
 
@@ -186,7 +183,7 @@ impl Writeback {
             let awaits = inode.catch(|| {
                 let mut state = inode.lock();
                 state.is_held = true;
-                state.awaits_settling()
+                state.awaits_settling() || inode.is_close_awaited()
             });
             is_awaited |= awaits.unwrap_or(true) || self.is_leaving(inode);
         }

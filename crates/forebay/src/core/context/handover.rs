@@ -228,7 +228,7 @@ impl Writeback {
         held.unlooked = 0;
         let offset = held.written_at;
         let (shared, inode) = (Arc::clone(&self.shared), Arc::clone(inode));
-        let aside = Arc::clone(&inode.volume.aside);
+        let aside = Arc::clone(&inode.aside);
         aside.run(move || {
             if inode.home.look(&inode.file, &inode.volume, offset) {
                 shared.send(Message::Moved(inode));

@@ -46,7 +46,7 @@ impl Writeback {
         for (inode, bio) in self.reservations.made.drain(..) {
             self.reservations.aside += 1;
             let (shared, number) = (Arc::clone(&self.shared), self.number);
-            let aside = Arc::clone(&inode.volume.aside);
+            let aside = Arc::clone(&inode.aside);
             aside.run(move || {
                 let prepared = inode.catch(|| inode.prepare_reservation(&shared, &bio));
                 let prepared = prepared.unwrap_or(Err(Unreserved::Interrupted));

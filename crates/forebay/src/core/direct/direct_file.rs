@@ -22,6 +22,7 @@ use crate::core::limits::DIRECT_BYTES;
 use crate::core::open::options::Open;
 use crate::core::shared::Shared;
 use crate::core::stats::Counters;
+use crate::core::table::Last;
 use crate::core::wait;
 use crate::platform::clock;
 use crate::platform::{AlignedMemory, Direct, Memory};
@@ -268,7 +269,7 @@ impl DirectFile {
         let settled = Taken::of(&self.handle, self.ask(Verb::Settle).await.0);
         let unreported = Taken::from(&self.handle);
         if self.release() {
-            poll_fn(|context| self.inode.poll_closed(&self.shared, context)).await;
+            poll_fn(|context| self.inode.poll_close(&self.shared, context)).await;
         }
         settled.report()?;
         unreported.report()
@@ -367,7 +368,7 @@ impl DirectFile {
     /// Gives up the handle. Returns whether it was the last.
     fn release(&mut self) -> bool {
         self.closed = true;
-        let is_last = self.shared.table().drop_direct_handle(self.inode.identity);
+        let is_last = self.shared.table().drop_handle(self.inode.identity) == Last::Yes;
         let leave =
             direct_message::Message::Leave(Arc::clone(&self.inode), Arc::clone(&self.handle));
         self.shared.send(Message::Direct(leave));

@@ -1,29 +1,23 @@
 //! State of a direct file that its handles and the context share.
 
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
 
 use forebay_block::{Errno, Target};
 
 use crate::core::aside::Aside;
 use crate::core::direct::direct_change::Change;
 use crate::core::error::{Error, ErrorKind};
+use crate::core::open::common::Common;
 use crate::core::share::subtract;
-use crate::core::user_code;
-use crate::platform::sync::{Mutex, MutexGuard};
-use crate::platform::{Alignment, Identity, Kind};
+use crate::platform::{Alignment, Kind};
 
 /// A direct file. Its length is stored only here, for all handles and the context.
 #[derive(Debug)]
 pub(crate) struct DirectInode {
-    pub(crate) target: Target,
-    pub(crate) identity: Identity,
-    pub(crate) path: PathBuf,
-    pub(crate) file: Arc<crate::platform::OpenFile>,
-    /// The thread for calls that may block on its file system.
-    pub(crate) aside: Arc<Aside>,
+    common: Common,
     pub(crate) alignment: Alignment,
     /// Whether this engine created it, now or at an earlier open, so that its directory has to be
     /// synced with it.
@@ -33,13 +27,14 @@ pub(crate) struct DirectInode {
     /// Number of operations that have not ended, including those held by plugs.
     operations: AtomicU64,
     pub(crate) change: Change,
-    closing: Mutex<Closing>,
 }
 
-#[derive(Debug, Default)]
-struct Closing {
-    is_closed: bool,
-    wakers: Vec<Waker>,
+impl Deref for DirectInode {
+    type Target = Common;
+
+    fn deref(&self) -> &Common {
+        &self.common
+    }
 }
 
 /// Properties of a file when it is opened.
@@ -56,19 +51,14 @@ pub(crate) struct Opened {
 impl DirectInode {
     pub(crate) fn new(opened: Opened) -> Self {
         let Opened { target, path, file, created, length, aside } = opened;
-        let (identity, alignment) = (file.identity(), file.alignment());
+        let alignment = file.alignment();
         Self {
-            target,
-            identity,
-            path,
-            file: Arc::new(file),
-            aside,
+            common: Common::new(target, path, file, aside),
             alignment,
             created,
             length: AtomicU64::new(length),
             operations: AtomicU64::new(0),
             change: Change::default(),
-            closing: Mutex::default(),
         }
     }
 
@@ -101,40 +91,6 @@ impl DirectInode {
     /// Returns whether operations of the file have not ended, wherever they are.
     pub(crate) fn has_operations(&self) -> bool {
         self.operations.load(Ordering::Acquire) > 0
-    }
-
-    /// Notes that the file is closed, and wakes callers that wait for that.
-    pub(crate) fn closed(&self) {
-        let mut closing = self.closing();
-        closing.is_closed = true;
-        let wakers = std::mem::take(&mut closing.wakers);
-        drop(closing);
-        user_code::wake_all(wakers);
-    }
-
-    /// Resolves when the file is closed, or `is_over` returns true, which is called under the lock.
-    pub(crate) fn poll_closing(
-        &self,
-        context: &Context<'_>,
-        is_over: impl FnOnce() -> bool,
-    ) -> Poll<()> {
-        let waker = context.waker().clone();
-        let mut closing = self.closing();
-        if closing.is_closed || is_over() {
-            return Poll::Ready(());
-        }
-        closing.wakers.push(waker);
-        Poll::Pending
-    }
-
-    /// Wakes callers that wait for the file to be closed: it was opened again.
-    pub(crate) fn wake_all(&self) {
-        let wakers = std::mem::take(&mut self.closing().wakers);
-        user_code::wake_all(wakers);
-    }
-
-    fn closing(&self) -> MutexGuard<'_, Closing> {
-        self.closing.lock()
     }
 
     pub(crate) fn failed(&self, what: &str, offset: u64, errno: Errno) -> Error {

@@ -422,7 +422,7 @@ impl Flow {
         let mut table = shared.table();
         // A handle may have submitted an operation between the first check and its drop, which
         // takes this lock.
-        if file.inode.has_operations() || !table.begin_closing_direct(&file.inode) {
+        if file.inode.has_operations() || !table.begin_closing(&file.inode) {
             return;
         }
         let File { inode, is_new, .. } =
@@ -435,7 +435,10 @@ impl Flow {
         // The aside closes it, because a file system may block. Opens of the same file wait
         // meanwhile.
         let (shared, aside) = (Arc::clone(shared), Arc::clone(&inode.aside));
-        aside.run(move || inode.finish_closing(&shared));
+        aside.run(move || {
+            inode.unlock();
+            inode.close(&shared);
+        });
     }
 }
 

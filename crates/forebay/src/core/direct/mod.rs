@@ -29,7 +29,6 @@
 
 pub(crate) mod active;
 pub(crate) mod buffer;
-mod closing;
 pub(crate) mod direct_change;
 pub(crate) mod direct_file;
 pub(crate) mod direct_inode;

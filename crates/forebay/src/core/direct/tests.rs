@@ -31,6 +31,7 @@ use crate::core::limits::{DIRECT_OPERATIONS, MIN_CACHE_BYTES};
 use crate::core::open::options::Open;
 use crate::core::settings::{OfContext, Settings};
 use crate::core::shared::{Parts, Shared};
+use crate::core::table::AnyInode;
 use crate::platform::sync::Mutex;
 use crate::platform::{
     Access, AlignedMemory, Arena, Backend, Buffers, Choice, Create, ForkGuard, How, Truncate,
@@ -97,7 +98,7 @@ impl Bench {
             length: 1 << 20,
             aside: Arc::default(),
         }));
-        self.shared.table().insert_direct(Arc::clone(&inode));
+        self.shared.table().insert(AnyInode::Direct(Arc::clone(&inode)));
         self.take(direct_message::Message::Attach(Arc::clone(&inode)));
         self.files.push(named);
         inode

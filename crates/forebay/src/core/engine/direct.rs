@@ -26,6 +26,7 @@ use crate::core::lease::claim::lock_out_engines;
 use crate::core::open::enter::{already_there, cannot_look, open_otherwise};
 use crate::core::open::options::Open;
 use crate::core::open::{Found, Sought, check_device};
+use crate::core::table::AnyInode;
 use crate::core::wait;
 use crate::platform::{Access, Identity, Kind};
 
@@ -76,16 +77,12 @@ impl Engine {
         let Sought { path, open, is_made } = sought;
         let mut table = self.owner.shared.table_unless_closing(identity);
         self.owner.shared.check()?;
-        if table.is_cached(identity) {
-            return Err(open_otherwise(path, "through the cache"));
-        }
-        if !table.is_direct(identity) {
-            return Ok(None);
-        }
+        let Some(found) = table.get(identity) else { return Ok(None) };
+        let inode = found.direct().ok_or_else(|| open_otherwise(path, "through the cache"))?;
         if open.create_new && !is_made {
             return Err(already_there().at_path(path));
         }
-        let inode = table.share_direct(identity).expect("looked at under the lock");
+        table.add_handle(identity);
         if is_made {
             // As for a cached file, the open that entered it makes the entry durable.
             table.unsynced.take(identity);
@@ -110,7 +107,7 @@ impl Engine {
             return Err(error.at_path(path));
         }
         // Another thread may be waiting for the close of the previous last handle.
-        inode.wake_all();
+        inode.wake_closing();
         Ok(Some(inode))
     }
 
@@ -177,7 +174,7 @@ impl Engine {
         }));
         // Under the lock, so that no operation precedes it.
         self.send_direct(direct_message::Message::Attach(Arc::clone(&inode)));
-        table.insert_direct(Arc::clone(&inode));
+        table.insert(AnyInode::Direct(Arc::clone(&inode)));
         Ok(inode)
     }
 

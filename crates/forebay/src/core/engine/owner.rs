@@ -160,7 +160,7 @@ impl Owner {
             let one = wait::block_on_until(ticket, deadline)
                 .unwrap_or_else(|| Err(Error::late(&inode.path)));
             if one.is_ok() {
-                let aside = Arc::clone(&inode.volume.aside);
+                let aside = Arc::clone(&inode.aside);
                 aside.run(move || inode.unmark());
             }
             result = result.and(one);

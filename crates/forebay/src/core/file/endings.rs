@@ -76,7 +76,7 @@ impl File {
         let result = self.ask(request).await;
         if is_last && result.is_ok() {
             let inode = Arc::clone(&self.inode);
-            self.inode.volume.aside.run(move || inode.unmark());
+            self.inode.aside.run(move || inode.unmark());
         }
         // A caller that does not sync gets the error of a failed flush here.
         self.and_unreported(result.and(self.flushed()))

@@ -20,13 +20,13 @@ mod record;
 pub(crate) mod settle;
 mod wakers;
 
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Instant;
 
-use forebay_block::Target;
 use forebay_cache::file::Entry;
 use forebay_cache::limits::{MAX_OFFSET, PAGE};
 use forebay_cache::samples::Samples;
@@ -35,13 +35,14 @@ use forebay_cache::{CachedFile, FrameRuns, Liberties, Lists, Rare};
 use crate::core::base::Base;
 use crate::core::context::home::Home;
 use crate::core::inode::wakers::Wakers;
+use crate::core::open::common::Common;
 use crate::core::share::Crossed;
 use crate::core::space::volume::Volume;
 use crate::core::sync::lead::{Lead, Waiter};
 use crate::core::user_code;
+use crate::platform::Kind;
 use crate::platform::clock;
 use crate::platform::sync::Mutex;
-use crate::platform::{Identity, Kind};
 pub(crate) use guard::{Heard, Locked};
 
 /// Reason why no other program changes a file.
@@ -66,10 +67,7 @@ impl Hold {
 /// One inode in the cache.
 #[derive(Debug)]
 pub(crate) struct Inode {
-    pub(crate) target: Target,
-    pub(crate) identity: Identity,
-    pub(crate) path: PathBuf,
-    pub(crate) file: Arc<crate::platform::OpenFile>,
+    common: Common,
     pub(crate) volume: Arc<Volume>,
     pub(crate) home: Home,
     /// Size of a block device in bytes, which never changes.
@@ -152,8 +150,6 @@ pub(crate) struct State {
     pub(crate) break_deadline: Option<Instant>,
     /// Whether the descriptor was replaced, and the context has not registered the new one.
     pub(crate) is_renewing: bool,
-    /// Whether the file is closed.
-    pub(crate) is_closed: bool,
     /// Set once the contexts have stopped; no I/O can complete after that.
     pub(crate) is_orphan: bool,
     /// Failing pages, as counted against the device.
@@ -164,6 +160,14 @@ pub(crate) struct State {
     pub(crate) owed: u64,
     /// Whether all counts of the file were taken back.
     pub(crate) is_given_up: bool,
+}
+
+impl Deref for Inode {
+    type Target = Common;
+
+    fn deref(&self) -> &Common {
+        &self.common
+    }
 }
 
 impl Inode {
@@ -199,24 +203,19 @@ impl Inode {
             append_wakers: Rare::default(),
             break_deadline: None,
             is_renewing: false,
-            is_closed: false,
             is_orphan: false,
             unwritable: 0,
             is_interrupted: false,
             owed: 0,
             is_given_up: false,
         };
-        let (target, identity) = (state.cache.target(), file.identity());
         let fixed_size = (file.kind() == Kind::Block).then(|| state.cache.size());
         volume.learn(&file);
         let home = Home::new(&file, &path, &volume, state.cache.disk_size());
         let reach = AtomicU64::new(file.sure_end());
-        let file = Arc::new(file);
+        let aside = Arc::clone(&volume.aside);
         Self {
-            target,
-            identity,
-            path,
-            file,
+            common: Common::new(state.cache.target(), path, file, aside),
             volume,
             home,
             fixed_size,
@@ -245,9 +244,9 @@ impl Inode {
         reach.is_some()
     }
 
-    /// Notes that the file is closed, and ends every wait for it.
+    /// Ends every wait for a file that is closed.
     pub(crate) fn closed(&self) {
-        self.end_waits(|state| state.is_closed = true);
+        self.end_waits(|_| ());
     }
 
     /// Notes that the contexts have stopped, and ends every wait for one.
@@ -270,13 +269,6 @@ impl Inode {
         noted
     }
 
-    /// Wakes callers that wait for a change other than of a page.
-    pub(crate) fn wake_all(&self) {
-        let mut wakers = Vec::new();
-        self.lock().page_wakers.drain_into(&mut wakers);
-        user_code::wake_all(wakers);
-    }
-
     /// Locks the file for the look that its context was asked for.
     pub(crate) fn looked_at(&self) -> Locked<'_> {
         let mut state = self.lock();
@@ -286,11 +278,6 @@ impl Inode {
 }
 
 impl State {
-    /// Returns whether the file is closed.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.is_closed
-    }
-
     /// Notes that a context has the file. Returns false if a caller has closed it; its number may
     /// belong to another file by now.
     pub(crate) fn attach(&mut self) -> bool {

@@ -25,10 +25,10 @@ impl Inode {
         let (is_closed, is_interrupted) = shared.change(self, |file| {
             // The lease of a closed file is already released. An interrupted file has nothing to
             // write out first.
-            if !file.is_closed() && !file.is_interrupted() {
+            if !self.is_closed() && !file.is_interrupted() {
                 file.begin_break(clock::instant() + LEASE_BREAK);
             }
-            (file.is_closed(), file.is_interrupted())
+            (self.is_closed(), file.is_interrupted())
         });
         if !is_closed && (is_interrupted || shared.is_orphaned()) {
             self.file.release_lease();

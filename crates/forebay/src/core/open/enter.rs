@@ -18,7 +18,7 @@ use crate::core::inode::{Hold, Inode};
 use crate::core::lease::claim::Claim;
 use crate::core::open::options::Open;
 use crate::core::open::{Found, Sought, Turn, check_device, find_holes};
-use crate::core::table::Table;
+use crate::core::table::{AnyInode, Table};
 use crate::platform::{Access, Identity, Kind, thread};
 
 /// A file that the program has opened.
@@ -112,10 +112,9 @@ impl Engine {
         let Sought { path, open, is_made } = sought;
         let mut table = self.owner.shared.table_unless_closing(identity);
         self.owner.shared.check()?;
-        if table.is_direct(identity) {
-            return Err(open_otherwise(path, "past the cache"));
-        }
-        let Some(inode) = table.share(identity) else { return Ok(None) };
+        let Some(found) = table.get(identity) else { return Ok(None) };
+        let inode = found.cached().ok_or_else(|| open_otherwise(path, "past the cache"))?;
+        table.add_handle(identity);
         if is_made {
             // Another open has entered the file that this one created, and its syncs make the entry
             // durable (`Creating`).
@@ -136,7 +135,7 @@ impl Engine {
         match refused {
             None => {
                 // Another thread may be waiting for the close of the previous last handle.
-                inode.wake_all();
+                inode.wake_closing();
                 Ok(Some(inode))
             }
             Some(error) => {
@@ -212,9 +211,7 @@ impl Engine {
 
     /// Remembers an entry that was taken by an open that failed afterwards.
     pub(crate) fn keep_entry(&self, identity: Identity, entry: Entry) {
-        if entry == Entry::New {
-            self.owner.shared.table().unsynced.remember(identity);
-        }
+        self.owner.shared.table().keep_entry(identity, entry);
     }
 
     fn enter(
@@ -310,7 +307,7 @@ impl Engine {
         inode.home.set_context(self.owner.shared.contexts.place(&inode.home, &inode.volume));
         let attach = Message::Attach(Arc::clone(inode));
         self.owner.shared.contexts.send_quietly(inode, attach, Until::Message);
-        table.insert(Arc::clone(inode));
+        table.insert(AnyInode::Cached(Arc::clone(inode)));
     }
 
     /// Removes a file from the arena and the keeper, because it is not entered after all.

@@ -39,7 +39,8 @@ use crate::platform::{
 };
 
 pub(crate) mod adoption;
-pub(crate) mod descriptor;
+pub(crate) mod closing;
+pub(crate) mod common;
 pub(crate) mod enter;
 pub(crate) mod options;
 
@@ -70,10 +71,7 @@ impl Turn {
     /// closed.
     fn try_take(shared: &Arc<Shared>, identity: Identity) -> Option<Self> {
         let mut table = shared.table();
-        let is_free = !table.is_cached(identity)
-            && !table.is_direct(identity)
-            && !table.is_closing(identity)
-            && table.begin_opening(identity);
+        let is_free = !table.has(identity) && table.begin_opening(identity);
         is_free.then(|| Self { shared: Arc::clone(shared), identity })
     }
 }

@@ -232,7 +232,7 @@ impl Inode {
             }
             let (volume, file) = (Arc::clone(&self.volume), Arc::clone(&self.file));
             let allocated = result.is_ok().then(|| bio.offset..bio.end());
-            self.volume.aside.run(move || {
+            self.aside.run(move || {
                 volume.look(&file);
                 volume.end_reserving(bytes);
                 match allocated.map(|bytes| file.pieces_of(bytes)) {

@@ -74,7 +74,7 @@ impl<'a> Syncing<'a> {
             }
             let may_lead = may_lead
                 && !file.is_orphaned()
-                && !file.is_closed()
+                && !inode.is_closed()
                 && !shared.is_left()
                 && file.cache.awaits_only_flushes();
             let bios = if may_lead && file.cache.is_waiting(id) {

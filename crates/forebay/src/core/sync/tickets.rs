@@ -134,7 +134,7 @@ impl Inode {
         if let Some(result) = state.cache.fetch(id) {
             return Turn::Ended(result.map_err(|failure| self.failure(failure)));
         }
-        if state.is_closed || state.is_orphan {
+        if self.is_closed() || state.is_orphan {
             return Turn::Ended(Err(Error::unserved().at_path(&self.path)));
         }
         match state.ticket_wakers.iter_mut().find(|waiter| waiter.id == id) {

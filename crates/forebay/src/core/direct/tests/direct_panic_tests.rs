@@ -92,6 +92,6 @@ fn contract_21_an_interrupted_file_gives_its_places_to_others() {
     bench.end(bios.remove(0), Ok(BLOCK));
     assert!(outcome(&waiting).unwrap().0.is_ok());
     bench.take(direct_message::Message::Leave(Arc::clone(&many), Arc::clone(&handle)));
-    bench.shared.table().drop_direct_handle(many.identity);
+    bench.shared.table().drop_handle(many.identity);
     assert!(!many.has_operations() && bench.flow.started() == 0);
 }

@@ -1,41 +1,69 @@
-//! The descriptor of an open file: replaced once the file is opened for writing, and closed on a
-//! thread outside the contexts, because the file system may block.
+//! Closing of a file, through the cache or past it, and the replacement of its descriptor.
+//!
+//! ```text
+//! last handle dropped -> the context detaches it, or the caller itself -> a thread closes it
+//!                        the table has it as being closed               -> opens of it go on
+//! ```
+//!
+//! A file is closed on a thread outside the contexts, because the file system may block.
 
 use std::future::poll_fn;
-use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-
-use forebay_cache::file::Entry;
 
 use crate::core::context::senders::Message;
 use crate::core::error::{Error, Result};
 use crate::core::inode::change::After;
 use crate::core::inode::{Heard, Inode};
 use crate::core::limits::RENEW_LOOKS;
+use crate::core::open::common::Common;
 use crate::core::shared::Shared;
 use crate::core::wait;
 use crate::platform::{Access, clock};
 
+impl Common {
+    /// Unlocks the file for other engines.
+    pub(crate) fn unlock(&self) {
+        if let Err(error) = self.file.ofd_unlock() {
+            tracing::debug!(path = %self.path.display(), %error, "could not unlock");
+        }
+    }
+
+    /// Closes the descriptor, which no request uses any longer even if the file is still referenced,
+    /// and wakes the callers that wait for that. May block: the kernel deletes an unlinked file, and
+    /// writes back a block device.
+    pub(crate) fn close(&self, shared: &Shared) {
+        if let Err(error) = self.file.close() {
+            tracing::debug!(path = %self.path.display(), %error, "could not close the file yet");
+        }
+        shared.end_closing(self.identity, self.target);
+        self.note_closed();
+    }
+
+    /// Resolves when the file is closed, or was opened again, or the contexts have stopped.
+    pub(crate) fn poll_close(&self, shared: &Shared, context: &Context<'_>) -> Poll<()> {
+        // Registered first: the file may be opened again at any time, and wakes those that wait.
+        self.await_close(context.waker().clone());
+        let is_over = self.is_closed() || shared.is_orphaned() || shared.table().is_held(self);
+        if is_over { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
 impl Inode {
-    /// Closes the file after its context has detached it, and wakes the callers that wait for that.
-    /// May block.
+    /// Closes the file after its context has detached it. May block.
     pub(crate) fn finish_closing(&self, shared: &Shared, generation: Option<u16>) {
         // A mark that stays is removed when the file is next opened.
         let _ = self.catch(|| self.unmark());
         self.file.release_lease();
-        if !self.is_private
-            && let Err(error) = self.file.ofd_unlock()
-        {
-            tracing::debug!(path = %self.path.display(), %error, "could not unlock");
+        if !self.is_private {
+            self.unlock();
         }
         if let (Some(keeper), Some(generation)) = (&shared.keeper, generation) {
             // The keeper closes its descriptor first. The last close may block, and must not block
             // the keeper. A caller that waits for the closing then finds it closed there, too.
             keeper.remove(self.target.0, generation);
         }
-        close(&self.path, &self.file);
-        shared.end_closing(self.identity, self.target);
+        self.close(shared);
         // After a panic the callers have to be woken all the same.
         self.catch(|| self.closed()).unwrap_or_else(|| self.closed());
     }
@@ -49,13 +77,11 @@ impl Inode {
         }
         let look = || self.lock().begin_closing_here(|| table.begin_closing(self));
         let Some(Some((entry, generation))) = self.catch(look) else { return false };
-        if entry == Entry::New {
-            table.unsynced.remember(self.identity);
-        }
+        table.keep_entry(self.identity, entry);
         drop(table);
         self.detached(shared, &mut After::default());
         let (shared, closing) = (Arc::clone(shared), Arc::clone(self));
-        self.volume.aside.run_here(move || closing.finish_closing(&shared, generation));
+        self.aside.run_here(move || closing.finish_closing(&shared, generation));
         true
     }
 
@@ -91,28 +117,17 @@ impl Inode {
         }
     }
 
-    /// Resolves when the file is closed, or was opened again.
+    /// As [`Common::poll_close`]. The context ends the hold of completed writes for it.
     pub(crate) fn poll_closed(
         self: &Arc<Self>,
         shared: &Shared,
         context: &Context<'_>,
     ) -> Poll<()> {
-        let waker = context.waker().clone();
-        let is_held = shared.table().is_held(self);
-        let state = self.lock();
-        if state.is_closed() || state.is_orphaned() || is_held {
-            return Poll::Ready(());
+        let polled = self.poll_close(shared, context);
+        if polled.is_pending() && self.lock().is_held {
+            shared.send(Message::Inode(Arc::clone(self)));
         }
-        shared.wait_for_pages(self, state, waker);
-        Poll::Pending
-    }
-}
-
-/// Closes the descriptor of a file that no request uses any longer, even if the file is still
-/// referenced. May block: the kernel deletes an unlinked file, and writes back a block device.
-pub(crate) fn close(path: &Path, file: &crate::platform::OpenFile) {
-    if let Err(error) = file.close() {
-        tracing::debug!(path = %path.display(), %error, "could not close the file yet");
+        polled
     }
 }
 

@@ -14,7 +14,6 @@ pub(crate) use crate::core::base::{OnError, Parts};
 use crate::core::context::load::Load;
 use crate::core::context::senders::Directory;
 use crate::core::context::senders::Message;
-use crate::core::direct::direct_message::Message as Direct;
 use crate::core::direct::handle::{Handle, LastResort};
 use crate::core::error::{Error, Result};
 use crate::core::inode::change::Changing;
@@ -293,7 +292,7 @@ impl Drop for Finishing<'_> {
 
 impl LastResort for Shared {
     fn ask(&self, handle: &Arc<Handle>) {
-        self.send(Message::Direct(Direct::Lost(Arc::clone(handle))));
+        self.send(Message::Lost(Arc::clone(handle)));
         // Otherwise a context was left after the message was sent. It takes the message, at its end
         // at the latest.
         if self.is_orphaned() {

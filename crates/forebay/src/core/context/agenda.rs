@@ -27,6 +27,7 @@ use crate::core::inode::Inode;
 use crate::core::inode::settle::Left;
 use crate::core::lease::GivingUp;
 use crate::core::limits::{KEPT_OF_LIMIT, KEPT_OF_LIMIT_WHEN_SHORT, YOUNG_FILES};
+use crate::core::table::AnyInode;
 use crate::platform::clock;
 
 /// Reason why a file is on the agenda.
@@ -278,7 +279,7 @@ impl Writeback {
         if self.young.is_empty() {
             return;
         }
-        let (Message::Renew(inode)
+        let (Message::Renew(AnyInode::Cached(inode))
         | Message::Inode(inode)
         | Message::Uncached(inode)
         | Message::Moved(inode)

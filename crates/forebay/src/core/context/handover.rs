@@ -26,6 +26,7 @@ use crate::core::context::home::Affinity;
 use crate::core::context::senders::Message;
 use crate::core::inode::Inode;
 use crate::core::limits::{GROUP_LOOK_BYTES, MESSAGES_PER_PASS};
+use crate::core::table::AnyInode;
 
 /// File that belongs to a context.
 #[derive(Debug)]
@@ -282,7 +283,7 @@ impl Writeback {
             let _ = inode.catch(|| {
                 let mut state = inode.lock();
                 state.listed = false;
-                contexts.send_to(to, Message::Attach(Arc::clone(&inode)));
+                contexts.send_to(to, Message::Attach(AnyInode::Cached(Arc::clone(&inode))));
                 is_sent = true;
                 inode.home.set_context(to);
             });

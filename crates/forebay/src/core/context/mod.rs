@@ -44,6 +44,7 @@ use crate::core::limits::{GRANT_PATIENCE, MESSAGES_PER_PASS};
 use crate::core::settings::OfContext;
 use crate::core::settings::Priority;
 use crate::core::shared::Shared;
+use crate::core::table::AnyInode;
 use crate::platform::Backend;
 use crate::platform::clock;
 use agenda::{Agenda, Why};
@@ -190,8 +191,8 @@ impl Writeback {
             };
             self.attach_for(&message);
             match message {
-                Message::Attach(inode) => self.announced(inode),
-                Message::Renew(inode) if self.has(&inode) => self.renew(&inode),
+                Message::Attach(AnyInode::Cached(inode)) => self.announced(inode),
+                Message::Renew(AnyInode::Cached(inode)) if self.has(&inode) => self.renew(&inode),
                 Message::Inode(inode) | Message::Soon(inode) if self.has(&inode) => {
                     self.look_at(inode);
                 }
@@ -200,7 +201,9 @@ impl Writeback {
                 Message::Uncached(inode) if self.has(&inode) => {
                     self.agenda.push(Why::Uncached, &inode);
                 }
-                Message::Renew(inode) => self.send_on(inode, Message::Renew),
+                Message::Renew(AnyInode::Cached(inode)) => {
+                    self.send_on(inode, |inode| Message::Renew(AnyInode::Cached(inode)));
+                }
                 Message::Inode(inode) => self.send_on(inode, Message::Inode),
                 Message::Soon(inode) => self.send_on(inode, Message::Soon),
                 Message::Uncached(inode) => self.send_on(inode, Message::Uncached),
@@ -208,7 +211,12 @@ impl Writeback {
                 Message::Prepared(inode, bio, prepared) => self.prepared(inode, bio, prepared),
                 Message::Moved(inode) if self.has(&inode) => self.place(&inode),
                 Message::Moved(inode) => self.send_on(inode, Message::Moved),
-                Message::Direct(message) => {
+                message @ (Message::Attach(AnyInode::Direct(_))
+                | Message::Renew(AnyInode::Direct(_))
+                | Message::Operation(_)
+                | Message::Plugged(_)
+                | Message::Leave(..)
+                | Message::Lost(_)) => {
                     self.direct.take(message, &mut self.backend, &self.shared);
                 }
                 Message::Knobs(knobs) => self.set_knobs(knobs),
@@ -332,8 +340,7 @@ impl Drop for Writeback {
         }
         loop {
             match self.messages.pop() {
-                Pop::Node(Message::Direct(message)) => Flow::refuse(message),
-                Pop::Node(message) => drop(message),
+                Pop::Node(message) => Flow::refuse(message),
                 Pop::Empty => return,
                 // A push is in progress. Senders that push later check the mark.
                 Pop::Busy => crate::platform::thread::yield_now(),

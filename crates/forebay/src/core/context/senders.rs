@@ -9,12 +9,16 @@ use forebay_block::Bio;
 use forebay_lists::{Quiet, Until, fifo};
 
 use crate::core::context::home::{Affinity, Home};
-use crate::core::direct::direct_message::Message as Direct;
+use crate::core::direct::direct_inode::DirectInode;
+use crate::core::direct::handle::Handle;
+use crate::core::direct::held::Held;
+use crate::core::direct::operation::Operation;
 use crate::core::inode::Inode;
 use crate::core::inode::change::Effect;
 use crate::core::limits::CONTEXTS;
 use crate::core::settings::OfContext;
 use crate::core::space::volume::Volume;
+use crate::core::table::AnyInode;
 use crate::platform::Waker;
 
 /// The contexts as senders of messages see them.
@@ -78,18 +82,21 @@ impl Directory {
     /// Sends a message to the context, or contexts, that it concerns.
     pub(crate) fn send(&self, message: Message) {
         match &message {
+            Message::Attach(inode) | Message::Renew(inode) => {
+                self.send_to(inode.context(), message);
+            }
             Message::Inode(inode)
             | Message::Soon(inode)
             | Message::Uncached(inode)
-            | Message::Attach(inode)
-            | Message::Renew(inode)
             | Message::Submit(inode, _)
             | Message::Prepared(inode, ..)
             | Message::Moved(inode) => {
                 let context = inode.home.context();
                 self.send_to(context, message);
             }
-            Message::Direct(_) => self.send_to(0, message),
+            Message::Operation(_) | Message::Plugged(_) | Message::Leave(..) | Message::Lost(_) => {
+                self.send_to(DIRECT, message)
+            }
             // Idle contexts have handed their files over and have none to look at.
             Message::Look => self.send_to_first(self.active(), || Message::Look),
             Message::Place => self.send_to_all(|| Message::Place),
@@ -145,13 +152,26 @@ impl Directory {
     }
 }
 
+/// The context of all direct files.
+const DIRECT: usize = 0;
+
+impl AnyInode {
+    /// Returns the context that has the file.
+    fn context(&self) -> usize {
+        match self {
+            Self::Cached(inode) => inode.home.context(),
+            Self::Direct(_) => DIRECT,
+        }
+    }
+}
+
 /// A message to a context.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// A file was opened, or another context has handed it over.
-    Attach(Arc<Inode>),
+    Attach(AnyInode),
     /// The descriptor of this file was replaced.
-    Renew(Arc<Inode>),
+    Renew(AnyInode),
     /// Look at this file: a caller waits for it, or its last handle was dropped.
     Inode(Arc<Inode>),
     /// Look at this file at the next tick: it became dirty.
@@ -164,8 +184,14 @@ pub(crate) enum Message {
     Prepared(Arc<Inode>, Bio, Result<(), Unreserved>),
     /// The data of this file is in another allocation group than was known.
     Moved(Arc<Inode>),
-    /// A message about a direct file.
-    Direct(Direct),
+    /// Start this operation of a direct file as soon as the order allows.
+    Operation(Box<Operation>),
+    /// A thread holds operations of direct files back, or releases them.
+    Plugged(Arc<Held>),
+    /// A handle of this direct file was dropped.
+    Leave(Arc<DirectInode>, Arc<Handle>),
+    /// A dropped handle has an error that no caller will ask for.
+    Lost(Arc<Handle>),
     /// New values of the knobs.
     Knobs(OfContext),
     /// Look at the level.

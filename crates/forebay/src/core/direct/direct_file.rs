@@ -10,7 +10,6 @@ use forebay_cache::limits::MAX_OFFSET;
 use crate::core::context::senders::Message;
 use crate::core::direct::buffer::DirectBuffer;
 use crate::core::direct::direct_inode::DirectInode;
-use crate::core::direct::direct_message;
 use crate::core::direct::handle::{Handle, Taken};
 use crate::core::direct::operation::{Bytes, Operation, Verb};
 use crate::core::direct::plug;
@@ -369,9 +368,7 @@ impl DirectFile {
     fn release(&mut self) -> bool {
         self.closed = true;
         let is_last = self.shared.table().drop_handle(self.inode.identity) == Last::Yes;
-        let leave =
-            direct_message::Message::Leave(Arc::clone(&self.inode), Arc::clone(&self.handle));
-        self.shared.send(Message::Direct(leave));
+        self.shared.send(Message::Leave(Arc::clone(&self.inode), Arc::clone(&self.handle)));
         // The contexts may have stopped, and then nothing takes the message.
         if self.shared.is_orphaned() {
             self.handle.leave();

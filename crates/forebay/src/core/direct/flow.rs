@@ -17,9 +17,9 @@ use std::time::Instant;
 
 use forebay_block::{Bio, Ended, Errno, Target};
 
+use crate::core::context::senders::Message;
 use crate::core::direct::active::{Active, Next};
 use crate::core::direct::direct_inode::DirectInode;
-use crate::core::direct::direct_message::Message;
 use crate::core::direct::held::{Due, Held};
 use crate::core::direct::lane::{Lane, Manner, Step};
 use crate::core::direct::operation::{Operation, Verb};
@@ -27,6 +27,7 @@ use crate::core::direct::turns::{Room, Turns};
 use crate::core::error::{Error, Result};
 use crate::core::limits::{DIRECT_FLIGHT, DIRECT_OPERATIONS};
 use crate::core::shared::Shared;
+use crate::core::table::AnyInode;
 use crate::core::user_code;
 use crate::platform::Backend;
 
@@ -79,13 +80,16 @@ pub(super) struct File {
 }
 
 impl Flow {
-    /// Takes a message.
+    /// Takes a message about a direct file or a handle of one.
     pub(crate) fn take(&mut self, message: Message, backend: &mut Backend, shared: &Arc<Shared>) {
         match message {
-            Message::Attach(inode) => self.attach(inode, backend),
-            Message::Renew(inode) if self.owns(inode.target) => backend.renew(inode.target),
-            // The sender had a handle of the file, so the file and its context have ended since.
-            Message::Renew(_) => {}
+            Message::Attach(AnyInode::Direct(inode)) => self.attach(inode, backend),
+            // Otherwise the sender had a handle of the file, and the file has ended since.
+            Message::Renew(inode) => {
+                if self.owns(inode.target) {
+                    backend.renew(inode.target);
+                }
+            }
             Message::Operation(operation) => self.submit(*operation, backend, shared),
             Message::Plugged(held) => {
                 if !self.held.iter().any(|known| Arc::ptr_eq(known, &held)) {
@@ -101,6 +105,7 @@ impl Flow {
                 self.release(inode.target, backend, shared);
             }
             Message::Lost(handle) => handle.leave(),
+            other => unreachable!("a message that is not about a direct file: {other:?}"),
         }
         self.clear_interrupted(backend, shared);
     }
@@ -112,8 +117,8 @@ impl Flow {
             // The thread that fills the list keeps it.
             Message::Plugged(held) => drop(held.take()),
             Message::Leave(_, handle) | Message::Lost(handle) => handle.leave(),
-            Message::Operation(operation) => drop(operation),
-            Message::Attach(_) | Message::Renew(_) => {}
+            // An operation ends when it is dropped.
+            _ => {}
         }
     }
 

@@ -12,7 +12,6 @@
 //! - [`direct_file`]: the calls.
 //! - [`operation`]: the operation and its ticket.
 //! - [`plug`] and [`held`]: operations held back to be submitted with their neighbours.
-//! - [`direct_message`]: the way to the context.
 //! - [`flow`]: the part of the context.
 //! - [`lane`]: the order of starts in one file.
 //! - [`active`]: a started operation.
@@ -32,7 +31,6 @@ pub(crate) mod buffer;
 pub(crate) mod direct_change;
 pub(crate) mod direct_file;
 pub(crate) mod direct_inode;
-pub(crate) mod direct_message;
 pub(crate) mod flow;
 pub(crate) mod handle;
 pub(crate) mod held;

@@ -25,7 +25,6 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use crate::core::context::senders::Message;
-use crate::core::direct::direct_message;
 use crate::core::direct::held::{Held, Reported};
 use crate::core::direct::operation::Operation;
 use crate::core::shared::Shared;
@@ -160,11 +159,11 @@ fn release(shared: &Shared, held: &Arc<Held>) {
 }
 
 fn report(shared: &Shared, held: &Arc<Held>) {
-    shared.send(Message::Direct(direct_message::Message::Plugged(Arc::clone(held))));
+    shared.send(Message::Plugged(Arc::clone(held)));
 }
 
 fn send(shared: &Shared, operation: Operation) {
-    shared.send(Message::Direct(direct_message::Message::Operation(Box::new(operation))));
+    shared.send(Message::Operation(Box::new(operation)));
 }
 
 /// Releases the operations held by this thread, because it is about to wait.

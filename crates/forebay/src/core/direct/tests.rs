@@ -18,7 +18,6 @@ use crate::core::context::senders::{Message, Sender};
 use crate::core::context::start::Contexts;
 use crate::core::direct::direct_file::DirectFile;
 use crate::core::direct::direct_inode::{DirectInode, Opened};
-use crate::core::direct::direct_message;
 use crate::core::direct::flow::Flow;
 use crate::core::direct::handle::Handle;
 use crate::core::direct::operation::{Bytes, Operation, Outcome, Ticket, Verb};
@@ -99,7 +98,7 @@ impl Bench {
             aside: Arc::default(),
         }));
         self.shared.table().insert(AnyInode::Direct(Arc::clone(&inode)));
-        self.take(direct_message::Message::Attach(Arc::clone(&inode)));
+        self.take(Message::Attach(AnyInode::Direct(Arc::clone(&inode))));
         self.files.push(named);
         inode
     }
@@ -108,13 +107,13 @@ impl Bench {
         Arc::new(Handle::new(&self.shared))
     }
 
-    fn take(&mut self, message: direct_message::Message) {
+    fn take(&mut self, message: Message) {
         self.flow.take(message, &mut self.backend, &self.shared);
     }
 
     fn submit(&mut self, operation: Operation) -> Arc<Ticket> {
         let ticket = operation.ticket();
-        self.take(direct_message::Message::Operation(Box::new(operation)));
+        self.take(Message::Operation(Box::new(operation)));
         ticket
     }
 
@@ -131,7 +130,7 @@ impl Bench {
 
     /// Takes in all messages.
     fn pump(&mut self) {
-        while let Pop::Node(Message::Direct(message)) = self.messages.pop() {
+        while let Pop::Node(message) = self.messages.pop() {
             self.take(message);
         }
     }
@@ -223,7 +222,7 @@ fn contract_02_unreported_errors_are_reported_when_the_context_has_ended() {
     let error = |kind| Error::new(kind, "a write failed");
     let [leaves, lost, stays, late] = std::array::from_fn(|_| bench.handle());
     leaves.keep(error(ErrorKind::Io));
-    bench.shared.send(Message::Direct(direct_message::Message::Leave(inode, Arc::clone(&leaves))));
+    bench.shared.send(Message::Leave(inode, Arc::clone(&leaves)));
     lost.leave();
     lost.keep(error(ErrorKind::NoSpace));
     lost.keep(error(ErrorKind::NoMemory));

@@ -14,7 +14,6 @@ use crate::core::context::senders::Message;
 use crate::core::direct::buffer::Buffer;
 use crate::core::direct::direct_file::DirectFile;
 use crate::core::direct::direct_inode::{DirectInode, Opened};
-use crate::core::direct::direct_message;
 use crate::core::direct::handle::Handle;
 use crate::core::direct::operation::{Bytes, Operation, Verb};
 use crate::core::direct::plug::{self, Plug};
@@ -121,12 +120,8 @@ impl Engine {
     ) -> Result<()> {
         let file = Self::open_for_writing(path, open, &inode.file)?;
         inode.file.make_writable(file).map_err(cannot_look)?;
-        self.send_direct(direct_message::Message::Renew(Arc::clone(inode)));
+        self.owner.shared.send(Message::Renew(AnyInode::Direct(Arc::clone(inode))));
         Ok(())
-    }
-
-    fn send_direct(&self, message: direct_message::Message) {
-        self.owner.shared.send(Message::Direct(message));
     }
 
     fn open_new_direct(&self, path: &Path, open: &Open, found: Found) -> Result<Arc<DirectInode>> {
@@ -173,8 +168,9 @@ impl Engine {
             aside,
         }));
         // Under the lock, so that no operation precedes it.
-        self.send_direct(direct_message::Message::Attach(Arc::clone(&inode)));
-        table.insert(AnyInode::Direct(Arc::clone(&inode)));
+        let entered = AnyInode::Direct(Arc::clone(&inode));
+        self.owner.shared.send(Message::Attach(entered.clone()));
+        table.insert(entered);
         Ok(inode)
     }
 

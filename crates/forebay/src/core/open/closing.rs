@@ -18,6 +18,7 @@ use crate::core::inode::{Heard, Inode};
 use crate::core::limits::RENEW_LOOKS;
 use crate::core::open::common::Common;
 use crate::core::shared::Shared;
+use crate::core::table::AnyInode;
 use crate::core::wait;
 use crate::platform::{Access, clock};
 
@@ -145,7 +146,7 @@ impl Inode {
     /// `Shutdown` if the engine stops before.
     pub(crate) fn renew(self: &Arc<Self>, shared: &Shared) -> Result<()> {
         self.lock().is_renewing = true;
-        shared.send(Message::Renew(Arc::clone(self)));
+        shared.send(Message::Renew(AnyInode::Cached(Arc::clone(self))));
         let renewed = || {
             poll_fn(|context| {
                 let waker = context.waker().clone();

@@ -305,9 +305,10 @@ impl Engine {
         state.cache.change_reserving(self.owner.shared.reserving());
         drop(state);
         inode.home.set_context(self.owner.shared.contexts.place(&inode.home, &inode.volume));
-        let attach = Message::Attach(Arc::clone(inode));
+        let entered = AnyInode::Cached(Arc::clone(inode));
+        let attach = Message::Attach(entered.clone());
         self.owner.shared.contexts.send_quietly(inode, attach, Until::Message);
-        table.insert(AnyInode::Cached(Arc::clone(inode)));
+        table.insert(entered);
     }
 
     /// Removes a file from the arena and the keeper, because it is not entered after all.

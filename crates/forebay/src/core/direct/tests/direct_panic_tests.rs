@@ -61,7 +61,7 @@ fn contract_21_a_panic_in_any_change_of_a_direct_file_ends_that_file_alone() {
         if is_sprung {
             let late = bench.ask(&inode, Verb::Settle);
             assert_eq!(kind(&late), Some(ErrorKind::Poisoned));
-            bench.take(direct_message::Message::Leave(Arc::clone(&inode), Arc::clone(&handle)));
+            bench.take(Message::Leave(Arc::clone(&inode), Arc::clone(&handle)));
         } else {
             assert!(nth > 50, "a file changes more often");
             break;
@@ -91,7 +91,7 @@ fn contract_21_an_interrupted_file_gives_its_places_to_others() {
     assert_eq!(bios.len(), 1, "the other file's read has started");
     bench.end(bios.remove(0), Ok(BLOCK));
     assert!(outcome(&waiting).unwrap().0.is_ok());
-    bench.take(direct_message::Message::Leave(Arc::clone(&many), Arc::clone(&handle)));
+    bench.take(Message::Leave(Arc::clone(&many), Arc::clone(&handle)));
     bench.shared.table().drop_handle(many.identity);
     assert!(!many.has_operations() && bench.flow.started() == 0);
 }

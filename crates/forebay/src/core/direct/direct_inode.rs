@@ -1,13 +1,10 @@
 //! State of a direct file that its handles and the context share.
 
 use std::ops::Deref;
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use forebay_block::{Errno, Target};
+use forebay_block::Errno;
 
-use crate::core::aside::Aside;
 use crate::core::direct::direct_change::Change;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::open::common::Common;
@@ -37,23 +34,11 @@ impl Deref for DirectInode {
     }
 }
 
-/// Properties of a file when it is opened.
-#[derive(Debug)]
-pub(crate) struct Opened {
-    pub(crate) target: Target,
-    pub(crate) path: PathBuf,
-    pub(crate) file: crate::platform::OpenFile,
-    pub(crate) created: bool,
-    pub(crate) length: u64,
-    pub(crate) aside: Arc<Aside>,
-}
-
 impl DirectInode {
-    pub(crate) fn new(opened: Opened) -> Self {
-        let Opened { target, path, file, created, length, aside } = opened;
-        let alignment = file.alignment();
+    pub(crate) fn new(common: Common, created: bool, length: u64) -> Self {
+        let alignment = common.file.alignment();
         Self {
-            common: Common::new(target, path, file, aside),
+            common,
             alignment,
             created,
             length: AtomicU64::new(length),

@@ -17,7 +17,7 @@ use crate::core::context::Writeback;
 use crate::core::context::senders::{Message, Sender};
 use crate::core::context::start::Contexts;
 use crate::core::direct::direct_file::DirectFile;
-use crate::core::direct::direct_inode::{DirectInode, Opened};
+use crate::core::direct::direct_inode::DirectInode;
 use crate::core::direct::flow::Flow;
 use crate::core::direct::handle::Handle;
 use crate::core::direct::operation::{Bytes, Operation, Outcome, Ticket, Verb};
@@ -27,6 +27,7 @@ use crate::core::direct::turns::Room;
 use crate::core::ended;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::limits::{DIRECT_OPERATIONS, MIN_CACHE_BYTES};
+use crate::core::open::common::Common;
 use crate::core::open::options::Open;
 use crate::core::settings::{OfContext, Settings};
 use crate::core::shared::{Parts, Shared};
@@ -89,14 +90,8 @@ impl Bench {
         };
         let file = crate::platform::OpenFile::open(named.path(), &how).unwrap().file;
         let (target, path) = (Target(self.files.len() as u32), named.path().to_owned());
-        let inode = Arc::new(DirectInode::new(Opened {
-            target,
-            path,
-            file,
-            created: false,
-            length: 1 << 20,
-            aside: Arc::default(),
-        }));
+        let common = Common::new(target, path, file, Arc::default());
+        let inode = Arc::new(DirectInode::new(common, false, 1 << 20));
         self.shared.table().insert(AnyInode::Direct(Arc::clone(&inode)));
         self.take(Message::Attach(AnyInode::Direct(Arc::clone(&inode))));
         self.files.push(named);

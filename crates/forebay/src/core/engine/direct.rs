@@ -13,7 +13,7 @@ use forebay_cache::file::Entry;
 use crate::core::context::senders::Message;
 use crate::core::direct::buffer::Buffer;
 use crate::core::direct::direct_file::DirectFile;
-use crate::core::direct::direct_inode::{DirectInode, Opened};
+use crate::core::direct::direct_inode::DirectInode;
 use crate::core::direct::handle::Handle;
 use crate::core::direct::operation::{Bytes, Operation, Verb};
 use crate::core::direct::plug::{self, Plug};
@@ -22,12 +22,14 @@ use crate::core::engine::Engine;
 use crate::core::engine::owner::Owner;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::lease::claim::lock_out_engines;
-use crate::core::open::enter::{already_there, cannot_look, open_otherwise};
+use crate::core::open::common::Common;
+use crate::core::open::enter::cannot_look;
 use crate::core::open::options::Open;
-use crate::core::open::{Found, Sought, check_device};
+use crate::core::open::{Entering, Strategy};
+use crate::core::shared::Shared;
 use crate::core::table::AnyInode;
 use crate::core::wait;
-use crate::platform::{Access, Identity, Kind};
+use crate::platform::{Access, Kind};
 
 impl Engine {
     /// Opens a file for direct I/O, past the cache; see [`DirectFile`]. Blocks as [`Engine::open`].
@@ -53,125 +55,13 @@ impl Engine {
     }
 
     fn open_past(&self, path: &Path, open: &Open) -> Result<DirectFile> {
-        let inode = self.find(
-            path,
-            open,
-            |sought, identity| self.share_direct(sought, identity),
-            |found| self.open_new_direct(path, open, found),
-        )?;
+        let inode = self.find(path, open)?;
         let shared = Arc::clone(&self.owner.shared);
         let file = DirectFile::new(shared, inode, open.clone(), self.owner.patience);
         if open.truncate && !file.is_empty() {
             file.set_len(0)?;
         }
         Ok(file)
-    }
-
-    /// Returns a file that is already open here for direct I/O.
-    fn share_direct(
-        &self,
-        sought: Sought<'_>,
-        identity: Identity,
-    ) -> Result<Option<Arc<DirectInode>>> {
-        let Sought { path, open, is_made } = sought;
-        let mut table = self.owner.shared.table_unless_closing(identity);
-        self.owner.shared.check()?;
-        let Some(found) = table.get(identity) else { return Ok(None) };
-        let inode = found.direct().ok_or_else(|| open_otherwise(path, "through the cache"))?;
-        if open.create_new && !is_made {
-            return Err(already_there().at_path(path));
-        }
-        table.add_handle(identity);
-        if is_made {
-            // As for a cached file, the open that entered it makes the entry durable.
-            table.unsynced.take(identity);
-        }
-        drop(table);
-        let refused = match open.write {
-            true if inode.file.access() == Access::Read => {
-                self.make_direct_writable(&inode, path, open)
-            }
-            _ if inode.file.kind() == Kind::Block => check_device(path, open),
-            true => lock_out_engines(&inode.file),
-            false => Ok(()),
-        };
-        if let Err(error) = refused {
-            // The other handles may have been closed meanwhile, so this drop may be the last.
-            drop(DirectFile::new(
-                Arc::clone(&self.owner.shared),
-                inode,
-                open.clone(),
-                self.owner.patience,
-            ));
-            return Err(error.at_path(path));
-        }
-        // Another thread may be waiting for the close of the previous last handle.
-        inode.wake_closing();
-        Ok(Some(inode))
-    }
-
-    /// Replaces the descriptor of a file by a writable one. The context gets the message before any
-    /// write of the new handle.
-    fn make_direct_writable(
-        &self,
-        inode: &Arc<DirectInode>,
-        path: &Path,
-        open: &Open,
-    ) -> Result<()> {
-        let file = Self::open_for_writing(path, open, &inode.file)?;
-        inode.file.make_writable(file).map_err(cannot_look)?;
-        self.owner.shared.send(Message::Renew(AnyInode::Direct(Arc::clone(inode))));
-        Ok(())
-    }
-
-    fn open_new_direct(&self, path: &Path, open: &Open, found: Found) -> Result<Arc<DirectInode>> {
-        let Found { mut file, created, turn: _turn } = found;
-        let identity = file.identity();
-        let entry = self.take_entry(path, &mut file, created);
-        let entered = self.enter_direct(path, open, file, entry);
-        if entered.is_err() {
-            self.keep_entry(identity, entry);
-        }
-        entered
-    }
-
-    fn enter_direct(
-        &self,
-        path: &Path,
-        open: &Open,
-        file: crate::platform::OpenFile,
-        entry: Entry,
-    ) -> Result<Arc<DirectInode>> {
-        if open.write && file.kind() == Kind::Regular {
-            lock_out_engines(&file).map_err(|error| error.at_path(path))?;
-        }
-        if let crate::platform::Direct::Refused(reason) = file.direct() {
-            tracing::warn!(
-                path = %path.display(),
-                reason,
-                "direct I/O is not possible; the file is accessed through the kernel's cache"
-            );
-        }
-        let length = file.length().map_err(|error| cannot_look(error).at_path(path))?;
-        let identity = file.identity();
-        let mut table = self.owner.shared.table();
-        self.owner.shared.check()?;
-        let target = table.new_target();
-        let created = entry == Entry::New;
-        let aside = table.aside(identity.device, file.kind());
-        let inode = Arc::new(DirectInode::new(Opened {
-            target,
-            path: path.to_owned(),
-            file,
-            created,
-            length,
-            aside,
-        }));
-        // Under the lock, so that no operation precedes it.
-        let entered = AnyInode::Direct(Arc::clone(&inode));
-        self.owner.shared.send(Message::Attach(entered.clone()));
-        table.insert(entered);
-        Ok(inode)
     }
 
     /// Returns a buffer of `bytes` bytes from the pool of the engine, aligned for direct I/O. Does
@@ -194,6 +84,49 @@ impl Engine {
     /// submit them together; see [`Plug`].
     pub fn plug(&self) -> Plug {
         Plug::new(&self.owner.shared)
+    }
+}
+
+impl Strategy for DirectInode {
+    const OTHERWISE: &'static str = "through the cache";
+
+    fn of(inode: AnyInode) -> Option<Arc<Self>> {
+        inode.direct()
+    }
+
+    fn enter(engine: &Engine, entering: Entering<'_>) -> Result<Arc<Self>> {
+        let Entering { path, open, file, entry, target, .. } = entering;
+        if open.write && file.kind() == Kind::Regular {
+            lock_out_engines(&file)?;
+        }
+        let length = file.length().map_err(cannot_look)?;
+        let shared = &engine.owner.shared;
+        let mut table = shared.table();
+        shared.check()?;
+        let aside = table.aside(file.identity().device, file.kind());
+        let (path, created) = (path.to_owned(), entry == Entry::New);
+        let inode = Arc::new(Self::new(Common::new(target, path, file, aside), created, length));
+        let entered = AnyInode::Direct(Arc::clone(&inode));
+        // Under the lock, so that no operation precedes it.
+        shared.send(Message::Attach(entered.clone()));
+        table.insert(entered);
+        Ok(inode)
+    }
+
+    /// The context gets the message about a new descriptor before any write of the new handle.
+    fn permit_writes(self: &Arc<Self>, engine: &Engine, path: &Path, open: &Open) -> Result<()> {
+        if self.file.access() == Access::Read {
+            Engine::open_for_writing(path, open, &self.file)?;
+            engine.owner.shared.send(Message::Renew(AnyInode::Direct(Arc::clone(self))));
+        } else if self.file.kind() == Kind::Regular {
+            lock_out_engines(&self.file)?;
+        }
+        Ok(())
+    }
+
+    fn drop_handle(self: &Arc<Self>, shared: &Arc<Shared>) {
+        shared.table().drop_handle(self.identity);
+        shared.send(Message::Leave(Arc::clone(self), Arc::new(Handle::new(shared))));
     }
 }
 

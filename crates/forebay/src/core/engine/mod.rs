@@ -138,13 +138,7 @@ impl Engine {
     }
 
     fn open_cached(&self, path: &Path, open: &Open) -> Result<File> {
-        let inode = self.find(
-            path,
-            open,
-            |sought, identity| self.share(sought, identity),
-            |found| self.open_new(path, open, found),
-        )?;
-        self.handle(inode, open.clone())
+        self.handle(self.find(path, open)?, open.clone())
     }
 
     /// Returns a handle of a file that is counted in the table.

@@ -4,7 +4,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use forebay_block::Target;
 use forebay_cache::file::{Entry, Reserving};
 use forebay_cache::limits::PAGE;
 use forebay_cache::{CachedFile, Liberties, Origin};
@@ -17,7 +16,8 @@ use crate::core::file::File;
 use crate::core::inode::{Hold, Inode};
 use crate::core::lease::claim::Claim;
 use crate::core::open::options::Open;
-use crate::core::open::{Found, Sought, Turn, check_device, find_holes};
+use crate::core::open::{Entering, Found, Sought, Strategy, Turn, check_device, find_holes};
+use crate::core::shared::Shared;
 use crate::core::table::{AnyInode, Table};
 use crate::platform::{Access, Identity, Kind, thread};
 
@@ -82,6 +82,28 @@ fn check_given(given: &Given, open: &Open) -> Result<()> {
     Ok(())
 }
 
+impl Strategy for Inode {
+    const OTHERWISE: &'static str = "past the cache";
+
+    fn of(inode: AnyInode) -> Option<Arc<Self>> {
+        inode.cached()
+    }
+
+    fn enter(engine: &Engine, entering: Entering<'_>) -> Result<Arc<Self>> {
+        engine.enter(entering)
+    }
+
+    fn permit_writes(self: &Arc<Self>, engine: &Engine, path: &Path, open: &Open) -> Result<()> {
+        engine.make_writable(self, path, open)?;
+        engine.claim_shared(self)
+    }
+
+    fn drop_handle(self: &Arc<Self>, shared: &Arc<Shared>) {
+        shared.table().drop_handle(self.identity);
+        shared.send(Message::Inode(Arc::clone(self)));
+    }
+}
+
 impl Engine {
     /// Checks whether a file may be opened with these options on this thread.
     pub(crate) fn may_open(&self, path: &Path, open: &Open) -> Result<()> {
@@ -104,16 +126,17 @@ impl Engine {
     }
 
     /// Returns a file that is already open here, for one more handle.
-    pub(crate) fn share(
+    pub(crate) fn share<S: Strategy>(
         &self,
         sought: Sought<'_>,
         identity: Identity,
-    ) -> Result<Option<Arc<Inode>>> {
+    ) -> Result<Option<Arc<S>>> {
         let Sought { path, open, is_made } = sought;
-        let mut table = self.owner.shared.table_unless_closing(identity);
-        self.owner.shared.check()?;
+        let shared = &self.owner.shared;
+        let mut table = shared.table_unless_closing(identity);
+        shared.check()?;
         let Some(found) = table.get(identity) else { return Ok(None) };
-        let inode = found.cached().ok_or_else(|| open_otherwise(path, "past the cache"))?;
+        let inode = S::of(found).ok_or_else(|| open_otherwise(path, S::OTHERWISE))?;
         table.add_handle(identity);
         if is_made {
             // Another open has entered the file that this one created, and its syncs make the entry
@@ -121,35 +144,24 @@ impl Engine {
             table.unsynced.take(identity);
         }
         drop(table);
-        let refused = if open.create_new && !is_made {
-            Some(already_there())
-        } else if inode.file.kind() == Kind::Block
-            && let Err(error) = check_device(path, open)
-        {
-            Some(error)
-        } else if open.write {
-            self.make_writable(&inode, path, open).and_then(|()| self.claim_shared(&inode)).err()
-        } else {
-            None
+        let permitted = match inode.file.kind() {
+            _ if open.create_new && !is_made => Err(already_there()),
+            Kind::Block => check_device(path, open),
+            _ => Ok(()),
         };
-        match refused {
-            None => {
-                // Another thread may be waiting for the close of the previous last handle.
-                inode.wake_closing();
-                Ok(Some(inode))
-            }
-            Some(error) => {
-                let mut table = self.owner.shared.table();
-                table.drop_handle(identity);
-                drop(table);
-                self.owner.shared.send(Message::Inode(inode));
-                Err(error.at_path(path))
-            }
+        let permitted = permitted
+            .and_then(|()| if open.write { inode.permit_writes(self, path, open) } else { Ok(()) });
+        if let Err(error) = permitted {
+            inode.drop_handle(shared);
+            return Err(error.at_path(path));
         }
+        // Another thread may be waiting for the close of the previous last handle.
+        inode.wake_closing();
+        Ok(Some(inode))
     }
 
     /// Opens the file of an inode for writing if it is open for reading only.
-    pub(crate) fn make_writable(&self, inode: &Arc<Inode>, path: &Path, open: &Open) -> Result<()> {
+    fn make_writable(&self, inode: &Arc<Inode>, path: &Path, open: &Open) -> Result<()> {
         let shared = &self.owner.shared;
         if inode.is_writable(shared) {
             return Ok(());
@@ -160,8 +172,7 @@ impl Engine {
             if is_exclusive && inode.needs_lease {
                 inode.break_lease(shared);
             }
-            let file = Self::open_for_writing(path, open, &inode.file)?;
-            inode.file.make_writable(file).map_err(cannot_look)?;
+            Self::open_for_writing(path, open, &inode.file)?;
         }
         // The context registers the new descriptor once no request uses the old one. Then the old
         // one is closed, and does not prevent a lease.
@@ -170,7 +181,12 @@ impl Engine {
         inode.have_kept(shared).inspect_err(|_| inode.lock().leave_arena(shared))
     }
 
-    pub(crate) fn open_new(&self, path: &Path, open: &Open, found: Found) -> Result<Arc<Inode>> {
+    pub(crate) fn open_new<S: Strategy>(
+        &self,
+        path: &Path,
+        open: &Open,
+        found: Found,
+    ) -> Result<Arc<S>> {
         let Found { mut file, created, turn: _turn } = found;
         let identity = file.identity();
         let entry = if open.temporary && created {
@@ -178,19 +194,27 @@ impl Engine {
         } else {
             self.take_entry(path, &mut file, created)
         };
-        let target = self.owner.shared.table().new_target();
-        let entered = self.enter(path, open, file, (created, entry), target);
-        if entered.is_err() {
-            self.owner.shared.table().free_target(target);
-            self.keep_entry(identity, entry);
+        if let crate::platform::Direct::Refused(reason) = file.direct() {
+            tracing::warn!(
+                path = %path.display(),
+                reason,
+                "direct I/O is not possible; the file is accessed through the kernel's cache"
+            );
         }
-        entered
+        let target = self.owner.shared.table().new_target();
+        let entered = S::enter(self, Entering { path, open, file, created, entry, target });
+        if entered.is_err() {
+            let mut table = self.owner.shared.table();
+            table.free_target(target);
+            table.keep_entry(identity, entry);
+        }
+        entered.map_err(|error| error.at_path(path))
     }
 
     /// Returns whether the directory entry of a just opened file still has to be made durable. If
     /// so, from now on the file holds the directory to flush. The caller must flush it or hand the
-    /// entry back to [`Engine::keep_entry`].
-    pub(crate) fn take_entry(
+    /// entry back to [`Table::keep_entry`].
+    fn take_entry(
         &self,
         path: &Path,
         file: &mut crate::platform::OpenFile,
@@ -209,44 +233,25 @@ impl Engine {
         Entry::New
     }
 
-    /// Remembers an entry that was taken by an open that failed afterwards.
-    pub(crate) fn keep_entry(&self, identity: Identity, entry: Entry) {
-        self.owner.shared.table().keep_entry(identity, entry);
-    }
-
-    fn enter(
-        &self,
-        path: &Path,
-        open: &Open,
-        file: crate::platform::OpenFile,
-        (created, entry): (bool, Entry),
-        target: Target,
-    ) -> Result<Arc<Inode>> {
-        let at_path = |error: Error| error.at_path(path);
+    fn enter(&self, entering: Entering<'_>) -> Result<Arc<Inode>> {
+        let Entering { path, open, file, created, entry, target } = entering;
         let is_device = file.kind() == Kind::Block;
         let is_temporary = open.temporary && created;
         let claim = Claim { is_created: created, is_promised: open.exclusive };
         let hold = match open.write {
             _ if is_device || is_temporary => Hold::Private,
-            true => self.claim(&file, target, claim).map_err(at_path)?,
+            true => self.claim(&file, target, claim)?,
             false => self.lease_for_reading(&file, target, claim),
         };
         let liberties = hold.liberties();
         // Another program may have written to a file that was just created. Not to a temporary one.
         let length = match is_temporary {
             true => 0,
-            false => file.length().map_err(cannot_look).map_err(at_path)?,
+            false => file.length().map_err(cannot_look)?,
         };
         let is_new = created && length == 0;
         if liberties == Liberties::Exclusive && open.write && !is_device && !created {
             give_back_after_crash(path, &file, length);
-        }
-        if let crate::platform::Direct::Refused(reason) = file.direct() {
-            tracing::warn!(
-                path = %path.display(),
-                reason,
-                "direct I/O is not possible; the file is accessed through the kernel's cache"
-            );
         }
         let origin = match length {
             _ if is_device => Origin::Device(length),
@@ -270,10 +275,10 @@ impl Engine {
         inode.arm(&self.owner.shared);
         // Nobody looks for a temporary file after the death of its process.
         if !is_temporary {
-            inode.enter_arena(&self.owner.shared).map_err(at_path)?;
+            inode.enter_arena(&self.owner.shared)?;
             if let Err(error) = inode.have_kept(&self.owner.shared) {
                 inode.lock().leave_arena(&self.owner.shared);
-                return Err(at_path(error));
+                return Err(error);
             }
         }
         if let Err(error) = self.insert(&inode) {
@@ -333,7 +338,7 @@ impl Engine {
     }
 }
 
-pub(crate) fn already_there() -> Error {
+fn already_there() -> Error {
     let there = std::io::Error::from_raw_os_error(libc::EEXIST);
     Error::new(ErrorKind::AlreadyExists, "could not create the file").because(there)
 }
@@ -343,7 +348,7 @@ pub(super) fn only_for_reading() -> Error {
     Error::new(ErrorKind::NotPermitted, what).remedy("close its handles, then open it for writing")
 }
 
-pub(crate) fn open_otherwise(path: &Path, how: &str) -> Error {
+fn open_otherwise(path: &Path, how: &str) -> Error {
     Error::new(ErrorKind::Busy, format!("the file is open {how} in this engine"))
         .at_path(path)
         .remedy("close its handles first; a file is open either cached or direct")

@@ -18,22 +18,25 @@
 //! A block device is opened exclusively, which replaces the lease of a file. Mounts and other engines are
 //! refused while it is open here. A program that opens the device without `O_EXCL` is not refused.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_block::Target;
 use forebay_cache::CachedFile;
-use forebay_cache::file::Below;
+use forebay_cache::file::{Below, Entry};
 use forebay_cache::limits::PAGE;
 
 use crate::core::engine::Engine;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::lease::claim::lock_out_engines;
 use crate::core::limits::{DEVICE_TRIES, OPEN_ROUNDS, SPARSE_BYTES, SPARSE_RANGES};
-use crate::core::open::enter::{add_open_remedy, copy, not_served, only_for_reading};
+use crate::core::open::common::Common;
+use crate::core::open::enter::{add_open_remedy, cannot_look, copy, not_served, only_for_reading};
 use crate::core::open::options::Open;
 use crate::core::shared::Shared;
+use crate::core::table::AnyInode;
 use crate::platform::{
     Access, Create, How, Identity, Kind, OpenFile, Opened, Truncate, files, thread,
 };
@@ -117,15 +120,39 @@ pub(crate) struct Sought<'a> {
     pub(crate) is_made: bool,
 }
 
+/// A file to enter into the table.
+#[derive(Debug)]
+pub(crate) struct Entering<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) open: &'a Open,
+    pub(crate) file: OpenFile,
+    /// Whether this open created it.
+    pub(crate) created: bool,
+    pub(crate) entry: Entry,
+    pub(crate) target: Target,
+}
+
+/// One of the two ways to serve an open file: through the cache, or past it.
+pub(crate) trait Strategy: Deref<Target = Common> {
+    /// The other way, as an error names it.
+    const OTHERWISE: &'static str;
+
+    /// Returns a file of the table if it is open in this way.
+    fn of(inode: AnyInode) -> Option<Arc<Self>>;
+
+    /// Enters a file with its first handle into the table, and gives it to a context.
+    fn enter(engine: &Engine, entering: Entering<'_>) -> Result<Arc<Self>>;
+
+    /// Prepares a file that is in the table for one more handle that writes.
+    fn permit_writes(self: &Arc<Self>, engine: &Engine, path: &Path, open: &Open) -> Result<()>;
+
+    /// Drops a counted handle that no caller gets.
+    fn drop_handle(self: &Arc<Self>, shared: &Arc<Shared>);
+}
+
 impl Engine {
-    /// Opens a file that is in the table by `share`, and any other by `enter`.
-    pub(crate) fn find<T>(
-        &self,
-        path: &Path,
-        open: &Open,
-        share: impl Fn(Sought<'_>, Identity) -> Result<Option<T>>,
-        enter: impl FnOnce(Found) -> Result<T>,
-    ) -> Result<T> {
+    /// Opens a file, and adds a handle to it.
+    pub(crate) fn find<S: Strategy>(&self, path: &Path, open: &Open) -> Result<Arc<S>> {
         let shared = &self.owner.shared;
         let mut is_made = false;
         let mut rounds = OPEN_ROUNDS;
@@ -143,7 +170,7 @@ impl Engine {
             };
             if let Some(turn) = &turn {
                 let sought = Sought { path, open, is_made };
-                if let Some(inode) = share(sought, turn.identity)? {
+                if let Some(inode) = self.share(sought, turn.identity)? {
                     return Ok(inode);
                 }
             }
@@ -183,7 +210,7 @@ impl Engine {
                 Some(turn) => {
                     // No other open enters the file while this one has the turn.
                     drop(creating);
-                    return enter(Found { file, created, turn });
+                    return self.open_new(path, open, Found { file, created, turn });
                 }
                 None if rounds > 0 => {
                     if created {
@@ -201,9 +228,9 @@ impl Engine {
         }
     }
 
-    /// Returns a writable descriptor of a file in the table that is open only for reading. The
-    /// caller has the turn of the file.
-    pub(crate) fn open_for_writing(path: &Path, open: &Open, file: &OpenFile) -> Result<OpenFile> {
+    /// Replaces the descriptor of a file in the table that is open only for reading by a writable
+    /// one. The caller has the turn of the file.
+    pub(crate) fn open_for_writing(path: &Path, open: &Open, file: &OpenFile) -> Result<()> {
         if file.kind() != Kind::Regular {
             return Err(only_for_reading());
         }
@@ -213,7 +240,7 @@ impl Engine {
             return Err(Error::new(ErrorKind::Busy, moved).remedy("open it again"));
         }
         lock_out_engines(&opened.file)?;
-        Ok(opened.file)
+        file.make_writable(opened.file).map_err(cannot_look)
     }
 }
 

@@ -294,7 +294,7 @@ fn contract_21_a_panic_in_a_change_of_a_direct_file_ends_that_file_alone() {
         }
         let file = engine.open_direct(&path, Open::write()).unwrap();
         let second = engine.open_direct(&path, Open::write()).unwrap();
-        file.inode.change.trap.store(nth, Ordering::SeqCst);
+        file.inode.trap.store(nth, Ordering::SeqCst);
         // The first write covers part of a block, and the second moves the end.
         let writes = [(pattern(nth, 5000), 100), (pattern(nth, 8192), LENGTH as u64)];
         let writes = writes.map(|(bytes, offset)| file.write_at_async(bytes, offset));
@@ -308,7 +308,7 @@ fn contract_21_a_panic_in_a_change_of_a_direct_file_ends_that_file_alone() {
         }
         wait::drive(other_write).0.unwrap();
         let _ = (file.read_at(vec![0; 100], 50), file.sync_data(), file.set_len(LENGTH as u64));
-        is_sprung = file.inode.change.trap.load(Ordering::SeqCst) == 0;
+        is_sprung = file.inode.trap.load(Ordering::SeqCst) == 0;
         if is_sprung {
             assert_interrupted(file.sync_all(), &path);
             assert_interrupted(second.read_at(vec![0; 10], 0).0, &path);

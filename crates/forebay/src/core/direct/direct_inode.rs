@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_block::Errno;
 
-use crate::core::direct::direct_change::Change;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::open::common::Common;
 use crate::core::share::subtract;
@@ -23,7 +22,6 @@ pub(crate) struct DirectInode {
     length: AtomicU64,
     /// Number of operations that have not ended, including those held by plugs.
     operations: AtomicU64,
-    pub(crate) change: Change,
 }
 
 impl Deref for DirectInode {
@@ -43,7 +41,6 @@ impl DirectInode {
             created,
             length: AtomicU64::new(length),
             operations: AtomicU64::new(0),
-            change: Change::default(),
         }
     }
 

@@ -246,7 +246,7 @@ impl Flow {
     /// Starts a sync, once everything before it has ended.
     fn start_closer(&mut self, operation: Operation, backend: &mut Backend, shared: &Arc<Shared>) {
         let file = self.file(operation.inode.target);
-        if file.inode.change.is_interrupted() {
+        if file.inode.is_interrupted() {
             return;
         }
         match (operation.verb, file.poisoned) {
@@ -364,7 +364,7 @@ impl Flow {
         shared: &Arc<Shared>,
     ) {
         let (target, epoch) = (operation.inode.target, operation.epoch);
-        if operation.inode.change.is_interrupted() {
+        if operation.inode.is_interrupted() {
             return;
         }
         // Ended before a sync that covers it: the sync has to report its error.

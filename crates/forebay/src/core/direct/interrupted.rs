@@ -35,10 +35,10 @@ impl Flow {
         change: impl FnOnce(&mut Lane<Operation>) -> T,
     ) -> Option<T> {
         let file = self.file(target);
-        if file.inode.change.is_interrupted() {
+        if file.inode.is_interrupted() {
             return None;
         }
-        let changed = file.inode.change.run(|| change(&mut file.lane));
+        let changed = file.inode.change(|| change(&mut file.lane));
         if changed.is_none() {
             self.interrupt(target);
         }
@@ -51,7 +51,7 @@ impl Flow {
         let target = operation.inode.target;
         let file = self.file(target);
         let size = file.lane.size();
-        let active = file.inode.change.run(|| Active::new(operation, index as u64, size));
+        let active = file.inode.change(|| Active::new(operation, index as u64, size));
         if active.is_none() {
             self.interrupt(target);
         }
@@ -69,10 +69,10 @@ impl Flow {
         let active = active[index].as_mut().expect("a bio's operation is active");
         let target = active.operation().inode.target;
         let file = files[target.0 as usize].as_ref().expect("a file with operations is attached");
-        if file.inode.change.is_interrupted() {
+        if file.inode.is_interrupted() {
             return None;
         }
-        let changed = file.inode.change.run(|| change(active, pending));
+        let changed = file.inode.change(|| change(active, pending));
         if changed.is_none() {
             self.interrupt(target);
         }
@@ -89,10 +89,10 @@ impl Flow {
         let target = active.operation().inode.target;
         let beside = active.take_back(backend);
         let file = self.file(target);
-        if file.inode.change.is_interrupted() {
+        if file.inode.is_interrupted() {
             return None;
         }
-        let ended = file.inode.change.run(|| active.end(beside));
+        let ended = file.inode.change(|| active.end(beside));
         if ended.is_none() {
             self.interrupt(target);
         }
@@ -103,10 +103,6 @@ impl Flow {
     #[cold]
     fn interrupt(&mut self, target: Target) {
         let file = self.file(target);
-        tracing::error!(
-            path = %file.inode.path.display(),
-            "a panic interrupted a change of the direct file; the engine continues without it"
-        );
         let lane = std::mem::replace(&mut file.lane, Lane::new(0));
         let flushing = std::mem::take(&mut file.flushing);
         self.pending.remove(target);

@@ -15,7 +15,7 @@
 //! - [`flow`]: the part of the context.
 //! - [`lane`]: the order of starts in one file.
 //! - [`active`]: a started operation.
-//! - `direct_change` and `interrupted`: the end of a file that a panic interrupted.
+//! - `interrupted`: the end of a file that a panic interrupted.
 //! - [`shape`]: the bytes that go straight, and those that need whole blocks.
 //! - [`turns`]: bios that wait for room in the queue.
 //! - [`transfer`]: the future.
@@ -28,7 +28,6 @@
 
 pub(crate) mod active;
 pub(crate) mod buffer;
-pub(crate) mod direct_change;
 pub(crate) mod direct_file;
 pub(crate) mod direct_inode;
 pub(crate) mod flow;

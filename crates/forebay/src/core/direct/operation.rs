@@ -107,8 +107,8 @@ impl Drop for Operation {
         if self.has_ended {
             return;
         }
-        let error = if self.inode.change.drops_operations() {
-            Error::interrupted(&self.inode.path)
+        let error = if self.inode.drops_after_panic() {
+            self.inode.interrupted()
         } else {
             Error::new(ErrorKind::Shutdown, "the engine stopped before the operation ended")
                 .at_path(&self.inode.path)

@@ -30,8 +30,6 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use forebay_cache::file::Entry;
@@ -40,10 +38,9 @@ use forebay_cache::{CachedFile, FrameRuns, Liberties, Origin};
 
 use super::{Inode, State};
 use crate::core::base::Base;
-use crate::core::error::{Error, Result};
+use crate::core::error::Result;
 use crate::core::inode::change::After;
 use crate::core::sync::lead::Lead;
-use crate::core::user_code;
 use crate::platform::sync::MutexGuard;
 use crate::platform::thread;
 
@@ -98,7 +95,7 @@ impl Locked<'_> {
     #[cold]
     fn interrupt(&mut self) {
         self.state.interrupt(self.inode.fixed_size);
-        self.inode.interruptions.fetch_add(1, Ordering::Release);
+        self.inode.note_interruption();
         self.inode.alarm.ring();
     }
 }
@@ -156,19 +153,10 @@ impl Inode {
         let state = self.state.lock();
         let locked = Locked { inode: self, state, was_panicking: thread::panicking() };
         #[cfg(test)]
-        self.spring_trap();
-        locked
-    }
-
-    #[cfg(test)]
-    fn spring_trap(&self) {
-        if thread::is_ours()
-            && self.trap.load(Ordering::SeqCst) > 0
-            && self.trap.fetch_sub(1, Ordering::SeqCst) == 1
-        {
-            // As a panic, without its message, which takes long to print.
-            resume_unwind(Box::new("a test panics at a lock of the file"));
+        if thread::is_ours() {
+            self.spring_trap();
         }
+        locked
     }
 
     /// Runs a copy between two changes of the file. A panic in it interrupts the change.
@@ -185,17 +173,6 @@ impl Inode {
         assert!(armed.is_ok(), "a file is opened once");
     }
 
-    /// Returns whether a panic has interrupted a change of the state. Exact under the lock.
-    pub(crate) fn is_interrupted(&self) -> bool {
-        self.interruptions.load(Ordering::Acquire) > 0
-    }
-
-    /// Creates the error for all calls for a file whose change was interrupted.
-    #[cold]
-    pub(crate) fn interrupted(&self) -> Error {
-        Error::interrupted(&self.path)
-    }
-
     /// Refuses a call for a file whose change was interrupted.
     ///
     /// # Errors
@@ -203,27 +180,6 @@ impl Inode {
     #[inline]
     pub(crate) fn check_whole(&self, state: &State) -> Result<()> {
         if state.is_interrupted { Err(self.interrupted()) } else { Ok(()) }
-    }
-
-    /// Runs a step of this file. Returns `None` if a panic under the file's lock ended the step.
-    /// Any other panic continues.
-    pub(crate) fn catch<T>(&self, step: impl FnOnce() -> T) -> Option<T> {
-        let before = self.interruptions.load(Ordering::Acquire);
-        // The broken state is gone: the guard has replaced it by an empty one.
-        match catch_unwind(AssertUnwindSafe(step)) {
-            Ok(done) => Some(done),
-            Err(panic) if self.interruptions.load(Ordering::Acquire) == before => {
-                resume_unwind(panic)
-            }
-            Err(panic) => {
-                tracing::error!(
-                    path = %self.path.display(),
-                    "a panic interrupted a change of the file; the engine continues without it"
-                );
-                user_code::discard(panic);
-                None
-            }
-        }
     }
 
     /// Takes back all counts of an interrupted file, and wakes all its waiters. Returns `None` if

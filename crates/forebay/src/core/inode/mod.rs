@@ -23,7 +23,7 @@ mod wakers;
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Instant;
 
@@ -86,12 +86,7 @@ pub(crate) struct Inode {
     /// may block: no context locks it. Taken before the state's lock.
     pub(crate) marked: Mutex<bool>,
     pub(crate) state: Mutex<State>,
-    /// Number of panics under the state's lock.
-    pub(crate) interruptions: AtomicU32,
     pub(crate) alarm: guard::Alarm,
-    /// Counts locks by the engine's own threads down; the last one panics.
-    #[cfg(test)]
-    pub(crate) trap: AtomicU32,
 }
 
 /// Whether a context has a file. Until one has it, a caller may close it.
@@ -226,10 +221,7 @@ impl Inode {
             lease_looked: AtomicU64::new(clock::now().nanoseconds()),
             marked: Mutex::new(false),
             state: Mutex::new(state),
-            interruptions: AtomicU32::new(0),
             alarm: guard::Alarm::default(),
-            #[cfg(test)]
-            trap: AtomicU32::new(0),
         }
     }
 

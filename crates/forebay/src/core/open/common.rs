@@ -1,15 +1,30 @@
-//! The part of an open file that both strategies have: its names, its descriptor, and its close.
+//! The part of an open file that both strategies have: its names, its descriptor, its close, and the
+//! end of its service after a panic (contract 21).
+//!
+//! A panic in a change of a file's state is a failed assertion of ours. It is unknown what is wrong,
+//! so nothing of that state is used again: the panic is noted, it ends in [`Common::catch`], and
+//! every later call for the file fails until all handles are closed. Other files are served as
+//! before. Any other panic continues, and on a context it ends the engine.
+//!
+//! A cached file is changed under its lock by any thread, and the guard of the lock notes the panic
+//! (`inode/guard.rs`). Only its context changes a direct file, in [`Common::change`]
+//! (`direct/interrupted.rs`).
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+#[cfg(test)]
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Waker;
 
 use forebay_block::Target;
 
 use crate::core::aside::Aside;
+use crate::core::error::Error;
 use crate::core::user_code;
 use crate::platform::sync::Mutex;
+use crate::platform::thread;
 use crate::platform::{Identity, OpenFile};
 
 /// An open file, without what its strategy adds.
@@ -21,6 +36,13 @@ pub(crate) struct Common {
     pub(crate) file: Arc<OpenFile>,
     /// The thread for calls that may block on its file system.
     pub(crate) aside: Arc<Aside>,
+    /// Number of changes that a panic interrupted.
+    interruptions: AtomicU32,
+    /// Whether [`Common::change`] is running.
+    is_changing: AtomicBool,
+    /// Number of changes until one panics, or 0.
+    #[cfg(test)]
+    pub(crate) trap: AtomicUsize,
     is_closed: AtomicBool,
     /// Callers that wait for the close.
     closing: Mutex<Vec<Waker>>,
@@ -28,9 +50,19 @@ pub(crate) struct Common {
 
 impl Common {
     pub(crate) fn new(target: Target, path: PathBuf, file: OpenFile, aside: Arc<Aside>) -> Self {
-        let (identity, file) = (file.identity(), Arc::new(file));
-        let (is_closed, closing) = (AtomicBool::new(false), Mutex::default());
-        Self { target, identity, path, file, aside, is_closed, closing }
+        Self {
+            target,
+            identity: file.identity(),
+            path,
+            file: Arc::new(file),
+            aside,
+            interruptions: AtomicU32::new(0),
+            is_changing: AtomicBool::new(false),
+            #[cfg(test)]
+            trap: AtomicUsize::new(0),
+            is_closed: AtomicBool::new(false),
+            closing: Mutex::default(),
+        }
     }
 
     /// Returns whether the file is closed.
@@ -58,5 +90,94 @@ impl Common {
     pub(crate) fn wake_closing(&self) {
         let wakers = std::mem::take(&mut *self.closing.lock());
         user_code::wake_all(wakers);
+    }
+}
+
+impl Common {
+    /// Notes that a panic interrupts a change of the file.
+    #[cold]
+    pub(crate) fn note_interruption(&self) {
+        self.interruptions.fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns whether a panic has interrupted a change of the file.
+    #[inline]
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.interruptions.load(Ordering::Acquire) > 0
+    }
+
+    /// Creates the error for all calls for a file whose change was interrupted.
+    #[cold]
+    pub(crate) fn interrupted(&self) -> Error {
+        Error::interrupted(&self.path)
+    }
+
+    /// Runs a step of this file. Returns `None` if a panic that interrupted a change of the file
+    /// ended the step. Any other panic continues.
+    pub(crate) fn catch<T>(&self, step: impl FnOnce() -> T) -> Option<T> {
+        let before = self.interruptions.load(Ordering::Acquire);
+        // The broken state is not used again.
+        match catch_unwind(AssertUnwindSafe(step)) {
+            Ok(done) => Some(done),
+            Err(panic) if self.interruptions.load(Ordering::Acquire) == before => {
+                resume_unwind(panic)
+            }
+            Err(panic) => {
+                tracing::error!(
+                    path = %self.path.display(),
+                    "a panic interrupted a change of the file; the engine continues without it"
+                );
+                user_code::discard(panic);
+                None
+            }
+        }
+    }
+
+    /// Runs a change of state that only the calling thread changes, without a lock. Returns `None`
+    /// if a panic interrupted it.
+    pub(crate) fn change<T>(&self, change: impl FnOnce() -> T) -> Option<T> {
+        debug_assert!(!self.is_interrupted(), "nothing changes an interrupted file");
+        self.catch(|| {
+            let _changing = Changing::new(self);
+            #[cfg(test)]
+            self.spring_trap();
+            change()
+        })
+    }
+
+    /// Returns whether a panic in [`Common::change`] is the reason why something of the file is
+    /// dropped. Such a panic may still unwind.
+    pub(crate) fn drops_after_panic(&self) -> bool {
+        let is_unwinding = || thread::panicking() && self.is_changing.load(Ordering::Relaxed);
+        self.is_interrupted() || is_unwinding()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn spring_trap(&self) {
+        if self.trap.load(Ordering::SeqCst) > 0 && self.trap.fetch_sub(1, Ordering::SeqCst) == 1 {
+            // As a panic, without its message, which takes long to print.
+            resume_unwind(Box::new("a test panics in a change of the file"));
+        }
+    }
+}
+
+/// Change in progress.
+struct Changing<'a>(&'a Common);
+
+impl<'a> Changing<'a> {
+    #[inline]
+    fn new(file: &'a Common) -> Self {
+        file.is_changing.store(true, Ordering::Relaxed);
+        Self(file)
+    }
+}
+
+impl Drop for Changing<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.note_interruption();
+        }
+        self.0.is_changing.store(false, Ordering::Relaxed);
     }
 }

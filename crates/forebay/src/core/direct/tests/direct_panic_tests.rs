@@ -11,7 +11,7 @@ fn contract_21_a_panic_in_any_change_of_a_direct_file_ends_that_file_alone() {
         let mut bench = Bench::new();
         let (inode, other, handle) = (bench.open(), bench.open(), bench.handle());
         let end = 1 << 20;
-        inode.change.trap.store(nth, Ordering::SeqCst);
+        inode.trap.store(nth, Ordering::SeqCst);
         let (mut tickets, mut of_other) = (Vec::new(), Vec::new());
         for round in 0..2 {
             for (inode, tickets) in [(&inode, &mut tickets), (&other, &mut of_other)] {
@@ -44,7 +44,7 @@ fn contract_21_a_panic_in_any_change_of_a_direct_file_ends_that_file_alone() {
                 });
             }
         }
-        let is_sprung = inode.change.trap.load(Ordering::SeqCst) == 0;
+        let is_sprung = inode.trap.load(Ordering::SeqCst) == 0;
         let outcomes: Vec<_> =
             tickets.iter().map(|ticket| outcome(ticket).expect("it ends")).collect();
         for (result, memory) in outcomes {
@@ -82,7 +82,7 @@ fn contract_21_an_interrupted_file_gives_its_places_to_others() {
     }
     let waiting = bench.submit(read(&few, 0));
     let bios = bench.bios();
-    many.change.trap.store(1, Ordering::SeqCst);
+    many.trap.store(1, Ordering::SeqCst);
     bios.into_iter().for_each(|bio| bench.end(bio, Ok(BLOCK)));
     for ticket in &tickets {
         assert_eq!(kind(ticket), Some(ErrorKind::Poisoned));

@@ -21,10 +21,11 @@
 // - `settings`, `knobs`, `policy`: the options. `stats`: the numbers.
 // - `direct`: files past the cache. `batch`: new files that become durable together.
 // - `recovery`: what a keeper does after the death of the program.
-// - `wait`: blocking calls. `aside`: calls that may block a context. `offload`: calls that may block
+// - `wait`: blocking calls. `answer`: their results. `aside`: calls that may block a context. `offload`: calls that may block
 //   an executor. `ended`: the end of all threads.
 // - `slices`: memory of callers. `user_code`: wakers and callbacks.
 
+pub(crate) mod answer;
 pub(crate) mod aside;
 pub(crate) mod base;
 pub(crate) mod batch;

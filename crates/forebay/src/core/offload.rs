@@ -2,7 +2,7 @@
 //! block the thread of an executor.
 //!
 //! ```text
-//! future --call--> queue --> a thread: the call --result--> slot --wake--> future
+//! future --call--> queue --> a thread: the call --result--> answer --wake--> future
 //! ```
 //!
 //! An open, a shutdown or an allocation blocks in system calls that io_uring does not make here. A
@@ -18,8 +18,9 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
+use crate::core::answer::Answer;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::ASIDE_LINGERS;
 use crate::core::user_code;
@@ -56,10 +57,10 @@ impl Offload {
         self: &Arc<Self>,
         call: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Called<T> {
-        let place = Arc::new(Mutex::new(Place::Waiting(None)));
-        let answer = Answer(Arc::clone(&place));
-        self.run(Box::new(move || answer.end(call())));
-        Called(place)
+        let answer = Arc::new(Answer::default());
+        let mut answering = Answering(Some(Arc::clone(&answer)));
+        self.run(Box::new(move || answering.end(call())));
+        Called(answer)
     }
 
     /// Queues a call. A call that no thread can make is dropped, and its future gets an error.
@@ -115,55 +116,29 @@ impl Offload {
     }
 }
 
-/// State of one call.
-enum Place<T> {
-    /// The call has not ended.
-    Waiting(Option<Waker>),
-    Ended(Result<T>),
-    /// The future has the result.
-    Taken,
-}
-
 /// Future of a call on another thread. If it is dropped, the call is made all the same.
-pub(crate) struct Called<T>(Arc<Mutex<Place<T>>>);
+pub(crate) struct Called<T>(Arc<Answer<Result<T>>>);
 
 impl<T> Future for Called<T> {
     type Output = Result<T>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
-        // Cloned, and the one before it dropped, without the lock.
-        let waker = Some(context.waker().clone());
-        let mut place = self.0.lock();
-        let is_waiting = matches!(*place, Place::Waiting(_));
-        let next = if is_waiting { Place::Waiting(waker) } else { Place::Taken };
-        let before = std::mem::replace(&mut *place, next);
-        drop(place);
-        match before {
-            Place::Waiting(_) => Poll::Pending,
-            Place::Ended(result) => Poll::Ready(result),
-            Place::Taken => unreachable!("a call was polled after its end"),
+        self.0.poll(context)
+    }
+}
+
+/// Right to answer a call. Dropping it reports that the call was not made.
+struct Answering<T>(Option<Arc<Answer<Result<T>>>>);
+
+impl<T> Answering<T> {
+    fn end(&mut self, result: Result<T>) {
+        if let Some(answer) = self.0.take() {
+            user_code::wake_all(answer.end(result).ok().flatten());
         }
     }
 }
 
-/// Right to answer a call, once. Dropping it reports that the call was not made.
-struct Answer<T>(Arc<Mutex<Place<T>>>);
-
-impl<T> Answer<T> {
-    fn end(&self, result: Result<T>) {
-        let mut place = self.0.lock();
-        let waker = match &mut *place {
-            Place::Waiting(waker) => waker.take(),
-            // Dropped after its answer.
-            Place::Ended(_) | Place::Taken => return,
-        };
-        *place = Place::Ended(result);
-        drop(place);
-        user_code::wake_all(waker);
-    }
-}
-
-impl<T> Drop for Answer<T> {
+impl<T> Drop for Answering<T> {
     fn drop(&mut self) {
         let what = "a call panicked, or no thread could be started to make it";
         self.end(Err(Error::new(ErrorKind::Io, what)));

@@ -9,6 +9,7 @@ use std::task::Waker;
 use forebay_block::Target;
 use forebay_lists::Until;
 
+use crate::core::answer::Keeps;
 use crate::core::base::Base;
 pub(crate) use crate::core::base::{OnError, Parts};
 use crate::core::context::load::Load;
@@ -287,6 +288,12 @@ impl Drop for Finishing<'_> {
             self.after.forget_frames();
         }
         self.shared.finish(&mut self.after);
+    }
+}
+
+impl Keeps for Arc<Shared> {
+    fn keep(&self, error: Error) {
+        self.report(&error);
     }
 }
 

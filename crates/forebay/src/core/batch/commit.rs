@@ -9,9 +9,9 @@ use super::Step;
 use super::flushing::{Flush, What};
 use super::inner::Inner;
 use super::place::Place;
+use crate::core::answer::Failures;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::BATCH_PROGRESS;
-use crate::core::sync::tickets::Reportable;
 use crate::platform::Replace;
 use crate::platform::collections::HashSet;
 
@@ -99,9 +99,9 @@ impl std::error::Error for CommitError {
     }
 }
 
-impl Reportable for CommitError {
-    fn failures(&self) -> &[Error] {
-        &self.failures
+impl Failures for CommitError {
+    fn failures(self) -> Vec<Error> {
+        self.failures
     }
 }
 

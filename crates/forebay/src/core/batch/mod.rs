@@ -31,10 +31,10 @@ use std::sync::Arc;
 use self::commit::{CommitError, Progress};
 use self::inner::Inner;
 use self::place::Place;
+use crate::core::answer::Undelivered;
 use crate::core::batch::batch_file::BatchFile;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::shared::Shared;
-use crate::core::sync::tickets::Undelivered;
 use crate::core::wait;
 use crate::platform::{Named, OpenDirectory, Replace, files};
 
@@ -292,7 +292,7 @@ impl Batch {
     ) -> std::result::Result<(), CommitError> {
         let shared = Arc::clone(&self.inner.shared);
         let of_call = Arc::clone(&shared);
-        let commit = move || Ok(Undelivered::new(&of_call, self.commit_with(progress)));
+        let commit = move || Ok(Undelivered::new(of_call, self.commit_with(progress)));
         let committed = wait::offload(&shared, commit).await;
         committed.map_err(CommitError::nothing)?.deliver()
     }

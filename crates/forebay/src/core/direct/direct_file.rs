@@ -7,10 +7,11 @@ use std::time::Duration;
 use forebay_block::limits::PAGE;
 use forebay_cache::limits::MAX_OFFSET;
 
+use crate::core::answer::Undelivered;
 use crate::core::context::senders::Message;
 use crate::core::direct::buffer::DirectBuffer;
 use crate::core::direct::direct_inode::DirectInode;
-use crate::core::direct::handle::{Handle, Taken};
+use crate::core::direct::handle::Handle;
 use crate::core::direct::operation::{Bytes, Operation, Verb};
 use crate::core::direct::plug;
 use crate::core::direct::shape::Span;
@@ -265,20 +266,21 @@ impl DirectFile {
     /// As [`DirectFile::close`].
     pub async fn close_async(mut self) -> Result<()> {
         self.shared.check()?;
-        let settled = Taken::of(&self.handle, self.ask(Verb::Settle).await.0);
-        let unreported = Taken::from(&self.handle);
+        let settled = self.ask(Verb::Settle).await.0.map(|_| ());
+        let settled = Undelivered::new(Arc::clone(&self.handle), settled);
+        let unreported = Undelivered::new(Arc::clone(&self.handle), self.handle.take());
         if self.release() {
             poll_fn(|context| self.inode.poll_close(&self.shared, context)).await;
         }
-        settled.report()?;
-        unreported.report()
+        settled.deliver()?;
+        unreported.deliver()
     }
 
     async fn sync(&self, verb: Verb) -> Result<()> {
         self.shared.check()?;
         Counters::add(&self.shared.counters.syncs, 1);
         self.ask(verb).await.0?;
-        self.handle.take().map_or(Ok(()), Err)
+        self.handle.take()
     }
 
     fn ask(&self, verb: Verb) -> Asked {

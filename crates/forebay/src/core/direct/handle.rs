@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
+use crate::core::answer::Keeps;
 use crate::core::error::{Error, Result};
 use crate::platform::sync::{Mutex, MutexGuard};
 
@@ -54,8 +55,11 @@ impl Handle {
     }
 
     /// Removes and returns the unreported error.
-    pub(crate) fn take(&self) -> Option<Error> {
-        self.unreported().errors.pop()
+    ///
+    /// # Errors
+    /// That one.
+    pub(crate) fn take(&self) -> Result<()> {
+        self.unreported().errors.pop().map_or(Ok(()), Err)
     }
 
     /// Reports the unreported errors to the engine's callback on this thread, and does so for later
@@ -88,33 +92,8 @@ impl Drop for Handle {
     }
 }
 
-/// Error taken from its handle. It goes back if its owner is dropped before reporting it.
-#[derive(Debug)]
-pub(crate) struct Taken {
-    handle: Arc<Handle>,
-    error: Option<Error>,
-}
-
-impl Taken {
-    pub(crate) fn from(handle: &Arc<Handle>) -> Self {
-        Self { handle: Arc::clone(handle), error: handle.take() }
-    }
-
-    /// Holds the result of a call until its caller gets it.
-    pub(crate) fn of<T>(handle: &Arc<Handle>, result: Result<T>) -> Self {
-        Self { handle: Arc::clone(handle), error: result.err() }
-    }
-
-    /// Returns the error to the caller.
-    pub(crate) fn report(mut self) -> Result<()> {
-        self.error.take().map_or(Ok(()), Err)
-    }
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        if let Some(error) = self.error.take() {
-            self.handle.keep(error);
-        }
+impl Keeps for Arc<Handle> {
+    fn keep(&self, error: Error) {
+        Handle::keep(self, error);
     }
 }

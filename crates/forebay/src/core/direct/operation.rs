@@ -7,13 +7,13 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use crate::core::answer::Answer;
 use crate::core::direct::direct_inode::DirectInode;
 use crate::core::direct::handle::Handle;
 use crate::core::direct::shape::Span;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::user_code;
 use crate::platform::Memory;
-use crate::platform::sync::{Mutex, MutexGuard};
 
 /// Kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,7 +76,7 @@ impl Operation {
     ) -> Self {
         let (inode, handle) = (Arc::clone(inode), Arc::clone(handle));
         inode.add_operation();
-        let ticket = Arc::new(Ticket { handle, verb, state: Mutex::default() });
+        let ticket = Arc::new(Ticket { handle, verb, answer: Answer::default() });
         let Bytes { memory, skew, is_copy } = bytes;
         Self { inode, verb, memory, skew, is_copy, epoch: None, ticket, has_ended: false }
     }
@@ -123,86 +123,34 @@ impl Drop for Operation {
 pub(crate) struct Ticket {
     handle: Arc<Handle>,
     verb: Verb,
-    state: Mutex<State>,
+    answer: Answer<Outcome>,
 }
 
 /// A result, and the memory that was lent; `None` if the device still uses it.
 pub(crate) type Outcome = (Result<usize>, Option<Memory>);
 
-#[derive(Debug, Default)]
-enum State {
-    /// Not polled yet.
-    #[default]
-    Asked,
-    Awaited(Waker),
-    /// The future was dropped.
-    Abandoned,
-    Ended(Outcome),
-    /// The outcome was returned, or its error was given to the handle.
-    Reported,
-}
-
 impl Ticket {
     fn end(&self, result: Result<usize>, memory: Option<Memory>) -> Option<Waker> {
-        let mut state = self.lock();
-        match std::mem::replace(&mut *state, State::Reported) {
-            State::Asked => {
-                *state = State::Ended((result, memory));
-                None
-            }
-            State::Awaited(waker) => {
-                *state = State::Ended((result, memory));
-                Some(waker)
-            }
-            State::Abandoned => {
-                drop(state);
-                self.keep_error(result);
-                None
-            }
-            State::Ended(_) | State::Reported => panic!("an operation ends once"),
-        }
+        self.answer.end((result, memory)).unwrap_or_else(|outcome| {
+            self.keep_error(outcome);
+            None
+        })
     }
 
     /// Returns the outcome, once. `Pending` registers the waker of the task.
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<Outcome> {
-        let waker = context.waker().clone();
-        let mut state = self.lock();
-        match std::mem::replace(&mut *state, State::Reported) {
-            State::Ended(outcome) => Poll::Ready(outcome),
-            State::Asked => {
-                *state = State::Awaited(waker);
-                Poll::Pending
-            }
-            State::Awaited(replaced) => {
-                *state = State::Awaited(waker);
-                drop(state);
-                drop(replaced);
-                Poll::Pending
-            }
-            State::Abandoned | State::Reported => panic!("an operation was polled after its end"),
-        }
+        self.answer.poll(context)
     }
 
     /// Notes that the future was dropped. The next sync of the handle reports an error.
     pub(crate) fn abandon(&self) {
-        let mut state = self.lock();
-        match std::mem::replace(&mut *state, State::Reported) {
-            State::Asked => *state = State::Abandoned,
-            State::Awaited(waker) => {
-                *state = State::Abandoned;
-                drop(state);
-                drop(waker);
-            }
-            State::Ended((result, memory)) => {
-                drop(state);
-                drop(memory);
-                self.keep_error(result);
-            }
-            over @ (State::Abandoned | State::Reported) => *state = over,
+        if let Some(outcome) = self.answer.abandon() {
+            self.keep_error(outcome);
         }
     }
 
-    fn keep_error(&self, result: Result<usize>) {
+    fn keep_error(&self, (result, memory): Outcome) {
+        drop(memory);
         // A flush that did not fail itself has lost nothing.
         let is_lost = |error: &Error| self.verb.changes() || error.kind() == ErrorKind::Poisoned;
         if let Err(error) = result
@@ -211,9 +159,5 @@ impl Ticket {
         {
             self.handle.keep(error);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use forebay_block::Target;
 
+use crate::core::answer::Undelivered;
 use crate::core::batch::Batch;
 use crate::core::context::start::Contexts;
 use crate::core::engine::owner::{Control, Last, Life, Owner};
@@ -18,7 +19,6 @@ use crate::core::open::options::Open;
 use crate::core::recovery::KeeperState;
 use crate::core::shared::{Parts, Shared};
 use crate::core::stats::Stats;
-use crate::core::sync::tickets::Undelivered;
 use crate::core::sync::together;
 use crate::core::wait;
 use crate::platform::sync::Mutex;
@@ -350,7 +350,7 @@ impl Engine {
     pub async fn shutdown_async(&self, timeout: Duration) -> Result<()> {
         self.owner.check_parent()?;
         let owner = Arc::clone(&self.owner.0);
-        let end = move || Ok(Undelivered::new(&owner.shared, owner.shutdown(timeout)));
+        let end = move || Ok(Undelivered::new(Arc::clone(&owner.shared), owner.shutdown(timeout)));
         wait::offload(&self.owner.shared, end).await?.deliver()
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use forebay_cache::{Failure, TicketKind};
 
+use crate::core::answer::Undelivered;
 use crate::core::base::Base;
 use crate::core::error::{Error, Result};
 use crate::core::file::File;
@@ -15,7 +16,7 @@ use crate::core::inode::change::After;
 use crate::core::stats::Counters;
 use crate::core::sync::Syncing;
 use crate::core::sync::lead::Leads;
-use crate::core::sync::tickets::{Ticket, Undelivered};
+use crate::core::sync::tickets::Ticket;
 use crate::core::table::Last;
 use crate::core::wait;
 use crate::platform::clock;
@@ -164,8 +165,10 @@ impl File {
         let result = ticket.await;
         // Read before the file is closed. A caller that has not synced gets the error of a failed
         // flush here or never.
-        let result =
-            Undelivered::new(&self.shared, self.and_unreported(result.and(self.flushed())));
+        let result = Undelivered::new(
+            Arc::clone(&self.shared),
+            self.and_unreported(result.and(self.flushed())),
+        );
         if last == Last::Yes {
             let mut is_asked = false;
             poll_fn(|context| {

@@ -1,0 +1,128 @@
+//! Results on the way from the thread that has them to the future that returns them.
+//!
+//! The future of a call may be dropped at any time, which does not stop the call. Then its result
+//! reaches nobody, and an error must not be lost with it: an [`Undelivered`] result goes to somebody
+//! who keeps it.
+
+use std::task::{Context, Poll, Waker};
+
+use crate::core::error::Error;
+use crate::platform::sync::{Mutex, MutexGuard};
+
+/// Result of a call, given once and returned once.
+#[derive(Debug)]
+pub(crate) struct Answer<T>(Mutex<Place<T>>);
+
+#[derive(Debug)]
+enum Place<T> {
+    /// The call has not ended. Its task is known once it was polled.
+    Awaited(Option<Waker>),
+    /// The future was dropped.
+    Abandoned,
+    Ended(T),
+    /// The result was returned, or nobody was there to return it.
+    Over,
+}
+
+impl<T> Default for Answer<T> {
+    fn default() -> Self {
+        Self(Mutex::new(Place::Awaited(None)))
+    }
+}
+
+impl<T> Answer<T> {
+    /// Gives the result. Returns the task to wake.
+    ///
+    /// # Errors
+    /// The result, if the future was dropped.
+    pub(crate) fn end(&self, result: T) -> Result<Option<Waker>, T> {
+        let mut place = self.lock();
+        match std::mem::replace(&mut *place, Place::Over) {
+            Place::Awaited(waker) => {
+                *place = Place::Ended(result);
+                Ok(waker)
+            }
+            Place::Abandoned => Err(result),
+            Place::Ended(_) | Place::Over => panic!("a call ends once"),
+        }
+    }
+
+    /// Returns the result, once. `Pending` registers the waker of the task.
+    pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<T> {
+        // Cloned, and the one before it dropped, without the lock.
+        let waker = context.waker().clone();
+        let mut place = self.lock();
+        let next = match *place {
+            Place::Awaited(_) => Place::Awaited(Some(waker)),
+            _ => Place::Over,
+        };
+        let before = std::mem::replace(&mut *place, next);
+        drop(place);
+        match before {
+            Place::Awaited(_) => Poll::Pending,
+            Place::Ended(result) => Poll::Ready(result),
+            Place::Abandoned | Place::Over => panic!("a call was polled after its end"),
+        }
+    }
+
+    /// Notes that the future was dropped. Returns a result that it has not returned.
+    pub(crate) fn abandon(&self) -> Option<T> {
+        let mut place = self.lock();
+        let next = match *place {
+            Place::Awaited(_) => Place::Abandoned,
+            _ => Place::Over,
+        };
+        let before = std::mem::replace(&mut *place, next);
+        drop(place);
+        match before {
+            Place::Ended(result) => Some(result),
+            _ => None,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Place<T>> {
+        self.0.lock()
+    }
+}
+
+/// Somebody who keeps or reports an error that its caller does not get.
+pub(crate) trait Keeps {
+    fn keep(&self, error: Error);
+}
+
+/// Error of a call, with each of its failures.
+pub(crate) trait Failures {
+    fn failures(self) -> Vec<Error>;
+}
+
+impl Failures for Error {
+    fn failures(self) -> Vec<Error> {
+        vec![self]
+    }
+}
+
+/// Result of a call that is not returned yet. If it is dropped, its failures go to `K`.
+#[must_use = "it holds the result"]
+pub(crate) struct Undelivered<K: Keeps, E: Failures = Error> {
+    keeps: K,
+    result: Result<(), E>,
+}
+
+impl<K: Keeps, E: Failures> Undelivered<K, E> {
+    pub(crate) fn new(keeps: K, result: Result<(), E>) -> Self {
+        Self { keeps, result }
+    }
+
+    /// Returns the result to the caller.
+    pub(crate) fn deliver(mut self) -> Result<(), E> {
+        std::mem::replace(&mut self.result, Ok(()))
+    }
+}
+
+impl<K: Keeps, E: Failures> Drop for Undelivered<K, E> {
+    fn drop(&mut self) {
+        if let Err(error) = std::mem::replace(&mut self.result, Ok(())) {
+            error.failures().into_iter().for_each(|failure| self.keeps.keep(failure));
+        }
+    }
+}

@@ -15,7 +15,7 @@ pub(crate) use crate::core::base::{OnError, Parts};
 use crate::core::context::load::Load;
 use crate::core::context::senders::Directory;
 use crate::core::context::senders::Message;
-use crate::core::direct::handle::{Handle, LastResort};
+use crate::core::direct::direct_inode::{Handle, LastResort};
 use crate::core::error::{Error, Result};
 use crate::core::inode::change::Changing;
 use crate::core::inode::change::{After, Effect};

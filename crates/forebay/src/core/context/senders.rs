@@ -9,10 +9,8 @@ use forebay_block::Bio;
 use forebay_lists::{Quiet, Until, fifo};
 
 use crate::core::context::home::{Affinity, Home};
-use crate::core::direct::direct_inode::DirectInode;
-use crate::core::direct::handle::Handle;
-use crate::core::direct::held::Held;
-use crate::core::direct::operation::Operation;
+use crate::core::direct::direct_inode::{DirectInode, Handle};
+use crate::core::direct::operation::{Held, Operation};
 use crate::core::inode::Inode;
 use crate::core::inode::change::Effect;
 use crate::core::limits::CONTEXTS;

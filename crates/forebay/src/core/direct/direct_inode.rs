@@ -1,13 +1,17 @@
-//! State of a direct file that its handles and the context share.
+//! State of a direct file that its handles and the context share, and the errors that a handle has
+//! to report.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use forebay_block::Errno;
 
-use crate::core::error::{Error, ErrorKind};
+use crate::core::answer::Keeps;
+use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::open::common::Common;
 use crate::core::share::subtract;
+use crate::platform::sync::{Mutex, MutexGuard};
 use crate::platform::{Alignment, Kind};
 
 /// A direct file. Its length is stored only here, for all handles and the context.
@@ -81,5 +85,97 @@ impl DirectInode {
             .at_path(&self.path)
             .at_offset(offset)
             .because(cause)
+    }
+}
+
+/// The engine as its handles see it: the reporter of errors that no caller asks for. It is called
+/// only for such errors, so dynamic dispatch costs nothing.
+pub(crate) trait LastResort: Send + Sync {
+    /// Has the context call [`Handle::leave`]; calls it here if the contexts have stopped.
+    fn ask(&self, handle: &Arc<Handle>);
+
+    /// Reports an error to the callback of the engine.
+    fn report(&self, error: &Error);
+
+    /// Returns whether the calling process is the one that made the engine.
+    fn is_parent(&self) -> bool;
+}
+
+/// Unreported errors of a handle: the first error of a write or flush whose future was dropped.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    engine: Weak<dyn LastResort>,
+    unreported: Mutex<Unreported>,
+}
+
+#[derive(Debug, Default)]
+struct Unreported {
+    /// At most one error while a sync may still ask. After that all errors, until the engine's
+    /// callback gets them.
+    errors: Vec<Error>,
+    /// Whether errors go to the engine's callback, because no sync will ask.
+    is_dropped: bool,
+}
+
+impl Handle {
+    pub(crate) fn new(engine: &Arc<impl LastResort + 'static>) -> Self {
+        let engine: Weak<dyn LastResort> = Arc::<_>::downgrade(engine) as _;
+        Self { engine, unreported: Mutex::default() }
+    }
+
+    /// Keeps an error until the next sync. If there will be none, the engine reports it.
+    pub(crate) fn keep(self: &Arc<Self>, error: Error) {
+        let mut unreported = self.unreported();
+        if unreported.is_dropped || unreported.errors.is_empty() {
+            unreported.errors.push(error);
+        }
+        let is_dropped = unreported.is_dropped;
+        drop(unreported);
+        if is_dropped && let Some(engine) = self.engine.upgrade() {
+            engine.ask(self);
+        }
+    }
+
+    /// Removes and returns the unreported error.
+    ///
+    /// # Errors
+    /// That one.
+    pub(crate) fn take(&self) -> Result<()> {
+        self.unreported().errors.pop().map_or(Ok(()), Err)
+    }
+
+    /// Reports the unreported errors to the engine's callback on this thread, and does so for later
+    /// ones. Called when the handle is dropped.
+    pub(crate) fn leave(&self) {
+        let mut unreported = self.unreported();
+        unreported.is_dropped = true;
+        let errors = std::mem::take(&mut unreported.errors);
+        drop(unreported);
+        for error in errors {
+            match self.engine.upgrade() {
+                Some(engine) => engine.report(&error),
+                None => tracing::error!(%error, "an error occurred after the end of the engine"),
+            }
+        }
+    }
+
+    fn unreported(&self) -> MutexGuard<'_, Unreported> {
+        self.unreported.lock()
+    }
+}
+
+/// Reports errors that neither a sync nor the context has taken.
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // In a forked child the parent reports them.
+        if self.engine.upgrade().is_none_or(|engine| engine.is_parent()) {
+            self.leave();
+        }
+    }
+}
+
+impl Keeps for Arc<Handle> {
+    fn keep(&self, error: Error) {
+        Handle::keep(self, error);
     }
 }

@@ -10,8 +10,8 @@
 //!
 //! - [`buffer`]: its memory.
 //! - [`direct_file`]: the calls.
-//! - [`operation`]: the operation and its ticket.
-//! - [`plug`] and [`held`]: operations held back to be submitted with their neighbours.
+//! - [`operation`]: the operation, its ticket, and operations that are held back.
+//! - [`plug`]: the holding back, to submit operations with their neighbours.
 //! - [`flow`]: the part of the context.
 //! - [`lane`]: the order of starts in one file.
 //! - [`active`]: a started operation.
@@ -19,8 +19,8 @@
 //! - [`shape`]: the bytes that go straight, and those that need whole blocks.
 //! - [`turns`]: bios that wait for room in the queue.
 //! - [`transfer`]: the future.
-//! - [`direct_inode`]: the state shared by all handles of a file.
-//! - [`handle`]: the errors that a handle has to report.
+//! - [`direct_inode`]: the state shared by all handles of a file, and the errors that a handle has
+//!   to report.
 //!
 //! From its submission, the operation belongs to the context and its memory to the device. A future
 //! only observes it, so dropping the future changes nothing. An operation of several steps (read a
@@ -31,8 +31,6 @@ pub(crate) mod buffer;
 pub(crate) mod direct_file;
 pub(crate) mod direct_inode;
 pub(crate) mod flow;
-pub(crate) mod handle;
-pub(crate) mod held;
 mod interrupted;
 pub(crate) mod lane;
 pub(crate) mod operation;

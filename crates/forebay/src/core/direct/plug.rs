@@ -25,8 +25,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use crate::core::context::senders::Message;
-use crate::core::direct::held::{Held, Reported};
-use crate::core::direct::operation::Operation;
+use crate::core::direct::operation::{Held, Operation, Reported};
 use crate::core::shared::Shared;
 use crate::core::stats::Counters;
 use crate::platform::thread::task_local;

@@ -1,5 +1,5 @@
-//! The open inodes of an engine: by identity for another handle or a hard link, and by number for
-//! the device.
+//! The open inodes of an engine, through the cache or past it: by identity for another handle or a
+//! hard link, and by number for leases and the evictor.
 //!
 //! [`Entries`] are directory entries that the engine created, that are not durable yet, and whose
 //! files are closed. The first sync of a file we created also syncs its directory. If the file is closed before that,

@@ -12,7 +12,6 @@ use crate::core::context::senders::Message;
 use crate::core::direct::buffer::DirectBuffer;
 use crate::core::direct::direct_inode::{DirectInode, Handle};
 use crate::core::direct::operation::{Bytes, Operation, Verb};
-use crate::core::direct::plug;
 use crate::core::direct::shape::Span;
 use crate::core::direct::transfer::{Aside, Asked, Copying, Transfer};
 use crate::core::error::{Error, ErrorKind, Result};
@@ -287,10 +286,7 @@ impl DirectFile {
     }
 
     fn submit(&self, verb: Verb, bytes: Bytes) -> Asked {
-        let operation = Operation::new(&self.inode, &self.handle, verb, bytes);
-        let asked = Asked::new(&self.shared, operation.ticket());
-        plug::submit(&self.shared, operation);
-        asked
+        Asked::submit(&self.shared, Operation::new(&self.inode, &self.handle, verb, bytes))
     }
 
     fn transfer<B: DirectBuffer>(&self, verb: Verb, span: Span, buffer: B) -> Transfer<B> {

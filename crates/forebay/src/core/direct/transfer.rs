@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::core::direct::buffer::DirectBuffer;
-use crate::core::direct::operation::{Outcome, Ticket};
+use crate::core::direct::operation::{Operation, Outcome, Ticket};
 use crate::core::direct::plug;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::shared::Shared;
@@ -132,8 +132,11 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    pub(crate) fn new(shared: &Arc<Shared>, ticket: Arc<Ticket>) -> Self {
-        Self { ticket, shared: Arc::clone(shared) }
+    /// Submits an operation, or holds it back if this thread is plugged.
+    pub(crate) fn submit(shared: &Arc<Shared>, operation: Operation) -> Self {
+        let asked = Self { ticket: operation.ticket(), shared: Arc::clone(shared) };
+        plug::submit(shared, operation);
+        asked
     }
 }
 

@@ -1,8 +1,8 @@
 //! Direct I/O of the engine: opening of direct files, buffers, plugs.
 //!
-//! A file is open in one engine either through the cache or past it. Direct writes could inform the
-//! cache, but that would not be enough. A dirty page and a direct write of a part of it have no
-//! order that both callers would accept.
+//! A file is open in one engine either through the cache or past it (`open/mod.rs`). Direct writes
+//! could inform the cache, but that would not be enough. A dirty page and a direct write of a part
+//! of it have no order that both callers would accept.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::core::direct::buffer::Buffer;
 use crate::core::direct::direct_file::DirectFile;
 use crate::core::direct::direct_inode::{DirectInode, Handle};
 use crate::core::direct::operation::{Bytes, Operation, Verb};
-use crate::core::direct::plug::{self, Plug};
+use crate::core::direct::plug::Plug;
 use crate::core::direct::transfer::Asked;
 use crate::core::engine::Engine;
-use crate::core::engine::owner::Owner;
+use crate::core::engine::owner::{Owner, wait_for};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::lease::claim::lock_out_engines;
 use crate::core::open::common::Common;
@@ -27,7 +27,6 @@ use crate::core::open::options::Open;
 use crate::core::open::{Entering, Strategy};
 use crate::core::shared::Shared;
 use crate::core::table::AnyInode;
-use crate::core::wait;
 use crate::platform::{Access, Kind};
 
 impl Engine {
@@ -141,19 +140,13 @@ impl Owner {
         let operations: Vec<Operation> = table.direct_inodes().into_iter().map(make).collect();
         drop(table);
         let submit = |operation: Operation| {
-            let asked =
-                (Asked::new(&self.shared, operation.ticket()), Arc::clone(&operation.inode));
-            plug::submit(&self.shared, operation);
-            asked
+            let inode = Arc::clone(&operation.inode);
+            (inode, Asked::submit(&self.shared, operation))
         };
-        let asked: Vec<(Asked, Arc<DirectInode>)> = operations.into_iter().map(submit).collect();
-        let mut result = Ok(());
-        for (asked, inode) in asked {
-            let settled = async { asked.await.0.map(|_| ()) };
-            let one = wait::block_on_until(settled, deadline)
-                .unwrap_or_else(|| Err(Error::late(&inode.path)));
-            result = result.and(one);
-        }
-        result
+        let asked: Vec<_> = operations.into_iter().map(submit).collect();
+        let wait = |(inode, asked): (Arc<DirectInode>, Asked)| {
+            wait_for(&inode, async { asked.await.0.map(|_| ()) }, deadline)
+        };
+        asked.into_iter().map(wait).fold(Ok(()), Result::and)
     }
 }

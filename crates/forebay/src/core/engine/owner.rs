@@ -10,6 +10,7 @@ use forebay_cache::limits::PAGE;
 
 use crate::core::ended::Ended;
 use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::open::common::Common;
 use crate::core::shared::Shared;
 use crate::core::sync::tickets::Ticket;
 use crate::core::wait;
@@ -157,8 +158,7 @@ impl Owner {
         let mut result = Ok(());
         for ticket in Ticket::of_all(&self.shared, TicketKind::Release, |_| true) {
             let inode = Arc::clone(ticket.inode());
-            let one = wait::block_on_until(ticket, deadline)
-                .unwrap_or_else(|| Err(Error::late(&inode.path)));
+            let one = wait_for(&inode, ticket, deadline);
             if one.is_ok() {
                 let aside = Arc::clone(&inode.aside);
                 aside.run(move || inode.unmark());
@@ -167,6 +167,15 @@ impl Owner {
         }
         result
     }
+}
+
+/// Waits for the end of what was asked for a file.
+pub(super) fn wait_for(
+    inode: &Common,
+    ended: impl Future<Output = Result<()>>,
+    deadline: Option<Instant>,
+) -> Result<()> {
+    wait::block_on_until(ended, deadline).unwrap_or_else(|| Err(Error::late(&inode.path)))
 }
 
 impl Drop for Last {

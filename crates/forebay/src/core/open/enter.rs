@@ -90,7 +90,62 @@ impl Strategy for Inode {
     }
 
     fn enter(engine: &Engine, entering: Entering<'_>) -> Result<Arc<Self>> {
-        engine.enter(entering)
+        let Entering { path, open, file, created, entry, target } = entering;
+        let is_device = file.kind() == Kind::Block;
+        let is_temporary = open.temporary && created;
+        let claim = Claim { is_created: created, is_promised: open.exclusive };
+        let hold = match open.write {
+            _ if is_device || is_temporary => Hold::Private,
+            true => engine.claim(&file, target, claim)?,
+            false => engine.lease_for_reading(&file, target, claim),
+        };
+        let liberties = hold.liberties();
+        // Another program may have written to a file that was just created. Not to a temporary one.
+        let length = match is_temporary {
+            true => 0,
+            false => file.length().map_err(cannot_look)?,
+        };
+        let is_new = created && length == 0;
+        if liberties == Liberties::Exclusive && open.write && !is_device && !created {
+            give_back_after_crash(path, &file, length);
+        }
+        let origin = match length {
+            _ if is_device => Origin::Device(length),
+            0 => Origin::Empty { entry },
+            _ => Origin::Existing(length),
+        };
+        let mut cache = CachedFile::new(target, origin, liberties);
+        cache.set_entry(entry);
+        if liberties == Liberties::Exclusive && open.write && matches!(origin, Origin::Existing(_))
+        {
+            find_holes(&file, length, &mut cache);
+        }
+        cache.set_reserving(match (is_device, is_new) {
+            (true, _) => Reserving::Off,
+            (false, true) => engine.owner.shared.reserving(),
+            (false, false) => engine.reserving(&file, length),
+        });
+        let volume = engine.owner.shared.table().volume(file.identity().device, file.kind());
+        // Without the lock of the table: this accesses the file system.
+        let inode = Arc::new(Self::new(cache, file, volume, path.to_owned(), hold));
+        inode.arm(&engine.owner.shared);
+        // Nobody looks for a temporary file after the death of its process.
+        if !is_temporary {
+            inode.enter_arena(&engine.owner.shared)?;
+            if let Err(error) = inode.have_kept(&engine.owner.shared) {
+                inode.lock().leave_arena(&engine.owner.shared);
+                return Err(error);
+            }
+        }
+        if let Err(error) = engine.insert(&inode) {
+            engine.take_back(&inode);
+            return Err(error);
+        }
+        engine.look_at_lease(&inode);
+        if !is_device && open.write {
+            engine.flush_what_was_there(&inode);
+        }
+        Ok(inode)
     }
 
     fn permit_writes(self: &Arc<Self>, engine: &Engine, path: &Path, open: &Open) -> Result<()> {
@@ -231,65 +286,6 @@ impl Engine {
         }
         file.made_at(path);
         Entry::New
-    }
-
-    fn enter(&self, entering: Entering<'_>) -> Result<Arc<Inode>> {
-        let Entering { path, open, file, created, entry, target } = entering;
-        let is_device = file.kind() == Kind::Block;
-        let is_temporary = open.temporary && created;
-        let claim = Claim { is_created: created, is_promised: open.exclusive };
-        let hold = match open.write {
-            _ if is_device || is_temporary => Hold::Private,
-            true => self.claim(&file, target, claim)?,
-            false => self.lease_for_reading(&file, target, claim),
-        };
-        let liberties = hold.liberties();
-        // Another program may have written to a file that was just created. Not to a temporary one.
-        let length = match is_temporary {
-            true => 0,
-            false => file.length().map_err(cannot_look)?,
-        };
-        let is_new = created && length == 0;
-        if liberties == Liberties::Exclusive && open.write && !is_device && !created {
-            give_back_after_crash(path, &file, length);
-        }
-        let origin = match length {
-            _ if is_device => Origin::Device(length),
-            0 => Origin::Empty { entry },
-            _ => Origin::Existing(length),
-        };
-        let mut cache = CachedFile::new(target, origin, liberties);
-        cache.set_entry(entry);
-        if liberties == Liberties::Exclusive && open.write && matches!(origin, Origin::Existing(_))
-        {
-            find_holes(&file, length, &mut cache);
-        }
-        cache.set_reserving(match (is_device, is_new) {
-            (true, _) => Reserving::Off,
-            (false, true) => self.owner.shared.reserving(),
-            (false, false) => self.reserving(&file, length),
-        });
-        let volume = self.owner.shared.table().volume(file.identity().device, file.kind());
-        // Without the lock of the table: this accesses the file system.
-        let inode = Arc::new(Inode::new(cache, file, volume, path.to_owned(), hold));
-        inode.arm(&self.owner.shared);
-        // Nobody looks for a temporary file after the death of its process.
-        if !is_temporary {
-            inode.enter_arena(&self.owner.shared)?;
-            if let Err(error) = inode.have_kept(&self.owner.shared) {
-                inode.lock().leave_arena(&self.owner.shared);
-                return Err(error);
-            }
-        }
-        if let Err(error) = self.insert(&inode) {
-            self.take_back(&inode);
-            return Err(error);
-        }
-        self.look_at_lease(&inode);
-        if !is_device && open.write {
-            self.flush_what_was_there(&inode);
-        }
-        Ok(inode)
     }
 
     /// Enters a file with one handle into the table, and gives it to a context.

@@ -17,6 +17,19 @@
 //!
 //! A block device is opened exclusively, which replaces the lease of a file. Mounts and other engines are
 //! refused while it is open here. A program that opens the device without `O_EXCL` is not refused.
+//!
+//! A file is served by one of two strategies at a time. Both have the turns and the table, the
+//! messages to a context, the close (`closing.rs`), and the end of service after a panic
+//! (`common.rs`). They differ in [`Strategy`], and in this:
+//!
+//! | | through the cache, `Inode` | past the cache, `DirectInode` |
+//! |---|---|---|
+//! | bytes | pages; a context writes them later | the caller's memory, to the device at once |
+//! | state | the cache, under the lock of the file | a lane, which only its context changes |
+//! | context | by the place of the file; may change | the first |
+//! | other programs | noticed by a lease | not noticed; other engines are locked out |
+//! | a sync | covers the pages of its epoch | covers the operations of its epoch |
+//! | an unseen error | stays with the file, for every handle | stays with the handle |
 
 use std::ops::{Deref, Range};
 use std::path::Path;

@@ -93,7 +93,7 @@ impl Directory {
                 self.send_to(context, message);
             }
             Message::Operation(_) | Message::Plugged(_) | Message::Leave(..) | Message::Lost(_) => {
-                self.send_to(DIRECT, message)
+                self.send_to(DIRECT, message);
             }
             // Idle contexts have handed their files over and have none to look at.
             Message::Look => self.send_to_first(self.active(), || Message::Look),

@@ -239,13 +239,13 @@ impl Active {
             |offset| matches!(self.operation.verb, Verb::Read(_)) && offset >= self.ends_at;
         if let Some((offset, errno)) = self.failed.filter(|(offset, _)| !is_behind_end(*offset)) {
             return Err(match (self.operation.verb, &self.stage) {
-                (Verb::Read(_), _) => inode.failed("could not read", offset, errno),
-                (Verb::Write(_), Stage::Edges(_)) => inode.failed(
+                (Verb::Read(_), _) => inode.io_error("could not read", offset, errno),
+                (Verb::Write(_), Stage::Edges(_)) => inode.io_error(
                     "could not read the block that the write changes in part; nothing was written",
                     offset,
                     errno,
                 ),
-                (Verb::Write(_), _) => inode.failed("could not write", offset, errno),
+                (Verb::Write(_), _) => inode.io_error("could not write", offset, errno),
                 (_, Stage::Flushing | Stage::FlushingDirectory) => {
                     Error::poisoned(&inode.path, errno)
                 }

@@ -23,7 +23,7 @@ use crate::core::stats::Counters;
 use crate::core::table::Last;
 use crate::core::wait;
 use crate::platform::clock;
-use crate::platform::{AlignedMemory, Direct, Memory};
+use crate::platform::{AlignedMemory, Memory};
 
 /// Handle of a file for direct I/O: reads and writes go from the caller's buffer straight to the
 /// device, past the cache.
@@ -235,10 +235,7 @@ impl DirectFile {
     /// not possible.
     #[must_use]
     pub fn describe(&self) -> String {
-        match self.inode.file.direct() {
-            Direct::Yes => "direct".to_owned(),
-            Direct::Refused(reason) => format!("buffered: {reason}"),
-        }
+        self.inode.describe()
     }
 
     /// Waits for every operation submitted before, closes the handle, and reports the last errors.

@@ -5,10 +5,8 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use forebay_block::Errno;
-
 use crate::core::answer::Keeps;
-use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::error::{Error, Result};
 use crate::core::open::common::Common;
 use crate::core::share::subtract;
 use crate::platform::sync::{Mutex, MutexGuard};
@@ -77,14 +75,6 @@ impl DirectInode {
     /// Returns whether operations of the file have not ended, wherever they are.
     pub(crate) fn has_operations(&self) -> bool {
         self.operations.load(Ordering::Acquire) > 0
-    }
-
-    pub(crate) fn failed(&self, what: &str, offset: u64, errno: Errno) -> Error {
-        let cause = std::io::Error::from_raw_os_error(errno.0);
-        Error::new(ErrorKind::at_device(&cause), what)
-            .at_path(&self.path)
-            .at_offset(offset)
-            .because(cause)
     }
 }
 

@@ -122,10 +122,7 @@ impl File {
     /// [`Open::exclusive`] takes the place of the lease.
     #[must_use]
     pub fn describe(&self) -> String {
-        let way = match self.inode.file.direct() {
-            crate::platform::Direct::Yes => "direct".to_owned(),
-            crate::platform::Direct::Refused(reason) => format!("buffered: {reason}"),
-        };
+        let way = self.inode.describe();
         match self.inode.lock().cache.liberties() {
             Liberties::Exclusive if self.inode.needs_lease || self.inode.is_private => way,
             Liberties::Exclusive => format!("{way}; alone as promised"),

@@ -80,14 +80,6 @@ impl Inode {
 }
 
 impl Inode {
-    pub(crate) fn io_error(&self, what: &str, offset: u64, errno: Errno) -> Error {
-        let cause = std::io::Error::from_raw_os_error(errno.0);
-        Error::new(ErrorKind::at_device(&cause), what)
-            .at_path(&self.path)
-            .at_offset(offset)
-            .because(cause)
-    }
-
     /// Returns the error for the caller of a failed ticket.
     pub(crate) fn failure(&self, failure: Failure) -> Error {
         match failure {

@@ -18,14 +18,14 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Waker;
 
-use forebay_block::Target;
+use forebay_block::{Errno, Target};
 
 use crate::core::aside::Aside;
-use crate::core::error::Error;
+use crate::core::error::{Error, ErrorKind};
 use crate::core::user_code;
 use crate::platform::sync::Mutex;
 use crate::platform::thread;
-use crate::platform::{Identity, OpenFile};
+use crate::platform::{Direct, Identity, OpenFile};
 
 /// An open file, without what its strategy adds.
 #[derive(Debug)]
@@ -62,6 +62,21 @@ impl Common {
             trap: AtomicUsize::new(0),
             is_closed: AtomicBool::new(false),
             closing: Mutex::default(),
+        }
+    }
+
+    /// Creates the error for bytes that could not be read or written.
+    pub(crate) fn io_error(&self, what: &str, offset: u64, errno: Errno) -> Error {
+        let cause = std::io::Error::from_raw_os_error(errno.0);
+        let error = Error::new(ErrorKind::at_device(&cause), what).at_path(&self.path);
+        error.at_offset(offset).because(cause)
+    }
+
+    /// Returns how the file is accessed.
+    pub(crate) fn describe(&self) -> String {
+        match self.file.direct() {
+            Direct::Yes => "direct".to_owned(),
+            Direct::Refused(reason) => format!("buffered: {reason}"),
         }
     }
 

@@ -19,7 +19,7 @@
 //! refused while it is open here. A program that opens the device without `O_EXCL` is not refused.
 //!
 //! A file is served by one of two strategies at a time. Both have the turns and the table, the
-//! messages to a context, the close (`closing.rs`), and the end of service after a panic
+//! messages to a context, the close (`close.rs`), and the end of service after a panic
 //! (`common.rs`). They differ in [`Strategy`], and in this:
 //!
 //! | | through the cache, `Inode` | past the cache, `DirectInode` |
@@ -55,7 +55,7 @@ use crate::platform::{
 };
 
 pub(crate) mod adoption;
-pub(crate) mod closing;
+pub(crate) mod close;
 pub(crate) mod common;
 pub(crate) mod enter;
 pub(crate) mod options;

@@ -76,6 +76,8 @@ pub(super) struct File {
     /// Whether a handle was dropped, maybe the last one.
     is_leaving: bool,
     is_lined_up: bool,
+    /// Whether it is out of service after a panic.
+    pub(super) is_interrupted: bool,
 }
 
 impl Flow {
@@ -197,9 +199,17 @@ impl Flow {
         self.pending.enter(inode.target, inode.identity.device);
         let (lane, is_new) = (Lane::new(inode.length()), inode.created);
         let (poisoned, flushing) = (None, Flushing::default());
-        let (is_leaving, is_lined_up) = (false, false);
-        self.files[number] =
-            Some(File { inode, lane, poisoned, flushing, is_new, is_leaving, is_lined_up });
+        let (is_leaving, is_lined_up, is_interrupted) = (false, false, false);
+        self.files[number] = Some(File {
+            inode,
+            lane,
+            poisoned,
+            flushing,
+            is_new,
+            is_leaving,
+            is_lined_up,
+            is_interrupted,
+        });
     }
 
     pub(super) fn file(&mut self, target: Target) -> &mut File {

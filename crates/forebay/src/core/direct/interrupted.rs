@@ -26,40 +26,28 @@ use crate::core::error::Result;
 use crate::core::shared::Shared;
 use crate::platform::Backend;
 
+/// Each function returns `None` if a panic has interrupted the file, now or before.
 impl Flow {
-    /// Changes the lane of a file. Returns `None` if a panic has interrupted the file, now or
-    /// before.
+    /// Changes the lane of a file.
     pub(super) fn change_lane<T>(
         &mut self,
         target: Target,
         change: impl FnOnce(&mut Lane<Operation>) -> T,
     ) -> Option<T> {
         let file = self.file(target);
-        if file.inode.is_interrupted() {
-            return None;
-        }
-        let changed = file.inode.change(|| change(&mut file.lane));
-        if changed.is_none() {
-            self.interrupt(target);
-        }
-        changed
+        file.inode.change(|| change(&mut file.lane)).or_else(|| self.interrupt(target))
     }
 
-    /// Creates the state of an operation that starts. Returns `None` if a panic interrupts its
-    /// file.
+    /// Creates the state of an operation that starts.
     pub(super) fn new_active(&mut self, operation: Operation, index: usize) -> Option<Active> {
         let target = operation.inode.target;
         let file = self.file(target);
         let size = file.lane.size();
-        let active = file.inode.change(|| Active::new(operation, index as u64, size));
-        if active.is_none() {
-            self.interrupt(target);
-        }
-        active
+        let new = || Active::new(operation, index as u64, size);
+        file.inode.change(new).or_else(|| self.interrupt(target))
     }
 
-    /// Changes a started operation. Returns `None` if a panic has interrupted its file, now or
-    /// before.
+    /// Changes a started operation.
     pub(super) fn change_active<T>(
         &mut self,
         index: usize,
@@ -69,18 +57,10 @@ impl Flow {
         let active = active[index].as_mut().expect("a bio's operation is active");
         let target = active.operation().inode.target;
         let file = files[target.0 as usize].as_ref().expect("a file with operations is attached");
-        if file.inode.is_interrupted() {
-            return None;
-        }
-        let changed = file.inode.change(|| change(active, pending));
-        if changed.is_none() {
-            self.interrupt(target);
-        }
-        changed
+        file.inode.change(|| change(active, pending)).or_else(|| self.interrupt(target))
     }
 
-    /// Ends a started operation that has no bios left. Returns `None` if a panic has interrupted
-    /// its file, now or before.
+    /// Ends a started operation that has no bios left.
     pub(super) fn end_active(
         &mut self,
         mut active: Active,
@@ -88,26 +68,22 @@ impl Flow {
     ) -> Option<(Operation, Result<usize>)> {
         let target = active.operation().inode.target;
         let beside = active.take_back(backend);
-        let file = self.file(target);
-        if file.inode.is_interrupted() {
-            return None;
-        }
-        let ended = file.inode.change(|| active.end(beside));
-        if ended.is_none() {
-            self.interrupt(target);
-        }
-        ended
+        let inode = &self.file(target).inode;
+        inode.change(|| active.end(beside)).or_else(|| self.interrupt(target))
     }
 
-    /// Takes a file out of service.
+    /// Takes a file out of service, once.
     #[cold]
-    fn interrupt(&mut self, target: Target) {
+    fn interrupt<T>(&mut self, target: Target) -> Option<T> {
         let file = self.file(target);
-        let lane = std::mem::replace(&mut file.lane, Lane::new(0));
-        let flushing = std::mem::take(&mut file.flushing);
-        self.pending.remove(target);
-        self.interrupted.push(target);
-        drop((lane, flushing));
+        if !std::mem::replace(&mut file.is_interrupted, true) {
+            let lane = std::mem::replace(&mut file.lane, Lane::new(0));
+            let flushing = std::mem::take(&mut file.flushing);
+            self.pending.remove(target);
+            self.interrupted.push(target);
+            drop((lane, flushing));
+        }
+        None
     }
 
     /// Ends the started operations of interrupted files whose bios have ended, lets these files go,

@@ -169,7 +169,7 @@ impl Owner {
     }
 }
 
-/// Waits for the end of what was asked for a file.
+/// Waits until a request for a file has ended.
 pub(super) fn wait_for(
     inode: &Common,
     ended: impl Future<Output = Result<()>>,

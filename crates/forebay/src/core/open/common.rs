@@ -149,9 +149,11 @@ impl Common {
     }
 
     /// Runs a change of state that only the calling thread changes, without a lock. Returns `None`
-    /// if a panic interrupted it.
+    /// if a panic has interrupted the file, now or before.
     pub(crate) fn change<T>(&self, change: impl FnOnce() -> T) -> Option<T> {
-        debug_assert!(!self.is_interrupted(), "nothing changes an interrupted file");
+        if self.is_interrupted() {
+            return None;
+        }
         self.catch(|| {
             let _changing = Changing::new(self);
             #[cfg(test)]

@@ -3,6 +3,9 @@
 //! The future of a call may be dropped at any time, which does not stop the call. Then its result
 //! reaches nobody, and an error must not be lost with it: an [`Undelivered`] result goes to somebody
 //! who keeps it.
+//!
+//! Absent here: the tickets of cached files (`sync/tickets.rs`). The cache has their results, because
+//! it ends many of them at once, by epochs and under the lock of the file.
 
 use std::task::{Context, Poll, Waker};
 
@@ -124,5 +127,46 @@ impl<K: Keeps, E: Failures> Drop for Undelivered<K, E> {
         if let Err(error) = std::mem::replace(&mut self.result, Ok(())) {
             error.failures().into_iter().for_each(|failure| self.keeps.keep(failure));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::core::error::ErrorKind;
+
+    #[test]
+    fn a_result_is_returned_once_or_comes_back() {
+        let context = &Context::from_waker(Waker::noop());
+        let answer = Answer::default();
+        assert!(answer.poll(context).is_pending());
+        assert!(matches!(answer.end(7), Ok(Some(_))));
+        assert_eq!(answer.poll(context), Poll::Ready(7));
+        assert_eq!(answer.abandon(), None);
+        let ended = Answer::default();
+        assert!(matches!(ended.end(7), Ok(None)));
+        assert_eq!(ended.abandon(), Some(7));
+        let dropped = Answer::default();
+        assert_eq!(dropped.abandon(), None);
+        assert!(matches!(dropped.end(7), Err(7)));
+    }
+
+    impl Keeps for mpsc::Sender<ErrorKind> {
+        fn keep(&self, error: Error) {
+            self.send(error.kind()).unwrap();
+        }
+    }
+
+    #[test]
+    fn contract_02_an_error_that_is_not_delivered_is_kept() {
+        let (keeps, kept) = mpsc::channel();
+        let failed = || Err(Error::new(ErrorKind::Io, "a write failed"));
+        drop(Undelivered::new(keeps.clone(), failed()));
+        assert_eq!(kept.try_recv(), Ok(ErrorKind::Io));
+        assert!(Undelivered::new(keeps.clone(), failed()).deliver().is_err());
+        drop(Undelivered::<_, Error>::new(keeps, Ok(())));
+        assert!(kept.try_recv().is_err());
     }
 }

@@ -21,8 +21,9 @@
 // - `settings`, `knobs`, `policy`: the options. `stats`: the numbers.
 // - `direct`: files past the cache. `batch`: new files that become durable together.
 // - `recovery`: what a keeper does after the death of the program.
-// - `wait`: blocking calls. `answer`: their results. `aside`: calls that may block a context. `offload`: calls that may block
-//   an executor. `ended`: the end of all threads.
+// - `wait`: blocking calls. `answer`: results on their way to a future.
+// - `aside`: calls that may block a context. `offload`: calls that may block an executor.
+// - `ended`: the end of all threads.
 // - `slices`: memory of callers. `user_code`: wakers and callbacks.
 
 pub(crate) mod answer;

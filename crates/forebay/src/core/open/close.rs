@@ -1,8 +1,8 @@
 //! Closing of a file, through the cache or past it, and the replacement of its descriptor.
 //!
 //! ```text
-//! last handle dropped -> the context detaches it, or the caller itself -> a thread closes it
-//!                        the table has it as being closed               -> opens of it go on
+//! last handle dropped --> the context detaches it ----------> a thread closes it --> opens of it
+//!                    `--> or the caller, if it waits anyway -^                       continue
 //! ```
 //!
 //! A file is closed on a thread outside the contexts, because the file system may block.
@@ -30,8 +30,8 @@ impl Common {
         }
     }
 
-    /// Closes the descriptor, which no request uses any longer even if the file is still referenced,
-    /// and wakes the callers that wait for that. May block: the kernel deletes an unlinked file, and
+    /// Closes the descriptor and wakes the callers that wait for that. The file may still be
+    /// referenced, but no request uses it. May block: the kernel deletes an unlinked file, and
     /// writes back a block device.
     pub(crate) fn close(&self, shared: &Shared) {
         if let Err(error) = self.file.close() {

@@ -1,10 +1,10 @@
-//! The part of an open file that both strategies have: its names, its descriptor, its close, and the
-//! end of its service after a panic (contract 21).
+//! The part of an open file that both strategies have: its names, its descriptor, its close, and
+//! the end of its service after a panic (contract 21).
 //!
-//! A panic in a change of a file's state is a failed assertion of ours. It is unknown what is wrong,
-//! so nothing of that state is used again: the panic is noted, it ends in [`Common::catch`], and
-//! every later call for the file fails until all handles are closed. Other files are served as
-//! before. Any other panic continues, and on a context it ends the engine.
+//! A panic in a change of a file's state is a failed assertion of ours. It is unknown what is
+//! wrong, so nothing of that state is used again: the panic is noted, it ends in
+//! [`Common::catch`], and every later call for the file fails until all handles are closed. Other
+//! files are served as before. Any other panic continues, and on a context it ends the engine.
 //!
 //! A cached file is changed under its lock by any thread, and the guard of the lock notes the panic
 //! (`inode/guard.rs`). Only its context changes a direct file, in [`Common::change`]

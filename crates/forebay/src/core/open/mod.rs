@@ -15,8 +15,9 @@
 //! descriptor and starts again. This happens if the path is renamed between stat and open, and to
 //! an open that created the file if another one found it first.
 //!
-//! A block device is opened exclusively, which replaces the lease of a file. Mounts and other engines are
-//! refused while it is open here. A program that opens the device without `O_EXCL` is not refused.
+//! A block device is opened exclusively, which replaces the lease of a file. Mounts and other
+//! engines are refused while it is open here. A program that opens the device without `O_EXCL` is
+//! not refused.
 //!
 //! A file is served by one of two strategies at a time. Both have the turns and the table, the
 //! messages to a context, the close (`close.rs`), and the end of service after a panic

@@ -35,7 +35,7 @@ impl Flow {
         change: impl FnOnce(&mut Lane<Operation>) -> T,
     ) -> Option<T> {
         let file = self.file(target);
-        file.inode.change(|| change(&mut file.lane)).or_else(|| self.interrupt(target))
+        file.inode.change_alone(|| change(&mut file.lane)).or_else(|| self.interrupt(target))
     }
 
     /// Creates the state of an operation that starts.
@@ -44,7 +44,7 @@ impl Flow {
         let file = self.file(target);
         let size = file.lane.size();
         let new = || Active::new(operation, index as u64, size);
-        file.inode.change(new).or_else(|| self.interrupt(target))
+        file.inode.change_alone(new).or_else(|| self.interrupt(target))
     }
 
     /// Changes a started operation.
@@ -57,7 +57,7 @@ impl Flow {
         let active = active[index].as_mut().expect("a bio's operation is active");
         let target = active.operation().inode.target;
         let file = files[target.0 as usize].as_ref().expect("a file with operations is attached");
-        file.inode.change(|| change(active, pending)).or_else(|| self.interrupt(target))
+        file.inode.change_alone(|| change(active, pending)).or_else(|| self.interrupt(target))
     }
 
     /// Ends a started operation that has no bios left.
@@ -69,7 +69,7 @@ impl Flow {
         let target = active.operation().inode.target;
         let beside = active.take_back(backend);
         let inode = &self.file(target).inode;
-        inode.change(|| active.end(beside)).or_else(|| self.interrupt(target))
+        inode.change_alone(|| active.end(beside)).or_else(|| self.interrupt(target))
     }
 
     /// Takes a file out of service, once.

@@ -7,7 +7,7 @@
 //! files are served as before. Any other panic continues, and on a context it ends the engine.
 //!
 //! A cached file is changed under its lock by any thread, and the guard of the lock notes the panic
-//! (`inode/guard.rs`). Only its context changes a direct file, in [`Common::change`]
+//! (`inode/guard.rs`). Only its context changes a direct file, in [`Common::change_alone`]
 //! (`direct/interrupted.rs`).
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -38,7 +38,7 @@ pub(crate) struct Common {
     pub(crate) aside: Arc<Aside>,
     /// Number of changes that a panic interrupted.
     interruptions: AtomicU32,
-    /// Whether [`Common::change`] is running.
+    /// Whether [`Common::change_alone`] is running.
     is_changing: AtomicBool,
     /// Number of changes until one panics, or 0.
     #[cfg(test)]
@@ -150,7 +150,7 @@ impl Common {
 
     /// Runs a change of state that only the calling thread changes, without a lock. Returns `None`
     /// if a panic has interrupted the file, now or before.
-    pub(crate) fn change<T>(&self, change: impl FnOnce() -> T) -> Option<T> {
+    pub(crate) fn change_alone<T>(&self, change: impl FnOnce() -> T) -> Option<T> {
         if self.is_interrupted() {
             return None;
         }
@@ -162,8 +162,8 @@ impl Common {
         })
     }
 
-    /// Returns whether a panic in [`Common::change`] is the reason why something of the file is
-    /// dropped. Such a panic may still unwind.
+    /// Returns whether something of the file is dropped because of a panic in
+    /// [`Common::change_alone`], which may still unwind.
     pub(crate) fn drops_after_panic(&self) -> bool {
         let is_unwinding = || thread::panicking() && self.is_changing.load(Ordering::Relaxed);
         self.is_interrupted() || is_unwinding()

@@ -1,7 +1,8 @@
 //! Results on the way from the thread that has them to the future that returns them.
 //!
 //! The future of a call may be dropped at any time, which does not stop the call. Then its result
-//! reaches nobody, and an error must not be lost with it: an [`Undelivered`] error goes to a keeper.
+//! reaches nobody, and an error must not be lost with it: an [`Undelivered`] error goes to a
+//! keeper.
 //!
 //! Absent here: the tickets of cached files (`sync/tickets.rs`). The cache has their results: it
 //! ends many of them at once, by epochs and under the lock of the file.

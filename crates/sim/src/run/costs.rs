@@ -34,16 +34,19 @@ pub enum Work {
     Bio,
     /// A write of 4 KiB and a sync.
     Sync,
+    /// A read of 4 KiB past the cache, into an aligned buffer.
+    Direct,
 }
 
 impl Work {
     /// All kinds, with their names.
-    pub const ALL: [(&'static str, Work); 5] = [
+    pub const ALL: [(&'static str, Work); 6] = [
         ("write", Work::Write),
         ("read", Work::Read),
         ("page", Work::Page),
         ("bio", Work::Bio),
         ("sync", Work::Sync),
+        ("direct", Work::Direct),
     ];
 }
 
@@ -100,6 +103,21 @@ fn repeat(engine: &Engine, work: Work, count: u64) {
                 file.sync_data().expect("a calm machine");
             }
         }
+        Work::Direct => {
+            file.close().expect("a calm machine");
+            return read_directly(engine, count);
+        }
+    }
+    file.close().expect("a calm machine");
+}
+
+fn read_directly(engine: &Engine, count: u64) {
+    let file = engine.open_direct("/file", Open::read()).expect("a calm machine");
+    let mut page = engine.buffer(PAGE as usize).expect("a calm machine");
+    for at in 0..count {
+        let read;
+        (read, page) = file.read_at(page, at * 7 % PAGES * PAGE);
+        read.expect("a calm machine");
     }
     file.close().expect("a calm machine");
 }

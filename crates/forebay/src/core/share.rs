@@ -1,4 +1,4 @@
-//! What the files of one file system count for: their part of the dirty level, and the pages that
+//! The counts of the files of one file system: their part of the dirty level, and the pages that
 //! cannot be written.
 //!
 //! `level.rs` uses it to decide whether a file may be written. Each context reports here which file

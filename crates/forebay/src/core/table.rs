@@ -2,9 +2,9 @@
 //! the device.
 //!
 //! [`Entries`] are directory entries that the engine created, that are not durable yet, and whose
-//! files are closed. The first sync of a file we created also syncs its directory. If the file is closed before that,
-//! the next open finds an existing file, and its sync would not cover the directory. So the engine
-//! remembers such files.
+//! files are closed. The first sync of a file we created also syncs its directory. If the file is
+//! closed before that, the next open finds an existing file, and its sync would not cover the
+//! directory. So the engine remembers such files.
 //!
 //! The memory is bounded. When it is full, it is cleared, and only that fact is kept. From then on
 //! the first sync after any open also syncs the directory, which is never wrong and costs one

@@ -6,8 +6,9 @@
 //! `senders.rs` sends messages to them. Each context checks whether its files still belong to it,
 //! and hands over those that do not (`handover.rs`).
 //!
-//! The number of contexts that files are spread among is that of the knob, or the one that `load.rs`
-//! finds. Callers that change it hold the lock `spreading`, so that all contexts see changes in the same order.
+//! The number of contexts that files are spread among is that of the knob, or the one that
+//! `load.rs` finds. Callers that change it hold the lock `spreading`, so that all contexts see
+//! changes in the same order.
 
 use std::fmt::Display;
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::core::direct::direct_inode::DirectInode;
-use crate::core::open::descriptor::close;
+use crate::core::open::close::close;
 use crate::core::shared::Shared;
 
 impl DirectInode {

@@ -1,5 +1,5 @@
-//! The part of an engine that its clones share: its shutdown, and the control socket it serves until
-//! then. No lock is held during a blocking call.
+//! The part of an engine that its clones share: its shutdown, and the control socket it serves
+//! until then. No lock is held during a blocking call.
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -15,8 +15,9 @@
 //! descriptor and starts again. This happens if the path is renamed between stat and open, and to
 //! an open that created the file if another one found it first.
 //!
-//! A block device is opened exclusively, which replaces the lease of a file. Mounts and other engines are
-//! refused while it is open here. A program that opens the device without `O_EXCL` is not refused.
+//! A block device is opened exclusively, which replaces the lease of a file. Mounts and other
+//! engines are refused while it is open here. A program that opens the device without `O_EXCL` is
+//! not refused.
 
 use std::ops::Range;
 use std::path::Path;
@@ -39,7 +40,7 @@ use crate::platform::{
 };
 
 pub(crate) mod adoption;
-pub(crate) mod descriptor;
+pub(crate) mod close;
 pub(crate) mod enter;
 pub(crate) mod options;
 

@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use forebay_cache::{Candidate, Verdict};
 
-use crate::core::context::home::Home;
+use crate::core::context::placement::Placement;
 use crate::core::inode::change::After;
 use crate::core::limits::{EVICT_BATCH, HIGH_ONE_IN, LOW_ONE_IN, RECLAIM_FRAMES};
 use crate::core::shared::Shared;
@@ -43,10 +43,15 @@ impl Shared {
         }));
     }
 
-    /// Evicts clean pages for a caller that needs this many frames for a file with this home. If
+    /// Evicts clean pages for a caller that needs this many frames for a file with this placement. If
     /// that is not enough, has `waker` woken when they are free. Returns true if there are enough
     /// to take now.
-    pub(crate) fn reclaim_or_wait(&self, home: &Home, waker: &Waker, needed: u32) -> bool {
+    pub(crate) fn reclaim_or_wait(
+        &self,
+        placement: &Placement,
+        waker: &Waker,
+        needed: u32,
+    ) -> bool {
         // A page that was used three times stays for as many rounds; a page without a reader yet
         // stays for one.
         let all = self.pool.evictor().len();
@@ -57,7 +62,7 @@ impl Shared {
             return true;
         }
         let is_first = self.pool.wait(waker, needed);
-        self.contexts.look_for_waiter(home, is_first);
+        self.contexts.look_for_waiter(placement, is_first);
         // Frames may have come back between the look and the registering.
         self.pool.free() >= needed
     }

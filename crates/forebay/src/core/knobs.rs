@@ -15,7 +15,7 @@ use forebay_cache::Caching;
 use forebay_cache::file::Reserving;
 use forebay_cache::writeback::pace::Bound;
 
-use crate::core::context::home::Affinity;
+use crate::core::context::placement::Affinity;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::{CONTEXTS, FLIGHT, FLIGHT_TIMES};
 use crate::core::settings::Priority;

@@ -117,7 +117,7 @@ pub(crate) const LEAD_PAGES: u64 = 64;
 pub(crate) const LEAD_BIOS: usize = LEAD_PAGES as usize;
 
 /// Maximum of queues kept for callers that make their requests themselves.
-pub(crate) const KITS: usize = 64;
+pub(crate) const CALLER_QUEUES: usize = 64;
 
 /// Maximum of files that a context leaves to their callers until its next tick.
 pub(crate) const YOUNG_FILES: usize = 64;

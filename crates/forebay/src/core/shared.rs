@@ -12,10 +12,10 @@ use forebay_lists::Until;
 use crate::core::base::Base;
 pub(crate) use crate::core::base::{OnError, Parts};
 use crate::core::context::load::Load;
-use crate::core::context::senders::Directory;
 use crate::core::context::senders::Message;
+use crate::core::context::senders::Senders;
 use crate::core::direct::direct_message::Message as Direct;
-use crate::core::direct::handle::{Handle, LastResort};
+use crate::core::direct::handle::{ErrorSink, Handle};
 use crate::core::error::{Error, Result};
 use crate::core::inode::change::Changing;
 use crate::core::inode::change::{After, Effect};
@@ -24,7 +24,7 @@ use crate::core::limits::{FLUSH_THREADS, OFFLOAD_THREADS};
 use crate::core::offload::Offload;
 use crate::core::recovery::HeldOff;
 use crate::core::settings::OfContext;
-use crate::core::sync::kits::Kits;
+use crate::core::sync::caller_queues::CallerQueues;
 use crate::core::table::Table;
 use crate::core::user_code;
 use crate::platform::Identity;
@@ -37,7 +37,7 @@ pub(crate) struct Shared {
     pub(crate) table: Mutex<Table>,
     /// Notified when an open or the close of a file ends, and when the engine stops.
     opening_ended: Condvar,
-    pub(crate) contexts: Directory,
+    pub(crate) contexts: Senders,
     /// Finds the number of contexts.
     pub(crate) load: Load,
     /// Held while files are spread anew, before the settings.
@@ -51,7 +51,7 @@ pub(crate) struct Shared {
     /// Whether a caller evicts pages ahead of need.
     pub(crate) evicting: AtomicBool,
     /// For callers that make their requests themselves.
-    pub(crate) kits: Kits,
+    pub(crate) caller_queues: CallerQueues,
 }
 
 /// Starts contexts. They hold a [`Shared`], which knows them only by this trait.
@@ -86,14 +86,14 @@ impl Shared {
             base: Base::new(parts),
             table: Mutex::new(Table::default()),
             opening_ended: Condvar::new(),
-            contexts: Directory::new(),
+            contexts: Senders::new(),
             load: Load::new(),
             spreading: Mutex::default(),
             starter,
             offload: Arc::new(Offload::new(OFFLOAD_THREADS)),
             flushes: Arc::new(Offload::new(FLUSH_THREADS)),
             evicting: AtomicBool::new(false),
-            kits: Kits::default(),
+            caller_queues: CallerQueues::default(),
         }
     }
 
@@ -105,8 +105,8 @@ impl Shared {
     /// Registers a caller to wake when a page of the file, or its size, has changed, and unlocks
     /// the file. If writes of it are completed and held, its context looks at them.
     pub(crate) fn wait_for_pages(&self, inode: &Arc<Inode>, mut state: Locked<'_>, waker: Waker) {
-        state.wait_for_pages(waker);
-        let is_held = state.is_held;
+        state.service.wait_for_pages(waker);
+        let is_held = state.service.is_held();
         drop(state);
         if is_held {
             self.send(Message::Inode(Arc::clone(inode)));
@@ -217,7 +217,7 @@ impl Shared {
     /// Gives up unwritten data in this process. The keeper, if one runs, writes it now.
     pub(crate) fn leave_to_keeper(&self) {
         self.leave_files();
-        self.kits.close();
+        self.caller_queues.close();
         if let Some(keeper) = &self.keeper {
             keeper.leave_it();
         }
@@ -294,7 +294,7 @@ impl Drop for Finishing<'_> {
     }
 }
 
-impl LastResort for Shared {
+impl ErrorSink for Shared {
     fn ask(&self, handle: &Arc<Handle>) {
         self.send(Message::Direct(Direct::Lost(Arc::clone(handle))));
         // Otherwise a context was left after the message was sent. It takes the message, at its end

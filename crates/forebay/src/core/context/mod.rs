@@ -17,8 +17,8 @@ mod ends;
 mod finder;
 pub(crate) mod flight;
 mod handover;
-pub(crate) mod home;
 pub(crate) mod load;
+pub(crate) mod placement;
 mod reserve;
 pub(crate) mod senders;
 mod serve;
@@ -46,8 +46,8 @@ use crate::core::settings::Priority;
 use crate::core::shared::Shared;
 use crate::platform::Backend;
 use crate::platform::clock;
-use agenda::{Agenda, Why};
-use handover::Held;
+use agenda::{Agenda, AgendaReason};
+use handover::ContextFile;
 use reserve::Reservations;
 
 /// State of a context.
@@ -64,7 +64,7 @@ pub(crate) struct Writeback {
     queue: Queue,
     knobs: OfContext,
     /// Its files, by the number of their target.
-    files: Vec<Option<Held>>,
+    files: Vec<Option<ContextFile>>,
     /// Files that were opened a moment ago, by the number of their target.
     young: BTreeMap<u32, Arc<Inode>>,
     /// Bios of callers that wait for room in the queue.
@@ -197,7 +197,7 @@ impl Writeback {
                 // It is looked at when it is attached.
                 Message::Soon(inode) if self.is_young(&inode) => {}
                 Message::Uncached(inode) if self.has(&inode) => {
-                    self.agenda.push(Why::Uncached, &inode);
+                    self.agenda.push(AgendaReason::Uncached, &inode);
                 }
                 Message::Renew(inode) => self.send_on(inode, Message::Renew),
                 Message::Inode(inode) => self.send_on(inode, Message::Inode),
@@ -265,22 +265,22 @@ impl Writeback {
     /// Enters a file for everything that is to be done for it.
     fn look_at(&mut self, inode: Arc<Inode>) {
         let looked = inode.catch(|| {
-            let mut state = inode.looked_at();
-            let dirty = state.cache.is_dirty() && !state.listed;
-            state.listed |= dirty;
-            (state.cache.has_tickets(), dirty, state.break_deadline.is_some())
+            let mut state = inode.lock();
+            state.service.looked_at();
+            let dirty = state.cache.is_dirty() && state.service.list();
+            (state.cache.has_tickets(), dirty, state.ownership.is_breaking())
         });
         if inode.is_interrupted() {
             return self.abandon(&inode);
         }
         let Some((waited, dirty, breaks)) = looked else { return };
         if breaks {
-            self.agenda.push(Why::Breaking, &inode);
+            self.agenda.push(AgendaReason::Breaking, &inode);
         }
         if waited {
-            self.agenda.push(Why::Waited, &inode);
+            self.agenda.push(AgendaReason::Waited, &inode);
         } else {
-            self.agenda.push(Why::Leaving, &inode);
+            self.agenda.push(AgendaReason::Leaving, &inode);
         }
         if dirty {
             self.flights[inode.volume.number()].dirty.push_back(inode);

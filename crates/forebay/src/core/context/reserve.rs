@@ -16,6 +16,7 @@ use forebay_block::{Bio, Ended, Errno, Operation};
 use crate::core::context::Writeback;
 use crate::core::context::senders::{Message, Unreserved};
 use crate::core::inode::Inode;
+use crate::core::space::prepare_reservation;
 use crate::core::stats::Counters;
 
 /// Reservations that are being prepared.
@@ -48,7 +49,7 @@ impl Writeback {
             let (shared, number) = (Arc::clone(&self.shared), self.number);
             let aside = Arc::clone(&inode.volume.aside);
             aside.run(move || {
-                let prepared = inode.catch(|| inode.prepare_reservation(&shared, &bio));
+                let prepared = inode.catch(|| prepare_reservation(&inode, &shared, &bio));
                 let prepared = prepared.unwrap_or(Err(Unreserved::Interrupted));
                 shared.contexts.send_to(number, Message::Prepared(inode, bio, prepared));
             });
@@ -86,7 +87,7 @@ impl Writeback {
                     let reservation = state.cache.reserves_for(&bio);
                     reservation.expect("a bio that allocates has a reservation")
                 };
-                (!state.is_interrupted()).then(reservation)
+                (!state.failures.is_interrupted()).then(reservation)
             });
             let Some((purpose, _)) = reservation.flatten() else {
                 self.ended.push(Ended { bio, result: Err(Errno::WOULD_BLOCK) });

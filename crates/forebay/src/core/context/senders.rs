@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use forebay_block::Bio;
 use forebay_lists::{Quiet, Until, fifo};
 
-use crate::core::context::home::{Affinity, Home};
+use crate::core::context::placement::{Affinity, Placement};
 use crate::core::direct::direct_message::Message as Direct;
 use crate::core::inode::Inode;
 use crate::core::inode::change::Effect;
@@ -19,7 +19,7 @@ use crate::platform::Waker;
 
 /// The contexts as senders of messages see them.
 #[derive(Debug)]
-pub(crate) struct Directory {
+pub(crate) struct Senders {
     /// Sender for each context that was ever started, in order.
     senders: [OnceLock<Sender>; CONTEXTS],
     /// Number of contexts that files are spread among; at most those started.
@@ -29,7 +29,7 @@ pub(crate) struct Directory {
     is_broken: AtomicBool,
 }
 
-impl Directory {
+impl Senders {
     pub(crate) fn new() -> Self {
         Self {
             senders: [const { OnceLock::new() }; CONTEXTS],
@@ -71,8 +71,8 @@ impl Directory {
     }
 
     /// Returns the context that a file belongs to.
-    pub(crate) fn place(&self, home: &Home, volume: &Volume) -> usize {
-        home.place(self.affinity(), self.active(), volume)
+    pub(crate) fn place(&self, placement: &Placement, volume: &Volume) -> usize {
+        placement.place(self.affinity(), self.active(), volume)
     }
 
     /// Sends a message to the context, or contexts, that it concerns.
@@ -86,7 +86,7 @@ impl Directory {
             | Message::Submit(inode, _)
             | Message::Prepared(inode, ..)
             | Message::Moved(inode) => {
-                let context = inode.home.context();
+                let context = inode.placement.context();
                 self.send_to(context, message);
             }
             Message::Direct(_) => self.send_to(0, message),
@@ -105,7 +105,7 @@ impl Directory {
 
     /// Sends a message to the context of a file, without a need to wake it.
     pub(crate) fn send_quietly(&self, inode: &Inode, message: Message, until: Until) {
-        let sender = self.senders[inode.home.context()].get();
+        let sender = self.senders[inode.placement.context()].get();
         sender.expect("files belong to started contexts").send_quietly(message, until);
     }
 
@@ -113,11 +113,11 @@ impl Directory {
     /// now on. Contexts that have nothing to write, or whose flights are full, are not woken for
     /// it. The first that waits wakes the context of its file, which collects unused credit and
     /// frames if nothing else makes room.
-    pub(crate) fn look_for_waiter(&self, home: &Home, is_first: bool) {
+    pub(crate) fn look_for_waiter(&self, placement: &Placement, is_first: bool) {
         // Also those that get no new files: one may still have an `Attach` among its messages.
         let started = self.senders.iter().map_while(OnceLock::get);
         for (number, sender) in started.enumerate() {
-            if is_first && number == home.context() || sender.wants_look() {
+            if is_first && number == placement.context() || sender.wants_look() {
                 sender.send(Message::Look);
             }
         }

@@ -18,7 +18,7 @@ use forebay_block::Moment;
 use forebay_lists::Quiet;
 use forebay_lists::fifo::fifo;
 
-use crate::core::context::home::Affinity;
+use crate::core::context::placement::Affinity;
 use crate::core::context::senders::Sender;
 use crate::core::context::{End, Writeback};
 use crate::core::ended::{Ended, Running};

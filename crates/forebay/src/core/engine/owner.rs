@@ -10,7 +10,9 @@ use forebay_cache::limits::PAGE;
 
 use crate::core::ended::Ended;
 use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::open::close::take_unreported;
 use crate::core::shared::Shared;
+use crate::core::space::unmark;
 use crate::core::sync::tickets::Ticket;
 use crate::core::wait;
 use crate::platform::sync::{Condvar, Mutex};
@@ -119,7 +121,7 @@ impl Owner {
                 // The keeper may be able to write the rest, once the device has finished the
                 // requests in flight. It waits for the end of all rings.
                 Err(_) => {
-                    shared.kits.close();
+                    shared.caller_queues.close();
                     keeper.leave_it();
                 }
             }
@@ -132,7 +134,7 @@ impl Owner {
     fn with_unreported(&self, mut result: Result<()>) -> Result<()> {
         let inodes = self.shared.table().inodes();
         for inode in inodes {
-            match inode.take_unreported() {
+            match take_unreported(&inode) {
                 None => {}
                 Some(error) if result.is_ok() => result = Err(error),
                 Some(error) => self.shared.report(&error),
@@ -161,7 +163,7 @@ impl Owner {
                 .unwrap_or_else(|| Err(Error::late(&inode.path)));
             if one.is_ok() {
                 let aside = Arc::clone(&inode.volume.aside);
-                aside.run(move || inode.unmark());
+                aside.run(move || unmark(&inode));
             }
             result = result.and(one);
         }

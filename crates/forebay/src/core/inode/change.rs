@@ -27,19 +27,12 @@ use forebay_block::Bio;
 use forebay_cache::samples::Reported;
 use forebay_cache::{CachedFile, Copy, FrameRuns, Settled};
 
+use super::Inode;
+use super::state::{Look, State};
 use crate::core::base::Base;
-use crate::core::inode::{Inode, State};
 use crate::core::share::Crossed;
 use crate::core::user_code;
 use crate::platform::thread;
-
-/// When the context looks at a file.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Look {
-    /// When it next wakes by itself, at the latest.
-    Soon,
-    Now,
-}
 
 /// A file that is being changed, under its lock.
 #[derive(Debug)]
@@ -85,6 +78,40 @@ impl Inode {
     }
 }
 
+/// Whether a caller waits for a ticket of an interrupted file, and so gets the error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Heard {
+    /// A caller waits.
+    Yes,
+    /// No caller waits, so the engine's callback must be called.
+    No,
+}
+
+/// Takes back all counts of an interrupted file, and wakes all its waiters. Returns `None` if that
+/// was done before.
+pub(crate) fn give_up(inode: &Arc<Inode>, base: &Base, after: &mut After) -> Option<Heard> {
+    let mut state = inode.lock();
+    if !state.failures.give_up() {
+        return None;
+    }
+    let heard = if state.syncing.has_waiters() { Heard::Yes } else { Heard::No };
+    let effects = after.effects();
+    effects.uncharged += state.charges.take_owed();
+    effects.wakers.append(&mut state.ownership.take_appends());
+    effects.wakers.extend(state.syncing.take_waiters());
+    // Counts the empty cache.
+    #[expect(
+        clippy::redundant_closure_for_method_calls,
+        reason = "the method itself is not general enough in its lifetime"
+    )]
+    inode.change_locked(base, &mut state, after, |file| file.wake());
+    drop(state);
+    let wakers = &mut after.effects().wakers;
+    base.level.look_again(inode.target, wakers);
+    base.pool.take_waiting(wakers);
+    Some(heard)
+}
+
 impl Deref for Changing<'_> {
     type Target = State;
 
@@ -120,14 +147,18 @@ impl Changing<'_> {
     /// Updates the arena and the evictor now, before something that must come after both.
     #[inline]
     pub(crate) fn publish(&mut self) {
-        if !self.after.settled.is_empty() || self.state.record.is_some() {
+        if !self.after.settled.is_empty() || self.state.account.is_kept() {
             self.publish_changes();
         }
     }
 
     #[inline(never)]
     fn publish_changes(&mut self) {
-        self.state.report_arena(self.base, self.after);
+        let State { cache, account, .. } = &mut *self.state;
+        let mut retired = account.report_settled(cache, &mut self.after.settled);
+        if !retired.is_empty() {
+            self.after.effects().retired.append(&mut retired);
+        }
         if let Some(lists) = self.after.settled.lists() {
             self.base.pool.enter_clean(self.inode.target, &mut lists.clean);
         }
@@ -135,12 +166,13 @@ impl Changing<'_> {
 
     /// Removes clean frames from the arena before a write is copied into them.
     pub(crate) fn touch(&mut self, copies: &[Copy]) {
-        self.state.report_touched(self.base, copies);
+        self.state.account.report_touched(copies);
     }
 
     /// Enters copies in the arena that were made and published.
     pub(crate) fn copied(&mut self, copies: &[Copy]) {
-        self.state.report_copied(self.base, copies);
+        let State { cache, account, .. } = &mut *self.state;
+        account.report_copied(cache, copies);
     }
 
     /// Has the context look at the file now.
@@ -174,10 +206,10 @@ impl Changing<'_> {
     /// `page`. The context has to look if it holds the write of that page.
     pub(crate) fn wait_for_page(&mut self, waker: Waker, page: u64) {
         if !self.state.cache.is_page_in_flight(page) {
-            return self.state.wait_for_turn(waker);
+            return self.state.service.wait_for_turn(waker);
         }
-        self.state.wait_for_pages(waker);
-        if self.state.is_held {
+        self.state.service.wait_for_pages(waker);
+        if self.state.service.is_held() {
             self.look();
         }
     }
@@ -201,7 +233,9 @@ impl Changing<'_> {
     /// just counted pages for the file.
     #[inline]
     pub(crate) fn count(&mut self) {
-        self.looks_at_level |= self.state.recount(&self.inode.volume) == Crossed::Background;
+        let State { cache, charges, .. } = &mut *self.state;
+        let crossed = charges.recount(cache, &self.inode.volume);
+        self.looks_at_level |= crossed == Crossed::Background;
     }
 
     /// Frees frames that were taken from the pool and not used.
@@ -213,9 +247,9 @@ impl Changing<'_> {
 
     /// Gives back the frames and credit kept for the next write of the file.
     pub(crate) fn give_back_unused(&mut self) {
-        if !self.state.stash.is_empty() || self.state.credit > 0 {
-            self.after.settled.freed.append(&mut self.state.stash);
-            self.after.settled.uncharged += std::mem::take(&mut self.state.credit);
+        if !self.state.charges.is_unused() {
+            let settled = &mut self.after.settled;
+            settled.uncharged += self.state.charges.give_back(&mut settled.freed);
         }
     }
 
@@ -232,15 +266,18 @@ impl Changing<'_> {
         if self.looks_at_level {
             after.push(Effect::Look);
         }
-        state.report_unread(base);
-        inode.count_failing(base, state, after);
-        state.report_tickets(after);
-        if self.wakes && !state.page_wakers.is_empty() {
-            state.page_wakers.drain_into(&mut after.effects().wakers);
-            state.awaits_pages = false;
+        let State { cache, charges, syncing, failures, .. } = &mut *state;
+        charges.report_unread(cache, base);
+        let failing = &inode.volume.failing;
+        failures.recount(cache, failing, &base.level, || &mut after.effects().wakers);
+        if syncing.has_ended(cache) {
+            report_ended(state, after);
         }
-        if self.looks_at_file > state.kicked {
-            state.kicked = self.looks_at_file;
+        let service = &mut state.service;
+        if self.wakes && service.has_waiting() {
+            service.take_served(&mut after.effects().wakers);
+        }
+        if service.ask_to_look(self.looks_at_file) {
             let inode = Arc::clone(inode);
             after.push(match self.looks_at_file {
                 Some(Look::Soon) => Effect::LookSoon(inode),
@@ -248,6 +285,15 @@ impl Changing<'_> {
             });
         }
     }
+}
+
+/// Wakes callers whose tickets have ended. The end of a change of length lets waiting calls
+/// continue, too.
+#[inline(never)]
+fn report_ended(state: &mut State, after: &mut After) {
+    let wakers = &mut after.effects().wakers;
+    state.syncing.take_ended(&state.cache, wakers);
+    state.service.take_waiting(wakers);
 }
 
 /// Something for a context to do.

@@ -17,12 +17,14 @@ use std::time::Duration;
 use forebay_block::Target;
 use forebay_cache::{Liberties, TicketKind};
 
+use super::break_lease;
 use crate::core::engine::Engine;
 use crate::core::error::{Error, ErrorKind, Result};
-use crate::core::inode::{Hold, Inode};
+use crate::core::inode::{Exclusion, Inode};
 use crate::core::limits::{LEASE_TRIES, LEASE_TRIES_AFTER_CRASH};
 use crate::core::open::enter::cannot_look;
 use crate::core::shared::Shared;
+use crate::core::sync::tickets::ask_unawaited;
 use crate::platform::Lock;
 
 impl Engine {
@@ -32,14 +34,14 @@ impl Engine {
         let state = inode.lock();
         let is_ours = state.cache.liberties() == Liberties::Exclusive || state.cache.is_breaking();
         // An interrupted file stays shared.
-        let is_settled = is_ours || state.is_interrupted();
+        let is_settled = is_ours || state.failures.is_interrupted();
         // Before the request: a lease that is lost from here on does not count.
         let breaks = state.cache.breaks();
         drop(state);
         if is_settled {
             return Ok(());
         }
-        if self.claim(&inode.file, inode.target, Claim::default())? == Hold::Shared {
+        if self.claim(&inode.file, inode.target, Claim::default())? == Exclusion::Shared {
             self.flush_what_was_there(inode);
             return Ok(());
         }
@@ -48,7 +50,8 @@ impl Engine {
         let reserving = self.reserving(&inode.file, length);
         let shared = &self.owner.shared;
         let (is_owned, is_breaking) = shared.change(inode, |file| {
-            let is_owned = !file.is_appending() && file.own(length, (look, breaks));
+            let is_owned = !file.ownership.is_appending()
+                && file.apply(|cache, settled| cache.own(length, (look, breaks), settled));
             if is_owned {
                 file.cache.set_reserving(reserving);
                 // It may have changed for all files meanwhile.
@@ -71,7 +74,7 @@ impl Engine {
         file: &crate::platform::OpenFile,
         target: Target,
         claim: Claim,
-    ) -> Result<Hold> {
+    ) -> Result<Exclusion> {
         lock_out_engines(file)?;
         Ok(hold_by(file, claim, || self.try_lease(file, target, claim)))
     }
@@ -83,7 +86,7 @@ impl Engine {
         file: &crate::platform::OpenFile,
         target: Target,
         claim: Claim,
-    ) -> Hold {
+    ) -> Exclusion {
         hold_by(file, claim, || file.try_lease(&self.owner.leases, u64::from(target.0)))
     }
 
@@ -123,7 +126,10 @@ impl Engine {
             state.cache.liberties() == Liberties::Shared && state.cache.lacks_frames();
         drop(state);
         if wants_flush {
-            inode.ask_unawaited(&self.owner.shared, TicketKind::FlushData);
+            let shared = &self.owner.shared;
+            shared.finishing(|after| {
+                ask_unawaited(inode, shared, TicketKind::FlushData, after);
+            });
         }
     }
 
@@ -134,7 +140,7 @@ impl Engine {
             return;
         }
         if inode.lock().cache.liberties() == Liberties::Exclusive && !inode.file.has_lease() {
-            inode.break_lease(&self.owner.shared);
+            break_lease(inode, &self.owner.shared);
         }
     }
 }
@@ -147,7 +153,7 @@ pub(crate) fn on_break(shared: &Shared, target: Target) {
     let inode = shared.table().by_target(target);
     if let Some(inode) = inode {
         // The watch has to serve the other files, too.
-        let _ = inode.catch(|| inode.break_lease(shared));
+        let _ = inode.catch(|| break_lease(&inode, shared));
     }
 }
 
@@ -165,20 +171,20 @@ fn hold_by(
     file: &crate::platform::OpenFile,
     claim: Claim,
     take: impl FnOnce() -> std::io::Result<()>,
-) -> Hold {
+) -> Exclusion {
     let taken = match file.lease_coverage().gap() {
         None => take(),
         Some(gap) => Err(std::io::Error::other(gap)),
     };
     match taken {
-        Ok(()) => Hold::Leased,
+        Ok(()) => Exclusion::Leased,
         // Unless another program has it open.
         Err(error) if claim.is_promised && error.raw_os_error() != Some(libc::EAGAIN) => {
-            Hold::Promised
+            Exclusion::Promised
         }
         Err(error) => {
             tracing::debug!(%error, "no lease; the file counts as shared");
-            Hold::Shared
+            Exclusion::Shared
         }
     }
 }

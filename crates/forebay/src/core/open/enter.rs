@@ -14,10 +14,12 @@ use crate::core::context::senders::Message;
 use crate::core::engine::Engine;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
-use crate::core::inode::{Hold, Inode};
+use crate::core::inode::{Exclusion, Inode};
+use crate::core::lease::break_lease;
 use crate::core::lease::claim::Claim;
+use crate::core::open::close::{arm, is_writable, renew};
 use crate::core::open::options::Open;
-use crate::core::open::{Found, Sought, Turn, check_device, find_holes};
+use crate::core::open::{Found, OpeningTurn, Sought, check_device, find_holes};
 use crate::core::table::Table;
 use crate::platform::{Access, Identity, Kind, thread};
 
@@ -39,7 +41,7 @@ impl Engine {
         check_given(&given, &open)?;
         let Given { file, path, again } = given;
         let identity = file.identity();
-        let turn = Turn::wait(shared, identity)?;
+        let turn = OpeningTurn::wait(shared, identity)?;
         let sought = Sought { path: &again, open: &open, is_made: false };
         let found = self.share(sought, identity).map_err(|error| error.at_path(&path))?;
         let inode = match found {
@@ -152,23 +154,23 @@ impl Engine {
     /// Opens the file of an inode for writing if it is open for reading only.
     pub(crate) fn make_writable(&self, inode: &Arc<Inode>, path: &Path, open: &Open) -> Result<()> {
         let shared = &self.owner.shared;
-        if inode.is_writable(shared) {
+        if is_writable(inode, shared) {
             return Ok(());
         }
         if inode.file.access() == Access::Read {
             // A read lease is in the way of our own open for writing, too. A device has none.
             let is_exclusive = inode.lock().cache.liberties() == Liberties::Exclusive;
             if is_exclusive && inode.needs_lease {
-                inode.break_lease(shared);
+                break_lease(inode, shared);
             }
             let file = Self::open_for_writing(path, open, &inode.file)?;
             inode.file.make_writable(file).map_err(cannot_look)?;
         }
         // The context registers the new descriptor once no request uses the old one. Then the old
         // one is closed, and does not prevent a lease.
-        inode.renew(shared)?;
+        renew(inode, shared)?;
         inode.enter_arena(shared)?;
-        inode.have_kept(shared).inspect_err(|_| inode.lock().leave_arena(shared))
+        inode.have_kept(shared).inspect_err(|_| inode.lock().account.leave_arena())
     }
 
     pub(crate) fn open_new(&self, path: &Path, open: &Open, found: Found) -> Result<Arc<Inode>> {
@@ -229,12 +231,12 @@ impl Engine {
         let is_device = file.kind() == Kind::Block;
         let is_temporary = open.temporary && created;
         let claim = Claim { is_created: created, is_promised: open.exclusive };
-        let hold = match open.write {
-            _ if is_device || is_temporary => Hold::Private,
+        let exclusion = match open.write {
+            _ if is_device || is_temporary => Exclusion::Private,
             true => self.claim(&file, target, claim).map_err(at_path)?,
             false => self.lease_for_reading(&file, target, claim),
         };
-        let liberties = hold.liberties();
+        let liberties = exclusion.liberties();
         // Another program may have written to a file that was just created. Not to a temporary one.
         let length = match is_temporary {
             true => 0,
@@ -269,13 +271,13 @@ impl Engine {
         });
         let volume = self.owner.shared.table().volume(file.identity().device, file.kind());
         // Without the lock of the table: this accesses the file system.
-        let inode = Arc::new(Inode::new(cache, file, volume, path.to_owned(), hold));
-        inode.arm(&self.owner.shared);
+        let inode = Arc::new(Inode::new(cache, file, volume, path.to_owned(), exclusion));
+        arm(&inode, &self.owner.shared);
         // Nobody looks for a temporary file after the death of its process.
         if !is_temporary {
             inode.enter_arena(&self.owner.shared).map_err(at_path)?;
             if let Err(error) = inode.have_kept(&self.owner.shared) {
-                inode.lock().leave_arena(&self.owner.shared);
+                inode.lock().account.leave_arena();
                 return Err(at_path(error));
             }
         }
@@ -307,7 +309,9 @@ impl Engine {
         // Set again: it may have changed meanwhile for all files in the table.
         state.cache.change_reserving(self.owner.shared.reserving());
         drop(state);
-        inode.home.set_context(self.owner.shared.contexts.place(&inode.home, &inode.volume));
+        inode
+            .placement
+            .set_context(self.owner.shared.contexts.place(&inode.placement, &inode.volume));
         let attach = Message::Attach(Arc::clone(inode));
         self.owner.shared.contexts.send_quietly(inode, attach, Until::Message);
         table.insert(Arc::clone(inode));
@@ -316,8 +320,8 @@ impl Engine {
     /// Removes a file from the arena and the keeper, because it is not entered after all.
     fn take_back(&self, inode: &Inode) {
         let mut state = inode.lock();
-        let generation = state.generation();
-        state.leave_arena(&self.owner.shared);
+        let generation = state.account.generation();
+        state.account.leave_arena();
         drop(state);
         if let (Some(keeper), Some(generation)) = (&self.owner.shared.keeper, generation) {
             keeper.remove(inode.target.0, generation);

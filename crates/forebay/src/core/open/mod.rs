@@ -46,12 +46,12 @@ pub(crate) mod options;
 
 /// Right to open one file and to enter it into the table, until dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct OpeningTurn {
     shared: Arc<Shared>,
     identity: Identity,
 }
 
-impl Turn {
+impl OpeningTurn {
     /// Waits until no other open of the file is in progress.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for OpeningTurn {
     fn drop(&mut self) {
         self.shared.table().end_opening(self.identity);
         self.shared.wake_opening();
@@ -108,7 +108,7 @@ impl Drop for Creating<'_> {
 pub(crate) struct Found {
     pub(crate) file: OpenFile,
     pub(crate) created: bool,
-    pub(crate) turn: Turn,
+    pub(crate) turn: OpeningTurn,
 }
 
 /// The arguments of an open, and the result of its earlier rounds.
@@ -141,7 +141,7 @@ impl Engine {
                 files::identity_of(path)
             };
             let turn = match &named {
-                Ok(identity) => Some(Turn::wait(shared, *identity)?),
+                Ok(identity) => Some(OpeningTurn::wait(shared, *identity)?),
                 Err(_) => None,
             };
             if let Some(turn) = &turn {
@@ -178,7 +178,7 @@ impl Engine {
                 Some(turn) if turn.identity == identity => Some(turn),
                 other => {
                     drop(other);
-                    Turn::try_take(shared, identity)
+                    OpeningTurn::try_take(shared, identity)
                 }
             };
             let Opened { file, created } = opened;

@@ -10,6 +10,7 @@ use forebay_cache::limits::PAGE;
 
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::{File, check_device_end};
+use crate::core::read::file_length;
 use crate::core::slices::Slices;
 use crate::core::wait;
 use crate::core::write::append::AppendTurn;
@@ -94,7 +95,7 @@ impl File {
         });
         extended.await?;
         // Adopts the new size.
-        self.inode.length(&self.shared).map(drop)
+        file_length(&self.inode, &self.shared).map(drop)
     }
 
     /// Frees the space of a range below the end of the file, which then reads as zeroes. The size

@@ -12,7 +12,9 @@ use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::inode::Inode;
 use crate::core::shared::Shared;
 use crate::core::space::volume::{Room, Volume};
-use crate::core::space::{Allocated, Promise};
+use crate::core::space::{
+    Allocated, Promise, allocate_for_write, allocate_range, begin_allocated, no_space, pledge,
+};
 use crate::core::sync::tickets::Ticket;
 use crate::core::wait;
 use crate::platform::Rewrite;
@@ -27,28 +29,31 @@ pub(crate) async fn make_room<'a>(
     offset: u64,
     length: u64,
 ) -> Result<Promise<'a>> {
+    let bytes = offset..offset + length;
     if inode.volume.unredeemed().is_some() {
         keep_promises(shared, inode, offset).await?;
-        if let Some(_pledge) = inode.pledge(shared, length) {
+        if let Some(_pledge) = pledge(inode, shared, length) {
             return Ok(Promise::Plenty { _pledge });
         }
     }
     if inode.volume.rewrite(&inode.file) == Rewrite::Copies {
         // Space that is allocated for a page serves its first write alone.
         give_back(shared, inode).await;
-        let pledge = inode.pledge(shared, length).map(|_pledge| Promise::Plenty { _pledge });
-        return pledge.ok_or_else(|| inode.no_space(offset));
+        let pledge = pledge(inode, shared, length).map(|_pledge| Promise::Plenty { _pledge });
+        return pledge.ok_or_else(|| no_space(inode, offset));
     }
-    let made = inode.make_room(shared, begin_allocated(shared, inode).await, (offset, length));
+    let made =
+        allocate_for_write(inode, shared, begin_allocating(shared, inode).await, bytes.clone());
     let is_full = |error: &Error| error.kind() == ErrorKind::NoSpace;
     if !made.as_ref().is_err_and(is_full) {
         return made.map(Promise::Allocated);
     }
     // This also gives back the space that this allocation took before it failed.
     give_back(shared, inode).await;
-    let made = inode.make_room(shared, begin_allocated(shared, inode).await, (offset, length));
+    let made =
+        allocate_for_write(inode, shared, begin_allocating(shared, inode).await, bytes.clone());
     if made.as_ref().is_err_and(is_full) {
-        let _ = Ticket::new(Arc::clone(inode), inode.ask(shared, TicketKind::Release)).await;
+        let _ = Ticket::ask(inode, shared, TicketKind::Release).await;
     }
     made.map(Promise::Allocated)
 }
@@ -68,18 +73,19 @@ pub(crate) async fn allocate(
     if wait::offload(shared, look).await? == Room::Scarce {
         keep_promises(shared, inode, offset).await?;
     }
-    let (inode, allocated) = (Arc::clone(inode), begin_allocated(shared, inode).await);
-    wait::offload(shared, move || inode.allocate(allocated, (offset, length))).await
+    let (inode, allocated) = (Arc::clone(inode), begin_allocating(shared, inode).await);
+    let bytes = offset..offset + length;
+    wait::offload(shared, move || allocate_range(&inode, allocated, bytes)).await
 }
 
 /// Makes releases leave space alone that is allocated from here on, and waits for those at the
 /// device: they might free it.
-async fn begin_allocated(shared: &Shared, inode: &Arc<Inode>) -> Allocated {
-    let allocated = inode.begin_allocated();
+async fn begin_allocating(shared: &Shared, inode: &Arc<Inode>) -> Allocated {
+    let allocated = begin_allocated(inode);
     poll_fn(|context| {
         let waker = context.waker().clone();
         let state = inode.lock();
-        if state.is_orphaned() || !state.cache.is_giving_back() {
+        if state.service.is_orphaned() || !state.cache.is_giving_back() {
             return Poll::Ready(());
         }
         shared.wait_for_pages(inode, state, waker);
@@ -112,7 +118,7 @@ impl Drop for Taking<'_> {
 async fn keep_promises(shared: &Arc<Shared>, inode: &Arc<Inode>, offset: u64) -> Result<()> {
     // This comes first, so that accepted bytes can use space that is only reserved.
     give_back(shared, inode).await;
-    if redeem(shared, inode).await { Ok(()) } else { Err(inode.no_space(offset)) }
+    if redeem(shared, inode).await { Ok(()) } else { Err(no_space(inode, offset)) }
 }
 
 /// Writes out data that was accepted while there was plenty of space. Returns false if the file

@@ -1,15 +1,17 @@
-//! The lead of a file: the right to serve its tickets.
+//! The callers that wait for tickets of a file, and the one among them that leads: it makes the
+//! requests of all.
 
 use std::task::Waker;
 
-use forebay_cache::TicketId;
+use forebay_cache::{CachedFile, Rare, TicketId};
 
 use crate::platform::thread;
 
 /// The thread that serves the tickets of a file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Lead {
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Lead {
     /// Its context.
+    #[default]
     Context,
     /// The caller that waits for this ticket.
     Caller(TicketId),
@@ -41,8 +43,127 @@ impl Leads {
 
 /// Caller that waits for a ticket.
 #[derive(Debug)]
-pub(crate) struct Waiter {
-    pub(crate) id: TicketId,
-    pub(crate) leads: Leads,
-    pub(crate) waker: Waker,
+struct Waiter {
+    id: TicketId,
+    leads: Leads,
+    waker: Waker,
+}
+
+/// Callers that wait for tickets of a file, in order of arrival, and the lead.
+#[derive(Debug, Default)]
+pub(crate) struct Syncing {
+    lead: Lead,
+    waiters: Rare<Vec<Waiter>>,
+    /// Ended tickets whose callers are woken.
+    reported: u64,
+}
+
+impl Syncing {
+    /// Returns whether a caller serves the tickets, or is about to.
+    pub(crate) fn is_led(&self) -> bool {
+        self.lead != Lead::Context
+    }
+
+    /// Returns whether the caller of this ticket has the lead, or was offered it.
+    pub(crate) fn is_led_by(&self, id: TicketId) -> bool {
+        self.lead == Lead::Caller(id) || self.lead == Lead::Offered(id)
+    }
+
+    /// Gives the lead to the caller of a ticket, which nobody has.
+    pub(crate) fn lead(&mut self, id: TicketId) {
+        assert!(!self.is_led(), "two callers would write the same page at the same time");
+        self.lead = Lead::Caller(id);
+    }
+
+    /// Takes the lead if it was offered to the caller of this ticket, or is its own already.
+    pub(crate) fn take_lead(&mut self, id: TicketId) -> bool {
+        let is_leader = self.is_led_by(id);
+        if is_leader {
+            self.lead = Lead::Caller(id);
+        }
+        is_leader
+    }
+
+    /// Gives the lead back to the context.
+    pub(crate) fn end_lead(&mut self) {
+        self.lead = Lead::Context;
+    }
+
+    /// Returns the ticket of the caller that has waited longest, may lead, and still waits.
+    pub(crate) fn next_leader(&self, cache: &CachedFile) -> Option<TicketId> {
+        let may_lead = |waiter: &&Waiter| waiter.leads == Leads::May && cache.is_waiting(waiter.id);
+        self.waiters.iter().find(may_lead).map(|waiter| waiter.id)
+    }
+
+    /// Offers the lead to the caller of a ticket, and returns its waker.
+    pub(crate) fn offer(&mut self, id: TicketId) -> Waker {
+        let at = self.waiters.iter().position(|waiter| waiter.id == id);
+        let waiter = self.waiters.remove(at.expect("the lead is offered to a caller that waits"));
+        self.waiters.tidy();
+        self.lead = Lead::Offered(id);
+        waiter.waker
+    }
+
+    /// Registers a caller that waits for a ticket. Returns its previous waker, to drop without the
+    /// lock.
+    pub(crate) fn wait(&mut self, id: TicketId, leads: Leads, waker: Waker) -> Option<Waker> {
+        if let Some(waiter) = self.waiters.iter_mut().find(|waiter| waiter.id == id) {
+            return Some(std::mem::replace(&mut waiter.waker, waker));
+        }
+        self.waiters.push(Waiter { id, leads, waker });
+        None
+    }
+
+    /// Removes the caller of a ticket that it no longer waits for.
+    pub(crate) fn forget(&mut self, id: TicketId) {
+        if !self.waiters.is_empty() {
+            self.waiters.retain(|waiter| waiter.id != id);
+            self.waiters.tidy();
+        }
+    }
+
+    /// Returns whether a caller waits for a ticket.
+    pub(crate) fn has_waiters(&self) -> bool {
+        !self.waiters.is_empty()
+    }
+
+    /// Returns the wakers of all callers, because no ticket ends any more.
+    pub(crate) fn take_waiters(&mut self) -> impl Iterator<Item = Waker> + use<> {
+        self.waiters.take().into_iter().map(|waiter| waiter.waker)
+    }
+
+    /// Returns whether a ticket has ended whose caller is not woken.
+    #[inline]
+    pub(crate) fn has_ended(&self, cache: &CachedFile) -> bool {
+        self.reported != cache.finished_tickets()
+    }
+
+    /// Moves the wakers of callers whose tickets have ended to `wakers`.
+    pub(crate) fn take_ended(&mut self, cache: &CachedFile, wakers: &mut Vec<Waker>) {
+        self.reported = cache.finished_tickets();
+        if !self.waiters.is_empty() {
+            let ended = self.waiters.extract_if(.., |waiter| !cache.is_waiting(waiter.id));
+            wakers.extend(ended.map(|waiter| waiter.waker));
+            self.waiters.tidy();
+        }
+    }
+
+    /// Gives the lead back: the tickets of the broken cache are gone.
+    pub(crate) fn interrupt(&mut self) {
+        self.lead = Lead::Context;
+    }
+
+    /// Checks that no caller waits for a wake that never comes.
+    pub(crate) fn verify(&self, cache: &CachedFile) -> Result<(), &'static str> {
+        let waits = |waiter: &Waiter| cache.is_waiting(waiter.id);
+        if !self.has_ended(cache) && !self.waiters.iter().all(waits) {
+            return Err("a caller waits for a ticket that has ended");
+        }
+        match self.lead {
+            Lead::Offered(id) if self.waiters.iter().any(|waiter| waiter.id == id) => {
+                Err("a caller that was offered the lead is not woken")
+            }
+            _ => Ok(()),
+        }
+    }
 }

@@ -17,6 +17,7 @@ use forebay_block::Errno;
 use forebay_cache::TicketKind;
 use forebay_cache::file::Entry;
 
+use super::tickets;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
 use crate::core::inode::Inode;
@@ -85,7 +86,7 @@ fn check(shared: &Arc<Shared>, file: &File) -> Result<()> {
 fn ask(shared: &Shared, inodes: &[&Arc<Inode>], request: TicketKind) -> Vec<Ticket> {
     shared.finishing(|after| {
         let ask = |inode: &&Arc<Inode>| {
-            Ticket::new(Arc::clone(inode), inode.ask_with(shared, request, after))
+            Ticket::new(Arc::clone(inode), tickets::ask(inode, shared, request, after))
         };
         inodes.iter().map(ask).collect()
     })

@@ -6,7 +6,7 @@ use forebay_block::knobs::Merging;
 use forebay_block::{Bio, Ended, Knobs, Operation, Queue, Wait};
 
 use crate::core::inode::Inode;
-use crate::core::limits::{KITS, LEAD_BIOS};
+use crate::core::limits::{CALLER_QUEUES, LEAD_BIOS};
 use crate::core::pool::Pool;
 use crate::core::stats::Counters;
 use crate::platform::sync::Mutex;
@@ -14,57 +14,57 @@ use crate::platform::{Alive, Inline};
 
 /// Queue and device for the requests of one caller.
 #[derive(Debug)]
-pub(crate) struct Kit {
+pub(crate) struct CallerQueue {
     queue: Queue,
     device: Inline,
 }
 
-/// Kits that no caller uses now, kept for the next ones. `None` once no more are kept.
+/// Queues that no caller uses now, kept for the next ones. `None` once no more are kept.
 #[derive(Debug)]
-pub(crate) struct Kits(Mutex<Option<Vec<Kit>>>);
+pub(crate) struct CallerQueues(Mutex<Option<Vec<CallerQueue>>>);
 
-impl Default for Kits {
+impl Default for CallerQueues {
     fn default() -> Self {
         Self(Mutex::new(Some(Vec::new())))
     }
 }
 
-impl Kits {
-    /// Takes a kit that the calling thread may use.
-    pub(crate) fn take(&self, pool: &Pool) -> Kit {
-        let kept = self.0.lock().as_mut().and_then(|kits| {
-            let last = kits.iter().rposition(|kit| kit.device.is_for_this_thread())?;
-            Some(kits.remove(last))
+impl CallerQueues {
+    /// Takes a queue that the calling thread may use.
+    pub(crate) fn take(&self, pool: &Pool) -> CallerQueue {
+        let kept = self.0.lock().as_mut().and_then(|queues| {
+            let last = queues.iter().rposition(|queue| queue.device.is_for_this_thread())?;
+            Some(queues.remove(last))
         });
         kept.unwrap_or_else(|| {
             let mut queue = Queue::new();
             // Each bio is made by itself.
             queue.set_knobs(Knobs { merging: Merging::Off, ..Knobs::default() });
-            Kit { queue, device: Inline::new(Arc::clone(pool.arena()), LEAD_BIOS as u32) }
+            CallerQueue { queue, device: Inline::new(Arc::clone(pool.arena()), LEAD_BIOS as u32) }
         })
     }
 
-    /// Keeps a kit, in place of the one that has not been used for the longest time.
-    pub(crate) fn put(&self, kit: Kit) {
-        let mut kits = self.0.lock();
-        let dropped = match &mut *kits {
-            Some(kits) => {
-                kits.push(kit);
-                (kits.len() > KITS).then(|| kits.remove(0))
+    /// Keeps a queue, in place of the one that has not been used for the longest time.
+    pub(crate) fn put(&self, queue: CallerQueue) {
+        let mut queues = self.0.lock();
+        let dropped = match &mut *queues {
+            Some(queues) => {
+                queues.push(queue);
+                (queues.len() > CALLER_QUEUES).then(|| queues.remove(0))
             }
-            None => Some(kit),
+            None => Some(queue),
         };
-        drop(kits);
+        drop(queues);
         drop(dropped);
     }
 
-    /// Drops all kits and keeps no more: a keeper waits for the end of their rings.
+    /// Drops all of them and keeps no more: a keeper waits for the end of their rings.
     pub(crate) fn close(&self) {
         drop(self.0.lock().take());
     }
 }
 
-impl Kit {
+impl CallerQueue {
     /// Makes requests and returns their ends, in the order of completion.
     pub(crate) fn make(
         &mut self,

@@ -55,7 +55,7 @@ const NO_GROUP: u32 = u32::MAX;
 
 /// Context of a file, and the keys that decide it.
 #[derive(Debug)]
-pub(crate) struct Home {
+pub(crate) struct Placement {
     /// Number of its context.
     context: AtomicUsize,
     own: u64,
@@ -65,7 +65,7 @@ pub(crate) struct Home {
     is_seen: AtomicBool,
 }
 
-impl Home {
+impl Placement {
     /// Looks up the directory that the file was opened in, and its allocation group.
     pub(crate) fn new(file: &OpenFile, path: &Path, volume: &Volume, length: u64) -> Self {
         let own = hashed(file.identity());
@@ -155,9 +155,9 @@ mod tests {
         Volume::new(number, Arc::default())
     }
 
-    fn home(own: u64, directory: u64, group: Option<u32>) -> Home {
+    fn home(own: u64, directory: u64, group: Option<u32>) -> Placement {
         let group = AtomicU32::new(group.unwrap_or(NO_GROUP));
-        Home {
+        Placement {
             context: AtomicUsize::new(0),
             own,
             directory,

@@ -20,16 +20,13 @@
 // - `settings`, `knobs`, `policy`: the options. `stats`: the numbers.
 // - `direct`: files past the cache. `batch`: new files that become durable together.
 // - `recovery`: the work of a keeper after the death of the program.
-// - `wait`: blocking calls. `aside`: calls that may block a context. `offload`: calls that may
-//   block an executor. `ended`: the end of all threads.
+// - `wait`: blocking calls. `threads`: those that make calls that may block.
 // - `slices`: memory of callers. `user_code`: wakers and callbacks.
 
-pub(crate) mod aside;
 pub(crate) mod base;
 pub(crate) mod batch;
 pub(crate) mod context;
 pub(crate) mod direct;
-pub(crate) mod ended;
 pub(crate) mod engine;
 pub(crate) mod error;
 mod evict;
@@ -39,7 +36,6 @@ pub(crate) mod knobs;
 mod lease;
 pub(crate) mod level;
 pub(crate) mod limits;
-pub(crate) mod offload;
 pub(crate) mod open;
 pub mod policy;
 #[allow(
@@ -57,6 +53,7 @@ pub(crate) mod space;
 pub(crate) mod stats;
 pub(crate) mod sync;
 pub(crate) mod table;
+pub(crate) mod threads;
 pub(crate) mod user_code;
 pub(crate) mod wait;
 pub(crate) mod write;

@@ -20,12 +20,12 @@ use crate::core::error::{Error, Result};
 use crate::core::inode::change::Changing;
 use crate::core::inode::change::{After, Effect};
 use crate::core::inode::{Inode, Locked};
-use crate::core::limits::{FLUSH_THREADS, OFFLOAD_THREADS};
-use crate::core::offload::Offload;
+use crate::core::limits::{CALL_THREADS, FLUSH_THREADS};
 use crate::core::recovery::HeldOff;
 use crate::core::settings::OfContext;
 use crate::core::sync::caller_queues::CallerQueues;
 use crate::core::table::Table;
+use crate::core::threads::Workers;
 use crate::core::user_code;
 use crate::platform::Identity;
 use crate::platform::sync::{Condvar, Mutex, MutexGuard};
@@ -45,9 +45,9 @@ pub(crate) struct Shared {
     /// Starts contexts.
     starter: Box<dyn Start>,
     /// Makes blocking calls of the program for their asynchronous forms.
-    pub(crate) offload: Arc<Offload>,
+    pub(crate) offload: Arc<Workers>,
     /// Flushes the files of batches.
-    pub(crate) flushes: Arc<Offload>,
+    pub(crate) flushes: Arc<Workers>,
     /// Whether a caller evicts pages ahead of need.
     pub(crate) evicting: AtomicBool,
     /// For callers that make their requests themselves.
@@ -90,8 +90,8 @@ impl Shared {
             load: Load::new(),
             spreading: Mutex::default(),
             starter,
-            offload: Arc::new(Offload::new(OFFLOAD_THREADS)),
-            flushes: Arc::new(Offload::new(FLUSH_THREADS)),
+            offload: Arc::new(Workers::for_calls(CALL_THREADS)),
+            flushes: Arc::new(Workers::for_calls(FLUSH_THREADS)),
             evicting: AtomicBool::new(false),
             caller_queues: CallerQueues::default(),
         }

@@ -16,11 +16,11 @@ use std::sync::Arc;
 
 use forebay_block::Target;
 
-use crate::core::aside::Aside;
 use crate::core::direct::direct_inode::DirectInode;
 use crate::core::inode::Inode;
 use crate::core::limits::{ADAPTIVE_FILES, UNSYNCED_ENTRIES};
 use crate::core::space::volume::Volume;
+use crate::core::threads::Workers;
 use crate::platform::collections::{HashMap, HashSet};
 use crate::platform::{Identity, Kind};
 
@@ -42,7 +42,7 @@ pub(crate) struct Table {
     free_targets: Vec<u32>,
     next_target: u32,
     volumes: HashMap<(u64, Kind), Arc<Volume>>,
-    asides: HashMap<(u64, Kind), Arc<Aside>>,
+    asides: HashMap<(u64, Kind), Arc<Workers>>,
 }
 
 #[derive(Debug)]
@@ -245,12 +245,12 @@ impl Table {
     }
 
     /// Returns the aside of a file system or device.
-    pub(crate) fn aside(&mut self, device: u64, kind: Kind) -> Arc<Aside> {
+    pub(crate) fn aside(&mut self, device: u64, kind: Kind) -> Arc<Workers> {
         Arc::clone(self.asides.entry((device, kind)).or_default())
     }
 
     /// Returns all asides.
-    pub(crate) fn asides(&self) -> Vec<Arc<Aside>> {
+    pub(crate) fn asides(&self) -> Vec<Arc<Workers>> {
         self.asides.values().map(Arc::clone).collect()
     }
 

@@ -20,15 +20,15 @@ use crate::core::limits::{
     BATCH_BUFFER, BATCH_QUEUED_BYTES, BATCH_QUEUED_FILES, BATCH_UNWRITTEN_BYTES, BATCH_WINDOW,
     BATCH_WRITERS, FLUSH_THREADS,
 };
-use crate::core::offload::Offload;
 use crate::core::shared::Shared;
+use crate::core::threads::Workers;
 use crate::platform::PrivateFile;
 use crate::platform::sync::{Condvar, Mutex, MutexGuard};
 use forebay_cache::limits::PAGE;
 
 /// Flushes of one batch.
 pub(super) struct Flushing {
-    pool: Arc<Offload>,
+    pool: Arc<Workers>,
     /// Files of a window.
     most: usize,
     unwritten_limit: u64,

@@ -36,7 +36,6 @@ use forebay_lists::{Pop, Quiet, fifo};
 use crate::core::context::flight::Flight;
 use crate::core::context::senders::Message;
 use crate::core::direct::flow::Flow;
-use crate::core::ended::Running;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::inode::Inode;
 use crate::core::inode::change::After;
@@ -44,6 +43,7 @@ use crate::core::limits::{GRANT_PATIENCE, MESSAGES_PER_PASS};
 use crate::core::settings::OfContext;
 use crate::core::settings::Priority;
 use crate::core::shared::Shared;
+use crate::core::threads::ThreadGuard;
 use crate::platform::Backend;
 use crate::platform::clock;
 use agenda::{Agenda, AgendaReason};
@@ -56,7 +56,7 @@ pub(crate) struct Writeback {
     /// Its number in the engine.
     number: usize,
     /// Threads that it starts hold it until they end.
-    running: Running,
+    running: ThreadGuard,
     shared: Arc<Shared>,
     messages: fifo::Receiver<Message>,
     quiet: Arc<Quiet>,
@@ -108,7 +108,7 @@ impl Writeback {
         (messages, quiet): (fifo::Receiver<Message>, Arc<Quiet>),
         backend: Backend,
         knobs: OfContext,
-        running: Running,
+        running: ThreadGuard,
     ) -> Self {
         let mut queue = Queue::new();
         queue.set_knobs(knobs.queue);

@@ -21,11 +21,11 @@ use forebay_lists::fifo::fifo;
 use crate::core::context::placement::Affinity;
 use crate::core::context::senders::Sender;
 use crate::core::context::{End, Writeback};
-use crate::core::ended::{Ended, Running};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::{CONTEXTS, RING_ENTRIES};
 use crate::core::settings::{OfContext, Settings, Wanted};
 use crate::core::shared::{Shared, Start};
+use crate::core::threads::{ThreadGuard, ThreadsEnd};
 use crate::platform::sync::Mutex;
 use crate::platform::{Alive, Arena, Backend, BackendError, Choice, thread};
 
@@ -46,7 +46,7 @@ struct State {
     /// start.
     alive: Option<Arc<Alive>>,
     /// Dropped with the last thread. `None` once no more may start.
-    ended: Option<Running>,
+    ended: Option<ThreadGuard>,
 }
 
 impl Contexts {
@@ -55,8 +55,8 @@ impl Contexts {
         choice: Choice,
         arena: Arc<Arena>,
         alive: Option<Arc<Alive>>,
-    ) -> (Self, Arc<Ended>) {
-        let (has_ended, ended) = Ended::new();
+    ) -> (Self, Arc<ThreadsEnd>) {
+        let (has_ended, ended) = ThreadsEnd::new();
         let state = Mutex::new(State { choice, arena, alive, ended: Some(ended) });
         (Self { living: Arc::default(), state }, has_ended)
     }
@@ -150,7 +150,7 @@ fn no_backend(error: BackendError) -> Error {
 struct Change {
     shared: Arc<Shared>,
     /// The end of the engine waits for it. It is dropped last.
-    _running: Running,
+    _running: ThreadGuard,
 }
 
 impl Drop for Change {
@@ -180,7 +180,7 @@ impl Shared {
 
     /// Changes the number of contexts if a window has ended. A change may start a thread and a
     /// ring, so a short-lived thread makes it, which the end of the engine waits for.
-    pub(crate) fn follow_load(self: &Arc<Self>, now: Moment, running: &Running) {
+    pub(crate) fn follow_load(self: &Arc<Self>, now: Moment, running: &ThreadGuard) {
         let places = || match self.contexts.affinity() {
             Affinity::Single => Some(1),
             _ => self.table().places(),

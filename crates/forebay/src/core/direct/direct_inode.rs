@@ -7,10 +7,10 @@ use std::task::{Context, Poll, Waker};
 
 use forebay_block::{Errno, Target};
 
-use crate::core::aside::Aside;
 use crate::core::direct::direct_change::Change;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::share::subtract;
+use crate::core::threads::Workers;
 use crate::core::user_code;
 use crate::platform::sync::{Mutex, MutexGuard};
 use crate::platform::{Alignment, Identity, Kind};
@@ -23,7 +23,7 @@ pub(crate) struct DirectInode {
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<crate::platform::OpenFile>,
     /// The thread for calls that may block on its file system.
-    pub(crate) aside: Arc<Aside>,
+    pub(crate) aside: Arc<Workers>,
     pub(crate) alignment: Alignment,
     /// Whether this engine created it, now or at an earlier open, so that its directory has to be
     /// synced with it.
@@ -50,7 +50,7 @@ pub(crate) struct Opened {
     pub(crate) file: crate::platform::OpenFile,
     pub(crate) created: bool,
     pub(crate) length: u64,
-    pub(crate) aside: Arc<Aside>,
+    pub(crate) aside: Arc<Workers>,
 }
 
 impl DirectInode {

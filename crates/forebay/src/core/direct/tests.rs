@@ -25,12 +25,12 @@ use crate::core::direct::operation::{Bytes, Operation, Outcome, Ticket, Verb};
 use crate::core::direct::plug::{self, Plug};
 use crate::core::direct::shape::Span;
 use crate::core::direct::turns::Room;
-use crate::core::ended;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::limits::{DIRECT_OPERATIONS, MIN_CACHE_BYTES};
 use crate::core::open::options::Open;
 use crate::core::settings::{OfContext, Settings};
 use crate::core::shared::{Parts, Shared};
+use crate::core::threads;
 use crate::platform::sync::Mutex;
 use crate::platform::{
     Access, AlignedMemory, Arena, Backend, Buffers, Choice, Create, ForkGuard, How, Truncate,
@@ -138,7 +138,7 @@ impl Bench {
     /// Ends the context, with messages that it has not taken in.
     fn die(self) -> (Arc<Shared>, mpsc::Receiver<ErrorKind>) {
         let Bench { flow, backend, shared, messages, reported, .. } = self;
-        let (receiver, (_, running)) = ((messages, Arc::default()), ended::Ended::new());
+        let (receiver, (_, running)) = ((messages, Arc::default()), threads::ThreadsEnd::new());
         drop(Writeback::new(0, Arc::clone(&shared), receiver, backend, knobs(), running));
         drop(flow);
         (shared, reported)

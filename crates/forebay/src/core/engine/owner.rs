@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use forebay_cache::TicketKind;
 use forebay_cache::limits::PAGE;
 
-use crate::core::ended::Ended;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::open::close::take_unreported;
 use crate::core::shared::Shared;
 use crate::core::space::unmark;
 use crate::core::sync::tickets::Ticket;
+use crate::core::threads::ThreadsEnd;
 use crate::core::wait;
 use crate::platform::sync::{Condvar, Mutex};
 use crate::platform::{LeaseWatch, clock, thread};
@@ -33,7 +33,7 @@ impl Deref for Last {
 pub(crate) struct Owner {
     pub(crate) shared: Arc<Shared>,
     pub(crate) leases: LeaseWatch,
-    pub(crate) ended: Arc<Ended>,
+    pub(crate) ended: Arc<ThreadsEnd>,
     pub(crate) description: String,
     pub(crate) patience: Duration,
     pub(crate) life: Life,

@@ -231,7 +231,7 @@ pub(crate) enum Trust {
 }
 
 /// Adopts the pages of a file that was handed over, before any caller uses it. The pool must
-/// already exclusion their frames as taken.
+/// already hold their frames as taken.
 fn adopt_pages(inode: &Arc<Inode>, shared: &Shared, inherited: &Inherited, trust: Trust) -> Pages {
     shared.change(inode, |file| {
         let disk_size = file.cache.size();

@@ -23,7 +23,7 @@ use crate::core::inode::{Inode, Locked};
 use crate::core::limits::{CALL_THREADS, FLUSH_THREADS};
 use crate::core::recovery::HeldOff;
 use crate::core::settings::OfContext;
-use crate::core::sync::caller_queues::CallerQueues;
+use crate::core::sync::lead::CallerQueues;
 use crate::core::table::Table;
 use crate::core::threads::Workers;
 use crate::core::user_code;

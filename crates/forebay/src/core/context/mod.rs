@@ -19,7 +19,6 @@ pub(crate) mod flight;
 mod handover;
 pub(crate) mod load;
 pub(crate) mod placement;
-mod reserve;
 pub(crate) mod senders;
 mod serve;
 pub(crate) mod start;
@@ -47,8 +46,8 @@ use crate::core::threads::ThreadGuard;
 use crate::platform::Backend;
 use crate::platform::clock;
 use agenda::{Agenda, AgendaReason};
+use flight::Reservations;
 use handover::ContextFile;
-use reserve::Reservations;
 
 /// State of a context.
 #[derive(Debug)]

@@ -22,8 +22,8 @@ use crate::core::direct::transfer::Asked;
 use crate::core::engine::Engine;
 use crate::core::engine::owner::Owner;
 use crate::core::error::{Error, ErrorKind, Result};
-use crate::core::lease::claim::lock_out_engines;
-use crate::core::open::enter::{already_there, cannot_look, open_otherwise};
+use crate::core::lease::lock_out_engines;
+use crate::core::open::enter::{already_there, open_otherwise};
 use crate::core::open::options::Open;
 use crate::core::open::{Found, Sought, check_device};
 use crate::core::wait;
@@ -123,7 +123,7 @@ impl Engine {
         open: &Open,
     ) -> Result<()> {
         let file = Self::open_for_writing(path, open, &inode.file)?;
-        inode.file.make_writable(file).map_err(cannot_look)?;
+        inode.file.make_writable(file).map_err(Error::not_examined)?;
         self.send_direct(direct_message::Message::Renew(Arc::clone(inode)));
         Ok(())
     }
@@ -160,7 +160,7 @@ impl Engine {
                 "direct I/O is not possible; the file is accessed through the kernel's cache"
             );
         }
-        let length = file.length().map_err(|error| cannot_look(error).at_path(path))?;
+        let length = file.length().map_err(|error| Error::not_examined(error).at_path(path))?;
         let identity = file.identity();
         let mut table = self.owner.shared.table();
         self.owner.shared.check()?;

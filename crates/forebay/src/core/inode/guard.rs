@@ -16,7 +16,7 @@
 //! Everything that runs later finds an empty cache that is consistent. So it cannot fail because of
 //! the broken one, and gathers no bio of the file. The empty cache does not know of work that began
 //! before the panic and ends after it: a bio in flight, a copy, an allocation. Only such work must
-//! check [`Failures::is_interrupted`](super::failures::Failures::is_interrupted).
+//! check [`Failures::is_interrupted`](super::counts::Failures::is_interrupted).
 //!
 //! Frames are leaked rather than freed. The device may read a frame, or a caller may copy into it,
 //! and the state that would show this is broken. The memory comes back with the end of the engine.

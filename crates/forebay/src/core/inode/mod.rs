@@ -7,7 +7,7 @@
 //!                       +-- change.rs -----+--> effects, once the lock is released
 //! ```
 //!
-//! - `state`: the parts of the state. `failures`: the one for pages that cannot be written.
+//! - `state`: the parts of the state. `counts`: those that add up in the engine.
 //! - `change`: the one way to change the cache, and the effects of changes.
 //! - `guard`: the lock, and the end of a file's service after a panic under it.
 //! - `settle`: completed bios.
@@ -19,7 +19,7 @@
 //! held during a copy, a system call or a wake.
 
 pub(crate) mod change;
-pub(crate) mod failures;
+pub(crate) mod counts;
 mod guard;
 pub(crate) mod record;
 pub(crate) mod settle;
@@ -34,7 +34,7 @@ use forebay_cache::discard::DISCARDED;
 use forebay_cache::limits::MAX_OFFSET;
 use forebay_cache::{CachedFile, Failure, Liberties};
 
-use self::failures::Reached;
+use self::counts::Reached;
 use self::guard::Alarm;
 pub(crate) use self::guard::Locked;
 use self::state::State;

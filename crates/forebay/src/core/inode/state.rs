@@ -17,15 +17,13 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use forebay_cache::file::Entry;
-use forebay_cache::limits::{GATHER_PAGES, PAGE};
+use forebay_cache::limits::PAGE;
 use forebay_cache::samples::Samples;
-use forebay_cache::{CachedFile, FrameRuns, Liberties, Lists, Origin, Rare};
+use forebay_cache::{CachedFile, Liberties, Lists, Origin, Rare};
 
-use super::failures::Failures;
+use super::counts::{Charges, Failures, ensure};
 use super::record::Account;
 use crate::core::base::Base;
-use crate::core::share::Crossed;
-use crate::core::space::volume::Volume;
 use crate::core::sync::lead::Syncing;
 use crate::core::user_code::Wakers;
 
@@ -134,106 +132,6 @@ impl State {
         self.ownership.interrupt();
         self.syncing.interrupt();
         self.failures.interrupt();
-    }
-}
-
-/// Frames and pages that a file counts for in the engine.
-#[derive(Debug, Default)]
-pub(crate) struct Charges {
-    /// Frames taken from the pool and not used yet.
-    pub(crate) stash: FrameRuns,
-    /// Pages charged to the level and not used yet.
-    credit: u64,
-    /// Pages counted in the share of its file system.
-    counted: u64,
-    /// Unread pages, as counted in `Base`.
-    unread: u64,
-    /// Uncached pages written since the context was last asked to write them out.
-    passing: u64,
-    /// Pages that the level still counts for the file after a panic.
-    owed: u64,
-}
-
-impl Charges {
-    /// Takes pages that the level has granted to a writer and counts already.
-    pub(crate) fn take_grant(&mut self, pages: u64) {
-        self.credit += pages;
-    }
-
-    /// Returns whether pages are charged that no write has used.
-    pub(crate) fn has_credit(&self) -> bool {
-        self.credit > 0
-    }
-
-    /// Uses credit for pages that became dirty. Returns the number that the level has to count.
-    pub(crate) fn spend(&mut self, pages: u64) -> u64 {
-        let from_credit = pages.min(self.credit);
-        self.credit -= from_credit;
-        pages - from_credit
-    }
-
-    /// Counts uncached pages that were written. Returns true once they are worth a look of the
-    /// context.
-    pub(crate) fn pass(&mut self, pages: u64) -> bool {
-        self.passing += pages;
-        let is_due = self.passing >= GATHER_PAGES;
-        if is_due {
-            self.passing = 0;
-        }
-        is_due
-    }
-
-    /// Updates the file's part of its file system's share of the level. The count does not depend
-    /// on earlier ones, so it is right after any change.
-    #[inline]
-    pub(crate) fn recount(&mut self, cache: &CachedFile, volume: &Volume) -> Crossed {
-        let now = cache.dirty_pages() + self.credit;
-        let before = std::mem::replace(&mut self.counted, now);
-        if now == before { Crossed::Nothing } else { volume.share.recount(before, now) }
-    }
-
-    /// Updates the count of unread pages.
-    #[inline]
-    pub(crate) fn report_unread(&mut self, cache: &CachedFile, base: &Base) {
-        let unread = cache.unread_pages();
-        base.count_unread(std::mem::replace(&mut self.unread, unread), unread);
-    }
-
-    /// Gives back the frames and credit kept for the next write. Returns the pages to take off the
-    /// level.
-    pub(crate) fn give_back(&mut self, freed: &mut FrameRuns) -> u64 {
-        freed.append(&mut self.stash);
-        std::mem::take(&mut self.credit)
-    }
-
-    /// Returns whether there is nothing to give back.
-    pub(crate) fn is_unused(&self) -> bool {
-        self.stash.is_empty() && self.credit == 0
-    }
-
-    /// Leaks the frames. The level has the count from the end of the last change. A change counts
-    /// itself at its end, and the pages that this one has cleaned are not taken off.
-    fn interrupt(&mut self, is_again: bool) {
-        self.stash = FrameRuns::default();
-        if !is_again {
-            self.owed = self.counted;
-        }
-        self.credit = 0;
-        self.passing = 0;
-    }
-
-    /// Returns the pages that the level still counts for the file after a panic, once.
-    pub(crate) fn take_owed(&mut self) -> u64 {
-        std::mem::take(&mut self.owed)
-    }
-
-    fn verify(&self, cache: &CachedFile) -> Result<(), &'static str> {
-        ensure(
-            self.counted == cache.dirty_pages() + self.credit,
-            "a change counts itself at its end",
-        )?;
-        ensure(self.owed == 0, "a file owes pages only after a panic")?;
-        ensure(self.passing < GATHER_PAGES, "passing pages are reported in time")
     }
 }
 
@@ -522,9 +420,4 @@ impl Ownership {
     fn verify(&self, cache: &CachedFile) -> Result<(), &'static str> {
         ensure(self.is_breaking() == cache.is_breaking(), "a lease that breaks has a deadline")
     }
-}
-
-/// Returns the damage, unless there is none.
-pub(crate) fn ensure(is_whole: bool, damage: &'static str) -> Result<(), &'static str> {
-    if is_whole { Ok(()) } else { Err(damage) }
 }

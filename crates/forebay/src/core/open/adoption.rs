@@ -11,17 +11,18 @@ use forebay_cache::limits::PAGE;
 use forebay_cache::{CachedFile, FrameRun, FrameRuns, Liberties, Origin};
 
 use crate::core::engine::Engine;
-use crate::core::error::Result;
+use crate::core::error::{Error, Result};
 use crate::core::file::File;
 use crate::core::inode::change::Changing;
 use crate::core::inode::{Exclusion, Inode};
-use crate::core::lease::claim::lock_out_engines;
+use crate::core::lease::{flush_what_was_there, lock_out_engines, look_at_lease};
 use crate::core::open::close::arm;
-use crate::core::open::enter::{cannot_look, give_back_after_crash};
+use crate::core::open::enter::give_back_after_crash;
 use crate::core::open::options::Open;
 use crate::core::recovery::Standby;
 use crate::core::recovery::inherited::{HandedFile, Inherited, is_whole};
 use crate::core::shared::Shared;
+use crate::core::space::reserving;
 use crate::platform::{Coverage, FrameState, Header, Kind, clock};
 
 /// Engine and files taken over from a dead program by [`Builder::adopt`](crate::Builder::adopt).
@@ -124,7 +125,7 @@ impl Engine {
         let target = Target(inherited.number);
         let is_device = file.kind() == Kind::Block;
         // The keeper wrote through the kernel's cache.
-        file.go_direct().map_err(cannot_look)?;
+        file.go_direct().map_err(Error::not_examined)?;
         if inherited.record.created {
             file.made_at(&path);
         }
@@ -133,7 +134,8 @@ impl Engine {
         } else {
             self.take_over_lease(&file, target)
         };
-        let looked = owned.and_then(|owned| Ok((owned, file.length().map_err(cannot_look)?)));
+        let looked =
+            owned.and_then(|owned| Ok((owned, file.length().map_err(Error::not_examined)?)));
         let ((exclusion, was_ours), length) = looked.inspect_err(|_| file.leave())?;
         let liberties = exclusion.liberties();
         if liberties == Liberties::Exclusive && !is_device {
@@ -148,7 +150,11 @@ impl Engine {
         if inherited.record.created {
             cache.set_entry(Entry::New);
         }
-        cache.set_reserving(if is_device { Reserving::Off } else { self.reserving(&file, length) });
+        cache.set_reserving(if is_device {
+            Reserving::Off
+        } else {
+            reserving(&self.owner.shared, &file, length)
+        });
         let volume = shared.table().volume(file.identity().device, file.kind());
         let inode = Arc::new(Inode::new(cache, file, volume, path, exclusion));
         arm(&inode, shared);
@@ -169,8 +175,8 @@ impl Engine {
         let pages = adopt_pages(&inode, shared, &taken.inherited, taken.trust);
         self.insert_into(&mut shared.table(), &inode);
         if inode.file.kind() != Kind::Block {
-            self.look_at_lease(&inode);
-            self.flush_what_was_there(&inode);
+            look_at_lease(&self.owner.shared, &inode);
+            flush_what_was_there(&self.owner.shared, &inode);
         }
         if pages.unwritten > 0 {
             shared.change(&inode, |file| {

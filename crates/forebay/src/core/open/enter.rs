@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use forebay_block::Target;
 use forebay_cache::file::{Entry, Reserving};
-use forebay_cache::limits::PAGE;
 use forebay_cache::{CachedFile, Liberties, Origin};
 use forebay_lists::Until;
 
@@ -15,11 +14,13 @@ use crate::core::engine::Engine;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
 use crate::core::inode::{Exclusion, Inode};
-use crate::core::lease::break_lease;
-use crate::core::lease::claim::Claim;
+use crate::core::lease::{
+    Claim, break_lease, claim, claim_shared, flush_what_was_there, lease_for_reading, look_at_lease,
+};
 use crate::core::open::close::{arm, is_writable, renew};
 use crate::core::open::options::Open;
 use crate::core::open::{Found, OpeningTurn, Sought, check_device, find_holes};
+use crate::core::space::reserving;
 use crate::core::table::Table;
 use crate::platform::{Access, Identity, Kind, thread};
 
@@ -131,7 +132,9 @@ impl Engine {
         {
             Some(error)
         } else if open.write {
-            self.make_writable(&inode, path, open).and_then(|()| self.claim_shared(&inode)).err()
+            self.make_writable(&inode, path, open)
+                .and_then(|()| claim_shared(&self.owner.shared, &self.owner.leases, &inode))
+                .err()
         } else {
             None
         };
@@ -164,7 +167,7 @@ impl Engine {
                 break_lease(inode, shared);
             }
             let file = Self::open_for_writing(path, open, &inode.file)?;
-            inode.file.make_writable(file).map_err(cannot_look)?;
+            inode.file.make_writable(file).map_err(Error::not_examined)?;
         }
         // The context registers the new descriptor once no request uses the old one. Then the old
         // one is closed, and does not prevent a lease.
@@ -230,17 +233,17 @@ impl Engine {
         let at_path = |error: Error| error.at_path(path);
         let is_device = file.kind() == Kind::Block;
         let is_temporary = open.temporary && created;
-        let claim = Claim { is_created: created, is_promised: open.exclusive };
+        let known = Claim { is_created: created, is_promised: open.exclusive };
         let exclusion = match open.write {
             _ if is_device || is_temporary => Exclusion::Private,
-            true => self.claim(&file, target, claim).map_err(at_path)?,
-            false => self.lease_for_reading(&file, target, claim),
+            true => claim(&self.owner.leases, &file, target, known).map_err(at_path)?,
+            false => lease_for_reading(&self.owner.leases, &file, target, known),
         };
         let liberties = exclusion.liberties();
         // Another program may have written to a file that was just created. Not to a temporary one.
         let length = match is_temporary {
             true => 0,
-            false => file.length().map_err(cannot_look).map_err(at_path)?,
+            false => file.length().map_err(Error::not_examined).map_err(at_path)?,
         };
         let is_new = created && length == 0;
         if liberties == Liberties::Exclusive && open.write && !is_device && !created {
@@ -267,7 +270,7 @@ impl Engine {
         cache.set_reserving(match (is_device, is_new) {
             (true, _) => Reserving::Off,
             (false, true) => self.owner.shared.reserving(),
-            (false, false) => self.reserving(&file, length),
+            (false, false) => reserving(&self.owner.shared, &file, length),
         });
         let volume = self.owner.shared.table().volume(file.identity().device, file.kind());
         // Without the lock of the table: this accesses the file system.
@@ -285,9 +288,9 @@ impl Engine {
             self.take_back(&inode);
             return Err(error);
         }
-        self.look_at_lease(&inode);
+        look_at_lease(&self.owner.shared, &inode);
         if !is_device && open.write {
-            self.flush_what_was_there(&inode);
+            flush_what_was_there(&self.owner.shared, &inode);
         }
         Ok(inode)
     }
@@ -327,16 +330,6 @@ impl Engine {
             keeper.remove(inode.target.0, generation);
         }
     }
-
-    /// Returns how space may be reserved in an existing file. Space beyond its end belongs to the
-    /// user, and could not be distinguished from ours when that is given back.
-    pub(crate) fn reserving(&self, file: &crate::platform::OpenFile, length: u64) -> Reserving {
-        let beyond = length.next_multiple_of(PAGE);
-        match file.has_space_from(beyond) {
-            Ok(false) => self.owner.shared.reserving(),
-            _ => Reserving::Off,
-        }
-    }
 }
 
 pub(crate) fn already_there() -> Error {
@@ -373,10 +366,6 @@ pub(super) fn not_served(path: &Path) -> Error {
     Error::new(ErrorKind::Unsupported, "neither a regular file nor a block device")
         .at_path(path)
         .remedy("use std::fs for pipes, sockets and character devices")
-}
-
-pub(crate) fn cannot_look(error: std::io::Error) -> Error {
-    Error::new(ErrorKind::at_open(&error), "could not examine the file").because(error)
 }
 
 pub(super) fn add_open_remedy(error: Error, cause: &std::io::Error) -> Error {

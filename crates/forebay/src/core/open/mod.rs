@@ -30,7 +30,7 @@ use forebay_cache::limits::PAGE;
 
 use crate::core::engine::Engine;
 use crate::core::error::{Error, ErrorKind, Result};
-use crate::core::lease::claim::lock_out_engines;
+use crate::core::lease::lock_out_engines;
 use crate::core::limits::{DEVICE_TRIES, OPEN_ROUNDS, SPARSE_BYTES, SPARSE_RANGES};
 use crate::core::open::enter::{add_open_remedy, copy, not_served, only_for_reading};
 use crate::core::open::options::Open;

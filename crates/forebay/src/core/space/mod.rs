@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 
 use forebay_block::{Bio, Ended, Errno, Operation};
 use forebay_cache::Admission;
+use forebay_cache::file::Reserving;
 use forebay_cache::limits::PAGE;
 
 use crate::core::base::Base;
@@ -18,7 +19,7 @@ use crate::core::error::{Error, ErrorKind, Result, is_full};
 use crate::core::inode::Inode;
 use crate::core::space::volume::{Pledge, Room};
 use crate::core::stats::Counters;
-use crate::platform::Rewrite;
+use crate::platform::{OpenFile, Rewrite};
 
 mod allocation;
 pub(crate) mod room;
@@ -241,5 +242,15 @@ pub(crate) fn look_after_allocations(inode: &Inode, base: &Base, ended: &[Ended]
                 }
             }
         });
+    }
+}
+
+/// Returns how space may be reserved in an existing file. Space beyond its end belongs to the
+/// user, and could not be distinguished from ours when that is given back.
+pub(crate) fn reserving(base: &Base, file: &OpenFile, length: u64) -> Reserving {
+    let beyond = length.next_multiple_of(PAGE);
+    match file.has_space_from(beyond) {
+        Ok(false) => base.reserving(),
+        _ => Reserving::Off,
     }
 }

@@ -23,10 +23,9 @@
 //! under the file's lock, so at most one write of a page is in flight. Background writeback of the
 //! file continues beside a leader.
 //!
-//! - `tickets`: requests to the context, and waits. `lead`: the callers that wait, and the lead.
-//! - `caller_queues`: the queue and ring of a caller. `together`: a sync of many files.
+//! - `tickets`: requests to the context, and waits. `together`: a sync of many files.
+//! - `lead`: the callers that wait, the lead, and the queues of leaders.
 
-pub(crate) mod caller_queues;
 pub(crate) mod lead;
 pub(crate) mod tickets;
 pub(crate) mod together;
@@ -247,7 +246,8 @@ pub(crate) fn make_here(
     // A panic here counts as one under the lock: the bios would stay in flight for ever.
     let ended = inode.copying(|| {
         let mut queue = shared.caller_queues.take(&shared.pool);
-        let ended = queue.make(inode, bios, &shared.counters, held.and_then(HeldOff::alive));
+        let alive = held.and_then(HeldOff::alive);
+        let ended = queue.make(inode.target, &inode.file, bios, &shared.counters, alive);
         shared.caller_queues.put(queue);
         ended
     });

@@ -43,9 +43,9 @@ impl Shared {
         }));
     }
 
-    /// Evicts clean pages for a caller that needs this many frames for a file with this placement. If
-    /// that is not enough, has `waker` woken when they are free. Returns true if there are enough
-    /// to take now.
+    /// Evicts clean pages for a caller that needs this many frames for a file with this placement.
+    /// If that is not enough, has `waker` woken when they are free. Returns true if there are
+    /// enough to take now.
     pub(crate) fn reclaim_or_wait(
         &self,
         placement: &Placement,

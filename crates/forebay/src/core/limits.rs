@@ -39,8 +39,8 @@ pub(crate) const GROUP_LOOK_BYTES: u64 = 64 << 20;
 pub(crate) const SPARSE_RANGES: usize = 32;
 pub(crate) const SPARSE_BYTES: u64 = 16 << 30;
 
-/// Time that a thread beside the contexts waits for its next job: long against the pause between two
-/// closings, short against an idle engine.
+/// Time that a thread beside the contexts waits for its next job: long against the pause between
+/// two closings, short against an idle engine.
 pub(crate) const WORKERS_LINGER: Duration = Duration::from_millis(500);
 
 /// Maximum of threads for blocking calls of the program: more than file systems that hang at once,

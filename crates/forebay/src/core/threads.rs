@@ -1,22 +1,25 @@
 //! Threads beside the contexts, for calls that may block, and the end of all threads.
 //!
 //! ```text
-//! job --> queue of some workers --> a thread: the call --> what follows: a message, a wake, a result
+//! job --> queue of some workers --> a thread: the call --> a message, a wake, a result
 //! ```
 //!
 //! A thread starts when a job finds none idle, up to a limit, and ends after a while without jobs.
-//! Jobs start in order of arrival. No lock of the engine is held while a job starts; a job takes the
-//! locks it needs between its calls. There are two kinds of workers:
+//! Jobs start in order of arrival. No lock of the engine is held while a job starts; a job takes
+//! the locks it needs between its calls. There are two kinds of workers:
 //!
-//! | | aside of a file system | workers for calls of the program |
-//! |---|---|---|
-//! | jobs | of contexts: marks, free space, closing of files | opens, shutdowns, allocations, flushes of batches |
-//! | why | a context serves many file systems. On a frozen one, or a hung device, every call that changes it blocks for as long as that lasts | the asynchronous form of a call must not block the thread of an executor |
-//! | threads | one, so a file is closed after all earlier jobs about it. It counts as the engine's own: it never waits for the engine | several. They may wait for the engine, and no context waits for them |
-//! | no thread can be started | the caller runs the jobs | the job is dropped, and its future gets an error |
+//! - The **aside** of a file system has one thread for jobs of contexts: marks, free space, closing
+//!   of files. A context serves many file systems. On a frozen one, or a hung device, every call
+//!   that changes it blocks for as long as that lasts. A file is closed after all earlier jobs
+//!   about it. The thread counts as the engine's own and never waits for the engine. If it cannot
+//!   be started, the caller runs the jobs.
+//! - Workers for **calls** of the program make opens, shutdowns, allocations and flushes of
+//!   batches, so that the asynchronous form of a call does not block the thread of an executor.
+//!   They have several threads, which may wait for the engine; no context waits for them. If none
+//!   can be started, the job is dropped, and its future gets an error.
 //!
-//! A job that never returns keeps its thread, and everything it holds, for ever. A call whose future
-//! was dropped is made all the same, and its result is dropped.
+//! A job that never returns keeps its thread, and everything it holds, for ever. A call whose
+//! future was dropped is made all the same, and its result is dropped.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -39,13 +42,13 @@ type Job = Box<dyn FnOnce() + Send>;
 /// Starts a thread.
 type StartThread = fn(&str, Job) -> io::Result<()>;
 
-/// Whose jobs some workers run.
+/// Owner of the jobs of some workers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Kind {
-    /// Those of contexts on one file system.
+    /// Contexts that serve one file system.
     #[default]
     Aside,
-    /// Calls of the program, by so many threads at most.
+    /// The program. `most` is the limit of threads.
     Calls { most: usize },
 }
 
@@ -206,7 +209,7 @@ impl Workers {
         state.next_job()
     }
 
-    /// Returns the first job. `None` if there is none; then the calling thread runs no more jobs.
+    /// Returns the first job. Without one the calling thread is no longer counted: it runs no more.
     fn next_job(&self) -> Option<Job> {
         self.state.lock().next_job()
     }

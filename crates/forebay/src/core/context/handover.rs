@@ -8,9 +8,10 @@
 //! A file with a replaced descriptor is handed over to its own context in the same way. The ring
 //! removes the old descriptor when no request uses it, and registers the new one.
 //!
-//! The file is locked while `Attach` is sent and its placement changes. (This is the only message that
-//! is sent, and may wake a thread, under a file's lock.) So a sender that reads the new placement sends
-//! after the `Attach`. The new context takes the lock to look at the file, and finds the new placement.
+//! The file is locked while `Attach` is sent and its placement changes. (This is the only message
+//! that is sent, and may wake a thread, under a file's lock.) So a sender that reads the new
+//! placement sends after the `Attach`. The new context takes the lock to look at the file, and
+//! finds the new placement.
 //!
 //! Messages only name files to look at, and bios of callers are independent of each other: a page
 //! has one bio in flight at a time. So a forwarded message may arrive after later ones.

@@ -1,4 +1,4 @@
-//! What a file counts for in the engine: frames and pages, and pages that cannot be written.
+//! The counts of a file in the engine: frames, pages, and pages that cannot be written.
 //!
 //! Each count is one of several that add up: for the level, for the share of a file system, for its
 //! device. So a count that is taken twice or never would keep writers of other files waiting.
@@ -226,7 +226,7 @@ fn file_cap(level: &Level) -> u64 {
     (level.limit() / FAILING_OF_FILE).max(1)
 }
 
-/// Returns the damage, unless there is none.
+/// Returns the damage if a part is not whole.
 pub(crate) fn ensure(is_whole: bool, damage: &'static str) -> Result<(), &'static str> {
     if is_whole { Ok(()) } else { Err(damage) }
 }

@@ -1,4 +1,4 @@
-//! Completed bios of a file, settled by whoever made the requests: its context, or a caller.
+//! Completed bios of a file, settled by its context, or by the caller that made the requests.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //!
 //! | part | contents | changed by |
 //! |---|---|---|
-//! | [`CachedFile`] | pages, tickets, sizes | everyone, through [`Changing`](super::change::Changing) |
+//! | [`CachedFile`] | pages, tickets, sizes | every verb, through `Changing` |
 //! | [`Account`] | the file's record in the arena | every change of a page |
 //! | [`Charges`] | frames and pages that the file counts for | writes and completions |
 //! | [`Service`] | the context that serves the file, and callers that wait for pages | both |
@@ -340,8 +340,7 @@ impl Service {
     }
 }
 
-/// What the engine, and a caller in it, has of the file for itself: the lease, and the turn to move
-/// the end.
+/// Rights to the file: of the engine its lease, of one caller the turn to move the end.
 #[derive(Debug, Default)]
 pub(crate) struct Ownership {
     /// Deadline for the release of the lease, while another program waits for it.

@@ -1,4 +1,4 @@
-//! The lease of an open file: what it allows, and how it goes to another program.
+//! The lease of an open file: how it is taken, and how it goes to another program.
 //!
 //! ```text
 //! open            claim: the lock against other engines, and the lease if nobody has the file

@@ -1,14 +1,20 @@
-//! Opening: how the file is found, and which of several opens enters it into the table.
+//! Opening of a file: how it is found, and which of several opens enters it into the table.
 //!
 //! An open can block on a frozen file system, on the lease of another program, or on a slow device.
 //! So it holds no lock meanwhile, only the *turn* for its file. Other opens of the same file wait.
 //! Opens of other files and a shutdown do not.
 //!
 //! ```text
-//! stat -> turn of that file -> in the table?  yes: another handle
-//!   ^                                         no:  open(2) -> still that file? -> enter
-//!   +------------ descriptor closed <------------------------- no
+//! stat -> turn of that file -> in the table?  yes: share, another handle (enter.rs)
+//!   ^                                         no:  open(2) -> still that file? -> enter (enter.rs)
+//!   +------------ descriptor closed <------------------------- no                   |
+//!                                                                                   v
+//!   lock and lease (lease/) -> size, holes, space -> arena, keeper -> table -> Attach: a context
 //! ```
+//!
+//! All of it is done by the calling thread, or by one beside it for the asynchronous form. The file
+//! is open until its last handle is dropped and its context, or the caller of `close`, has closed
+//! the descriptor (`close.rs`). `options` has the options, `adoption` the files of a dead program.
 //!
 //! A file has one descriptor: a second one would break our own lease, or cause it to be refused. An
 //! open may end with a descriptor of a file whose turn another open has. Then it closes the

@@ -1,11 +1,22 @@
-//! A cached read in steps (plan, fill, copy, release), and the size of a file.
+//! Reads through the cache, step by step: plan, fill, copy, release; and the size of a file.
 //!
 //! ```text
-//!  read(offset, length) --step by step--> copied from memory
-//!        |                    | not here: a fill, waited for
-//!        |                    | a large read: more fills at the same time
-//!        + continues an earlier read: readahead beyond it, in the background
+//! File::read_at (reading.rs)       the handle
+//!   |
+//!   v  start_read, poll_read: as many steps as it takes
+//! under the file's lock            plan: pages in memory are pinned
+//!                                  fill: reads of missing pages begin, and of those ahead
+//! without a lock                   copy: the caller's memory may fault into a file that we serve
+//! under the file's lock            release: the pages may be dropped, or written again
 //! ```
+//!
+//! A missing page is read by the caller, if that blocks, by a system call of its own
+//! ([`make_here`]): it waits anyway, and the way over the context costs two switches of threads.
+//! For a task of an executor the context reads it. The rest of a large read, and pages ahead of a
+//! sequential one, are read by the context, too: the device has several requests at a time.
+//!
+//! On a shared file a read begins with a look at the size ([`file_length`]), and sees the bytes
+//! that other programs have written before that.
 
 mod reading;
 

@@ -1,8 +1,22 @@
-//! Space for a file: promises of space for writes, the reservation mark, and the free space of the
-//! file system.
+//! Space of a file: a write is accepted only if there is room for it.
 //!
-//! Calls of the file system may block, so no context makes them. Callers or the aside do.
+//! ```text
+//! write --plenty of space--> pledge (volume.rs): counted, not allocated; the usual way
+//!   |
+//!   +----nearly full-------> make_room (room.rs), on the thread of the caller or beside it:
+//!                              pledges of others are written out -> space is allocated
+//!                              -> none? unused space of all files is given back, and once more
+//!                              -> none? the write fails with "no space"; nothing was accepted
+//! writeback ---------------> reservation ahead of data (context/flight.rs), prepared here by the
+//!                              aside: is there space? -> mark -> the context allocates
+//! File::allocate, punch_hole (allocation.rs): what a caller asks for
+//! ```
 //!
+//! Calls of the file system may block, so no context makes them. Callers or the aside of the file
+//! system do.
+//!
+//! The *mark* is an attribute of the file. It shows the next open after a crash that space beyond
+//! the end is ours, and may be given back.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -134,7 +134,7 @@ impl Syncing {
         !self.waiters.is_empty()
     }
 
-    /// Returns the wakers of all callers, because no ticket ends any more.
+    /// Returns the wakers of all callers, because their tickets will not end.
     pub(crate) fn take_waiters(&mut self) -> impl Iterator<Item = Waker> + use<> {
         self.waiters.take().into_iter().map(|waiter| waiter.waker)
     }

@@ -9,19 +9,25 @@
 //!
 //! Every sync takes a ticket of the cache. It ends once all bytes that were accepted before it are
 //! written, and a flush that began after those writes has succeeded. [`decide`] is the only place
-//! that chooses who does the work, at two moments:
+//! that chooses who does the work, at two moments.
 //!
-//! | moment | work | who, and why |
-//! |---|---|---|
-//! | a caller asks | at most [`LEAD_PAGES`] dirty pages, nothing in flight, the caller blocks | the caller. The way over the context costs two switches of threads, and its ring makes a flush on a kernel thread, which costs two more |
-//! | | a caller leads already | that leader's successor. The next flush covers all syncs that wait: group commit, as in databases |
-//! | | anything else | the context, which keeps many requests in flight, and which alone can reserve space, read for partly written pages, set lengths and end a lease |
-//! | the leader's ticket has ended | syncs wait | the blocking caller that has waited longest; if there is none, the context |
-//! | the leader has more to do than it may | | the context |
+//! A caller asks:
 //!
-//! The rules are those of the context, whoever makes the requests. Bios are gathered and settled
-//! under the file's lock, so at most one write of a page is in flight. Background writeback of the
-//! file continues beside a leader.
+//! - Another caller leads: that leader's successor does it. The next flush covers all syncs that
+//!   wait. This is group commit, as in databases.
+//! - The caller blocks, there are at most [`LEAD_PAGES`] dirty pages, and nothing is in flight: the
+//!   caller leads. The way over the context costs two switches of threads, and its ring makes a
+//!   flush on a kernel thread, which costs two more.
+//! - Otherwise the context. It keeps many requests in flight. It alone reserves space, reads for
+//!   partly written pages, sets lengths and ends a lease.
+//!
+//! A leader ends:
+//!
+//! - Its ticket has ended, and other blocking callers wait: the one that has waited longest leads.
+//! - Otherwise, or if the leader has found more to do than it may: the context.
+//!
+//! A leader follows the rules of the context. It gathers and settles bios under the file's lock, so
+//! at most one write of a page is in flight. Background writeback of the file continues beside it.
 //!
 //! - `tickets`: requests to the context, and waits. `together`: a sync of many files.
 //! - `lead`: the callers that wait, the lead, and the queues of leaders.
@@ -79,8 +85,8 @@ pub(crate) enum Event {
 
 /// Decides who makes the requests of the syncs of a file from now on; see the page above.
 pub(crate) fn decide(file: &State, event: Event) -> Server {
-    // Few requests, nothing in flight that a caller would wait for, and the file stays what and
-    // where it is.
+    // Few requests, nothing in flight that a caller would wait for, and the file keeps its lease
+    // and its descriptor.
     let can_be_led = || {
         !file.failures.is_interrupted()
             && !file.service.is_renewing()

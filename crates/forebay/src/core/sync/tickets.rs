@@ -4,8 +4,8 @@
 //! ask --> the cache has a ticket, the context looks --> it ends --> the waiting caller is woken
 //! ```
 //!
-//! A ticket is a sync, a change of length, a discard, or a writing out. The context serves them all,
-//! except while a caller leads ([`decide`](super::decide)).
+//! A ticket is a sync, a change of length, a discard, or a writing out. The context serves them
+//! all, except while a caller leads ([`decide`](super::decide)).
 
 use std::future::Future;
 use std::pin::Pin;

@@ -9,12 +9,12 @@
 //! without a lock                   copy: the caller's memory may fault into a file that we serve
 //! under the file's lock            publish: the pages are dirty from here on
 //!   |
-//!   v  effects, without a lock     the context looks: soon for a first dirty page, now at the level
+//!   v  effects, without a lock     the context looks: soon for a first dirty page, or at the level
 //! ```
 //!
-//! A step that may not continue waits, and begins again: for room below the dirty limit (`level.rs`),
-//! for frames (`evict.rs`), or for a page that is written, read or dropped. So a write of any length
-//! takes little memory at a time, and a dropped future leaves a prefix.
+//! A step that may not continue waits, and begins again: for room below the dirty limit
+//! (`level.rs`), for frames (`evict.rs`), or for a page that is written, read or dropped. So a
+//! write of any length takes little memory at a time, and a dropped future leaves a prefix.
 //!
 //! - `append`: writes at the end. `discard`: unwritten data is dropped.
 

@@ -29,7 +29,8 @@ impl Shared {
         }
         let wanted = (frames / HIGH_ONE_IN - free) as usize;
         self.evict(wanted.min(4 * EVICT_BATCH), 8 * EVICT_BATCH);
-        self.evicting.store(false, Ordering::Release);
+        let was_evicting = self.evicting.swap(false, Ordering::Release);
+        assert!(was_evicting, "two callers would evict ahead of need");
     }
 
     /// Has another thread take memory from the kernel for the frames that callers use next: a fresh
@@ -61,6 +62,7 @@ impl Shared {
         if self.pool.free() >= needed {
             return true;
         }
+        debug_assert!(needed > 0, "a caller would wait for no frames");
         let is_first = self.pool.wait(waker, needed);
         self.contexts.look_for_waiter(placement, is_first);
         // Frames may have come back between the look and the registering.
@@ -86,6 +88,7 @@ impl Shared {
             dropped +=
                 batch.iter().filter(|candidate| candidate.verdict == Verdict::Dropped).count();
         }
+        debug_assert!(dropped <= looked, "a page is dropped twice");
         Counters::add(&self.counters.evicted_pages, dropped as u64);
         dropped
     }

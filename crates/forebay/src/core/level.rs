@@ -170,6 +170,8 @@ impl Level {
     /// Changes the levels. Adds the tasks to wake to `wakers`. Returns whether the limit was
     /// different before.
     pub(crate) fn set_throttle(&self, throttle: Throttle, wakers: &mut Vec<Waker>) -> bool {
+        let is_sound = throttle.background <= throttle.limit && throttle.limit > 0;
+        assert!(is_sound, "writers would wait for writeback that never begins");
         self.background.store(throttle.background, Ordering::Relaxed);
         let before = self.limit.swap(throttle.limit, Ordering::AcqRel);
         // Waiters may have room now.
@@ -292,7 +294,7 @@ impl Level {
             let Some(waiter) = waiting.lines[at].waiters.pop_front() else { break };
             waiting.tidy();
             self.uncount_waiter();
-            debug_assert!(grant > 0, "a grant has at least one page");
+            assert!(grant > 0, "a grant without a page would be granted for ever");
             let _ = self.add(grant);
             // Counted here until it is taken and counted for the file.
             let _ = waiter.volume.share.recount(0, grant);
@@ -442,7 +444,7 @@ impl Queued {
         let waker = context.waker().clone();
         let mut granted = self.waiter.granted.lock();
         if granted.pages > 0 || granted.is_over {
-            debug_assert!(self.taken != Taken::Yes, "a grant is taken once");
+            assert!(self.taken != Taken::Yes, "pages of a grant would be charged to two writes");
             self.taken = Taken::Yes;
             let pages = std::mem::take(&mut granted.pages);
             let _ = self.waiter.volume.share.recount(pages, 0);

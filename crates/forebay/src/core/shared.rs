@@ -153,6 +153,7 @@ impl Shared {
             }
         }
         user_code::wake_all(effects.wakers.drain(..));
+        debug_assert!(effects.wakers.is_empty(), "a waiting task is forgotten");
     }
 
     /// Starts another context; see [`Start::start`].
@@ -248,6 +249,7 @@ impl Shared {
         // A wake is a system call even if nobody waits.
         table.waiting += 1;
         let mut table = self.opening_ended.wait(table);
+        assert!(table.waiting > 0, "an open would not be woken");
         table.waiting -= 1;
         table
     }

@@ -80,11 +80,13 @@ impl Table {
     pub(crate) fn share(&mut self, identity: Identity) -> Option<Arc<Inode>> {
         let entry = self.by_identity.get_mut(&identity)?;
         entry.handles += 1;
+        debug_assert!(!self.closing.contains_key(&identity), "the handle is of a closed file");
         Some(Arc::clone(&entry.inode))
     }
 
     /// Enters an inode with its first handle.
     pub(crate) fn insert(&mut self, inode: Arc<Inode>) {
+        assert!(!self.is_closing(inode.identity), "two descriptors of a file break its lease");
         let before = self.by_target.insert(inode.target, Arc::clone(&inode));
         // Checked in every build: otherwise bios of one file would go to another.
         assert!(before.is_none(), "a number belongs to one inode");
@@ -117,7 +119,8 @@ impl Table {
             entry.is_some_and(|entry| entry.handles == 0 && Arc::ptr_eq(&entry.inode, inode));
         if unused {
             self.by_identity.remove(&inode.identity);
-            self.by_target.remove(&inode.target);
+            let removed = self.by_target.remove(&inode.target);
+            assert!(removed.is_some_and(|removed| Arc::ptr_eq(&removed, inode)), "a number is one");
             self.closing.insert(inode.identity, Some(Arc::clone(inode)));
         }
         unused
@@ -126,7 +129,7 @@ impl Table {
     /// Notes that a file is closed, and frees the number of its target.
     pub(crate) fn end_closing(&mut self, identity: Identity, target: Target) {
         let was_closing = self.closing.remove(&identity).is_some();
-        debug_assert!(was_closing, "a file is closed once");
+        assert!(was_closing, "a file is closed once");
         self.free_target(target);
     }
 
@@ -218,10 +221,12 @@ impl Table {
 
     /// Returns a number that no open inode has.
     pub(crate) fn new_target(&mut self) -> Target {
-        Target(self.free_targets.pop().unwrap_or_else(|| {
+        let target = Target(self.free_targets.pop().unwrap_or_else(|| {
             self.next_target += 1;
             self.next_target - 1
-        }))
+        }));
+        assert!(!self.by_target.contains_key(&target), "bios of one file would go to another");
+        target
     }
 
     /// Marks exactly these numbers as taken.
@@ -232,7 +237,7 @@ impl Table {
     }
 
     pub(crate) fn free_target(&mut self, target: Target) {
-        debug_assert!(!self.by_target.contains_key(&target), "{target:?} is in use");
+        assert!(!self.by_target.contains_key(&target), "bios of two files: {target:?} is in use");
         debug_assert!(!self.free_targets.contains(&target.0), "{target:?} is free");
         self.free_targets.push(target.0);
     }

@@ -112,6 +112,10 @@ impl Workers {
             return self.notify();
         }
         state.threads += 1;
+        debug_assert!(
+            state.threads <= most,
+            "files would be closed before earlier jobs about them"
+        );
         drop(state);
         let workers = Arc::clone(self);
         let body = move || {
@@ -188,6 +192,7 @@ impl Workers {
             state.settling += 1;
             let (guard, is_late) = self.changed.wait_until(state, deadline);
             state = guard;
+            assert!(state.settling > 0, "a thread that waits for the last job is not woken");
             state.settling -= 1;
             if is_late {
                 return false;
@@ -205,6 +210,7 @@ impl Workers {
         while state.jobs.is_empty() && !is_late {
             (state, is_late) = self.changed.wait_until(state, Some(deadline));
         }
+        assert!(state.idle > 0, "a thread that waits would be taken for busy");
         state.idle -= 1;
         state.next_job()
     }

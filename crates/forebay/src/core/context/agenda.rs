@@ -132,6 +132,8 @@ impl<T: Numbered> Agenda<T> {
     /// Removes and returns the first file of a reason.
     pub(super) fn pop(&mut self, reason: AgendaReason) -> Option<Arc<T>> {
         let file = self.lists[reason as usize].pop_front()?;
+        let is_marked = self.reasons[file.number()] & reason.bit() != 0;
+        debug_assert!(is_marked, "the file would be listed twice, or never again");
         self.reasons[file.number()] &= !reason.bit();
         Some(file)
     }
@@ -147,6 +149,7 @@ impl<T: Numbered> Agenda<T> {
     pub(super) fn put_back(&mut self, reason: AgendaReason, files: Vec<Arc<T>>) {
         let new = self.take(reason);
         files.iter().chain(&new).for_each(|file| self.push(reason, file));
+        debug_assert!(self.count(reason) >= new.len(), "a file with work to do is forgotten");
     }
 
     /// Keeps only the files of a reason that `stays` accepts.

@@ -70,6 +70,7 @@ impl Writeback {
             let inode = self.settle(of_file, now);
             self.look_where_it_goes(&inode);
         }
+        assert!(self.ended.is_empty(), "ends of bios would be forgotten");
         ended.clear();
         self.ended = ended;
         self.share_out();
@@ -147,7 +148,8 @@ impl Writeback {
         drop(table);
         drop(self.backend.detach(inode.target));
         let held = self.files[inode.target.0 as usize].take();
-        debug_assert!(held.is_some_and(|held| held.in_flight == 0), "closed with bios in flight");
+        // Checked in every build: otherwise the device would use memory that others have by then.
+        assert!(held.is_some_and(|held| held.in_flight == 0), "closed with bios in flight");
         detached(inode, &self.shared, &mut After::default());
         self.unlist(inode, is_listed);
         let (shared, closing) = (Arc::clone(&self.shared), Arc::clone(inode));

@@ -116,7 +116,7 @@ impl Reservations {
     }
 
     pub(super) fn make(&mut self, inode: &Arc<Inode>, bio: Bio) {
-        debug_assert_eq!(bio.operation, Operation::Allocate);
+        debug_assert_eq!(bio.operation, Operation::Allocate, "the aside allocates nothing else");
         self.made.push((Arc::clone(inode), bio));
     }
 }

@@ -93,7 +93,8 @@ impl Writeback {
         if self.files.len() <= number {
             self.files.resize_with(number + 1, || None);
         }
-        debug_assert!(self.files[number].is_none(), "a file is attached once");
+        // Checked in every build: otherwise ends of one file's bios would settle another one.
+        assert!(self.files[number].is_none(), "a file is attached once");
         self.know_volume(&inode);
         // Looked at before: a descriptor that is replaced later is not the one registered here.
         let is_renewing = inode.catch(|| inode.lock().service.is_renewing()).unwrap_or_default();
@@ -183,6 +184,7 @@ impl Writeback {
     /// Forwards a message about a file that is not here. The file may be closed, or belong to
     /// another context. Or it has come back, and its `Attach` will have it looked at.
     pub(super) fn send_on(&self, inode: Arc<Inode>, message: impl FnOnce(Arc<Inode>) -> Message) {
+        debug_assert!(!self.has(&inode), "nobody would look at the file");
         let context = inode.placement.context();
         if context != self.number {
             self.shared.contexts.send_to(context, message(inode));

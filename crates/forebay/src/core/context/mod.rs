@@ -263,6 +263,7 @@ impl Writeback {
 
     /// Enters a file for everything that is to be done for it.
     fn look_at(&mut self, inode: Arc<Inode>) {
+        debug_assert!(self.has(&inode), "two contexts would write the same file");
         let looked = inode.catch(|| {
             let mut state = inode.lock();
             state.service.looked_at();

@@ -103,7 +103,7 @@ impl Placement {
     /// Gives the file to another context, which has the `Attach` message by now. Later messages go
     /// to that context.
     pub(crate) fn set_context(&self, context: usize) {
-        debug_assert!(context < CONTEXTS, "context {context}");
+        assert!(context < CONTEXTS, "messages for the file would reach no context: {context}");
         self.context.store(context, Ordering::Release);
     }
 
@@ -117,7 +117,7 @@ impl Placement {
 
     /// Returns the context that the file belongs to, among `active`.
     pub(crate) fn place(&self, affinity: Affinity, active: usize, volume: &Volume) -> usize {
-        debug_assert!(active > 0, "no context is active");
+        assert!(active > 0, "no context is active");
         let key = match affinity {
             Affinity::Single => return 0,
             Affinity::Hash => self.own,

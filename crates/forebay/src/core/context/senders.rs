@@ -60,11 +60,11 @@ impl Senders {
 
     /// Spreads files among `active` contexts from now on, and informs the contexts.
     pub(crate) fn spread(&self, active: usize, affinity: Affinity) {
-        debug_assert!(self.started() >= active, "files go to contexts that run");
+        assert!(self.started() >= active, "files go to contexts that run");
         if (active, affinity) != (self.active(), self.affinity()) {
             self.active.store(active, Ordering::Release);
             // `Affinity::ALL` has the order of the declaration.
-            debug_assert_eq!(Affinity::ALL[affinity as usize], affinity);
+            assert_eq!(Affinity::ALL[affinity as usize], affinity, "files go to their contexts");
             self.affinity.store(affinity as u8, Ordering::Release);
             self.send(Message::Place);
         }

@@ -338,6 +338,7 @@ impl Writeback {
     }
 
     pub(super) fn submit(&mut self, volume: usize, bio: Bio) {
+        assert!(!self.is_submitting, "a bio would go to the device before an earlier one");
         self.is_submitting = true;
         let flight = &mut self.flights[volume];
         flight.sent(&bio, || self.backend.now());

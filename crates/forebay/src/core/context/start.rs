@@ -108,6 +108,11 @@ impl Start for Contexts {
             self.living.fetch_sub(1, Ordering::AcqRel);
             Error::new(ErrorKind::Io, "could not start a writeback thread").because(error)
         })?;
+        assert_eq!(
+            number,
+            shared.contexts.started(),
+            "files would go to a context without a sender"
+        );
         shared.contexts.enter(number, sender);
         Ok(description)
     }
@@ -189,6 +194,7 @@ impl Shared {
         if active == self.contexts.active() || self.check().is_err() || !self.load.begin_change() {
             return;
         }
+        assert!((1..=CONTEXTS).contains(&active), "files would belong to no context: {active}");
         let change = Change { shared: Arc::clone(self), _running: running.clone() };
         let run = move || {
             thread::mark_as_ours();

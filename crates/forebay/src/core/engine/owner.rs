@@ -235,7 +235,8 @@ impl Life {
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
-        *self.0.stage.lock() = Stage::Over;
+        let before = std::mem::replace(&mut *self.0.stage.lock(), Stage::Over);
+        assert_eq!(before, Stage::Ending, "callers would wait for another shutdown");
         self.0.changed.notify_all();
     }
 }
@@ -282,6 +283,7 @@ impl Control {
     pub(crate) fn served(control: &Mutex<Self>, started: Result<Box<dyn Serving>>) -> Result<()> {
         let mut place = control.lock();
         let is_over = matches!(*place, Self::Over);
+        assert!(is_over || matches!(*place, Self::Starting), "a socket would be served for ever");
         match started {
             Err(error) => {
                 if !is_over {

@@ -202,6 +202,7 @@ impl File {
         &mut self,
         ask: impl Fn(&Arc<Inode>, &Base, TicketKind, &mut After) -> T,
     ) -> (T, Last) {
+        assert!(!self.closed, "the file would be closed under another handle");
         self.closed = true;
         let mut after = After::default();
         let mut table = self.shared.table();

@@ -25,7 +25,7 @@ use std::task::Waker;
 
 use forebay_block::Bio;
 use forebay_cache::samples::Reported;
-use forebay_cache::{CachedFile, Copy, FrameRuns, Settled};
+use forebay_cache::{CachedFile, Copy, FrameRuns, Lists, Settled};
 
 use super::Inode;
 use super::state::{Look, State};
@@ -94,6 +94,7 @@ pub(crate) fn give_up(inode: &Arc<Inode>, base: &Base, after: &mut After) -> Opt
     if !state.failures.give_up() {
         return None;
     }
+    debug_assert_eq!(state.cache.dirty_pages(), 0, "a write was accepted after the panic");
     let heard = if state.syncing.has_waiters() { Heard::Yes } else { Heard::No };
     let effects = after.effects();
     effects.uncharged += state.charges.take_owed();
@@ -154,6 +155,11 @@ impl Changing<'_> {
 
     #[inline(never)]
     fn publish_changes(&mut self) {
+        let is_finished = |lists: &mut Lists| lists.zero.is_empty() && lists.patches.is_empty();
+        debug_assert!(
+            self.after.settled.lists().is_none_or(is_finished),
+            "the arena would describe bytes that are not there"
+        );
         let State { cache, account, .. } = &mut *self.state;
         let mut retired = account.report_settled(cache, &mut self.after.settled);
         if !retired.is_empty() {
@@ -166,6 +172,7 @@ impl Changing<'_> {
 
     /// Removes clean frames from the arena before a write is copied into them.
     pub(crate) fn touch(&mut self, copies: &[Copy]) {
+        debug_assert!(!copies.is_empty(), "a step without copies would wait for nothing");
         self.state.account.report_touched(copies);
     }
 
@@ -198,6 +205,8 @@ impl Changing<'_> {
     /// Has the context submit bios of a caller.
     pub(crate) fn submit(&mut self, bios: impl IntoIterator<Item = Bio>) {
         for bio in bios {
+            // Checked in every build: otherwise bytes of another file would be overwritten.
+            assert_eq!(bio.target, self.inode.target, "a bio goes to the file that made it");
             self.after.push(Effect::Submit(Arc::clone(self.inode), bio));
         }
     }
@@ -275,7 +284,7 @@ impl Changing<'_> {
         }
         let service = &mut state.service;
         if self.wakes && service.has_waiting() {
-            service.take_served(&mut after.effects().wakers);
+            service.take_waiting(&mut after.effects().wakers);
         }
         if service.ask_to_look(self.looks_at_file) {
             let inode = Arc::clone(inode);

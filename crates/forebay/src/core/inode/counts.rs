@@ -105,13 +105,11 @@ impl Charges {
         std::mem::take(&mut self.owed)
     }
 
-    pub(super) fn verify(&self, cache: &CachedFile) -> Result<(), &'static str> {
-        ensure(
-            self.counted == cache.dirty_pages() + self.credit,
-            "a change counts itself at its end",
-        )?;
-        ensure(self.owed == 0, "a file owes pages only after a panic")?;
-        ensure(self.passing < GATHER_PAGES, "passing pages are reported in time")
+    pub(super) fn verify(&self, cache: &CachedFile) {
+        let dirty = cache.dirty_pages() + self.credit;
+        assert_eq!(self.counted, dirty, "the share of the file system would drift");
+        assert_eq!(self.owed, 0, "pages would be taken off the level twice");
+        assert!(self.passing < GATHER_PAGES, "uncached pages would stay until their age");
     }
 }
 
@@ -195,18 +193,13 @@ impl Failures {
         self.is_interrupted && !std::mem::replace(&mut self.is_given_up, true)
     }
 
-    /// Checks the count, and that only an interrupted file is given up.
-    pub(crate) fn verify(&self, cache: &CachedFile) -> Result<(), &'static str> {
-        if self.is_interrupted {
-            return Ok(());
+    /// Asserts the count, and that only an interrupted file is given up.
+    pub(crate) fn verify(&self, cache: &CachedFile) {
+        if !self.is_interrupted {
+            assert!(!self.is_given_up, "the counts of a file in use would be taken back");
+            let failing = cache.unwritable_pages();
+            assert_eq!(self.unwritable, failing, "the count of the device would drift");
         }
-        if self.is_given_up {
-            return Err("a file is given up only after a panic");
-        }
-        if self.unwritable != cache.unwritable_pages() {
-            return Err("failing pages are not counted against their device");
-        }
-        Ok(())
     }
 }
 
@@ -224,9 +217,4 @@ fn device_share(level: &Level) -> u64 {
 
 fn file_cap(level: &Level) -> u64 {
     (level.limit() / FAILING_OF_FILE).max(1)
-}
-
-/// Returns the damage if a part is not whole.
-pub(crate) fn ensure(is_whole: bool, damage: &'static str) -> Result<(), &'static str> {
-    if is_whole { Ok(()) } else { Err(damage) }
 }

@@ -80,9 +80,9 @@ impl Drop for Locked<'_> {
 impl Locked<'_> {
     /// Checks that the parts of the state agree. If not, the file is interrupted as by any panic.
     fn check(&mut self) {
-        if let Err(damage) = self.verify() {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.verify())) {
             self.interrupt();
-            panic!("{damage}");
+            resume_unwind(panic);
         }
     }
 

@@ -101,6 +101,7 @@ impl Inode {
     pub(crate) fn go_on_in_arena(&self, base: &Base, inherited: &Inherited) {
         if base.pool.is_survived() {
             let Inherited { number: file, record, sequence, .. } = inherited;
+            assert_eq!(*file, self.target.0, "frames of another file would be published");
             let FileRecord { generation, size, .. } = *record;
             let arena = Arc::clone(base.pool.arena());
             let record = Record { arena, file: *file, generation, sequence: *sequence, size };
@@ -217,6 +218,12 @@ impl Account {
             record.retire_all();
             record.arena.leave_file(record.file);
         }
+    }
+
+    /// Asserts that one record at most describes the frames of the file.
+    pub(crate) fn verify(&self) {
+        let is_one = self.record.is_none() || self.marked.is_none();
+        assert!(is_one, "the keeper would write the frames of a broken state");
     }
 
     /// Marks the file as interrupted by a panic. Nothing of the empty cache is entered in its

@@ -72,6 +72,8 @@ pub(crate) fn settle(
 }
 
 fn settle_one(file: &mut Changing<'_>, base: &Base, Ended { bio, result }: &Ended, now: Moment) {
+    // Checked in every build: otherwise bytes of this file would count as written.
+    assert_eq!(bio.target, file.inode().target, "a bio ends at the file that made it");
     if result.is_ok() {
         Counters::add(&base.counters.given_back_bytes, file.cache.gives_back(bio));
     }

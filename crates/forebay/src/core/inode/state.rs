@@ -21,7 +21,7 @@ use forebay_cache::limits::PAGE;
 use forebay_cache::samples::Samples;
 use forebay_cache::{CachedFile, Liberties, Lists, Origin, Rare};
 
-use super::counts::{Charges, Failures, ensure};
+use super::counts::{Charges, Failures};
 use super::record::Account;
 use crate::core::base::Base;
 use crate::core::sync::lead::Syncing;
@@ -55,20 +55,17 @@ impl State {
         }
     }
 
-    /// Checks that the parts agree with the cache.
-    ///
-    /// # Errors
-    /// The damage. A state that a panic has interrupted is only counted until its context gives it
-    /// up.
-    pub(crate) fn verify(&self) -> Result<(), &'static str> {
-        self.failures.verify(&self.cache)?;
-        if self.failures.is_interrupted() {
-            return Ok(());
+    /// Asserts that the parts agree with the cache. A state that a panic has interrupted is only
+    /// counted until its context gives it up.
+    pub(crate) fn verify(&self) {
+        self.failures.verify(&self.cache);
+        self.account.verify();
+        if !self.failures.is_interrupted() {
+            self.charges.verify(&self.cache);
+            self.service.verify();
+            self.ownership.verify(&self.cache);
+            self.syncing.verify(&self.cache);
         }
-        self.charges.verify(&self.cache)?;
-        self.service.verify()?;
-        self.ownership.verify(&self.cache)?;
-        self.syncing.verify(&self.cache)
     }
 
     /// Begins to close the file on the thread of a caller: no context attaches it from now on.
@@ -84,6 +81,7 @@ impl State {
         if !is_over || !begin() {
             return None;
         }
+        assert!(self.service.is_young(), "a context would write the file after its close");
         self.service.attached = Attached::Never;
         Some((self.cache.entry(), self.account.generation()))
     }
@@ -265,15 +263,9 @@ impl Service {
         !self.page_wakers.is_empty()
     }
 
-    /// Moves the wakers of callers that wait for a page to `wakers`.
+    /// Moves the wakers of callers that wait for a page to `wakers`. They look again.
     pub(crate) fn take_waiting(&mut self, wakers: &mut Vec<Waker>) {
         self.page_wakers.drain_into(wakers);
-    }
-
-    /// As [`Service::take_waiting`], after a change of a page: no caller waits for a write any
-    /// longer.
-    pub(crate) fn take_served(&mut self, wakers: &mut Vec<Waker>) {
-        self.take_waiting(wakers);
         self.awaits_pages = false;
     }
 
@@ -333,10 +325,10 @@ impl Service {
         self.asked = None;
     }
 
-    fn verify(&self) -> Result<(), &'static str> {
+    fn verify(&self) {
         let is_served = self.attached == Attached::Yes;
-        ensure(is_served || !self.is_listed, "a file is listed by the context that has it")?;
-        ensure(is_served || !self.is_held, "writes are held by the context that has the file")
+        assert!(is_served || !self.is_held, "no context would settle the writes it holds");
+        assert!(!self.awaits_pages || self.has_waiting(), "a hold would end for no caller");
     }
 }
 
@@ -362,6 +354,7 @@ impl Ownership {
 
     /// Notes that the lease is released.
     pub(crate) fn end_break(&mut self) {
+        assert!(self.is_breaking(), "a lease that nobody asked for would be released");
         self.deadline = None;
     }
 
@@ -393,6 +386,7 @@ impl Ownership {
 
     /// Registers a caller that waits for the turn.
     pub(crate) fn wait_to_append(&mut self, waker: Waker) {
+        debug_assert!(self.is_appending, "an append would wait for a turn that nobody has");
         self.append_wakers.push(waker);
     }
 
@@ -401,10 +395,14 @@ impl Ownership {
         self.append_wakers.take()
     }
 
-    /// Notes whether an append copies bytes to the end that it found under the lease.
-    #[inline]
-    pub(crate) fn set_holds_end(&mut self, holds_end: bool) {
-        self.holds_end = holds_end;
+    /// Notes that an append begins to copy bytes to the end that it found under the lease.
+    pub(crate) fn hold_end(&mut self) {
+        self.holds_end = true;
+    }
+
+    /// Notes that these bytes are copied.
+    pub(crate) fn let_end_go(&mut self) {
+        self.holds_end = false;
     }
 
     /// Returns whether an append copies bytes to the end that it found under the lease.
@@ -416,7 +414,8 @@ impl Ownership {
         self.deadline = None;
     }
 
-    fn verify(&self, cache: &CachedFile) -> Result<(), &'static str> {
-        ensure(self.is_breaking() == cache.is_breaking(), "a lease that breaks has a deadline")
+    fn verify(&self, cache: &CachedFile) {
+        let is_breaking = self.is_breaking();
+        assert_eq!(is_breaking, cache.is_breaking(), "the lease would never be released");
     }
 }

@@ -66,6 +66,7 @@ pub(crate) fn break_lease(inode: &Arc<Inode>, shared: &Shared) {
 /// look at it.
 pub(crate) fn begin_break(file: &mut Changing<'_>) {
     file.apply(CachedFile::begin_break);
+    assert!(file.cache.is_breaking(), "pages would be kept that another program may change");
     file.ownership.begin_break(clock::instant() + LEASE_BREAK);
     file.look();
 }

@@ -89,6 +89,7 @@ impl Engine {
     ) -> Result<(Vec<File>, Pages)> {
         let shared = &self.owner.shared;
         let mut table = shared.table();
+        assert!(table.inodes().is_empty(), "numbers of open files would be given again");
         table.take_targets(&handed.iter().map(|file| file.inherited.number).collect());
         // The dead program's memory of closed files is lost.
         table.unsynced.forget();
@@ -267,6 +268,7 @@ fn adopt_page(
     header: &Header,
     trust: Trust,
 ) -> u64 {
+    assert_eq!(header.file, file.inode().target.0, "bytes of another file would be adopted");
     let page = header.page;
     let inside = file.cache.size().saturating_sub(page * PAGE).min(PAGE) as usize;
     let is_lost =

@@ -81,6 +81,7 @@ pub(crate) fn detached(inode: &Arc<Inode>, shared: &Shared, after: &mut After) {
         after.forget_frames();
     }
     if !inode.is_interrupted() {
+        debug_assert!(!inode.lock().cache.in_flight(), "the device would use frames that are free");
         return shared.finish(after);
     }
     // No context gets the alarm any longer.
@@ -126,6 +127,7 @@ pub(crate) fn is_writable(inode: &Inode, shared: &Shared) -> bool {
 /// # Errors
 /// `Shutdown` if the engine stops before.
 pub(crate) fn renew(inode: &Arc<Inode>, shared: &Shared) -> Result<()> {
+    assert_eq!(inode.file.access(), Access::ReadWrite, "writes would go to the old descriptor");
     inode.lock().service.begin_renewing();
     shared.send(Message::Renew(Arc::clone(inode)));
     let renewed = || {

@@ -309,6 +309,7 @@ impl Engine {
 
     pub(crate) fn insert_into(&self, table: &mut Table, inode: &Arc<Inode>) {
         let mut state = inode.lock();
+        assert!(state.service.is_young(), "two contexts would write the same file");
         // Set again: it may have changed meanwhile for all files in the table.
         state.cache.change_reserving(self.owner.shared.reserving());
         drop(state);

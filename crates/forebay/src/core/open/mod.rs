@@ -139,6 +139,7 @@ impl Engine {
         let mut is_made = false;
         let mut rounds = OPEN_ROUNDS;
         loop {
+            assert!(rounds > 0, "an open would follow a path for ever");
             rounds -= 1;
             let named = if open.create_new && !is_made {
                 // An exclusive open fails if there is a file.
@@ -192,6 +193,7 @@ impl Engine {
                 Some(turn) => {
                     // No other open enters the file while this one has the turn.
                     drop(creating);
+                    assert_eq!(turn.identity, identity, "two opens would enter the same file");
                     return enter(Found { file, created, turn });
                 }
                 None if rounds > 0 => {
@@ -315,6 +317,7 @@ pub(crate) fn open_patiently(path: &Path, how: &How) -> std::io::Result<Opened> 
     let mut left = DEVICE_TRIES;
     loop {
         let opened = OpenFile::open(path, how);
+        assert!(left > 0, "an open would wait for a device for ever");
         left -= 1;
         match opened {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) && left > 0 => {

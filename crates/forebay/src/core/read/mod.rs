@@ -243,6 +243,7 @@ impl Step<'_> {
             }
             (planned, stop) = cache.begin_read(self.offset, self.length, reader, stash, steps);
         }
+        debug_assert!(planned <= self.length, "bytes behind the caller's memory would be copied");
         let stop = match stop {
             ReadStop::Fill(bio) if planned == 0 && self.leads() == Leads::May => {
                 return Err(Stop::Fills(bio));
@@ -323,6 +324,7 @@ fn bring_in(
     }
     let (mut frames, mut bios) = (FrameRuns::default(), Vec::<Bio>::new());
     base.pool.take(missing.min(base.room_ahead()) as usize, &mut frames);
+    debug_assert!(frames.len() as u64 <= missing, "readahead takes frames that callers need");
     file.cache.fill_ahead(pages, class, caching, &mut frames, &mut bios);
     if class == Class::Background {
         let bytes = bios.iter().map(|bio| bio.length).sum();
@@ -335,6 +337,7 @@ fn bring_in(
 /// Releases the copied pages.
 #[inline]
 fn release(file: &mut Changing<'_>, base: &Base, steps: &[ReadStep], caching: Caching) {
+    debug_assert!(!steps.is_empty(), "a read of nothing would be taken for the end of the file");
     file.apply(|cache, settled| cache.end_read(steps, caching, settled));
     file.wake();
     if base.pool.has_waiting() {

@@ -146,6 +146,8 @@ fn begin_allocated(inode: &Arc<Inode>) -> Allocated {
 /// Has the file system allocate a range of whole pages, and records the result. `end` is the
 /// end that the caller needs: the largest size may be within the last page.
 fn allocate_now(inode: &Inode, bytes: &Range<u64>, end: u64) -> std::io::Result<()> {
+    let is_whole = bytes.start.is_multiple_of(PAGE) && bytes.end.is_multiple_of(PAGE);
+    assert!(is_whole, "a page without space of its own would count as allocated");
     mark_reserved(inode, bytes.end);
     let end = if inode.can_reach(bytes.end) { bytes.end } else { end };
     let result = inode.file.allocate_alone(bytes.start, end - bytes.start);
@@ -211,6 +213,7 @@ pub(crate) fn prepare_reservation(
     base: &Base,
     bio: &Bio,
 ) -> std::result::Result<(), Unreserved> {
+    assert_eq!(bio.target, inode.target, "the space of another file would be reserved");
     // First: `end_reserving` follows on every path, also after a panic.
     inode.volume.begin_reserving(bio.length);
     let state = inode.lock();
@@ -235,6 +238,7 @@ pub(crate) fn look_after_allocations(inode: &Inode, base: &Base, ended: &[Ended]
         ended.iter().filter(|ended| ended.bio.operation == Operation::Allocate)
     {
         let bytes = bio.length;
+        debug_assert_eq!(bio.target, inode.target, "the mark of another file would be looked at");
         match result {
             Ok(_) => {}
             Err(Errno::WOULD_BLOCK | Errno::UNSUPPORTED) => {

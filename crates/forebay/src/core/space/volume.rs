@@ -260,7 +260,7 @@ impl Volume {
 
     /// Notes that everything up to the pledges of this round is written out.
     pub(crate) fn redeem(&self, file: &OpenFile, pledged: u64) {
-        debug_assert!(
+        assert!(
             pledged <= self.pledged.load(Ordering::Acquire),
             "a round is redeemed before it had a pledge"
         );

@@ -104,6 +104,7 @@ impl Syncing {
 
     /// Offers the lead to the caller of a ticket, and returns its waker.
     pub(crate) fn offer(&mut self, id: TicketId) -> Waker {
+        assert!(!self.is_led(), "two callers would write the same page at the same time");
         let at = self.waiters.iter().position(|waiter| waiter.id == id);
         let waiter = self.waiters.remove(at.expect("the lead is offered to a caller that waits"));
         self.waiters.tidy();
@@ -160,17 +161,15 @@ impl Syncing {
         self.lead = Lead::Context;
     }
 
-    /// Checks that no caller waits for a wake that never comes.
-    pub(crate) fn verify(&self, cache: &CachedFile) -> Result<(), &'static str> {
-        let waits = |waiter: &Waiter| cache.is_waiting(waiter.id);
-        if !self.has_ended(cache) && !self.waiters.iter().all(waits) {
-            return Err("a caller waits for a ticket that has ended");
+    /// Asserts that no caller waits for a wake that never comes.
+    pub(crate) fn verify(&self, cache: &CachedFile) {
+        if !self.has_ended(cache) {
+            let waits = |waiter: &Waiter| cache.is_waiting(waiter.id);
+            assert!(self.waiters.iter().all(waits), "a caller waits for a ticket that has ended");
         }
-        match self.lead {
-            Lead::Offered(id) if self.waiters.iter().any(|waiter| waiter.id == id) => {
-                Err("a caller that was offered the lead is not woken")
-            }
-            _ => Ok(()),
+        if let Lead::Offered(id) = self.lead {
+            let waits = self.waiters.iter().any(|waiter| waiter.id == id);
+            assert!(!waits, "the caller that was offered the lead is not woken for it");
         }
     }
 }
@@ -209,6 +208,7 @@ impl CallerQueues {
 
     /// Keeps a queue, in place of the one that has not been used for the longest time.
     pub(crate) fn put(&self, queue: CallerQueue) {
+        assert_eq!(queue.queue.on_their_way(), 0, "the next caller would get ends of this one");
         let mut queues = self.0.lock();
         let dropped = match &mut *queues {
             Some(queues) => {
@@ -238,6 +238,8 @@ impl CallerQueue {
         alive: Option<&Alive>,
     ) -> Vec<Ended> {
         let (count, mut ended) = (bios.len(), Vec::with_capacity(bios.len()));
+        let is_own = |bio: &Bio| bio.target == target;
+        debug_assert!(bios.iter().all(is_own), "bytes of another file would be overwritten");
         if bios.iter().all(|bio| bio.operation == Operation::Write) {
             self.device.prepare_writes(count, alive);
         }
@@ -249,6 +251,7 @@ impl CallerQueue {
                 .expect("calls of this thread need no ring that could break");
             self.queue.run(&mut self.device, &mut ended);
         }
+        assert_eq!(ended.len(), count, "frames of requests in flight would be used again");
         drop(self.device.detach(target));
         counters.add_of_caller(self.queue.take_counters());
         ended

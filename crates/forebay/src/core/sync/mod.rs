@@ -249,6 +249,7 @@ pub(crate) fn make_here(
     bios: Vec<Bio>,
     held: Option<&HeldOff>,
 ) {
+    assert!(!bios.is_empty(), "a leader without requests would lead for ever");
     // A panic here counts as one under the lock: the bios would stay in flight for ever.
     let ended = inode.copying(|| {
         let mut queue = shared.caller_queues.take(&shared.pool);
@@ -294,5 +295,6 @@ fn gather_led(file: &mut Changing<'_>, shared: &Shared) -> Vec<Bio> {
         }
         bios.push(bio);
     }
+    debug_assert!(bios.len() <= LEAD_BIOS, "a caller would keep its file from the context");
     bios
 }

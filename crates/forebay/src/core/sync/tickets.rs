@@ -196,6 +196,7 @@ impl Future for Ticket {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let id = self.id.expect("a ticket was polled after its end");
+        debug_assert!(id != NO_TICKET || self.inode.is_interrupted(), "no context serves it");
         match poll_ticket(&self.inode, context, id, Leads::Never) {
             TicketState::Waits => plugged_no_more(Poll::Pending),
             TicketState::Ended(result) => {

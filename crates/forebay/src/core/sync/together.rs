@@ -40,6 +40,8 @@ pub(crate) async fn sync(shared: &Arc<Shared>, files: &[&File]) -> Vec<Result<()
         .collect();
     // A set of one is synced as ever: its caller may make the requests.
     let tickets = if inodes.len() > 1 { flush(shared, &inodes).await } else { Vec::new() };
+    let is_whole = tickets.is_empty() || tickets.len() == inodes.len();
+    assert!(is_whole, "a file would get the result of another one");
     let mut tickets = tickets.into_iter();
     let mut results = Vec::with_capacity(files.len());
     for (file, checked) in files.iter().zip(checked) {
@@ -51,6 +53,7 @@ pub(crate) async fn sync(shared: &Arc<Shared>, files: &[&File]) -> Vec<Result<()
             },
         });
     }
+    assert_eq!(results.len(), files.len(), "a caller would take a file for durable");
     results
 }
 
@@ -138,6 +141,7 @@ impl DirectoryFlush {
 
     /// Blocks.
     fn make(mut self) {
+        assert!(!self.inodes.is_empty() && self.result.is_none(), "a directory is synced once");
         let errno = |error: &std::io::Error| error.raw_os_error().map_or(Errno::IO, Errno);
         let made = self.inodes[0].file.sync_directory();
         self.result = Some(made.map_err(|error| errno(&error)));

@@ -189,6 +189,7 @@ impl File {
             return Ok(Some(Way::Cached(Place::Offset)));
         };
         let (offset, accepted) = appended.map_err(failed)?;
+        assert!(accepted <= data.len(), "bytes behind the caller's memory were appended");
         self.shared.change(&self.inode, |file| file.cache.note_appended());
         // Adopts the new size. The bytes are in the file, even if that fails.
         let _ = file_length(&self.inode, &self.shared);
@@ -220,6 +221,7 @@ fn front<'a>(mut data: Slices<'a>) -> Cow<'a, [u8]> {
     while joined.len() < first.len() + left {
         joined.extend_from_slice(data.take(first.len() + left - joined.len()));
     }
+    assert!(joined.len() <= APPEND_BYTES, "one append would copy without bound");
     Cow::Owned(joined)
 }
 
@@ -229,7 +231,7 @@ pub(crate) struct AppendTurn<'a>(&'a Inode);
 impl AppendTurn<'_> {
     /// Returns the same right, of a job on another thread.
     pub(crate) fn into_owned(self, inode: Arc<Inode>) -> OwnedTurn {
-        debug_assert!(std::ptr::eq(self.0, &raw const *inode), "of the same file");
+        assert!(std::ptr::eq(self.0, &raw const *inode), "the turn of this file would never end");
         std::mem::forget(self);
         OwnedTurn(inode)
     }
@@ -265,6 +267,8 @@ fn poll_turn(inode: &Inode, context: &Context<'_>) -> Poll<()> {
         state.service.wait_for_turn(waker);
         return Poll::Pending;
     }
+    let is_free = !state.ownership.is_appending() || state.service.is_orphaned();
+    debug_assert!(is_free, "two appends would write to the same end");
     state.ownership.begin_append();
     Poll::Ready(())
 }

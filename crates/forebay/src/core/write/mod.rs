@@ -168,7 +168,9 @@ fn write_step(inode: &Arc<Inode>, mut step: Step<'_>) -> std::result::Result<usi
         let planned = inode.change(shared, after, |file| {
             step.admit(file)?;
             let planned = step.plan(file, &mut copies)?;
-            file.ownership.set_holds_end(request.place == Place::End);
+            if request.place == Place::End {
+                file.ownership.hold_end();
+            }
             Ok(planned)
         })?;
         inode.copying(|| shared.pool.copy_in(&copies, *request.data));
@@ -201,6 +203,7 @@ impl Step<'_> {
     fn admit(&mut self, file: &mut Changing<'_>) -> std::result::Result<(), Stop> {
         let Self { shared, granted, request: WriteRequest { place, caching, .. }, .. } = *self;
         if granted > 0 {
+            // The level counts them already, so they are counted for the file before it may fail.
             file.charges.take_grant(granted);
             file.count();
         }
@@ -261,6 +264,7 @@ impl Step<'_> {
         }
         file.touch(copies);
         file.inode().rewrites.store(file.cache.writes_in_place(), Ordering::Relaxed);
+        debug_assert!(planned <= length, "bytes that no caller wrote would become dirty");
         match stop {
             _ if planned > 0 => Ok(planned),
             WriteStop::Busy => Err(self.wait(file, Some(offset / PAGE))),
@@ -284,7 +288,8 @@ impl Step<'_> {
 
 /// Lets other programs move the end, once the bytes are written that this step put there.
 fn let_end_go(file: &mut Changing<'_>) {
-    file.ownership.set_holds_end(false);
+    debug_assert!(file.ownership.holds_end(), "the lease went while bytes were copied to the end");
+    file.ownership.let_end_go();
     if file.cache.is_breaking() {
         file.cache.extend_break();
         file.look();
@@ -293,6 +298,7 @@ fn let_end_go(file: &mut Changing<'_>) {
 
 /// Makes the copied pages dirty.
 fn publish(file: &mut Changing<'_>, copies: &[Copy], caching: Caching) {
+    debug_assert!(!copies.is_empty(), "a write without pages would be accepted");
     let published = file.apply(|cache, settled| cache.publish(copies, caching, settled));
     file.copied(copies);
     if published.first {

@@ -33,6 +33,7 @@ fn bypass(inode: &Arc<Inode>, shared: &Shared, data: &[u8], offset: u64) -> Resu
         return Ok(false);
     }
     let Some(_held) = shared.hold_off_keeper() else { return Ok(false) };
+    debug_assert!(!data.is_empty(), "a write of nothing would wait for the whole file");
     let bytes = offset..offset + data.len() as u64;
     let begun = shared.change(inode, |file| {
         inode.check_whole(file)?;
@@ -112,6 +113,7 @@ impl File {
         let (data, place, caching) = (&Slices::new(&slices), Place::Offset, self.caching());
         let front = WriteRequest { data, offset, place, caching };
         let accepted = write_now(&self.inode, &self.shared, front, pledge.is_some())?;
+        assert!(accepted <= length as usize, "bytes that no caller wrote were accepted");
         drop(pledge);
         Counters::add(&self.shared.counters.accepted_bytes, accepted as u64);
         Ok(accepted)
@@ -138,6 +140,7 @@ impl File {
             }
             done += part.len();
         }
+        assert!(done <= data.len(), "bytes behind the caller's memory would be written");
         Counters::add(&self.shared.counters.bypassed_bytes, done as u64);
         Counters::add(&self.shared.counters.accepted_bytes, done as u64);
         Ok(done)
@@ -198,6 +201,7 @@ impl File {
             match step.await {
                 Ok(0) => break Ok(()),
                 Ok(accepted) => {
+                    assert!(accepted <= data.len(), "bytes that no caller wrote were accepted");
                     data.advance(accepted);
                     done += accepted;
                 }

@@ -30,10 +30,10 @@ use std::time::{Duration, Instant};
 use forebay_block::{Bio, Errno, Moment, Wait};
 use forebay_block::{Ended, Queue};
 use forebay_cache::writeback::pace::Bound;
-use forebay_lists::{Pop, Quiet, fifo};
+use forebay_lists::Pop;
 
 use crate::core::context::flight::Flight;
-use crate::core::context::senders::Message;
+use crate::core::context::senders::{Inbox, Message};
 use crate::core::direct::flow::Flow;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::inode::Inode;
@@ -57,8 +57,7 @@ pub(crate) struct Writeback {
     /// Threads that it starts hold it until they end.
     running: ThreadGuard,
     shared: Arc<Shared>,
-    messages: fifo::Receiver<Message>,
-    quiet: Arc<Quiet>,
+    inbox: Inbox,
     backend: Backend,
     queue: Queue,
     knobs: OfContext,
@@ -104,7 +103,7 @@ impl Writeback {
     pub(crate) fn new(
         number: usize,
         shared: Arc<Shared>,
-        (messages, quiet): (fifo::Receiver<Message>, Arc<Quiet>),
+        inbox: Inbox,
         backend: Backend,
         knobs: OfContext,
         running: ThreadGuard,
@@ -115,8 +114,7 @@ impl Writeback {
             number,
             running,
             shared,
-            messages,
-            quiet,
+            inbox,
             backend,
             queue,
             knobs,
@@ -162,9 +160,9 @@ impl Writeback {
             if self.stop && !more && is_idle && self.queue.on_their_way() == 0 {
                 return End::Stopped;
             }
-            more |= self.quiet.set_ticking(self.next_tick.is_some());
+            more |= self.inbox.quiet.set_ticking(self.next_tick.is_some());
             let could_make_room = self.could_make_room();
-            more |= self.quiet.set_wanting(could_make_room);
+            more |= self.inbox.quiet.set_wanting(could_make_room);
             self.end_awaited_hold();
             let wait = if more { Wait::Not } else { Wait::Something(self.sleep()) };
             if let Err(errno) = self.queue.dispatch(&mut self.backend, wait) {
@@ -179,7 +177,7 @@ impl Writeback {
     /// Takes the messages of one pass. Returns whether more may be left.
     fn take_messages(&mut self) -> bool {
         for _ in 0..MESSAGES_PER_PASS {
-            let message = match self.messages.pop() {
+            let message = match self.inbox.messages.pop() {
                 Pop::Node(message) => message,
                 Pop::Empty => return false,
                 // A sender is in the middle of a push, and its wake may have come before. Do not
@@ -330,7 +328,7 @@ impl Drop for Writeback {
             self.shared.mark_orphaned();
         }
         loop {
-            match self.messages.pop() {
+            match self.inbox.messages.pop() {
                 Pop::Node(Message::Direct(message)) => Flow::refuse(message),
                 Pop::Node(message) => drop(message),
                 Pop::Empty => return,

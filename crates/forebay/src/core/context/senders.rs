@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use forebay_block::Bio;
-use forebay_lists::{Quiet, Until, fifo};
+use forebay_lists::fifo::{self, fifo};
+use forebay_lists::{Quiet, Until};
 
 use crate::core::context::placement::{Affinity, Placement};
 use crate::core::direct::direct_message::Message as Direct;
@@ -196,9 +197,18 @@ pub(crate) struct Sender {
     quiet: Arc<Quiet>,
 }
 
+/// The messages of a context, as it takes them.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    pub(crate) messages: fifo::Receiver<Message>,
+    pub(crate) quiet: Arc<Quiet>,
+}
+
 impl Sender {
-    pub(crate) fn new(messages: fifo::Sender<Message>, waker: Waker, quiet: Arc<Quiet>) -> Self {
-        Self { messages, waker, quiet }
+    /// Creates the sender to a context, which `waker` wakes.
+    pub(crate) fn new(waker: Waker) -> (Self, Inbox) {
+        let ((sender, messages), quiet) = (fifo(), Arc::new(Quiet::default()));
+        (Self { messages: sender, waker, quiet: Arc::clone(&quiet) }, Inbox { messages, quiet })
     }
 
     /// Sends a message. Never blocks. Only the first message of a batch wakes the context. A

@@ -15,8 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use forebay_block::Moment;
-use forebay_lists::Quiet;
-use forebay_lists::fifo::fifo;
 
 use crate::core::context::placement::Affinity;
 use crate::core::context::senders::Sender;
@@ -85,12 +83,9 @@ impl Start for Contexts {
                 Choice::Threads
             }
         };
-        let (messages, receiver) = fifo();
-        let quiet = Arc::new(Quiet::default());
-        let sender = Sender::new(messages, backend.waker(), Arc::clone(&quiet));
-        let receiver = (receiver, quiet);
+        let (sender, inbox) = Sender::new(backend.waker());
         let context =
-            Writeback::new(number, Arc::clone(shared), receiver, backend, knobs, ended.clone());
+            Writeback::new(number, Arc::clone(shared), inbox, backend, knobs, ended.clone());
         let (orphans, alive) = (Arc::clone(shared), state.alive.clone());
         let living = Arc::clone(&self.living);
         self.living.fetch_add(1, Ordering::AcqRel);

@@ -33,6 +33,16 @@ pub(crate) struct Given {
     pub(crate) again: PathBuf,
 }
 
+/// An open file that is not in the table, with its number.
+struct NewFile {
+    file: crate::platform::OpenFile,
+    /// Whether this open created it.
+    created: bool,
+    /// Whether its directory entry still has to be made durable.
+    entry: Entry,
+    target: Target,
+}
+
 impl Engine {
     /// Opens a file that the program gave. Its descriptor is closed if the engine has the file open
     /// already, and after an error.
@@ -185,7 +195,7 @@ impl Engine {
             self.take_entry(path, &mut file, created)
         };
         let target = self.owner.shared.table().new_target();
-        let entered = self.enter(path, open, file, (created, entry), target);
+        let entered = self.enter(path, open, NewFile { file, created, entry, target });
         if entered.is_err() {
             self.owner.shared.table().free_target(target);
             self.keep_entry(identity, entry);
@@ -226,9 +236,7 @@ impl Engine {
         &self,
         path: &Path,
         open: &Open,
-        file: crate::platform::OpenFile,
-        (created, entry): (bool, Entry),
-        target: Target,
+        NewFile { file, created, entry, target }: NewFile,
     ) -> Result<Arc<Inode>> {
         let at_path = |error: Error| error.at_path(path);
         let is_device = file.kind() == Kind::Block;

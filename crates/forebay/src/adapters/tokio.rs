@@ -23,7 +23,7 @@ use crate::core::level::Queued;
 use crate::core::limits::CURSOR_AHEAD_FRESH;
 use crate::core::read::{Reading, poll_read, start_read};
 use crate::core::slices::{Slices, SlicesMut};
-use crate::core::space::room::make_room;
+use crate::core::space::make_room;
 use crate::core::space::{Allocated, Promise};
 use crate::core::stats::Counters;
 use crate::core::sync::tickets::Ticket;

@@ -27,8 +27,8 @@ use forebay_cache::file::Entry;
 use crate::core::context::Writeback;
 use crate::core::context::agenda::AgendaReason;
 use crate::core::inode::Inode;
-use crate::core::inode::change::{After, Heard, give_up};
-use crate::core::inode::settle::{Left, settle};
+use crate::core::inode::change::After;
+use crate::core::inode::settle::{Heard, Left, give_up, settle};
 use crate::core::open::close::{detached, finish_closing};
 use crate::core::space::look_after_allocations;
 

@@ -78,41 +78,6 @@ impl Inode {
     }
 }
 
-/// Whether a caller waits for a ticket of an interrupted file, and so gets the error.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Heard {
-    /// A caller waits.
-    Yes,
-    /// No caller waits, so the engine's callback must be called.
-    No,
-}
-
-/// Takes back all counts of an interrupted file, and wakes all its waiters. Returns `None` if that
-/// was done before.
-pub(crate) fn give_up(inode: &Arc<Inode>, base: &Base, after: &mut After) -> Option<Heard> {
-    let mut state = inode.lock();
-    if !state.failures.give_up() {
-        return None;
-    }
-    debug_assert_eq!(state.cache.dirty_pages(), 0, "a write was accepted after the panic");
-    let heard = if state.syncing.has_waiters() { Heard::Yes } else { Heard::No };
-    let effects = after.effects();
-    effects.uncharged += state.charges.take_owed();
-    effects.wakers.append(&mut state.ownership.take_appends());
-    effects.wakers.extend(state.syncing.take_waiters());
-    // Counts the empty cache.
-    #[expect(
-        clippy::redundant_closure_for_method_calls,
-        reason = "the method itself is not general enough in its lifetime"
-    )]
-    inode.change_locked(base, &mut state, after, |file| file.wake());
-    drop(state);
-    let wakers = &mut after.effects().wakers;
-    base.level.look_again(inode.target, wakers);
-    base.pool.take_waiting(wakers);
-    Some(heard)
-}
-
 impl Deref for Changing<'_> {
     type Target = State;
 

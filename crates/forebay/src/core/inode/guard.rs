@@ -34,6 +34,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
+use forebay_cache::file::Entry;
+use forebay_cache::samples::Samples;
+use forebay_cache::{CachedFile, Liberties, Origin};
+
 use super::Inode;
 use super::state::State;
 use crate::core::user_code;
@@ -191,5 +195,29 @@ impl Inode {
                 None
             }
         }
+    }
+}
+
+impl State {
+    /// Replaces a broken state by an empty one. Reads as little as possible of the broken one:
+    /// plain numbers, which a panic leaves either unchanged or as intended.
+    fn interrupt(&mut self, fixed_size: Option<u64>) {
+        // First: from now on the keeper writes nothing of the file.
+        self.account.interrupt();
+        let entry = self.cache.entry();
+        let (origin, liberties) = match (fixed_size, self.cache.disk_size()) {
+            (Some(size), _) => (Origin::Device(size), Liberties::Exclusive),
+            (None, 0) => (Origin::Empty { entry: Entry::Old }, Liberties::Shared),
+            (None, length) => (Origin::Existing(length), Liberties::Shared),
+        };
+        let mut empty = CachedFile::new(self.cache.target(), origin, liberties);
+        empty.set_entry(entry);
+        self.cache = empty;
+        self.charges.interrupt(self.failures.is_interrupted());
+        self.samples = Samples::default();
+        self.service.interrupt();
+        self.ownership.interrupt();
+        self.syncing.interrupt();
+        self.failures.interrupt();
     }
 }

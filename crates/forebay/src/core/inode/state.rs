@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use forebay_cache::file::Entry;
 use forebay_cache::limits::PAGE;
 use forebay_cache::samples::Samples;
-use forebay_cache::{CachedFile, Liberties, Lists, Origin, Rare};
+use forebay_cache::{CachedFile, Lists, Rare};
 
 use super::counts::{Charges, Failures};
 use super::record::Account;
@@ -81,7 +81,6 @@ impl State {
         if !is_over || !begin() {
             return None;
         }
-        assert!(self.service.is_young(), "a context would write the file after its close");
         self.service.attached = Attached::Never;
         Some((self.cache.entry(), self.account.generation()))
     }
@@ -108,28 +107,6 @@ impl State {
             base.pool.patch(&patch);
             self.account.report_filled(&self.cache, patch.page, patch.to);
         }
-    }
-
-    /// Replaces a broken state by an empty one. Reads as little as possible of the broken one:
-    /// plain numbers, which a panic leaves either unchanged or as intended.
-    pub(crate) fn interrupt(&mut self, fixed_size: Option<u64>) {
-        // First: from now on the keeper writes nothing of the file.
-        self.account.interrupt();
-        let entry = self.cache.entry();
-        let (origin, liberties) = match (fixed_size, self.cache.disk_size()) {
-            (Some(size), _) => (Origin::Device(size), Liberties::Exclusive),
-            (None, 0) => (Origin::Empty { entry: Entry::Old }, Liberties::Shared),
-            (None, length) => (Origin::Existing(length), Liberties::Shared),
-        };
-        let mut empty = CachedFile::new(self.cache.target(), origin, liberties);
-        empty.set_entry(entry);
-        self.cache = empty;
-        self.charges.interrupt(self.failures.is_interrupted());
-        self.samples = Samples::default();
-        self.service.interrupt();
-        self.ownership.interrupt();
-        self.syncing.interrupt();
-        self.failures.interrupt();
     }
 }
 
@@ -319,7 +296,7 @@ impl Service {
         self.is_orphan
     }
 
-    fn interrupt(&mut self) {
+    pub(super) fn interrupt(&mut self) {
         self.dirty_since = None;
         self.is_renewing = false;
         self.asked = None;
@@ -410,7 +387,7 @@ impl Ownership {
         self.holds_end
     }
 
-    fn interrupt(&mut self) {
+    pub(super) fn interrupt(&mut self) {
         self.deadline = None;
     }
 

@@ -22,11 +22,11 @@ use crate::core::open::options::Open;
 use crate::core::open::{Found, OpeningTurn, Sought, check_device, find_holes};
 use crate::core::space::reserving;
 use crate::core::table::Table;
-use crate::platform::{Access, Identity, Kind, thread};
+use crate::platform::{Access, Direct, Identity, Kind, OpenFile, thread};
 
 /// A file that the program has opened.
 pub(crate) struct Given {
-    pub(crate) file: crate::platform::OpenFile,
+    pub(crate) file: OpenFile,
     /// Path for messages.
     pub(crate) path: PathBuf,
     /// Path that opens the same file again while `file` is open, even if it has no name left.
@@ -35,7 +35,7 @@ pub(crate) struct Given {
 
 /// An open file that is not in the table, with its number.
 struct NewFile {
-    file: crate::platform::OpenFile,
+    file: OpenFile,
     /// Whether this open created it.
     created: bool,
     /// Whether its directory entry still has to be made durable.
@@ -206,12 +206,7 @@ impl Engine {
     /// Returns whether the directory entry of a just opened file still has to be made durable. If
     /// so, from now on the file holds the directory to flush. The caller must flush it or hand the
     /// entry back to [`Engine::keep_entry`].
-    pub(crate) fn take_entry(
-        &self,
-        path: &Path,
-        file: &mut crate::platform::OpenFile,
-        created: bool,
-    ) -> Entry {
+    pub(crate) fn take_entry(&self, path: &Path, file: &mut OpenFile, created: bool) -> Entry {
         if created {
             return Entry::New;
         }
@@ -257,7 +252,7 @@ impl Engine {
         if liberties == Liberties::Exclusive && open.write && !is_device && !created {
             give_back_after_crash(path, &file, length);
         }
-        if let crate::platform::Direct::Refused(reason) = file.direct() {
+        if let Direct::Refused(reason) = file.direct() {
             tracing::warn!(
                 path = %path.display(),
                 reason,
@@ -358,7 +353,7 @@ pub(crate) fn open_otherwise(path: &Path, how: &str) -> Error {
 }
 
 /// Gives back space beyond the end that a crash left reserved. The mark says that it was ours.
-pub(crate) fn give_back_after_crash(path: &Path, file: &crate::platform::OpenFile, length: u64) {
+pub(crate) fn give_back_after_crash(path: &Path, file: &OpenFile, length: u64) {
     if !matches!(file.reservation_mark(), Ok(Some(_))) {
         return;
     }

@@ -55,7 +55,7 @@ impl File {
         }
         // No append looks up the end before the size changes.
         let turn = poll_fn(|context| self.poll_append(context)).await;
-        let allocated = super::room::allocate(&self.shared, &self.inode, offset, length).await;
+        let allocated = super::allocate(&self.shared, &self.inode, offset, length).await;
         match allocated.and_then(|allocated| Ok((allocated, self.len()?))) {
             Ok((_allocated, size)) => match end.filter(|end| *end > size) {
                 None => Ok(()),

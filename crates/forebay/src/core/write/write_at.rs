@@ -4,9 +4,12 @@
 use std::future::poll_fn;
 use std::io::IoSlice;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use forebay_cache::Admission;
+use forebay_cache::limits::PAGE;
 
+use crate::core::base::Base;
 use crate::core::direct::plug::plugged_no_more;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
@@ -14,9 +17,8 @@ use crate::core::inode::Inode;
 use crate::core::limits::{BYPASS_BYTES, BYPASS_BYTES_AT_ONCE};
 use crate::core::shared::Shared;
 use crate::core::slices::Slices;
-use crate::core::space::room::make_room;
 use crate::core::space::volume::Pledge;
-use crate::core::space::{Promise, admission, may_rewrite, pledge};
+use crate::core::space::{Promise, make_room, pledge};
 use crate::core::stats::Counters;
 use crate::core::wait;
 use crate::core::write::{Place, WriteRequest, poll_write, write_now};
@@ -216,4 +218,17 @@ impl File {
     pub(crate) fn pledge(&self, length: u64) -> Option<Pledge<'_>> {
         pledge(&self.inode, &self.shared, length)
     }
+}
+
+/// Returns whether a write of `length` bytes would have to wait for room, at its beginning or
+/// later.
+fn admission(inode: &Inode, base: &Base, length: usize) -> Admission {
+    base.level.admit_all(&inode.volume, length as u64 / PAGE)
+}
+
+/// Returns whether the next write may do without a pledge, provided that its page is dirty: the
+/// last one was so, and there is plenty of space.
+fn may_rewrite(inode: &Inode, base: &Base) -> bool {
+    let unwritten = (base.level.dirty() + 1) * PAGE;
+    inode.rewrites.load(Ordering::Relaxed) && inode.volume.has_plenty(unwritten)
 }

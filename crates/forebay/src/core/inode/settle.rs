@@ -1,5 +1,5 @@
-//! Completed bios of a file, settled by its context or by the caller that made the requests; and the
-//! end of a file whose pages nobody will write.
+//! Completed bios of a file, settled by its context or by the caller that made the requests; and
+//! the end of a file whose pages nobody will write.
 
 use std::sync::Arc;
 

@@ -20,14 +20,14 @@ use crate::core::direct::plug::plugged_no_more;
 use crate::core::error::Result;
 use crate::core::file::File;
 use crate::core::limits::CURSOR_AHEAD_FRESH;
-use crate::core::read::Reading;
+use crate::core::read::{Reading, poll_read, start_read};
 use crate::core::slices::{Slices, SlicesMut};
-use crate::core::space::room::make_room;
+use crate::core::space::make_room;
 use crate::core::space::{Allocated, Promise};
 use crate::core::stats::Counters;
 use crate::core::sync::tickets::Ticket;
 use crate::core::write::append::{Settling, Way};
-use crate::core::write::{Place, Waiting};
+use crate::core::write::{Place, Waiting, WriteRequest, poll_write};
 use crate::platform::clock;
 
 /// Maximum of bytes accepted or read in one poll. A longer copy would delay other tasks of the
@@ -89,7 +89,7 @@ impl Started {
             let (into, position) = (&mut SlicesMut::new(into), self.position + self.done as u64);
             let (shared, reading) = (&file.shared, &mut self.reading);
             let caller = Some(context.waker());
-            let step = file.inode.poll_read(shared, caller, reading, (into, position));
+            let step = poll_read(&file.inode, shared, caller, reading, into, position);
             let read = ready!(plugged_no_more(step))?;
             self.done += read;
             if !self.is_ahead || read == 0 {
@@ -163,8 +163,9 @@ impl<F: Borrow<File>> Cursor<F> {
         }
         let mut done = 0;
         while data.len() > 0 {
-            let rest = (&data, offset + done as u64, place, file.caching());
-            match plugged_no_more(inode.poll_write(shared, context, rest, &mut polled.waiting)) {
+            let (offset, caching) = (offset + done as u64, file.caching());
+            let rest = WriteRequest { data: &data, offset, place, caching };
+            match plugged_no_more(poll_write(inode, shared, context, rest, &mut polled.waiting)) {
                 Poll::Ready(Ok(0)) => break,
                 Poll::Ready(Ok(accepted)) => {
                     data.advance(accepted);
@@ -259,7 +260,7 @@ impl<F: Borrow<File> + Unpin> AsyncRead for Cursor<F> {
             let is_ahead = ahead.begin(file, *position, length);
             let length = if is_ahead { ahead.memory().len() } else { length };
             let bytes = *position..position.saturating_add(length as u64);
-            let reading = file.inode.start_read(&file.shared, bytes, file.caching());
+            let reading = start_read(&file.inode, &file.shared, bytes, file.caching());
             // Longer each time, so that a slow device is not asked without end.
             let patience = left_behind
                 .filter(|left| left.position == *position)

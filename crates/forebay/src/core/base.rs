@@ -16,6 +16,7 @@ use crate::core::limits::{LOW_ONE_IN, RESERVE_OF_LOW, UNREAD_ONE_IN};
 use crate::core::pool::Pool;
 use crate::core::recovery::Standby;
 use crate::core::settings::Settings;
+use crate::core::share::subtract;
 use crate::core::stats::Counters;
 use crate::core::user_code;
 use crate::platform::sync::Mutex;
@@ -146,7 +147,10 @@ impl Base {
     pub(crate) fn next_generation(&self) -> u16 {
         let next = |generation: u16| Some(generation.checked_add(1).unwrap_or(1));
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
-        self.generation.fetch_update(set, fetch, next).expect("there is always a next one")
+        let generation = self.generation.fetch_update(set, fetch, next);
+        let generation = generation.expect("there is always a next one");
+        assert_ne!(generation, 0, "frames of an earlier file would count as those of this one");
+        generation
     }
 
     /// Makes the next generation follow this one.
@@ -162,6 +166,7 @@ impl Base {
     pub(crate) fn refill(&self, stash: &mut FrameRuns, wanted: usize, dirty: u64) {
         let generous = (self.pool.free() / 256).min(BLOCK_FRAMES - 1);
         let generous = u64::from(generous).min(dirty) as usize;
+        debug_assert!(generous < BLOCK_FRAMES as usize, "frames would come back in pieces");
         self.pool.take(wanted.max(generous), stash);
     }
 
@@ -177,8 +182,11 @@ impl Base {
 
     /// Updates the number of unread pages by those of one file.
     pub(crate) fn count_unread(&self, before: u64, now: u64) {
-        if before != now {
-            self.unread.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+        if now > before {
+            self.unread.fetch_add(now - before, Ordering::Relaxed);
+        } else if now < before {
+            let slip = "more unread pages were used than brought in";
+            subtract(&self.unread, before - now, Ordering::Relaxed, slip);
         }
     }
 

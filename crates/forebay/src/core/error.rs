@@ -145,6 +145,11 @@ impl Error {
         Self::new(ErrorKind::at_open(&error), what).at_path(path).because(error)
     }
 
+    /// Creates the error of a call that examines an open file.
+    pub(crate) fn not_examined(error: io::Error) -> Self {
+        Self::new(ErrorKind::at_open(&error), "could not examine the file").because(error)
+    }
+
     /// Creates the error for a deadline that passed before the device finished with a file.
     pub(crate) fn late(path: &Path) -> Self {
         Self::new(ErrorKind::TimedOut, "the device did not finish before the timeout").at_path(path)

@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use forebay_cache::{Candidate, Verdict};
 
-use crate::core::context::home::Home;
+use crate::core::context::placement::Placement;
 use crate::core::inode::change::After;
 use crate::core::limits::{EVICT_BATCH, HIGH_ONE_IN, LOW_ONE_IN, RECLAIM_FRAMES};
 use crate::core::shared::Shared;
@@ -29,7 +29,8 @@ impl Shared {
         }
         let wanted = (frames / HIGH_ONE_IN - free) as usize;
         self.evict(wanted.min(4 * EVICT_BATCH), 8 * EVICT_BATCH);
-        self.evicting.store(false, Ordering::Release);
+        let was_evicting = self.evicting.swap(false, Ordering::Release);
+        assert!(was_evicting, "two callers would evict ahead of need");
     }
 
     /// Has another thread take memory from the kernel for the frames that callers use next: a fresh
@@ -43,10 +44,15 @@ impl Shared {
         }));
     }
 
-    /// Evicts clean pages for a caller that needs this many frames for a file with this home. If
-    /// that is not enough, has `waker` woken when they are free. Returns true if there are enough
-    /// to take now.
-    pub(crate) fn reclaim_or_wait(&self, home: &Home, waker: &Waker, needed: u32) -> bool {
+    /// Evicts clean pages for a caller that needs this many frames for a file with this placement.
+    /// If that is not enough, has `waker` woken when they are free. Returns true if there are
+    /// enough to take now.
+    pub(crate) fn reclaim_or_wait(
+        &self,
+        placement: &Placement,
+        waker: &Waker,
+        needed: u32,
+    ) -> bool {
         // A page that was used three times stays for as many rounds; a page without a reader yet
         // stays for one.
         let all = self.pool.evictor().len();
@@ -56,8 +62,9 @@ impl Shared {
         if self.pool.free() >= needed {
             return true;
         }
+        debug_assert!(needed > 0, "a caller would wait for no frames");
         let is_first = self.pool.wait(waker, needed);
-        self.contexts.look_for_waiter(home, is_first);
+        self.contexts.look_for_waiter(placement, is_first);
         // Frames may have come back between the look and the registering.
         self.pool.free() >= needed
     }
@@ -81,6 +88,7 @@ impl Shared {
             dropped +=
                 batch.iter().filter(|candidate| candidate.verdict == Verdict::Dropped).count();
         }
+        debug_assert!(dropped <= looked, "a page is dropped twice");
         Counters::add(&self.counters.evicted_pages, dropped as u64);
         dropped
     }

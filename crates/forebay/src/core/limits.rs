@@ -39,13 +39,13 @@ pub(crate) const GROUP_LOOK_BYTES: u64 = 64 << 20;
 pub(crate) const SPARSE_RANGES: usize = 32;
 pub(crate) const SPARSE_BYTES: u64 = 16 << 30;
 
-/// Time that the aside of a file system waits for its next job: long against the pause between two
-/// closings, short against an idle engine.
-pub(crate) const ASIDE_LINGERS: Duration = Duration::from_millis(500);
+/// Time that a thread beside the contexts waits for its next job: long against the pause between
+/// two closings, short against an idle engine.
+pub(crate) const WORKERS_LINGER: Duration = Duration::from_millis(500);
 
 /// Maximum of threads for blocking calls of the program: more than file systems that hang at once,
 /// and few enough that a burst of opens does not start hundreds.
-pub(crate) const OFFLOAD_THREADS: usize = 16;
+pub(crate) const CALL_THREADS: usize = 16;
 
 /// Maximum of threads that flush files of batches. Flushes that run at the same time share a flush
 /// of the device. More threads gain nothing, and fewer flush the device more often.
@@ -117,7 +117,7 @@ pub(crate) const LEAD_PAGES: u64 = 64;
 pub(crate) const LEAD_BIOS: usize = LEAD_PAGES as usize;
 
 /// Maximum of queues kept for callers that make their requests themselves.
-pub(crate) const KITS: usize = 64;
+pub(crate) const CALLER_QUEUES: usize = 64;
 
 /// Maximum of files that a context leaves to their callers until its next tick.
 pub(crate) const YOUNG_FILES: usize = 64;

@@ -2,13 +2,12 @@
 //! [`crate::platform`]. It is compiled twice: over the real machine, and over the simulated one
 //! (`crates/sim`).
 
-// ARCHITECTURE.md describes the layers, and follows a byte through them. What a caller does with a
-// file has one directory per verb; the first page of each tells the steps:
+// ARCHITECTURE.md describes the layers, and follows a byte through them.
 //
-// - `open`, `write`, `read`, `sync`, `space`, `lease`. `file` is the handle, and `engine` what opens
-//   it.
+// Calls on a file have one directory per verb, and the first page of each has the steps: `open`,
+// `write`, `read`, `sync`, `space`, `lease`. `file` is the handle, and `engine` opens it.
 //
-// What they act on:
+// The state behind them:
 //
 // - `inode`: the cache of one file under its lock. `table`: the open inodes.
 // - `context`: the threads that submit to the device, and the messages to them.
@@ -20,19 +19,16 @@
 //
 // - `settings`, `knobs`, `policy`: the options. `stats`: the numbers.
 // - `direct`: files past the cache. `batch`: new files that become durable together.
-// - `recovery`: what a keeper does after the death of the program.
+// - `recovery`: the work of a keeper after the death of the program.
 // - `wait`: blocking calls. `answer`: results on their way to a future.
-// - `aside`: calls that may block a context. `offload`: calls that may block an executor.
-// - `ended`: the end of all threads.
+// - `threads`: those that make calls that may block, and their end.
 // - `slices`: memory of callers. `user_code`: wakers and callbacks.
 
 pub(crate) mod answer;
-pub(crate) mod aside;
 pub(crate) mod base;
 pub(crate) mod batch;
 pub(crate) mod context;
 pub(crate) mod direct;
-pub(crate) mod ended;
 pub(crate) mod engine;
 pub(crate) mod error;
 mod evict;
@@ -42,7 +38,6 @@ pub(crate) mod knobs;
 mod lease;
 pub(crate) mod level;
 pub(crate) mod limits;
-pub(crate) mod offload;
 pub(crate) mod open;
 pub mod policy;
 #[allow(
@@ -60,6 +55,7 @@ pub(crate) mod space;
 pub(crate) mod stats;
 pub(crate) mod sync;
 pub(crate) mod table;
+pub(crate) mod threads;
 pub(crate) mod user_code;
 pub(crate) mod wait;
 pub(crate) mod write;

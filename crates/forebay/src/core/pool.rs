@@ -100,7 +100,7 @@ impl Pool {
     pub(crate) fn take(&self, wanted: usize, stash: &mut FrameRuns) -> usize {
         let mut frames = self.frames();
         let taken = frames.take(wanted, stash);
-        debug_assert!(taken <= wanted, "{taken} frames for {wanted}");
+        assert!(taken <= wanted, "frames would belong to two files: {taken} for {wanted}");
         self.free.store(frames.free(), Ordering::SeqCst);
         self.peak.store(frames.peak(), Ordering::Relaxed);
         taken
@@ -119,13 +119,16 @@ impl Pool {
         let end = (peak + TOUCHED_AHEAD).next_multiple_of(TOUCHED_AHEAD / 2).min(frames);
         let relaxed = Ordering::Relaxed;
         let claimed = self.touched.compare_exchange(touched, end, relaxed, relaxed);
+        debug_assert!(end <= frames && touched < end, "memory behind the arena would be touched");
         claimed.ok().map(|start| start..end)
     }
 
     /// Takes these frames, whose content is known.
     pub(crate) fn take_these(&self, runs: &FrameRuns) {
         let mut frames = self.frames();
+        let free = frames.free();
         runs.runs().iter().for_each(|run| frames.take_these(*run));
+        assert_eq!(free - frames.free(), runs.len() as u32, "a frame would belong to two pages");
         self.free.store(frames.free(), Ordering::SeqCst);
     }
 
@@ -172,6 +175,7 @@ impl Pool {
     /// Registers a waker for the time when this many frames are free. The caller must look again
     /// after this, before it waits. Returns whether no other task waited.
     pub(crate) fn wait(&self, waker: &Waker, needed: u32) -> bool {
+        assert!(needed <= self.arena.frames(), "a task would wait for frames that do not exist");
         let waker = waker.clone();
         let mut waiting = self.waiting.lock();
         waiting.push(Waiting { waker, needed });
@@ -217,7 +221,8 @@ impl Pool {
 
     /// Makes the copies of a plan, from the caller's memory.
     pub(crate) fn copy_in(&self, copies: &[Copy], mut from: Slices<'_>) {
-        debug_assert!(copies.iter().map(|copy| copy.length).sum::<usize>() <= from.len());
+        let bytes = copies.iter().map(|copy| copy.length).sum::<usize>();
+        debug_assert!(bytes <= from.len(), "pages would have bytes that no caller wrote");
         for copy in copies {
             match copy.prepare {
                 Prepare::Nothing => {}
@@ -243,7 +248,8 @@ impl Pool {
 
     /// Makes the copies of a plan into the caller's memory, and advances that.
     pub(crate) fn copy_out(&self, steps: &[ReadStep], into: &mut SlicesMut<'_, '_>) {
-        debug_assert!(steps.iter().map(|step| step.length).sum::<usize>() <= into.len());
+        let bytes = steps.iter().map(|step| step.length).sum::<usize>();
+        debug_assert!(bytes <= into.len(), "bytes of the file would be lost");
         for step in steps {
             let mut done = 0;
             while done < step.length {

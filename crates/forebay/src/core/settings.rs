@@ -7,7 +7,7 @@ use forebay_cache::limits::PAGE;
 use forebay_cache::writeback::pace::Bound;
 use forebay_cache::{Caching, Throttle};
 
-use crate::core::context::home::Affinity;
+use crate::core::context::placement::Affinity;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::{
     CACHE_OF_MEMORY, DEFAULT_BUFFER_BYTES, DEFAULT_CACHE_BYTES, DIRTY_AGES, FLIGHT_TIME,

@@ -1,4 +1,4 @@
-//! What the files of one file system count for: their part of the dirty level, and the pages that
+//! The counts of the files of one file system: their part of the dirty level, and the pages that
 //! cannot be written.
 //!
 //! `level.rs` uses it to decide whether a file may be written. Each context reports here which file
@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use forebay_block::Errno;
 use forebay_cache::DevicePart;
 
+use crate::core::limits::CONTEXTS;
 use crate::platform::sync::{Mutex, MutexGuard};
 
 /// Whether an addition to the level made writeback due.
@@ -93,6 +94,8 @@ impl Share {
     /// Sets its part, or `None` if no other file system is written.
     pub(crate) fn set_part(&self, part: Option<DevicePart>) {
         let part = part.unwrap_or(DevicePart { limit: u64::MAX, background: u64::MAX });
+        let is_sound = part.background <= part.limit;
+        debug_assert!(is_sound, "writers would wait for writeback that never begins");
         self.limit.store(part.limit, Ordering::Relaxed);
         self.background.store(part.background, Ordering::Relaxed);
     }
@@ -119,6 +122,7 @@ impl Share {
     /// Changes the entry of a context and updates the rate: the sum of all contexts that write.
     /// While none writes, the rate stays.
     fn change(&self, context: usize, change: impl FnOnce(&mut Writer)) {
+        assert!(context < CONTEXTS, "the rate of no context: {context}");
         let mut writers = self.writers();
         if writers.len() <= context {
             writers.resize(context + 1, Writer::default());
@@ -195,8 +199,8 @@ pub(crate) fn subtract(count: &AtomicU64, by: u64, ordering: Ordering, slip: &st
     let was = count.fetch_sub(by, ordering);
     if was < by {
         count.fetch_add(by, ordering);
-        panic!("{slip}: {by} subtracted from {was}");
     }
+    assert!(was >= by, "{slip}: {by} subtracted from {was}");
     was
 }
 

@@ -13,19 +13,18 @@ use crate::core::answer::Keeps;
 use crate::core::base::Base;
 pub(crate) use crate::core::base::{OnError, Parts};
 use crate::core::context::load::Load;
-use crate::core::context::senders::Directory;
-use crate::core::context::senders::Message;
-use crate::core::direct::direct_inode::{Handle, LastResort};
+use crate::core::context::senders::{Message, Senders};
+use crate::core::direct::direct_inode::{ErrorSink, Handle};
 use crate::core::error::{Error, Result};
 use crate::core::inode::change::Changing;
 use crate::core::inode::change::{After, Effect};
 use crate::core::inode::{Inode, Locked};
-use crate::core::limits::{FLUSH_THREADS, OFFLOAD_THREADS};
-use crate::core::offload::Offload;
+use crate::core::limits::{CALL_THREADS, FLUSH_THREADS};
 use crate::core::recovery::HeldOff;
 use crate::core::settings::OfContext;
-use crate::core::sync::kits::Kits;
+use crate::core::sync::lead::CallerQueues;
 use crate::core::table::{AnyInode, Table};
+use crate::core::threads::Workers;
 use crate::core::user_code;
 use crate::platform::Identity;
 use crate::platform::sync::{Condvar, Mutex, MutexGuard};
@@ -37,7 +36,7 @@ pub(crate) struct Shared {
     pub(crate) table: Mutex<Table>,
     /// Notified when an open or the close of a file ends, and when the engine stops.
     opening_ended: Condvar,
-    pub(crate) contexts: Directory,
+    pub(crate) contexts: Senders,
     /// Finds the number of contexts.
     pub(crate) load: Load,
     /// Held while files are spread anew, before the settings.
@@ -45,13 +44,13 @@ pub(crate) struct Shared {
     /// Starts contexts.
     starter: Box<dyn Start>,
     /// Makes blocking calls of the program for their asynchronous forms.
-    pub(crate) offload: Arc<Offload>,
+    pub(crate) offload: Arc<Workers>,
     /// Flushes the files of batches.
-    pub(crate) flushes: Arc<Offload>,
+    pub(crate) flushes: Arc<Workers>,
     /// Whether a caller evicts pages ahead of need.
     pub(crate) evicting: AtomicBool,
     /// For callers that make their requests themselves.
-    pub(crate) kits: Kits,
+    pub(crate) caller_queues: CallerQueues,
 }
 
 /// Starts contexts. They hold a [`Shared`], which knows them only by this trait.
@@ -86,14 +85,14 @@ impl Shared {
             base: Base::new(parts),
             table: Mutex::new(Table::default()),
             opening_ended: Condvar::new(),
-            contexts: Directory::new(),
+            contexts: Senders::new(),
             load: Load::new(),
             spreading: Mutex::default(),
             starter,
-            offload: Arc::new(Offload::new(OFFLOAD_THREADS)),
-            flushes: Arc::new(Offload::new(FLUSH_THREADS)),
+            offload: Arc::new(Workers::for_calls(CALL_THREADS)),
+            flushes: Arc::new(Workers::for_calls(FLUSH_THREADS)),
             evicting: AtomicBool::new(false),
-            kits: Kits::default(),
+            caller_queues: CallerQueues::default(),
         }
     }
 
@@ -105,8 +104,8 @@ impl Shared {
     /// Registers a caller to wake when a page of the file, or its size, has changed, and unlocks
     /// the file. If writes of it are completed and held, its context looks at them.
     pub(crate) fn wait_for_pages(&self, inode: &Arc<Inode>, mut state: Locked<'_>, waker: Waker) {
-        state.wait_for_pages(waker);
-        let is_held = state.is_held;
+        state.service.wait_for_pages(waker);
+        let is_held = state.service.is_held();
         drop(state);
         if is_held {
             self.send(Message::Inode(Arc::clone(inode)));
@@ -153,6 +152,7 @@ impl Shared {
             }
         }
         user_code::wake_all(effects.wakers.drain(..));
+        debug_assert!(effects.wakers.is_empty(), "a waiting task is forgotten");
     }
 
     /// Starts another context; see [`Start::start`].
@@ -214,7 +214,7 @@ impl Shared {
     /// Gives up unwritten data in this process. The keeper, if one runs, writes it now.
     pub(crate) fn leave_to_keeper(&self) {
         self.leave_files();
-        self.kits.close();
+        self.caller_queues.close();
         if let Some(keeper) = &self.keeper {
             keeper.leave_it();
         }
@@ -245,6 +245,7 @@ impl Shared {
         // A wake is a system call even if nobody waits.
         table.waiting += 1;
         let mut table = self.opening_ended.wait(table);
+        assert!(table.waiting > 0, "an open would not be woken");
         table.waiting -= 1;
         table
     }
@@ -297,7 +298,7 @@ impl Keeps for Arc<Shared> {
     }
 }
 
-impl LastResort for Shared {
+impl ErrorSink for Shared {
     fn ask(&self, handle: &Arc<Handle>) {
         self.send(Message::Lost(Arc::clone(handle)));
         // Otherwise a context was left after the message was sent. It takes the message, at its end

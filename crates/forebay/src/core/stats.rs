@@ -274,7 +274,7 @@ impl Counters {
             queues.resize(context + 1, OfQueue::default());
         }
         let queue = &mut queues[context];
-        debug_assert!(counters.completions >= queue.counters.completions, "counters only rise");
+        assert!(counters.completions >= queue.counters.completions, "counters only rise");
         let ended = counters.completions - queue.counters.completions;
         queue.holds.add(held.as_nanos() as u64, ended);
         queue.counters = counters;

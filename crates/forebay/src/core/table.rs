@@ -2,9 +2,9 @@
 //! hard link, and by number for leases and the evictor.
 //!
 //! [`Entries`] are directory entries that the engine created, that are not durable yet, and whose
-//! files are closed. The first sync of a file we created also syncs its directory. If the file is closed before that,
-//! the next open finds an existing file, and its sync would not cover the directory. So the engine
-//! remembers such files.
+//! files are closed. The first sync of a file we created also syncs its directory. If the file is
+//! closed before that, the next open finds an existing file, and its sync would not cover the
+//! directory. So the engine remembers such files.
 //!
 //! The memory is bounded. When it is full, it is cleared, and only that fact is kept. From then on
 //! the first sync after any open also syncs the directory, which is never wrong and costs one
@@ -18,12 +18,12 @@ use std::sync::Arc;
 use forebay_block::Target;
 use forebay_cache::file;
 
-use crate::core::aside::Aside;
 use crate::core::direct::direct_inode::DirectInode;
 use crate::core::inode::Inode;
 use crate::core::limits::{ADAPTIVE_FILES, UNSYNCED_ENTRIES};
 use crate::core::open::common::Common;
 use crate::core::space::volume::Volume;
+use crate::core::threads::Workers;
 use crate::platform::collections::{HashMap, HashSet};
 use crate::platform::{Identity, Kind};
 
@@ -82,7 +82,7 @@ pub(crate) struct Table {
     free_targets: Vec<u32>,
     next_target: u32,
     volumes: HashMap<(u64, Kind), Arc<Volume>>,
-    asides: HashMap<(u64, Kind), Arc<Aside>>,
+    asides: HashMap<(u64, Kind), Arc<Workers>>,
 }
 
 #[derive(Debug)]
@@ -117,11 +117,13 @@ impl Table {
 
     /// Adds a handle to an open inode.
     pub(crate) fn add_handle(&mut self, identity: Identity) {
+        debug_assert!(!self.is_closing(identity), "the handle is of a closed file");
         self.entry(identity).handles += 1;
     }
 
     /// Enters an inode with its first handle.
     pub(crate) fn insert(&mut self, inode: AnyInode) {
+        assert!(!self.is_closing(inode.identity), "two descriptors of a file break its lease");
         if let AnyInode::Cached(cached) = &inode {
             let before = self.by_target.insert(inode.target, Arc::clone(cached));
             // Checked in every build: otherwise bios of one file would go to another.
@@ -160,7 +162,12 @@ impl Table {
             return false;
         }
         let entry = self.by_identity.remove(&inode.identity).expect("found above");
-        self.by_target.remove(&inode.target);
+        let removed = self.by_target.remove(&inode.target);
+        let is_removed = match &entry.inode {
+            AnyInode::Cached(inode) => removed.is_some_and(|removed| Arc::ptr_eq(&removed, inode)),
+            AnyInode::Direct(_) => removed.is_none(),
+        };
+        assert!(is_removed, "a number belongs to one inode");
         self.closing.insert(inode.identity, entry.inode);
         true
     }
@@ -168,7 +175,7 @@ impl Table {
     /// Notes that a file is closed, and frees the number of its target.
     pub(crate) fn end_closing(&mut self, identity: Identity, target: Target) {
         let was_closing = self.closing.remove(&identity).is_some();
-        debug_assert!(was_closing, "a file is closed once");
+        assert!(was_closing, "a file is closed once");
         self.free_target(target);
     }
 
@@ -237,10 +244,12 @@ impl Table {
 
     /// Returns a number that no open inode has.
     pub(crate) fn new_target(&mut self) -> Target {
-        Target(self.free_targets.pop().unwrap_or_else(|| {
+        let target = Target(self.free_targets.pop().unwrap_or_else(|| {
             self.next_target += 1;
             self.next_target - 1
-        }))
+        }));
+        assert!(!self.by_target.contains_key(&target), "bios of one file would go to another");
+        target
     }
 
     /// Marks exactly these numbers as taken.
@@ -251,7 +260,7 @@ impl Table {
     }
 
     pub(crate) fn free_target(&mut self, target: Target) {
-        debug_assert!(!self.by_target.contains_key(&target), "{target:?} is in use");
+        assert!(!self.by_target.contains_key(&target), "bios of two files: {target:?} is in use");
         debug_assert!(!self.free_targets.contains(&target.0), "{target:?} is free");
         self.free_targets.push(target.0);
     }
@@ -264,12 +273,12 @@ impl Table {
     }
 
     /// Returns the aside of a file system or device.
-    pub(crate) fn aside(&mut self, device: u64, kind: Kind) -> Arc<Aside> {
+    pub(crate) fn aside(&mut self, device: u64, kind: Kind) -> Arc<Workers> {
         Arc::clone(self.asides.entry((device, kind)).or_default())
     }
 
     /// Returns all asides.
-    pub(crate) fn asides(&self) -> Vec<Arc<Aside>> {
+    pub(crate) fn asides(&self) -> Vec<Arc<Workers>> {
         self.asides.values().map(Arc::clone).collect()
     }
 

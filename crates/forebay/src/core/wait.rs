@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use crate::core::direct::plug;
 use crate::core::error::{Error, ErrorKind, Result};
-use crate::core::offload::Called;
 use crate::core::shared::Shared;
+use crate::core::threads::Called;
 use crate::platform::clock;
 use crate::platform::thread;
 

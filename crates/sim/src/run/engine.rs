@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::core::context::home::Affinity;
+use crate::core::context::placement::Affinity;
 use crate::core::engine::Engine;
 use crate::core::file::File;
 use crate::core::knobs;

@@ -105,6 +105,7 @@ impl BatchFile {
                 .because(error)
         })?;
         self.inner.flushing.note_written(self.step, &self.file, bytes.clone());
+        assert!(bytes.end >= self.written, "bytes of the file would be written over");
         self.written = bytes.end;
         self.has_failed = false;
         Ok(())

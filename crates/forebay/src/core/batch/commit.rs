@@ -196,9 +196,12 @@ impl Commit<'_> {
                 self.failures.push(error);
                 return false;
             }
+            assert_eq!(self.outcomes[step], Outcome::Old, "a name would be given twice");
             self.outcomes[step] = Outcome::Unsynced;
             let Step::Publish { .. } = self.steps[step] else { continue };
             self.progress.published += 1;
+            let Progress { flushed, published, .. } = self.progress;
+            assert!(published <= flushed, "a file would get its name before it is durable");
             let Progress { files, published, .. } = self.progress;
             if published == files || published.is_multiple_of(BATCH_PROGRESS) {
                 report(self.progress);
@@ -248,6 +251,8 @@ impl Commit<'_> {
     fn end(mut self) -> std::result::Result<(), CommitError> {
         let failures = std::mem::take(&mut self.failures);
         if failures.is_empty() {
+            let is_new = |outcome: &Outcome| *outcome == Outcome::New;
+            assert!(self.outcomes.iter().all(is_new), "a caller would take a target for durable");
             return Ok(());
         }
         let targets = self.steps.iter().map(Step::target).zip(self.outcomes.iter().copied());

@@ -20,15 +20,15 @@ use crate::core::limits::{
     BATCH_BUFFER, BATCH_QUEUED_BYTES, BATCH_QUEUED_FILES, BATCH_UNWRITTEN_BYTES, BATCH_WINDOW,
     BATCH_WRITERS, FLUSH_THREADS,
 };
-use crate::core::offload::Offload;
 use crate::core::shared::Shared;
+use crate::core::threads::Workers;
 use crate::platform::PrivateFile;
 use crate::platform::sync::{Condvar, Mutex, MutexGuard};
 use forebay_cache::limits::PAGE;
 
 /// Flushes of one batch.
 pub(super) struct Flushing {
-    pool: Arc<Offload>,
+    pool: Arc<Workers>,
     /// Files of a window.
     most: usize,
     unwritten_limit: u64,
@@ -119,6 +119,10 @@ impl Flushing {
         let Some(Write { number, file, data, offset }) = state.writes.pop_front() else {
             return false;
         };
+        assert!(
+            state.write_bytes >= data.len(),
+            "writers would be held for bytes that are written"
+        );
         state.write_bytes -= data.len();
         state.in_writing += 1;
         drop(state);
@@ -128,6 +132,7 @@ impl Flushing {
             self.note_written(number, &file, bytes);
         }
         let mut state = self.state.lock();
+        assert!(state.in_writing > 0, "the commit would not wait for a write");
         state.in_writing -= 1;
         if let Err(error) = written {
             state.failed.push((number, error));
@@ -205,6 +210,7 @@ impl Flushing {
             // Closes the file.
             drop(what);
             let mut state = self.state.lock();
+            assert!(state.in_flight > 0, "the commit would not wait for a flush");
             state.in_flight -= 1;
             state.done += 1;
             state.failed.extend(result.err().map(|error| (number, error)));
@@ -234,6 +240,7 @@ impl Flushing {
         while state.unwritten_bytes > self.unwritten_limit
             && let Some(Unwritten { number, file, bytes }) = state.unwritten.pop_front()
         {
+            assert!(state.unwritten_bytes >= charge(&bytes), "writers would wait for the device");
             state.unwritten_bytes -= charge(&bytes);
             drop(state);
             // A file that is flushed already is closed.
@@ -262,7 +269,9 @@ struct Writer(Arc<Flushing>);
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        self.0.state.lock().writers -= 1;
+        let mut state = self.0.state.lock();
+        assert!(state.writers > 0, "no thread would be started for writes");
+        state.writers -= 1;
     }
 }
 

@@ -92,6 +92,7 @@ impl Inner {
     pub(super) fn finished(&self, step: usize) -> Result<()> {
         match self.plan.lock().steps.get_mut(step) {
             Some(Step::Publish { is_finished, .. }) => {
+                assert!(!*is_finished, "two writers would end the same file");
                 *is_finished = true;
                 Ok(())
             }

@@ -91,6 +91,7 @@ impl Places {
     /// Returns the directory for temporary files of `place`: itself, if it is kept open.
     pub(super) fn home(&self, place: &Arc<Place>) -> Arc<Place> {
         let first = self.first.as_ref().filter(|_| place.directory.is_none());
+        assert!(first.is_some() || place.directory.is_some(), "the file would have no directory");
         Arc::clone(first.unwrap_or(place))
     }
 
@@ -172,6 +173,7 @@ impl Place {
     pub(super) fn create(&self) -> io::Result<(u32, PrivateFile)> {
         let id = self.claim()?;
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        assert!(number < u32::MAX, "two files would have one temporary name");
         let file = self.with(|directory| directory.create(&temporary(id, number), 0o666))?;
         Ok((number, file))
     }

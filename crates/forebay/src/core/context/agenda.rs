@@ -25,14 +25,14 @@ use crate::core::context::Writeback;
 use crate::core::context::senders::Message;
 use crate::core::inode::Inode;
 use crate::core::inode::settle::Left;
-use crate::core::lease::GivingUp;
+use crate::core::lease::{GivingUp, give_up_lease};
 use crate::core::limits::{KEPT_OF_LIMIT, KEPT_OF_LIMIT_WHEN_SHORT, YOUNG_FILES};
 use crate::core::table::AnyInode;
 use crate::platform::clock;
 
 /// Reason why a file is on the agenda.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Why {
+pub(super) enum AgendaReason {
     /// A caller waits for this file.
     Waited,
     /// The file moves to another context, or its descriptor was replaced.
@@ -49,7 +49,7 @@ pub(super) enum Why {
     Overdue,
 }
 
-impl Why {
+impl AgendaReason {
     const ALL: [Self; 7] = [
         Self::Waited,
         Self::Moving,
@@ -81,82 +81,85 @@ impl Numbered for Inode {
 #[derive(Debug)]
 pub(super) struct Agenda<T = Inode> {
     /// Files by reason.
-    lists: [VecDeque<Arc<T>>; Why::ALL.len()],
+    lists: [VecDeque<Arc<T>>; AgendaReason::ALL.len()],
     /// Reasons of each file as bits, by its number.
-    whys: Vec<u8>,
+    reasons: Vec<u8>,
 }
 
 impl<T> Default for Agenda<T> {
     fn default() -> Self {
-        Self { lists: [const { VecDeque::new() }; Why::ALL.len()], whys: Vec::new() }
+        Self { lists: [const { VecDeque::new() }; AgendaReason::ALL.len()], reasons: Vec::new() }
     }
 }
 
 impl<T: Numbered> Agenda<T> {
     /// Returns whether no file is here for this reason.
-    pub(super) fn is_empty(&self, why: Why) -> bool {
-        self.lists[why as usize].is_empty()
+    pub(super) fn is_empty(&self, reason: AgendaReason) -> bool {
+        self.lists[reason as usize].is_empty()
     }
 
     /// Returns the number of files of a reason.
-    pub(super) fn count(&self, why: Why) -> usize {
-        self.lists[why as usize].len()
+    pub(super) fn count(&self, reason: AgendaReason) -> usize {
+        self.lists[reason as usize].len()
     }
 
     /// Appends a file, unless it is already here for this reason.
-    pub(super) fn push(&mut self, why: Why, file: &Arc<T>) {
-        if self.enter(why, file) {
-            self.lists[why as usize].push_back(Arc::clone(file));
+    pub(super) fn push(&mut self, reason: AgendaReason, file: &Arc<T>) {
+        if self.enter(reason, file) {
+            self.lists[reason as usize].push_back(Arc::clone(file));
         }
     }
 
     /// Puts the first files back that were removed one by one, in their order.
-    pub(super) fn put_first(&mut self, why: Why, files: Vec<Arc<T>>) {
+    pub(super) fn put_first(&mut self, reason: AgendaReason, files: Vec<Arc<T>>) {
         for file in files.into_iter().rev() {
-            if self.enter(why, &file) {
-                self.lists[why as usize].push_front(file);
+            if self.enter(reason, &file) {
+                self.lists[reason as usize].push_front(file);
             }
         }
     }
 
     /// Returns whether a file is new for this reason, and marks it.
-    fn enter(&mut self, why: Why, file: &Arc<T>) -> bool {
+    fn enter(&mut self, reason: AgendaReason, file: &Arc<T>) -> bool {
         let number = file.number();
-        if self.whys.len() <= number {
-            self.whys.resize(number + 1, 0);
+        if self.reasons.len() <= number {
+            self.reasons.resize(number + 1, 0);
         }
-        let is_new = self.whys[number] & why.bit() == 0;
-        self.whys[number] |= why.bit();
+        let is_new = self.reasons[number] & reason.bit() == 0;
+        self.reasons[number] |= reason.bit();
         is_new
     }
 
     /// Removes and returns the first file of a reason.
-    pub(super) fn pop(&mut self, why: Why) -> Option<Arc<T>> {
-        let file = self.lists[why as usize].pop_front()?;
-        self.whys[file.number()] &= !why.bit();
+    pub(super) fn pop(&mut self, reason: AgendaReason) -> Option<Arc<T>> {
+        let file = self.lists[reason as usize].pop_front()?;
+        let is_marked = self.reasons[file.number()] & reason.bit() != 0;
+        debug_assert!(is_marked, "the file would be listed twice, or never again");
+        self.reasons[file.number()] &= !reason.bit();
         Some(file)
     }
 
     /// Removes and returns all files of a reason.
-    pub(super) fn take(&mut self, why: Why) -> Vec<Arc<T>> {
-        let files = std::mem::take(&mut self.lists[why as usize]);
-        files.iter().for_each(|file| self.whys[file.number()] &= !why.bit());
+    pub(super) fn take(&mut self, reason: AgendaReason) -> Vec<Arc<T>> {
+        let files = std::mem::take(&mut self.lists[reason as usize]);
+        files.iter().for_each(|file| self.reasons[file.number()] &= !reason.bit());
         files.into()
     }
 
     /// Puts removed files back, before those that came meanwhile.
-    pub(super) fn put_back(&mut self, why: Why, files: Vec<Arc<T>>) {
-        let new = self.take(why);
-        files.iter().chain(&new).for_each(|file| self.push(why, file));
+    pub(super) fn put_back(&mut self, reason: AgendaReason, files: Vec<Arc<T>>) {
+        let new = self.take(reason);
+        files.iter().chain(&new).for_each(|file| self.push(reason, file));
+        debug_assert!(self.count(reason) >= new.len(), "a file with work to do is forgotten");
     }
 
     /// Keeps only the files of a reason that `stays` accepts.
-    pub(super) fn retain(&mut self, why: Why, mut stays: impl FnMut(&Arc<T>) -> bool) {
-        let Self { lists, whys } = self;
-        lists[why as usize].retain(|file| {
+    pub(super) fn retain(&mut self, reason: AgendaReason, mut stays: impl FnMut(&Arc<T>) -> bool) {
+        let Self { lists, reasons } = self;
+        lists[reason as usize].retain(|file| {
             let stays = stays(file);
             if !stays {
-                whys[file.number()] &= !why.bit();
+                reasons[file.number()] &= !reason.bit();
             }
             stays
         });
@@ -166,11 +169,11 @@ impl<T: Numbered> Agenda<T> {
     /// which one of them needs another look.
     pub(super) fn look(
         &mut self,
-        why: Why,
+        reason: AgendaReason,
         mut look: impl FnMut(&Arc<T>) -> GivingUp,
     ) -> Option<Instant> {
         let mut next = None;
-        self.retain(why, |file| match look(file) {
+        self.retain(reason, |file| match look(file) {
             GivingUp::Done => false,
             GivingUp::NotBefore(time) => {
                 next = [next, time].into_iter().flatten().min();
@@ -182,14 +185,14 @@ impl<T: Numbered> Agenda<T> {
 
     /// Keeps only files that `stays` accepts, for all reasons.
     pub(super) fn retain_all(&mut self, stays: impl Fn(&Arc<T>) -> bool) {
-        Why::ALL.into_iter().for_each(|why| self.retain(why, &stays));
+        AgendaReason::ALL.into_iter().for_each(|reason| self.retain(reason, &stays));
     }
 
     /// Removes one file, for all reasons.
     pub(super) fn remove(&mut self, file: &Arc<T>) {
-        let whys = self.whys.get(file.number()).copied().unwrap_or_default();
-        for why in Why::ALL.into_iter().filter(|why| whys & why.bit() != 0) {
-            self.retain(why, |listed| !Arc::ptr_eq(listed, file));
+        let reasons = self.reasons.get(file.number()).copied().unwrap_or_default();
+        for reason in AgendaReason::ALL.into_iter().filter(|reason| reasons & reason.bit() != 0) {
+            self.retain(reason, |listed| !Arc::ptr_eq(listed, file));
         }
     }
 }
@@ -199,7 +202,7 @@ impl Writeback {
     /// again after a failed flush.
     pub(super) fn note_left(&mut self, inode: &Arc<Inode>, left: Left) {
         if left.keeps {
-            self.agenda.push(Why::Keeping, inode);
+            self.agenda.push(AgendaReason::Keeping, inode);
         }
         if left.is_dirty_again {
             self.flights[inode.volume.number()].dirty.push_back(Arc::clone(inode));
@@ -208,11 +211,11 @@ impl Writeback {
 
     /// Flushes files that keep many pages.
     pub(super) fn reclaim_kept(&mut self) {
-        if self.agenda.is_empty(Why::Keeping) {
+        if self.agenda.is_empty(AgendaReason::Keeping) {
             return;
         }
         let mut kept: Vec<(u64, Arc<Inode>)> = Vec::new();
-        self.agenda.retain(Why::Keeping, |inode| {
+        self.agenda.retain(AgendaReason::Keeping, |inode| {
             let pages = inode.catch(|| inode.lock().cache.kept_pages()).unwrap_or(0);
             kept.push((pages, Arc::clone(inode)));
             pages > 0
@@ -248,8 +251,8 @@ impl Writeback {
     pub(super) fn give_leases_up(&mut self) {
         // Set even if no file is left: a file that was closed or handed over has left the list, and
         // a time that has passed would keep the context from ever sleeping.
-        self.next_break = self.agenda.look(Why::Breaking, |inode| {
-            let given_up = inode.catch(|| inode.give_up_lease(clock::instant()));
+        self.next_break = self.agenda.look(AgendaReason::Breaking, |inode| {
+            let given_up = inode.catch(|| give_up_lease(inode, clock::instant()));
             // The context releases the lease of an interrupted file when it abandons that.
             given_up.unwrap_or(GivingUp::Done)
         });
@@ -259,13 +262,14 @@ impl Writeback {
 impl Writeback {
     /// Takes note of a file that was opened. One that another context has handed over is attached.
     pub(super) fn announced(&mut self, inode: Arc<Inode>) {
-        let is_young = inode.catch(|| inode.lock().is_young()).unwrap_or(false);
+        let is_young = inode.catch(|| inode.lock().service.is_young()).unwrap_or(false);
         if !is_young || self.next_tick.is_none() || self.stop {
             return self.attach(inode);
         }
         if self.young.len() >= YOUNG_FILES {
             // Closed files keep the numbers of their descriptors until they are dropped.
-            self.young.retain(|_, file| file.catch(|| file.lock().is_young()).unwrap_or(true));
+            self.young
+                .retain(|_, file| file.catch(|| file.lock().service.is_young()).unwrap_or(true));
         }
         if self.young.len() >= YOUNG_FILES {
             self.attach_all();
@@ -323,145 +327,4 @@ impl Writeback {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const FILES: usize = 6;
-
-    #[derive(PartialEq, Eq, Debug)]
-    struct File(usize);
-
-    impl Numbered for File {
-        fn number(&self) -> usize {
-            self.0
-        }
-    }
-
-    /// A step of the test, by the reason and a set of files.
-    #[derive(Clone, Copy, Debug)]
-    enum Step {
-        Push(usize, usize),
-        /// Removes all, enters one file meanwhile, and puts a part back.
-        Serve(usize, [bool; FILES], usize),
-        /// Removes some from the front, and puts a part back there.
-        ServeFirst(usize, usize, [bool; FILES]),
-        Retain(usize, [bool; FILES]),
-        RetainAll([bool; FILES]),
-        Remove(usize),
-    }
-
-    fn step() -> impl Strategy<Value = Step> {
-        let (why, file) = (0..Why::ALL.len(), 0..FILES);
-        let part = any::<[bool; FILES]>();
-        prop_oneof![
-            6 => (why.clone(), file.clone()).prop_map(|(why, file)| Step::Push(why, file)),
-            2 => (why.clone(), part, file.clone())
-                .prop_map(|(why, part, file)| Step::Serve(why, part, file)),
-            2 => (why.clone(), file.clone(), part)
-                .prop_map(|(why, most, part)| Step::ServeFirst(why, most, part)),
-            1 => (why, part).prop_map(|(why, part)| Step::Retain(why, part)),
-            1 => part.prop_map(Step::RetainAll),
-            2 => file.prop_map(Step::Remove),
-        ]
-    }
-
-    /// The same as plain lists that are searched.
-    #[derive(Default)]
-    struct Model([Vec<usize>; Why::ALL.len()]);
-
-    impl Model {
-        fn push(&mut self, why: usize, file: usize) {
-            if !self.0[why].contains(&file) {
-                self.0[why].push(file);
-            }
-        }
-
-        fn step(&mut self, step: Step) {
-            match step {
-                Step::Push(why, file) => self.push(why, file),
-                Step::Serve(why, part, came) => {
-                    let mut stay = std::mem::take(&mut self.0[why]);
-                    stay.retain(|file| part[*file]);
-                    stay.push(came);
-                    stay.into_iter().for_each(|file| self.push(why, file));
-                }
-                Step::ServeFirst(why, most, part) => {
-                    let most = most.min(self.0[why].len());
-                    let rest = self.0[why].split_off(most);
-                    self.0[why].retain(|file| part[*file]);
-                    self.0[why].extend(rest);
-                }
-                Step::Retain(why, part) => self.0[why].retain(|file| part[*file]),
-                Step::RetainAll(part) => {
-                    self.0.iter_mut().for_each(|list| list.retain(|file| part[*file]));
-                }
-                Step::Remove(gone) => {
-                    self.0.iter_mut().for_each(|list| list.retain(|file| *file != gone));
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_file_that_left_leaves_no_time_of_a_look() {
-        let mut agenda = Agenda::default();
-        let files: Vec<_> = (0..3).map(|number| Arc::new(File(number))).collect();
-        files.iter().for_each(|file| agenda.push(Why::Breaking, file));
-        let now = Instant::now();
-        let later = |file: usize| now + Duration::from_millis(file as u64);
-        let look = |file: &Arc<File>| GivingUp::NotBefore((file.0 > 0).then(|| later(file.0)));
-        assert_eq!(agenda.look(Why::Breaking, look), Some(later(1)));
-        agenda.remove(&files[1]);
-        assert_eq!(agenda.look(Why::Breaking, look), Some(later(2)));
-        agenda.remove(&files[2]);
-        assert_eq!(agenda.look(Why::Breaking, look), None);
-        assert!(!agenda.is_empty(Why::Breaking), "a file without a time stays");
-        assert_eq!(agenda.look(Why::Breaking, |_| GivingUp::Done), None);
-        assert!(agenda.is_empty(Why::Breaking));
-        assert_eq!(agenda.look(Why::Breaking, look), None);
-    }
-
-    proptest! {
-        #[test]
-        fn each_reason_has_one_ordered_list(steps in prop::collection::vec(step(), 1..200)) {
-            let files: Vec<_> = (0..FILES).map(|number| Arc::new(File(number))).collect();
-            let (mut agenda, mut model) = (Agenda::default(), Model::default());
-            for step in steps {
-                match step {
-                    Step::Push(why, file) => agenda.push(Why::ALL[why], &files[file]),
-                    Step::Serve(why, part, came) => {
-                        let why = Why::ALL[why];
-                        let mut taken = agenda.take(why);
-                        prop_assert!(agenda.is_empty(why));
-                        agenda.push(why, &files[came]);
-                        taken.retain(|file| part[file.0]);
-                        agenda.put_back(why, taken);
-                    }
-                    Step::ServeFirst(why, most, part) => {
-                        let why = Why::ALL[why];
-                        let most = most.min(agenda.count(why));
-                        let mut first: Vec<_> = (0..most).filter_map(|_| agenda.pop(why)).collect();
-                        first.retain(|file| part[file.0]);
-                        agenda.put_first(why, first);
-                    }
-                    Step::Retain(why, part) => {
-                        agenda.retain(Why::ALL[why], |file| part[file.0]);
-                    }
-                    Step::RetainAll(part) => agenda.retain_all(|file| part[file.0]),
-                    Step::Remove(file) => agenda.remove(&files[file]),
-                }
-                model.step(step);
-                for (why, list) in Why::ALL.into_iter().zip(&model.0) {
-                    let found: Vec<_> =
-                        agenda.lists[why as usize].iter().map(|file| file.0).collect();
-                    prop_assert_eq!(&found, list);
-                    prop_assert_eq!(agenda.is_empty(why), list.is_empty());
-                }
-            }
-        }
-    }
-}
+mod tests;

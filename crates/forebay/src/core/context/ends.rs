@@ -25,12 +25,14 @@ use forebay_block::knobs::Holding;
 use forebay_block::{Device, Ended, Moment};
 
 use crate::core::context::Writeback;
-use crate::core::context::agenda::Why;
+use crate::core::context::agenda::AgendaReason;
 use crate::core::context::flight::Flight;
+use crate::core::inode::Inode;
 use crate::core::inode::change::After;
-use crate::core::inode::settle::Left;
-use crate::core::inode::{Heard, Inode};
+use crate::core::inode::settle::{Heard, Left, give_up, settle};
 use crate::core::limits::{HELD_ONE_IN, HELD_PAGES, HOLD};
+use crate::core::open::close::{detached, finish_closing};
+use crate::core::space::look_after_allocations;
 
 impl Writeback {
     /// Ends completed bios in order, and wakes their callers once. The room of a bio at the device
@@ -70,6 +72,7 @@ impl Writeback {
             let inode = self.settle(of_file, now);
             self.look_where_it_goes(&inode);
         }
+        assert!(self.ended.is_empty(), "ends of bios would be forgotten");
         ended.clear();
         self.ended = ended;
         self.share_out();
@@ -91,16 +94,17 @@ impl Writeback {
         held.end(of_file);
         let inode = Arc::clone(&held.inode);
         let left = self.step(&inode, Left::NOTHING, |context| {
-            inode.settle(&context.shared, of_file, now, &mut context.after)
+            look_after_allocations(&inode, &context.shared, of_file);
+            settle(&inode, &context.shared, of_file, now, &mut context.after)
         });
-        self.agenda.push(Why::Leaving, &inode);
+        self.agenda.push(AgendaReason::Leaving, &inode);
         self.note_left(&inode, left);
         inode
     }
 
     /// Reports failures that no caller waits for, and closes files without handles.
     pub(super) fn release(&mut self) {
-        for inode in self.agenda.take(Why::Leaving) {
+        for inode in self.agenda.take(AgendaReason::Leaving) {
             let looked = inode.catch(|| {
                 let mut state = inode.lock();
                 (state.cache.take_lost(), state.is_busy())
@@ -136,7 +140,7 @@ impl Writeback {
         }
         let look = || {
             let state = inode.lock();
-            (state.cache.entry(), state.generation(), state.listed)
+            (state.cache.entry(), state.account.generation(), state.service.is_listed())
         };
         // It is closed in any case; a panic leaves these three as they are.
         let (entry, generation, is_listed) = inode.catch(look).unwrap_or_else(look);
@@ -144,11 +148,12 @@ impl Writeback {
         drop(table);
         drop(self.backend.detach(inode.target));
         let held = self.files[inode.target.0 as usize].take();
-        debug_assert!(held.is_some_and(|held| held.in_flight == 0), "closed with bios in flight");
-        inode.detached(&self.shared, &mut After::default());
+        // Checked in every build: otherwise the device would use memory that others have by then.
+        assert!(held.is_some_and(|held| held.in_flight == 0), "closed with bios in flight");
+        detached(inode, &self.shared, &mut After::default());
         self.unlist(inode, is_listed);
         let (shared, closing) = (Arc::clone(&self.shared), Arc::clone(inode));
-        inode.aside.run(move || closing.finish_closing(&shared, generation));
+        inode.aside.run(move || finish_closing(&closing, &shared, generation));
     }
 }
 
@@ -182,7 +187,7 @@ impl Writeback {
             let inode = &file.expect("a file in flight is attached").inode;
             let awaits = inode.catch(|| {
                 let mut state = inode.lock();
-                state.is_held = true;
+                state.service.hold();
                 state.awaits_settling() || inode.is_close_awaited()
             });
             is_awaited |= awaits.unwrap_or(true) || self.is_leaving(inode);
@@ -218,12 +223,12 @@ impl Writeback {
     /// Takes an interrupted file out of service: gives up its counts, wakes its callers, and
     /// reports it if none of them waits for a sync.
     pub(super) fn abandon(&mut self, inode: &Arc<Inode>) {
-        let heard = inode.give_up(&self.shared, &mut self.after);
+        let heard = give_up(inode, &self.shared, &mut self.after);
         if heard.is_some() {
             self.unlist(inode, true);
             if self.is_leaving(inode) {
                 // Its next context closes it.
-                self.agenda.push(Why::Moving, inode);
+                self.agenda.push(AgendaReason::Moving, inode);
             }
             // The file counts as shared from now on: nothing is written under the lease.
             inode.file.release_lease();
@@ -232,7 +237,7 @@ impl Writeback {
         if heard == Some(Heard::No) {
             self.shared.report(&inode.interrupted());
         }
-        self.agenda.push(Why::Leaving, inode);
+        self.agenda.push(AgendaReason::Leaving, inode);
     }
 
     /// Returns whether requests of an interrupted file are still at the device.

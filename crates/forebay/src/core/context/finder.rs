@@ -126,6 +126,7 @@ impl Finder {
         if self.phase == Phase::Rest && self.left == 0 {
             self.begin(window, most);
         } else {
+            assert!(self.left > 0, "a phase ends at its last window");
             self.left -= 1;
             self.sum += window.rate;
             self.judge(window.rate);
@@ -186,6 +187,7 @@ impl Finder {
             (true, _) => (self.best + self.step).min(most),
             (false, true) => self.best - 1,
         };
+        debug_assert!((1..=most).contains(&self.tried), "{} contexts of {most}", self.tried);
         self.before = window.rate;
         self.enter(Phase::Going, MOVING);
     }

@@ -8,9 +8,10 @@
 //! A file with a replaced descriptor is handed over to its own context in the same way. The ring
 //! removes the old descriptor when no request uses it, and registers the new one.
 //!
-//! The file is locked while `Attach` is sent and its home changes. (This is the only message that
-//! is sent, and may wake a thread, under a file's lock.) So a sender that reads the new home sends
-//! after the `Attach`. The new context takes the lock to look at the file, and finds the new home.
+//! The file is locked while `Attach` is sent and its placement changes. (This is the only message
+//! that is sent, and may wake a thread, under a file's lock.) So a sender that reads the new
+//! placement sends after the `Attach`. The new context takes the lock to look at the file, and
+//! finds the new placement.
 //!
 //! Messages only name files to look at, and bios of callers are independent of each other: a page
 //! has one bio in flight at a time. So a forwarded message may arrive after later ones.
@@ -20,17 +21,18 @@ use std::sync::Arc;
 use forebay_block::{Bio, Ended, Operation, Target};
 
 use super::Writeback;
-use super::agenda::Why;
+use super::agenda::AgendaReason;
 use crate::core::context::flight::Flight;
-use crate::core::context::home::Affinity;
+use crate::core::context::placement::Affinity;
 use crate::core::context::senders::Message;
 use crate::core::inode::Inode;
+use crate::core::lease::holds_lease;
 use crate::core::limits::{GROUP_LOOK_BYTES, MESSAGES_PER_PASS};
 use crate::core::table::AnyInode;
 
 /// File that belongs to a context.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct ContextFile {
     pub(super) inode: Arc<Inode>,
     /// Bios in flight.
     pub(super) in_flight: u32,
@@ -45,11 +47,11 @@ pub(super) struct Held {
     waiting: Vec<Bio>,
 }
 
-impl Held {
+impl ContextFile {
     fn new(inode: Arc<Inode>) -> Self {
         // The first write of a file without known blocks is looked up. The first after each
         // handover is not: a file in two groups would move with every run.
-        let unlooked = if inode.home.is_seen() { 0 } else { GROUP_LOOK_BYTES };
+        let unlooked = if inode.placement.is_seen() { 0 } else { GROUP_LOOK_BYTES };
         Self {
             inode,
             in_flight: 0,
@@ -85,34 +87,36 @@ impl Held {
 impl Writeback {
     /// Adds a file to this context.
     pub(super) fn attach(&mut self, inode: Arc<Inode>) {
-        if !inode.catch(|| inode.lock().attach()).unwrap_or(true) {
+        if !inode.catch(|| inode.lock().service.attach()).unwrap_or(true) {
             return;
         }
         let number = inode.target.0 as usize;
         if self.files.len() <= number {
             self.files.resize_with(number + 1, || None);
         }
-        debug_assert!(self.files[number].is_none(), "a file is attached once");
+        // Checked in every build: otherwise ends of one file's bios would settle another one.
+        assert!(self.files[number].is_none(), "a file is attached once");
         self.know_volume(&inode);
         // Looked at before: a descriptor that is replaced later is not the one registered here.
-        let is_renewing = inode.catch(|| inode.lock().is_renewing).unwrap_or_default();
+        let is_renewing = inode.catch(|| inode.lock().service.is_renewing()).unwrap_or_default();
         self.hold(&inode);
         // Opened, or handed over, while files were spread anew.
         self.place(&inode);
         let changed = inode.catch(|| {
             self.shared.change(&inode, |file| {
                 if is_renewing {
-                    file.end_renewing();
+                    file.service.end_renewing();
+                    file.wake();
                 }
                 (file.cache.is_overdue(), file.cache.kept_pages() > 0)
             })
         });
         let (is_overdue, keeps) = changed.unwrap_or_default();
         if is_overdue {
-            self.agenda.push(Why::Overdue, &inode);
+            self.agenda.push(AgendaReason::Overdue, &inode);
         }
         if keeps {
-            self.agenda.push(Why::Keeping, &inode);
+            self.agenda.push(AgendaReason::Keeping, &inode);
         }
         self.look_at(inode);
     }
@@ -120,7 +124,7 @@ impl Writeback {
     /// Has the file's requests made here.
     fn hold(&mut self, inode: &Arc<Inode>) {
         self.backend.attach(inode.target, Arc::clone(&inode.file));
-        self.files[inode.target.0 as usize] = Some(Held::new(Arc::clone(inode)));
+        self.files[inode.target.0 as usize] = Some(ContextFile::new(Arc::clone(inode)));
     }
 
     /// Returns the number of a file's file system, and makes sure that it has a flight.
@@ -170,7 +174,7 @@ impl Writeback {
             if bio.operation == Operation::Allocate {
                 return self.reservations.make(&inode, bio);
             }
-            let holds_lease = || inode.holds_lease(&inode.lock());
+            let holds_lease = || holds_lease(&inode, &inode.lock());
             if Self::gives_back(&bio) && !inode.catch(holds_lease).unwrap_or(false) {
                 return self.refuse(bio);
             }
@@ -181,7 +185,8 @@ impl Writeback {
     /// Forwards a message about a file that is not here. The file may be closed, or belong to
     /// another context. Or it has come back, and its `Attach` will have it looked at.
     pub(super) fn send_on(&self, inode: Arc<Inode>, message: impl FnOnce(Arc<Inode>) -> Message) {
-        let context = inode.home.context();
+        debug_assert!(!self.has(&inode), "nobody would look at the file");
+        let context = inode.placement.context();
         if context != self.number {
             self.shared.contexts.send_to(context, message(inode));
         }
@@ -191,7 +196,7 @@ impl Writeback {
     pub(super) fn renew(&mut self, inode: &Arc<Inode>) {
         let held = self.files[inode.target.0 as usize].as_mut().expect("it has it");
         held.is_renewing = true;
-        self.agenda.push(Why::Moving, inode);
+        self.agenda.push(AgendaReason::Moving, inode);
     }
 
     /// Finds the context of each file again, because files are spread anew.
@@ -204,13 +209,13 @@ impl Writeback {
 
     /// Finds the context that a file belongs to.
     pub(super) fn place(&mut self, inode: &Arc<Inode>) {
-        let to = self.shared.contexts.place(&inode.home, &inode.volume);
+        let to = self.shared.contexts.place(&inode.placement, &inode.volume);
         let held = self.files[inode.target.0 as usize]
             .as_mut()
             .expect("a file is attached while it is placed");
         let to = (to != self.number).then_some(to);
         if std::mem::replace(&mut held.leaves_to, to).is_none() && to.is_some() {
-            self.agenda.push(Why::Moving, inode);
+            self.agenda.push(AgendaReason::Moving, inode);
         }
     }
 
@@ -231,7 +236,7 @@ impl Writeback {
         let (shared, inode) = (Arc::clone(&self.shared), Arc::clone(inode));
         let aside = Arc::clone(&inode.aside);
         aside.run(move || {
-            if inode.home.look(&inode.file, &inode.volume, offset) {
+            if inode.placement.look(&inode.file, &inode.volume, offset) {
                 shared.send(Message::Moved(inode));
             }
         });
@@ -241,11 +246,11 @@ impl Writeback {
     /// to be done at once.
     pub(super) fn hand_over(&mut self) -> bool {
         // While stopping, no other context may be left to take a file.
-        if self.agenda.is_empty(Why::Moving) || self.stop {
+        if self.agenda.is_empty(AgendaReason::Moving) || self.stop {
             return false;
         }
         let (mut gone, mut stay, mut more) = (Vec::new(), Vec::new(), false);
-        let mut moving = self.agenda.take(Why::Moving);
+        let mut moving = self.agenda.take(AgendaReason::Moving);
         moving.retain(|inode| {
             let held = self.files[inode.target.0 as usize]
                 .as_mut()
@@ -269,12 +274,12 @@ impl Writeback {
                 }
             }
         });
-        self.agenda.put_back(Why::Moving, moving);
+        self.agenda.put_back(AgendaReason::Moving, moving);
         // A close may have been put off because they were to go.
         more |= !stay.is_empty();
-        stay.iter().for_each(|inode| self.agenda.push(Why::Leaving, inode));
+        stay.iter().for_each(|inode| self.agenda.push(AgendaReason::Leaving, inode));
         if !gone.is_empty() {
-            self.unlist_strangers();
+            self.unlist_files_elsewhere();
         }
         for (inode, to, waiting) in gone {
             drop(self.backend.detach(inode.target));
@@ -282,10 +287,10 @@ impl Writeback {
             let mut is_sent = false;
             let _ = inode.catch(|| {
                 let mut state = inode.lock();
-                state.listed = false;
+                state.service.unlist();
                 contexts.send_to(to, Message::Attach(AnyInode::Cached(Arc::clone(&inode))));
                 is_sent = true;
-                inode.home.set_context(to);
+                inode.placement.set_context(to);
             });
             if !is_sent {
                 // It stays, and is abandoned here. No caller waits for its bios.
@@ -312,7 +317,7 @@ impl Writeback {
     }
 
     /// Removes files that this context does not have from the agenda and from the dirty files.
-    pub(super) fn unlist_strangers(&mut self) {
+    pub(super) fn unlist_files_elsewhere(&mut self) {
         let Self { files, flights, agenda, .. } = self;
         let has = |inode: &Arc<Inode>| has(files, inode);
         for flight in flights {
@@ -323,7 +328,7 @@ impl Writeback {
     }
 }
 
-fn has(files: &[Option<Held>], inode: &Arc<Inode>) -> bool {
+fn has(files: &[Option<ContextFile>], inode: &Arc<Inode>) -> bool {
     let held = files.get(inode.target.0 as usize).and_then(Option::as_ref);
     held.is_some_and(|held| Arc::ptr_eq(&held.inode, inode))
 }

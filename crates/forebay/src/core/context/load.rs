@@ -85,7 +85,9 @@ impl Load {
         if !was_on {
             state.finder = Finder::new();
         }
-        state.finder.interrupt().min(self.possible.load(Ordering::Relaxed))
+        let contexts = state.finder.interrupt().min(self.possible.load(Ordering::Relaxed));
+        assert!(contexts > 0, "files would belong to no context");
+        contexts
     }
 
     /// Returns to the knob's value from before a change that failed.
@@ -172,7 +174,8 @@ impl Load {
 
     /// Ends a change of the number.
     pub(crate) fn end_change(&self) {
-        self.is_changing.store(false, Ordering::Release);
+        let was_changing = self.is_changing.swap(false, Ordering::Release);
+        assert!(was_changing, "two changes of the number would run at a time");
     }
 }
 

@@ -17,9 +17,8 @@ mod ends;
 mod finder;
 pub(crate) mod flight;
 mod handover;
-pub(crate) mod home;
 pub(crate) mod load;
-mod reserve;
+pub(crate) mod placement;
 pub(crate) mod senders;
 mod serve;
 pub(crate) mod start;
@@ -31,12 +30,11 @@ use std::time::{Duration, Instant};
 use forebay_block::{Bio, Errno, Moment, Wait};
 use forebay_block::{Ended, Queue};
 use forebay_cache::writeback::pace::Bound;
-use forebay_lists::{Pop, Quiet, fifo};
+use forebay_lists::Pop;
 
 use crate::core::context::flight::Flight;
-use crate::core::context::senders::Message;
+use crate::core::context::senders::{Inbox, Message};
 use crate::core::direct::flow::Flow;
-use crate::core::ended::Running;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::inode::Inode;
 use crate::core::inode::change::After;
@@ -45,11 +43,12 @@ use crate::core::settings::OfContext;
 use crate::core::settings::Priority;
 use crate::core::shared::Shared;
 use crate::core::table::AnyInode;
+use crate::core::threads::ThreadGuard;
 use crate::platform::Backend;
 use crate::platform::clock;
-use agenda::{Agenda, Why};
-use handover::Held;
-use reserve::Reservations;
+use agenda::{Agenda, AgendaReason};
+use flight::Reservations;
+use handover::ContextFile;
 
 /// State of a context.
 #[derive(Debug)]
@@ -57,15 +56,14 @@ pub(crate) struct Writeback {
     /// Its number in the engine.
     number: usize,
     /// Threads that it starts hold it until they end.
-    running: Running,
+    running: ThreadGuard,
     shared: Arc<Shared>,
-    messages: fifo::Receiver<Message>,
-    quiet: Arc<Quiet>,
+    inbox: Inbox,
     backend: Backend,
     queue: Queue,
     knobs: OfContext,
     /// Its files, by the number of their target.
-    files: Vec<Option<Held>>,
+    files: Vec<Option<ContextFile>>,
     /// Files that were opened a moment ago, by the number of their target.
     young: BTreeMap<u32, Arc<Inode>>,
     /// Bios of callers that wait for room in the queue.
@@ -106,10 +104,10 @@ impl Writeback {
     pub(crate) fn new(
         number: usize,
         shared: Arc<Shared>,
-        (messages, quiet): (fifo::Receiver<Message>, Arc<Quiet>),
+        inbox: Inbox,
         backend: Backend,
         knobs: OfContext,
-        running: Running,
+        running: ThreadGuard,
     ) -> Self {
         let mut queue = Queue::new();
         queue.set_knobs(knobs.queue);
@@ -117,8 +115,7 @@ impl Writeback {
             number,
             running,
             shared,
-            messages,
-            quiet,
+            inbox,
             backend,
             queue,
             knobs,
@@ -164,9 +161,9 @@ impl Writeback {
             if self.stop && !more && is_idle && self.queue.on_their_way() == 0 {
                 return End::Stopped;
             }
-            more |= self.quiet.set_ticking(self.next_tick.is_some());
+            more |= self.inbox.quiet.set_ticking(self.next_tick.is_some());
             let could_make_room = self.could_make_room();
-            more |= self.quiet.set_wanting(could_make_room);
+            more |= self.inbox.quiet.set_wanting(could_make_room);
             self.hold_if_throttled();
             self.end_awaited_hold();
             let wait = if more { Wait::Not } else { Wait::Something(self.sleep()) };
@@ -182,7 +179,7 @@ impl Writeback {
     /// Takes the messages of one pass. Returns whether more may be left.
     fn take_messages(&mut self) -> bool {
         for _ in 0..MESSAGES_PER_PASS {
-            let message = match self.messages.pop() {
+            let message = match self.inbox.messages.pop() {
                 Pop::Node(message) => message,
                 Pop::Empty => return false,
                 // A sender is in the middle of a push, and its wake may have come before. Do not
@@ -199,7 +196,7 @@ impl Writeback {
                 // It is looked at when it is attached.
                 Message::Soon(inode) if self.is_young(&inode) => {}
                 Message::Uncached(inode) if self.has(&inode) => {
-                    self.agenda.push(Why::Uncached, &inode);
+                    self.agenda.push(AgendaReason::Uncached, &inode);
                 }
                 Message::Renew(AnyInode::Cached(inode)) => {
                     self.send_on(inode, |inode| Message::Renew(AnyInode::Cached(inode)));
@@ -273,23 +270,24 @@ impl Writeback {
 
     /// Enters a file for everything that is to be done for it.
     fn look_at(&mut self, inode: Arc<Inode>) {
+        debug_assert!(self.has(&inode), "two contexts would write the same file");
         let looked = inode.catch(|| {
-            let mut state = inode.looked_at();
-            let dirty = state.cache.is_dirty() && !state.listed;
-            state.listed |= dirty;
-            (state.cache.has_tickets(), dirty, state.break_deadline.is_some())
+            let mut state = inode.lock();
+            state.service.looked_at();
+            let dirty = state.cache.is_dirty() && state.service.list();
+            (state.cache.has_tickets(), dirty, state.ownership.is_breaking())
         });
         if inode.is_interrupted() {
             return self.abandon(&inode);
         }
         let Some((waited, dirty, breaks)) = looked else { return };
         if breaks {
-            self.agenda.push(Why::Breaking, &inode);
+            self.agenda.push(AgendaReason::Breaking, &inode);
         }
         if waited {
-            self.agenda.push(Why::Waited, &inode);
+            self.agenda.push(AgendaReason::Waited, &inode);
         } else {
-            self.agenda.push(Why::Leaving, &inode);
+            self.agenda.push(AgendaReason::Leaving, &inode);
         }
         if dirty {
             self.flights[inode.volume.number()].dirty.push_back(inode);
@@ -339,7 +337,7 @@ impl Drop for Writeback {
             self.shared.mark_orphaned();
         }
         loop {
-            match self.messages.pop() {
+            match self.inbox.messages.pop() {
                 Pop::Node(message) => Flow::refuse(message),
                 Pop::Empty => return,
                 // A push is in progress. Senders that push later check the mark.

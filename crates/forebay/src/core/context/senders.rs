@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use forebay_block::Bio;
-use forebay_lists::{Quiet, Until, fifo};
+use forebay_lists::fifo::{self, fifo};
+use forebay_lists::{Quiet, Until};
 
-use crate::core::context::home::{Affinity, Home};
+use crate::core::context::placement::{Affinity, Placement};
 use crate::core::direct::direct_inode::{DirectInode, Handle};
 use crate::core::direct::operation::{Held, Operation};
 use crate::core::inode::Inode;
@@ -21,7 +22,7 @@ use crate::platform::Waker;
 
 /// The contexts as senders of messages see them.
 #[derive(Debug)]
-pub(crate) struct Directory {
+pub(crate) struct Senders {
     /// Sender for each context that was ever started, in order.
     senders: [OnceLock<Sender>; CONTEXTS],
     /// Number of contexts that files are spread among; at most those started.
@@ -31,7 +32,7 @@ pub(crate) struct Directory {
     is_broken: AtomicBool,
 }
 
-impl Directory {
+impl Senders {
     pub(crate) fn new() -> Self {
         Self {
             senders: [const { OnceLock::new() }; CONTEXTS],
@@ -62,19 +63,19 @@ impl Directory {
 
     /// Spreads files among `active` contexts from now on, and informs the contexts.
     pub(crate) fn spread(&self, active: usize, affinity: Affinity) {
-        debug_assert!(self.started() >= active, "files go to contexts that run");
+        assert!(self.started() >= active, "files go to contexts that run");
         if (active, affinity) != (self.active(), self.affinity()) {
             self.active.store(active, Ordering::Release);
             // `Affinity::ALL` has the order of the declaration.
-            debug_assert_eq!(Affinity::ALL[affinity as usize], affinity);
+            assert_eq!(Affinity::ALL[affinity as usize], affinity, "files go to their contexts");
             self.affinity.store(affinity as u8, Ordering::Release);
             self.send(Message::Place);
         }
     }
 
     /// Returns the context that a file belongs to.
-    pub(crate) fn place(&self, home: &Home, volume: &Volume) -> usize {
-        home.place(self.affinity(), self.active(), volume)
+    pub(crate) fn place(&self, placement: &Placement, volume: &Volume) -> usize {
+        placement.place(self.affinity(), self.active(), volume)
     }
 
     /// Sends a message to the context, or contexts, that it concerns.
@@ -89,7 +90,7 @@ impl Directory {
             | Message::Submit(inode, _)
             | Message::Prepared(inode, ..)
             | Message::Moved(inode) => {
-                let context = inode.home.context();
+                let context = inode.placement.context();
                 self.send_to(context, message);
             }
             Message::Operation(_) | Message::Plugged(_) | Message::Leave(..) | Message::Lost(_) => {
@@ -110,7 +111,7 @@ impl Directory {
 
     /// Sends a message to the context of a file, without a need to wake it.
     pub(crate) fn send_quietly(&self, inode: &Inode, message: Message, until: Until) {
-        let sender = self.senders[inode.home.context()].get();
+        let sender = self.senders[inode.placement.context()].get();
         sender.expect("files belong to started contexts").send_quietly(message, until);
     }
 
@@ -118,11 +119,11 @@ impl Directory {
     /// now on. Contexts that have nothing to write, or whose flights are full, are not woken for
     /// it. The first that waits wakes the context of its file, which collects unused credit and
     /// frames if nothing else makes room.
-    pub(crate) fn look_for_waiter(&self, home: &Home, is_first: bool) {
+    pub(crate) fn look_for_waiter(&self, placement: &Placement, is_first: bool) {
         // Also those that get no new files: one may still have an `Attach` among its messages.
         let started = self.senders.iter().map_while(OnceLock::get);
         for (number, sender) in started.enumerate() {
-            if is_first && number == home.context() || sender.wants_look() {
+            if is_first && number == placement.context() || sender.wants_look() {
                 sender.send(Message::Look);
             }
         }
@@ -157,7 +158,7 @@ impl AnyInode {
     /// Returns the context that has the file.
     fn context(&self) -> usize {
         match self {
-            Self::Cached(inode) => inode.home.context(),
+            Self::Cached(inode) => inode.placement.context(),
             Self::Direct(_) => DIRECT,
         }
     }
@@ -220,9 +221,18 @@ pub(crate) struct Sender {
     quiet: Arc<Quiet>,
 }
 
+/// The messages of a context, as it takes them.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    pub(crate) messages: fifo::Receiver<Message>,
+    pub(crate) quiet: Arc<Quiet>,
+}
+
 impl Sender {
-    pub(crate) fn new(messages: fifo::Sender<Message>, waker: Waker, quiet: Arc<Quiet>) -> Self {
-        Self { messages, waker, quiet }
+    /// Creates the sender to a context, which `waker` wakes.
+    pub(crate) fn new(waker: Waker) -> (Self, Inbox) {
+        let ((sender, messages), quiet) = (fifo(), Arc::new(Quiet::default()));
+        (Self { messages: sender, waker, quiet: Arc::clone(&quiet) }, Inbox { messages, quiet })
     }
 
     /// Sends a message. Never blocks. Only the first message of a batch wakes the context. A

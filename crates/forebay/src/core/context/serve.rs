@@ -9,11 +9,13 @@ use forebay_cache::Reason;
 use forebay_cache::limits::{PAGE, UNCACHED_PAGES};
 
 use super::Writeback;
-use super::agenda::Why;
+use super::agenda::AgendaReason;
 use crate::core::context::flight::{Flight, free_slots};
 use crate::core::direct::turns::Room;
-use crate::core::inode::{Inode, Locked, State};
-use crate::core::limits::{CLEAN_TICKS, DIRECT_LEAVES, LEASE_BREAK, RUN_PER_FILE, TICKS_PER_AGE};
+use crate::core::inode::state::State;
+use crate::core::inode::{Inode, Locked};
+use crate::core::lease::{begin_break, holds_lease};
+use crate::core::limits::{CLEAN_TICKS, DIRECT_LEAVES, RUN_PER_FILE, TICKS_PER_AGE};
 use crate::core::stats::Counters;
 use crate::core::user_code;
 use crate::platform::clock;
@@ -36,16 +38,16 @@ impl Writeback {
     /// Serves files with waiting callers. The file with the fewest dirty pages comes first, so that
     /// a small sync beside a bulk one stays short.
     pub(super) fn serve_waited(&mut self) {
-        let mut waited = self.agenda.take(Why::Waited);
+        let mut waited = self.agenda.take(AgendaReason::Waited);
         waited.sort_by_cached_key(|inode| inode.catch(|| inode.lock().cache.dirty_pages()));
         waited.retain(|inode| {
             let waits = self.step(inode, false, |context| context.serve_sync(inode));
             if !waits {
-                self.agenda.push(Why::Leaving, inode);
+                self.agenda.push(AgendaReason::Leaving, inode);
             }
             waits
         });
-        self.agenda.put_back(Why::Waited, waited);
+        self.agenda.put_back(AgendaReason::Waited, waited);
         self.shared.finish(&mut self.after);
     }
 
@@ -54,7 +56,7 @@ impl Writeback {
     fn serve_sync(&mut self, inode: &Arc<Inode>) -> bool {
         let is_leaving = self.is_leaving(inode);
         let mut state = self.lock_to_serve(inode);
-        if state.is_led() {
+        if state.syncing.is_led() {
             // The leader sends a message if the context has to do the rest.
             return false;
         }
@@ -96,8 +98,8 @@ impl Writeback {
     /// for each end of a request, and many files may be overdue.
     fn serve_overdue(&mut self) {
         let mut left = Vec::new();
-        for _ in 0..self.agenda.count(Why::Overdue) {
-            let Some(inode) = self.agenda.pop(Why::Overdue) else { break };
+        for _ in 0..self.agenda.count(AgendaReason::Overdue) {
+            let Some(inode) = self.agenda.pop(AgendaReason::Overdue) else { break };
             let has_room = self.has_room(inode.volume.number(), Class::Background);
             let is_overdue = !has_room
                 || self.step(&inode, false, |context| {
@@ -112,12 +114,12 @@ impl Writeback {
                 break;
             }
         }
-        self.agenda.put_first(Why::Overdue, left);
+        self.agenda.put_first(AgendaReason::Overdue, left);
     }
 
     /// Writes uncached pages at any level, so that they take little memory.
     pub(super) fn serve_uncached(&mut self) {
-        let mut uncached = self.agenda.take(Why::Uncached);
+        let mut uncached = self.agenda.take(AgendaReason::Uncached);
         uncached.retain(|inode| {
             self.step(inode, false, |context| {
                 let mut state = context.lock_to_serve(inode);
@@ -128,7 +130,7 @@ impl Writeback {
                 state.cache.unsent_pages() >= UNCACHED_PAGES / 2 && state.cache.in_flight()
             })
         });
-        self.agenda.put_back(Why::Uncached, uncached);
+        self.agenda.put_back(AgendaReason::Uncached, uncached);
     }
 
     /// Makes files overdue that have been dirty for `age`.
@@ -150,16 +152,15 @@ impl Writeback {
     fn age_file(&mut self, inode: &Arc<Inode>, now: Instant, age: Duration) -> bool {
         let mut state = inode.lock();
         if !state.cache.is_dirty() {
-            state.unlist();
+            state.service.became_clean();
             inode.change_locked(&self.shared, &mut state, &mut self.after, |file| {
                 file.give_back_unused();
             });
             return false;
         }
-        if state.dirty_since.is_some_and(|since| now - since >= age) {
+        if state.service.is_overdue(now, age) {
             state.cache.age();
-            state.dirty_since = Some(now);
-            self.agenda.push(Why::Overdue, inode);
+            self.agenda.push(AgendaReason::Overdue, inode);
         }
         true
     }
@@ -200,7 +201,7 @@ impl Writeback {
                 let sent = context.serve(&inode, &mut state, Reason::Background, RUN_PER_FILE);
                 let is_dirty = state.cache.is_dirty();
                 if !is_dirty {
-                    state.unlist();
+                    state.service.became_clean();
                 }
                 (sent, is_dirty)
             });
@@ -288,7 +289,7 @@ impl Writeback {
     pub(super) fn could_make_room(&self) -> bool {
         let free = free_slots(&self.flights, Class::Background);
         let is_idle = self.queue.on_their_way() == 0;
-        let keeps = is_idle && !self.agenda.is_empty(Why::Keeping);
+        let keeps = is_idle && !self.agenda.is_empty(AgendaReason::Keeping);
         keeps
             || !self.young.is_empty()
             || self.flights.iter().any(|Flight { dirty, pace, .. }| {
@@ -301,11 +302,11 @@ impl Writeback {
     pub(super) fn send(&mut self, inode: &Arc<Inode>, state: &mut State, bio: Bio) {
         // Checked in every build: otherwise bytes of another file would be overwritten.
         assert_eq!(bio.target, inode.target, "a bio goes to the file that made it");
-        if bio.zero_bytes() > 0 && !inode.holds_lease(state) {
+        if bio.zero_bytes() > 0 && !holds_lease(inode, state) {
             // Another program may have written there.
             inode.change_locked(&self.shared, state, &mut self.after, |file| {
                 file.apply(|cache, settled| cache.take_back(&bio, settled));
-                file.begin_break(clock::instant() + LEASE_BREAK);
+                begin_break(file);
             });
             return;
         }
@@ -313,14 +314,15 @@ impl Writeback {
         if bio.operation == Operation::Allocate {
             return self.reservations.make(inode, bio);
         }
-        if Self::gives_back(&bio) && !inode.holds_lease(state) {
+        if Self::gives_back(&bio) && !holds_lease(inode, state) {
             return self.refuse(bio);
         }
         if matches!(bio.operation, Operation::FlushData | Operation::FlushAll) {
             Counters::add(&self.shared.counters.flushes, 1);
             state.samples.flush_begins();
         }
-        state.report_sent(&self.shared, &bio);
+        let State { cache, account, .. } = &mut *state;
+        account.report_sent(cache, &bio);
         self.submit(inode.volume.number(), bio);
     }
 
@@ -336,6 +338,7 @@ impl Writeback {
     }
 
     pub(super) fn submit(&mut self, volume: usize, bio: Bio) {
+        assert!(!self.is_submitting, "a bio would go to the device before an earlier one");
         self.is_submitting = true;
         let flight = &mut self.flights[volume];
         flight.sent(&bio, || self.backend.now());

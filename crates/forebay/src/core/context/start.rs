@@ -6,25 +6,24 @@
 //! `senders.rs` sends messages to them. Each context checks whether its files still belong to it,
 //! and hands over those that do not (`handover.rs`).
 //!
-//! The number of contexts that files are spread among is that of the knob, or the one that `load.rs`
-//! finds. Callers that change it hold the lock `spreading`, so that all contexts see changes in the same order.
+//! The number of contexts that files are spread among is that of the knob, or the one that
+//! `load.rs` finds. Callers that change it hold the lock `spreading`, so that all contexts see
+//! changes in the same order.
 
 use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use forebay_block::Moment;
-use forebay_lists::Quiet;
-use forebay_lists::fifo::fifo;
 
-use crate::core::context::home::Affinity;
+use crate::core::context::placement::Affinity;
 use crate::core::context::senders::Sender;
 use crate::core::context::{End, Writeback};
-use crate::core::ended::{Ended, Running};
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::limits::{CONTEXTS, RING_ENTRIES};
 use crate::core::settings::{OfContext, Settings, Wanted};
 use crate::core::shared::{Shared, Start};
+use crate::core::threads::{ThreadGuard, ThreadsEnd};
 use crate::platform::sync::Mutex;
 use crate::platform::{Alive, Arena, Backend, BackendError, Choice, thread};
 
@@ -45,7 +44,7 @@ struct State {
     /// start.
     alive: Option<Arc<Alive>>,
     /// Dropped with the last thread. `None` once no more may start.
-    ended: Option<Running>,
+    ended: Option<ThreadGuard>,
 }
 
 impl Contexts {
@@ -54,8 +53,8 @@ impl Contexts {
         choice: Choice,
         arena: Arc<Arena>,
         alive: Option<Arc<Alive>>,
-    ) -> (Self, Arc<Ended>) {
-        let (has_ended, ended) = Ended::new();
+    ) -> (Self, Arc<ThreadsEnd>) {
+        let (has_ended, ended) = ThreadsEnd::new();
         let state = Mutex::new(State { choice, arena, alive, ended: Some(ended) });
         (Self { living: Arc::default(), state }, has_ended)
     }
@@ -84,12 +83,9 @@ impl Start for Contexts {
                 Choice::Threads
             }
         };
-        let (messages, receiver) = fifo();
-        let quiet = Arc::new(Quiet::default());
-        let sender = Sender::new(messages, backend.waker(), Arc::clone(&quiet));
-        let receiver = (receiver, quiet);
+        let (sender, inbox) = Sender::new(backend.waker());
         let context =
-            Writeback::new(number, Arc::clone(shared), receiver, backend, knobs, ended.clone());
+            Writeback::new(number, Arc::clone(shared), inbox, backend, knobs, ended.clone());
         let (orphans, alive) = (Arc::clone(shared), state.alive.clone());
         let living = Arc::clone(&self.living);
         self.living.fetch_add(1, Ordering::AcqRel);
@@ -107,6 +103,11 @@ impl Start for Contexts {
             self.living.fetch_sub(1, Ordering::AcqRel);
             Error::new(ErrorKind::Io, "could not start a writeback thread").because(error)
         })?;
+        assert_eq!(
+            number,
+            shared.contexts.started(),
+            "files would go to a context without a sender"
+        );
         shared.contexts.enter(number, sender);
         Ok(description)
     }
@@ -149,7 +150,7 @@ fn no_backend(error: BackendError) -> Error {
 struct Change {
     shared: Arc<Shared>,
     /// The end of the engine waits for it. It is dropped last.
-    _running: Running,
+    _running: ThreadGuard,
 }
 
 impl Drop for Change {
@@ -179,7 +180,7 @@ impl Shared {
 
     /// Changes the number of contexts if a window has ended. A change may start a thread and a
     /// ring, so a short-lived thread makes it, which the end of the engine waits for.
-    pub(crate) fn follow_load(self: &Arc<Self>, now: Moment, running: &Running) {
+    pub(crate) fn follow_load(self: &Arc<Self>, now: Moment, running: &ThreadGuard) {
         let places = || match self.contexts.affinity() {
             Affinity::Single => Some(1),
             _ => self.table().places(),
@@ -188,6 +189,7 @@ impl Shared {
         if active == self.contexts.active() || self.check().is_err() || !self.load.begin_change() {
             return;
         }
+        assert!((1..=CONTEXTS).contains(&active), "files would belong to no context: {active}");
         let change = Change { shared: Arc::clone(self), _running: running.clone() };
         let run = move || {
             thread::mark_as_ours();

@@ -80,7 +80,7 @@ impl DirectInode {
 
 /// The engine as its handles see it: the reporter of errors that no caller asks for. It is called
 /// only for such errors, so dynamic dispatch costs nothing.
-pub(crate) trait LastResort: Send + Sync {
+pub(crate) trait ErrorSink: Send + Sync {
     /// Has the context call [`Handle::leave`]; calls it here if the contexts have stopped.
     fn ask(&self, handle: &Arc<Handle>);
 
@@ -94,7 +94,7 @@ pub(crate) trait LastResort: Send + Sync {
 /// Unreported errors of a handle: the first error of a write or flush whose future was dropped.
 #[derive(Debug)]
 pub(crate) struct Handle {
-    engine: Weak<dyn LastResort>,
+    engine: Weak<dyn ErrorSink>,
     unreported: Mutex<Unreported>,
 }
 
@@ -108,8 +108,8 @@ struct Unreported {
 }
 
 impl Handle {
-    pub(crate) fn new(engine: &Arc<impl LastResort + 'static>) -> Self {
-        let engine: Weak<dyn LastResort> = Arc::<_>::downgrade(engine) as _;
+    pub(crate) fn new(engine: &Arc<impl ErrorSink + 'static>) -> Self {
+        let engine: Weak<dyn ErrorSink> = Arc::<_>::downgrade(engine) as _;
         Self { engine, unreported: Mutex::default() }
     }
 

@@ -10,11 +10,10 @@ use std::time::Duration;
 use forebay_block::{Bio, Ended, Errno, Operation as Asked, Target};
 use forebay_cache::writeback::pace::Bound;
 use forebay_lists::Pop;
-use forebay_lists::fifo::{self, fifo};
 use tempfile::NamedTempFile;
 
 use crate::core::context::Writeback;
-use crate::core::context::senders::{Message, Sender};
+use crate::core::context::senders::{Inbox, Message, Sender};
 use crate::core::context::start::Contexts;
 use crate::core::direct::direct_file::DirectFile;
 use crate::core::direct::direct_inode::DirectInode;
@@ -24,7 +23,6 @@ use crate::core::direct::operation::{Bytes, Operation, Outcome, Ticket, Verb};
 use crate::core::direct::plug::{self, Plug};
 use crate::core::direct::shape::Span;
 use crate::core::direct::turns::Room;
-use crate::core::ended;
 use crate::core::error::{Error, ErrorKind};
 use crate::core::limits::{DIRECT_OPERATIONS, MIN_CACHE_BYTES};
 use crate::core::open::common::Common;
@@ -32,6 +30,7 @@ use crate::core::open::options::Open;
 use crate::core::settings::{OfContext, Settings};
 use crate::core::shared::{Parts, Shared};
 use crate::core::table::AnyInode;
+use crate::core::threads;
 use crate::platform::sync::Mutex;
 use crate::platform::{
     Access, AlignedMemory, Arena, Backend, Buffers, Choice, Create, ForkGuard, How, Truncate,
@@ -44,7 +43,7 @@ struct Bench {
     flow: Flow,
     backend: Backend,
     shared: Arc<Shared>,
-    messages: fifo::Receiver<Message>,
+    inbox: Inbox,
     reported: mpsc::Receiver<ErrorKind>,
     files: Vec<NamedTempFile>,
 }
@@ -53,10 +52,9 @@ impl Bench {
     fn new() -> Self {
         let arena = Arc::new(Arena::new((MIN_CACHE_BYTES / 4096) as u32).unwrap());
         let backend = Backend::chosen(Choice::Threads, Arc::clone(&arena), 64).unwrap();
-        let (sender, messages) = fifo();
         let (report, reported) = mpsc::channel();
         let report = Mutex::new(report);
-        let sender = Sender::new(sender, backend.waker(), Arc::default());
+        let (sender, inbox) = Sender::new(backend.waker());
         let (contexts, _) = Contexts::new(Choice::Auto, Arc::clone(&arena), None);
         let settings = Settings {
             cache_bytes: Some(MIN_CACHE_BYTES),
@@ -75,7 +73,7 @@ impl Bench {
         // There is no thread: messages to the first context arrive in the test.
         let shared = Arc::new(Shared::new(parts, Box::new(contexts)));
         shared.contexts.enter(0, sender);
-        Self { flow: Flow::default(), backend, shared, messages, reported, files: Vec::new() }
+        Self { flow: Flow::default(), backend, shared, inbox, reported, files: Vec::new() }
     }
 
     /// Opens one more file.
@@ -125,16 +123,16 @@ impl Bench {
 
     /// Takes in all messages.
     fn pump(&mut self) {
-        while let Pop::Node(message) = self.messages.pop() {
+        while let Pop::Node(message) = self.inbox.messages.pop() {
             self.take(message);
         }
     }
 
     /// Ends the context, with messages that it has not taken in.
     fn die(self) -> (Arc<Shared>, mpsc::Receiver<ErrorKind>) {
-        let Bench { flow, backend, shared, messages, reported, .. } = self;
-        let (receiver, (_, running)) = ((messages, Arc::default()), ended::Ended::new());
-        drop(Writeback::new(0, Arc::clone(&shared), receiver, backend, knobs(), running));
+        let Bench { flow, backend, shared, inbox, reported, .. } = self;
+        let (_, running) = threads::ThreadsEnd::new();
+        drop(Writeback::new(0, Arc::clone(&shared), inbox, backend, knobs(), running));
         drop(flow);
         (shared, reported)
     }

@@ -10,7 +10,7 @@ use forebay_cache::limits::PAGE;
 
 use crate::core::context::senders::Message;
 use crate::core::error::Result;
-use crate::core::inode::failures;
+use crate::core::inode::counts;
 use crate::core::knobs::{self, Knob};
 use crate::core::settings::Settings;
 use crate::core::shared::Shared;
@@ -63,7 +63,7 @@ impl Shared {
         }
         if self.level.set_throttle(settings.throttle(), wakers) {
             for inode in self.table().inodes() {
-                failures::look_again(&inode.volume.failing, &self.level, wakers);
+                counts::look_again(&inode.volume.failing, &self.level, wakers);
             }
         }
         self.send(Message::Knobs(settings.of_context()));

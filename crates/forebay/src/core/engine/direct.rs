@@ -20,9 +20,8 @@ use crate::core::direct::transfer::Asked;
 use crate::core::engine::Engine;
 use crate::core::engine::owner::{Owner, wait_for};
 use crate::core::error::{Error, ErrorKind, Result};
-use crate::core::lease::claim::lock_out_engines;
+use crate::core::lease::lock_out_engines;
 use crate::core::open::common::Common;
-use crate::core::open::enter::cannot_look;
 use crate::core::open::options::Open;
 use crate::core::open::{Entering, Strategy};
 use crate::core::shared::Shared;
@@ -97,7 +96,7 @@ impl Strategy for DirectInode {
         if open.write && file.kind() == Kind::Regular {
             lock_out_engines(&file)?;
         }
-        let length = file.length().map_err(cannot_look)?;
+        let length = file.length().map_err(Error::not_examined)?;
         let shared = &engine.owner.shared;
         let mut table = shared.table();
         shared.check()?;

@@ -14,7 +14,7 @@ use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
 use crate::core::inode::Inode;
 use crate::core::knobs::Knob;
-use crate::core::lease::claim;
+use crate::core::lease;
 use crate::core::open::options::Open;
 use crate::core::recovery::KeeperState;
 use crate::core::shared::{Parts, Shared};
@@ -86,7 +86,7 @@ impl Engine {
         let watch = LeaseWatch::new(move |key| {
             thread::mark_as_ours();
             if let Some(shared) = weak.upgrade() {
-                claim::on_break(&shared, Target(key as u32));
+                lease::on_break(&shared, Target(key as u32));
             }
         });
         let watch = watch

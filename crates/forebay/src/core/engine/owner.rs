@@ -1,5 +1,5 @@
-//! The part of an engine that its clones share: its shutdown, and the control socket it serves until
-//! then. No lock is held during a blocking call.
+//! The part of an engine that its clones share: its shutdown, and the control socket it serves
+//! until then. No lock is held during a blocking call.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 use forebay_cache::TicketKind;
 use forebay_cache::limits::PAGE;
 
-use crate::core::ended::Ended;
 use crate::core::error::{Error, ErrorKind, Result};
+use crate::core::open::close::take_unreported;
 use crate::core::open::common::Common;
 use crate::core::shared::Shared;
+use crate::core::space::unmark;
 use crate::core::sync::tickets::Ticket;
+use crate::core::threads::ThreadsEnd;
 use crate::core::wait;
 use crate::platform::sync::{Condvar, Mutex};
 use crate::platform::{LeaseWatch, clock, thread};
@@ -32,7 +34,7 @@ impl Deref for Last {
 pub(crate) struct Owner {
     pub(crate) shared: Arc<Shared>,
     pub(crate) leases: LeaseWatch,
-    pub(crate) ended: Arc<Ended>,
+    pub(crate) ended: Arc<ThreadsEnd>,
     pub(crate) description: String,
     pub(crate) patience: Duration,
     pub(crate) life: Life,
@@ -120,7 +122,7 @@ impl Owner {
                 // The keeper may be able to write the rest, once the device has finished the
                 // requests in flight. It waits for the end of all rings.
                 Err(_) => {
-                    shared.kits.close();
+                    shared.caller_queues.close();
                     keeper.leave_it();
                 }
             }
@@ -133,7 +135,7 @@ impl Owner {
     fn with_unreported(&self, mut result: Result<()>) -> Result<()> {
         let inodes = self.shared.table().inodes();
         for inode in inodes {
-            match inode.take_unreported() {
+            match take_unreported(&inode) {
                 None => {}
                 Some(error) if result.is_ok() => result = Err(error),
                 Some(error) => self.shared.report(&error),
@@ -161,7 +163,7 @@ impl Owner {
             let one = wait_for(&inode, ticket, deadline);
             if one.is_ok() {
                 let aside = Arc::clone(&inode.aside);
-                aside.run(move || inode.unmark());
+                aside.run(move || unmark(&inode));
             }
             result = result.and(one);
         }
@@ -242,7 +244,8 @@ impl Life {
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
-        *self.0.stage.lock() = Stage::Over;
+        let before = std::mem::replace(&mut *self.0.stage.lock(), Stage::Over);
+        assert_eq!(before, Stage::Ending, "callers would wait for another shutdown");
         self.0.changed.notify_all();
     }
 }
@@ -289,6 +292,7 @@ impl Control {
     pub(crate) fn served(control: &Mutex<Self>, started: Result<Box<dyn Serving>>) -> Result<()> {
         let mut place = control.lock();
         let is_over = matches!(*place, Self::Over);
+        assert!(is_over || matches!(*place, Self::Starting), "a socket would be served for ever");
         match started {
             Err(error) => {
                 if !is_over {

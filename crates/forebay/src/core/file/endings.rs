@@ -13,10 +13,12 @@ use crate::core::error::{Error, Result};
 use crate::core::file::File;
 use crate::core::inode::Inode;
 use crate::core::inode::change::After;
+use crate::core::open::close::{close_here, poll_closed};
+use crate::core::space::unmark;
 use crate::core::stats::Counters;
-use crate::core::sync::Syncing;
+use crate::core::sync::SyncCall;
 use crate::core::sync::lead::Leads;
-use crate::core::sync::tickets::Ticket;
+use crate::core::sync::tickets::{Ticket, ask_to_close, ask_unawaited};
 use crate::core::table::Last;
 use crate::core::wait;
 use crate::platform::clock;
@@ -77,7 +79,7 @@ impl File {
         let result = self.ask(request).await;
         if is_last && result.is_ok() {
             let inode = Arc::clone(&self.inode);
-            self.inode.aside.run(move || inode.unmark());
+            self.inode.aside.run(move || unmark(&inode));
         }
         // A caller that does not sync gets the error of a failed flush here.
         self.and_unreported(result.and(self.flushed()))
@@ -127,7 +129,7 @@ impl File {
     async fn sync(&self, request: TicketKind) -> Result<()> {
         self.shared.check()?;
         Counters::add(&self.shared.counters.syncs, 1);
-        let result = Syncing::new(&self.inode, &self.shared, request).await;
+        let result = SyncCall::new(&self.inode, &self.shared, request).await;
         self.and_unreported(result)
     }
 
@@ -157,7 +159,7 @@ impl File {
     /// As [`File::close`].
     pub async fn close_async(mut self) -> Result<()> {
         self.shared.check()?;
-        let (id, last) = self.release(Inode::ask_to_close);
+        let (id, last) = self.release(ask_to_close);
         let ticket = match last {
             Last::Yes => Ticket::of_close(Arc::clone(&self.inode), id, Arc::clone(&self.shared)),
             Last::No => Ticket::new(Arc::clone(&self.inode), id),
@@ -174,13 +176,13 @@ impl File {
             poll_fn(|context| {
                 if !std::mem::replace(&mut is_asked, true)
                     && (Leads::of(context.waker()) == Leads::Never
-                        || !self.inode.close_here(&self.shared))
+                        || !close_here(&self.inode, &self.shared))
                 {
                     self.shared.change(&self.inode, |file| {
                         file.look();
                     });
                 }
-                self.inode.poll_closed(&self.shared, context)
+                poll_closed(&self.inode, &self.shared, context)
             })
             .await;
         }
@@ -203,6 +205,7 @@ impl File {
         &mut self,
         ask: impl Fn(&Arc<Inode>, &Base, TicketKind, &mut After) -> T,
     ) -> (T, Last) {
+        assert!(!self.closed, "the file would be closed under another handle");
         self.closed = true;
         let mut after = After::default();
         let mut table = self.shared.table();
@@ -216,7 +219,7 @@ impl File {
     }
 
     pub(crate) fn ask(&self, request: TicketKind) -> Ticket {
-        Ticket::new(Arc::clone(&self.inode), self.inode.ask(&self.shared, request))
+        Ticket::ask(&self.inode, &self.shared, request)
     }
 
     /// Adds the error of an earlier page write, which is reported once to each handle, even if the
@@ -239,6 +242,6 @@ impl Drop for File {
         if self.closed || !self.shared.is_parent() {
             return;
         }
-        self.release(Inode::ask_unawaited_with);
+        self.release(ask_unawaited);
     }
 }

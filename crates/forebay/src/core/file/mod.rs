@@ -20,6 +20,7 @@ use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::attributes::Layout;
 use crate::core::inode::Inode;
 use crate::core::open::options::Open;
+use crate::core::read::file_length;
 use crate::core::shared::Shared;
 use crate::core::wait;
 
@@ -98,7 +99,7 @@ impl File {
     /// `Open` with the reason of the file system.
     #[allow(clippy::len_without_is_empty, reason = "it is there")]
     pub fn len(&self) -> Result<u64> {
-        self.inode.length(&self.shared)
+        file_length(&self.inode, &self.shared)
     }
 
     /// Returns whether the size of the file is 0.
@@ -137,7 +138,7 @@ impl File {
     /// `affinity` ([`Engine::set`](crate::Engine::set)) decides it.
     #[must_use]
     pub fn context(&self) -> usize {
-        self.inode.home.context()
+        self.inode.placement.context()
     }
 
     /// Returns the extents of the file and the space reserved for it. Blocks: the file system

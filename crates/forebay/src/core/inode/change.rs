@@ -25,22 +25,15 @@ use std::task::Waker;
 
 use forebay_block::Bio;
 use forebay_cache::samples::Reported;
-use forebay_cache::{CachedFile, Copy, FrameRuns, Settled};
+use forebay_cache::{CachedFile, Copy, FrameRuns, Lists, Settled};
 
+use super::Inode;
+use super::state::{Look, State};
 use crate::core::base::Base;
-use crate::core::inode::{Inode, State};
 use crate::core::limits::UNCACHED_DIRTY_PAGES;
 use crate::core::share::Crossed;
 use crate::core::user_code;
 use crate::platform::thread;
-
-/// When the context looks at a file.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Look {
-    /// When it next wakes by itself, at the latest.
-    Soon,
-    Now,
-}
 
 /// A file that is being changed, under its lock.
 #[derive(Debug)]
@@ -121,14 +114,23 @@ impl Changing<'_> {
     /// Updates the arena and the evictor now, before something that must come after both.
     #[inline]
     pub(crate) fn publish(&mut self) {
-        if !self.after.settled.is_empty() || self.state.record.is_some() {
+        if !self.after.settled.is_empty() || self.state.account.is_kept() {
             self.publish_changes();
         }
     }
 
     #[inline(never)]
     fn publish_changes(&mut self) {
-        self.state.report_arena(self.base, self.after);
+        let is_finished = |lists: &mut Lists| lists.zero.is_empty() && lists.patches.is_empty();
+        debug_assert!(
+            self.after.settled.lists().is_none_or(is_finished),
+            "the arena would describe bytes that are not there"
+        );
+        let State { cache, account, .. } = &mut *self.state;
+        let mut retired = account.report_settled(cache, &mut self.after.settled);
+        if !retired.is_empty() {
+            self.after.effects().retired.append(&mut retired);
+        }
         if let Some(lists) = self.after.settled.lists() {
             self.base.pool.enter_clean(self.inode.target, &mut lists.clean);
         }
@@ -136,12 +138,14 @@ impl Changing<'_> {
 
     /// Removes clean frames from the arena before a write is copied into them.
     pub(crate) fn touch(&mut self, copies: &[Copy]) {
-        self.state.report_touched(self.base, copies);
+        debug_assert!(!copies.is_empty(), "a step without copies would wait for nothing");
+        self.state.account.report_touched(copies);
     }
 
     /// Enters copies in the arena that were made and published.
     pub(crate) fn copied(&mut self, copies: &[Copy]) {
-        self.state.report_copied(self.base, copies);
+        let State { cache, account, .. } = &mut *self.state;
+        account.report_copied(cache, copies);
     }
 
     /// Has the context look at the file now.
@@ -167,6 +171,8 @@ impl Changing<'_> {
     /// Has the context submit bios of a caller.
     pub(crate) fn submit(&mut self, bios: impl IntoIterator<Item = Bio>) {
         for bio in bios {
+            // Checked in every build: otherwise bytes of another file would be overwritten.
+            assert_eq!(bio.target, self.inode.target, "a bio goes to the file that made it");
             self.after.push(Effect::Submit(Arc::clone(self.inode), bio));
         }
     }
@@ -175,10 +181,10 @@ impl Changing<'_> {
     /// `page`. The context has to look if it holds the write of that page.
     pub(crate) fn wait_for_page(&mut self, waker: Waker, page: u64) {
         if !self.state.cache.is_page_in_flight(page) {
-            return self.state.wait_for_turn(waker);
+            return self.state.service.wait_for_turn(waker);
         }
-        self.state.wait_for_pages(waker);
-        if self.state.is_held {
+        self.state.service.wait_for_pages(waker);
+        if self.state.service.is_held() {
             self.look();
         }
     }
@@ -190,12 +196,12 @@ impl Changing<'_> {
 
     /// Wakes uncached writers for whom there is room now, or all of them.
     pub(crate) fn let_writers_through(&mut self, all: bool) {
-        if self.state.page_wakers.is_line_empty() {
+        if self.state.service.page_wakers.is_line_empty() {
             return;
         }
         let room = UNCACHED_DIRTY_PAGES.saturating_sub(self.state.cache.dirty_pages());
         let room = if all { u64::MAX } else { room };
-        self.state.page_wakers.let_through(room, &mut self.after.effects().wakers);
+        self.state.service.page_wakers.let_through(room, &mut self.after.effects().wakers);
     }
 
     /// Returns the wakers to wake once the lock is released.
@@ -212,7 +218,9 @@ impl Changing<'_> {
     /// just counted pages for the file.
     #[inline]
     pub(crate) fn count(&mut self) {
-        self.looks_at_level |= self.state.recount(&self.inode.volume) == Crossed::Background;
+        let State { cache, charges, .. } = &mut *self.state;
+        let crossed = charges.recount(cache, &self.inode.volume);
+        self.looks_at_level |= crossed == Crossed::Background;
     }
 
     /// Frees frames that were taken from the pool and not used.
@@ -224,9 +232,9 @@ impl Changing<'_> {
 
     /// Gives back the frames and credit kept for the next write of the file.
     pub(crate) fn give_back_unused(&mut self) {
-        if !self.state.stash.is_empty() || self.state.credit > 0 {
-            self.after.settled.freed.append(&mut self.state.stash);
-            self.after.settled.uncharged += std::mem::take(&mut self.state.credit);
+        if !self.state.charges.is_unused() {
+            let settled = &mut self.after.settled;
+            settled.uncharged += self.state.charges.give_back(&mut settled.freed);
         }
     }
 
@@ -247,15 +255,18 @@ impl Changing<'_> {
         if self.looks_at_level {
             after.push(Effect::Look);
         }
-        state.report_unread(base);
-        inode.count_failing(base, state, after);
-        state.report_tickets(after);
-        if self.wakes && !state.page_wakers.is_empty() {
-            state.page_wakers.drain_of_pages(&mut after.effects().wakers);
-            state.awaits_pages = false;
+        let State { cache, charges, syncing, failures, .. } = &mut *state;
+        charges.report_unread(cache, base);
+        let failing = &inode.volume.failing;
+        failures.recount(cache, failing, &base.level, || &mut after.effects().wakers);
+        if syncing.has_ended(cache) {
+            report_ended(state, after);
         }
-        if self.looks_at_file > state.kicked {
-            state.kicked = self.looks_at_file;
+        let service = &mut state.service;
+        if self.wakes && service.has_waiting() {
+            service.take_waiting(&mut after.effects().wakers);
+        }
+        if service.ask_to_look(self.looks_at_file) {
             let inode = Arc::clone(inode);
             after.push(match self.looks_at_file {
                 Some(Look::Soon) => Effect::LookSoon(inode),
@@ -263,6 +274,15 @@ impl Changing<'_> {
             });
         }
     }
+}
+
+/// Wakes callers whose tickets have ended. The end of a change of length lets waiting calls
+/// continue, too.
+#[inline(never)]
+fn report_ended(state: &mut State, after: &mut After) {
+    let wakers = &mut after.effects().wakers;
+    state.syncing.take_ended(&state.cache, wakers);
+    state.service.take_all_waiting(wakers);
 }
 
 /// Something for a context to do.

@@ -16,7 +16,7 @@
 //! Everything that runs later finds an empty cache that is consistent. So it cannot fail because of
 //! the broken one, and gathers no bio of the file. The empty cache does not know of work that began
 //! before the panic and ends after it: a bio in flight, a copy, an allocation. Only such work must
-//! check [`State::is_interrupted`].
+//! check [`Failures::is_interrupted`](super::counts::Failures::is_interrupted).
 //!
 //! Frames are leaked rather than freed. The device may read a frame, or a caller may copy into it,
 //! and the state that would show this is broken. The memory comes back with the end of the engine.
@@ -30,17 +30,15 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, OnceLock};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::OnceLock;
 
 use forebay_cache::file::Entry;
 use forebay_cache::samples::Samples;
-use forebay_cache::{CachedFile, FrameRuns, Liberties, Origin};
+use forebay_cache::{CachedFile, Liberties, Origin};
 
-use super::{Inode, State};
-use crate::core::base::Base;
-use crate::core::error::Result;
-use crate::core::inode::change::After;
-use crate::core::sync::lead::Lead;
+use super::Inode;
+use super::state::State;
 use crate::platform::sync::MutexGuard;
 use crate::platform::thread;
 
@@ -82,14 +80,12 @@ impl Drop for Locked<'_> {
 }
 
 impl Locked<'_> {
-    /// Checks that the level counts what the file has. A broken state is counted until its context
-    /// gives it up.
+    /// Checks that the parts of the state agree. If not, the file is interrupted as by any panic.
     fn check(&mut self) {
-        let is_counted = self.is_interrupted || self.is_counted();
-        if !is_counted {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.verify())) {
             self.interrupt();
+            resume_unwind(panic);
         }
-        debug_assert!(is_counted, "a change counts itself at its end");
     }
 
     #[cold]
@@ -136,15 +132,6 @@ impl fmt::Debug for Alarm {
     }
 }
 
-/// Whether a caller waits for a ticket of a file, and so gets the error.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Heard {
-    /// A caller waits.
-    Yes,
-    /// No caller waits, so the engine's callback must be called.
-    No,
-}
-
 impl Inode {
     /// Locks the file, to look at it or to gather pages for writing. [`Inode::change`] locks it for
     /// changes with effects. Each cached write and read comes here twice.
@@ -172,62 +159,14 @@ impl Inode {
         let armed = self.alarm.0.set(Box::new(ring));
         assert!(armed.is_ok(), "a file is opened once");
     }
-
-    /// Refuses a call for a file whose change was interrupted.
-    ///
-    /// # Errors
-    /// `Poisoned`.
-    #[inline]
-    pub(crate) fn check_whole(&self, state: &State) -> Result<()> {
-        if state.is_interrupted { Err(self.interrupted()) } else { Ok(()) }
-    }
-
-    /// Takes back all counts of an interrupted file, and wakes all its waiters. Returns `None` if
-    /// that was done before.
-    pub(crate) fn give_up(self: &Arc<Self>, base: &Base, after: &mut After) -> Option<Heard> {
-        let mut state = self.lock();
-        if !state.is_interrupted || std::mem::replace(&mut state.is_given_up, true) {
-            return None;
-        }
-        let heard = if state.ticket_wakers.is_empty() { Heard::No } else { Heard::Yes };
-        let effects = after.effects();
-        effects.uncharged += std::mem::take(&mut state.owed);
-        effects.wakers.append(&mut state.append_wakers.take());
-        effects.wakers.extend(state.ticket_wakers.take().into_iter().map(|waiter| waiter.waker));
-        // Counts the empty cache.
-        #[expect(
-            clippy::redundant_closure_for_method_calls,
-            reason = "the method itself is not general enough in its lifetime"
-        )]
-        self.change_locked(base, &mut state, after, |file| file.wake());
-        drop(state);
-        let wakers = &mut after.effects().wakers;
-        base.level.look_again(self.target, wakers);
-        base.pool.take_waiting(wakers);
-        Some(heard)
-    }
 }
 
 impl State {
-    /// Returns whether a panic has interrupted a change of the state. Exact under the lock.
-    pub(crate) fn is_interrupted(&self) -> bool {
-        self.is_interrupted
-    }
-
-    /// Returns whether the level counts exactly the pages of the file.
-    fn is_counted(&self) -> bool {
-        self.counted == self.cache.dirty_pages() + self.credit
-    }
-
     /// Replaces a broken state by an empty one. Reads as little as possible of the broken one:
     /// plain numbers, which a panic leaves either unchanged or as intended.
     fn interrupt(&mut self, fixed_size: Option<u64>) {
         // First: from now on the keeper writes nothing of the file.
-        if let Some(record) = self.record.take() {
-            record.interrupt();
-            // Nothing of the empty cache is entered in it, above all not its size.
-            self.marked_record = Some(record);
-        }
+        self.account.interrupt();
         let entry = self.cache.entry();
         let (origin, liberties) = match (fixed_size, self.cache.disk_size()) {
             (Some(size), _) => (Origin::Device(size), Liberties::Exclusive),
@@ -237,21 +176,11 @@ impl State {
         let mut empty = CachedFile::new(self.cache.target(), origin, liberties);
         empty.set_entry(entry);
         self.cache = empty;
-        // Its frames are leaked.
-        self.stash = FrameRuns::default();
-        // The level has the count from the end of the last change. A change counts itself at its
-        // end, and the pages that this one has cleaned are not taken off.
-        if !self.is_interrupted {
-            self.owed = self.counted;
-        }
-        self.credit = 0;
-        self.passing = 0;
+        self.charges.interrupt(self.failures.is_interrupted());
         self.samples = Samples::default();
-        self.dirty_since = None;
-        self.break_deadline = None;
-        self.is_renewing = false;
-        self.kicked = None;
-        self.lead = Lead::Context;
-        self.is_interrupted = true;
+        self.service.interrupt();
+        self.ownership.interrupt();
+        self.syncing.interrupt();
+        self.failures.interrupt();
     }
 }

@@ -8,15 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use forebay_block::{Bio, Frame, Operation};
-use forebay_cache::account::{Account, Said};
+use forebay_cache::account::{self, Said};
 use forebay_cache::file::Entry;
 use forebay_cache::limits::PAGE;
-use forebay_cache::{CachedFile, Copy, Liberties};
+use forebay_cache::{CachedFile, Copy, FrameRuns, Liberties, Settled};
 
-use super::{Inode, State};
+use super::Inode;
 use crate::core::base::Base;
 use crate::core::error::{Error, ErrorKind, Result};
-use crate::core::inode::change::After;
 use crate::core::recovery::inherited::Inherited;
 use crate::platform::Arena;
 use crate::platform::{Access, FILE_RECORDS, FileRecord, FrameState, Header, Kind};
@@ -69,7 +68,7 @@ impl Inode {
         base.pool.arena().enter_file(self.target.0, &record);
         let arena = Arc::clone(base.pool.arena());
         let record = Record { arena, file: self.target.0, generation, sequence: 0, size };
-        state.record = Some(Box::new(record));
+        state.account.begin(record);
         Ok(())
     }
 }
@@ -102,10 +101,11 @@ impl Inode {
     pub(crate) fn go_on_in_arena(&self, base: &Base, inherited: &Inherited) {
         if base.pool.is_survived() {
             let Inherited { number: file, record, sequence, .. } = inherited;
+            assert_eq!(*file, self.target.0, "frames of another file would be published");
             let FileRecord { generation, size, .. } = *record;
             let arena = Arc::clone(base.pool.arena());
             let record = Record { arena, file: *file, generation, sequence: *sequence, size };
-            self.lock().record = Some(Box::new(record));
+            self.lock().account.begin(record);
         }
     }
 
@@ -115,23 +115,43 @@ impl Inode {
     /// `Keeper` if it cannot hold the file.
     pub(crate) fn have_kept(&self, base: &Base) -> Result<()> {
         let Some(keeper) = &base.keeper else { return Ok(()) };
-        let Some(generation) = self.lock().generation() else { return Ok(()) };
+        let Some(generation) = self.lock().account.generation() else { return Ok(()) };
         keeper.add(self.target.0, generation, &self.file)
     }
 }
 
-impl State {
+/// The account of a file in the arena, if the engine has a keeper.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    record: Option<Box<Record>>,
+    /// The same record once a panic has interrupted a change of the file: another process reads it
+    /// as it was then.
+    marked: Option<Box<Record>>,
+}
+
+impl Account {
+    /// Returns whether changes of the file are recorded.
+    #[inline]
+    pub(crate) fn is_kept(&self) -> bool {
+        self.record.is_some()
+    }
+
+    fn begin(&mut self, record: Record) {
+        assert!(self.record.is_none(), "two records of a file would describe the same frames");
+        self.record = Some(Box::new(record));
+    }
+
     /// Returns the generation, which distinguishes it from other files with its number. `None` if
     /// it has no record.
     pub(crate) fn generation(&self) -> Option<u16> {
-        let record = self.record.as_ref().or(self.marked_record.as_ref());
+        let record = self.record.as_ref().or(self.marked.as_ref());
         record.map(|record| record.generation)
     }
 
     /// Records that a write is about to be copied into frames, including clean ones.
-    pub(crate) fn report_touched(&mut self, base: &Base, copies: &[Copy]) {
+    pub(crate) fn report_touched(&mut self, copies: &[Copy]) {
         if let Some(record) = &mut self.record {
-            CachedFile::report_touched(copies, &mut record.account(base));
+            CachedFile::report_touched(copies, &mut record.publish());
             // No byte of the copies may come before this. The processor keeps the order as seen by
             // a process that looks after the death.
             compiler_fence(Ordering::SeqCst);
@@ -139,72 +159,84 @@ impl State {
     }
 
     /// Records that it is copied. Zeroing and patching that the cache asked for is done.
-    pub(crate) fn report_copied(&mut self, base: &Base, copies: &[Copy]) {
+    pub(crate) fn report_copied(&mut self, cache: &CachedFile, copies: &[Copy]) {
         if let Some(record) = &mut self.record {
-            self.cache.report_copied(copies, &mut record.account(base));
+            cache.report_copied(copies, &mut record.publish());
         }
     }
 
     /// Records that the missing bytes of a page are filled in.
-    pub(crate) fn report_filled(&mut self, base: &Base, page: u64, frame: Frame) {
+    pub(crate) fn report_filled(&mut self, cache: &CachedFile, page: u64, frame: Frame) {
         if let Some(record) = &mut self.record {
-            self.cache.report_filled(page, frame, &mut record.account(base));
+            cache.report_filled(page, frame, &mut record.publish());
         }
     }
 
     /// Records the states of frames that the cache reports, and the size. Runs under the same lock
-    /// as the change; zeroing and patching is done.
-    pub(crate) fn report_arena(&mut self, base: &Base, after: &mut After) {
-        let settled = &mut after.settled;
+    /// as the change; zeroing and patching is done. Returns freed frames whose headers are removed.
+    pub(crate) fn report_settled(
+        &mut self,
+        cache: &CachedFile,
+        settled: &mut Settled,
+    ) -> FrameRuns {
         if let Some(record) = &mut self.record {
-            self.cache.report_settled(settled, &mut record.account(base));
+            cache.report_settled(settled, &mut record.publish());
         }
-        let Some(lists) = settled.lists() else { return };
-        if self.record.is_none() {
-            lists.written.clear();
-            lists.dirty_again.clear();
-        } else if !lists.freed.is_empty() {
-            let mut freed = std::mem::take(&mut lists.freed);
-            after.effects().retired.append(&mut freed);
+        let Some(lists) = settled.lists() else { return FrameRuns::default() };
+        if self.record.is_some() {
+            return std::mem::take(&mut lists.freed);
         }
+        lists.written.clear();
+        lists.dirty_again.clear();
+        FrameRuns::default()
     }
 
     /// Records a bio that removes data of the file, before it is sent.
-    pub(crate) fn report_sent(&mut self, base: &Base, bio: &Bio) {
+    pub(crate) fn report_sent(&mut self, cache: &mut CachedFile, bio: &Bio) {
         let Some(record) = &mut self.record else { return };
         if let Some(length) = CachedFile::cuts_to(bio) {
-            base.pool.arena().set_file_cut(record.file, Some(length));
+            record.arena.set_file_cut(record.file, Some(length));
         }
         if bio.operation == Operation::Discard {
-            self.cache.report_discard(bio, &mut record.account(base));
+            cache.report_discard(bio, &mut record.publish());
         }
     }
 
     /// Records that it has ended and that the size is published.
-    pub(crate) fn report_cut_ends(&self, base: &Base, bio: &Bio) {
+    pub(crate) fn report_cut_ends(&self, bio: &Bio) {
         if let (Some(record), Some(_)) = (&self.record, CachedFile::cuts_to(bio)) {
-            base.pool.arena().set_file_cut(record.file, None);
+            record.arena.set_file_cut(record.file, None);
         }
     }
 
     /// Removes the record. No frame of the file is published now or later.
-    pub(crate) fn leave_arena(&mut self, base: &Base) {
+    pub(crate) fn leave_arena(&mut self) {
         if let Some(record) = self.record.take() {
-            base.pool.arena().leave_file(record.file);
+            record.arena.leave_file(record.file);
         }
-        if let Some(record) = self.marked_record.take() {
+        if let Some(record) = self.marked.take() {
             record.retire_all();
-            base.pool.arena().leave_file(record.file);
+            record.arena.leave_file(record.file);
+        }
+    }
+
+    /// Asserts that one record at most describes the frames of the file.
+    pub(crate) fn verify(&self) {
+        let is_one = self.record.is_none() || self.marked.is_none();
+        assert!(is_one, "the keeper would write the frames of a broken state");
+    }
+
+    /// Marks the file as interrupted by a panic. Nothing of the empty cache is entered in its
+    /// record from now on, above all not its size.
+    pub(crate) fn interrupt(&mut self) {
+        if let Some(record) = self.record.take() {
+            record.arena.interrupt_file(record.file);
+            self.marked = Some(record);
         }
     }
 }
 
 impl Record {
-    /// Marks the file as interrupted by a panic.
-    pub(crate) fn interrupt(&self) {
-        self.arena.interrupt_file(self.file);
-    }
-
     /// Retires every frame of the file. Looks at all headers, because the cache that knew the
     /// file's frames is gone. Numbers and generations are used again: otherwise a later file with
     /// the same ones would own leaked frames.
@@ -219,21 +251,18 @@ impl Record {
     }
 
     /// Returns access to the arena for one step under the file's lock.
-    fn account<'a>(&'a mut self, base: &'a Base) -> Published<'a> {
+    fn publish(&mut self) -> Published<'_> {
         self.sequence += 1;
-        Published { record: self, arena: base.pool.arena() }
+        Published(self)
     }
 }
 
 /// Access to a file's account in the arena.
-struct Published<'a> {
-    record: &'a mut Record,
-    arena: &'a Arena,
-}
+struct Published<'a>(&'a mut Record);
 
-impl Account for Published<'_> {
+impl account::Account for Published<'_> {
     fn said(&self, frame: Frame) -> Option<Said> {
-        self.arena.published(frame).map(|state| match state {
+        self.0.arena.published(frame).map(|state| match state {
             FrameState::Dirty => Said::Dirty,
             FrameState::Partial => Said::Partial,
             FrameState::Clean => Said::Clean,
@@ -246,28 +275,28 @@ impl Account for Published<'_> {
             Said::Partial => FrameState::Partial,
             Said::Clean => FrameState::Clean,
         };
-        let Record { file, generation, sequence, .. } = *self.record;
+        let Record { file, generation, sequence, .. } = *self.0;
         // The size of the file limits how many bytes of it count.
         let length = PAGE as u16;
-        self.arena.publish(frame, Header { file, generation, page, sequence, length, state });
+        self.0.arena.publish(frame, Header { file, generation, page, sequence, length, state });
     }
 
     fn retire(&mut self, frame: Frame) {
-        self.arena.retire(frame);
+        self.0.arena.retire(frame);
     }
 
     fn clear_mask(&mut self, frame: Frame) {
-        self.arena.clear_mask(frame);
+        self.0.arena.clear_mask(frame);
     }
 
     fn add_to_mask(&mut self, frame: Frame, bytes: Range<usize>) {
-        self.arena.add_to_mask(frame, bytes);
+        self.0.arena.add_to_mask(frame, bytes);
     }
 
     fn set_size(&mut self, bytes: u64) {
-        if self.record.size != bytes {
-            self.record.size = bytes;
-            self.arena.set_file_size(self.record.file, bytes);
+        if self.0.size != bytes {
+            self.0.size = bytes;
+            self.0.arena.set_file_size(self.0.file, bytes);
         }
     }
 }

@@ -32,13 +32,13 @@ struct InLine {
 }
 
 impl Wakers {
-    pub(crate) fn push(&mut self, waker: Waker) {
+    pub(super) fn push(&mut self, waker: Waker) {
         self.of_pages.push(waker);
     }
 
     /// Returns whether no task waits for a page.
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.of_pages.is_empty()
     }
 
@@ -71,12 +71,12 @@ impl Wakers {
     }
 
     #[inline]
-    pub(crate) fn is_line_empty(&self) -> bool {
+    pub(super) fn is_line_empty(&self) -> bool {
         self.line.is_empty()
     }
 
     /// Moves the wakers of the first writers to `wakers`, as far as there is `room` in pages.
-    pub(crate) fn let_through(&mut self, mut room: u64, wakers: &mut Vec<Waker>) {
+    pub(super) fn let_through(&mut self, mut room: u64, wakers: &mut Vec<Waker>) {
         let count = self.line.iter().take_while(|writer| {
             let has_room = room > 0;
             room = room.saturating_sub(writer.pages);
@@ -88,7 +88,7 @@ impl Wakers {
     }
 
     /// Moves the wakers of those that wait for a page to `wakers`, for the caller to wake.
-    pub(crate) fn drain_of_pages(&mut self, wakers: &mut Vec<Waker>) {
+    pub(super) fn drain_of_pages(&mut self, wakers: &mut Vec<Waker>) {
         if !self.is_empty() {
             wakers.append(&mut self.of_pages);
             self.of_pages.tidy();
@@ -96,7 +96,7 @@ impl Wakers {
     }
 
     /// Moves all wakers to `wakers`, for the caller to wake.
-    pub(crate) fn drain_into(&mut self, wakers: &mut Vec<Waker>) {
+    pub(super) fn drain_into(&mut self, wakers: &mut Vec<Waker>) {
         self.drain_of_pages(wakers);
         self.let_through(u64::MAX, wakers);
     }

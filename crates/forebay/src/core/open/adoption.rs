@@ -11,16 +11,18 @@ use forebay_cache::limits::PAGE;
 use forebay_cache::{CachedFile, FrameRun, FrameRuns, Liberties, Origin};
 
 use crate::core::engine::Engine;
-use crate::core::error::Result;
+use crate::core::error::{Error, Result};
 use crate::core::file::File;
 use crate::core::inode::change::Changing;
-use crate::core::inode::{Hold, Inode};
-use crate::core::lease::claim::lock_out_engines;
-use crate::core::open::enter::{cannot_look, give_back_after_crash};
+use crate::core::inode::{Exclusion, Inode};
+use crate::core::lease::{flush_what_was_there, lock_out_engines, look_at_lease};
+use crate::core::open::close::arm;
+use crate::core::open::enter::give_back_after_crash;
 use crate::core::open::options::Open;
 use crate::core::recovery::Standby;
 use crate::core::recovery::inherited::{HandedFile, Inherited, is_whole};
 use crate::core::shared::Shared;
+use crate::core::space::reserving;
 use crate::platform::{Coverage, FrameState, Header, Kind, clock};
 
 /// Engine and files taken over from a dead program by [`Builder::adopt`](crate::Builder::adopt).
@@ -87,6 +89,7 @@ impl Engine {
     ) -> Result<(Vec<File>, Pages)> {
         let shared = &self.owner.shared;
         let mut table = shared.table();
+        assert!(table.inodes().is_empty(), "numbers of open files would be given again");
         table.take_targets(&handed.iter().map(|file| file.inherited.number).collect());
         // The dead program's memory of closed files is lost.
         table.unsynced.forget();
@@ -123,15 +126,19 @@ impl Engine {
         let target = Target(inherited.number);
         let is_device = file.kind() == Kind::Block;
         // The keeper wrote through the kernel's cache.
-        file.go_direct().map_err(cannot_look)?;
+        file.go_direct().map_err(Error::not_examined)?;
         if inherited.record.created {
             file.made_at(&path);
         }
-        let owned =
-            if is_device { Ok((Hold::Private, true)) } else { self.take_over_lease(&file, target) };
-        let looked = owned.and_then(|owned| Ok((owned, file.length().map_err(cannot_look)?)));
-        let ((hold, was_ours), length) = looked.inspect_err(|_| file.leave())?;
-        let liberties = hold.liberties();
+        let owned = if is_device {
+            Ok((Exclusion::Private, true))
+        } else {
+            self.take_over_lease(&file, target)
+        };
+        let looked =
+            owned.and_then(|owned| Ok((owned, file.length().map_err(Error::not_examined)?)));
+        let ((exclusion, was_ours), length) = looked.inspect_err(|_| file.leave())?;
+        let liberties = exclusion.liberties();
         if liberties == Liberties::Exclusive && !is_device {
             give_back_after_crash(&path, &file, length);
         }
@@ -144,10 +151,14 @@ impl Engine {
         if inherited.record.created {
             cache.set_entry(Entry::New);
         }
-        cache.set_reserving(if is_device { Reserving::Off } else { self.reserving(&file, length) });
+        cache.set_reserving(if is_device {
+            Reserving::Off
+        } else {
+            reserving(&self.owner.shared, &file, length)
+        });
         let volume = shared.table().volume(file.identity().device, file.kind());
-        let inode = Arc::new(Inode::new(cache, file, volume, path, hold));
-        inode.arm(shared);
+        let inode = Arc::new(Inode::new(cache, file, volume, path, exclusion));
+        arm(&inode, shared);
         // A file that we had alone is at most as long as its record says.
         let is_trusted = was_ours && (is_device || length <= inherited.record.size);
         let trust = if is_trusted { Trust::Yes } else { Trust::No };
@@ -162,14 +173,16 @@ impl Engine {
         let shared = &self.owner.shared;
         taken.is_in_use = true;
         let inode = Arc::clone(&taken.inode);
-        let pages = inode.adopt_pages(shared, &taken.inherited, taken.trust);
+        let pages = adopt_pages(&inode, shared, &taken.inherited, taken.trust);
         self.insert_into(&mut shared.table(), &inode);
         if inode.file.kind() != Kind::Block {
-            self.look_at_lease(&inode);
-            self.flush_what_was_there(&inode);
+            look_at_lease(&self.owner.shared, &inode);
+            flush_what_was_there(&self.owner.shared, &inode);
         }
         if pages.unwritten > 0 {
-            inode.announce(shared);
+            shared.change(&inode, |file| {
+                file.look();
+            });
         }
         (inode, pages)
     }
@@ -181,21 +194,21 @@ impl Engine {
         &self,
         file: &crate::platform::OpenFile,
         target: Target,
-    ) -> Result<(Hold, bool)> {
+    ) -> Result<(Exclusion, bool)> {
         lock_out_engines(file)?;
         if file.lease_coverage() != Coverage::Everyone {
-            return Ok((Hold::Shared, false));
+            return Ok((Exclusion::Shared, false));
         }
         let was_ours = file.is_leased();
         if let Err(error) = file.adopt_lease(&self.owner.leases, u64::from(target.0)) {
             tracing::debug!(%error, "no lease; the file counts as shared");
         }
         if file.has_lease() {
-            return Ok((Hold::Leased, was_ours));
+            return Ok((Exclusion::Leased, was_ours));
         }
         // A program that waits for it continues.
         file.release_lease();
-        Ok((Hold::Shared, false))
+        Ok((Exclusion::Shared, false))
     }
 }
 
@@ -224,50 +237,38 @@ pub(crate) enum Trust {
     No,
 }
 
-impl Inode {
-    /// Adopts the pages of a file that was handed over, before any caller uses it. The pool must
-    /// already hold their frames as taken.
-    pub(crate) fn adopt_pages(
-        self: &Arc<Self>,
-        shared: &Shared,
-        inherited: &Inherited,
-        trust: Trust,
-    ) -> Pages {
-        shared.change(self, |file| {
-            let disk_size = file.cache.size();
-            if self.fixed_size.is_none() {
-                file.cache.adopt_size(size_of(inherited, disk_size, trust));
-            }
-            let mut pages = Pages::default();
-            for (frame, header) in &inherited.pages {
-                pages.clean += adopt_page(file, shared, (*frame, header), trust);
-            }
-            pages.unwritten = file.cache.dirty_pages();
-            // Before the arena is updated, where the pages are already marked clean.
-            file.apply(|_, settled| shared.pool.enter_clean(self.target, &mut settled.clean));
-            if pages.unwritten > 0 {
-                let _ = shared.level.add(pages.unwritten);
-                file.dirty_since = Some(clock::instant());
-            }
-            pages
-        })
-    }
-
-    /// Has the context look at the file.
-    pub(crate) fn announce(self: &Arc<Self>, shared: &Shared) {
-        shared.change(self, |file| {
-            file.look();
-        });
-    }
+/// Adopts the pages of a file that was handed over, before any caller uses it. The pool must
+/// already hold their frames as taken.
+fn adopt_pages(inode: &Arc<Inode>, shared: &Shared, inherited: &Inherited, trust: Trust) -> Pages {
+    shared.change(inode, |file| {
+        let disk_size = file.cache.size();
+        if inode.fixed_size.is_none() {
+            file.cache.adopt_size(size_of(inherited, disk_size, trust));
+        }
+        let mut pages = Pages::default();
+        for (frame, header) in &inherited.pages {
+            pages.clean += adopt_page(file, shared, *frame, header, trust);
+        }
+        pages.unwritten = file.cache.dirty_pages();
+        // Before the arena is updated, where the pages are already marked clean.
+        file.apply(|_, settled| shared.pool.enter_clean(inode.target, &mut settled.clean));
+        if pages.unwritten > 0 {
+            let _ = shared.level.add(pages.unwritten);
+            file.service.became_dirty(clock::instant());
+        }
+        pages
+    })
 }
 
 /// Adopts one page. Returns the number of pages that are clean in memory because of it.
 fn adopt_page(
     file: &mut Changing<'_>,
     shared: &Shared,
-    (frame, header): (Frame, &Header),
+    frame: Frame,
+    header: &Header,
     trust: Trust,
 ) -> u64 {
+    assert_eq!(header.file, file.inode().target.0, "bytes of another file would be adopted");
     let page = header.page;
     let inside = file.cache.size().saturating_sub(page * PAGE).min(PAGE) as usize;
     let is_lost =

@@ -20,8 +20,8 @@ use std::task::Waker;
 
 use forebay_block::{Errno, Target};
 
-use crate::core::aside::Aside;
 use crate::core::error::{Error, ErrorKind};
+use crate::core::threads::Workers;
 use crate::core::user_code;
 use crate::platform::sync::Mutex;
 use crate::platform::thread;
@@ -35,7 +35,7 @@ pub(crate) struct Common {
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<OpenFile>,
     /// The thread for calls that may block on its file system.
-    pub(crate) aside: Arc<Aside>,
+    pub(crate) aside: Arc<Workers>,
     /// Number of changes that a panic interrupted.
     interruptions: AtomicU32,
     /// Whether [`Common::change_alone`] is running.
@@ -49,7 +49,7 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    pub(crate) fn new(target: Target, path: PathBuf, file: OpenFile, aside: Arc<Aside>) -> Self {
+    pub(crate) fn new(target: Target, path: PathBuf, file: OpenFile, aside: Arc<Workers>) -> Self {
         Self {
             target,
             identity: file.identity(),

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_cache::file::{Entry, Reserving};
-use forebay_cache::limits::PAGE;
 use forebay_cache::{CachedFile, Liberties, Origin};
 use forebay_lists::Until;
 
@@ -13,17 +12,21 @@ use crate::core::context::senders::Message;
 use crate::core::engine::Engine;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
-use crate::core::inode::{Hold, Inode};
-use crate::core::lease::claim::Claim;
+use crate::core::inode::{Exclusion, Inode};
+use crate::core::lease::{
+    Claim, break_lease, claim, claim_shared, flush_what_was_there, lease_for_reading, look_at_lease,
+};
+use crate::core::open::close::{arm, is_writable, renew};
 use crate::core::open::options::Open;
-use crate::core::open::{Entering, Found, Sought, Strategy, Turn, check_device, find_holes};
+use crate::core::open::{Entering, Found, OpeningTurn, Sought, Strategy, check_device, find_holes};
 use crate::core::shared::Shared;
+use crate::core::space::reserving;
 use crate::core::table::{AnyInode, Table};
-use crate::platform::{Access, Identity, Kind, thread};
+use crate::platform::{Access, Direct, Identity, Kind, OpenFile, thread};
 
 /// A file that the program has opened.
 pub(crate) struct Given {
-    pub(crate) file: crate::platform::OpenFile,
+    pub(crate) file: OpenFile,
     /// Path for messages.
     pub(crate) path: PathBuf,
     /// Path that opens the same file again while `file` is open, even if it has no name left.
@@ -39,7 +42,7 @@ impl Engine {
         check_given(&given, &open)?;
         let Given { file, path, again } = given;
         let identity = file.identity();
-        let turn = Turn::wait(shared, identity)?;
+        let turn = OpeningTurn::wait(shared, identity)?;
         let sought = Sought { path: &again, open: &open, is_made: false };
         let found = self.share(sought, identity).map_err(|error| error.at_path(&path))?;
         let inode = match found {
@@ -93,17 +96,17 @@ impl Strategy for Inode {
         let Entering { path, open, file, created, entry, target } = entering;
         let is_device = file.kind() == Kind::Block;
         let is_temporary = open.temporary && created;
-        let claim = Claim { is_created: created, is_promised: open.exclusive };
-        let hold = match open.write {
-            _ if is_device || is_temporary => Hold::Private,
-            true => engine.claim(&file, target, claim)?,
-            false => engine.lease_for_reading(&file, target, claim),
+        let known = Claim { is_created: created, is_promised: open.exclusive };
+        let exclusion = match open.write {
+            _ if is_device || is_temporary => Exclusion::Private,
+            true => claim(&engine.owner.leases, &file, target, known)?,
+            false => lease_for_reading(&engine.owner.leases, &file, target, known),
         };
-        let liberties = hold.liberties();
+        let liberties = exclusion.liberties();
         // Another program may have written to a file that was just created. Not to a temporary one.
         let length = match is_temporary {
             true => 0,
-            false => file.length().map_err(cannot_look)?,
+            false => file.length().map_err(Error::not_examined)?,
         };
         let is_new = created && length == 0;
         if liberties == Liberties::Exclusive && open.write && !is_device && !created {
@@ -123,17 +126,17 @@ impl Strategy for Inode {
         cache.set_reserving(match (is_device, is_new) {
             (true, _) => Reserving::Off,
             (false, true) => engine.owner.shared.reserving(),
-            (false, false) => engine.reserving(&file, length),
+            (false, false) => reserving(&engine.owner.shared, &file, length),
         });
         let volume = engine.owner.shared.table().volume(file.identity().device, file.kind());
         // Without the lock of the table: this accesses the file system.
-        let inode = Arc::new(Self::new(cache, file, volume, path.to_owned(), hold));
-        inode.arm(&engine.owner.shared);
+        let inode = Arc::new(Self::new(cache, file, volume, path.to_owned(), exclusion));
+        arm(&inode, &engine.owner.shared);
         // Nobody looks for a temporary file after the death of its process.
         if !is_temporary {
             inode.enter_arena(&engine.owner.shared)?;
             if let Err(error) = inode.have_kept(&engine.owner.shared) {
-                inode.lock().leave_arena(&engine.owner.shared);
+                inode.lock().account.leave_arena();
                 return Err(error);
             }
         }
@@ -141,16 +144,16 @@ impl Strategy for Inode {
             engine.take_back(&inode);
             return Err(error);
         }
-        engine.look_at_lease(&inode);
+        look_at_lease(&engine.owner.shared, &inode);
         if !is_device && open.write {
-            engine.flush_what_was_there(&inode);
+            flush_what_was_there(&engine.owner.shared, &inode);
         }
         Ok(inode)
     }
 
     fn permit_writes(self: &Arc<Self>, engine: &Engine, path: &Path, open: &Open) -> Result<()> {
         engine.make_writable(self, path, open)?;
-        engine.claim_shared(self)
+        claim_shared(&engine.owner.shared, &engine.owner.leases, self)
     }
 
     fn drop_handle(self: &Arc<Self>, shared: &Arc<Shared>) {
@@ -218,22 +221,22 @@ impl Engine {
     /// Opens the file of an inode for writing if it is open for reading only.
     fn make_writable(&self, inode: &Arc<Inode>, path: &Path, open: &Open) -> Result<()> {
         let shared = &self.owner.shared;
-        if inode.is_writable(shared) {
+        if is_writable(inode, shared) {
             return Ok(());
         }
         if inode.file.access() == Access::Read {
             // A read lease is in the way of our own open for writing, too. A device has none.
             let is_exclusive = inode.lock().cache.liberties() == Liberties::Exclusive;
             if is_exclusive && inode.needs_lease {
-                inode.break_lease(shared);
+                break_lease(inode, shared);
             }
             Self::open_for_writing(path, open, &inode.file)?;
         }
         // The context registers the new descriptor once no request uses the old one. Then the old
         // one is closed, and does not prevent a lease.
-        inode.renew(shared)?;
+        renew(inode, shared)?;
         inode.enter_arena(shared)?;
-        inode.have_kept(shared).inspect_err(|_| inode.lock().leave_arena(shared))
+        inode.have_kept(shared).inspect_err(|_| inode.lock().account.leave_arena())
     }
 
     pub(crate) fn open_new<S: Strategy>(
@@ -249,7 +252,7 @@ impl Engine {
         } else {
             self.take_entry(path, &mut file, created)
         };
-        if let crate::platform::Direct::Refused(reason) = file.direct() {
+        if let Direct::Refused(reason) = file.direct() {
             tracing::warn!(
                 path = %path.display(),
                 reason,
@@ -269,12 +272,7 @@ impl Engine {
     /// Returns whether the directory entry of a just opened file still has to be made durable. If
     /// so, from now on the file holds the directory to flush. The caller must flush it or hand the
     /// entry back to [`Table::keep_entry`].
-    fn take_entry(
-        &self,
-        path: &Path,
-        file: &mut crate::platform::OpenFile,
-        created: bool,
-    ) -> Entry {
+    fn take_entry(&self, path: &Path, file: &mut OpenFile, created: bool) -> Entry {
         if created {
             return Entry::New;
         }
@@ -302,12 +300,15 @@ impl Engine {
 
     pub(crate) fn insert_into(&self, table: &mut Table, inode: &Arc<Inode>) {
         let mut state = inode.lock();
+        assert!(state.service.is_young(), "two contexts would write the same file");
         // Set again: it may have changed meanwhile for all files in the table.
         state.cache.change_reserving(self.owner.shared.reserving());
         drop(state);
-        inode.home.set_context(self.owner.shared.contexts.place(&inode.home, &inode.volume));
         let entered = AnyInode::Cached(Arc::clone(inode));
         let attach = Message::Attach(entered.clone());
+        inode
+            .placement
+            .set_context(self.owner.shared.contexts.place(&inode.placement, &inode.volume));
         self.owner.shared.contexts.send_quietly(inode, attach, Until::Message);
         table.insert(entered);
     }
@@ -315,21 +316,11 @@ impl Engine {
     /// Removes a file from the arena and the keeper, because it is not entered after all.
     fn take_back(&self, inode: &Inode) {
         let mut state = inode.lock();
-        let generation = state.generation();
-        state.leave_arena(&self.owner.shared);
+        let generation = state.account.generation();
+        state.account.leave_arena();
         drop(state);
         if let (Some(keeper), Some(generation)) = (&self.owner.shared.keeper, generation) {
             keeper.remove(inode.target.0, generation);
-        }
-    }
-
-    /// Returns how space may be reserved in an existing file. Space beyond its end belongs to the
-    /// user, and could not be distinguished from ours when that is given back.
-    pub(crate) fn reserving(&self, file: &crate::platform::OpenFile, length: u64) -> Reserving {
-        let beyond = length.next_multiple_of(PAGE);
-        match file.has_space_from(beyond) {
-            Ok(false) => self.owner.shared.reserving(),
-            _ => Reserving::Off,
         }
     }
 }
@@ -351,7 +342,7 @@ fn open_otherwise(path: &Path, how: &str) -> Error {
 }
 
 /// Gives back space beyond the end that a crash left reserved. The mark says that it was ours.
-pub(crate) fn give_back_after_crash(path: &Path, file: &crate::platform::OpenFile, length: u64) {
+pub(crate) fn give_back_after_crash(path: &Path, file: &OpenFile, length: u64) {
     if !matches!(file.reservation_mark(), Ok(Some(_))) {
         return;
     }
@@ -368,10 +359,6 @@ pub(super) fn not_served(path: &Path) -> Error {
     Error::new(ErrorKind::Unsupported, "neither a regular file nor a block device")
         .at_path(path)
         .remedy("use std::fs for pipes, sockets and character devices")
-}
-
-pub(crate) fn cannot_look(error: std::io::Error) -> Error {
-    Error::new(ErrorKind::at_open(&error), "could not examine the file").because(error)
 }
 
 pub(super) fn add_open_remedy(error: Error, cause: &std::io::Error) -> Error {

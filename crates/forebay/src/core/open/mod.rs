@@ -1,14 +1,20 @@
-//! Opening: how the file is found, and which of several opens enters it into the table.
+//! Opening of a file: how it is found, and which of several opens enters it into the table.
 //!
 //! An open can block on a frozen file system, on the lease of another program, or on a slow device.
 //! So it holds no lock meanwhile, only the *turn* for its file. Other opens of the same file wait.
 //! Opens of other files and a shutdown do not.
 //!
 //! ```text
-//! stat -> turn of that file -> in the table?  yes: another handle
-//!   ^                                         no:  open(2) -> still that file? -> enter
-//!   +------------ descriptor closed <------------------------- no
+//! stat -> turn of that file -> in the table?  yes: share, another handle (enter.rs)
+//!   ^                                         no:  open(2) -> still that file? -> enter (enter.rs)
+//!   +------------ descriptor closed <------------------------- no                   |
+//!                                                                                   v
+//!   lock and lease (lease/) -> size, holes, space -> arena, keeper -> table -> Attach: a context
 //! ```
+//!
+//! All of it is done by the calling thread, or by one beside it for the asynchronous form. The file
+//! is open until its last handle is dropped and its context, or the caller of `close`, has closed
+//! the descriptor (`close.rs`). `options` has the options, `adoption` the files of a dead program.
 //!
 //! A file has one descriptor: a second one would break our own lease, or cause it to be refused. An
 //! open may end with a descriptor of a file whose turn another open has. Then it closes the
@@ -44,10 +50,10 @@ use forebay_cache::limits::PAGE;
 
 use crate::core::engine::Engine;
 use crate::core::error::{Error, ErrorKind, Result};
-use crate::core::lease::claim::lock_out_engines;
+use crate::core::lease::lock_out_engines;
 use crate::core::limits::{DEVICE_TRIES, OPEN_ROUNDS, SPARSE_BYTES, SPARSE_RANGES};
 use crate::core::open::common::Common;
-use crate::core::open::enter::{add_open_remedy, cannot_look, copy, not_served, only_for_reading};
+use crate::core::open::enter::{add_open_remedy, copy, not_served, only_for_reading};
 use crate::core::open::options::Open;
 use crate::core::shared::Shared;
 use crate::core::table::AnyInode;
@@ -63,12 +69,12 @@ pub(crate) mod options;
 
 /// Right to open one file and to enter it into the table, until dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct OpeningTurn {
     shared: Arc<Shared>,
     identity: Identity,
 }
 
-impl Turn {
+impl OpeningTurn {
     /// Waits until no other open of the file is in progress.
     ///
     /// # Errors
@@ -93,7 +99,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for OpeningTurn {
     fn drop(&mut self) {
         self.shared.table().end_opening(self.identity);
         self.shared.wake_opening();
@@ -122,7 +128,7 @@ impl Drop for Creating<'_> {
 pub(crate) struct Found {
     pub(crate) file: OpenFile,
     pub(crate) created: bool,
-    pub(crate) turn: Turn,
+    pub(crate) turn: OpeningTurn,
 }
 
 /// The arguments of an open, and the result of its earlier rounds.
@@ -171,6 +177,7 @@ impl Engine {
         let mut is_made = false;
         let mut rounds = OPEN_ROUNDS;
         loop {
+            assert!(rounds > 0, "an open would follow a path for ever");
             rounds -= 1;
             let named = if open.create_new && !is_made {
                 // An exclusive open fails if there is a file.
@@ -179,7 +186,7 @@ impl Engine {
                 files::identity_of(path)
             };
             let turn = match &named {
-                Ok(identity) => Some(Turn::wait(shared, *identity)?),
+                Ok(identity) => Some(OpeningTurn::wait(shared, *identity)?),
                 Err(_) => None,
             };
             if let Some(turn) = &turn {
@@ -216,7 +223,7 @@ impl Engine {
                 Some(turn) if turn.identity == identity => Some(turn),
                 other => {
                     drop(other);
-                    Turn::try_take(shared, identity)
+                    OpeningTurn::try_take(shared, identity)
                 }
             };
             let Opened { file, created } = opened;
@@ -224,6 +231,7 @@ impl Engine {
                 Some(turn) => {
                     // No other open enters the file while this one has the turn.
                     drop(creating);
+                    assert_eq!(turn.identity, identity, "two opens would enter the same file");
                     return self.open_new(path, open, Found { file, created, turn });
                 }
                 None if rounds > 0 => {
@@ -254,7 +262,7 @@ impl Engine {
             return Err(Error::new(ErrorKind::Busy, moved).remedy("open it again"));
         }
         lock_out_engines(&opened.file)?;
-        file.make_writable(opened.file).map_err(cannot_look)
+        file.make_writable(opened.file).map_err(Error::not_examined)
     }
 }
 
@@ -347,6 +355,7 @@ pub(crate) fn open_patiently(path: &Path, how: &How) -> std::io::Result<Opened> 
     let mut left = DEVICE_TRIES;
     loop {
         let opened = OpenFile::open(path, how);
+        assert!(left > 0, "an open would wait for a device for ever");
         left -= 1;
         match opened {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) && left > 0 => {

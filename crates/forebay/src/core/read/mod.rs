@@ -1,11 +1,22 @@
-//! A cached read in steps (plan, fill, copy, release), and the size of a file.
+//! Reads through the cache, step by step: plan, fill, copy, release; and the size of a file.
 //!
 //! ```text
-//!  read(offset, length) --step by step--> copied from memory
-//!        |                    | not here: a fill, waited for
-//!        |                    | a large read: more fills at the same time
-//!        + continues an earlier read: readahead beyond it, in the background
+//! File::read_at (reading.rs)       the handle
+//!   |
+//!   v  start_read, poll_read: as many steps as it takes
+//! under the file's lock            plan: pages in memory are pinned
+//!                                  fill: reads of missing pages begin, and of those ahead
+//! without a lock                   copy: the caller's memory may fault into a file that we serve
+//! under the file's lock            release: the pages may be dropped, or written again
 //! ```
+//!
+//! A missing page is read by the caller, if that blocks, by a system call of its own
+//! ([`make_here`]): it waits anyway, and the way over the context costs two switches of threads.
+//! For a task of an executor the context reads it. The rest of a large read, and pages ahead of a
+//! sequential one, are read by the context, too: the device has several requests at a time.
+//!
+//! On a shared file a read begins with a look at the size ([`file_length`]), and sees the bytes
+//! that other programs have written before that.
 
 mod reading;
 
@@ -19,14 +30,17 @@ use forebay_cache::{Caching, FrameRuns, Liberties, ReadStep, ReadStop, Reader};
 
 use crate::core::base::Base;
 use crate::core::error::{Error, Result};
+use crate::core::inode::Inode;
 use crate::core::inode::change::Changing;
-use crate::core::inode::{Inode, State};
+use crate::core::inode::state::State;
+use crate::core::lease::check_lease;
 use crate::core::limits::READ_REQUESTS;
 use crate::core::pool::Plan;
 use crate::core::shared::Shared;
 use crate::core::slices::SlicesMut;
 use crate::core::stats::Counters;
 use crate::core::sync::lead::Leads;
+use crate::core::sync::make_here;
 
 /// One call of a reader.
 #[derive(Debug)]
@@ -76,116 +90,116 @@ struct Step<'a> {
     waker: &'a mut Option<Waker>,
 }
 
-impl Inode {
-    /// Starts a read of a range. On a shared file it sees the bytes that other programs have
-    /// written before its first step.
-    pub(crate) fn start_read(
-        self: &Arc<Self>,
-        shared: &Shared,
-        bytes: Range<u64>,
-        caching: Caching,
-    ) -> Reading {
-        self.check_lease(shared);
-        let reader = Reader { caching, again: None, first_fill: 0 };
-        Reading { bytes, reader, is_begun: false, advised: false, ahead: 0..0 }
-    }
+/// Starts a read of a range. On a shared file it sees the bytes that other programs have
+/// written before its first step.
+pub(crate) fn start_read(
+    inode: &Arc<Inode>,
+    shared: &Shared,
+    bytes: Range<u64>,
+    caching: Caching,
+) -> Reading {
+    check_lease(inode, shared);
+    let reader = Reader { caching, again: None, first_fill: 0 };
+    Reading { bytes, reader, is_begun: false, advised: false, ahead: 0..0 }
+}
 
-    /// Makes one step of a read. Returns the number of bytes copied; 0 only at the end of the file.
-    /// Without a waker, which is for blocking calls only, nothing is woken after `Pending`.
-    pub(crate) fn poll_read(
-        self: &Arc<Self>,
-        shared: &Shared,
-        caller: Option<&Waker>,
-        reading: &mut Reading,
-        (buffer, offset): (&mut SlicesMut<'_, '_>, u64),
-    ) -> Poll<Result<usize>> {
-        let mut waker = None;
-        loop {
-            let length = buffer.len();
-            let step =
-                Step { shared, reading: &mut *reading, offset, length, caller, waker: &mut waker };
-            let read = self.read_step(step, buffer);
-            if !matches!(read, Err(Stop::End | Stop::Looks | Stop::Refused(_))) {
-                shared.work_ahead();
+/// Makes one step of a read. Returns the number of bytes copied; 0 only at the end of the file.
+/// Without a waker, which is for blocking calls only, nothing is woken after `Pending`.
+pub(crate) fn poll_read(
+    inode: &Arc<Inode>,
+    shared: &Shared,
+    caller: Option<&Waker>,
+    reading: &mut Reading,
+    buffer: &mut SlicesMut<'_, '_>,
+    offset: u64,
+) -> Poll<Result<usize>> {
+    let mut waker = None;
+    loop {
+        let length = buffer.len();
+        let step =
+            Step { shared, reading: &mut *reading, offset, length, caller, waker: &mut waker };
+        let read = read_step(inode, step, buffer);
+        if !matches!(read, Err(Stop::End | Stop::Looks | Stop::Refused(_))) {
+            shared.work_ahead();
+        }
+        match read {
+            Ok(read) => return Poll::Ready(Ok(read)),
+            Err(Stop::Looks) => {
+                if let Err(error) = file_length(inode, shared) {
+                    return Poll::Ready(Err(error));
+                }
+                reading.reader.first_fill = inode.lock().cache.start_read();
+                reading.is_begun = true;
             }
-            match read {
-                Ok(read) => return Poll::Ready(Ok(read)),
-                Err(Stop::Looks) => {
-                    if let Err(error) = self.length(shared) {
-                        return Poll::Ready(Err(error));
-                    }
-                    reading.reader.first_fill = self.lock().cache.start_read();
-                    reading.is_begun = true;
-                }
-                Err(Stop::Refused(error)) => return Poll::Ready(Err(error)),
-                Err(Stop::End) => return Poll::Ready(Ok(0)),
-                Err(Stop::Failed(errno)) => {
-                    return Poll::Ready(Err(self.io_error("could not read", offset, errno)));
-                }
-                Err(Stop::NoWaker) => match caller {
-                    Some(caller) => waker = Some(caller.clone()),
-                    None => return Poll::Pending,
-                },
-                Err(Stop::Waits) => return Poll::Pending,
-                // A keeper that has taken over may give the frames away.
-                Err(Stop::Fills(bio)) => match shared.hold_off_keeper() {
-                    Some(held) => self.make_here(shared, vec![*bio], Some(&held)),
-                    None => shared.change(self, |file| file.submit([*bio])),
-                },
-                Err(Stop::Starved) => {
-                    // A read of any length begins with one frame.
-                    if caller.is_none_or(|caller| !shared.reclaim_or_wait(&self.home, caller, 1)) {
-                        return Poll::Pending;
-                    }
+            Err(Stop::Refused(error)) => return Poll::Ready(Err(error)),
+            Err(Stop::End) => return Poll::Ready(Ok(0)),
+            Err(Stop::Failed(errno)) => {
+                return Poll::Ready(Err(inode.io_error("could not read", offset, errno)));
+            }
+            Err(Stop::NoWaker) => match caller {
+                Some(caller) => waker = Some(caller.clone()),
+                None => return Poll::Pending,
+            },
+            Err(Stop::Waits) => return Poll::Pending,
+            // A keeper that has taken over may give the frames away.
+            Err(Stop::Fills(bio)) => match shared.hold_off_keeper() {
+                Some(held) => make_here(inode, shared, vec![*bio], Some(&held)),
+                None => shared.change(inode, |file| file.submit([*bio])),
+            },
+            Err(Stop::Starved) => {
+                // A read of any length begins with one frame.
+                if caller.is_none_or(|caller| !shared.reclaim_or_wait(&inode.placement, caller, 1))
+                {
+                    return Poll::Pending;
                 }
             }
         }
     }
+}
 
-    fn read_step(
-        self: &Arc<Self>,
-        mut step: Step<'_>,
-        buffer: &mut SlicesMut<'_, '_>,
-    ) -> std::result::Result<usize, Stop> {
-        let (mut steps, shared, caching) = (Plan::new(), step.shared, step.reading.reader.caching);
-        shared.finishing(|after| {
-            let planned = self.change(shared, after, |file| {
-                shared.check().map_err(Stop::Refused)?;
-                self.check_whole(file).map_err(Stop::Refused)?;
-                let planned = step.plan(file, &mut steps);
-                step.fill(file, &planned);
-                planned
-            })?;
-            self.copying(|| shared.pool.copy_out(&steps, buffer));
-            self.change(shared, after, |file| {
-                self.check_whole(file).map_err(Stop::Refused)?;
-                release(file, shared, &steps, caching);
-                Ok::<(), Stop>(())
-            })?;
-            Ok(planned)
-        })
-    }
-
-    /// Returns the number of bytes in the file, with everything accepted so far. If other programs
-    /// may have it open, asks the file system on the calling thread.
-    ///
-    /// # Errors
-    /// The error of the file system.
-    pub(crate) fn length(self: &Arc<Self>, shared: &Shared) -> Result<u64> {
-        let mut state = self.lock();
-        if state.cache.liberties() == Liberties::Exclusive {
-            return Ok(state.cache.size());
-        }
-        let look = state.cache.look();
-        drop(state);
-        let length = self.file.length().map_err(|error| {
-            Error::at_open("could not look up the size of the file", &self.path, error)
+fn read_step(
+    inode: &Arc<Inode>,
+    mut step: Step<'_>,
+    buffer: &mut SlicesMut<'_, '_>,
+) -> std::result::Result<usize, Stop> {
+    let (mut steps, shared, caching) = (Plan::new(), step.shared, step.reading.reader.caching);
+    shared.finishing(|after| {
+        let planned = inode.change(shared, after, |file| {
+            shared.check().map_err(Stop::Refused)?;
+            inode.check_whole(file).map_err(Stop::Refused)?;
+            let planned = step.plan(file, &mut steps);
+            step.fill(file, &planned);
+            planned
         })?;
-        Ok(shared.change(self, |file| {
-            file.apply(|cache, settled| cache.observe_disk_size(length, look, settled));
-            file.cache.size()
-        }))
+        inode.copying(|| shared.pool.copy_out(&steps, buffer));
+        inode.change(shared, after, |file| {
+            inode.check_whole(file).map_err(Stop::Refused)?;
+            release(file, shared, &steps, caching);
+            Ok::<(), Stop>(())
+        })?;
+        Ok(planned)
+    })
+}
+
+/// Returns the number of bytes in the file, with everything accepted so far. If other programs
+/// may have it open, asks the file system on the calling thread.
+///
+/// # Errors
+/// The error of the file system.
+pub(crate) fn file_length(inode: &Arc<Inode>, shared: &Shared) -> Result<u64> {
+    let mut state = inode.lock();
+    if state.cache.liberties() == Liberties::Exclusive {
+        return Ok(state.cache.size());
     }
+    let look = state.cache.look();
+    drop(state);
+    let length = inode.file.length().map_err(|error| {
+        Error::at_open("could not look up the size of the file", &inode.path, error)
+    })?;
+    Ok(shared.change(inode, |file| {
+        file.apply(|cache, settled| cache.observe_disk_size(length, look, settled));
+        file.cache.size()
+    }))
 }
 
 impl Step<'_> {
@@ -212,7 +226,8 @@ impl Step<'_> {
             file.apply(|cache, settled| cache.drop_stale(&rest, reader, settled));
         }
         advise(file, self.shared, self.reading);
-        let State { cache, stash, .. } = &mut **file;
+        let State { cache, charges, .. } = &mut **file;
+        let stash = &mut charges.stash;
         // Without frames at first: pages in memory need no frame. Pages to be read need frames for
         // the length of the step.
         let (reader, none) = (self.reading.reader, &mut FrameRuns::default());
@@ -228,6 +243,7 @@ impl Step<'_> {
             }
             (planned, stop) = cache.begin_read(self.offset, self.length, reader, stash, steps);
         }
+        debug_assert!(planned <= self.length, "bytes behind the caller's memory would be copied");
         let stop = match stop {
             ReadStop::Fill(bio) if planned == 0 && self.leads() == Leads::May => {
                 return Err(Stop::Fills(bio));
@@ -308,6 +324,7 @@ fn bring_in(
     }
     let (mut frames, mut bios) = (FrameRuns::default(), Vec::<Bio>::new());
     base.pool.take(missing.min(base.room_ahead()) as usize, &mut frames);
+    debug_assert!(frames.len() as u64 <= missing, "readahead takes frames that callers need");
     file.cache.fill_ahead(pages, class, caching, &mut frames, &mut bios);
     if class == Class::Background {
         let bytes = bios.iter().map(|bio| bio.length).sum();
@@ -320,6 +337,7 @@ fn bring_in(
 /// Releases the copied pages.
 #[inline]
 fn release(file: &mut Changing<'_>, base: &Base, steps: &[ReadStep], caching: Caching) {
+    debug_assert!(!steps.is_empty(), "a read of nothing would be taken for the end of the file");
     file.apply(|cache, settled| cache.end_read(steps, caching, settled));
     file.wake();
     if base.pool.has_waiting() {

@@ -7,7 +7,7 @@ use std::task::Poll;
 use crate::core::direct::plug::plugged_no_more;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
-use crate::core::read::Reading;
+use crate::core::read::{Reading, poll_read, start_read};
 use crate::core::slices::SlicesMut;
 use crate::core::wait;
 
@@ -25,8 +25,7 @@ impl File {
         let mut buffer = SlicesMut::new(&mut slices);
         let mut done = 0;
         if buffer.len() > 0 {
-            let to = (&mut buffer, offset);
-            match self.inode.poll_read(&self.shared, None, &mut reading, to) {
+            match poll_read(&self.inode, &self.shared, None, &mut reading, &mut buffer, offset) {
                 Poll::Ready(Ok(read)) if read == 0 || buffer.len() == 0 => return Ok(read),
                 Poll::Ready(read) => done = read?,
                 Poll::Pending => {}
@@ -74,7 +73,7 @@ impl File {
 
     fn start_read(&self, length: usize, offset: u64) -> Reading {
         let bytes = offset..offset.saturating_add(length as u64);
-        self.inode.start_read(&self.shared, bytes, self.caching())
+        start_read(&self.inode, &self.shared, bytes, self.caching())
     }
 
     /// Continues a read after `done` bytes.
@@ -88,11 +87,13 @@ impl File {
         while buffer.len() > 0 {
             let Some(position) = offset.checked_add(done as u64) else { break };
             let step = poll_fn(|context| {
-                plugged_no_more(self.inode.poll_read(
+                plugged_no_more(poll_read(
+                    &self.inode,
                     &self.shared,
                     Some(context.waker()),
                     &mut reading,
-                    (&mut buffer, position),
+                    &mut buffer,
+                    position,
                 ))
             });
             match step.await? {

@@ -155,6 +155,7 @@ impl Job {
             return;
         }
         // If nothing was written there is nothing to sync.
+        assert!(self.left.is_empty(), "a file would count as done with bytes unwritten");
         let synced = if self.plan.is_empty() { Ok(()) } else { self.file.sync() };
         let ended = synced.and_then(|()| self.give_back());
         came_back();
@@ -238,6 +239,7 @@ pub(crate) fn finish_device(
         thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_secs(1));
     }
+    assert_eq!(numbers.len(), jobs.len(), "the result of a file would be that of another one");
     numbers.into_iter().zip(jobs.into_iter().map(Job::end)).collect()
 }
 
@@ -307,6 +309,7 @@ fn write_run(
     run: &mut Vec<Piece>,
     came_back: &impl Fn(),
 ) -> io::Result<()> {
+    debug_assert!(run.len() <= MOST_PARTS, "the system takes no more parts in one call");
     while let Some(first) = run.first() {
         let parts: Vec<Part> = run
             .iter()
@@ -332,10 +335,11 @@ fn take_off(run: &mut Vec<Piece>, mut bytes: u64) {
     };
     let whole = run.iter().take_while(is_whole).count();
     run.drain(..whole);
-    debug_assert!(bytes == 0 || !run.is_empty(), "more bytes were written than the run has");
+    assert!(bytes == 0 || !run.is_empty(), "more bytes were written than the run has");
     if let Some(first) = run.first_mut() {
         first.offset += bytes;
         first.at += bytes as usize;
+        assert!(first.length > bytes as usize, "a piece without bytes would be written for ever");
         first.length -= bytes as usize;
     }
 }

@@ -103,8 +103,11 @@ pub(crate) fn whole_files(
         let (frame, header) = of_page.last().expect("a chunk is not empty");
         let inherited =
             &mut files.get_mut(&header.file).expect("frames of other files are left out").inherited;
+        assert_eq!(inherited.record.generation, header.generation, "pages of an earlier file");
         inherited.sequence = inherited.sequence.max(header.sequence);
         if header.page * PAGE < inherited.record.size {
+            let last = inherited.pages.last().map(|(_, last)| last.page);
+            assert!(last.is_none_or(|last| last < header.page), "a page would have two frames");
             inherited.pages.push((*frame, *header));
         }
     }

@@ -160,8 +160,8 @@ impl Plan {
         if bytes.is_empty() {
             return;
         }
-        debug_assert!(bytes.end <= PAGE as usize, "{bytes:?} of one page");
-        debug_assert!(start + bytes.end as u64 <= self.size, "a piece ends beyond the file");
+        assert!(bytes.end <= PAGE as usize, "bytes of another frame would be written: {bytes:?}");
+        assert!(start + bytes.end as u64 <= self.size, "a piece ends beyond the file");
         let offset = start + bytes.start as u64;
         let piece = Piece { offset, frame, at: bytes.start, length: bytes.len() };
         let last = self.pieces.last();

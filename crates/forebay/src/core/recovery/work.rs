@@ -88,7 +88,7 @@ fn still_locked(file: OpenFile) -> io::Result<OpenFile> {
 /// Marks a finished file in the arena. An adopting program, or a saved copy of the arena, then has
 /// no unwritten data of it.
 pub(crate) fn note_done(arena: &Arena, number: u32, plan: &Plan) {
-    debug_assert!(
+    assert!(
         plan.clean.iter().all(|(_, header)| header.file == number),
         "the plan has pages of another file"
     );

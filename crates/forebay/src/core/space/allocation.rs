@@ -10,6 +10,7 @@ use forebay_cache::limits::PAGE;
 
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::{File, check_device_end};
+use crate::core::read::file_length;
 use crate::core::slices::Slices;
 use crate::core::wait;
 use crate::core::write::append::AppendTurn;
@@ -54,7 +55,7 @@ impl File {
         }
         // No append looks up the end before the size changes.
         let turn = poll_fn(|context| self.poll_append(context)).await;
-        let allocated = super::room::allocate(&self.shared, &self.inode, offset, length).await;
+        let allocated = super::allocate(&self.shared, &self.inode, offset, length).await;
         match allocated.and_then(|allocated| Ok((allocated, self.len()?))) {
             Ok((_allocated, size)) => match end.filter(|end| *end > size) {
                 None => Ok(()),
@@ -94,7 +95,7 @@ impl File {
         });
         extended.await?;
         // Adopts the new size.
-        self.inode.length(&self.shared).map(drop)
+        file_length(&self.inode, &self.shared).map(drop)
     }
 
     /// Frees the space of a range below the end of the file, which then reads as zeroes. The size

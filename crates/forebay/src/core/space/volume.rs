@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use forebay_cache::limits::{GAP_PAGES, PAGE};
 use forebay_cache::{CachedFile, Gaps, space};
 
-use crate::core::aside::Aside;
 use crate::core::share::Failing;
 use crate::core::share::Share;
 use crate::core::share::subtract;
+use crate::core::threads::Workers;
 use crate::platform::clock;
 use crate::platform::sync::OnceLock;
 use crate::platform::{Extents, Geometry, OpenFile, Rewrite};
@@ -55,7 +55,7 @@ pub(crate) enum Room {
 pub(crate) struct Volume {
     number: usize,
     /// Thread for calls that may block on it.
-    pub(crate) aside: Arc<Aside>,
+    pub(crate) aside: Arc<Workers>,
     /// Whether a context has requested a query of the free space that has not been made yet.
     is_look_due: AtomicBool,
     pub(crate) share: Share,
@@ -102,7 +102,7 @@ impl Drop for Pledge<'_> {
 
 impl Volume {
     /// Creates a file system. Its number is unique in the engine, counted from zero.
-    pub(crate) fn new(number: usize, aside: Arc<Aside>) -> Self {
+    pub(crate) fn new(number: usize, aside: Arc<Workers>) -> Self {
         Self { number, aside, ..Self::default() }
     }
 
@@ -260,7 +260,7 @@ impl Volume {
 
     /// Notes that everything up to the pledges of this round is written out.
     pub(crate) fn redeem(&self, file: &OpenFile, pledged: u64) {
-        debug_assert!(
+        assert!(
             pledged <= self.pledged.load(Ordering::Acquire),
             "a round is redeemed before it had a pledge"
         );

@@ -1,21 +1,37 @@
-//! A blocking sync with little to write makes its requests on its own thread.
+//! Syncs: who makes the writes and the flush of a sync, and how callers wait for it.
 //!
 //! ```text
-//! ask --nobody leads, little to write--> lead: gather -> system call -> settle -> gather -> ...
-//!   \--a caller leads--> wait --its ticket ends--> offered the lead, for the next flush
-//!   \--otherwise--> the context
+//!                  +-- the caller   little to write, nobody leads: gather -> system call -> settle
+//! sync --decide----+-- the leader   a flush is under way: wait, and share the next one
+//!                  +-- the context  otherwise: message -> next bios -> queue -> ring -> settle
+//!                                       the caller is woken at the end of its ticket
 //! ```
 //!
-//! The way over the context costs two switches of threads, and its ring makes a flush on a kernel
-//! thread, which costs two more. The leader needs none. Syncs that arrive while it flushes wait,
-//! and share the next flush: group commit, as in databases.
+//! Every sync takes a ticket of the cache. It ends once all bytes that were accepted before it are
+//! written, and a flush that began after those writes has succeeded. [`decide`] is the only place
+//! that chooses who does the work, at two moments.
 //!
-//! The rules are those of the context. Bios are gathered and settled under the file's lock, so at
-//! most one write of a page is in flight. Background writeback of the file continues beside a
-//! leader. A leader leaves some work to the context, together with the lead: reservations, reads
-//! for partly written pages, changes of length, the end of a lease.
+//! A caller asks:
+//!
+//! - Another caller leads: that leader's successor does it. The next flush covers all syncs that
+//!   wait. This is group commit, as in databases.
+//! - The caller blocks, there are at most [`LEAD_PAGES`] dirty pages, and nothing is in flight: the
+//!   caller leads. The way over the context costs two switches of threads, and its ring makes a
+//!   flush on a kernel thread, which costs two more.
+//! - Otherwise the context. It keeps many requests in flight. It alone reserves space, reads for
+//!   partly written pages, sets lengths and ends a lease.
+//!
+//! A leader ends:
+//!
+//! - Its ticket has ended, and other blocking callers wait: the one that has waited longest leads.
+//! - Otherwise, or if the leader has found more to do than it may: the context.
+//!
+//! A leader follows the rules of the context. It gathers and settles bios under the file's lock, so
+//! at most one write of a page is in flight. Background writeback of the file continues beside it.
+//!
+//! - `tickets`: requests to the context, and waits. `together`: a sync of many files.
+//! - `lead`: the callers that wait, the lead, and the queues of leaders.
 
-pub(crate) mod kits;
 pub(crate) mod lead;
 pub(crate) mod tickets;
 pub(crate) mod together;
@@ -23,34 +39,131 @@ pub(crate) mod together;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use forebay_block::{Bio, Operation};
-use forebay_cache::{Gaps, Reason, TicketId, TicketKind};
+use forebay_cache::{Gaps, Liberties, Reason, TicketId, TicketKind};
 
+use self::lead::Leads;
+use self::tickets::{TicketState, abandon, poll_ticket, take_ticket};
+use crate::core::base::Base;
 use crate::core::direct::plug::plugged_no_more;
 use crate::core::error::Result;
 use crate::core::inode::Inode;
-use crate::core::inode::change::Changing;
-use crate::core::limits::LEAD_BIOS;
+use crate::core::inode::change::{After, Changing};
+use crate::core::inode::settle::settle;
+use crate::core::inode::state::State;
+use crate::core::limits::{LEAD_BIOS, LEAD_PAGES};
 use crate::core::recovery::HeldOff;
 use crate::core::shared::Shared;
 use crate::core::stats::Counters;
-use crate::core::sync::lead::Leads;
-use crate::core::sync::tickets::Turn;
 use crate::platform::clock;
+
+/// The one that makes the requests of a sync.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Server {
+    /// The caller that asks, on its own thread.
+    Caller,
+    /// The leader of the flush under way, which offers the lead to a caller that waits.
+    Leader,
+    /// The caller that waits for this ticket. It is woken for the lead.
+    Waiter(TicketId),
+    /// The context of the file.
+    Context,
+}
+
+/// Moment of a decision.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Event {
+    /// A caller asks for a sync.
+    Asked(Leads),
+    /// The leader's own ticket has ended, or nobody waits for it any longer.
+    LeaderIsDone,
+    /// The leader has found more to do than it may.
+    LeaderGivesUp,
+}
+
+/// Decides who makes the requests of the syncs of a file from now on; see the page above.
+pub(crate) fn decide(file: &State, event: Event) -> Server {
+    // Few requests, nothing in flight that a caller would wait for, and the file keeps its lease
+    // and its descriptor.
+    let can_be_led = || {
+        !file.failures.is_interrupted()
+            && !file.service.is_renewing()
+            && !file.ownership.is_breaking()
+            && file.cache.liberties() == Liberties::Exclusive
+            && file.cache.dirty_pages() <= LEAD_PAGES
+            && !file.cache.in_flight()
+            && file.cache.awaits_only_flushes()
+    };
+    match event {
+        Event::Asked(_) if file.syncing.is_led() => Server::Leader,
+        Event::Asked(Leads::May) if can_be_led() => Server::Caller,
+        Event::Asked(_) | Event::LeaderGivesUp => Server::Context,
+        Event::LeaderIsDone => match file.syncing.next_leader(&file.cache) {
+            Some(id) if can_be_led() => Server::Waiter(id),
+            _ => Server::Context,
+        },
+    }
+}
+
+/// Adds a sync and returns its ticket. The caller leads, or is registered as waiting.
+fn ask_to_sync(
+    inode: &Arc<Inode>,
+    base: &Base,
+    request: TicketKind,
+    waker: &Waker,
+    after: &mut After,
+) -> TicketId {
+    let (waker, leads) = (waker.clone(), Leads::of(waker));
+    inode.change(base, after, |file| {
+        let id = take_ticket(file, request);
+        if file.cache.dirty_pages() <= LEAD_PAGES {
+            inode.volume.note_small_sync();
+        }
+        match decide(file, Event::Asked(leads)) {
+            Server::Caller => {
+                file.syncing.lead(id);
+                return id;
+            }
+            Server::Context => file.look(),
+            Server::Leader | Server::Waiter(_) => {}
+        }
+        // The poll of an interrupted file returns the error: its caller does not wait.
+        if !file.failures.is_interrupted() {
+            let previous = file.syncing.wait(id, leads, waker);
+            debug_assert!(previous.is_none(), "two callers would fetch the result of one ticket");
+        }
+        id
+    })
+}
+
+/// Ends the lead of a caller, and passes it on if syncs wait.
+fn end_lead(file: &mut Changing<'_>, event: Event) {
+    file.syncing.end_lead();
+    if !file.cache.has_tickets() {
+        return;
+    }
+    match decide(file, event) {
+        Server::Waiter(id) => {
+            let waker = file.syncing.offer(id);
+            file.wakers().push(waker);
+        }
+        _ => file.look(),
+    }
+}
 
 /// Future of a sync. If it is dropped, the sync continues and its result is lost. The file
 /// remembers a failed flush.
 #[derive(Debug)]
-pub(crate) struct Syncing<'a> {
+pub(crate) struct SyncCall<'a> {
     inode: &'a Arc<Inode>,
     shared: &'a Shared,
     request: TicketKind,
     id: Option<TicketId>,
 }
 
-impl<'a> Syncing<'a> {
+impl<'a> SyncCall<'a> {
     /// Creates a sync, which begins with the first poll.
     pub(crate) fn new(inode: &'a Arc<Inode>, shared: &'a Shared, request: TicketKind) -> Self {
         Self { inode, shared, request, id: None }
@@ -61,7 +174,7 @@ impl<'a> Syncing<'a> {
         let Self { inode, shared, .. } = *self;
         let held = shared.hold_off_keeper();
         while let Some(bios) = self.gather(id, held.is_some()) {
-            inode.make_here(shared, bios, held.as_ref());
+            make_here(inode, shared, bios, held.as_ref());
         }
     }
 
@@ -69,21 +182,22 @@ impl<'a> Syncing<'a> {
     fn gather(&self, id: TicketId, may_lead: bool) -> Option<Vec<Bio>> {
         let Self { inode, shared, .. } = *self;
         shared.change(inode, |file| {
-            if !file.is_led_by(id) {
+            if !file.syncing.is_led_by(id) {
                 return None;
             }
             let may_lead = may_lead
-                && !file.is_orphaned()
+                && !file.service.is_orphaned()
                 && !inode.is_closed()
                 && !shared.is_left()
                 && file.cache.awaits_only_flushes();
             let bios = if may_lead && file.cache.is_waiting(id) {
-                file.gather_led(shared)
+                gather_led(file, shared)
             } else {
                 Vec::new()
             };
             if bios.is_empty() {
-                file.end_lead(id);
+                let gives_up = file.cache.is_waiting(id);
+                end_lead(file, if gives_up { Event::LeaderGivesUp } else { Event::LeaderIsDone });
                 return None;
             }
             Some(bios)
@@ -91,85 +205,22 @@ impl<'a> Syncing<'a> {
     }
 }
 
-impl Inode {
-    /// Makes requests of the file on the calling thread, and settles them. A keeper has to be held
-    /// off if one of them is a write.
-    pub(crate) fn make_here(
-        self: &Arc<Self>,
-        shared: &Shared,
-        bios: Vec<Bio>,
-        held: Option<&HeldOff>,
-    ) {
-        // A panic here counts as one under the lock: the bios would stay in flight for ever.
-        let ended = self.copying(|| {
-            let mut kit = shared.kits.take(&shared.pool);
-            let ended = kit.make(self, bios, &shared.counters, held.and_then(HeldOff::alive));
-            shared.kits.put(kit);
-            ended
-        });
-        shared.finishing(|after| {
-            let left = self.settle(shared, &ended, clock::now(), after);
-            let has_failed = ended.iter().any(|ended| ended.result.is_err());
-            if left.is_dirty_again || left.keeps || left.is_awaited || has_failed {
-                self.change(shared, after, |file| file.leave_to_context(left.is_dirty_again));
-            }
-        });
-    }
-}
-
-impl Changing<'_> {
-    /// Gathers bios for the tickets of the file. Those that a leader does not make are passed to
-    /// the context.
-    fn gather_led(&mut self, shared: &Shared) -> Vec<Bio> {
-        // Zeroes over holes are worth it only in large writes.
-        self.cache.set_gaps(Gaps::Unfilled);
-        let mut bios = Vec::new();
-        while bios.len() < LEAD_BIOS
-            && let Some(bio) = self.cache.next_bio(Reason::Sync)
-        {
-            match bio.operation {
-                Operation::Write | Operation::WriteBuffered | Operation::FlushDirectory => {}
-                Operation::FlushData | Operation::FlushAll => {
-                    Counters::add(&shared.counters.flushes, 1);
-                    self.samples.flush_begins();
-                }
-                _ => {
-                    self.submit([bio]);
-                    continue;
-                }
-            }
-            bios.push(bio);
-        }
-        bios
-    }
-
-    /// Has the context do what is left after requests that a caller has made.
-    fn leave_to_context(&mut self, is_dirty_again: bool) {
-        if is_dirty_again {
-            // The context enters it in its list.
-            self.listed = false;
-        }
-        self.look();
-    }
-}
-
-impl Future for Syncing<'_> {
+impl Future for SyncCall<'_> {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { inode, shared, request, .. } = *self;
-        let leads = Leads::of(context.waker());
+        let waker = context.waker();
         let id = self.id.unwrap_or_else(|| {
-            shared.finishing(|after| {
-                inode.ask_to_lead(shared, request, (context.waker(), leads), after)
-            })
+            shared.finishing(|after| ask_to_sync(inode, shared, request, waker, after))
         });
         self.id = Some(id);
+        let leads = Leads::of(waker);
         loop {
-            match inode.poll_turn(context, id, leads) {
-                Turn::Waits => return plugged_no_more(Poll::Pending),
-                Turn::Leads => self.lead(id),
-                Turn::Ended(result) => {
+            match poll_ticket(inode, context, id, leads) {
+                TicketState::Waits => return plugged_no_more(Poll::Pending),
+                TicketState::Leads => self.lead(id),
+                TicketState::Ended(result) => {
                     self.id = None;
                     return Poll::Ready(result);
                 }
@@ -178,14 +229,72 @@ impl Future for Syncing<'_> {
     }
 }
 
-impl Drop for Syncing<'_> {
+impl Drop for SyncCall<'_> {
     fn drop(&mut self) {
         let Some(id) = self.id else { return };
         self.shared.change(self.inode, |file| {
-            file.abandon(id);
-            if file.is_led_by(id) {
-                file.pass_lead_on();
+            abandon(file, id);
+            if file.syncing.is_led_by(id) {
+                end_lead(file, Event::LeaderIsDone);
             }
         });
     }
+}
+
+/// Makes requests of a file on the calling thread, and settles them. A keeper has to be held off if
+/// one of them is a write.
+pub(crate) fn make_here(
+    inode: &Arc<Inode>,
+    shared: &Shared,
+    bios: Vec<Bio>,
+    held: Option<&HeldOff>,
+) {
+    assert!(!bios.is_empty(), "a leader without requests would lead for ever");
+    // A panic here counts as one under the lock: the bios would stay in flight for ever.
+    let ended = inode.copying(|| {
+        let mut queue = shared.caller_queues.take(&shared.pool);
+        let alive = held.and_then(HeldOff::alive);
+        let ended = queue.make(inode.target, &inode.file, bios, &shared.counters, alive);
+        shared.caller_queues.put(queue);
+        ended
+    });
+    shared.finishing(|after| {
+        let left = settle(inode, shared, &ended, clock::now(), after);
+        let has_failed = ended.iter().any(|ended| ended.result.is_err());
+        if left.is_dirty_again || left.keeps || left.is_awaited || has_failed {
+            inode.change(shared, after, |file| {
+                if left.is_dirty_again {
+                    // The context enters it in its list.
+                    file.service.unlist();
+                }
+                file.look();
+            });
+        }
+    });
+}
+
+/// Gathers bios for the tickets of a file. Those that a leader does not make are passed to the
+/// context.
+fn gather_led(file: &mut Changing<'_>, shared: &Shared) -> Vec<Bio> {
+    // Zeroes over holes are worth it only in large writes.
+    file.cache.set_gaps(Gaps::Unfilled);
+    let mut bios = Vec::new();
+    while bios.len() < LEAD_BIOS
+        && let Some(bio) = file.cache.next_bio(Reason::Sync)
+    {
+        match bio.operation {
+            Operation::Write | Operation::WriteBuffered | Operation::FlushDirectory => {}
+            Operation::FlushData | Operation::FlushAll => {
+                Counters::add(&shared.counters.flushes, 1);
+                file.samples.flush_begins();
+            }
+            _ => {
+                file.submit([bio]);
+                continue;
+            }
+        }
+        bios.push(bio);
+    }
+    debug_assert!(bios.len() <= LEAD_BIOS, "a caller would keep its file from the context");
+    bios
 }

@@ -1,30 +1,35 @@
-//! Tickets: requests of callers to the context, and the waits for them.
+//! Tickets: requests of callers to the context of a file, and the waits for them.
 //!
-//! The context of a file serves its tickets, except while a caller leads: a blocking sync serves
-//! the tickets itself (`sync/mod.rs`). [`Lead`] says who does.
+//! ```text
+//! ask --> the cache has a ticket, the context looks --> it ends --> the waiting caller is woken
+//! ```
+//!
+//! A ticket is a sync, a change of length, a discard, or a writing out. The context serves them
+//! all, except while a caller leads ([`decide`](super::decide)).
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
-use forebay_cache::{Failure, Liberties, Reason, TicketId, TicketKind};
+use forebay_cache::{Reason, TicketId, TicketKind};
 
+use super::{Event, Server, decide};
 use crate::core::base::Base;
 use crate::core::direct::plug::plugged_no_more;
 use crate::core::error::{Error, Result};
+use crate::core::inode::Inode;
 use crate::core::inode::change::{After, Changing};
-use crate::core::inode::{Inode, State};
-use crate::core::limits::LEAD_PAGES;
+use crate::core::inode::state::State;
 use crate::core::shared::Shared;
-use crate::core::sync::lead::{Lead, Leads, Waiter};
+use crate::core::sync::lead::Leads;
 
 /// The ticket of an interrupted file, which no context serves.
 const NO_TICKET: TicketId = TicketId(u64::MAX);
 
 /// State of a ticket, for the caller that waits for it.
 #[derive(Debug)]
-pub(crate) enum Turn {
+pub(crate) enum TicketState {
     /// It has ended.
     Ended(Result<()>),
     /// It is being served. The caller is woken at its end, or to take the lead.
@@ -33,253 +38,105 @@ pub(crate) enum Turn {
     Leads,
 }
 
-impl Inode {
-    /// Adds a request to the context and returns its ticket. The context gets the message when
-    /// `after` is finished.
-    pub(crate) fn ask_with(
-        self: &Arc<Self>,
-        base: &Base,
-        request: TicketKind,
-        after: &mut After,
-    ) -> TicketId {
-        self.change(base, after, |file| file.ask(request))
-    }
-
-    /// As [`Inode::ask_with`], but no caller waits, so the engine's callback gets a failure. (A
-    /// ticket that is abandoned later may already have failed unreported.)
-    pub(crate) fn ask_unawaited_with(
-        self: &Arc<Self>,
-        base: &Base,
-        request: TicketKind,
-        after: &mut After,
-    ) {
-        self.change(base, after, |file| {
-            let id = file.ask(request);
-            file.cache.abandon(id);
-        });
-    }
-
-    /// Adds a sync and returns its ticket. The caller takes the lead if it may, nobody has it, and
-    /// there is little to write. Otherwise it is registered as waiting.
-    pub(crate) fn ask_to_lead(
-        self: &Arc<Self>,
-        base: &Base,
-        request: TicketKind,
-        (waker, leads): (&Waker, Leads),
-        after: &mut After,
-    ) -> TicketId {
-        let waker = waker.clone();
-        self.change(base, after, |file| {
-            let id = file.ask_quietly(request);
-            if file.cache.dirty_pages() <= LEAD_PAGES {
-                file.inode().volume.note_small_sync();
-            }
-            match file.lead {
-                Lead::Context if leads == Leads::May && file.can_be_led() => {
-                    file.lead = Lead::Caller(id);
-                    return id;
-                }
-                Lead::Context => file.look(),
-                // The present leader passes the lead on at its end.
-                Lead::Caller(_) | Lead::Offered(_) => {}
-            }
-            // The poll of an interrupted file returns the error: its caller does not wait.
-            if !file.is_interrupted {
-                file.ticket_wakers.push(Waiter { id, leads, waker });
-            }
-            id
-        })
-    }
-
-    /// As [`Inode::ask_with`], for a caller that closes the file. A ticket with nothing to do ends
-    /// here, and the context is not told about it.
-    pub(crate) fn ask_to_close(
-        self: &Arc<Self>,
-        base: &Base,
-        request: TicketKind,
-        after: &mut After,
-    ) -> TicketId {
-        self.change(base, after, |file| {
-            let is_clean = !file.cache.is_dirty() && !file.cache.has_tickets();
-            let may_end = is_clean && !file.is_led() && file.can_be_led();
-            let id = file.ask_quietly(request);
-            if may_end {
-                while let Some(bio) = file.cache.next_bio(Reason::Sync) {
-                    file.submit([bio]);
-                }
-            }
-            if !may_end || file.cache.is_waiting(id) {
-                file.look();
-            }
-            id
-        })
-    }
-
-    /// Returns the state of a ticket. Registers the caller if it has to wait.
-    ///
-    /// # Errors
-    /// Of the ticket; `Poisoned` if a panic has interrupted a change of the file; `Shutdown` if no
-    /// context will serve it, because the file is closed or the engine has ended.
-    pub(crate) fn poll_turn(&self, context: &Context<'_>, id: TicketId, leads: Leads) -> Turn {
-        let mut waker = context.waker().clone();
-        let mut state = self.lock();
-        if let Err(error) = self.check_whole(&state) {
-            return Turn::Ended(Err(error));
-        }
-        // First, because the lead has to be passed on even if the ticket has ended.
-        if state.is_led_by(id) {
-            state.lead = Lead::Caller(id);
-            return Turn::Leads;
-        }
-        if let Some(result) = state.cache.fetch(id) {
-            return Turn::Ended(result.map_err(|failure| self.failure(failure)));
-        }
-        if self.is_closed() || state.is_orphan {
-            return Turn::Ended(Err(Error::unserved().at_path(&self.path)));
-        }
-        match state.ticket_wakers.iter_mut().find(|waiter| waiter.id == id) {
-            // The previous waker is dropped once the lock is released.
-            Some(waiter) => std::mem::swap(&mut waiter.waker, &mut waker),
-            None => state.ticket_wakers.push(Waiter { id, leads, waker }),
-        }
-        Turn::Waits
-    }
-
-    /// Returns the result of a ticket that its caller never serves.
-    ///
-    /// # Errors
-    /// As [`Inode::poll_turn`].
-    pub(crate) fn poll_ticket(&self, context: &Context<'_>, id: TicketId) -> Poll<Result<()>> {
-        match self.poll_turn(context, id, Leads::Never) {
-            Turn::Ended(result) => Poll::Ready(result),
-            Turn::Waits => Poll::Pending,
-            Turn::Leads => unreachable!("the lead is offered only to callers that may take it"),
-        }
-    }
-
-    /// Declares that no caller will fetch the result of a ticket.
-    pub(crate) fn abandon(&self, id: TicketId) {
-        self.lock().abandon(id);
-    }
-
-    /// As [`Inode::abandon`]. Returns its failure if it has ended already.
-    pub(crate) fn abandon_unreported(&self, id: TicketId) -> Option<Failure> {
-        let mut state = self.lock();
-        let unreported = state.cache.fetch(id).and_then(std::result::Result::err);
-        state.abandon(id);
-        unreported
-    }
-}
-
-impl Changing<'_> {
-    fn ask(&mut self, request: TicketKind) -> TicketId {
-        let id = self.ask_quietly(request);
-        self.look();
+/// Adds a request to the context and returns its ticket. The context gets the message when `after`
+/// is finished.
+pub(crate) fn ask(
+    inode: &Arc<Inode>,
+    base: &Base,
+    request: TicketKind,
+    after: &mut After,
+) -> TicketId {
+    inode.change(base, after, |file| {
+        let id = take_ticket(file, request);
+        file.look();
         id
-    }
+    })
+}
 
-    /// Takes a ticket that the context is not told about.
-    fn ask_quietly(&mut self, request: TicketKind) -> TicketId {
-        // A poll of the ticket of an interrupted file returns the error.
-        let id = if self.is_interrupted { NO_TICKET } else { self.cache.ask(request) };
-        self.give_back_unused();
+/// As [`ask`], but no caller waits, so the engine's callback gets a failure. (A ticket that is
+/// abandoned later may already have failed unreported.)
+pub(crate) fn ask_unawaited(
+    inode: &Arc<Inode>,
+    base: &Base,
+    request: TicketKind,
+    after: &mut After,
+) {
+    inode.change(base, after, |file| {
+        let id = take_ticket(file, request);
+        file.look();
+        file.cache.abandon(id);
+    });
+}
+
+/// As [`ask`], for a caller that closes the file. A ticket with nothing to do ends here, and the
+/// context does not look.
+pub(crate) fn ask_to_close(
+    inode: &Arc<Inode>,
+    base: &Base,
+    request: TicketKind,
+    after: &mut After,
+) -> TicketId {
+    inode.change(base, after, |file| {
+        let is_clean = !file.cache.is_dirty() && !file.cache.has_tickets();
+        let may_end = is_clean && decide(file, Event::Asked(Leads::May)) == Server::Caller;
+        let id = take_ticket(file, request);
+        if may_end {
+            while let Some(bio) = file.cache.next_bio(Reason::Sync) {
+                file.submit([bio]);
+            }
+        }
+        if !may_end || file.cache.is_waiting(id) {
+            file.look();
+        }
         id
-    }
-
-    /// Ends the lead of a caller: offers it to the caller that has waited longest, or gives it back
-    /// to the context.
-    pub(crate) fn pass_lead_on(&mut self) {
-        self.lead = Lead::Context;
-        if !self.cache.has_tickets() {
-            return;
-        }
-        let may_lead =
-            |waiter: &Waiter| waiter.leads == Leads::May && self.cache.is_waiting(waiter.id);
-        let next = self.ticket_wakers.iter().position(may_lead).filter(|_| self.can_be_led());
-        let Some(next) = next else { return self.look() };
-        let Waiter { id, waker, .. } = self.ticket_wakers.remove(next);
-        self.ticket_wakers.tidy();
-        self.lead = Lead::Offered(id);
-        self.wakers().push(waker);
-    }
-
-    /// Ends the lead of the caller of a ticket: passes it on if the ticket has ended. Otherwise
-    /// there is more to do than a caller should, and the context gets it.
-    pub(crate) fn end_lead(&mut self, id: TicketId) {
-        if self.cache.is_waiting(id) {
-            self.lead = Lead::Context;
-            self.look();
-        } else {
-            self.pass_lead_on();
-        }
-    }
+    })
 }
 
-impl State {
-    /// Returns whether a caller may make the requests of the file itself: there are few, nothing is
-    /// in flight that it would wait for, and the file stays what and where it is.
-    fn can_be_led(&self) -> bool {
-        !self.is_interrupted
-            && !self.is_renewing
-            && self.break_deadline.is_none()
-            && self.cache.liberties() == Liberties::Exclusive
-            && self.cache.dirty_pages() <= LEAD_PAGES
-            && !self.cache.in_flight()
-            && self.cache.awaits_only_flushes()
-    }
-
-    /// Declares that no caller will fetch the result of a ticket, or take the lead for it.
-    pub(crate) fn abandon(&mut self, id: TicketId) {
-        self.cache.abandon(id);
-        if !self.ticket_wakers.is_empty() {
-            self.ticket_wakers.retain(|waiter| waiter.id != id);
-            self.ticket_wakers.tidy();
-        }
-    }
-
-    /// Returns whether the caller of this ticket has the lead, or was offered it.
-    pub(crate) fn is_led_by(&self, id: TicketId) -> bool {
-        self.lead == Lead::Caller(id) || self.lead == Lead::Offered(id)
-    }
-
-    /// Returns whether a caller serves the tickets, or is about to.
-    pub(crate) fn is_led(&self) -> bool {
-        self.lead != Lead::Context
-    }
-
-    /// Wakes callers whose tickets have ended.
-    #[inline]
-    pub(crate) fn report_tickets(&mut self, after: &mut After) {
-        if self.reported_tickets != self.cache.finished_tickets() {
-            self.report_ended(after);
-        }
-    }
-
-    #[inline(never)]
-    fn report_ended(&mut self, after: &mut After) {
-        self.reported_tickets = self.cache.finished_tickets();
-        let wakers = &mut after.effects().wakers;
-        let Self { ticket_wakers, cache, .. } = self;
-        if !ticket_wakers.is_empty() {
-            let ended = ticket_wakers.extract_if(.., |waiter| !cache.is_waiting(waiter.id));
-            wakers.extend(ended.map(|waiter| waiter.waker));
-            ticket_wakers.tidy();
-        }
-        // The end of a change of length lets waiting calls continue.
-        self.page_wakers.drain_into(wakers);
-    }
+/// Takes a ticket. The context does not look for it.
+pub(super) fn take_ticket(file: &mut Changing<'_>, request: TicketKind) -> TicketId {
+    // A poll of the ticket of an interrupted file returns the error.
+    let is_interrupted = file.failures.is_interrupted();
+    let id = if is_interrupted { NO_TICKET } else { file.cache.ask(request) };
+    file.give_back_unused();
+    id
 }
 
-impl Inode {
-    /// Sends a request to the context and returns its ticket.
-    pub(crate) fn ask(self: &Arc<Self>, shared: &Shared, request: TicketKind) -> TicketId {
-        shared.finishing(|after| self.ask_with(shared, request, after))
+/// Returns the state of a ticket. Registers the caller if it has to wait.
+///
+/// # Errors
+/// Of the ticket; `Poisoned` if a panic has interrupted a change of the file; `Shutdown` if no
+/// context will serve it, because the file is closed or the engine has ended.
+pub(super) fn poll_ticket(
+    inode: &Inode,
+    context: &Context<'_>,
+    id: TicketId,
+    leads: Leads,
+) -> TicketState {
+    let waker = context.waker().clone();
+    let mut state = inode.lock();
+    if let Err(error) = inode.check_whole(&state) {
+        return TicketState::Ended(Err(error));
     }
+    // First, because the lead has to be passed on even if the ticket has ended.
+    if state.syncing.take_lead(id) {
+        return TicketState::Leads;
+    }
+    if let Some(result) = state.cache.fetch(id) {
+        return TicketState::Ended(result.map_err(|failure| inode.failure(failure)));
+    }
+    if inode.is_closed() || state.service.is_orphaned() {
+        return TicketState::Ended(Err(Error::unserved().at_path(&inode.path)));
+    }
+    let previous = state.syncing.wait(id, leads, waker);
+    drop(state);
+    drop(previous);
+    TicketState::Waits
+}
 
-    /// As [`Inode::ask`], but no caller waits, so the engine's callback gets a failure.
-    pub(crate) fn ask_unawaited(self: &Arc<Self>, shared: &Shared, request: TicketKind) {
-        shared.finishing(|after| self.ask_unawaited_with(shared, request, after));
-    }
+/// Declares that no caller will fetch the result of a ticket, or take the lead for it.
+pub(super) fn abandon(state: &mut State, id: TicketId) {
+    state.cache.abandon(id);
+    state.syncing.forget(id);
 }
 
 /// Future of a request to the context. If it is dropped, the request continues and its result is
@@ -298,6 +155,12 @@ impl Ticket {
         Self { inode, id: Some(id), reports: None }
     }
 
+    /// Sends a request to the context of a file.
+    pub(crate) fn ask(inode: &Arc<Inode>, shared: &Shared, request: TicketKind) -> Self {
+        let id = shared.finishing(|after| ask(inode, shared, request, after));
+        Self::new(Arc::clone(inode), id)
+    }
+
     /// Creates the ticket of the last close of a file.
     pub(crate) fn of_close(inode: Arc<Inode>, id: TicketId, shared: Arc<Shared>) -> Self {
         Self { inode, id: Some(id), reports: Some(shared) }
@@ -313,11 +176,11 @@ impl Ticket {
         let mut after = After::default();
         let table = shared.table();
         let inodes = table.inodes().into_iter().filter(|inode| is_asked(inode));
-        let ask = |inode: Arc<Inode>| {
-            let id = inode.ask_with(shared, request, &mut after);
+        let asked = |inode: Arc<Inode>| {
+            let id = ask(&inode, shared, request, &mut after);
             Self::new(inode, id)
         };
-        let tickets = inodes.map(ask).collect();
+        let tickets = inodes.map(asked).collect();
         drop(table);
         shared.finish(&mut after);
         tickets
@@ -333,11 +196,15 @@ impl Future for Ticket {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let id = self.id.expect("a ticket was polled after its end");
-        match self.inode.poll_ticket(context, id) {
-            Poll::Pending => plugged_no_more(Poll::Pending),
-            Poll::Ready(result) => {
+        debug_assert!(id != NO_TICKET || self.inode.is_interrupted(), "no context serves it");
+        match poll_ticket(&self.inode, context, id, Leads::Never) {
+            TicketState::Waits => plugged_no_more(Poll::Pending),
+            TicketState::Ended(result) => {
                 self.id = None;
                 Poll::Ready(result)
+            }
+            TicketState::Leads => {
+                unreachable!("the lead is offered only to callers that may take it")
             }
         }
     }
@@ -346,8 +213,11 @@ impl Future for Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         let Some(id) = self.id else { return };
-        let Some(shared) = &self.reports else { return self.inode.abandon(id) };
-        if let Some(failure) = self.inode.abandon_unreported(id) {
+        let mut state = self.inode.lock();
+        let ended = self.reports.as_ref().and_then(|shared| Some((shared, state.cache.fetch(id)?)));
+        abandon(&mut state, id);
+        drop(state);
+        if let Some((shared, Err(failure))) = ended {
             shared.report(&self.inode.failure(failure));
         }
     }

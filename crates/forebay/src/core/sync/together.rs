@@ -17,6 +17,7 @@ use forebay_block::Errno;
 use forebay_cache::TicketKind;
 use forebay_cache::file::Entry;
 
+use super::tickets;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
 use crate::core::inode::Inode;
@@ -39,6 +40,8 @@ pub(crate) async fn sync(shared: &Arc<Shared>, files: &[&File]) -> Vec<Result<()
         .collect();
     // A set of one is synced as ever: its caller may make the requests.
     let tickets = if inodes.len() > 1 { flush(shared, &inodes).await } else { Vec::new() };
+    let is_whole = tickets.is_empty() || tickets.len() == inodes.len();
+    assert!(is_whole, "a file would get the result of another one");
     let mut tickets = tickets.into_iter();
     let mut results = Vec::with_capacity(files.len());
     for (file, checked) in files.iter().zip(checked) {
@@ -50,6 +53,7 @@ pub(crate) async fn sync(shared: &Arc<Shared>, files: &[&File]) -> Vec<Result<()
             },
         });
     }
+    assert_eq!(results.len(), files.len(), "a caller would take a file for durable");
     results
 }
 
@@ -85,7 +89,7 @@ fn check(shared: &Arc<Shared>, file: &File) -> Result<()> {
 fn ask(shared: &Shared, inodes: &[&Arc<Inode>], request: TicketKind) -> Vec<Ticket> {
     shared.finishing(|after| {
         let ask = |inode: &&Arc<Inode>| {
-            Ticket::new(Arc::clone(inode), inode.ask_with(shared, request, after))
+            Ticket::new(Arc::clone(inode), tickets::ask(inode, shared, request, after))
         };
         inodes.iter().map(ask).collect()
     })
@@ -137,6 +141,7 @@ impl DirectoryFlush {
 
     /// Blocks.
     fn make(mut self) {
+        assert!(!self.inodes.is_empty() && self.result.is_none(), "a directory is synced once");
         let errno = |error: &std::io::Error| error.raw_os_error().map_or(Errno::IO, Errno);
         let made = self.inodes[0].file.sync_directory();
         self.result = Some(made.map_err(|error| errno(&error)));

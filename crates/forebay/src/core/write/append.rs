@@ -28,11 +28,12 @@ use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
 use crate::core::inode::Inode;
 use crate::core::limits::{APPEND_BYTES, APPEND_ROUNDS};
+use crate::core::read::file_length;
 use crate::core::slices::Slices;
 use crate::core::stats::Counters;
 use crate::core::sync::tickets::Ticket;
 use crate::core::write::Place;
-use crate::core::write::discard::Hold;
+use crate::core::write::discard::FileHold;
 use crate::core::{user_code, wait};
 
 /// Way of the next bytes of an append.
@@ -144,7 +145,7 @@ impl File {
             if state.cache.liberties() == Liberties::Exclusive {
                 return Poll::Ready(Ok(Way::Cached(Place::End)));
             }
-            if state.cache.is_breaking() && !state.is_orphaned() {
+            if state.cache.is_breaking() && !state.service.is_orphaned() {
                 // Space beyond the end is given back until the lease is released.
                 self.shared.wait_for_pages(&self.inode, state, waker);
                 return plugged_no_more(Poll::Pending);
@@ -152,7 +153,7 @@ impl File {
             drop(state);
             let data = front(*data);
             // Nobody writes to the cache meanwhile.
-            let held = Hold::new(&self.inode, &self.shared);
+            let held = FileHold::new(&self.inode, &self.shared);
             if let Some(way) = self.append_past(&data, settling.rounds == APPEND_ROUNDS)? {
                 return Poll::Ready(Ok(way));
             }
@@ -188,16 +189,17 @@ impl File {
             return Ok(Some(Way::Cached(Place::Offset)));
         };
         let (offset, accepted) = appended.map_err(failed)?;
+        assert!(accepted <= data.len(), "bytes behind the caller's memory were appended");
         self.shared.change(&self.inode, |file| file.cache.note_appended());
         // Adopts the new size. The bytes are in the file, even if that fails.
-        let _ = self.inode.length(&self.shared);
+        let _ = file_length(&self.inode, &self.shared);
         Counters::add(&self.shared.counters.accepted_bytes, accepted as u64);
         Ok(Some(Way::Past { offset, accepted }))
     }
 
     /// Waits for the exclusive right to append.
     pub(crate) fn poll_append(&self, context: &Context<'_>) -> Poll<AppendTurn<'_>> {
-        plugged_no_more(self.inode.poll_append(context)).map(|()| AppendTurn(&self.inode))
+        plugged_no_more(poll_turn(&self.inode, context)).map(|()| AppendTurn(&self.inode))
     }
 
     pub(crate) fn may_append(&self) -> Result<()> {
@@ -219,6 +221,7 @@ fn front<'a>(mut data: Slices<'a>) -> Cow<'a, [u8]> {
     while joined.len() < first.len() + left {
         joined.extend_from_slice(data.take(first.len() + left - joined.len()));
     }
+    assert!(joined.len() <= APPEND_BYTES, "one append would copy without bound");
     Cow::Owned(joined)
 }
 
@@ -228,7 +231,7 @@ pub(crate) struct AppendTurn<'a>(&'a Inode);
 impl AppendTurn<'_> {
     /// Returns the same right, of a job on another thread.
     pub(crate) fn into_owned(self, inode: Arc<Inode>) -> OwnedTurn {
-        debug_assert!(std::ptr::eq(self.0, &raw const *inode), "of the same file");
+        assert!(std::ptr::eq(self.0, &raw const *inode), "the turn of this file would never end");
         std::mem::forget(self);
         OwnedTurn(inode)
     }
@@ -246,36 +249,35 @@ impl Drop for OwnedTurn {
 
 impl Drop for AppendTurn<'_> {
     fn drop(&mut self) {
-        self.0.end_append();
+        end_append(self.0);
     }
 }
 
-impl Inode {
-    /// Takes the exclusive right to append, or to set the length. An append looks up the end and
-    /// writes there before another one moves it. Also waits for a change of length whose caller was
-    /// dropped.
-    pub(crate) fn poll_append(&self, context: &Context<'_>) -> Poll<()> {
-        let waker = context.waker().clone();
-        let mut state = self.lock();
-        if state.appending && !state.is_orphan {
-            state.append_wakers.push(waker);
-            return Poll::Pending;
-        }
-        if state.cache.is_being_cut() && !state.is_orphan {
-            state.page_wakers.push(waker);
-            return Poll::Pending;
-        }
-        state.appending = true;
-        Poll::Ready(())
+/// Takes the exclusive right to append, or to set the length. An append looks up the end and
+/// writes there before another one moves it. Also waits for a change of length whose caller was
+/// dropped.
+fn poll_turn(inode: &Inode, context: &Context<'_>) -> Poll<()> {
+    let waker = context.waker().clone();
+    let mut state = inode.lock();
+    if state.ownership.is_appending() && !state.service.is_orphaned() {
+        state.ownership.wait_to_append(waker);
+        return Poll::Pending;
     }
+    if state.cache.is_being_cut() && !state.service.is_orphaned() {
+        state.service.wait_for_turn(waker);
+        return Poll::Pending;
+    }
+    let is_free = !state.ownership.is_appending() || state.service.is_orphaned();
+    debug_assert!(is_free, "two appends would write to the same end");
+    state.ownership.begin_append();
+    Poll::Ready(())
+}
 
-    /// Gives up the right to append. Wakes only other appends. Otherwise an append that gives up
-    /// its turn to wait for a page would wake itself, and others like it.
-    pub(crate) fn end_append(&self) {
-        let mut state = self.lock();
-        state.appending = false;
-        let wakers = state.append_wakers.take();
-        drop(state);
-        user_code::wake_all(wakers);
-    }
+/// Gives up the right to append. Wakes only other appends. Otherwise an append that gives up
+/// its turn to wait for a page would wake itself, and others like it.
+fn end_append(inode: &Inode) {
+    let mut state = inode.lock();
+    let wakers = state.ownership.end_append();
+    drop(state);
+    user_code::wake_all(wakers);
 }

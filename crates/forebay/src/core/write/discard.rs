@@ -15,71 +15,63 @@ use crate::core::inode::Inode;
 use crate::core::shared::Shared;
 use crate::core::wait;
 
-impl Inode {
-    /// Drops the dirty pages once no operation is in progress. Returns their number. The caller
-    /// holds the file.
-    pub(crate) fn poll_discard(
-        self: &Arc<Self>,
-        shared: &Shared,
-        context: &Context<'_>,
-    ) -> Poll<Result<u64>> {
-        loop {
-            shared.check()?;
-            let waker = context.waker().clone();
-            let state = self.lock();
-            if state.is_orphaned() {
-                let ended = Error::new(
-                    ErrorKind::Shutdown,
-                    "the engine stopped before the operation ended",
-                );
-                return Poll::Ready(Err(ended.at_path(&self.path)));
-            }
-            self.check_whole(&state)?;
-            if !state.cache.can_discard() {
-                shared.wait_for_pages(self, state, waker);
-                return Poll::Pending;
-            }
-            drop(state);
-            // This engine does not change the size while the file is held.
-            let disk_size = self.file.length().map_err(|error| {
-                Error::new(ErrorKind::Io, "could not examine the file")
-                    .at_path(&self.path)
-                    .because(error)
-            })?;
-            let dropped =
-                shared.change(self, |file| {
-                    self.check_whole(file)?;
-                    // An operation that began before the hold may still be running.
-                    let can_discard = file.cache.can_discard();
-                    Result::Ok(can_discard.then(|| {
-                        file.apply(|cache, settled| cache.discard_dirty(disk_size, settled))
-                    }))
-                })?;
-            if let Some(pages) = dropped {
-                return Poll::Ready(Ok(pages));
-            }
+/// Drops the dirty pages once no operation is in progress. Returns their number. The caller
+/// holds the file.
+fn poll_discard(inode: &Arc<Inode>, shared: &Shared, context: &Context<'_>) -> Poll<Result<u64>> {
+    loop {
+        shared.check()?;
+        let waker = context.waker().clone();
+        let state = inode.lock();
+        if state.service.is_orphaned() {
+            let ended =
+                Error::new(ErrorKind::Shutdown, "the engine stopped before the operation ended");
+            return Poll::Ready(Err(ended.at_path(&inode.path)));
+        }
+        inode.check_whole(&state)?;
+        if !state.cache.can_discard() {
+            shared.wait_for_pages(inode, state, waker);
+            return Poll::Pending;
+        }
+        drop(state);
+        // This engine does not change the size while the file is held.
+        let disk_size = inode.file.length().map_err(|error| {
+            Error::new(ErrorKind::Io, "could not examine the file")
+                .at_path(&inode.path)
+                .because(error)
+        })?;
+        let dropped = shared.change(inode, |file| {
+            inode.check_whole(file)?;
+            // An operation that began before the hold may still be running.
+            let can_discard = file.cache.can_discard();
+            Result::Ok(
+                can_discard
+                    .then(|| file.apply(|cache, settled| cache.discard_dirty(disk_size, settled))),
+            )
+        })?;
+        if let Some(pages) = dropped {
+            return Poll::Ready(Ok(pages));
         }
     }
 }
 
 /// Hold of a file until dropped: operations in progress end, and no new ones begin.
 #[derive(Debug)]
-pub(crate) struct Hold<'a> {
+pub(crate) struct FileHold<'a> {
     inode: &'a Arc<Inode>,
     shared: &'a Shared,
 }
 
-impl<'a> Hold<'a> {
+impl<'a> FileHold<'a> {
     pub(crate) fn new(inode: &'a Arc<Inode>, shared: &'a Shared) -> Self {
         inode.lock().cache.begin_discard();
         Self { inode, shared }
     }
 }
 
-impl Drop for Hold<'_> {
+impl Drop for FileHold<'_> {
     fn drop(&mut self) {
         self.shared.change(self.inode, |file| {
-            if !file.is_interrupted() {
+            if !file.failures.is_interrupted() {
                 file.cache.end_discard();
             }
             // Waiting callers and the context continue.
@@ -118,9 +110,9 @@ impl File {
         self.may_write()?;
         // The end may move, so no append may be in progress.
         let turn = poll_fn(|context| self.poll_append(context)).await;
-        let hold = Hold::new(&self.inode, &self.shared);
+        let hold = FileHold::new(&self.inode, &self.shared);
         let dropped =
-            poll_fn(|context| plugged_no_more(self.inode.poll_discard(&self.shared, context)))
+            poll_fn(|context| plugged_no_more(poll_discard(&self.inode, &self.shared, context)))
                 .await;
         drop(hold);
         drop(turn);

@@ -4,9 +4,12 @@
 use std::future::poll_fn;
 use std::io::IoSlice;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use forebay_cache::Admission;
+use forebay_cache::limits::PAGE;
 
+use crate::core::base::Base;
 use crate::core::direct::plug::plugged_no_more;
 use crate::core::error::{Error, ErrorKind, Result};
 use crate::core::file::File;
@@ -14,58 +17,51 @@ use crate::core::inode::Inode;
 use crate::core::limits::{BYPASS_BYTES, BYPASS_BYTES_AT_ONCE};
 use crate::core::shared::Shared;
 use crate::core::slices::Slices;
-use crate::core::space::Promise;
-use crate::core::space::room::make_room;
 use crate::core::space::volume::Pledge;
+use crate::core::space::{Promise, make_room, pledge};
 use crate::core::stats::Counters;
 use crate::core::wait;
-use crate::core::write::{Place, Waiting};
+use crate::core::write::{Place, Waiting, WriteRequest, poll_write, write_now};
 use crate::platform::Direct;
 
-impl Inode {
-    /// Writes from the caller's buffer to the device, on the caller's thread, which may block.
-    /// Returns false if the write has to go through the cache.
-    ///
-    /// # Errors
-    /// A part of the data may have been written.
-    pub(crate) fn bypass(
-        self: &Arc<Self>,
-        shared: &Shared,
-        data: &[u8],
-        offset: u64,
-    ) -> Result<bool> {
-        let (is_direct, alignment) = (*self.file.direct() == Direct::Yes, self.file.alignment());
-        if !is_direct || !(data.as_ptr() as usize).is_multiple_of(alignment.memory as usize) {
-            return Ok(false);
-        }
-        let Some(_held) = shared.hold_off_keeper() else { return Ok(false) };
-        let bytes = offset..offset + data.len() as u64;
-        let begun = shared.change(self, |file| {
-            self.check_whole(file)?;
-            Ok::<_, Error>(file.apply(|cache, settled| cache.begin_bypass(bytes, settled)))
-        });
-        let Some(bypass) = begun? else { return Ok(false) };
-        let written = self.file.write_all_at(data, offset);
-        shared.change(self, |file| {
-            self.check_whole(file)?;
-            file.cache.end_bypass(bypass);
-            // Callers that wait for the file to become quiet wait for this.
-            file.look();
-            file.wake();
-            Ok::<(), Error>(())
-        })?;
-        match written {
-            Ok(()) => Ok(true),
-            // It moved nothing: the file system requires another alignment than it reported.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
-            Err(error) => {
-                let what = "could not write past the cache; a part may have been written";
-                Err(Error::new(ErrorKind::at_device(&error), what)
-                    .at_path(&self.path)
-                    .at_offset(offset)
-                    .because(error)
-                    .remedy("write the range again"))
-            }
+/// Writes from the caller's buffer to the device, on the caller's thread, which may block.
+/// Returns false if the write has to go through the cache.
+///
+/// # Errors
+/// A part of the data may have been written.
+fn bypass(inode: &Arc<Inode>, shared: &Shared, data: &[u8], offset: u64) -> Result<bool> {
+    let (is_direct, alignment) = (*inode.file.direct() == Direct::Yes, inode.file.alignment());
+    if !is_direct || !(data.as_ptr() as usize).is_multiple_of(alignment.memory as usize) {
+        return Ok(false);
+    }
+    let Some(_held) = shared.hold_off_keeper() else { return Ok(false) };
+    debug_assert!(!data.is_empty(), "a write of nothing would wait for the whole file");
+    let bytes = offset..offset + data.len() as u64;
+    let begun = shared.change(inode, |file| {
+        inode.check_whole(file)?;
+        Ok::<_, Error>(file.apply(|cache, settled| cache.begin_bypass(bytes, settled)))
+    });
+    let Some(bypass) = begun? else { return Ok(false) };
+    let written = inode.file.write_all_at(data, offset);
+    shared.change(inode, |file| {
+        inode.check_whole(file)?;
+        file.cache.end_bypass(bypass);
+        // Callers that wait for the file to become quiet wait for this.
+        file.look();
+        file.wake();
+        Ok::<(), Error>(())
+    })?;
+    match written {
+        Ok(()) => Ok(true),
+        // It moved nothing: the file system requires another alignment than it reported.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+        Err(error) => {
+            let what = "could not write past the cache; a part may have been written";
+            Err(Error::new(ErrorKind::at_device(&error), what)
+                .at_path(&inode.path)
+                .at_offset(offset)
+                .because(error)
+                .remedy("write the range again"))
         }
     }
 }
@@ -109,15 +105,17 @@ impl File {
         if length == 0 {
             return Ok(0);
         }
-        let pledge = if self.inode.may_rewrite(&self.shared) {
+        let pledge = if may_rewrite(&self.inode, &self.shared) {
             None
         } else {
             let Some(pledge) = self.pledge(length) else { return Ok(0) };
             Some(pledge)
         };
         let slices = [IoSlice::new(data)];
-        let front = (&Slices::new(&slices), offset, self.caching());
-        let accepted = self.inode.write_now(&self.shared, front, pledge.is_some())?;
+        let (data, place, caching) = (&Slices::new(&slices), Place::Offset, self.caching());
+        let front = WriteRequest { data, offset, place, caching };
+        let accepted = write_now(&self.inode, &self.shared, front, pledge.is_some())?;
+        assert!(accepted <= length as usize, "bytes that no caller wrote were accepted");
         drop(pledge);
         Counters::add(&self.shared.counters.accepted_bytes, accepted as u64);
         Ok(accepted)
@@ -133,17 +131,18 @@ impl File {
         self.check_end(offset.checked_add(data.len() as u64), offset)?;
         let mut done = 0;
         while data.len() - done >= BYPASS_BYTES
-            && self.inode.admission(&self.shared, data.len() - done) == Admission::Wait
+            && admission(&self.inode, &self.shared, data.len() - done) == Admission::Wait
         {
             wait::may_block()?;
             let left = data.len() - done;
             let part =
                 &data[done..done + left.min(BYPASS_BYTES_AT_ONCE) / BYPASS_BYTES * BYPASS_BYTES];
-            if !self.inode.bypass(&self.shared, part, offset + done as u64)? {
+            if !bypass(&self.inode, &self.shared, part, offset + done as u64)? {
                 break;
             }
             done += part.len();
         }
+        assert!(done <= data.len(), "bytes behind the caller's memory would be written");
         Counters::add(&self.shared.counters.bypassed_bytes, done as u64);
         Counters::add(&self.shared.counters.accepted_bytes, done as u64);
         Ok(done)
@@ -196,13 +195,15 @@ impl File {
             if data.len() == 0 {
                 break Ok(());
             }
-            let rest = (&data, offset + done as u64, place, self.caching());
+            let (offset, caching) = (offset + done as u64, self.caching());
+            let rest = WriteRequest { data: &data, offset, place, caching };
             let step = poll_fn(|context| {
-                plugged_no_more(self.inode.poll_write(&self.shared, context, rest, &mut waiting))
+                plugged_no_more(poll_write(&self.inode, &self.shared, context, rest, &mut waiting))
             });
             match step.await {
                 Ok(0) => break Ok(()),
                 Ok(accepted) => {
+                    assert!(accepted <= data.len(), "bytes that no caller wrote were accepted");
                     data.advance(accepted);
                     done += accepted;
                 }
@@ -215,6 +216,19 @@ impl File {
     }
 
     pub(crate) fn pledge(&self, length: u64) -> Option<Pledge<'_>> {
-        self.inode.pledge(&self.shared, length)
+        pledge(&self.inode, &self.shared, length)
     }
+}
+
+/// Returns whether a write of `length` bytes would have to wait for room, at its beginning or
+/// later.
+fn admission(inode: &Inode, base: &Base, length: usize) -> Admission {
+    base.level.admit_all(&inode.volume, length as u64 / PAGE)
+}
+
+/// Returns whether the next write may do without a pledge, provided that its page is dirty: the
+/// last one was so, and there is plenty of space.
+fn may_rewrite(inode: &Inode, base: &Base) -> bool {
+    let unwritten = (base.level.dirty() + 1) * PAGE;
+    inode.rewrites.load(Ordering::Relaxed) && inode.volume.has_plenty(unwritten)
 }

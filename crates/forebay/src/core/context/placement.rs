@@ -55,7 +55,7 @@ const NO_GROUP: u32 = u32::MAX;
 
 /// Context of a file, and the keys that decide it.
 #[derive(Debug)]
-pub(crate) struct Home {
+pub(crate) struct Placement {
     /// Number of its context.
     context: AtomicUsize,
     own: u64,
@@ -65,7 +65,7 @@ pub(crate) struct Home {
     is_seen: AtomicBool,
 }
 
-impl Home {
+impl Placement {
     /// Looks up the directory that the file was opened in, and its allocation group.
     pub(crate) fn new(file: &OpenFile, path: &Path, volume: &Volume, length: u64) -> Self {
         let own = hashed(file.identity());
@@ -103,7 +103,7 @@ impl Home {
     /// Gives the file to another context, which has the `Attach` message by now. Later messages go
     /// to that context.
     pub(crate) fn set_context(&self, context: usize) {
-        debug_assert!(context < CONTEXTS, "context {context}");
+        assert!(context < CONTEXTS, "messages for the file would reach no context: {context}");
         self.context.store(context, Ordering::Release);
     }
 
@@ -117,7 +117,7 @@ impl Home {
 
     /// Returns the context that the file belongs to, among `active`.
     pub(crate) fn place(&self, affinity: Affinity, active: usize, volume: &Volume) -> usize {
-        debug_assert!(active > 0, "no context is active");
+        assert!(active > 0, "no context is active");
         let key = match affinity {
             Affinity::Single => return 0,
             Affinity::Hash => self.own,
@@ -155,9 +155,9 @@ mod tests {
         Volume::new(number, Arc::default())
     }
 
-    fn home(own: u64, directory: u64, group: Option<u32>) -> Home {
+    fn home(own: u64, directory: u64, group: Option<u32>) -> Placement {
         let group = AtomicU32::new(group.unwrap_or(NO_GROUP));
-        Home {
+        Placement {
             context: AtomicUsize::new(0),
             own,
             directory,

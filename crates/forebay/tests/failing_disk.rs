@@ -552,14 +552,9 @@ fn reporting() -> (Engine, Arc<Mutex<Vec<Error>>>) {
     let errors: Arc<Mutex<Vec<Error>>> = Arc::default();
     let reported = Arc::clone(&errors);
     let engine = Engine::builder().cache_bytes(16 << 20).dirty_age(Duration::from_millis(20));
-    // An error cannot be cloned; what it says can.
-    let engine = engine.close_timeout(SOON).on_error(move |error| {
-        let copy = Error::new(error.kind(), error.to_string());
-        reported.lock().unwrap().push(match error.path() {
-            Some(path) => copy.at_path(path),
-            None => copy,
-        });
-    });
+    let engine = engine
+        .close_timeout(SOON)
+        .on_error(move |error| reported.lock().unwrap().push(error.clone()));
     (engine.build().unwrap(), errors)
 }
 

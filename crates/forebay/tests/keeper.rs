@@ -125,8 +125,7 @@ fn engine(keeper: Keeper) -> (Engine, mpsc::Receiver<Error>) {
     let (report, reported) = mpsc::channel();
     let report = std::sync::Mutex::new(report);
     let report_error = move |error: &Error| {
-        let copy = Error::new(error.kind(), error.to_string());
-        let _ = report.lock().unwrap().send(copy);
+        let _ = report.lock().unwrap().send(error.clone());
     };
     let engine = Engine::builder()
         .cache_bytes(16 << 20)

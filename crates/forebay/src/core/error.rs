@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use forebay_block::Errno;
 
@@ -111,16 +112,18 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct Error(Box<Parts>);
 
 /// Parts of an error. They are boxed, so that the result of a call is as large as its value.
+#[derive(Clone)]
 struct Parts {
     kind: ErrorKind,
     what: String,
     path: Option<PathBuf>,
     offset: Option<u64>,
     remedy: Option<String>,
-    source: Option<io::Error>,
+    source: Option<Arc<io::Error>>,
 }
 
 /// Result of the calls of this library.
@@ -135,7 +138,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     /// Creates an error of a kind; `what` names the failure.
-    pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
+    pub(crate) fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
         let what = what.into();
         Self(Box::new(Parts { kind, what, path: None, offset: None, remedy: None, source: None }))
     }
@@ -200,29 +203,29 @@ impl Error {
 
     /// Adds the path of the file concerned.
     #[must_use]
-    pub fn at_path(mut self, path: &Path) -> Self {
+    pub(crate) fn at_path(mut self, path: &Path) -> Self {
         self.0.path = Some(path.to_owned());
         self
     }
 
     /// Adds the offset in the file of the first byte concerned.
     #[must_use]
-    pub fn at_offset(mut self, offset: u64) -> Self {
+    pub(crate) fn at_offset(mut self, offset: u64) -> Self {
         self.0.offset = Some(offset);
         self
     }
 
     /// Adds what the reader of the message can do about it.
     #[must_use]
-    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
+    pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.0.remedy = Some(remedy.into());
         self
     }
 
     /// Adds the error of the operating system that caused it.
     #[must_use]
-    pub fn because(mut self, source: io::Error) -> Self {
-        self.0.source = Some(source);
+    pub(crate) fn because(mut self, source: io::Error) -> Self {
+        self.0.source = Some(Arc::new(source));
         self
     }
 
@@ -247,7 +250,7 @@ impl Error {
     /// Returns the error number of the operating system (`errno`), if there is one.
     #[must_use]
     pub fn os_error(&self) -> Option<i32> {
-        self.0.source.as_ref().and_then(io::Error::raw_os_error)
+        self.0.source.as_ref().and_then(|source| source.raw_os_error())
     }
 }
 
@@ -278,7 +281,7 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.source.as_ref().map(|source| source as _)
+        self.0.source.as_deref().map(|source| source as _)
     }
 }
 
@@ -303,7 +306,7 @@ impl From<Error> for io::Error {
             ErrorKind::AlreadyExists => io::ErrorKind::AlreadyExists,
             ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
             ErrorKind::Open | ErrorKind::Io => {
-                error.0.source.as_ref().map_or(io::ErrorKind::Other, io::Error::kind)
+                error.0.source.as_ref().map_or(io::ErrorKind::Other, |source| source.kind())
             }
             _ => io::ErrorKind::Other,
         };
